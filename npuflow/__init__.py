@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from npuflow.cli._compiled import Compiled, compile  # noqa: A004
     from npuflow.cli._loaded import Build, load_build
     from npuflow.engine.program.container import load_program
-    from npuflow.engine.runner import Runner
+    from npuflow.engine.running.runner import Runner
     from npuflow.flow.recipe import load as load_recipe
     from npuflow.flow.recipe_build import build
 
@@ -22,7 +22,7 @@ _HOMES = {
     "build": ("npuflow.flow.recipe_build", "build"),
     "load_recipe": ("npuflow.flow.recipe", "load"),
     "load_program": ("npuflow.engine.program.container", "load_program"),
-    "Runner": ("npuflow.engine.runner", "Runner"),
+    "Runner": ("npuflow.engine.running.runner", "Runner"),
 }
 
 __all__ = [

@@ -26,9 +26,11 @@ BELOW: dict[str, set[str]] = {
     "lang": {"base", "hw", "ir", "onnx", *SIBLINGS},
     "stages": {"base", "flow", "hw", "ir", "onnx", "engine", *SIBLINGS},
     "testing": {"base", "flow", "hw", "ir", "onnx", "engine", "stages", *SIBLINGS},
-    "cli": {"base", "flow", "hw", "ir", "onnx", "engine", "lang", "stages", "testing", *SIBLINGS},
+    "cli": {"base", "flow", "hw", "ir", "onnx", "engine", "lang", "stages", "testing", "serve", *SIBLINGS},
+    "ort": {"base", "hw", "ir", "onnx", "engine", *SIBLINGS},
+    "serve": {"base", "hw", "ir", "onnx", "engine", *SIBLINGS},
     "targets": set(),
-    "": {"base", "flow", "engine", "cli"},  # the facade and __main__
+    "": {"base", "flow", "engine", "cli", "ort"},  # the facade and __main__
 }
 HEAVY = {"numpy", "dask", "distributed", "zarr", "onnx", "onnxruntime", "numba", "scipy", "PIL", "fsspec"}
 HEAVY |= {"vl_convert"}

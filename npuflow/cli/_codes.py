@@ -48,6 +48,10 @@ AREAS: dict[str, str] = {
         "A program (`.npu`) is damaged, was built for another target, or does not fit what it is asked "
         "for. Build it again."
     ),
+    "RUN": (
+        "A program or model cannot be run as it was called: its inputs, outputs, state, or options of the "
+        "runner. Of a program, `npuflow inspect` and `Runner.inputs` list what it takes."
+    ),
     "DECODE": (
         "A command of a program is malformed. Programs that npuflow writes have none: the file is damaged "
         "or was changed, otherwise it is a bug to report."
@@ -121,6 +125,15 @@ EXPLAINED: dict[str, str] = {
         "Layers that only move data, or that have the host between them, are never computed as one group."
     ),
     "NF-PROGRAM-009": "The file is not a program, was cut short, or its digests do not match its bytes.",
+    "NF-RUN-006": (
+        "A program is run on whole tensors (`executor`) or by its commands (`simulator`); ONNX and TFLite "
+        "models run on onnxruntime, and have no other way."
+    ),
+    "NF-RUN-009": "Preprocessing is asked for, and neither the program's recipe nor the caller states steps.",
+    "NF-RUN-020": (
+        "A part of onnxruntime's interface that is about choosing kernels, devices or graphs while loading; "
+        "a program is compiled already."
+    ),
     "NF-DECODE-009": "A field of the command is out of range, or a reserved word or flag is set.",
     "NF-SIM-007": "The data cause an index outside of a table.",
     "NF-STEP-002": "The process that ran the step was out of memory, or would be.",

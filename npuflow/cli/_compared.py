@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from npuflow.base.errors import UsageError
 from npuflow.engine.difference import Difference, difference
@@ -60,7 +60,7 @@ def sides(paths: tuple[Path, Path], inputs: Sequence[Path], everything: bool) ->
             raise UsageError(f'"{path}" has to be run', hint="give --inputs FILE", code="NF-USAGE-005")
     state = next((load_program(p).meta.get("state", ()) for p in paths if p.suffix == ".npu"), ())
     held = [
-        None if p.suffix == ".npz" else open_model(p, dump=everything, raw=True, state=pairs(state))
+        None if p.suffix == ".npz" else open_model(p, 8, everything, True, pairs(state), _exact(p))
         for p in paths
     ]
     models = [m for m in held if m is not None]
@@ -75,6 +75,11 @@ def sides(paths: tuple[Path, Path], inputs: Sequence[Path], everything: bool) ->
         for path, model in zip(paths, held, strict=True)
     ]
     return made, list(dict.fromkeys(n for n in notes if n))
+
+
+def _exact(path: Path) -> Literal["simulator"] | None:
+    """A program's commands are compared, not the graph that it keeps."""
+    return "simulator" if path.suffix == ".npu" else None
 
 
 def compared(first: Side, second: Side, tolerance: float) -> list[Found]:
@@ -184,9 +189,9 @@ def _made_by(path: Path) -> Iterable[tuple[str, str]]:
 
 
 def _of_program(model: Any, arrays: Mapping[str, Any]) -> Side:
-    from npuflow.engine.runner import dequantize
+    from npuflow.engine.feed import dequantize
 
-    program = model.runner.program
+    program = model.backend.program
     side = Side(program=program)
     quants = {name: entry.get("quant") for name, entry in program.meta["values"].items()}
     quants |= {name: tapped.quant for name, tapped in program.taps.values.items()}
@@ -211,8 +216,8 @@ def _of_program(model: Any, arrays: Mapping[str, Any]) -> Side:
 
 def _ran(model: Model, inputs: Sequence[Path], preparation: Mapping[str, Any] | None) -> dict[str, Any]:
     """The outputs for the samples, one after the other."""
-    from npuflow.cli._run_model import joined
     from npuflow.cli._run_samples import run_samples
+    from npuflow.engine.running.ports import joined
 
     # A program runs samples one by one where a model with a free axis may take them all at
     # once: their outputs join alike.

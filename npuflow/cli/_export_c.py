@@ -76,12 +76,15 @@ def _of_recipe(path: Path, sets: Sequence[str], cache: Path | None) -> tuple[Gra
 
 
 def _of_program(path: Path, cache: Path | None) -> tuple[Graph, Numerics]:
-    """The graph that a program was generated from, found in the cache by the program's own bytes."""
+    """The graph that a program was generated from, kept in it, or found in the cache by its bytes."""
     from npuflow.cli._engine import store as open_store
     from npuflow.engine.program.container import load_program
+    from npuflow.engine.program.graph_section import decode_graph
     from npuflow.stages.quantize import Quantized
 
     program = load_program(path)
+    if program.graph_bytes:
+        return decode_graph(program.graph_bytes), program.target.numerics
     store = open_store(None, cache)
     digest = _graph_of(store, path.read_bytes())
     if digest is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +13,10 @@ from npuflow.base.errors import DataError, UsageError
 from npuflow.cli._input_files import PICTURES as PICTURES
 from npuflow.engine.data.read import prepared
 from npuflow.engine.data.steps import OPERATIONS
+from npuflow.engine.running.ports import Port as Port
 from npuflow.ir.types import TensorType
 
 Array = npt.NDArray[Any]
-
-
-@dataclass(frozen=True)
-class Port:
-    """A named input with its numpy dtype and shape (-1: free)."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    codes: bool = False       # whether integers are codes already: they keep their type
 
 
 def load_inputs(

@@ -39,8 +39,6 @@ def ports(path: Path) -> Ports:
     other files are not read."""
     import onnx
 
-    if path.suffix.lower() != ".onnx":
-        return _read(path)
     try:
         model = onnx.load(str(path), load_external_data=False)
     except OSError as error:
@@ -74,10 +72,10 @@ def _read(path: Path) -> Ports:
     """Of other formats than ONNX: the ends of what the front end reads."""
     import onnx
 
+    from npuflow.engine.sources import gathered
     from npuflow.frontends import Bindings
     from npuflow.onnx.run import EXPORT_OPSET
     from npuflow.onnx.types import ELEMENTS
-    from npuflow.stages.model import gathered
 
     _, reader, source = gathered(path)
     graph = reader.read(source, Bindings()).graph

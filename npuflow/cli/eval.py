@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +14,7 @@ from npuflow.cli._engine import CacheOption, JsonOption, RecipeArg, SetOption
 
 if TYPE_CHECKING:
     from npuflow.engine.evaluate import Score
+    from npuflow.engine.running.backend import Backend
     from npuflow.flow.plan import Plan
     from npuflow.flow.recipe import Recipe
     from npuflow.flow.recipe_build import Settings
@@ -76,9 +78,10 @@ def _measured(path: Path, program: Path | None, sets: list[str], cache: Path | N
     if recipe.table("evaluate") is None:
         raise UsageError(
             f"{path} has no [evaluate] table",
-            hint='[evaluate] source = "...", metric = "agreement"', code="NF-USAGE-040",
+            hint='[evaluate] source = "...", metric = "agreement"',
+            code="NF-USAGE-040",
         )
-    chosen = replace(settings(cache=cache, until="evaluate"), publish=False)     # measures only
+    chosen = replace(settings(cache=cache, until="evaluate"), publish=False)  # measures only
     plan, store = plan_recipe(recipe, stages(), chosen), open_cache(recipe, chosen)
     if program is None:
         result = _shown(plan, recipe, store, chosen)
@@ -112,17 +115,21 @@ def _given(path: Path, plan: Plan, store: Store, result: Result) -> Score:
     from npuflow.engine.interpret import host_session
     from npuflow.engine.partition import share as npu_part
     from npuflow.engine.program.container import load_program
+    from npuflow.engine.running.opening import opened
     from npuflow.flow.refs import Files
     from npuflow.ir.macs import graph_macs
     from npuflow.stages import evaluate as stage
     from npuflow.stages.parse import Parsed
 
+    table = plan["evaluate"].configs["evaluate"]
+    assert isinstance(table, Evaluate)
     parsed = store.load(_digest(result, "pixels"), Parsed)
     graph = parsed.graph
     if path.suffix == ".npu":
         program = load_program(path)
         _same_inputs(path, [entry["name"] for entry in program.meta["inputs"]], graph)
-        model, total = stage.simulated(program, parsed), graph_macs(graph)
+        backend = opened(program, None if table.by == "executor" else "simulator", raw=True)
+        model, total = stage.named(program, parsed, _Backed(backend)), graph_macs(graph)
         nodes = program.meta["nodes"]
         host = sum(node["host"]["macs"] for node in nodes if "host" in node)
         runs = any(step["kind"] == "npu" for step in program.meta["steps"])
@@ -133,10 +140,19 @@ def _given(path: Path, plan: Plan, store: Store, result: Result) -> Score:
             _same_inputs(path, [i.name for i in host_session(path.read_bytes()).get_inputs()], graph)
         except NpuflowError as error:
             raise error.at(Where(file=str(path))) from None
-    step = plan["evaluate"]
-    table = step.configs["evaluate"]
-    assert isinstance(table, Evaluate)
-    return replace(stage.scored(Files(step.listing or {}), graph, share, model, table), host_macs=host)
+    return replace(
+        stage.scored(Files(plan["evaluate"].listing or {}), graph, share, model, table), host_macs=host
+    )
+
+
+class _Backed:
+    """A program's backend as what is scored."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+
+    def run_many(self, samples: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        return self.backend.run([self.backend.fed(sample) for sample in samples], False)
 
 
 def _same_inputs(path: Path, names: list[str], graph: Graph) -> None:
@@ -144,7 +160,10 @@ def _same_inputs(path: Path, names: list[str], graph: Graph) -> None:
         wanted = f"the recipe's model takes {', '.join(graph.inputs)}"
         hint = "give a program or model of the same network"
         raise UsageError(
-            f'"{path}" takes the inputs {", ".join(names)}', because=wanted, hint=hint, code="NF-USAGE-041",
+            f'"{path}" takes the inputs {", ".join(names)}',
+            because=wanted,
+            hint=hint,
+            code="NF-USAGE-041",
         )
 
 

@@ -29,7 +29,7 @@ def golden(
     from npuflow.engine.runner import Runner
     from npuflow.engine.verify.golden import golden_of, save
 
-    model = open_model(program)
+    model = open_model(program, exact="simulator")
     samples, _ = load_inputs(inputs, model.ports, model.preparation)
     runner = Runner(program)
     known = [*runner.program.meta["values"], *runner.program.taps.values]

@@ -57,9 +57,9 @@ def inspect(
     """Show a model as npuflow sees it: nodes before and after rewriting, placement with reasons, refusals."""
     from npuflow.cli._inspected import asked
     from npuflow.engine.rewrite import rewrite
+    from npuflow.engine.sources import gathered
     from npuflow.frontends import Bindings
     from npuflow.rules import RULES
-    from npuflow.stages.model import gathered
 
     shapes = {n: tuple(_number(d, int, n) for d in v.split(",") if d) for n, v in _pairs(inputs)}
     bindings = Bindings(

@@ -1,17 +1,31 @@
-"""Run a program, an ONNX or a QDQ ONNX model on arrays, pictures, folders or standard input."""
+"""Run a program, an ONNX, QDQ ONNX or TFLite model on arrays, pictures, folders or standard input."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from npuflow.engine.running.backend import Exact
+
+
+class Kind(StrEnum):
+    """What computes a program."""
+
+    EXECUTOR = "executor"
+    SIMULATOR = "simulator"
 
 
 def run(
     program: Annotated[
-        Path, typer.Argument(metavar="PROGRAM", help="A .npu program or an .onnx model.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="PROGRAM", help="A .npu program, or an .onnx or .tflite model.", show_default=False
+        ),
     ],
     inputs: Annotated[
         list[Path],
@@ -25,6 +39,12 @@ def run(
     out: Annotated[Path, typer.Option("--out", "-o", help="The npz file to write.")] = Path("outputs.npz"),
     dump_all: Annotated[bool, typer.Option("--dump-all", help="Also every intermediate tensor.")] = False,
     batch: Annotated[int, typer.Option("--batch", min=1, max=64, help="Samples simulated together.")] = 8,
+    exact: Annotated[
+        Kind | None,
+        typer.Option(
+            "--exact", help="What computes a program: whole tensors, or its commands.", show_default=False
+        ),
+    ] = None,
     state: Annotated[
         list[str] | None,
         typer.Option("--state", help="OUTPUT=INPUT of an .onnx model that follow from sample to sample."),
@@ -35,8 +55,9 @@ def run(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
-    """Run a program on the simulator, or a model on onnxruntime. Inputs with a leading axis of samples run
-    one by one. Several files are several samples, in the order of the numbers in their names."""
+    """Run a program, or a model on onnxruntime. A program is computed on whole tensors from the graph that it
+    keeps, or by its commands on the simulator: the bits are the same. Inputs with a leading axis of samples
+    run one by one. Several files are several samples, in the order of the numbers in their names."""
     import json
 
     from npuflow.cli._inputs import picture_note
@@ -44,11 +65,8 @@ def run(
     from npuflow.cli._run_samples import run_samples
 
     if target is not None:
-        from npuflow.cli import targets
-        from npuflow.engine.program.container import load_program, require_target
-
-        require_target(load_program(program), targets._read(targets._path(target)), target)
-    model = open_model(program, batch, dump_all, state=_pairs(state or ()))
+        _require(program, target)
+    model = open_model(program, batch, dump_all, exact=_kind(exact), state=_pairs(state or ()))
     for note in (*model.notes, picture_note(inputs, model.preparation)):
         if note:
             typer.echo(f"note: {note}", err=True)
@@ -60,6 +78,17 @@ def run(
     typer.echo(f"{len(outputs)} sample{'s' if len(outputs) != 1 else ''}, {len(written)} tensors -> {out}")
     for name, shape in list(written.items())[:20]:
         typer.echo(f"  {name}  {'x'.join(map(str, shape))}")
+
+
+def _require(program: Path, target: str) -> None:
+    from npuflow.cli import targets
+    from npuflow.engine.program.container import load_program, require_target
+
+    require_target(load_program(program), targets._read(targets._path(target)), target)
+
+
+def _kind(exact: Kind | None) -> Exact | None:
+    return None if exact is None else "executor" if exact is Kind.EXECUTOR else "simulator"
 
 
 def _pairs(stated: Iterable[str]) -> tuple[tuple[str, str], ...]:

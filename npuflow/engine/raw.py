@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.errors import DataError, ModelError
+from npuflow.engine.feed import container, dequantize, quantize
 from npuflow.engine.pixels import Pixels, given
 from npuflow.engine.program.container import Program
 from npuflow.engine.program.meta import CONTAINERS
-from npuflow.engine.runner import container, dequantize, quantize
 from npuflow.engine.sim.machine import Machine
 
 Array = npt.NDArray[Any]

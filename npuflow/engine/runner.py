@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.base.errors import DataError, ModelError
-from npuflow.engine.pixels import Pixels, given
+from npuflow.base.errors import ModelError
+from npuflow.engine.feed import dequantize, fed, quantize, start_of
 from npuflow.engine.program.container import Program, load_program
 from npuflow.engine.sim.machine import Machine
 from npuflow.engine.sim.order import order_of
 from npuflow.engine.sim.shadow import Shadow
-from npuflow.engine.state import pairs
+from npuflow.engine.state import Steps, pairs
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -49,7 +49,8 @@ class Runner:
         self.batch = batch
         self.order = order_of(self.program)
         self.state = pairs(self.program.meta.get("state", ()))
-        self._own = Steps(self)
+        self._start = start_of(self.program.meta)
+        self._own = self.steps()
         self._lock = threading.Lock()
         self._idle: dict[_Kind, list[Machine]] = {}  # the kind that was used last comes last
         self._sessions: dict[int, onnxruntime.InferenceSession] = {}
@@ -72,6 +73,13 @@ class Runner:
         """The same for many samples, in order."""
         if self.state and any(name not in sample for sample in samples for _, name in self.state):
             return [self._own.run(sample, dump) for sample in samples]
+        entries = self.program.meta["inputs"]
+        return self.run_fed([fed(entries, sample) for sample in samples], dump)
+
+    def run_fed(
+        self, samples: Sequence[Mapping[str, Array]], dump: bool | Iterable[str] = False
+    ) -> list[dict[str, Array]]:
+        """`run_many` of inputs that are already as the program stores them."""
         found: list[dict[str, Array]] = []
         for start in range(0, len(samples), self.batch):
             found += self._together(samples[start : start + self.batch], dump)
@@ -91,7 +99,7 @@ class Runner:
 
     def steps(self) -> Steps:
         """A sequence of runs with a state of its own."""
-        return Steps(self)
+        return Steps(lambda sample, dump: self.run_many([sample], dump)[0], self.state, self._start)
 
     def reset(self) -> None:
         """The next run begins a sequence."""
@@ -103,9 +111,8 @@ class Runner:
         meta = self.program.meta
         names = list(dict.fromkeys((*meta["values"], *self.program.taps.values))) if dump else []
         watch = tuple(names if dump is True else [n for n in (dump or ()) if n in names])
-        values = [self._fed(sample) for sample in samples]
         with self._machine(len(samples), watch) as machine:
-            return self._through(machine, values, dump)
+            return self._through(machine, [dict(sample) for sample in samples], dump)
 
     def _through(
         self, machine: Machine, values: list[dict[str, Array]], dump: bool | Iterable[str]
@@ -186,46 +193,6 @@ class Runner:
             if name in self.program.meta["values"]:
                 machine.write(name, np.stack([v[name] for v in values]))
 
-    def _fed(self, sample: Mapping[str, Array]) -> dict[str, Array]:
-        found = {}
-        for entry in self.program.meta["inputs"]:
-            name, shape = entry["name"], tuple(entry["shape"])
-            if name not in sample:
-                raise DataError(
-                    f'no data for the input "{name}"',
-                    because=f"given: {', '.join(sample) or 'nothing'}", code="NF-DATA-012",
-                )
-            array = np.asarray(sample[name])
-            if array.ndim != len(shape) or any(
-                want not in (-1, have) for have, want in zip(array.shape, shape, strict=True)
-            ):
-                raise DataError(
-                    f'the input "{name}" has shape {array.shape}, the program expects {shape}',
-                    code="NF-DATA-014",
-                )
-            if entry.get("pixels"):
-                array = given(array, Pixels.read(entry["pixels"]), entry["dtype"], name)
-            # real numbers for an input that takes codes
-            elif entry.get("quant") and array.dtype.kind == "f":
-                array = quantize(array, entry["quant"])
-            elif entry.get("quant") and array.size:
-                lo, hi, _ = container(entry["quant"])
-                if int(array.min()) < lo or int(array.max()) > hi:
-                    raise DataError(
-                        f'the input "{name}" has codes {array.min()}..{array.max()}, its type has {lo}..{hi}',
-                        code="NF-DATA-060",
-                    )
-            try:
-                found[name] = (
-                    array if entry["dtype"] == "string" else array.astype(entry["dtype"], copy=False)
-                )
-            except TypeError as error:
-                raise ModelError(
-                    f'the input "{name}" has the dtype {entry["dtype"]!r}',
-                    code="NF-PROGRAM-019",
-                ) from error
-        return found
-
     @contextmanager
     def _machine(self, batch: int, watch: tuple[str, ...]) -> Iterator[Machine]:
         """A machine for one run: an idle one, or a new one. A run that fails leaves it in an
@@ -250,28 +217,6 @@ class Runner:
             return self._sessions[index]
 
 
-class Steps:
-    """One sequence of runs of a program: what the state holds between them, zeros at first."""
-
-    def __init__(self, runner: Runner) -> None:
-        self.runner = runner
-        self.held: dict[str, Array] = {}
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget what came before."""
-        ports = {entry["name"]: entry for entry in self.runner.program.meta["inputs"]}
-        for _, name in self.runner.state:
-            real, quant = np.zeros(ports[name]["shape"], np.float32), ports[name].get("quant")
-            self.held[name] = quantize(real, quant) if quant else real.astype(ports[name]["dtype"])
-
-    def run(self, sample: Mapping[str, Array], dump: bool | Iterable[str] = False) -> dict[str, Array]:
-        """One step. State that the sample itself has replaces what is kept."""
-        (found,) = self.runner.run_many([{**self.held, **sample}], dump)
-        self.held = {name: found[output] for output, name in self.runner.state}
-        return found
-
-
 def _opened(model: bytes, index: int) -> onnxruntime.InferenceSession:
     import onnxruntime
 
@@ -284,54 +229,3 @@ def _opened(model: bytes, index: int) -> onnxruntime.InferenceSession:
         raise ModelError(
             f"host model {index} cannot run: {str(error).splitlines()[0]}", code="NF-PROGRAM-020",
         ) from error
-
-
-def quantize(real: Array, quant: Mapping[str, Any]) -> Array:
-    """The container integers of a float array: nearest, ties to even, in float64;
-    NaN becomes the zero point."""
-    scale, zero = (
-        _along(quant, "scale", np.float64, real.shape),
-        _along(quant, "zero_point", np.int64, real.shape),
-    )
-    lo, hi, dtype = container(quant)
-    codes = real.astype(np.float64)
-    with np.errstate(invalid="ignore", over="ignore"):
-        np.divide(codes, scale, out=codes)
-    unknown = np.isnan(codes)
-    if unknown.any():
-        codes[unknown] = 0.0
-    np.rint(codes, out=codes)                          # IEEE: ties to even
-    np.add(np.maximum(np.minimum(codes, 2.0**40), -(2.0**40)), zero, out=codes)
-    return np.asarray(np.minimum(np.maximum(codes, lo), hi).astype(dtype))
-
-
-def dequantize(stored: Array, quant: Mapping[str, Any]) -> Array:
-    """float32(scale * (q - zero point)), the product in float64."""
-    scale, zero = (
-        _along(quant, "scale", np.float64, stored.shape),
-        _along(quant, "zero_point", np.int64, stored.shape),
-    )
-    return np.asarray(((stored.astype(np.int64) - zero) * scale).astype(np.float32))
-
-
-def container(quant: Mapping[str, Any]) -> tuple[int, int, str]:
-    """Smallest and largest code, and the dtype that holds them."""
-    bits, signed = quant["bits"], quant["signed"]
-    width = next(w for w in (8, 16, 32) if bits <= w)
-    if signed:
-        return -(1 << (bits - 1)) + int(bool(quant.get("narrow"))), (1 << (bits - 1)) - 1, f"int{width}"
-    return 0, (1 << bits) - 1, f"uint{width}"
-
-
-def _along(quant: Mapping[str, Any], name: str, dtype: type, shape: tuple[int, ...]) -> Array:
-    """A per-tensor number, or per-channel numbers shaped to broadcast along their axis."""
-    numbers: Array = np.asarray(quant[name], dtype)
-    axis = quant.get("axis")
-    if axis is None or numbers.size == 1:
-        return numbers.reshape(-1)[:1].reshape(())
-    numbers = np.repeat(numbers, quant.get("group") or 1)
-    if axis >= len(shape) or numbers.size != shape[axis]:
-        raise ModelError(
-            f"{numbers.size} numbers for dimension {axis} of a value of shape {shape}", code="NF-PROGRAM-021",
-        )
-    return numbers.reshape([-1 if d == axis else 1 for d in range(len(shape))])

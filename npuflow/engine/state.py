@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 METADATA = "npuflow.state"
 Pairs = tuple[tuple[str, str], ...]
 """An output and the input that takes its value."""
+
+
+Step = Callable[[Mapping[str, Any], bool | Iterable[str]], "dict[str, Array]"]
 
 
 class Model(Protocol):
@@ -71,6 +75,27 @@ def _known(name: str, names: Sequence[str], what: str, hint: str) -> None:
 def zeros(graph: Graph) -> dict[str, Array]:
     """What a sequence begins with."""
     return {given: np.zeros(graph.type(given).shape, graph.type(given).dtype) for _, given in graph.state}
+
+
+class Steps:
+    """One sequence of runs: what the state holds between them. Threads take turns."""
+
+    def __init__(self, run: Step, state: Pairs, start: Mapping[str, Array]) -> None:
+        self._run, self._state, self._start = run, state, dict(start)
+        self._lock = threading.Lock()
+        self.held = dict(start)
+
+    def reset(self, **start: Array) -> None:
+        """Forget what came before: the state is as at first, but for what is given."""
+        with self._lock:
+            self.held = {**self._start, **start}
+
+    def run(self, sample: Mapping[str, Any], dump: bool | Iterable[str] = False) -> dict[str, Array]:
+        """One step. State that the sample itself has replaces what is kept."""
+        with self._lock:
+            found = self._run({**self.held, **sample}, dump)
+            self.held = {name: np.array(found[output]) for output, name in self._state}
+            return found
 
 
 class Following:

@@ -7,9 +7,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+from npuflow.base.tables import Config
 from npuflow.engine.codegen.generate import generate
 from npuflow.engine.data.config import Preparation
 from npuflow.engine.program.container import Program, load_program
+from npuflow.engine.program.graph_section import encode_graph
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
 from npuflow.hw.target import Compute, Dma, Host, Limits, Memory, Numerics, Target
@@ -45,6 +47,16 @@ class Compiled(Artifact):
         return {"commands": commands, "data_bytes": meta["data_bytes"], "const_bytes": meta["const_bytes"]}
 
 
+@dataclass(frozen=True)
+class ProgramTable(Config, table="program"):
+    """What the program's file holds beside commands and constants."""
+
+    graph: bool = True
+    """Keep the network's graph too, so that `npuflow run`, `npuflow serve` and `npuflow.Runner` run the
+    program on whole tensors, many times faster than its commands. It adds the weights once more; false for a
+    file that only goes to a device."""
+
+
 @stage(minor=True)
 def codegen(
     quantized: Quantized,
@@ -56,15 +68,16 @@ def codegen(
     limits: Limits,
     host: Host,
     preparation: Preparation,
+    program: ProgramTable,
 ) -> Compiled:
     """Commands for every tile, with the fewest waits, and external memory by lifetimes."""
     target = Target(compute=compute, memory=memory, dma=dma, numerics=numerics, limits=limits, host=host)
-    program = generate(quantized.graph, tiled.plan, target)
-    found = program.meta["memory"]
-    commands = sum(len(w) for w in program.commands)
-    log(f"{commands} commands, {len(program.const)} bytes of constants ({found['const_given']} asked for)")
+    made = generate(quantized.graph, tiled.plan, target)
+    found = made.meta["memory"]
+    commands = sum(len(w) for w in made.commands)
+    log(f"{commands} commands, {len(made.const)} bytes of constants ({found['const_given']} asked for)")
     log(
-        f"{program.meta['data_bytes']} bytes of activations in external memory, at least {found['bound']} "
+        f"{made.meta['data_bytes']} bytes of activations in external memory, at least {found['bound']} "
         "are live at once"
     )
     log(
@@ -72,9 +85,9 @@ def codegen(
         f"{found['local_bound']} are live at once"
     )
     if preparation.steps:
-        program = replace(program, meta={**program.meta, "preparation": preparation.plain()})
+        made = replace(made, meta={**made.meta, "preparation": preparation.plain()})
     if quantized.pixels:
         pixels = {name: {"pixels": one.plain()} for name, one in quantized.pixels.items()}
-        inputs = [{**entry, **pixels.get(entry["name"], {})} for entry in program.meta["inputs"]]
-        program = replace(program, meta={**program.meta, "inputs": inputs})
-    return Compiled(program)
+        inputs = [{**entry, **pixels.get(entry["name"], {})} for entry in made.meta["inputs"]]
+        made = replace(made, meta={**made.meta, "inputs": inputs})
+    return Compiled(replace(made, graph_bytes=encode_graph(quantized.graph)) if program.graph else made)

@@ -16,10 +16,11 @@ from npuflow.engine.data.read import samples as read
 from npuflow.engine.data.sequence import labelled as labelled_steps
 from npuflow.engine.evaluate import Evaluate, Score
 from npuflow.engine.execute.executor import Executor
+from npuflow.engine.feed import dequantize
 from npuflow.engine.interpret import Interpreter
 from npuflow.engine.pixels import Pixels, given, model_inputs, pixel_inputs
 from npuflow.engine.program.container import Program
-from npuflow.engine.runner import Runner, dequantize
+from npuflow.engine.runner import Runner
 from npuflow.engine.state import Following, zeros
 from npuflow.engine.to_onnx import export_model
 from npuflow.flow.artifact import Artifact, Reader, Writer
@@ -202,8 +203,13 @@ class _Fed:
 
 def simulated(program: Program, graph: Parsed) -> scoring.Model:
     """A program on the simulator, its outputs by the float graph's names, as real numbers."""
+    return named(program, graph, Runner(program))
+
+
+def named(program: Program, graph: Parsed, runner: scoring.Model) -> scoring.Model:
+    """The same for whatever runs the program under its own ids."""
     ports = program.meta["outputs"]
-    model = _Fed(Runner(program), graph.pixels)
+    model = _Fed(runner, graph.pixels)
     return _Named(model, [p["name"] for p in ports], graph.graph.outputs, [p.get("quant") for p in ports])
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any, Self
 
 from npuflow.base.errors import ModelError
 from npuflow.base.tables import Config, Fault, FilePath
+from npuflow.engine.sources import frontend, gathered
 from npuflow.engine.state import with_state
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import stage
-from npuflow.frontends import FRONTENDS, Bindings, Frontend, Gatherer, Reading, Source
+from npuflow.frontends import FRONTENDS, Bindings, Reading
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.ir.persist import load_graph, operators, save_graph
@@ -96,28 +96,6 @@ class Model(Artifact):
     def summary(self) -> dict[str, Any]:
         consts = self.reading.graph.consts.values()
         return {"nodes": len(self.reading.graph.nodes), "bytes": sum(array.nbytes for array in consts)}
-
-
-def frontend(path: Path) -> tuple[str, Gatherer]:
-    """The source format of a file, by its suffix."""
-    known: list[str] = []
-    for name in FRONTENDS.names():
-        reader: Gatherer = FRONTENDS[name]()
-        known += reader.suffixes
-        if path.suffix.lower() in reader.suffixes:
-            return name, reader
-    hint = f"known are {', '.join(sorted(known))}; others are exported to ONNX first"
-    raise ModelError(
-        f'"{path.name}" has an unknown model format', hint=hint, code="NF-MODEL-035",
-    ).at(file=str(path))
-
-
-def gathered(path: Path) -> tuple[str, Frontend, Source]:
-    """A model, the format that it is kept in, and who reads that."""
-    name, gatherer = frontend(path)
-    source = gatherer.gather(path)
-    reader: Frontend = FRONTENDS[source.format or name]()
-    return source.format or name, reader, source
 
 
 def plugins(graph: Graph) -> dict[str, tuple[str, ...]]:

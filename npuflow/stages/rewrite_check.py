@@ -15,6 +15,7 @@ from npuflow.engine.pixel_padding import exactly_padded
 from npuflow.engine.pixels import model_inputs
 from npuflow.engine.rewrite import Applied
 from npuflow.engine.rewrite_check import Culprit, OutputError, SourceModel
+from npuflow.engine.sources import gathered
 from npuflow.engine.to_onnx import export_model
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files
@@ -22,7 +23,7 @@ from npuflow.flow.stage import Items, log, stage
 from npuflow.frontends import Runnable
 from npuflow.ir.graph import Graph
 from npuflow.onnx.run import CannotRunError
-from npuflow.stages.model import Model, ModelTable, gathered, written
+from npuflow.stages.model import Model, ModelTable, written
 from npuflow.stages.parse import Parse, Parsed, applied_of, rewritten
 from npuflow.stages.samples import Sample, feeds
 

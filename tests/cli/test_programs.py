@@ -61,7 +61,12 @@ def test_run_takes_arrays_and_pictures(
         ]
         == 1
     )
+    exact = tmp_path / "exact.npz"
+    simulated = ["--exact", "simulator", "-o", str(exact)]
+    assert call(capfd, "run", program, str(built / "two.npy"), *simulated).code == 0
     first, everything = np.load(one), np.load(all_)
+    for name, array in np.load(exact).items():
+        np.testing.assert_array_equal(first[name], array)
     assert len(everything.files) > len(first.files) + 3
     for name in first.files:
         assert first[name].shape[0] == 2

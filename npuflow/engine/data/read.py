@@ -39,8 +39,15 @@ def samples(listed: Mapping[str, Listed]) -> Iterator[tuple[str, Sample]]:
 
 def prepared(path: Path, preparation: Mapping[str, Any], name: str, kind: TensorType) -> Array:
     """A picture as the recipe that a program was built from feeds it (`Preparation.plain`)."""
-    first, rest = split(of_picture(preparation["steps"]))
     pixels = decode(path, preparation["alpha"], preparation["colour"])
+    return prepared_pixels(pixels, preparation, name, kind)
+
+
+def prepared_pixels(pixels: Array, preparation: Mapping[str, Any], name: str, kind: TensorType) -> Array:
+    """The same for a decoded picture, [H, W] or [H, W, 3]."""
+    first, rest = split(of_picture(preparation["steps"]))
+    if preparation["colour"] and pixels.ndim == 2:
+        pixels = np.repeat(pixels[:, :, None], 3, 2)
     single = len(kind.shape) == 4 and 1 in (kind.shape[1], kind.shape[3])
     if single and pixels.ndim == 3 and not any("channels" in step for step in preparation["steps"]):
         pixels = grey(pixels)                 # the recipe fed arrays of one channel

@@ -25,10 +25,11 @@ _Values = dict[str, list[Array]]
 
 
 class Executor:
-    """A quantised graph ready to run samples, at most `batch` at a time; one thread at a time."""
+    """A quantised graph ready to run samples, at most `batch` at a time; one thread at a time.
+    `kinds`: numbers of samples that it stays bound for."""
 
-    def __init__(self, graph: Graph, numerics: Numerics, batch: int = 8) -> None:
-        self.graph, self.numerics, self.batch = graph, numerics, batch
+    def __init__(self, graph: Graph, numerics: Numerics, batch: int = 8, kinds: int = KINDS) -> None:
+        self.graph, self.numerics, self.batch, self.kinds = graph, numerics, batch, kinds
         self.parts = segments(graph)
         self._host = Interpreter(graph, numerics)
         self._steps = {i: host_steps(graph, p) for i, p in enumerate(self.parts) if p.kind == "host"}
@@ -105,7 +106,7 @@ class Executor:
     def _stretches(self, count: int, keep: bool) -> Mapping[int, Stretch]:
         key = count, keep
         if key not in self._bound:
-            while len(self._bound) >= KINDS:
+            while len(self._bound) >= self.kinds:
                 del self._bound[next(iter(self._bound))]
             self._bound[key] = {
                 i: Stretch(self.graph, part, self.numerics, count, keep)

@@ -4,7 +4,8 @@ damaged file is one clear error.
 Layout, little endian: magic (8 bytes), format version u32, section count u32, target fingerprint (64 bytes,
 zero padded); per section: name (16 bytes), offset u64, size u64, xxh3-128 (16 bytes); then the xxh3-128 of
 all before it; then the sections, each on a 64-byte boundary, zeros between. Sections: `meta` (canonical
-JSON), `core0`.. (commands), `const`, `taps` (if there are any: see taps.py), `host0`..
+JSON), `core0`.. (commands), `const`, `taps` (if there are any: see taps.py), `graph` (if it is
+kept: see graph_section.py), `host0`..
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class Program:
     const: bytes = b""
     hosts: tuple[bytes, ...] = ()
     tap_bytes: bytes = b""
+    graph_bytes: bytes = b""
 
     @cached_property
     def taps(self) -> Taps:
@@ -89,6 +91,7 @@ class Program:
         ]
         sections += [("const", self.const)]
         sections += [("taps", self.tap_bytes)] if self.tap_bytes else []
+        sections += [("graph", self.graph_bytes)] if self.graph_bytes else []
         sections += [(f"host{i}", h) for i, h in enumerate(self.hosts)]
         table_end = _HEAD.size + _ENTRY.size * len(sections) + 16
         at, entries = _aligned(table_end), []
@@ -114,7 +117,7 @@ class Program:
         meta = _meta(parts.pop("meta"), where)
         cores = _numbered(parts, "core", where)
         hosts = _numbered(parts, "host", where)
-        const, taps = bytes(parts.pop("const", b"")), bytes(parts.pop("taps", b""))
+        const, taps, graph = (bytes(parts.pop(name, b"")) for name in ("const", "taps", "graph"))
         if parts:
             raise ModelError(f"unknown section {sorted(parts)[0]!r}", where=where, code="NF-PROGRAM-001")
         commands = []
@@ -124,7 +127,7 @@ class Program:
                     f"section core{i} is not a whole number of commands", where=where, code="NF-PROGRAM-002",
                 )
             commands.append(np.frombuffer(body, "<u4").astype(np.uint32).reshape(-1, WORDS))
-        program = cls(fingerprint, meta, tuple(commands), const, tuple(bytes(h) for h in hosts), taps)
+        program = cls(fingerprint, meta, tuple(commands), const, tuple(bytes(h) for h in hosts), taps, graph)
         try:
             target_of(meta["target"], fingerprint)
             check_meta(meta, [len(w) for w in commands], len(const), len(hosts))

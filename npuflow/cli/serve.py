@@ -1,0 +1,106 @@
+"""Serve programs and models over HTTP, by the KServe v2 inference protocol."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from npuflow.base.errors import UsageError
+from npuflow.cli.run import Kind
+
+if TYPE_CHECKING:
+    from npuflow.serve.served import Served
+
+
+SWITCH = 1e-4                             # seconds after which a thread hands over the interpreter
+
+
+def serve(
+    programs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[NAME=]PROGRAM...",
+            help="Programs (.npu), .onnx or .tflite models; without a NAME the file's.",
+            show_default=False,
+        ),
+    ],
+    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free port.")] = 8000,
+    max_batch: Annotated[
+        int,
+        typer.Option("--max-batch", min=1, max=64, help="Samples of different requests computed together."),
+    ] = 8,
+    delay: Annotated[
+        float, typer.Option("--delay", min=0.0, help="Milliseconds that a batch waits for more samples.")
+    ] = 0.0,
+    workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="Batches computed at a time.")] = 1,
+    max_waiting: Annotated[
+        int, typer.Option("--max-waiting", min=1, help="Samples that may wait; beyond it: status 503.")
+    ] = 1024,
+    max_samples: Annotated[int, typer.Option("--max-samples", min=1, help="Samples of one request.")] = 64,
+    max_mb: Annotated[float, typer.Option("--max-mb", help="Megabytes of one request.")] = 64.0,
+    timeout: Annotated[float, typer.Option("--timeout", help="Seconds until an answer: status 504.")] = 30.0,
+    stop_seconds: Annotated[
+        float, typer.Option("--stop-seconds", help="Seconds that begun requests have when it stops.")
+    ] = 10.0,
+    exact: Annotated[
+        Kind | None,
+        typer.Option("--exact", help="What computes programs, as for `run`.", show_default=False),
+    ] = None,
+) -> None:
+    """Serve until Ctrl-C or SIGTERM: health, metadata, inference with JSON and binary tensors, /metrics for
+    Prometheus. Samples that wait together are computed together. Requests name models, never files."""
+    import asyncio
+    import sys
+
+    try:
+        from npuflow.serve.running import serve as run
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"serving needs the package {error.name}", hint="pip install 'npuflow[serve]'", code="NF-RUN-021"
+        ) from None
+    options = {"batch": max_batch, "linger": delay / 1e3, "workers": workers, "limit": max_waiting}
+    kind = None if exact is None else exact.value
+    models = {
+        name: _opened(name, path, kind, options, max_samples, timeout) for name, path in _named(programs)
+    }
+
+    def started(address: str) -> None:
+        for name, one in models.items():
+            typer.echo(f"{address}/v2/models/{name}  ({one.runner.exact})")
+
+    # kernels release the interpreter lock many times a run: they should not wait 5 ms for it each time
+    sys.setswitchinterval(SWITCH)
+    asyncio.run(
+        run(models, host, port, max_bytes=int(max_mb * 1e6), stop_seconds=stop_seconds, started=started)
+    )
+
+
+def _named(programs: list[str]) -> list[tuple[str, Path]]:
+    """Names and files; a name is given once."""
+    found: dict[str, Path] = {}
+    for text in programs:
+        name, sign, path = text.partition("=")
+        file = Path(path if sign else text)
+        name = name if sign else file.stem
+        if name in found or not name or "/" in name:
+            raise UsageError(
+                f'"{name}" is not a name for "{file}"',
+                because=f"{found[name]} has it" if name in found else "it is empty or has a /",
+                hint=f"NAME={file} gives another name",
+                code="NF-RUN-023",
+            )
+        found[name] = file
+    return list(found.items())
+
+
+def _opened(
+    name: str, path: Path, exact: str | None, options: dict[str, float], most: int, timeout: float
+) -> Served:
+    from npuflow.engine.running.runner import Runner
+    from npuflow.serve.served import Served
+
+    runner = Runner(path, exact=exact, **options)  # type: ignore[arg-type]
+    return Served(name, runner, most, timeout)

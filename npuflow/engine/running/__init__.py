@@ -1,0 +1,1 @@
+"""Programs and models behind one interface: named tensors in, named tensors out."""

@@ -1,0 +1,88 @@
+"""From a file, bytes or a program to the backend that runs it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from npuflow.base.errors import UsageError
+from npuflow.engine.program.container import MAGIC, Program, load_program
+from npuflow.engine.running.backend import Backend, Exact
+from npuflow.engine.running.onnx_model import OnnxModel
+from npuflow.engine.running.programs import Simulated, Tensors
+from npuflow.engine.running.stated_model import stated_model
+from npuflow.engine.sources import gathered
+from npuflow.frontends import Bindings
+
+Source = Program | str | os.PathLike[str] | bytes | bytearray | memoryview
+TFLITE = b"TFL3"  # at byte 4 of a .tflite file
+
+
+def opened(
+    source: Source,
+    exact: Exact | None = None,
+    *,
+    batch: int = 8,
+    threads: int = 1,
+    dump: bool = False,
+    raw: bool = False,
+) -> Backend:
+    """A program (.npu), or a model of onnxruntime's (.onnx, also QDQ; .tflite). `exact`: what computes a
+    program; None: its graph on whole tensors if it keeps one, else its commands. `raw`: values under a
+    program's own ids. `dump`: a model is to show its inner tensors too."""
+    if isinstance(source, bytes | bytearray | memoryview):
+        return _of_bytes(bytes(source), exact, batch, threads, dump, raw)
+    if isinstance(source, Program):
+        return _program(source, exact, batch, raw)
+    path = Path(source)
+    if not path.is_file():
+        raise UsageError(f'no file "{path}"', code="NF-USAGE-010")
+    if path.suffix.lower() == ".npu" or _starts(path) == MAGIC:
+        return _program(load_program(path), exact, batch, raw)
+    _no_program(exact, path.name)
+    if path.suffix.lower() == ".onnx":
+        return OnnxModel(path, path.name, threads, dump)
+    return OnnxModel(runnable(path), path.name, threads, dump)
+
+
+def runnable(path: Path) -> bytes:
+    """A model of another format as ONNX: what its front end reads, with the codes that it states."""
+    _, reader, source = gathered(path)
+    return stated_model(reader.read(source, Bindings()))
+
+def _starts(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(len(MAGIC))
+
+
+def _of_bytes(data: bytes, exact: Exact | None, batch: int, threads: int, dump: bool, raw: bool) -> Backend:
+    if data.startswith(MAGIC):
+        return _program(Program.from_bytes(data), exact, batch, raw)
+    _no_program(exact, "the model")
+    if data[4:8] != TFLITE:
+        return OnnxModel(data, "model", threads, dump)
+    with tempfile.TemporaryDirectory(prefix="npuflow-") as folder:
+        path = Path(folder) / "model.tflite"
+        path.write_bytes(data)
+        return opened(path, exact, threads=threads, dump=dump)
+
+
+def _program(program: Program, exact: Exact | None, batch: int, raw: bool) -> Backend:
+    chosen = exact or ("executor" if program.graph_bytes else "simulator")
+    if chosen not in ("executor", "simulator"):
+        raise UsageError(
+            f'exact="{chosen}" is of models',
+            hint='a program is run by "executor" or "simulator"',
+            code="NF-RUN-006",
+        )
+    return Tensors(program, batch, raw) if chosen == "executor" else Simulated(program, batch, raw)
+
+
+def _no_program(exact: Exact | None, name: str) -> None:
+    if exact not in (None, "onnxruntime"):
+        raise UsageError(
+            f'exact="{exact}" is of programs; {name} is a model and runs on onnxruntime',
+            hint="build it, and run the .npu",
+            code="NF-RUN-006",
+        )

@@ -1,0 +1,184 @@
+"""Requests that wait for a runner: as many as fit a batch run together, none after its deadline."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass, field
+
+from npuflow.base.errors import UsageError
+from npuflow.engine.running.ports import Array, Sample
+
+Outputs = dict[str, Array]
+Run = Callable[[Sequence[Sample]], list[Outputs]]
+Feed = Callable[[Sample], Sample]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One sample, and who waits for it."""
+
+    sample: Sample
+    future: Future[Outputs] = field(default_factory=Future)
+    since: float = field(default_factory=time.monotonic)
+
+
+class Requests:
+    """`workers` threads run what was submitted, up to `batch` samples together, each first as `feed` makes
+    it. `linger`: seconds that an incomplete batch waits for more. `limit`: requests that may wait; 0: any
+    number."""
+
+    def __init__(
+        self,
+        run: Run,
+        feed: Feed = lambda sample: sample,
+        *,
+        batch: int = 8,
+        workers: int = 1,
+        linger: float = 0.0,
+        limit: int = 0,
+    ) -> None:
+        self._run, self._feed, self.batch, self.linger, self.limit = run, feed, batch, linger, limit
+        self.sizes: dict[int, int] = {}  # samples run together -> how often
+        self._waiting: deque[Request] = deque()
+        self._there = threading.Condition()
+        self._closed = False
+        self._deadlines = Deadlines()
+        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(workers)]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, sample: Sample, timeout: float | None = None) -> Future[Outputs]:
+        """The outputs to come; after `timeout` seconds the future raises TimeoutError, and the sample is not
+        run if it was still waiting."""
+        request = Request(sample)
+        with self._there:
+            if self._closed:
+                raise UsageError("the runner is closed", code="NF-RUN-007")
+            if self.limit and len(self._waiting) >= self.limit:
+                raise UsageError(f"{self.limit} requests wait already", code="NF-RUN-008")
+            self._waiting.append(request)
+            self._there.notify()
+        if timeout is not None:
+            self._deadlines.add(request.future, timeout)
+        return request.future
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def close(self, finish: bool = True) -> None:
+        """Take no more requests. `finish`: those that wait are run first, else they are cancelled."""
+        with self._there:
+            self._closed = True
+            left = [] if finish else list(self._waiting)
+            if not finish:
+                self._waiting.clear()
+            self._there.notify_all()
+        for request in left:
+            request.future.cancel()
+        for thread in self._threads:
+            thread.join()
+        self._deadlines.close()
+
+    def _work(self) -> None:
+        while requests := self._next():
+            wanted = [r for r in requests if not r.future.done() and r.future.set_running_or_notify_cancel()]
+            fed = [made for request in wanted if (made := self._fed(request)) is not None]
+            if fed:
+                self._answer(fed)
+
+    def _fed(self, request: Request) -> Request | None:
+        """A request whose sample is ready to run; a faulty one is answered with its fault."""
+        try:
+            return Request(self._feed(request.sample), request.future, request.since)
+        except Exception as error:  # whatever it is, it is the caller's to see
+            _settle(request.future, error)
+            return None
+
+    def _next(self) -> list[Request]:
+        """The next batch; nothing when the queue is closed and empty."""
+        with self._there:
+            while True:
+                while not self._waiting:
+                    if self._closed:
+                        return []
+                    self._there.wait()
+                end = self._waiting[0].since + self.linger
+                while 0 < len(self._waiting) < self.batch and not self._closed:
+                    left = end - time.monotonic()
+                    if left <= 0:
+                        break
+                    self._there.wait(left)
+                if self._waiting:
+                    return [self._waiting.popleft() for _ in range(min(self.batch, len(self._waiting)))]
+
+    def _answer(self, requests: Sequence[Request]) -> None:
+        """Run a batch; where that fails, every sample by itself, so that a faulty one harms no other."""
+        try:
+            found = self._run([r.sample for r in requests])
+        except Exception as error:  # whatever it is, it is the caller's to see
+            if len(requests) > 1:
+                for request in requests:
+                    self._answer([request])
+            else:
+                _settle(requests[0].future, error)
+            return
+        self.sizes[len(requests)] = self.sizes.get(len(requests), 0) + 1
+        for request, outputs in zip(requests, found, strict=True):
+            _settle(request.future, outputs)
+
+
+def _settle(future: Future[Outputs], found: Outputs | BaseException) -> None:
+    """Give a future its result, unless its deadline came first."""
+    try:
+        if isinstance(found, BaseException):
+            future.set_exception(found)
+        else:
+            future.set_result(found)
+    except InvalidStateError:
+        return
+
+
+class Deadlines:
+    """Futures that raise TimeoutError at a given time if nothing has come of them; one thread, started with
+    the first."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Future[Outputs], float]] = []
+        self._count = itertools.count()
+        self._there = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def add(self, future: Future[Outputs], seconds: float) -> None:
+        with self._there:
+            heapq.heappush(self._heap, (time.monotonic() + seconds, next(self._count), future, seconds))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._watch, daemon=True)
+                self._thread.start()
+            self._there.notify()
+
+    def close(self) -> None:
+        with self._there:
+            self._closed = True
+            self._there.notify()
+
+    def _watch(self) -> None:
+        while True:
+            with self._there:
+                while self._heap and self._heap[0][2].done():
+                    heapq.heappop(self._heap)
+                if self._closed:
+                    return
+                left = self._heap[0][0] - time.monotonic() if self._heap else None
+                if left is None or left > 0:
+                    self._there.wait(left)
+                    continue
+                _, _, future, seconds = heapq.heappop(self._heap)
+            _settle(future, TimeoutError(f"no result within {seconds:g} s"))

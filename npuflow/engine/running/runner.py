@@ -1,0 +1,210 @@
+"""The public runner: a program or a model with named tensors, called directly, as futures, or in batches."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from npuflow.base.errors import DataError, UsageError
+from npuflow.engine.running.backend import Dump, Exact
+from npuflow.engine.running.opening import Source, opened
+from npuflow.engine.running.ports import Array, Port, joined, rows, written
+from npuflow.engine.running.preprocess import Prepare, Preprocess, preparation_of
+from npuflow.engine.running.requests import Outputs, Requests
+from npuflow.engine.running.steps import state_and_start
+from npuflow.engine.state import Steps
+
+Inputs = Mapping[str, Any]
+
+
+class Runner:
+    """Runs a program (`.npu`) or a model (ONNX, QDQ ONNX, TFLite) from named inputs to named outputs.
+
+    `exact`: "executor" computes a program on whole tensors from the graph that it keeps, "simulator" runs its
+    commands on modelled memories; both give the same bits. None takes the executor where there is a graph.
+    Models run on onnxruntime.
+    `batch`: samples that are computed together at most. `workers`: threads of `submit`; `linger`: seconds
+    that they wait for a batch to fill. `limit`: requests that may wait; 0: any number.
+    `preprocess`: inputs are pictures or stored arrays; True applies the steps of the program's recipe, a list
+    gives steps as `[[data.steps]]` has them.
+    `state`: output -> input, what is carried from one run to the next, of a model that does not state it
+    itself. Samples that lack these inputs are steps of one sequence, which `reset` ends; `steps` gives
+    further sequences. Requests of `submit` do not follow each other: they begin with zeros.
+
+    Any number of threads may share a runner.
+    """
+
+    def __init__(
+        self,
+        model: Source,
+        batch: int = 8,
+        *,
+        exact: Exact | None = None,
+        preprocess: Preprocess = False,
+        state: Mapping[str, str] | None = None,
+        workers: int = 1,
+        linger: float = 0.0,
+        limit: int = 0,
+        threads: int = 1,
+        dump: bool = False,
+    ) -> None:
+        if batch < 1 or workers < 1:
+            raise UsageError("batch and workers are at least 1", code="NF-RUN-011")
+        self.backend = opened(model, exact, batch=batch, threads=threads, dump=dump)
+        self.batch, self.workers, self.linger, self.limit = batch, workers, linger, limit
+        preparation = preparation_of(preprocess, self.backend.preparation)
+        self._prepare = None if preparation is None else Prepare(preparation, self.backend.inputs)
+        self.state, self._start = state_and_start(self.backend, state or {})
+        self._own = self.steps()
+        self._lock = threading.Lock()
+        self._queue: Requests | None = None
+        self._closed = False
+
+    @property
+    def name(self) -> str:
+        return self.backend.name
+
+    @property
+    def exact(self) -> Exact:
+        """What computes: "executor", "simulator" or "onnxruntime"."""
+        return self.backend.exact
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        return self.backend.inputs
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        return self.backend.outputs
+
+    def run(
+        self,
+        inputs: Inputs,
+        *,
+        out: Mapping[str, Array] | None = None,
+        dump: Dump = False,
+    ) -> Outputs:
+        """One sample: outputs by name. `out`: arrays that outputs are written into (`buffers` makes them).
+        `dump`: also inner tensors, all or those named.
+
+        An input may be any array of numbers that numpy reads in place (buffers, `__array__`); it is not
+        copied where its type is the input's.
+        """
+        return written(self.run_many([inputs], dump)[0], out)
+
+    def run_many(self, samples: Sequence[Inputs], dump: Dump = False) -> list[Outputs]:
+        """Many samples, `batch` at a time; outputs in order."""
+        dump = dump if isinstance(dump, bool) else tuple(dump)
+        if any(name not in one for one in samples for _, name in self.state):
+            return [self._own.run(one, dump) for one in samples]
+        found: list[Outputs] = []
+        for start in range(0, len(samples), self.batch):
+            part = [self._sample(one) for one in samples[start : start + self.batch]]
+            found += self._run(part, dump)
+        return found
+
+    def run_batch(self, inputs: Inputs, *, out: Mapping[str, Array] | None = None) -> Outputs:
+        """Samples along the first axis of every input; outputs likewise."""
+        arrays = {name: np.asarray(array) for name, array in inputs.items()}
+        return written(joined(self.run_many(rows(arrays, self.inputs))), out)
+
+    def stream(self, samples: Iterable[Inputs], dump: Dump = False) -> Iterator[Outputs]:
+        """Outputs sample by sample, computed `batch` at a time."""
+        dump = dump if isinstance(dump, bool) else tuple(dump)
+        waiting: list[Inputs] = []
+        for sample in samples:
+            waiting.append(sample)
+            if len(waiting) == self.batch:
+                yield from self.run_many(waiting, dump)
+                waiting.clear()
+        yield from self.run_many(waiting, dump)
+
+    def submit(self, inputs: Inputs, timeout: float | None = None) -> Future[Outputs]:
+        """One sample, later: a future. Requests that wait together are computed together. After `timeout`
+        seconds the future raises TimeoutError, and a request that still waits is not computed. Inputs are
+        read when it is computed: leave the arrays as they are until then."""
+        return self._requests().submit(inputs, timeout)
+
+    async def run_async(self, inputs: Inputs, timeout: float | None = None) -> Outputs:
+        """`submit` for asyncio."""
+        return await asyncio.wrap_future(self.submit(inputs, timeout))
+
+    def buffers(self, samples: int | None = None) -> dict[str, Array]:
+        """Arrays for `out`, one of each output; with `samples`, for so many in `run_batch`."""
+        found = {}
+        for port in self.outputs:
+            if not port.fixed:
+                raise DataError(
+                    f'the output "{port.name}" has no fixed shape',
+                    because=f"it is {port.shape}",
+                    code="NF-RUN-012",
+                )
+            shape = port.shape
+            if samples is not None:
+                shape = (samples * shape[0], *shape[1:]) if shape else (samples,)
+            found[port.name] = np.zeros(shape, port.dtype)
+        return found
+
+    def steps(self) -> Steps:
+        """A further sequence of runs with a state of its own; `run` and `reset` as here."""
+        return Steps(lambda one, dump: self._run([self._sample(one)], dump)[0], self.state, self._start)
+
+    def reset(self, **start: Array) -> None:
+        """The next run begins a sequence: its state is zeros, but for the inputs that are given."""
+        self._own.reset(**start)
+
+    def close(self, finish: bool = True) -> None:
+        """End the threads of `submit`. `finish`: what waits is computed first, else it is cancelled."""
+        with self._lock:
+            queue, self._queue, self._closed = self._queue, None, True
+        if queue is not None:
+            queue.close(finish)
+
+    @property
+    def requests(self) -> Requests:
+        """The queue behind `submit`."""
+        return self._requests()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(finish=kind is None)
+
+    def _requests(self) -> Requests:
+        with self._lock:
+            if self._closed:
+                raise UsageError("the runner is closed", code="NF-RUN-007")
+            if self._queue is None:
+                self._queue = Requests(
+                    lambda samples: self._run(samples, False),
+                    lambda sample: self._sample({**self._start, **sample}),
+                    batch=self.batch,
+                    workers=self.workers,
+                    linger=self.linger,
+                    limit=self.limit,
+                )
+            return self._queue
+
+    def _run(self, samples: Sequence[Mapping[str, Array]], dump: Dump) -> list[Outputs]:
+        return self.backend.run(samples, dump)
+
+    def _sample(self, inputs: Inputs) -> dict[str, Array]:
+        """What the backend is fed: preprocessed and checked."""
+        given = inputs if self._prepare is None else self._prepare(inputs)
+        unknown = [name for name in given if name not in {port.name for port in self.inputs}]
+        if unknown:
+            raise DataError(
+                f'there is no input "{unknown[0]}"',
+                because=f"inputs: {', '.join(port.name for port in self.inputs)}",
+                code="NF-RUN-014",
+            )
+        return self.backend.fed(given)

@@ -1,0 +1,1 @@
+"""Programs and models over HTTP, by the KServe v2 inference protocol."""

@@ -1,0 +1,90 @@
+"""Counts of a server in Prometheus' text format."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@dataclass
+class Counts:
+    """Of one model: answers by status, and how long they took."""
+
+    answers: Counter[int] = field(default_factory=Counter)
+    samples: int = 0
+    seconds: float = 0.0
+    buckets: list[int] = field(default_factory=lambda: [0] * (len(SECONDS) + 1))
+
+    def add(self, status: int, seconds: float, samples: int) -> None:
+        self.answers[status] += 1
+        self.samples += samples
+        self.seconds += seconds
+        self.buckets[bisect_left(SECONDS, seconds)] += 1
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What one model's lines are made of."""
+
+    counts: Counts
+    waiting: int
+    batches: Mapping[int, int]  # samples computed together -> how often
+
+
+def text(models: Mapping[str, Shown]) -> str:
+    """The page of /metrics."""
+    return "\n".join(_lines(models)) + "\n"
+
+
+def _lines(models: Mapping[str, Shown]) -> Iterator[str]:
+    rows = {_label(name): shown for name, shown in models.items()}
+    answers = [
+        (f'{{model="{name}",code="{code}"}}', count)
+        for name, one in rows.items()
+        for code, count in sorted(one.counts.answers.items())
+    ]
+    samples = [(f'{{model="{name}"}}', one.counts.samples) for name, one in rows.items()]
+    waiting = [(f'{{model="{name}"}}', one.waiting) for name, one in rows.items()]
+    yield from _family("npuflow_requests_total", "counter", "Inference requests by HTTP status.", answers)
+    yield from _family("npuflow_samples_total", "counter", "Samples computed.", samples)
+    yield from _family("npuflow_waiting_requests", "gauge", "Samples that wait for a batch.", waiting)
+    seconds, sizes = {}, {}
+    for name, one in rows.items():
+        counts = one.counts
+        bounds = list(zip(SECONDS, counts.buckets, strict=False))
+        seconds[name] = (bounds, counts.buckets[-1], counts.seconds)
+        total = float(sum(size * times for size, times in one.batches.items()))
+        sizes[name] = ([(float(size), times) for size, times in sorted(one.batches.items())], 0, total)
+    arrival = "Seconds from a request's arrival to its answer."
+    yield from _histogram("npuflow_request_seconds", arrival, seconds)
+    yield from _histogram("npuflow_batch_size", "Samples computed together.", sizes)
+
+
+def _family(name: str, kind: str, told: str, rows: Iterable[tuple[str, float]]) -> Iterator[str]:
+    yield f"# HELP {name} {told}"
+    yield f"# TYPE {name} {kind}"
+    yield from (f"{name}{labels} {value}" for labels, value in rows)
+
+
+def _histogram(
+    name: str, told: str, rows: Mapping[str, tuple[list[tuple[float, int]], int, float]]
+) -> Iterator[str]:
+    yield f"# HELP {name} {told}"
+    yield f"# TYPE {name} histogram"
+    for model, (buckets, rest, total) in rows.items():
+        seen = 0
+        for bound, count in buckets:
+            seen += count
+            yield f'{name}_bucket{{model="{model}",le="{bound}"}} {seen}'
+        yield f'{name}_bucket{{model="{model}",le="+Inf"}} {seen + rest}'
+        yield f'{name}_sum{{model="{model}"}} {total}'
+        yield f'{name}_count{{model="{model}"}} {seen + rest}'
+
+
+def _label(name: str) -> str:
+    return name.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

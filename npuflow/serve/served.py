@@ -1,0 +1,60 @@
+"""A model as the server has it: its runner, whether samples stack, and what was counted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from npuflow.engine.running.ports import Array, joined, rows
+from npuflow.engine.running.runner import Runner
+from npuflow.serve.metrics import Counts, Shown
+from npuflow.serve.protocol import Request
+from npuflow.serve.tensors import ProtocolError
+
+
+@dataclass
+class Served:
+    """One model under its name. `most`: samples that one request may hold."""
+
+    name: str
+    runner: Runner
+    most: int = 64
+    timeout: float = 30.0
+    counts: Counts = field(default_factory=Counts)
+
+    @cached_property
+    def batched(self) -> bool:
+        """Whether samples lie along the first axis of all inputs and outputs, a batch of one in each."""
+        ports = (*self.runner.inputs, *self.runner.outputs)
+        return all(port.ranked and port.shape[:1] == (1,) for port in ports)
+
+    async def infer(self, request: Request) -> dict[str, Array]:
+        """The outputs of a request; its samples go into batches with those of others."""
+        timeout = min(self.timeout, request.timeout or self.timeout)
+        samples: list[Mapping[str, Array]] = [request.inputs]
+        if self.batched:
+            held = {name for _, name in self.runner.state}     # what is not given begins with zeros
+            ports = [p for p in self.runner.inputs if p.name in request.inputs or p.name not in held]
+            samples = list(rows(request.inputs, ports))
+            if not 1 <= len(samples) <= self.most:
+                raise ProtocolError(f"a request holds 1 to {self.most} samples, not {len(samples)}")
+        futures = []
+        try:
+            for sample in samples:
+                futures.append(asyncio.wrap_future(self.runner.submit(sample, timeout)))
+            found = await asyncio.gather(*futures)
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise
+        return joined(found) if self.batched else found[0]
+
+    def samples(self, request: Request) -> int:
+        """How many a request holds."""
+        return len(next(iter(request.inputs.values()))) if self.batched and request.inputs else 1
+
+    def shown(self) -> Shown:
+        queue = self.runner.requests
+        return Shown(self.counts, queue.waiting, dict(queue.sizes))

@@ -1,0 +1,63 @@
+"""Small programs and models that the tests of running share."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from types import MappingProxyType
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from npuflow.engine.program.container import Program
+from npuflow.engine.program.graph_section import encode_graph
+from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS, Node
+from npuflow.ir.types import Array, TensorType, Value
+from tests.networks.harness import SMALL, build
+from tests.networks.random_networks import network
+
+
+def kept(graph: Graph) -> Program:
+    """The program of a quantised graph, with the graph in it."""
+    return replace(build(graph, SMALL), graph_bytes=encode_graph(graph))
+
+
+def convolutions() -> tuple[Program, tuple[int, ...]]:
+    graph, inputs = network(random.Random(3), Numerics())
+    return kept(graph), inputs["x"].shape
+
+
+def split(scale: float = 2.0, host: bool = True) -> Program:
+    """x [4, 32] -> tanh, sigmoid (on the host), relu -> y; "x" is given as real numbers."""
+    nodes = [
+        Node(OPS[op](), (a,), (b,))
+        for op, a, b in (("tanh", "x", "a"), ("sigmoid", "a", "b"), ("relu", "b", "y"))
+    ]
+    values = {v: Value(v, TensorType((4, 32))) for v in "xaby"}
+    graph = Graph(("x",), ("y",), tuple(nodes), MappingProxyType(values), MappingProxyType({}))
+    ranges = dict.fromkeys(values, (-scale, scale))
+    return kept(quantize_graph(graph, lambda i: i != 1 or not host, ranges, Quantize(), Numerics()).graph)
+
+
+def feeds(count: int, shape: tuple[int, ...] = (4, 32), seed: int = 0) -> list[dict[str, Array]]:
+    rng = np.random.default_rng(seed)
+    return [{"x": rng.normal(0, 1, shape).astype(np.float32)} for _ in range(count)]
+
+
+def accumulating() -> bytes:
+    """An ONNX model with state: total = carried + x, y = 2 total."""
+    ends = {n: helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 3]) for n in ("x", "carried", "total")}
+    two = numpy_helper.from_array(np.array(2, np.float32), "two")
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3])
+    nodes = [
+        helper.make_node("Add", ["carried", "x"], ["total"]), helper.make_node("Mul", ["total", "two"], ["y"])
+    ]
+    graph = helper.make_graph(nodes, "sums", [ends["x"], ends["carried"]], [y, ends["total"]], [two])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    onnx.checker.check_model(model)
+    return bytes(model.SerializeToString())
