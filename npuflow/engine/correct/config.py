@@ -19,6 +19,9 @@ class Equalize(Config):
     keeps it without a comparison."""
     absorb: Choice = "auto"
     """Absorb what a channel never falls below into the biases of the layers that read it."""
+    smooth: Choice = "auto"
+    """Move large channels of activations into the weights that read them (SmoothQuant), where the division
+    folds into constants above them; alpha is chosen for every layer."""
     corrected: bool = True
     """Compare with biases corrected, as a [correct] table does it."""
     rounds: Annotated[int, Range(1, 1000)] = 40

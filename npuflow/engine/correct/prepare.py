@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ from npuflow.engine.correct.assess import Terms, loss
 from npuflow.engine.correct.config import Choice, Equalize
 from npuflow.engine.correct.equalize import equalise
 from npuflow.engine.correct.error import output_error, outputs_of
-from npuflow.engine.correct.groups import Group
+from npuflow.engine.correct.smooth import smooth
 from npuflow.engine.correct.trial import NETWORK, Trial
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
@@ -21,6 +22,16 @@ from npuflow.ir.types import Array
 Real = npt.NDArray[np.float64]
 # noise over signal by which two forms of one function may differ in float32
 SAME = 1e-6
+
+
+class Named(Protocol):
+    """Values whose channels are changed together, by the layers around them."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def obstacle(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -70,6 +81,10 @@ def prepare(graph: Graph, table: Equalize, terms: Terms) -> Prepared:
         reported += _tried(
             judge, "absorb", table.absorb, lower.graph, lower.groups, [_largest(s) for s in lower.shifts]
         )
+    if table.smooth != "off":
+        found = smooth(judge.graph, terms.quantize, numerics, terms.fit, table.limit)
+        changes = [_factor(s) for s in found.scales]
+        reported += _tried(judge, "smooth", table.smooth, found.graph, found.places, changes)
     return Prepared(judge.graph, tuple(reported))
 
 
@@ -78,7 +93,7 @@ def _tried(
     name: str,
     choice: Choice,
     changed: Graph,
-    groups: Sequence[Group],
+    groups: Sequence[Named],
     changes: Sequence[float | None],
 ) -> list[Trial]:
     if not any(changes):
