@@ -22,7 +22,7 @@ from npuflow.flow.stage import Items, log, stage
 from npuflow.frontends import Runnable
 from npuflow.ir.graph import Graph
 from npuflow.onnx.run import CannotRunError
-from npuflow.stages.model import Model, ModelTable, gathered, written
+from npuflow.stages.model import Model, ModelTable, address, gathered, written
 from npuflow.stages.parse import Parse, Parsed, applied_of, rewritten
 from npuflow.stages.samples import Sample, feeds
 
@@ -148,7 +148,7 @@ def _checked(
         return RewriteCheck(reason="no samples")
     try:
         real = [model_inputs(feed, parsed.pixels) for feed in fed]
-        runnable, rounding = _runnable(path, read, model)
+        runnable, rounding = _runnable(address(model.path, path), read, model)
         original = SourceModel(runnable, graph.outputs, real, rounding)
     except CannotRunError as fault:
         return RewriteCheck(reason=f"onnxruntime does not run the model as it is written: {fault}")
