@@ -23,10 +23,16 @@ class FilePath:
     def __str__(self) -> str:
         return self.text
 
+    @property
+    def function(self) -> str:
+        """The function that `python:module:function` names in the file; "" of a plain file."""
+        return self.text.rpartition(":")[2] if self.text.startswith("python:") else ""
+
     def digest(self) -> str:
         from npuflow.base.files import file_digest
 
-        return file_digest(self.path)
+        own = file_digest(self.path)
+        return f"{own}:{self.function}" if self.function else own
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,8 @@ def resolve(text: str, base: Path) -> Path:
 
 def existing_file(text: str, base: Path) -> FilePath:
     """A `FilePath` to a file that is there, or an error that says where it was looked for."""
+    if text.startswith("python:"):
+        return FilePath(text, _of_function(text, base))
     path = resolve(text, base)
     if path.is_file():
         return FilePath(text, path)
@@ -73,6 +81,28 @@ def existing_file(text: str, base: Path) -> FilePath:
     else:
         hint = f"the folder {path.parent} does not exist either"
     raise InputError(f'no file "{text}"', because=f"looked at {path}", hint=hint, code="NF-RECIPE-003")
+
+
+def _of_function(text: str, base: Path) -> Path:
+    """The file of the module of `python:module:function`: beside `base` or installed; nothing is imported."""
+    from importlib.util import find_spec
+
+    from npuflow.base.foreign import named
+
+    module, _, folder = named(text, base)
+    beside = folder / Path(*module.split(".")).with_suffix(".py")
+    if beside.is_file():
+        return beside
+    try:
+        spec = find_spec(module)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
+        raise InputError(
+            f'no Python module "{module}"', because=f"looked beside the recipe too: {beside}",
+            code="NF-RECIPE-003",
+        )
+    return Path(spec.origin)
 
 
 def _in_package(text: str) -> Path:

@@ -5,16 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 
 from npuflow.base.errors import ModelError
+from npuflow.base.tables import FilePath
+from npuflow.base.tables_files import existing_file
 from npuflow.frontends import FRONTENDS, Frontend, Gatherer, Source
+
+
+def address(path: FilePath, file: Path | None = None) -> Path:
+    """How front ends are called: the file, with `:function` behind its name where the recipe names one."""
+    place = file or path.path
+    return place.with_name(f"{place.name}:{path.function}") if path.function else place
 
 
 def frontend(path: Path) -> tuple[str, Gatherer]:
     """The source format of a file, by its suffix."""
     known: list[str] = []
+    suffix = path.suffix.lower().partition(":")[0]
     for name in FRONTENDS.names():
         reader: Gatherer = FRONTENDS[name]()
         known += reader.suffixes
-        if path.suffix.lower() in reader.suffixes:
+        if suffix in reader.suffixes:
             return name, reader
     hint = f"known are {', '.join(sorted(known))}; others are exported to ONNX first"
     raise ModelError(
@@ -23,7 +32,9 @@ def frontend(path: Path) -> tuple[str, Gatherer]:
 
 
 def gathered(path: Path) -> tuple[str, Frontend, Source]:
-    """A model, the format that it is kept in, and who reads that."""
+    """A model, the format that it is kept in, and who reads that. A path may be `python:module:function`."""
+    if str(path).startswith("python:"):
+        path = address(existing_file(str(path), Path.cwd()))
     name, gatherer = frontend(path)
     source = gatherer.gather(path)
     reader: Frontend = FRONTENDS[source.format or name]()

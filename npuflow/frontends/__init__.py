@@ -78,6 +78,14 @@ class Frontend(Gatherer, Protocol):
 
 
 @runtime_checkable
+class Described(Protocol):
+    """A source format in which a function gives the model."""
+
+    def described(self, path: Path) -> Mapping[str, str]:
+        """What the model is known by beside its files' bytes; `path` is the file with `:function` behind."""
+
+
+@runtime_checkable
 class Runnable(Protocol):
     """A source format whose models onnxruntime runs."""
 

@@ -8,12 +8,12 @@ from typing import Any, Self
 
 from npuflow.base.errors import ModelError
 from npuflow.base.tables import Config, Fault, FilePath
-from npuflow.engine.sources import frontend, gathered
+from npuflow.engine.sources import address, frontend, gathered
 from npuflow.engine.state import with_state
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import stage
-from npuflow.frontends import FRONTENDS, Bindings, Reading
+from npuflow.frontends import FRONTENDS, Bindings, Described, Gatherer, Reading
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.ir.persist import load_graph, operators, save_graph
@@ -26,7 +26,8 @@ class ModelTable(Config, table="model"):
     """The network to compile."""
 
     path: FilePath
-    """The model's file, or "pkg:NAME/FILE" inside an installed package."""
+    """The model's file, "pkg:NAME/FILE" inside an installed package, or "python:module:function" of a PyTorch
+    module."""
     inputs: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Shapes of inputs, where the model leaves dimensions free."""
     dims: dict[str, int] = field(default_factory=dict)
@@ -113,6 +114,7 @@ def listing(model: ModelTable) -> Listing:
         "ops": list(OPS.names()),
         "rules": list(RULES.names()),
         "suffix": model.path.path.suffix.lower(),
+        **_described(reader, model),
     }
     uses = {"frontends": FRONTENDS.names(), "ops": OPS.names(), "rules": RULES.names()}
     return {"model": Item(reader.files(model.path.path), detail, uses)}
@@ -121,13 +123,22 @@ def listing(model: ModelTable) -> Listing:
 def written(model: ModelTable) -> Listing:
     """The model's files alone, for what runs it as it was written."""
     _, reader = frontend(model.path.path)
-    return {"model": Item(reader.files(model.path.path), {}, {"frontends": FRONTENDS.names()})}
+    detail = _described(reader, model)
+    return {"model": Item(reader.files(model.path.path), detail, {"frontends": FRONTENDS.names()})}
+
+
+def _described(reader: Gatherer, model: ModelTable) -> dict[str, Any]:
+    """What a model is known by beside its files: of a function, what it reaches and gives."""
+    if not model.path.function:
+        return {}
+    more = reader.described(address(model.path)) if isinstance(reader, Described) else {}
+    return {"function": model.path.function, **more}
 
 
 @stage(files=listing, quick=True, minor=True)
 def model(files: Files, model: ModelTable) -> Model:
     """Read the model's files as a graph: types inferred, constants folded, nothing rewritten."""
-    name, reader, source = gathered(files["model"].files[0])
+    name, reader, source = gathered(address(model.path, files["model"].files[0]))
     reading = reader.read(source, model.bindings)
     if model.state:
         try:

@@ -15,7 +15,7 @@ from npuflow.engine.pixel_padding import exactly_padded
 from npuflow.engine.pixels import model_inputs
 from npuflow.engine.rewrite import Applied
 from npuflow.engine.rewrite_check import Culprit, OutputError, SourceModel
-from npuflow.engine.sources import gathered
+from npuflow.engine.sources import address, gathered
 from npuflow.engine.to_onnx import export_model
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files
@@ -149,7 +149,7 @@ def _checked(
         return RewriteCheck(reason="no samples")
     try:
         real = [model_inputs(feed, parsed.pixels) for feed in fed]
-        runnable, rounding = _runnable(path, read, model)
+        runnable, rounding = _runnable(address(model.path, path), read, model)
         original = SourceModel(runnable, graph.outputs, real, rounding)
     except CannotRunError as fault:
         return RewriteCheck(reason=f"onnxruntime does not run the model as it is written: {fault}")

@@ -1,0 +1,218 @@
+"""An exported program as a graph: every ATen operator by its converter, modules' names as origins."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from npuflow.base.errors import ModelError, NpuflowError
+from npuflow.frontends import Bindings
+from npuflow.frontends._nodes import ends
+from npuflow.frontends.torch.elements import ELEMENTS
+from npuflow.frontends.torch.layers import LAYERS
+from npuflow.frontends.torch.network import DTYPES, Network, UnsupportedError, Value
+from npuflow.frontends.torch.recurrent import RECURRENT
+from npuflow.frontends.torch.shapes import SHAPES
+from npuflow.ir.packed import pack
+from npuflow.ir.types import TensorType
+from npuflow.onnx.types import value_info
+
+CONVERTERS = {**ELEMENTS, **LAYERS, **SHAPES, **RECURRENT}
+VIEWS = (
+    "view",
+    "slice",
+    "select",
+    "transpose",
+    "permute",
+    "unsqueeze",
+    "squeeze",
+    "expand",
+    "chunk",
+    "split",
+    "unbind",
+    "t",
+    "alias",
+    "reshape",
+    "flatten",
+    "unflatten",
+    "swapaxes",
+    "getitem",
+)
+RANDOM = ("rand", "randn", "bernoulli", "randint", "normal", "multinomial")
+
+
+def packed(program: Any, names: Sequence[str] = ()) -> tuple[bytes, tuple[str, ...]]:
+    """The packed graph of an exported program, and notes. `names`: of its inputs, in order."""
+    import torch
+
+    done, refused = converted(torch, program, names)
+    if refused:
+        # what has no converter is decomposed, and nothing else: norms, attention and recurrent layers stay
+        program = decomposed(torch, program, set(refused))
+        done, refused = converted(torch, program, names)
+    if refused:
+        listed = [f"{name} ({count} times)" if count > 1 else name for name, count in refused.items()]
+        raise ModelError(
+            f"{sum(refused.values())} operators of the PyTorch module cannot be converted",
+            because="; ".join(listed),
+            hint="export the part without them, or export the module to ONNX",
+            code="NF-MODEL-091",
+        )
+    return done
+
+
+def decomposed(torch: Any, program: Any, names: set[str]) -> Any:
+    """The program with these operators alone written in simpler ones, where torch knows how."""
+    table = torch.export.default_decompositions()
+    chosen = {op: rule for op, rule in table.items() if any(n.startswith(str(op)) for n in names)}
+    if not chosen:
+        return program
+    try:
+        return program.run_decompositions(chosen)
+    except Exception:
+        return program
+
+
+def converted(
+    torch: Any, program: Any, names: Sequence[str]
+) -> tuple[tuple[bytes, tuple[str, ...]], Counter[str]]:
+    net = Network(torch)
+    fed = _placeholders(net, program, names)
+    refused: Counter[str] = Counter()
+    lost: set[Any] = set()
+    for node in program.graph.nodes:
+        if node.op != "call_function":
+            continue
+        reason = _convert(net, node, lost)
+        if reason:
+            refused[reason] += 1
+        if reason is not None:
+            lost.add(node)
+    if refused:
+        return (b"", ()), refused
+    wanted = _outputs(net, program)
+    found = ends.reading(net.graph, fed, wanted, {})
+    return (pack(found.graph, found.stated), found.notes), refused
+
+
+def _placeholders(net: Network, program: Any, names: Sequence[str]) -> list[str]:
+    """Parameters, buffers and constants as torch tensors; inputs as values. The names of inputs."""
+    signature = program.graph_signature
+    held = {**dict(program.state_dict), **dict(program.constants)}
+    stored = {
+        **signature.inputs_to_parameters,
+        **signature.inputs_to_buffers,
+        **signature.inputs_to_lifted_tensor_constants,
+    }
+    infos: list[Any] = []
+    ports: list[tuple[Any, str]] = []
+    for node in program.graph.nodes:
+        if node.op != "placeholder":
+            continue
+        if node.name in stored:
+            tensor = held[stored[node.name]].detach()
+            net.values[node] = tensor
+            net.names[id(tensor)] = stored[node.name]
+            net.kept.append(tensor)
+            continue
+        example = node.meta.get("val")
+        if not isinstance(example, net.torch.Tensor):
+            net.values[node] = example
+            continue
+        name = names[len(ports)] if len(ports) < len(names) else node.name
+        infos.append(value_info(name, _type(example)))
+        ports.append((node, name))
+    fed, _ = ends.inputs(net.graph, infos, [], Bindings())
+    for node, name in ports:
+        net.values[node] = Value(net.graph.singles.get(name, name))
+    return fed
+
+
+def _type(example: Any) -> TensorType:
+    dtype = str(example.dtype).removeprefix("torch.")
+    if dtype not in DTYPES:
+        raise ModelError(f"an input of {dtype} is not possible", code="NF-MODEL-092")
+    return TensorType(tuple(int(size) for size in example.shape), dtype)
+
+
+def _outputs(net: Network, program: Any) -> list[str]:
+    """Names of the network's outputs, each a value of its own."""
+    (last,) = [node for node in program.graph.nodes if node.op == "output"]
+    user = set(program.graph_signature.user_outputs)
+    rows = [one for one in _flat(last.args[0]) if getattr(one, "name", None) in user]
+    if not rows:
+        raise ModelError("the module returns no tensor", code="NF-MODEL-092")
+    found: list[str] = []
+    for i, one in enumerate(rows):
+        net.origin = "output" if len(rows) == 1 else f"output{i}"
+        name = net.name(net[one])
+        if name in found or name in net.graph.arrays or not isinstance(net[one], Value):
+            name = net.apply("Identity", name).name
+        found.append(name)
+    return found
+
+
+def _flat(one: Any) -> list[Any]:
+    return [part for each in one for part in _flat(each)] if isinstance(one, list | tuple) else [one]
+
+
+def _convert(net: Network, node: Any, lost: set[Any]) -> str | None:
+    """Adds an operator; else why not, and "" where that is another operator's fault."""
+    target = str(node.target)
+    if lost.intersection(node.all_input_nodes):
+        return ""
+    kind = (
+        target.split(".")[1] if target.startswith("aten.") else "getitem" if "getitem" in target else target
+    )
+    args, kwargs = net[node.args], {key: net[value] for key, value in node.kwargs.items()}
+    net.origin = origin(node)
+    values = [v for v in _flat([args, list(kwargs.values())]) if isinstance(v, Value)]
+    if not values and kind not in RANDOM:
+        try:
+            with net.torch.no_grad():
+                net.values[node] = node.target(*args, **kwargs)
+        except Exception as fault:
+            return f"{target}: {fault}"
+        return None
+    plain = kind.rstrip("_") if not kind.startswith("_") else kind
+    if plain not in CONVERTERS:
+        return target
+    try:
+        made = CONVERTERS[plain](net, node, args, kwargs)
+    except UnsupportedError as fault:
+        return f"{target}: {fault}"
+    except NpuflowError:
+        raise
+    except (TypeError, ValueError, IndexError, KeyError, AttributeError) as fault:
+        return f"{target}: {type(fault).__name__}: {fault}"
+    net.values[node] = made
+    if kind != plain and target.startswith("aten."):
+        return _mutated(net, node, made, target)
+    return None
+
+
+def _mutated(net: Network, node: Any, made: Any, target: str) -> str | None:
+    """An operator in place: what reads its operand later reads the result."""
+    first = node.args[0]
+    if isinstance(net.values[first], Value):
+        base = str(first.target).split(".")[1] if str(first.target).startswith("aten.") else ""
+        if base in VIEWS and any(len(one.users) > 1 for one in first.all_input_nodes):
+            return f"{target}: in place on a view of another tensor"
+        net.values[first] = made
+        return None
+    return f"{target}: data written into a constant"
+
+
+def origin(node: Any) -> str:
+    """The name of the module that the operator is in, else the operator's own."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    inner = str(stack[-1][0]) if stack else ""
+    for prefix in ("L['self'].", "self."):
+        inner = inner.removeprefix(prefix)
+    layer = str(stack[-1][1]) if stack else ""
+    return (
+        inner
+        if inner and "torch.nn.modules" in layer and "container" not in layer
+        else (f"{inner}/{node.name}" if inner else node.name)
+    )

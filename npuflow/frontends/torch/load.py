@@ -1,0 +1,186 @@
+"""Runs in a process of its own: a PyTorch file or function as an exported program, then as a packed graph."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from npuflow.base.digest import digest
+from npuflow.base.errors import ModelError, NpuflowError
+
+MISSING = "reading PyTorch modules needs the package torch"
+
+
+def converted(path: Path, inputs: Mapping[str, tuple[int, ...]]) -> tuple[bytes, tuple[str, ...]]:
+    """The packed graph, and notes. `inputs`: shapes that the recipe gives."""
+    from npuflow.frontends.torch.convert import packed
+
+    made = program(path, inputs)
+    return packed(*made) if isinstance(made, tuple) else packed(made)
+
+
+def described(path: Path) -> dict[str, str]:
+    """Digests of the code that a function of the user reaches, and of the weights that it gives."""
+    from npuflow.base.code import whole_digest
+
+    _torch()
+    made, module, _ = _called(path)
+    state = {name: _digest(value) for name, value in module.state_dict().items()}
+    return {"code": whole_digest(made), "state": digest(state), "text": digest(repr(module))}
+
+
+def _digest(value: Any) -> str:
+    from npuflow.base.digest import digest_array
+
+    return digest_array(value.detach().float().cpu().numpy()) if hasattr(value, "detach") else repr(value)
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError as fault:
+        raise ModelError(
+            MISSING,
+            because=str(fault),
+            hint="pip install 'npuflow[torch]'",
+            code="NF-MODEL-084",
+        ) from None
+    return torch
+
+
+def program(path: Path, inputs: Mapping[str, tuple[int, ...]]) -> Any:
+    """The exported program of a path, in evaluation mode, with fixed shapes; of TorchScript with the names of
+    its inputs."""
+    torch = _torch()
+    warnings.simplefilter("ignore")
+    if path.suffix == ".pt2":
+        return _fixed(torch, _loaded(path, torch.export.load), inputs)
+    if path.suffix == ".pt":
+        return _scripted(torch, path, inputs)
+    _, module, example = _called(path)
+    return _exported(torch, module, _shaped(torch, module, example, inputs))
+
+
+def _loaded(path: Path, load: Any) -> Any:
+    try:
+        return load(str(path))
+    except Exception as fault:  # torch raises RuntimeError, KeyError, pickle and zip errors alike
+        raise ModelError(
+            f'"{path.name}" cannot be loaded by torch',
+            because=_line(fault),
+            hint="torch.export.save(torch.export.export(module, inputs), FILE.pt2) writes one",
+            code="NF-MODEL-085",
+        ) from fault
+
+
+def _fixed(torch: Any, found: Any, inputs: Mapping[str, tuple[int, ...]]) -> Any:
+    """The program itself where its shapes are fixed, else exported again for its example inputs."""
+    values = [n.meta.get("val") for n in found.graph.nodes if n.op == "placeholder"]
+    if all(isinstance(size, int) for v in values for size in getattr(v, "shape", ())) and not inputs:
+        return found
+    example = found.example_inputs
+    if example is None:
+        raise ModelError(
+            "the exported program has free shapes and no example inputs",
+            hint="[model] inputs gives the shapes",
+            code="NF-MODEL-086",
+        )
+    module = found.module()
+    return _exported(torch, module, _shaped(torch, module, example[0], inputs))
+
+
+def _scripted(torch: Any, path: Path, inputs: Mapping[str, tuple[int, ...]]) -> Any:
+    """TorchScript through torch's own converter, and its inputs' names; it states no shapes."""
+    module = _loaded(path, torch.jit.load)
+    if not hasattr(module, "graph"):
+        raise ModelError(
+            f'"{path.name}" holds no TorchScript module',
+            because=f"it holds {type(module).__name__}",
+            hint="export the module to a .pt2 file",
+            code="NF-MODEL-087",
+        )
+    names = [value.debugName().split(".")[0] for value in list(module.graph.inputs())[1:]]
+    lost = [name for name in names if name not in inputs]
+    if lost:
+        shapes = ", ".join(f"{name} = [...]" for name in names)
+        raise ModelError(
+            f'"{path.name}" states no shapes',
+            because=f"TorchScript has none; its inputs are {', '.join(names)}",
+            hint=f"[model] inputs = {{ {shapes} }}, or export the module to a .pt2 file",
+            code="NF-MODEL-086",
+        )
+    example = tuple(torch.zeros(inputs[name]) for name in names)
+    try:
+        from torch._export.converter import TS2EPConverter
+
+        return TS2EPConverter(module.eval(), example).convert(), names
+    except Exception as fault:  # whatever of TorchScript torch cannot export any more
+        raise _unexportable(fault) from fault
+
+
+def _called(path: Path) -> tuple[Any, Any, Any]:
+    """A function of the user's, and what it returns: a module in evaluation mode, and example inputs."""
+    from npuflow.base.foreign import function
+
+    file, _, name = path.name.partition(":")
+    if not name:
+        raise ModelError(
+            f'"{file}" is a Python file',
+            because="a function in it has to be named",
+            hint=f'path = "python:{file}:function", which returns (module, example_inputs)',
+            code="NF-MODEL-088",
+        )
+    made, _ = function(Path(file).stem, name, path.parent, path.with_name(file))
+    try:
+        given = made()
+    except Exception as fault:  # the boundary to the user's own code
+        raise ModelError(f"{name} of {file} fails", because=_line(fault), code="NF-MODEL-089") from fault
+    torch = _torch()
+    if not (isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], torch.nn.Module)):
+        raise ModelError(
+            f"{name} of {file} must return (module, example_inputs)",
+            because=f"it returns {type(given).__name__}",
+            code="NF-MODEL-089",
+        )
+    module, example = given
+    return made, module.eval(), tuple(example) if isinstance(example, list | tuple) else (example,)
+
+
+def _shaped(torch: Any, module: Any, example: Any, inputs: Mapping[str, tuple[int, ...]]) -> tuple[Any, ...]:
+    """The example inputs, in the shapes that the recipe gives."""
+    try:
+        names = list(inspect.signature(module.forward).parameters)
+    except (TypeError, ValueError):
+        names = []
+    found = []
+    for i, one in enumerate(example):
+        shape = inputs.get(names[i]) if i < len(names) else None
+        found.append(one if shape is None else torch.zeros(shape, dtype=one.dtype))
+    return tuple(found)
+
+
+def _exported(torch: Any, module: Any, example: tuple[Any, ...]) -> Any:
+    try:
+        with torch.no_grad():
+            return torch.export.export(module, example)
+    except NpuflowError:
+        raise
+    except Exception as fault:  # torch's own kinds, and whatever the module's code raises
+        raise _unexportable(fault) from fault
+
+
+def _unexportable(fault: Exception) -> ModelError:
+    return ModelError(
+        "torch does not export the module",
+        because=_line(fault),
+        hint="torch.export.export(module, inputs) says more; control flow on values has to go",
+        code="NF-MODEL-090",
+    )
+
+
+def _line(fault: Exception) -> str:
+    lines = [line.strip() for line in str(fault).splitlines() if line.strip()]
+    return f"{type(fault).__name__}: {lines[0][:300]}" if lines else type(fault).__name__
