@@ -14,11 +14,11 @@ import pytest
 from npuflow import build
 from npuflow.base.errors import ModelError, NpuflowError
 from npuflow.base.tables_files import existing_file
+from npuflow.engine.sources import address, gathered
 from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import FRONTENDS, Bindings, Reading
 from npuflow.ir.verify import verify
 from npuflow.onnx.run import run
-from npuflow.stages.model import address, gathered
 
 
 def read(path: Path, bindings: Bindings = Bindings()) -> Reading:  # noqa: B008
