@@ -17,6 +17,8 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from tests.networks.floats import USUAL, Feed, Net, channel_means, floats, integers, quantised
+from tests.networks.onnx_cases import through
+from tests.networks.onnx_text import model, normal
 
 NAMES = [f"c{i}" for i in range(6)]
 
@@ -193,3 +195,18 @@ def test_held_out_samples_are_others_and_spread(count: int, held: int) -> None:
     if len(rest) > 2:
         gaps = np.diff([int(f["x"][0]) for f in rest])
         assert gaps.max() - gaps.min() <= 1
+
+
+def test_steps_of_a_recurrent_layer_keep_equal_constants() -> None:
+    """A bias of its own for each step would make the weights of the steps different blocks of constants."""
+    shape = 1, 32, 8
+    weights = {"w": normal(0, *shape, scale=0.3), "r": normal(1, *shape, scale=0.3)}
+    data = model("float[10,1,8] x => float[10,1,1,8] y", "y = LSTM<hidden_size=8>(x, w, r)", weights)
+    graph = through(data)
+    feeds = [{"x": normal(seed, 10, 1, 8)} for seed in range(4)]
+    rough = quantised(graph, feeds, COARSE)
+    done = correct_biases(graph, rough, USUAL, feeds[:2], feeds[2:], judge=False)
+    before, after = ([n.inputs for n in g.nodes if n.op.onnx == "Gemm"] for g in (rough, done.graph))
+    changed = [a != b for a, b in zip(before, after, strict=True)]
+    assert sum(changed) <= 2, "the products of the input alone"
+    assert len({i[1:] for i in after if i[0] != "x"}) < len(after) / 2

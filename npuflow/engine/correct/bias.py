@@ -9,6 +9,7 @@ count what one layer does in all that follow it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -22,6 +23,7 @@ from npuflow.engine.correct.trial import NETWORK, Trial
 from npuflow.engine.correct.walk import Walk, plain_session
 from npuflow.engine.fidelity import real_of
 from npuflow.engine.partition import is_npu
+from npuflow.engine.quantize.scales import MANY
 from npuflow.engine.quantize.weights import coded_bias
 from npuflow.engine.to_onnx import export_model, unclipped
 from npuflow.hw.target import Numerics
@@ -58,7 +60,13 @@ def correct_biases(
     """
     start, reported = graph, []
     places = {o: i for i, n in enumerate(real.nodes) for o in n.outputs if o}
-    layers = list(biased(graph, originals(real, graph)))
+    shared = Counter(node.inputs[1] for node in graph.nodes if takes_bias(graph, node))
+    layers = [
+        (at, name)
+        for at, name in biased(graph, originals(real, graph))
+        # the steps of a recurrent layer keep equal constants, which are loaded once
+        if shared[graph.nodes[at].inputs[1]] < MANY
+    ]
     if not layers:
         return Correction(graph, ())
     wanted = mean_outputs(real, [name for _, name in layers], fit)

@@ -32,6 +32,7 @@ class Finalist:
     kept: tuple[str, ...] = ()
     origin: str = ""
     cycles: float = 0.0                   # by the replay
+    moved: float = 0.0                    # bytes of external traffic, by the replay
     starved: frozenset[int] = frozenset()   # groups that wait for the bus in it
     replayed: bool = True                 # otherwise its cycles are the search's sums
 
@@ -49,14 +50,16 @@ def scheduled(
     except TargetError:
         return None
     if not replay:
-        return replace(finalist, cycles=sum(g.costs.cycles for g in finalist.groups), replayed=False)
+        cycles = sum(g.costs.cycles for g in finalist.groups)
+        return replace(finalist, cycles=cycles, moved=0.0, replayed=False)
     found = time_of(schedule_of(frames, local, machine, places(topology, frames)), machine)
     works = [max(t.array, t.vector) for t in found.terms]
     starved = frozenset(
         g for g, (span, work) in enumerate(zip(found.spans, works, strict=True))
         if span > tuned.STARVED * work + tuned.STARVED_CYCLES
     )
-    return replace(finalist, cycles=found.cycles, starved=starved)
+    moved = sum(t.bytes for t in found.terms)
+    return replace(finalist, cycles=found.cycles, moved=moved, starved=starved)
 
 
 def overlapping(

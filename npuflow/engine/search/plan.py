@@ -49,6 +49,7 @@ class Plan:
     replayed: float = 0.0     # schedule time of the whole plan; 0: its estimate has to do
     origin: str = ""          # how the plan was found
     tried: tuple[Tried, ...] = ()   # what came of each strategy
+    moved: float = 0.0        # bytes of external traffic as scheduled; 0: the estimate has to do
 
     @property
     def cycles(self) -> float:
@@ -57,7 +58,8 @@ class Plan:
 
     @property
     def bytes(self) -> float:
-        return sum(g.costs.bytes for g in self.groups)
+        """Of external traffic: as scheduled, constants that stay counted once; else the sum of the groups."""
+        return self.moved or sum(g.costs.bytes for g in self.groups)
 
     @property
     def gap(self) -> float:
@@ -77,6 +79,7 @@ class Plan:
             "replayed": self.replayed,
             "origin": self.origin,
             "tried": [asdict(t) for t in self.tried],
+            "moved": self.moved,
         }
 
     @classmethod
@@ -94,6 +97,7 @@ class Plan:
             data["replayed"],
             data["origin"],
             tuple(Tried(**t) for t in data["tried"]),
+            data["moved"],
         )
 
 
@@ -151,6 +155,7 @@ def plan_network(
         best.cycles if best.replayed else 0.0,
         best.origin,
         tuple(contest.tried),
+        best.moved if best.replayed else 0.0,
     )
 
 
