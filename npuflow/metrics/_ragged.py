@@ -39,10 +39,22 @@ def is_ragged(array: Array) -> bool:
     return array.dtype == object and array.ndim == 1 and all(isinstance(a, np.ndarray) for a in array)
 
 
+def each(reference: Array, outputs: Array) -> Iterator[tuple[Array, Array]]:
+    """Sample by sample; those whose shapes differ are left out."""
+    for real, mine in zip(reference, outputs, strict=True):
+        if real.shape == mine.shape:
+            yield real, mine
+
+
+def judged_name(outputs: Mapping[str, Array], name: str = "") -> str:
+    """The name that is asked for, else that of the first output of fixed shape."""
+    return name or next((o for o in outputs if not is_ragged(outputs[o])), next(iter(outputs)))
+
+
 def judged_output(outputs: Mapping[str, Array], name: str = "") -> Array:
     """The named output, else the first whose shape is the same for every sample;
     samples along the first axis."""
-    found = name or next((o for o in outputs if not is_ragged(outputs[o])), next(iter(outputs)))
+    found = judged_name(outputs, name)
     if is_ragged(outputs[found]):
         raise DataError(
             f'the output "{found}" has no scores', because="its shape differs from sample to sample",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -180,3 +181,67 @@ def test_an_evaluation_counts_samples_of_other_shapes() -> None:
     )
     none = score([({}, None)], Model(2), Model(1), METRICS["agreement"](), "agreement", 1.0)
     assert none.unlike == {"y": 1} and none.sqnr_db == {} and none.figures["agreement"] == 0
+
+
+def test_cosine_is_that_of_the_angles() -> None:
+    real = np.array([[3.0, 4.0], [1.0, 0.0], [0.0, 0.0]], np.float32)
+    found = run("cosine", np.array([[4.0, 3.0], [2.0, 0.0], [0.0, 0.0]], np.float32), reference=real)
+    assert found == pytest.approx({"cosine": (24 / 25 + 2) / 3, "cosine_worst": 24 / 25})
+    assert run("cosine", real)["cosine_worst"] == 1.0
+
+
+def test_images_against_the_float_model_s() -> None:
+    rng = np.random.default_rng(0)
+    real = rng.random((2, 3, 16, 16)).astype(np.float32)
+    moved = real + np.float32(0.1)
+    assert run("psnr", moved, reference=real, peak=1.0)["psnr_db"] == pytest.approx(20.0, abs=1e-4)
+    assert run("psnr", real) == {"psnr_db": 100.0}
+    assert run("ssim", real)["ssim"] == pytest.approx(1.0)
+    worse = run("ssim", real + rng.normal(0, 0.3, real.shape).astype(np.float32), reference=real, peak=1.0)
+    assert 0.2 < worse["ssim"] < 0.8
+    flat = np.full((1, 1, 8, 8), 0.5, np.float32)          # c1 alone: (2ab + c1) / (a^2 + b^2 + c1)
+    assert run("ssim", flat * 2, reference=flat, peak=1.0)["ssim"] == pytest.approx(1.0001 / 1.2501)
+    with pytest.raises(DataError, match="no image"):
+        run("ssim", np.zeros((1, 4), np.float32))
+
+
+def test_segmentation() -> None:
+    maps = np.array([[[0, 0, 1], [1, 2, 2]]])
+    scores = np.eye(3, dtype=np.float32)[maps].transpose(0, 3, 1, 2)
+    label = [[[0, 1, 1], [1, 2, 255]]]
+    found = run("miou", scores, label)
+    assert found == pytest.approx({"miou": (1 / 2 + 2 / 3 + 1) / 3, "pixel_accuracy": 4 / 5})
+    assert run("miou", maps.astype(np.float32), label, classes=3) == pytest.approx(found)
+    for wrong in ([[[0, 1]]], [[[0, 1, 1], [1, 7, 2]]]):
+        with pytest.raises(DataError):
+            run("miou", scores, wrong)
+
+
+def test_words_and_characters() -> None:
+    symbols = "ab "
+    text = [1, 1, 0, 1, 2, 0, 3, 3, 2]                              # "aab" and "b" around a blank
+    scores = np.eye(4, dtype=np.float32)[[text]]
+    assert run("wer", scores, ["aab b"], alphabet=symbols) == {"word_accuracy": 1.0, "wer": 0.0, "cer": 0.0}
+    found = run("wer", scores, ["ab b"], alphabet=symbols)
+    assert found == pytest.approx({"word_accuracy": 0.5, "wer": 0.5, "cer": 0.25})
+    last = run("wer", np.roll(scores, -1, -1), ["aab b"], alphabet=symbols, blank=-1)
+    assert last["wer"] == 0.0
+    with pytest.raises(DataError, match="alphabet"):
+        run("wer", scores, ["a"])
+
+
+def test_coco_averages_over_overlaps() -> None:
+    pytest.importorskip("pycocotools", reason="npuflow[coco] is not installed")
+    label = [[0.0, 0.0, 10.0, 10.0, 1]]
+    exact, most = (np.array([[[0, 0, w, 10, 0.9, 1]]], np.float32) for w in (10, 8))
+    best = {"ap": 1.0, "ap50": 1.0, "ap75": 1.0}
+    assert run("coco", exact, [label], decoder="boxes") == pytest.approx(best)
+    found = run("coco", most, [label], decoder="boxes")             # overlap .8: .50 to .80 of ten steps
+    assert found == pytest.approx({"ap": 0.7, "ap50": 1.0, "ap75": 1.0}, abs=0.01)
+    assert run("coco", exact, [[]], decoder="boxes")["ap"] == 0.0
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pycocotools.coco", None)
+    with pytest.raises(DataError, match="pycocotools"):
+        run("coco", np.zeros((1, 1, 6), np.float32), [[]], decoder="boxes")

@@ -9,13 +9,25 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from npuflow.base.errors import DataError
-from npuflow.base.tables import Config, Doc, Location, Range, Words
+from npuflow.base.tables import Config, Doc, Fault, Location, Range, Words
 from npuflow.engine.data.steps import Alpha, Plain, Step, finished
 from npuflow.ir.types import Array, TensorType
 
 
 class Damaged(DataError):
     """An array file or a store that is none, or no longer one: left out where there are others."""
+
+
+@dataclass(frozen=True)
+class Raw(Config):
+    """What .bin and .raw files hold: samples of this type and shape, one behind the other."""
+
+    dtype: Literal["float32", "float16", "float64", "uint8", "int8", "uint16", "int16", "int32", "int64"]
+    shape: tuple[int, ...]
+
+    def check(self) -> Iterator[Fault]:
+        if any(size < 1 for size in self.shape):
+            yield Fault("shape", f"{list(self.shape)} is not a shape", code="NF-DATA-080")
 
 
 @dataclass(frozen=True)
@@ -41,6 +53,12 @@ class Data(Config):
     arrays: dict[str, str] = field(default_factory=dict)
     # the array of npz and zarr files that holds labels
     label: str = "label"
+    # the first folder of a sample's name is its class; classes count in the folders' order
+    class_folders: bool = False
+    # of .bin and .raw files: element type and shape of a sample
+    raw: Raw | None = None
+    # "python:module:function": takes a file's path, gives its array (or arrays by input)
+    reader: Location | None = None
     nonfinite: Literal["leave_out", "error", "keep"] = "leave_out"  # samples that hold NaN or infinity
     alpha: Alpha = "drop"                                    # transparency: dropped, or over black or white
     colour: bool = True                                      # grey pictures become RGB

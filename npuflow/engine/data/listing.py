@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,13 @@ from npuflow.engine.data.choose import chosen
 from npuflow.engine.data.config import Damaged, Data, Found
 from npuflow.engine.data.image import SUFFIXES as PICTURES
 from npuflow.engine.data.labels import label_of
-from npuflow.engine.data.python import python_source
+from npuflow.engine.data.python import python_source, read_by
 from npuflow.engine.data.steps import applied
 from npuflow.engine.data.zarr_store import chunk_files, is_store
 
 ARRAYS = (".npy", ".npz")
-LISTS = (".txt", ".lst", ".csv")
+LISTS = (".txt", ".lst", ".csv", ".json")
+RAW = (".bin", ".raw")
 RANDOM_COUNT = 32
 
 
@@ -93,6 +96,8 @@ def _all(data: Data) -> dict[str, Found]:
             for pair in _file(name, path, label, data, common, len(files) == 1)
         )
     listed = dict(everything)
+    if data.class_folders and listed:
+        listed = _by_folder(listed)
     if not listed:
         if text.startswith("python:"):
             raise DataError(
@@ -101,6 +106,19 @@ def _all(data: Data) -> dict[str, Found]:
             )
         raise DataError(f'"{text}" holds no samples', hint=_supported(), code="NF-DATA-040")
     return listed
+
+
+def _by_folder(listed: Mapping[str, Found]) -> dict[str, Found]:
+    """With the number of the first folder of every name as its label."""
+    flat = [name for name in listed if "/" not in name]
+    if flat:
+        raise DataError(
+            f"{len(flat)} of {len(listed)} samples lie in no folder of a class",
+            because=f'the first is "{flat[0]}"', hint="class_folders takes SOURCE/CLASS/FILE",
+            code="NF-DATA-081",
+        )
+    kinds = {kind: i for i, kind in enumerate(sorted({name.split("/")[0] for name in listed}))}
+    return {name: replace(one, label=kinds[name.split("/")[0]]) for name, one in listed.items()}
 
 
 def _common(data: Data) -> dict[str, Any]:
@@ -121,6 +139,12 @@ def _random(data: Data) -> Iterator[tuple[str, Found]]:
 def _file(
     name: str, path: Path, label: Any, data: Data, common: Mapping[str, Any], alone: bool
 ) -> Iterator[tuple[str, Found]]:
+    if data.reader is not None:
+        yield name, read_by(data.reader.text, data.reader.base, path, common, label)
+        return
+    if path.suffix.lower() in RAW:
+        yield from _raw(name, path, label, data, common)
+        return
     if path.suffix.lower() in PICTURES:
         own: dict[str, Any] = {"kind": "picture", **common}
         if data.alpha != "drop":
@@ -153,6 +177,28 @@ def _file(
         yield f"{name}#{row:0{width}d}", Found(files, {**arrays, "row": row}, held)
 
 
+def _raw(
+    name: str, path: Path, label: Any, data: Data, common: Mapping[str, Any]
+) -> Iterator[tuple[str, Found]]:
+    """The samples of a file of plain numbers."""
+    if data.raw is None:
+        raise DataError(
+            f'"{path.name}" holds plain numbers',
+            hint='[data.raw] dtype = "float32", shape = [...] says which', code="NF-DATA-082",
+        )
+    size = np.dtype(data.raw.dtype).itemsize * int(np.prod(data.raw.shape))
+    count, rest = divmod(path.stat().st_size, size)
+    if rest or not count:
+        raise DataError(
+            f'"{path.name}" holds {path.stat().st_size} bytes, which are no whole samples',
+            because=f"a sample of {data.raw.dtype} {list(data.raw.shape)} takes {size}", code="NF-DATA-083",
+        )
+    detail = {"kind": "raw", "dtype": data.raw.dtype, "shape": list(data.raw.shape), **common}
+    width = len(str(count - 1))
+    for row in range(count):
+        yield name if count == 1 else f"{name}#{row:0{width}d}", Found((path,), {**detail, "row": row}, label)
+
+
 # --- paths
 
 
@@ -161,16 +207,16 @@ def paths(data: Data) -> Iterator[tuple[str, Path, Any]]:
     where = data.source.path
     if any(c in str(where) for c in "*?[{"):
         root, files = expand(where)
-        yield from ((f.relative_to(root).as_posix(), f, None) for f in files if is_data(f))
+        yield from ((f.relative_to(root).as_posix(), f, None) for f in files if is_sample(f, data))
     elif is_store(where):
         yield where.name, where, None
     elif where.is_dir():
-        files = sorted(f for f in where.rglob("*") if f.is_file() and is_data(f))
+        files = sorted(f for f in where.rglob("*") if f.is_file() and is_sample(f, data))
         yield from ((f.relative_to(where).as_posix(), f, None) for f in files)
     elif where.is_file():
         if where.suffix.lower() in LISTS:
             yield from _listed(where)
-        elif is_data(where):
+        elif is_sample(where, data):
             yield where.name, where, None
         else:
             raise DataError(
@@ -187,6 +233,13 @@ def paths(data: Data) -> Iterator[tuple[str, Path, Any]]:
 
 def is_data(path: Path) -> bool:
     return path.suffix.lower() in PICTURES + ARRAYS or is_store(path)
+
+
+def is_sample(path: Path, data: Data) -> bool:
+    """Whether a file of the source is one of its samples."""
+    if data.reader is not None:
+        return not path.name.startswith(".")
+    return is_data(path) or (data.raw is not None and path.suffix.lower() in RAW)
 
 
 def is_there(path: Path) -> bool:
@@ -217,8 +270,8 @@ def _braces(text: str) -> list[str]:
 
 
 def _listed(path: Path) -> Iterator[tuple[str, Path, Any]]:
-    """A list file: one path a line, relative to it; as .csv with an optional header and a
-    label in the second column."""
+    """A list file: one path a line, relative to it, and a label behind a blank; as .csv with an optional
+    header and a label in the second column; as .json paths, {"file", "label"}, or {FILE: LABEL}."""
     lines = _rows(path)
     if lines and path.suffix.lower() == ".csv" and not is_data(Path(lines[0][0])):
         lines = lines[1:]
@@ -229,10 +282,11 @@ def _listed(path: Path) -> Iterator[tuple[str, Path, Any]]:
             because=f"the first is {missing[0]}, looked for in {path.parent}", code="NF-DATA-042",
         )
     for row in lines:
-        yield row[0], path.parent / row[0], label_of(row[1]) if len(row) > 1 else None
+        label = row[1] if len(row) > 1 else None
+        yield row[0], path.parent / row[0], label_of(label) if isinstance(label, str) else label
 
 
-def _rows(path: Path) -> list[Sequence[str]]:
+def _rows(path: Path) -> list[Sequence[Any]]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as fault:
@@ -241,9 +295,40 @@ def _rows(path: Path) -> list[Sequence[str]]:
         ) from fault
     if path.suffix.lower() == ".csv":
         return [row for row in csv.reader(text.splitlines()) if row and row[0].strip()]
-    return [[line.strip()] for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    if path.suffix.lower() == ".json":
+        return _of_json(path, text)
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return [_row(path.parent, line) for line in lines]
+
+
+def _row(folder: Path, line: str) -> Sequence[str]:
+    """A path, or a path and a label behind the last blank."""
+    file, *label = line.rsplit(None, 1)
+    return [file, *label] if label and not is_there(folder / line) and is_there(folder / file) else [line]
+
+
+def _of_json(path: Path, text: str) -> list[Sequence[Any]]:
+    try:
+        held = json.loads(text)
+        pairs = held.items() if isinstance(held, dict) else held
+        rows: list[Sequence[Any]] = [_entry(one) for one in pairs]
+        if not all(row and isinstance(row[0], str) for row in rows):
+            raise ValueError("an entry names no file")
+        return rows
+    except (ValueError, KeyError, TypeError) as fault:
+        raise DataError(
+            f'"{path.name}" is not a list of files', because=f"{type(fault).__name__}: {fault}",
+            hint='[{"file": "a.png", "label": 3}, ...], ["a.png", ...] or {"a.png": 3}', code="NF-DATA-084",
+        ) from fault
+
+
+def _entry(one: Any) -> Sequence[Any]:
+    """File and label of one entry of a .json list."""
+    if isinstance(one, dict):
+        return [one["file"], *([one["label"]] if "label" in one else [])]
+    return [one] if isinstance(one, str) else list(one)
 
 
 def _supported() -> str:
     kinds = f"pictures ({', '.join(PICTURES)}), .npy, .npz, zarr stores"
-    return f"{kinds}, lists of them (.txt, .csv), random, python:module:function"
+    return f"{kinds}, lists of them (.txt, .csv, .json), random, python:module:function"

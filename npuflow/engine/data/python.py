@@ -41,6 +41,28 @@ def python_source(
         yield name, Found((origin,), detail)
 
 
+def read_by(text: str, base: Path, path: Path, common: Mapping[str, Any], label: Any) -> Found:
+    """A file that a function of the user's reads; its code is part of the sample's key."""
+    module_name, function_name, folder = named(text, base)
+    function, origin = foreign(module_name, function_name, folder)
+    detail = {
+        "kind": "reader", "module": module_name, "function": function_name, "code": whole_digest(function),
+    }
+    return Found((path, origin), {**detail, **common}, label)
+
+
+def read_file(path: Path, origin: Path, detail: Mapping[str, Any]) -> dict[str, Array]:
+    """What the function makes of a file."""
+    function, _ = foreign(detail["module"], detail["function"], origin.parent, origin)
+    try:
+        value = function(path)
+    except Exception as fault:  # the boundary to the user's own code
+        name = f"{function.__module__}.{function.__qualname__}"
+        raise _failed(name, f'on "{path.name}"', fault) from fault
+    arrays = value if isinstance(value, Mapping) else {"": value}
+    return {key: np.asarray(array) for key, array in arrays.items()}
+
+
 def first_arrays(text: str, base: Path) -> dict[str, Array]:
     """The arrays of the first pair that the function yields."""
     function, _ = foreign(*named(text, base))

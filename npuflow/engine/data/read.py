@@ -12,7 +12,7 @@ from npuflow.base.errors import DataError
 from npuflow.engine.data.array import Rows
 from npuflow.engine.data.config import Sample
 from npuflow.engine.data.image import decode
-from npuflow.engine.data.python import python_samples
+from npuflow.engine.data.python import python_samples, read_file
 from npuflow.engine.data.steps import applied, grey, of_picture, split
 from npuflow.ir.types import Array, TensorType
 
@@ -29,12 +29,15 @@ def samples(listed: Mapping[str, Listed]) -> Iterator[tuple[str, Sample]]:
             yield name, Sample(noise=int(detail["seed"]))
         elif kind == "python":
             pending.setdefault((files[0], detail["module"], detail["function"]), set()).add(name)
+        elif kind == "reader":
+            arrays = read_file(files[0], files[1], detail)
+            yield name, _sound(name, _sample(arrays, detail, picture=False), detail)
         else:
             yield name, _sound(name, _read(files[0], detail, rows), detail)
     for (path, _, _), names in pending.items():
         detail = listed[next(iter(names))][1]
-        for name, arrays in python_samples(path, detail, names):
-            yield name, _sound(name, _sample(arrays, detail, picture=False), detail)
+        for name, made in python_samples(path, detail, names):
+            yield name, _sound(name, _sample(made, detail, picture=False), detail)
 
 
 def prepared(path: Path, preparation: Mapping[str, Any], name: str, kind: TensorType) -> Array:
@@ -60,11 +63,24 @@ def _read(path: Path, detail: Mapping[str, Any], rows: Rows) -> Sample:
         if detail["kind"] == "picture":
             array = decode(path, detail.get("alpha", "drop"), detail.get("colour", True))
             return _sample({"": array}, detail, picture=True)
+        if detail["kind"] == "raw":
+            return _sample({"": _plain_numbers(path, detail)}, detail, picture=False)
         # of a store the first file is the mark in its folder
         where = path.parent if detail["kind"] == "zarr" else path
         return _sample(rows.sample(where, detail), detail, picture=False)
     except DataError as fault:
         return Sample(broken=str(fault))
+
+
+def _plain_numbers(path: Path, detail: Mapping[str, Any]) -> Array:
+    """One sample of a .bin or .raw file."""
+    kind, shape = np.dtype(detail["dtype"]).newbyteorder("<"), tuple(detail["shape"])
+    count = int(np.prod(shape))
+    try:
+        held = np.fromfile(path, kind, count, offset=detail["row"] * count * kind.itemsize)
+        return held.reshape(shape).astype(detail["dtype"])
+    except (OSError, ValueError) as fault:
+        raise DataError(f'"{path.name}" cannot be read', because=str(fault), code="NF-DATA-085") from fault
 
 
 def _sound(name: str, sample: Sample, detail: Mapping[str, Any]) -> Sample:

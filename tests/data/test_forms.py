@@ -1,0 +1,94 @@
+"""Data as people have them: folders as classes, lists with labels, plain numbers, a reader of files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from npuflow.base.errors import DataError
+from npuflow.base.tables import Location
+from npuflow.engine.data.config import Data
+from npuflow.engine.data.listing import found
+from tests.data.sources import loaded, painted, table
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    return painted(tmp_path)
+
+
+def labels(data: Data) -> dict[str, object]:
+    return {name: one.label for name, one in found(data).items()}
+
+
+def test_folders_are_classes(pictures: Path) -> None:
+    for kind, name in (("dog", "p0.png"), ("cat", "p1.jpg"), ("dog", "p2.webp")):
+        (pictures / "set" / kind).mkdir(parents=True, exist_ok=True)
+        shutil.copy(pictures / name, pictures / "set" / kind / name)
+    given = labels(table(pictures, "set", class_folders=True))
+    assert given == {"cat/p1.jpg": 0, "dog/p0.png": 1, "dog/p2.webp": 1}
+    assert set(labels(table(pictures, "set")).values()) == {None}
+    taken = found(table(pictures, "set", class_folders=True, choose="balanced", count=2))
+    assert {name.split("/")[0] for name in taken} == {"cat", "dog"}
+    with pytest.raises(DataError, match="no folder of a class"):
+        found(table(pictures, "*.png", class_folders=True))
+
+
+def test_lists_with_labels(pictures: Path) -> None:
+    shutil.copy(pictures / "p0.png", pictures / "two words.png")
+    (pictures / "list.txt").write_text("# file label\np0.png 3\np1.jpg 1|4\ntwo words.png 7\np2.webp\n")
+    wanted = {"p0.png": 3, "p1.jpg": [1, 4], "two words.png": 7, "p2.webp": None}
+    assert labels(table(pictures, "list.txt")) == wanted
+    rows = [{"file": "p0.png", "label": 3}, "p1.jpg", {"file": "p2.webp"}]
+    (pictures / "list.json").write_text(json.dumps(rows))
+    assert labels(table(pictures, "list.json")) == {"p0.png": 3, "p1.jpg": None, "p2.webp": None}
+    (pictures / "map.json").write_text(json.dumps({"p0.png": [1, 2], "p1.jpg": 5}))
+    assert labels(table(pictures, "map.json")) == {"p0.png": [1, 2], "p1.jpg": 5}
+    for wrong in ("{", "3", "[3]", '[{"label": 3}]', '["absent.png"]'):
+        (pictures / "bad.json").write_text(wrong)
+        with pytest.raises(DataError):
+            found(table(pictures, "bad.json"))
+
+
+def test_plain_numbers(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).integers(-9, 9, (3, 2, 4)).astype(np.int16)
+    rows.tofile(tmp_path / "all.bin")
+    rows[1].tofile(tmp_path / "one.raw")
+    raw = {"dtype": "int16", "shape": [2, 4]}
+    done = loaded(table(tmp_path, ".", raw=raw))
+    assert list(done) == ["all.bin#0", "all.bin#1", "all.bin#2", "one.raw"]
+    assert all((done[f"all.bin#{i}"].arrays[""] == rows[i]).all() for i in range(3))
+    assert (done["one.raw"].arrays[""] == rows[1]).all()
+    with pytest.raises(DataError, match="no whole samples"):
+        found(table(tmp_path, "all.bin", raw={"dtype": "int16", "shape": [5]}))
+    (tmp_path / "list.txt").write_text("all.bin\n")
+    with pytest.raises(DataError, match="plain numbers"):
+        found(table(tmp_path, "list.txt"))
+
+
+def test_a_function_reads_files(tmp_path: Path) -> None:
+    """Its code is part of the samples' keys, and its faults name it."""
+    (tmp_path / "own_reader.py").write_text(
+        "import numpy as np\n\n\ndef read(path):\n    return {'x': 2 * np.fromfile(path, 'u1')}\n"
+        "\n\ndef fails(path):\n    raise ValueError('not mine')\n"
+    )
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.dat").write_bytes(b"\1\2")
+    place = Location("python:own_reader:read", tmp_path)
+    base = table(tmp_path, "in")
+    data = Data(**{**{f: getattr(base, f) for f in base.__dataclass_fields__}, "reader": place})
+    assert loaded(data)["a.dat"].arrays["x"].tolist() == [2, 4]
+    (detail,) = (one.detail for one in found(data).values())
+    assert detail["code"] and detail["function"] == "read"
+    other = Data(
+        **{
+            **{f: getattr(base, f) for f in base.__dataclass_fields__},
+            "reader": Location("python:own_reader:fails", tmp_path),
+        }
+    )
+    with pytest.raises(DataError, match="not mine"):
+        loaded(other)
