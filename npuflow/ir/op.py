@@ -263,6 +263,11 @@ class Op:
         """Iteration space of the quantised node; None for operators that only move data (see `moves`)."""
         return None
 
+    def local_space(self, site: Site) -> Space | None:
+        """Iteration space of an operator that only moves data, where its operands are in local memory and
+        `lower` copies them; None: it moves external memory only."""
+        return None
+
     def moves(self, site: Site) -> tuple[Move, ...] | None:
         """Strided copies that are the whole operator. An empty tuple: the output is
         the input's bytes as they lie."""

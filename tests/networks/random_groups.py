@@ -13,6 +13,7 @@ from npuflow.engine.schedule.groups import Group, Part
 from npuflow.engine.schedule.local import lay_local
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.search.plan import Bounds, Plan, Planner
+from npuflow.engine.search.spans import joins
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from tests.networks.random_tilings import FREE, choice
@@ -74,10 +75,7 @@ def plan(
     several = 0
     while rest:
         run = [rest.pop(0)]
-        while (
-            rest and rng.random() < 0.7 and run[0].choice is not None and rest[0].choice is not None
-            and topology.segment[rest[0].nodes[0]] == topology.segment[run[0].nodes[0]]
-        ):
+        while rest and rng.random() < 0.7 and joins(topology, [*run, rest[0]], 0, len(run) + 1):
             run.append(rest.pop(0))
         found = None
         if run[0].choice is not None:

@@ -92,6 +92,12 @@ class Topology:
             return True
         return any(r in self.moving or not is_npu(self.graph.nodes[r]) for r in self.readers.get(value, ()))
 
+    def joins_local(self, index: int, made: Collection[int]) -> bool:
+        """Whether a node that moves data may copy in local memory: what it reads is made by these nodes."""
+        if index not in self.moving or self.site(index).op.local_space(self.site(index)) is None:
+            return False
+        return all(self.maker.get(v) in made for v in self.graph.nodes[index].inputs)
+
     @cached_property
     def views(self) -> Views:
         order = [(i, self.graph.nodes[i]) for i in self.order]

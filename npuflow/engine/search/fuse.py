@@ -56,8 +56,8 @@ class Fuser:
         self.known = known or {}
         self.windows: dict[str, Cost] = {}
         self._ends: dict[int, list[tuple[int, Scored]]] = {}
-        self._cuts: dict[float, list[Scored]] = {}
-        self._kept: dict[float, list[State]] = {}
+        self._cuts: dict[tuple[float, bool], list[Scored]] = {}
+        self._kept: dict[tuple[float, bool], list[State]] = {}
 
     def finalists(
         self, without: Collection[str] = (), tried: list[Tried] | None = None
@@ -70,7 +70,7 @@ class Fuser:
             if strategy.form == "rows stay" and not self.forced and not self.pinned:
                 found = self._stayer.plan(strategy.bus)
             elif strategy.form == "groups":
-                found = self._cut(strategy.bus), set()
+                found = self._cut(strategy.bus, strategy.joins), set()
             else:
                 continue
             key = (
@@ -92,9 +92,10 @@ class Fuser:
         """Groups with ever more values that stay; none where a strategy has nothing of its own to propose."""
         if strategy.form == "rows stay":
             return [found] if self._placed(*found) else []
-        if strategy.bus not in self._kept:
-            self._kept[strategy.bus] = self._keep(list(found[0]))
-        states = self._kept[strategy.bus]
+        key = strategy.bus, strategy.joins
+        if key not in self._kept:
+            self._kept[key] = self._keep(list(found[0]))
+        states = self._kept[key]
         if strategy.keeps:
             return states
         return states[:1] if len(states) > 1 and not self.forced else []
@@ -103,10 +104,20 @@ class Fuser:
     def _stayer(self) -> Stayer:
         return Stayer(self.machine, self.coster.stretches, self.scorer, self._known_best)
 
-    def _cut(self, bus: float) -> list[Scored]:
-        if bus not in self._cuts:
-            self._cuts[bus] = self.cuts(bus)
-        return self._cuts[bus]
+    def _cut(self, bus: float, joins: bool) -> list[Scored]:
+        joins = joins or not self._joining
+        if (bus, joins) not in self._cuts:
+            self._cuts[bus, joins] = self.cuts(bus, joins)
+        return self._cuts[bus, joins]
+
+    @cached_property
+    def _joining(self) -> bool:
+        """Whether any group joins values in local memory."""
+        return any(
+            end > start + 1 and any(g.choice is None for g in self.singles[start:end])
+            for start in range(len(self.singles))
+            for end, _ in self._from(start)
+        )
 
     def _known_best(self, start: int, end: int) -> Scored | None:
         return dict(self._from(start)).get(end)
@@ -127,8 +138,9 @@ class Fuser:
             Topology(self.topology.graph, machine, self.topology.numerics), machine, self.singles, self.level
         )
 
-    def cuts(self, weight: float = tuned.BUS_COST) -> list[Scored]:
-        """The cheapest cuts of the order into groups. `weight`: of a cycle of the bus."""
+    def cuts(self, weight: float = tuned.BUS_COST, joins: bool = True) -> list[Scored]:
+        """The cheapest cuts of the order into groups. `weight`: of a cycle of the bus; `joins`: groups may
+        join values in local memory."""
 
         def total(before: float, group: Candidate) -> float:
             costs = group.scored.costs
@@ -136,7 +148,12 @@ class Fuser:
 
         chosen = cheapest(
             len(self.singles),
-            lambda start, _: ((end, [(False, Candidate(s))]) for end, s in self._from(start)), total,
+            lambda start, _: (
+                (end, [(False, Candidate(s))])
+                for end, s in self._from(start)
+                if joins or end == start + 1 or all(g.choice is not None for g in self.singles[start:end])
+            ),
+            total,
         )
         if chosen is None:
             raise refusal(self)

@@ -33,7 +33,8 @@ APPLIES: Mapping[When, Callable[[int, int], bool]] = {
 @dataclass(frozen=True)
 class Strategy:
     """`bus`: the assumed cost of a bus cycle to neighbouring groups, in cycles; `keeps`: whether
-    tensors stay in local memory between groups where that saves cycles."""
+    tensors stay in local memory between groups where that saves cycles; `joins`: whether groups
+    may join values in local memory."""
 
     name: str
     form: Form
@@ -41,6 +42,7 @@ class Strategy:
     when: When = "always"
     bus: float = 0.0
     keeps: bool = True
+    joins: bool = True
 
 
 def _groups(bus: float, when: When = "always") -> tuple[Strategy, Strategy]:
@@ -60,6 +62,10 @@ STRATEGIES: tuple[Strategy, ...] = (
         "on several cores", 1.0,
     ),
     *_groups(tuned.BUS_COST),
+    Strategy(
+        f"bus x {tuned.BUS_COST}, joined outside", "groups",
+        "the same, and values are joined in external memory", bus=tuned.BUS_COST, joins=False,
+    ),
     *_groups(0.6, "on one core, or above the default level"),
     *_groups(0.0, "on one core, or above the default level"),
     Strategy(
