@@ -152,6 +152,10 @@ def legal(groups: list[Group], topology: Topology, kept: frozenset[str], value: 
             Frame(topology, groups[maker], kept).there(value, core)
         for later in groups[maker + 1 :]:
             frame = Frame(topology, later, kept)
+            if frame.moves and later.nodes[0] in topology.joining:
+                if value in topology.graph.nodes[later.nodes[0]].inputs:
+                    return False
+                continue
             if frame.moves or not any(value == v for m in frame.members for v, _ in m.inputs):
                 continue
             if segment[later.nodes[0]] != segment[groups[maker].nodes[0]] or any(

@@ -37,8 +37,10 @@ def fires(target: Target, axis: int, outside: bool = False) -> tuple[Graph, dict
     return quantize_graph(graph, lambda _: True, ranges, Quantize(), target.numerics).graph, b.arrays
 
 
-@pytest.mark.parametrize("target", [SMALL, WIDE, CORES], ids=["small", "wide", "cores"])
-@pytest.mark.parametrize(("axis", "outside"), [(1, False), (1, True), (3, False)])
+@pytest.mark.parametrize(
+    ("target", "axis", "outside"),
+    [(SMALL, 3, False), (WIDE, 1, True), (WIDE, 3, False), (CORES, 1, False), (CORES, 1, True)],
+)
 def test_joined_values_never_leave_local_memory(
     target: Target, axis: int, outside: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,7 +65,8 @@ class Fuser:
         """Plans worth a schedule, the most promising first. `without`: strategies that are left out; `tried`:
         takes those that find no plan, or one that another has found."""
         seen: set[object] = set()
-        for strategy in usable(self.machine.compute.cores, self.level, without):
+        joins = bool(self.topology.joining)
+        for strategy in usable(self.machine.compute.cores, self.level, without, joins):
             found: State | None
             if strategy.form == "rows stay" and not self.forced and not self.pinned:
                 found = self._stayer.plan(strategy.bus)
@@ -105,19 +106,9 @@ class Fuser:
         return Stayer(self.machine, self.coster.stretches, self.scorer, self._known_best)
 
     def _cut(self, bus: float, joins: bool) -> list[Scored]:
-        joins = joins or not self._joining
         if (bus, joins) not in self._cuts:
             self._cuts[bus, joins] = self.cuts(bus, joins)
         return self._cuts[bus, joins]
-
-    @cached_property
-    def _joining(self) -> bool:
-        """Whether any group joins values in local memory."""
-        return any(
-            end > start + 1 and any(g.choice is None for g in self.singles[start:end])
-            for start in range(len(self.singles))
-            for end, _ in self._from(start)
-        )
 
     def _known_best(self, start: int, end: int) -> Scored | None:
         return dict(self._from(start)).get(end)
@@ -233,7 +224,8 @@ class Fuser:
                 users = [where.get(r, -1) for r in self.topology.readers.get(value, ())]
                 later = [u for u in users if u > g and chosen[u].group.parts[0].choice is not None]
                 same = [u for u in later if self._segment(chosen[u]) == self._segment(scored)]
-                if same and len(same) == len(later):
+                outside = any(u >= 0 and chosen[u].group.nodes[0] in self.topology.joining for u in users)
+                if same and len(same) == len(later) and not outside:
                     size = prod(self.topology.graph.type(value).shape)
                     crossing.append((size * (1 + len(set(same))), value, g, max(same)))
         lost = sorted(self.forced - {c[1] for c in crossing} - self._inner(chosen))

@@ -218,7 +218,7 @@ def cuts_over(
     rank, found = min((len(s) for s in shapes), default=0), []
     for dim in dims if cores > 1 else ():
         least = min(s[dim] for s in shapes) if dim < rank else 0
-        if dim == 1 and len(parts) > 1 and not _by_channel(topology, parts):
+        if dim == 1 and not _by_channel(topology, parts):
             continue
         if least >= cores or (dim == 2 and least > 1):
             found.append((dim, min(cores, least)))
@@ -229,7 +229,9 @@ def _by_channel(topology: Topology, parts: Sequence[tuple[int, ...]]) -> bool:
     """Whether every part behind the first makes a channel out of the same channel of
     what parts before it make."""
     made: set[str] = set()
-    for nodes in parts:
+    if any(nodes[0] in topology.joining for nodes in parts):
+        return False
+    for nodes in parts if len(parts) > 1 else ():
         member = topology.member(nodes, frozenset())
         outputs = member.layer.space.outputs
         if len(outputs) != 1 or len(outputs[0].maps) < 2 or not member.can_split:
