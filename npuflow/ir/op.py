@@ -261,7 +261,7 @@ class Op:
         return None
 
     def local_space(self, site: Site) -> Space | None:
-        """Iteration space of an operator with `moves` where `lower` copies in local memory; None: it cannot."""
+        """Iteration space of an operator with `moves` where `lower` copies in local memory; None: nowhere."""
         return None
 
     def moves(self, site: Site) -> tuple[Move, ...] | None:
