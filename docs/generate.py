@@ -65,6 +65,7 @@ def recipe_page() -> str:
         "package.\n"
     )
     tables = [(cls, on) for cls, on in in_order(STAGES) if table_of(cls) != "target"]
+    tables.sort(key=lambda table: table_of(table[0]).startswith("target."))     # a library has them
     for cls, on in [*tables, *((cls, True) for cls in SETTINGS)]:
         text += f"\n## [{table_of(cls)}]\n\n"
         about = inspect.cleandoc(cls.__doc__ or "")

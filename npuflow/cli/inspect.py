@@ -59,7 +59,7 @@ def inspect(
     from npuflow.engine.rewrite import rewrite
     from npuflow.engine.sources import gathered
     from npuflow.frontends import Bindings
-    from npuflow.rules import RULES
+    from npuflow.rules import RULES, Hardware
 
     shapes = {n: tuple(_number(d, int, n) for d in v.split(",") if d) for n, v in _pairs(inputs)}
     bindings = Bindings(
@@ -69,7 +69,9 @@ def inspect(
     what = asked(model, target, bindings, sets or [])
     _, reader, source = gathered(what.model)
     reading = reader.read(source, what.bindings)
-    done = rewrite(reading.graph, [name for name in RULES.names() if name not in what.skip])
+    hardware = Hardware.of(what.chip.compute, what.chip.memory, what.chip.dma)
+    names = [name for name in RULES.names() if name not in what.skip]
+    done = rewrite(reading.graph, names, hardware=hardware)
     if text:
         from npuflow.ir.text import to_text
 

@@ -13,7 +13,7 @@ from npuflow.ir.op import OPS, Node
 from npuflow.ir.queries import kind
 from npuflow.ir.types import Value
 from npuflow.ir.verify import verify
-from npuflow.rules import RULES, Change, Refusal, Rule
+from npuflow.rules import RULES, Change, Hardware, Refusal, Rule
 
 _ROUNDS = 10_000      # changes after which a pair of rules must be undoing each other
 
@@ -64,14 +64,18 @@ class _Run:
 
 
 def rewrite(
-    graph: Graph, names: Iterable[str] | None = None, *, careful: bool = False, most: int | None = None
+    graph: Graph,
+    names: Iterable[str] | None = None,
+    *,
+    careful: bool = False,
+    most: int | None = None,
+    hardware: Hardware = Rule.hardware,
 ) -> Rewritten:
     """Run the named rules (default: all of them). `careful` verifies the graph after every change; `most`:
-    stop after so many changes (they are the same in every run).
+    stop after so many changes (they are the same in every run); `hardware`: the target's, for rules that ask.
     """
-    rules = sorted(
-        ((name, usable(name)) for name in (RULES.names() if names is None else names)), key=lambda p: p[0]
-    )
+    named = RULES.names() if names is None else names
+    rules = sorted(((name, usable(name, hardware)) for name in named), key=lambda p: p[0])
     chosen = [(name, rule) for name, rule in rules if rule is not None]
     orders = sorted({rule.order for _, rule in chosen})
     run = _Run(careful, most)
@@ -104,9 +108,10 @@ def _explained(graph: Graph, refusals: Iterable[Refusal]) -> Graph:
     return graph.replaced(nodes=nodes)
 
 
-def usable(name: str) -> Rule | None:
+def usable(name: str, hardware: Hardware) -> Rule | None:
     """The rule, unless an operator it introduces is not there."""
     rule: Rule = RULES[name]()
+    rule.hardware = hardware
     return rule if all(m in OPS for m in rule.makes) else None
 
 

@@ -98,14 +98,11 @@ class Op:
     domain: ClassVar[str] = ""
     shares_scale: ClassVar[bool] = False  # outputs and activation inputs must have one QuantType
     fuses_clip: ClassVar[bool] = False    # a following Relu/Clip may become `clip`
-    # every result is a function of the operands' elements at its place, with broadcasting
-    elementwise: ClassVar[bool] = False
+    elementwise: ClassVar[bool] = False   # results depend on the elements at their place, with broadcasting
     unary: ClassVar[bool] = False         # a function of one number, applied to every element: `f`
     moves_data: ClassVar[bool] = False    # results are elements of the operands as they are, or a constant
-    # what the function never leaves: its extrema are not clipped
-    bounded: ClassVar[tuple[float, float] | None] = None
-    # a square, quotient, root or logarithm: the first to be given wide codes
-    sensitive: ClassVar[bool] = False
+    bounded: ClassVar[tuple[float, float] | None] = None     # what the function never leaves: not clipped
+    sensitive: ClassVar[bool] = False     # a square, quotient, root, logarithm: first to get wide codes
     hosted: ClassVar[bool] = False        # a node of the source format kept whole: no NPU runs it
     # what an application makes of this function as an output
     answers: ClassVar[Literal["", "argmax", "threshold"]] = ""
@@ -261,6 +258,10 @@ class Op:
 
     def space(self, site: Site, numerics: Numerics) -> Space | None:
         """Iteration space of the quantised node; None for operators that only move data (see `moves`)."""
+        return None
+
+    def local_space(self, site: Site) -> Space | None:
+        """Iteration space of an operator with `moves` where `lower` copies in local memory; None: nowhere."""
         return None
 
     def moves(self, site: Site) -> tuple[Move, ...] | None:

@@ -84,7 +84,7 @@ class Space:
     """Axes of the loop nest and the operand maps. `inputs` are graph inputs by position (None: not read
     by the tile, e.g. an absent optional input), `params` the integer parameter arrays by name,
     `outputs` the results, `macs` multiply-accumulates per point of the axes' product, `ops` vector
-    operations per output element.
+    operations per output element, `copies`: one command for each input copies it into its place.
     """
 
     axes: tuple[Axis, ...]
@@ -94,6 +94,7 @@ class Space:
     macs: int = 0
     ops: int = 0
     accumulator: Operand | None = None    # present when partial sums live in local memory between commands
+    copies: bool = False
     _index: dict[str, Axis] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:

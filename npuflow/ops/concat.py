@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 import numpy as np
 
 from npuflow.hw.target import Target
+from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.moves import Move, dense, merged
 from npuflow.ir.op import OPS, Imported, No, OnnxCall, Sample, Site, Yes, need
+from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, TensorType
 from npuflow.ops._movement import MoveOp
 
@@ -54,6 +57,35 @@ class Concat(MoveOp):
                 moves.append(merged(Move(index, shape, dense(shape), out, 0, at * out[self.axis])))
             at += shape[self.axis]
         return tuple(moves)
+
+    def local_space(self, site: Site) -> Space | None:
+        """The joined axis is never split: a tile has its part of every input."""
+        shapes = [site.shape(k) for k in range(len(site.inputs))]
+        if any(c is not None for c in site.consts) or not all(map(prod, shapes)) or len(shapes[0]) > 6:
+            return None
+        out, names = site.out_shape, [f"d{d}" for d in range(len(site.out_shape))]
+        axes = [Axis(n, size, multiple=size if d == self.axis else 1)
+                for d, (n, size) in enumerate(zip(names, out, strict=True))]
+        maps = tuple(DimMap(n) for n in names)
+        theirs = tuple(DimMap() if d == self.axis else m for d, m in enumerate(maps))
+        inputs = tuple(Operand(f"x{k}", shape, theirs) for k, shape in enumerate(shapes))
+        return Space(tuple(axes), inputs, (Operand("y", out, maps),), ops=1, copies=True)
+
+    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+        y, at = tile.outputs[0], 0
+        for k in range(len(site.inputs)):
+            x = tile.input(k)
+            pad = (0,) * (6 - len(x.strides))
+            em.emit(
+                "COPY",
+                x=x.address,
+                y=y.address + at * y.strides[self.axis],
+                element=np.dtype(y.dtype).itemsize,
+                dims=(*(1 for _ in pad), *x.extent),
+                x_strides=(*pad, *x.strides),
+                y_strides=(*pad, *y.strides),
+            )
+            at += x.extent[self.axis]
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:

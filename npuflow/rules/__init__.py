@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import ClassVar
 
 from npuflow.base.registry import Registry
+from npuflow.hw.target import Compute, Dma, Memory
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
 from npuflow.ir.types import Array, Value
@@ -36,14 +38,57 @@ class Change:
     alias: tuple[tuple[str, str], ...] = ()
 
 
+@dataclass(frozen=True)
+class Hardware:
+    """What a rule may ask of the target: the array, the cores, and the way of activations to memory. `front`:
+    cycles of a transfer before its bytes move."""
+
+    rows: int = 32
+    columns: int = 32
+    pixels: int = 1
+    output_stationary: bool = False
+    cores: int = 1
+    bandwidth: float = 16.0
+    shared_bytes: int = 0
+    shared_bandwidth: float = 0.0
+    front: int = 72
+
+    @classmethod
+    def of(cls, compute: Compute, memory: Memory, dma: Dma) -> Hardware:
+        return cls(
+            compute.array_rows,
+            compute.array_cols,
+            compute.array_pixels,
+            compute.dataflow == "output_stationary",
+            compute.cores,
+            memory.external_bandwidth,
+            memory.shared_bytes,
+            memory.shared_bandwidth,
+            compute.command_cycles + dma.setup_cycles,
+        )
+
+    def passes(self, taps: int, inputs: int, outputs: int, positions: int) -> float:
+        """Cycles of a dense convolution on the arrays of all cores, edges included."""
+        columns = ceil(outputs / self.columns)
+        if self.output_stationary:
+            return taps * inputs * columns * ceil(positions / self.rows) / self.cores
+        return taps * ceil(inputs / self.rows) * columns * ceil(positions / self.pixels) / self.cores
+
+    def moved(self, size: float) -> float:
+        """Cycles of so many bytes of activations on the bus."""
+        return size / (self.shared_bandwidth if size < self.shared_bytes else self.bandwidth)
+
+
 class Rule:
     """One graph rewrite. `order`: rules with a lower number reach their fixed point first. `triggers`:
     operator file names (OPS names) at which `rewrite` is tried; `makes`: operators the rule may
-    introduce (they enter cache keys)."""
+    introduce (they enter cache keys); `asks`: whether it reads `hardware`, the target's."""
 
     order: ClassVar[int] = 50
     triggers: ClassVar[tuple[str, ...]] = ()
     makes: ClassVar[tuple[str, ...]] = ()
+    asks: ClassVar[bool] = False
+    hardware: Hardware = Hardware()
 
     def rewrite(self, graph: Graph, node: Node) -> Change | Refusal | None:
         """The change at `node`, a refusal when the pattern is there but the check fails,

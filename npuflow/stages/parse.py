@@ -22,7 +22,8 @@ from npuflow.ir.graph import Graph, prune
 from npuflow.ir.persist import load_graph, operators, save_graph
 from npuflow.ir.types import QuantType, quant_of
 from npuflow.ir.verify import verify
-from npuflow.rules import RULES, Refusal
+from npuflow.rules import RULES, Hardware, Refusal, Rule
+from npuflow.stages.hardware import Asked
 from npuflow.stages.model import Model, ModelTable
 
 
@@ -106,8 +107,13 @@ def parsed(data: Source | bytes, reader: Frontend, table: ModelTable, skip: tupl
     return rewritten(reader.read(data, table.bindings), skip)
 
 
-def rewritten(reading: Reading, skip: tuple[str, ...] = (), most: int | None = None) -> Parsed:
-    """Rewrite what was read; `most`: no more than so many changes."""
+def rewritten(
+    reading: Reading,
+    skip: tuple[str, ...] = (),
+    most: int | None = None,
+    hardware: Hardware = Rule.hardware,
+) -> Parsed:
+    """Rewrite what was read; `most`: no more than so many changes; `hardware`: the target's."""
     graph, wanted = verify(reading.graph, "reading the model"), reading.graph.outputs
     # What the model rounds to codes is a value of its own: as an output, no rule may compute past it.
     rounded = (
@@ -116,7 +122,8 @@ def rewritten(reading: Reading, skip: tuple[str, ...] = (), most: int | None = N
         if v in graph.values and graph.const(v) is None and v not in (*wanted, *graph.inputs)
     )
     graph = graph.replaced(outputs=(*wanted, *rounded))
-    done = rewrite(graph, [name for name in RULES.names() if name not in skip], most=most)
+    names = [name for name in RULES.names() if name not in skip]
+    done = rewrite(graph, names, most=most, hardware=hardware)
     final = with_known_outputs(prune(done.graph.replaced(outputs=wanted)))
     stated = {name: quant for name, quant in reading.stated.items() if name in final.values}
     return Parsed(final, done.refusals, done.applied, reading.notes, stated=stated)
@@ -143,10 +150,11 @@ def _computes(graph: Graph) -> None:
 @stage(quick=True)
 def parse(
     source: Model,
+    asked: Asked,
     parse: Parse,
 ) -> Parsed:
     """The graph at the rules' fixed point."""
-    result = rewritten(source.reading, parse.skip)
+    result = rewritten(source.reading, parse.skip, hardware=asked.known)
     _computes(result.graph)
     for note in result.notes:
         log(note)

@@ -23,6 +23,7 @@ from npuflow.flow.stage import Items, log, stage
 from npuflow.frontends import Runnable
 from npuflow.ir.graph import Graph
 from npuflow.onnx.run import CannotRunError
+from npuflow.stages.hardware import Asked
 from npuflow.stages.model import Model, ModelTable, written
 from npuflow.stages.parse import Parse, Parsed, applied_of, rewritten
 from npuflow.stages.samples import Sample, feeds
@@ -119,6 +120,7 @@ def cause(culprit: Culprit) -> str:
 def rewrite_check(
     files: Files,
     source: Model,
+    asked: Asked,
     graph: Parsed,
     samples: Items[Sample],
     model: ModelTable,
@@ -128,7 +130,7 @@ def rewrite_check(
     """Run both on the same samples; where they differ by more than float32 rounding, replay
     the rewrites to name the rule."""
     fed = list(feeds(samples, graph.graph, rewrite_check.samples))
-    found = _checked(files["model"].files[0], source, graph, fed, model, parse)
+    found = _checked(files["model"].files[0], source, asked, graph, fed, model, parse)
     if found.reason:
         log(f"not compared: {found.reason}")
     for e in found.errors:
@@ -141,7 +143,7 @@ def rewrite_check(
 
 
 def _checked(
-    path: Path, read: Model, parsed: Parsed, fed: list[Any], model: ModelTable, parse: Parse
+    path: Path, read: Model, asked: Asked, parsed: Parsed, fed: list[Any], model: ModelTable, parse: Parse
 ) -> RewriteCheck:
     # Padding with whole pixels is known to be off, and by how much; `quantize` reports it.
     graph = exactly_padded(parsed.graph, parsed.borders)
@@ -160,7 +162,7 @@ def _checked(
         return RewriteCheck(reason="the model gives other numbers every time it runs")
 
     def replay(skip: tuple[str, ...], most: int | None) -> tuple[Graph, tuple[Applied, ...]]:
-        done = rewritten(read.reading, (*parse.skip, *skip), most)
+        done = rewritten(read.reading, (*parse.skip, *skip), most, asked.known)
         return done.graph, done.applied
 
     found, cured = engine.culprits(original, replay)

@@ -13,6 +13,7 @@ from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.ir.graph import Graph
 from npuflow.ir.text import from_text, to_text
 from npuflow.ir.types import Array, TensorType
+from npuflow.rules import Hardware, Rule
 
 Feeds = Mapping[str, Array]
 
@@ -45,12 +46,13 @@ def check_rewrite(
     feeds: Feeds | None = None,
     rtol: float = 1e-4,
     atol: float = 1e-5,
+    hardware: Hardware = Rule.hardware,
 ) -> Rewritten:
     """Apply rules (None: all) to a fixed point. After every change the graph is valid; in the end it has the
     interface and, in onnxruntime, the outputs that it had, nodes whose origins are nodes of the source, and
     nothing more to rewrite.
     """
-    done = rewrite(graph, rules, careful=True)
+    done = rewrite(graph, rules, careful=True, hardware=hardware)
     assert (done.graph.inputs, done.graph.outputs) == (graph.inputs, graph.outputs), "another interface"
     feeds = feeds or random_feeds(graph)
     for found, wanted in zip(outputs(done.graph, feeds), outputs(graph, feeds), strict=True):
@@ -59,7 +61,8 @@ def check_rewrite(
     lost = {name for node in done.graph.nodes for name in node.origin} - known
     assert not lost, f"origins that the source does not have: {sorted(lost)}"
     assert from_text(to_text(done.graph), done.graph.consts) == done.graph, "its text is another graph"
-    assert not rewrite(done.graph, rules).applied, "applied again, the rules change the result"
+    again = rewrite(done.graph, rules, hardware=hardware)
+    assert not again.applied, "applied again, the rules change the result"
     return done
 
 

@@ -82,6 +82,7 @@ def ran(events: list[Event]) -> set[str]:
 
 QUICK = {
     "model",
+    "hardware",
     "parse",
     "checked",
     "page_library",

@@ -177,6 +177,7 @@ EXPECTED = {
     "search.items sensitivity simulate unify verdict",
     "input_channels": "",
     "integer": "evaluate fidelity qdq_check simulate",
+    "local_space": "budget codegen costs.layers costs.runs costs.tiles precision tiling verdict",
     "lower": "budget codegen evaluate fidelity qdq_check simulate",
     "measures": "budget checked placement tiling",
     "moves": "budget checked codegen costs.layers costs.runs evaluate fidelity placement precision "

@@ -18,6 +18,7 @@ from npuflow.engine.to_onnx import export_model
 from npuflow.hw.target import Memory, Target
 from npuflow.ir.queries import kind
 from npuflow.onnx.run import run
+from npuflow.rules import Hardware, Rule
 from npuflow.testing.op import check_program
 from npuflow.testing.rule import check_rewrite, graph_of
 
@@ -42,12 +43,12 @@ def normal(seed: int, *shape: int, scale: float = 1.0) -> np.ndarray:
 
 def rewritten(
     data: bytes, rules: Sequence[str] | None = None, rtol: float = 1e-4, atol: float = 1e-5,
-    feeds: Mapping[str, np.ndarray] | None = None,
+    feeds: Mapping[str, np.ndarray] | None = None, hardware: Hardware = Rule.hardware,
 ) -> Rewritten:
     """The graph after the rules, checked after each of them and against onnxruntime on random inputs."""
     graph = graph_of(data)
     feeds = feeds or {i: normal(7, *graph.type(i).shape, scale=2.0) for i in graph.inputs}
-    done = check_rewrite(graph, rules, feeds, rtol, atol)
+    done = check_rewrite(graph, rules, feeds, rtol, atol, hardware)
     for found, wanted in zip(run(export_model(done.graph), feeds), run(data, feeds), strict=True):
         np.testing.assert_allclose(found, wanted, rtol, atol)
     return done

@@ -13,6 +13,7 @@ from npuflow.engine.schedule.groups import Group, Part
 from npuflow.engine.schedule.local import lay_local
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.search.plan import Bounds, Plan, Planner
+from npuflow.engine.search.spans import joins
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from tests.networks.random_tilings import FREE, choice
@@ -74,10 +75,7 @@ def plan(
     several = 0
     while rest:
         run = [rest.pop(0)]
-        while (
-            rest and rng.random() < 0.7 and run[0].choice is not None and rest[0].choice is not None
-            and topology.segment[rest[0].nodes[0]] == topology.segment[run[0].nodes[0]]
-        ):
+        while rest and rng.random() < 0.7 and joins(topology, [*run, rest[0]], 0, len(run) + 1):
             run.append(rest.pop(0))
         found = None
         if run[0].choice is not None:
@@ -154,6 +152,10 @@ def legal(groups: list[Group], topology: Topology, kept: frozenset[str], value: 
             Frame(topology, groups[maker], kept).there(value, core)
         for later in groups[maker + 1 :]:
             frame = Frame(topology, later, kept)
+            if frame.moves and later.nodes[0] in topology.joining:
+                if value in topology.graph.nodes[later.nodes[0]].inputs:
+                    return False
+                continue
             if frame.moves or not any(value == v for m in frame.members for v, _ in m.inputs):
                 continue
             if segment[later.nodes[0]] != segment[groups[maker].nodes[0]] or any(

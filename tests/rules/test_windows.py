@@ -7,6 +7,9 @@ import numpy as np
 import pytest
 
 from npuflow.engine.place import place
+from npuflow.engine.rewrite import rewrite
+from npuflow.rules import Hardware
+from npuflow.testing.rule import graph_of
 from tests.networks.onnx_text import TARGET, model, normal, on_npu, ops, rewritten
 
 THREE = (
@@ -118,7 +121,10 @@ def test_transposed_convolutions(
 ) -> None:
     weights = {"w": normal(1, *w), "b": normal(2, y[1])}
     body = f"c = {call}(x, w{', b' if bias else ''}) y = Relu(c)"
-    done = rewritten(model(f"{described(x)} x => {described(y)} y", body, weights), rtol=1e-3, atol=1e-4)
+    done = rewritten(
+        model(f"{described(x)} x => {described(y)} y", body, weights), rtol=1e-3, atol=1e-4,
+        hardware=Hardware(rows=1, columns=1, front=0),
+    )
     assert ("convtranspose" in ops(done)) == ("dilations" in call)      # rows without a tap there
     assert all(node.origin[0] == done.graph.nodes[0].origin[0] for node in done.graph.nodes)
     on_npu(done)
@@ -129,3 +135,14 @@ def test_a_transposed_convolution_that_saves_little_stays() -> None:
     body = "y = ConvTranspose<strides=[2,2]>(x, w)"
     done = rewritten(model("float[1,24,5,5] x => float[1,24,10,10] y", body, weights))
     assert ops(done) == ["convtranspose"]
+
+
+def test_the_target_decides_whether_a_transposed_convolution_is_split() -> None:
+    """Four channels hardly fill a wide array; a small one takes their zeros in less time than a copy."""
+    weights = {"w": normal(1, 4, 4, 4, 4)}
+    body = "y = ConvTranspose<strides=[2,2], pads=[1,1,1,1]>(x, w)"
+    graph = graph_of(model("float[1,4,32,32] x => float[1,4,64,64] y", body, weights))
+    wide = Hardware(rows=32, columns=64)
+    small = Hardware(rows=16, columns=16, pixels=16, cores=3, bandwidth=20.0, front=112)
+    assert "convtranspose" not in ops(rewrite(graph, hardware=wide))
+    assert ops(rewrite(graph, hardware=small)) == ["convtranspose"]

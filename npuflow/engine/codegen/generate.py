@@ -273,7 +273,7 @@ def _program(
         "inputs": [_port(graph, i) for i in graph.inputs],
         "outputs": [_port(graph, o) for o in graph.outputs],
         **({"state": [list(pair) for pair in graph.state]} if graph.state else {}),
-        "values": _values(graph, data, topology.views, _written(topology, frames)),
+        "values": _values(graph, data, topology.views, _in_data(graph, frames), _written(topology, frames)),
         "steps": out.steps,
         "nodes": [_node(n, macs.get(i, 0), host.get(i)) for i, n in enumerate(graph.nodes)],
         "data_bytes": data.layout.total,
@@ -363,7 +363,10 @@ def _port(graph: Graph, value_id: str) -> dict[str, Any]:
     }
 
 
-def _values(graph: Graph, data: Data, views: Views, written: Mapping[str, int]) -> dict[str, Any]:
+def _values(
+    graph: Graph, data: Data, views: Views, stored: Collection[str], written: Mapping[str, int]
+) -> dict[str, Any]:
+    """Where values lie. Of one that only local memory ever holds, others may have the bytes that it would."""
     return {
         value_id: {
             "address": data.address(value_id), "shape": list(value.type.shape), "dtype": value.dtype,
@@ -371,7 +374,7 @@ def _values(graph: Graph, data: Data, views: Views, written: Mapping[str, int]) 
             "owner": views.root(value_id)[0],
         }
         for value_id, value in graph.values.items()
-        if value.quant is not None and value.const is None and value_id in data
+        if value.quant is not None and value.const is None and value_id in data and value_id in stored
     }
 
 

@@ -94,6 +94,9 @@ def vector_cycles(space: Space, tile: Tile, finished: bool, c: Compute) -> int:
     if space.accumulator is not None:                       # a reduction, and behind it its requantisation
         commands, each = _reductions(space, tile)
         return commands * (c.command_cycles + ceil(each / c.vector_lanes)) + ending
+    if space.copies:
+        sizes = [elements(o.box(tile)) for o in space.inputs if o is not None]
+        return sum(c.command_cycles + ceil(n / c.vector_lanes) for n in sizes)
     # operands that one command after the other takes in
     folds = len(space.inputs) - 1
     commands = folds if folds == space.ops else 1

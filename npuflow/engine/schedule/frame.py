@@ -87,10 +87,24 @@ class Topology:
 
     def wanted_in_data(self, value: str, kept: Collection[str]) -> bool:
         """Whether somebody looks for the value in external memory: the host, a mover, a
-        reader that does not know of it."""
+        reader that does not know of it. Who joins a value that is kept does so in local memory."""
         if value not in kept or value in self._outputs:
             return True
-        return any(r in self.moving or not is_npu(self.graph.nodes[r]) for r in self.readers.get(value, ()))
+        return any(
+            (r in self.moving and r not in self.joining) or not is_npu(self.graph.nodes[r])
+            for r in self.readers.get(value, ())
+        )
+
+    @cached_property
+    def joining(self) -> Collection[int]:
+        """Nodes that move data, and may do so in local memory."""
+        return {i for i in self.moving if self.site(i).op.local_space(self.site(i)) is not None}
+
+    def joins_local(self, index: int, made: Collection[int], kept: Collection[str] = ()) -> bool:
+        """Whether a node that moves data may do so in local memory: what it reads is made by these nodes, or
+        kept."""
+        read = self.graph.nodes[index].inputs
+        return index in self.joining and all(self.maker.get(v) in made or v in kept for v in read)
 
     @cached_property
     def views(self) -> Views:

@@ -195,7 +195,7 @@ def _value(sites: Sequence[Site], ref: Ref) -> str:
 
 
 def space_of(site: Site, numerics: Numerics) -> Space:
-    space = site.op.space(site, numerics)
+    space = site.op.space(site, numerics) or site.op.local_space(site)
     if space is None:
         raise InternalError(
             f"{site.node.name} has neither an iteration space nor moves", code="NF-INTERNAL-017",

@@ -47,9 +47,9 @@ class Excerpt:
 
 @dataclass(frozen=True)
 class Alone:
-    """A part's own tiling, and its cycles and bytes by itself."""
+    """A part's own tiling (None: alone it moves external memory), and its cycles and bytes by itself."""
 
-    choice: Choice
+    choice: Choice | None
     costs: Costs
 
 

@@ -56,8 +56,8 @@ class Fuser:
         self.known = known or {}
         self.windows: dict[str, Cost] = {}
         self._ends: dict[int, list[tuple[int, Scored]]] = {}
-        self._cuts: dict[float, list[Scored]] = {}
-        self._kept: dict[float, list[State]] = {}
+        self._cuts: dict[tuple[float, bool], list[Scored]] = {}
+        self._kept: dict[tuple[float, bool], list[State]] = {}
 
     def finalists(
         self, without: Collection[str] = (), tried: list[Tried] | None = None
@@ -65,12 +65,13 @@ class Fuser:
         """Plans worth a schedule, the most promising first. `without`: strategies that are left out; `tried`:
         takes those that find no plan, or one that another has found."""
         seen: set[object] = set()
-        for strategy in usable(self.machine.compute.cores, self.level, without):
+        joins = bool(self.topology.joining)
+        for strategy in usable(self.machine.compute.cores, self.level, without, joins):
             found: State | None
             if strategy.form == "rows stay" and not self.forced and not self.pinned:
                 found = self._stayer.plan(strategy.bus)
             elif strategy.form == "groups":
-                found = self._cut(strategy.bus), set()
+                found = self._cut(strategy.bus, strategy.joins), set()
             else:
                 continue
             key = (
@@ -92,9 +93,10 @@ class Fuser:
         """Groups with ever more values that stay; none where a strategy has nothing of its own to propose."""
         if strategy.form == "rows stay":
             return [found] if self._placed(*found) else []
-        if strategy.bus not in self._kept:
-            self._kept[strategy.bus] = self._keep(list(found[0]))
-        states = self._kept[strategy.bus]
+        key = strategy.bus, strategy.joins
+        if key not in self._kept:
+            self._kept[key] = self._keep(list(found[0]))
+        states = self._kept[key]
         if strategy.keeps:
             return states
         return states[:1] if len(states) > 1 and not self.forced else []
@@ -103,10 +105,10 @@ class Fuser:
     def _stayer(self) -> Stayer:
         return Stayer(self.machine, self.coster.stretches, self.scorer, self._known_best)
 
-    def _cut(self, bus: float) -> list[Scored]:
-        if bus not in self._cuts:
-            self._cuts[bus] = self.cuts(bus)
-        return self._cuts[bus]
+    def _cut(self, bus: float, joins: bool) -> list[Scored]:
+        if (bus, joins) not in self._cuts:
+            self._cuts[bus, joins] = self.cuts(bus, joins)
+        return self._cuts[bus, joins]
 
     def _known_best(self, start: int, end: int) -> Scored | None:
         return dict(self._from(start)).get(end)
@@ -127,8 +129,9 @@ class Fuser:
             Topology(self.topology.graph, machine, self.topology.numerics), machine, self.singles, self.level
         )
 
-    def cuts(self, weight: float = tuned.BUS_COST) -> list[Scored]:
-        """The cheapest cuts of the order into groups. `weight`: of a cycle of the bus."""
+    def cuts(self, weight: float = tuned.BUS_COST, joins: bool = True) -> list[Scored]:
+        """The cheapest cuts of the order into groups. `weight`: of a cycle of the bus; `joins`: groups may
+        join values in local memory."""
 
         def total(before: float, group: Candidate) -> float:
             costs = group.scored.costs
@@ -136,7 +139,12 @@ class Fuser:
 
         chosen = cheapest(
             len(self.singles),
-            lambda start, _: ((end, [(False, Candidate(s))]) for end, s in self._from(start)), total,
+            lambda start, _: (
+                (end, [(False, Candidate(s))])
+                for end, s in self._from(start)
+                if joins or end == start + 1 or all(g.choice is not None for g in self.singles[start:end])
+            ),
+            total,
         )
         if chosen is None:
             raise refusal(self)
@@ -216,7 +224,8 @@ class Fuser:
                 users = [where.get(r, -1) for r in self.topology.readers.get(value, ())]
                 later = [u for u in users if u > g and chosen[u].group.parts[0].choice is not None]
                 same = [u for u in later if self._segment(chosen[u]) == self._segment(scored)]
-                if same and len(same) == len(later):
+                outside = any(u >= 0 and chosen[u].group.nodes[0] in self.topology.joining for u in users)
+                if same and len(same) == len(later) and not outside:
                     size = prod(self.topology.graph.type(value).shape)
                     crossing.append((size * (1 + len(set(same))), value, g, max(same)))
         lost = sorted(self.forced - {c[1] for c in crossing} - self._inner(chosen))

@@ -35,7 +35,7 @@ class Coster:
 
     def costed(self, start: int, end: int) -> tuple[Scored | None, int]:
         """The best way, and how many ways that takes to find; equal stretches of parts are costed once."""
-        if any(g.choice is None for g in self.singles[start:end]):
+        if self.singles[start].choice is None:
             found, ways = self._costed(start, end)
         else:
             found, ways = self.stretches.once(start, end, frozenset(), lambda: self._costed(start, end))
@@ -128,7 +128,7 @@ def run_at(
         return None
     nodes = [p.nodes for p in parts]
     cut = cutting(topology.graph, nodes, topology.needed([n for p in nodes for n in p]))
-    alone = tuple(Alone(g.choice, g.costs) for g in singles[start:end] if g.choice is not None)
+    alone = tuple(Alone(g.choice, g.costs) for g in singles[start:end])
     size = max(0, (len(singles) - 1).bit_length() - (tuned.WAYS_PARTS - 1).bit_length())
     trials = max(4, tuned.WAYS[max(2, min(5, level))] >> size)
     return Subgraph(cut.excerpt, topology.machine.inside, level, alone, trials), cut
@@ -139,13 +139,19 @@ def reach(level: int) -> int:
 
 
 def joins(topology: Topology, singles: Sequence[Group], start: int, end: int) -> bool:
-    """Whether consecutive parts may be one group: all on the NPU, in one stretch, none a mere mover."""
+    """Whether consecutive parts may be one group: all on the NPU, in one stretch, none that moves external
+    memory. What joins values that the group makes may be one of its parts."""
     if end == start + 1:
         return True
     first, last = singles[start], singles[end - 1]
-    if first.choice is None or last.choice is None:
+    if first.choice is None or topology.segment[first.nodes[0]] != topology.segment[last.nodes[0]]:
         return False
-    return topology.segment[first.nodes[0]] == topology.segment[last.nodes[0]]
+    made: set[int] = set()
+    for single in singles[start:end]:
+        if single.choice is None and not topology.joins_local(single.nodes[0], made):
+            return False
+        made.update(single.nodes)
+    return True
 
 
 class Shared:
@@ -169,17 +175,22 @@ class Shared:
 
 def grown(coster: Coster, start: int, last: int, trials: int) -> tuple[list[tuple[int, Scored]], int]:
     """(groups from a part on by their ends, ways that were costed). A length is a miss where shorter groups
-    and single parts do as well; after so many trials, longer ones are not tried."""
+    and single parts do as well; after some, or so many trials, of longer ones only those are tried that end
+    with what joins values: branches gain nothing before they are joined."""
     ways: list[tuple[int, Scored]] = []
     best = [0.0]                           # score of the first parts, by what has been seen
     misses = asked = 0
     for end in range(start + 1, last + 1):
-        if end > start + 2 and (misses >= tuned.GROUP_MISSES or asked >= trials):
+        done = end > start + 2 and (misses >= tuned.GROUP_MISSES or asked >= trials)
+        if done and all(g.choice is not None for g in coster.singles[end - 1 : last]):
             break
+        alone = coster.best(end - 1, end)
+        apart = best[-1] + (alone.score if alone is not None else inf)
+        if done and coster.singles[end - 1].choice is not None:
+            best.append(apart)
+            continue
         found, tried = coster.costed(start, end)
         asked += tried
-        alone = coster.best(end - 1, end) if end > start + 1 else found
-        apart = best[-1] + (alone.score if alone is not None else inf)
         if found is not None:
             ways.append((end, found))
         misses = 0 if end == start + 1 or (found is not None and found.score < apart) else misses + 1
@@ -207,7 +218,7 @@ def cuts_over(
     rank, found = min((len(s) for s in shapes), default=0), []
     for dim in dims if cores > 1 else ():
         least = min(s[dim] for s in shapes) if dim < rank else 0
-        if dim == 1 and len(parts) > 1 and not _by_channel(topology, parts):
+        if dim == 1 and not _by_channel(topology, parts):
             continue
         if least >= cores or (dim == 2 and least > 1):
             found.append((dim, min(cores, least)))
@@ -218,7 +229,9 @@ def _by_channel(topology: Topology, parts: Sequence[tuple[int, ...]]) -> bool:
     """Whether every part behind the first makes a channel out of the same channel of
     what parts before it make."""
     made: set[str] = set()
-    for nodes in parts:
+    if any(nodes[0] in topology.joining for nodes in parts):
+        return False
+    for nodes in parts if len(parts) > 1 else ():
         member = topology.member(nodes, frozenset())
         outputs = member.layer.space.outputs
         if len(outputs) != 1 or len(outputs[0].maps) < 2 or not member.can_split:

@@ -16,7 +16,7 @@ from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.search.canonical import Stretches
 from npuflow.engine.search.cuts import STATES, Candidate, Options, cheapest
 from npuflow.engine.search.score import Scored, Scorer
-from npuflow.engine.search.spans import cuts_over, joins
+from npuflow.engine.search.spans import cuts_over
 from npuflow.ir.space import elements
 
 
@@ -31,7 +31,7 @@ class Stayer:
         self.topology, self.singles, self.stretches = stretches.topology, stretches.singles, stretches
         self.machine, self.scorer, self._best = machine, scorer, best
         self.room = int(tuned.STAY_ROOM * machine.memory.local_bytes)
-        self.can = [g.choice is not None for g in self.singles]
+        self.can = [g.choice is not None or g.nodes[0] in self.topology.joining for g in self.singles]
         self._known: dict[tuple[int, int, bool, bool], list[Candidate]] = {}
 
     def plan(self, weight: float) -> tuple[list[Scored], set[str]] | None:
@@ -46,7 +46,7 @@ class Stayer:
 
     def _proposals(self, start: int, before: bool) -> Iterator[tuple[int, Options]]:
         for end in range(start + 1, min(len(self.singles), start + tuned.STAY_PARTS) + 1):
-            if not joins(self.topology, self.singles, start, end):
+            if end > start + 1 and not self._together(start, end - 1):
                 break
             yield end, [
                 (after, group)
@@ -71,9 +71,11 @@ class Stayer:
                 yield Candidate(found)
             return
         kept = frozenset((*read, *made))
+        if not self._joins(parts, kept):
+            return
 
         def find() -> tuple[list[Candidate], int]:
-            cuts = cuts_over(self.topology, parts, self.machine.compute.cores, (2, 1))
+            cuts = cuts_over(self.topology, parts, self.machine.compute.cores, (2, 1)) or [(0, 1)]
             scored = [self.scorer.score(parts, (), cut, kept, self.room) for cut in cuts]
             return [
                 Candidate(s, kept, self._exchange(s, read, made, kept)) for s in scored if s is not None
@@ -81,16 +83,34 @@ class Stayer:
 
         yield from self.stretches.once(start, end, kept, find)[0]
 
+    def _together(self, start: int, last: int) -> bool:
+        """Whether two parts may be in one group."""
+        segment = self.topology.segment
+        first, other = self.singles[start].nodes[0], self.singles[last].nodes[0]
+        return self.can[start] and self.can[last] and segment[first] == segment[other]
+
+    def _joins(self, parts: Sequence[tuple[int, ...]], kept: Collection[str]) -> bool:
+        """Whether what parts join is made by those before, or kept."""
+        made: set[int] = set()
+        for nodes in parts:
+            if nodes[0] in self.topology.joining and not self.topology.joins_local(nodes[0], made, kept):
+                return False
+            made.update(nodes)
+        return True
+
     def _stays(self, value: str) -> bool:
-        """Whether a value may stay: made and read by parts that compute, in one segment."""
+        """Whether a value may stay: made and read by parts that compute or join, in one segment."""
         t = self.topology
         maker = t.maker.get(value)
-        if maker is None or maker in t.moving or maker not in t.segment:
+        if maker is None or not self._local(maker) or maker not in t.segment:
             return False
         readers = t.readers.get(value, [])
         return bool(readers) and all(
-            r not in t.moving and t.segment.get(r) == t.segment[maker] for r in readers
+            self._local(r) and t.segment.get(r) == t.segment[maker] for r in readers
         )
+
+    def _local(self, node: int) -> bool:
+        return node not in self.topology.moving or node in self.topology.joining
 
     def _crossing(
         self, parts: Sequence[tuple[int, ...]], before: bool, after: bool
@@ -173,6 +193,8 @@ class Stayer:
                 found.append(c)
                 continue
             parts = [p.nodes for p in c.group.parts]
+            if not self._joins(parts, kept):
+                return None
             scored = self.scorer.score(
                 parts, c.group.strips, c.group.cores, frozenset(kept), self.machine.memory.local_bytes
             )

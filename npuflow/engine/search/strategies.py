@@ -18,22 +18,26 @@ from npuflow.engine.search.tilings import DEFAULT_LEVEL
 
 Form = Literal["lower level", "rows stay", "groups", "overlapping", "one core"]
 When = Literal[
-    "always", "above the default level", "on several cores", "on one core, or above the default level"
+    "always", "above the default level", "on several cores", "on several cores, or where values are joined",
+    "on one core, or above the default level", "where values are joined",
 ]
 Result = Literal["scheduled", "estimated", "does not fit", "cannot win", "same plan", "no plan"]
 
-APPLIES: Mapping[When, Callable[[int, int], bool]] = {
-    "always": lambda cores, level: True,
-    "above the default level": lambda cores, level: level > DEFAULT_LEVEL,
-    "on several cores": lambda cores, level: cores > 1,
-    "on one core, or above the default level": lambda cores, level: cores == 1 or level > DEFAULT_LEVEL,
+APPLIES: Mapping[When, Callable[[int, int, bool], bool]] = {
+    "always": lambda cores, level, joins: True,
+    "above the default level": lambda cores, level, joins: level > DEFAULT_LEVEL,
+    "on several cores": lambda cores, level, joins: cores > 1,
+    "on several cores, or where values are joined": lambda cores, level, joins: cores > 1 or joins,
+    "on one core, or above the default level": lambda cores, level, _: cores == 1 or level > DEFAULT_LEVEL,
+    "where values are joined": lambda cores, level, joins: joins,
 }
 
 
 @dataclass(frozen=True)
 class Strategy:
     """`bus`: the assumed cost of a bus cycle to neighbouring groups, in cycles; `keeps`: whether
-    tensors stay in local memory between groups where that saves cycles."""
+    tensors stay in local memory between groups where that saves cycles; `joins`: whether groups
+    may join values in local memory."""
 
     name: str
     form: Form
@@ -41,6 +45,7 @@ class Strategy:
     when: When = "always"
     bus: float = 0.0
     keeps: bool = True
+    joins: bool = True
 
 
 def _groups(bus: float, when: When = "always") -> tuple[Strategy, Strategy]:
@@ -57,9 +62,14 @@ STRATEGIES: tuple[Strategy, ...] = (
     Strategy(
         "rows stay, bus x 1.0", "rows stay",
         "dynamic programming over cuts, with activations resident on the cores that compute them",
-        "on several cores", 1.0,
+        "on several cores, or where values are joined", 1.0,
     ),
     *_groups(tuned.BUS_COST),
+    Strategy(
+        "joined outside", "groups",
+        "fusion groups that join no values in local memory", "where values are joined", tuned.BUS_COST,
+        joins=False,
+    ),
     *_groups(0.6, "on one core, or above the default level"),
     *_groups(0.0, "on one core, or above the default level"),
     Strategy(
@@ -79,9 +89,11 @@ class Tried:
     result: Result
 
 
-def usable(cores: int, level: int, without: Collection[str] = ()) -> tuple[Strategy, ...]:
-    """The strategies that apply, but those that are left out."""
-    return tuple(s for s in STRATEGIES if APPLIES[s.when](cores, level) and s.name not in without)
+def usable(
+    cores: int, level: int, without: Collection[str] = (), joins: bool = True
+) -> tuple[Strategy, ...]:
+    """The strategies that apply, but those that are left out. `joins`: the network joins values."""
+    return tuple(s for s in STRATEGIES if APPLIES[s.when](cores, level, joins) and s.name not in without)
 
 
 def check_names(without: Sequence[str]) -> None:

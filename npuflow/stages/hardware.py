@@ -1,0 +1,44 @@
+"""What the rewrite rules ask of the target: nothing, where no node is for a rule that asks."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.stage import stage
+from npuflow.hw.target import Compute, Dma, Memory
+from npuflow.ir.queries import kind
+from npuflow.rules import RULES, Hardware, Rule
+from npuflow.stages.model import Model
+
+
+@dataclass(frozen=True)
+class Asked(Artifact):
+    """The target's hardware; None: the rewritten graph is the same for every target."""
+
+    hardware: Hardware | None = None
+
+    def save(self, folder: Writer) -> None:
+        folder.json("hardware", asdict(self.hardware) if self.hardware is not None else None)
+
+    @classmethod
+    def load(cls, folder: Reader) -> Self:
+        row = folder.json("hardware")
+        return cls(Hardware(**row) if row is not None else None)
+
+    def summary(self) -> dict[str, Any]:
+        return {"asked": self.hardware is not None}
+
+    @property
+    def known(self) -> Hardware:
+        return self.hardware or Rule.hardware
+
+
+@stage(quick=True, minor=True)
+def hardware(source: Model, compute: Compute, memory: Memory, dma: Dma) -> Asked:
+    """The target, as rules see it, for networks with nodes that a rule rewrites by what the target has."""
+    rules: list[type[Rule]] = [RULES[name] for name in RULES.names()]
+    asking = {trigger for rule in rules if rule.asks for trigger in rule.triggers}
+    asked = any(kind(node) in asking for node in source.reading.graph.nodes)
+    return Asked(Hardware.of(compute, memory, dma) if asked else None)

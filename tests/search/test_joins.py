@@ -1,0 +1,67 @@
+"""Values that a group makes are joined in local memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.engine.search.plan import plan_network
+from npuflow.hw.target import Target
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS
+from tests.networks.harness import SMALL, check_exact, machine
+from tests.networks.small import Builder
+
+WIDE = replace(SMALL, memory=replace(SMALL.memory, local_bytes=1 << 15, external_bandwidth=1.0))
+CORES = replace(WIDE, compute=replace(WIDE.compute, cores=3), dma=replace(WIDE.dma, multicast=True))
+CONCAT = OPS["concat"]
+
+
+def fires(target: Target, axis: int, outside: bool = False) -> tuple[Graph, dict[str, np.ndarray]]:
+    """Two blocks of a layer that two others read, whose results are joined; `outside`: somebody reads one of
+    them as it is, too."""
+    b = Builder()
+    x = b.input("x", (1, 4, 12, 10))
+    wanted = []
+    for _ in range(2):
+        x = b.conv(x, 4, 1, clip=(0.0, 6.0))
+        sides = b.conv(x, 8, 1, clip=(0.0, 6.0)), b.conv(x, 8, 3, clip=(0.0, 6.0))
+        wanted += sides[1:] if outside else []
+        x = b.add(CONCAT(axis), *sides)
+    graph = Graph(("x",), (b.conv(x, 4, 1), *wanted), tuple(b.nodes), b.values, b.consts)
+    ranges = {k: (float(a.min()), float(a.max())) for k, a in b.arrays.items()}
+    return quantize_graph(graph, lambda _: True, ranges, Quantize(), target.numerics).graph, b.arrays
+
+
+@pytest.mark.parametrize(
+    ("target", "axis", "outside"),
+    [(SMALL, 3, False), (WIDE, 1, True), (WIDE, 3, False), (CORES, 1, False), (CORES, 1, True)],
+)
+def test_joined_values_never_leave_local_memory(
+    target: Target, axis: int, outside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, arrays = fires(target, axis, outside)
+    plan = plan_network(graph, machine(target), target.numerics)
+    check_exact(graph, {"x": arrays["x"]}, target, plan)
+    inside = [g for g in plan.groups if len(g.parts) > 1 and any(_joins(graph, n) for n in g.nodes)]
+    monkeypatch.setattr(CONCAT, "local_space", lambda self, site: None)
+    apart = plan_network(graph, machine(target), target.numerics)
+    assert plan.cycles <= 1.03 * apart.cycles
+    if target is not SMALL and not outside:
+        assert inside and plan.bytes < apart.bytes
+
+
+def _joins(graph: Graph, node: int) -> bool:
+    return isinstance(graph.nodes[node].op, CONCAT)
+
+
+def test_what_a_copy_takes_is_known_to_the_schedule() -> None:
+    """A command for each input, and its elements by the lanes of the vector unit."""
+    graph, arrays = fires(WIDE, 1)
+    plan = plan_network(graph, machine(WIDE), WIDE.numerics)
+    program = check_exact(graph, {"x": arrays["x"]}, WIDE, plan)
+    assert program.meta["plan"]["cycles"] == pytest.approx(plan.cycles)
