@@ -134,7 +134,7 @@ def channel_params(site: Site, axis: str) -> tuple[Operand, ...]:
     """Operands of the per-channel parameter arrays, indexed by one axis."""
     return tuple(
         Operand(name, tuple(site.array(name).shape), (DimMap(axis),))
-        for name in ("multipliers", "w_zeros", "los", "his")
+        for name in ("multipliers", "w_zeros", "los", "his", "lows", "highs")
         if name in site.params
     )
 

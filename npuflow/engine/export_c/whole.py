@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from npuflow.base.errors import ModelError
-from npuflow.engine.lowering import lowered, sums_type
+from npuflow.engine.lowering import lowered
 from npuflow.hw.numerics import quantize
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
@@ -126,7 +126,7 @@ def commands_of(
     }
     acc = None
     if space.accumulator is not None:
-        shape, held_in = space.accumulator.shape, sums_type(site, numerics)
+        shape, held_in = space.accumulator.shape, site.sum_type(numerics)
         acc = _buffer(all_.add("sum", f"{node.outputs[0]}.sums", held_in, prod(shape)), shape, False)
     emitted = lowered(site, space, numerics, inputs, outputs, params, acc)
     return [Command(opcode, fields) for opcode, fields in emitted]
