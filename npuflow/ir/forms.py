@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from npuflow.hw.elements import container
 from npuflow.hw.target import Numerics
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import Site
@@ -35,3 +36,7 @@ def lower(site: Site, tile: TileView, em: Emitter) -> None:
     else:
         site.op.lower(site, tile, em)
 
+
+def sum_type(site: Site, numerics: Numerics) -> str:
+    """The type of the node's sums."""
+    return "float32" if site.number else container(max(32, site.accumulator_bits(numerics)), signed=True)

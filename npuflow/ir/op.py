@@ -9,10 +9,9 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.base.errors import TargetError
 from npuflow.base.registry import Registry
-from npuflow.hw.elements import container
 from npuflow.hw.target import Numerics, Target
+from npuflow.ir.floats import InFloats
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.moves import Move
 from npuflow.ir.space import Space
@@ -88,7 +87,7 @@ class Taps(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Op:
+class Op(InFloats):
     """Base of every operator. Fields of a subclass are its attributes (named as in
     ONNX where ONNX has them)."""
 
@@ -108,7 +107,6 @@ class Op:
     # a square, quotient, root or logarithm: the first to be given wide codes
     sensitive: ClassVar[bool] = False
     hosted: ClassVar[bool] = False        # a node of the source format kept whole: no NPU runs it
-    floats: ClassVar[bool] = False        # it can compute in the float types of a target
     # what an application makes of this function as an output
     answers: ClassVar[Literal["", "argmax", "threshold"]] = ""
 
@@ -218,10 +216,6 @@ class Op:
         a factor of 1 on the bias."""
         return No(f"{self.onnx or type(self).__name__} has no constant weight")
 
-    def unit_gain(self) -> Self:
-        """The operator with a factor of 1 on its products."""
-        return self
-
     def unit_bias(self) -> Self:
         """The operator with a factor of 1 on its bias."""
         return self
@@ -258,24 +252,6 @@ class Op:
         """THE specification: exact integer semantics, plain numpy, slow and clear. Uses
         site.params and hw.numerics only."""
         raise NotImplementedError
-
-    # --- floats: the counterparts of prepare, integer, space and lower. Arrays are patterns of bits.
-    def float_prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
-        """Constants of a node in floats: bounds, tables."""
-        return {}
-
-    def float_compute(
-        self, site: Site, inputs: Sequence[Array | None], numerics: Numerics
-    ) -> tuple[Array, ...]:
-        """THE specification in floats: exact to the bit, plain numpy, slow and clear. `npuflow.hw.floats` is
-        the arithmetic."""
-        raise NotImplementedError
-
-    def float_space(self, site: Site, numerics: Numerics) -> Space | None:
-        return self.space(site, numerics)
-
-    def float_lower(self, site: Site, tile: TileView, em: Emitter) -> None:
-        raise NotImplementedError(f"{type(self).__name__}.float_lower")
 
     # --- the target
     def accepts(self, site: Site, target: Target) -> Yes | No:
@@ -378,12 +354,6 @@ class Site:
         """The float type that the node computes in; empty: integers."""
         return next((v.number for v in (*self.outputs, *self.inputs) if v is not None and v.number), "")
 
-    def sum_type(self, numerics: Numerics) -> str:
-        """The type of the node's sums."""
-        if self.number:
-            return "float32"
-        return container(max(32, self.accumulator_bits(numerics)), signed=True)
-
     def accumulator_bits(self, numerics: Numerics) -> int:
         """Of the node's sums: wide operands may have wider ones, and sums of scaled groups have 64."""
         types = [v.quant for v in self.inputs if v is not None]
@@ -409,14 +379,6 @@ class Site:
         value = self.params[name]
         assert not isinstance(value, int), f"{self.node.name}: parameter {name} is a number"
         return value
-
-
-class Overflow(TargetError):
-    """The sums of a layer may leave the accumulator by `excess` bits."""
-
-    def __init__(self, message: str, excess: int, *, hint: str, code: str) -> None:
-        super().__init__(message, hint=hint, code=code)
-        self.excess = excess
 
 
 def bound_array(bound: Bound, rank: int) -> npt.NDArray[np.float64]:

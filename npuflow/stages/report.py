@@ -24,7 +24,7 @@ from npuflow.engine.report.suggest import of_network
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
 from npuflow.ir.graph import Graph
-from npuflow.ir.types import span
+from npuflow.ir.types import QuantType, span
 from npuflow.stages.baseline import Baseline
 from npuflow.stages.channels import ChannelRanges
 from npuflow.stages.codegen import Compiled
@@ -95,22 +95,19 @@ def report(
     channels: ChannelRanges | None,
 ) -> Report:
     """Gather what the stages found, for eyes and for machines."""
-    held = quantize.graph.values.values()
-    quants = {v.id.removesuffix(":q"): v.quant for v in held if v.quant is not None and not v.number}
     known, thresholds = statistics or Statistics(merging.empty(())), thresholds or Thresholds({}, {})
     chosen, least = precision or Precision(), baseline.outputs if baseline is not None else ()
-    codes = {**parse.stated, **thresholds.codes}
-    stated = {name: span(quant) for name, quant in codes.items() if name in thresholds.ranges}
+    codes = {n: q for n, q in {**parse.stated, **thresholds.codes}.items() if n in thresholds.ranges}
+    stated = {name: span(quant) for name, quant in codes.items()}
     ranges = {**thresholds.ranges, **stated}
     trials = (*parse.trials, *thresholds.trials, *quantize.trials)
     given = {n: BYTES if n in parse.pixels else STATED for n in stated if n in parse.stated}
     extrema = channels.content if channels is not None else {}
-    reported = of_network(parse.graph, known.content, ranges, quants, extrema)
+    reported = of_network(parse.graph, known.content, ranges, _codes(quantize.graph), extrema)
     said = evaluated(verdict.statement, evaluate.score if evaluate is not None else None)
     log(f"{said.text}; {said.hint}" if said.hint else said.text)
     alone = sensitivity or Sensitivity((), np.zeros((0, 0, 0)))
     wider = widened(parse.graph, chosen.overrides, alone.names, alone.noise)
-    outputs = least, chosen.after, verdict.outputs
     clock = profile(codegen.program)
     sources = Sources(
         title=f"npuflow report on {_name(parse.graph)}",
@@ -124,7 +121,7 @@ def report(
         histogram=partial(_histogram, known.content),
         facts=[*_accuracy(evaluate), *_facts(clock.totals(), quantize, fidelity), _exactness(simulate)],
         notes=[
-            *tables(*outputs, wider, verdict.fixes, verdict.clipped),
+            *tables(least, chosen.after, verdict.outputs, wider, verdict.fixes, verdict.clipped),
             *_widths(quantize),
             ("Corrections, judged on held-out samples", TRIED, list(map(_tried, trials))),
             ("Samples left out", ("sample", "reason"), known.broken),
@@ -137,6 +134,12 @@ def report(
     )
     data = report_data(sources)
     return Report(data, render(data, page_library.text))
+
+
+def _codes(graph: Graph) -> dict[str, QuantType]:
+    """The types of tensors of codes, by the names of the float network."""
+    held = graph.values.values()
+    return {v.id.removesuffix(":q"): v.quant for v in held if v.quant is not None and not v.number}
 
 
 def _histogram(content: merging.Statistics, value_id: str) -> tuple[float, float, Sequence[float]] | None:

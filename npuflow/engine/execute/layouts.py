@@ -80,7 +80,8 @@ def _commands(graph: Graph, node: Node, numerics: Numerics) -> list[Command] | N
     def held(value: str) -> Buffer:
         return buffer(graph.values[value].element, graph.values[value].type.shape)
 
-    acc = None if space.accumulator is None else buffer(site.sum_type(numerics), space.accumulator.shape)
+    sums = space.accumulator
+    acc = None if sums is None else buffer(forms.sum_type(site, numerics), sums.shape)
     arrays = {o.name: site.array(o.name) for o in space.params}
     params = {name: buffer(array.dtype.name, array.shape) for name, array in arrays.items()}
     inputs = [held(v) if v else None for v in node.inputs]

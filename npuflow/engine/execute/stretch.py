@@ -151,7 +151,7 @@ class Stretch:
         acc = None
         if space.accumulator is not None:
             shape = space.accumulator.shape
-            dtype = site.sum_type(self.numerics)
+            dtype = forms.sum_type(site, self.numerics)
             flat = self.bench.scratch("sums", dtype, (self.batch * prod(shape),))
             address = self.bench.address(prod(shape) * ELEMENTS[dtype].bytes)
             acc = self.bench.know(Tensor(address, dtype, plain(shape), flat))

@@ -12,8 +12,9 @@ import numpy as np
 from npuflow.base.errors import TargetError
 from npuflow.engine.place import op_name
 from npuflow.engine.quantize.config import Quantize, activation_grid, check_scheme
+from npuflow.engine.quantize.floats import constants
 from npuflow.engine.quantize.names import names_of, stated, unknown_layers
-from npuflow.engine.quantize.ports import bare
+from npuflow.engine.quantize.ports import bare, own_names
 from npuflow.engine.quantize.rounded import chosen, recoded, replaced
 from npuflow.engine.quantize.scales import Range, activation_inputs, activation_types
 from npuflow.engine.quantize.stated import usable
@@ -23,7 +24,8 @@ from npuflow.hw.target import Numerics
 from npuflow.ir import forms
 from npuflow.ir.codes import encode
 from npuflow.ir.graph import Graph, constant, prune
-from npuflow.ir.op import OPS, Node, Overflow, Param, Site
+from npuflow.ir.op import OPS, Node, Param, Site
+from npuflow.ir.overflow import Overflow
 from npuflow.ir.types import Array, FloatType, QuantType, Value, float_type, span
 from npuflow.rounders import RoundedWeight
 
@@ -119,32 +121,6 @@ def _unused(graph: Graph, on_npu: Callable[[int], bool], config: Quantize) -> It
             )
 
 
-def _own_names(graph: Graph, source: Graph) -> Graph:
-    """Float outputs under the names the model gives them: the codes behind one move aside, as
-    those of inputs do ("v:q")."""
-    holder = {v: v for v in graph.values}              # new name -> present one
-    for own, name in zip(graph.outputs, source.outputs, strict=True):
-        if holder.get(name) == own:
-            continue
-        holder.pop(next(new for new, old in holder.items() if old == own))
-        if name in holder:
-            codes = f"{name}:q"
-            while codes in holder:
-                codes += "'"
-            holder[codes] = holder.pop(name)
-        holder[name] = own
-    renamed = {old: new for new, old in holder.items()}
-
-    def new(value_id: str) -> str:
-        return renamed.get(value_id, value_id)
-
-    nodes = tuple(
-        replace(n, inputs=tuple(map(new, n.inputs)), outputs=tuple(map(new, n.outputs))) for n in graph.nodes
-    )
-    values = {new(k): replace(v, id=new(k)) for k, v in graph.values.items()}
-    return graph.replaced(outputs=source.outputs, nodes=nodes, values=MappingProxyType(values))
-
-
 @dataclass
 class _Builder:
     """One pass over the nodes with a fixed choice of integer ones."""
@@ -206,7 +182,7 @@ class _Builder:
             MappingProxyType(self.consts),
             source.state,
         )
-        return built if self.refused else _own_names(prune(built), source)
+        return built if self.refused else own_names(prune(built), source)
 
     # --- boundaries
     def as_float(self, value_id: str) -> str:
@@ -288,15 +264,8 @@ class _Builder:
         real, quant, inputs = self.source.site(node), float_type(number), list(node.inputs)
         for i, value_id in activation_inputs(self.source, node):
             inputs[i] = self.as_codes(value_id, quant)
-        for i, stored in enumerate(real.consts):
-            role = node.op.role(i) if stored is not None else ""
-            if stored is not None and role == "weight":
-                scaled = stored.astype(np.float64) * node.op.gain()
-                inputs[i] = self.stored(node.inputs[i], encode(scaled, quant), quant)
-            elif stored is not None and role == "bias":
-                scaled = stored.reshape(-1).astype(np.float64) * node.op.bias_factor()
-                whole = np.broadcast_to(scaled, (real.out_shape[1],)).astype(np.float32)
-                inputs[i] = self.stored(node.inputs[i], whole, None)
+        for i, (array, kind) in constants(real, quant).items():
+            inputs[i] = self.stored(node.inputs[i], array, kind)
         op = node.op.unit_gain().unit_bias()
         return self.prepared(replace(node, op=op, inputs=tuple(inputs), params=()))
 

@@ -189,7 +189,7 @@ def describe(
     streams += bundles(constants, frozenset(a.name for a in space.axes))
     streams += [Stream(r.home, (r,)) for r in results if sites[r.member].outputs[int(r.key)].id not in kept]
     if space.accumulator is not None:
-        held = Ref("acc", "acc", space.accumulator, sites[0].sum_type(numerics))
+        held = Ref("acc", "acc", space.accumulator, forms.sum_type(sites[0], numerics))
         streams.append(Stream("acc", (held,)))
     mac = _mac_map(space, [r for r in activations + constants if r.member == 0])
     return Layer(space, tuple(streams), mac, ops, len(sites) - 1, tuple(resident))
