@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from npuflow.engine.sim.machine import Machine
 from npuflow.hw.floats import encoded
 from npuflow.hw.isa import opcodes
-from tests.sim.cases import LOCAL, Case, wrap
+from tests.sim.cases import LOCAL, Case
 from tests.sim.float_cases import MAKERS, random_case
 from tests.sim.float_scalar import FloatScalar
+from tests.sim.programs import wrap
 
 
 def image(case: Case, rng: np.random.Generator) -> np.ndarray:
