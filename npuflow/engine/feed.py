@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from npuflow.base.errors import DataError, ModelError
 from npuflow.engine.pixels import Pixels, given
+from npuflow.engine.sim import floats
 
 Array = npt.NDArray[Any]
 
@@ -68,7 +69,9 @@ def start_of(meta: Mapping[str, Any]) -> dict[str, Array]:
 
 def quantize(real: Array, quant: Mapping[str, Any]) -> Array:
     """The container integers of a float array: nearest, ties to even, in float64;
-    NaN becomes the zero point."""
+    NaN becomes the zero point. Of a float type: its patterns."""
+    if "element" in quant:
+        return floats.pattern(real, quant["element"])
     scale, zero = (
         _along(quant, "scale", np.float64, real.shape),
         _along(quant, "zero_point", np.int64, real.shape),
@@ -86,7 +89,9 @@ def quantize(real: Array, quant: Mapping[str, Any]) -> Array:
 
 
 def dequantize(stored: Array, quant: Mapping[str, Any]) -> Array:
-    """float32(scale * (q - zero point)), the product in float64."""
+    """float32(scale * (q - zero point)), the product in float64; or what patterns of floats stand for."""
+    if "element" in quant:
+        return floats.real(stored, quant["element"]).astype(np.float32)
     scale, zero = (
         _along(quant, "scale", np.float64, stored.shape),
         _along(quant, "zero_point", np.int64, stored.shape),

@@ -11,10 +11,10 @@ import numpy as np
 from npuflow.engine.execute.executor import Executor
 from npuflow.engine.interpret import host_session
 from npuflow.engine.to_onnx import export_model
-from npuflow.hw.numerics import dequantize
 from npuflow.hw.target import Numerics
+from npuflow.ir.codes import decode
 from npuflow.ir.graph import Graph
-from npuflow.ir.types import Array, QuantType
+from npuflow.ir.types import Array
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,10 @@ def measure(
             array = found[held]
             if not np.issubdtype(real[value_id].dtype, np.floating):
                 continue
-            ends = 0 if quant is None else int(((array <= quant.lo) | (array >= quant.hi)).sum())
-            sums[value_id].add(real[value_id], array if quant is None else real_of(array, quant), ends)
+            ends = 0
+            if quant is not None and not graph.values[held].number:
+                ends = int(((array <= quant.lo) | (array >= quant.hi)).sum())
+            sums[value_id].add(real[value_id], array if quant is None else decode(array, quant), ends)
     return {v: s.result() for v, s in sums.items() if s.count or s.apart}
 
 
@@ -108,7 +110,3 @@ def _compared(graph: Graph, value_id: str) -> bool:
     value = graph.values[value_id]
     return value.quant is not None and value.const is None and value_id not in graph.inputs
 
-
-def real_of(codes: Array, quant: QuantType) -> Array:
-    """The float32 numbers that codes stand for."""
-    return dequantize(codes, *quant.spread(codes.shape))

@@ -10,8 +10,9 @@ import numpy as np
 
 from npuflow.base.errors import DataError
 from npuflow.engine.partition import Segment, Step, host_model, host_steps, segments
-from npuflow.engine.quantize.types import encode
 from npuflow.hw.target import Numerics
+from npuflow.ir import forms
+from npuflow.ir.codes import encode
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 
@@ -96,7 +97,7 @@ class Interpreter:
             given = [
                 None if not v else values[v] if v in values else self.graph.const(v) for v in node.inputs
             ]
-            results = node.op.integer(site, given, self.numerics)
+            results = forms.computed(site, given, self.numerics)
             # numpy's scalars become arrays
             made_here = zip(node.outputs, map(np.asarray, results), strict=False)
             values.update({o: array for o, array in made_here if o})

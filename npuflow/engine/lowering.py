@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from npuflow.hw.elements import container
 from npuflow.hw.target import Numerics
+from npuflow.ir import forms
 from npuflow.ir.lowering import Buffer, TileView
 from npuflow.ir.op import Site
 from npuflow.ir.space import Space
@@ -32,10 +32,5 @@ def lowered(
     recorder = _Recorder(numerics)
     sizes = {axis.name: axis.size for axis in space.axes}
     read = tuple(None if one is None else buffer for one, buffer in zip(space.inputs, inputs, strict=False))
-    site.op.lower(site, TileView(space.full, sizes, read, tuple(outputs), params, acc), recorder)
+    forms.lower(site, TileView(space.full, sizes, read, tuple(outputs), params, acc), recorder)
     return recorder.commands
-
-
-def sums_type(site: Site, numerics: Numerics) -> str:
-    """The type of a node's sums."""
-    return container(max(32, site.accumulator_bits(numerics)), signed=True)

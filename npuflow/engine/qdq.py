@@ -19,9 +19,11 @@ from npuflow.engine.pixels import Pixels, metadata
 from npuflow.engine.state import metadata as state_metadata
 from npuflow.engine.to_onnx import export_model
 from npuflow.hw.numerics import dequantize
+from npuflow.ir.codes import decode
 from npuflow.ir.graph import Graph, constant
 from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import Array, QuantType, TensorType, Value
+from npuflow.onnx.types import ELEMENTS as ONNX_TYPES
 
 OPSET = 21                                # the first with 16-bit QuantizeLinear
 # onnxruntime puts a kernel in their place that fails where a DequantizeLinear before it has blocks
@@ -138,6 +140,12 @@ class Builder:
         if name in self.values:
             return name
         q, stored = value.quant, self.source.const(value_id)
+        if value.number and stored is not None:
+            self._constant(name, decode(stored, q))
+            return name
+        if value.number:
+            self._cast(value_id, name, TensorType(value.type.shape))
+            return name
         storable = stored is not None and stored.dtype.name in STORABLE and (blocks or q.group is None)
         if stored is not None and not storable:
             floats = dequantize(stored, *q.spread(stored.shape))
@@ -155,6 +163,9 @@ class Builder:
         """QuantizeLinear into `out`, after a Clip where the codes do not fill their container."""
         q = value.quant
         assert q is not None
+        if value.number:
+            self._cast(source, out, TensorType(value.type.shape, value.number))
+            return
         info = np.iinfo(q.dtype)
         if (q.lo, q.hi) != (info.min, info.max):
             bounds = [np.float32(q.scale[0] * (c - q.zero_point[0])) for c in (q.lo, q.hi)]
@@ -167,6 +178,12 @@ class Builder:
         self._add(
             self._linear("QuantizeLinear", q, kind), (source, *self._scale(out, q, q.dtype)), (out,), ()
         )
+
+    def _cast(self, source: str, out: str, kind: TensorType) -> None:
+        """The same numbers in another type; constants of floats are stored as float32."""
+        to = (("to", ONNX_TYPES[kind.dtype]),)
+        cast = OPS["host"](op_type="Cast", version=OPSET, attributes=to, types=(kind,))
+        self._add(cast, (source,), (out,), ())
 
     def _linear(self, op_type: str, q: QuantType, kind: TensorType) -> Op:
         attributes: tuple[tuple[str, int | None], ...] = (("axis", q.axis),) if q.axis is not None else ()

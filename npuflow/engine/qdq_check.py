@@ -138,7 +138,8 @@ class QdqCheck:
     def __post_init__(self) -> None:
         graph, made = self.graph, rounded(self.model)
         layers = {o: node.name for node in graph.nodes for o in node.outputs if o}
-        coded = [o for o in layers if graph.values[o].quant is not None and graph.const(o) is None]
+        held = [o for o in layers if graph.values[o].quant is not None and graph.const(o) is None]
+        coded = [o for o in held if not graph.values[o].number]        # floats are no codes that could part
         self.codes = [o for o in coded if o in made]
         self.missing = tuple(o for o in coded if o not in made)
         shown = list(dict.fromkeys([*self.codes, *graph.outputs]))

@@ -10,7 +10,7 @@ from npuflow.engine.calibrate.thresholds import Calibrate
 from npuflow.engine.data.config import Sample
 from npuflow.engine.data.sequence import steps
 from npuflow.engine.place import place
-from npuflow.engine.quantize.config import Quantize, scheme_faults
+from npuflow.engine.quantize.config import Others, Quantize, scheme_faults
 from npuflow.engine.quantize.names import Replaced, name_faults, stated
 from npuflow.engine.search.pinned import Pins
 from npuflow.engine.search.pins import float_faults
@@ -27,10 +27,12 @@ def faults(
     target: Target,
     samples: Mapping[str, Sample],
     history: Sequence[Replaced] = (),
+    others: Others | None = None,
 ) -> Iterator[NpuflowError]:
     """Every fault that the float network and a few samples show. `samples`: by name, some of them perhaps
-    broken; `history`: the rewrites of the graph, for names of layers that they replaced."""
-    yield from scheme_faults(quantize, target.numerics)
+    broken; `history`: the rewrites of the graph, for names of layers that they replaced; `others`: targets
+    that a fault may suggest."""
+    yield from scheme_faults(quantize, target.numerics, others)
     yield from name_faults(graph, stated("calibrate.layers", calibrate.layers), history)
     yield from name_faults(graph, stated("quantize.overrides", quantize.overrides), history)
     if pins != Pins():

@@ -70,6 +70,7 @@ class Groups(Mapping[str, Items[A_co]], Generic[A_co]):
 _Function = Callable[..., Any]
 _DEFAULTS: dict[str, Any] = {
     "over": None, "by": None, "files": None, "when": None, "refines": None, "always": False, "wanted": None,
+    "unless": None,
     "after": (), "cpu": "python", "memory": None, "lighter": "", "batch": 8, "floats": False, "quick": False,
     "minor": False, "merge": (), "parts": (),
 }
@@ -92,6 +93,7 @@ class Stage:
         self.refines: str | None = options["refines"]
         self.always: bool = options["always"]
         self.wanted: Callable[..., bool] | None = options["wanted"]
+        self.unless: Callable[..., str] | None = options["unless"]
         self.after: tuple[str, ...] = tuple(options["after"])
         self.cpu: Literal["python", "native"] = options["cpu"]
         self.memory: int = size(options["memory"]) if options["memory"] else 0
@@ -198,6 +200,7 @@ def stage(
     refines: str | None = None,
     always: bool = False,
     wanted: Callable[..., bool] | None = None,
+    unless: Callable[..., str] | None = None,
     after: tuple[str, ...] = (),
     cpu: Literal["python", "native"] = "python",
     memory: str | None = None,
@@ -228,6 +231,7 @@ def stage(function: _Function | None = None, /, **options: Any) -> Any:
     When it runs: when: the recipe table without which the stage is off. refines: the stage whose product it
     improves for all consumers. It is on if the recipe has the first table that it
         takes, if `always` is set, or if `wanted` returns true for its tables.
+    unless: a function of tables that gives the reason why it is off, or nothing.
     after: refinements that run before this one.
     quick: it takes about a second and decides what expensive stages do, so `plan` runs it in memory.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from npuflow.base.errors import InternalError, NpuflowError, RecipeError, UsageError, suggestion
@@ -27,7 +28,9 @@ def wire(
             raise UsageError(
                 f'there is no stage "{name}"', hint=suggestion(name, tuple(stages)), code="NF-USAGE-017",
             )
-    wiring = _Wiring(stages, recipe.tables, override, _wanted(stages, recipe))
+    unless = {name: why for name, why in _asked(stages, recipe, "unless").items() if why}
+    wanted = {name for name, on in _asked(stages, recipe, "wanted").items() if on}
+    wiring = _Wiring(stages, recipe.tables, override, wanted, unless)
     order = wiring.order(until)
     steps = _steps(order, wiring, recipe, override)
     return Plan(
@@ -35,17 +38,18 @@ def wire(
     )
 
 
-def _wanted(stages: Mapping[str, Stage], recipe: Recipe) -> set[str]:
-    """Stages that are on without their table, by what other tables say. Tables with faults want
-    nothing; they are reported."""
-    found = set()
+def _asked(stages: Mapping[str, Stage], recipe: Recipe, option: str) -> dict[str, Any]:
+    """By stage what its function of tables says, which decides whether it is on. Tables with faults are not
+    asked; they are reported."""
+    found: dict[str, Any] = {}
     for name, stage in stages.items():
-        if stage.wanted is None:
+        function = getattr(stage, option)
+        if function is None:
             continue
         known = [cls for other in stages.values() for cls in signature(other).tables.values()]
-        read = {param: recipe.read(cls, known)[0] for param, cls in tables_of(stage.wanted, stage).items()}
-        if all(table is not None for table in read.values()) and stage.wanted(**read):
-            found.add(name)
+        read = {param: recipe.read(cls, known)[0] for param, cls in tables_of(function, stage).items()}
+        if all(table is not None for table in read.values()):
+            found[name] = function(**read)
     return found
 
 
@@ -71,11 +75,12 @@ class _Wiring:
         tables: Mapping[str, Any],
         override: Mapping[str, Path],
         wanted: Set[str] = frozenset(),
+        unless: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.stages = stages
         self.override = override
         self.signatures: dict[str, Signature] = {name: signature(stage) for name, stage in stages.items()}
-        self.off: dict[str, str] = {}
+        self.off: dict[str, str] = dict(unless)
         for name in stages:
             table, whole = self._switch(name), whole_of(stages, name)
             if table is not None and table_at(tables, table) is None and not {name, whole} & wanted:

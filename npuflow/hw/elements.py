@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import Literal
 
 Kind = Literal["int", "float"]
-Role = Literal["tensor", "weight", "sum", "bias", "scale"]     # operands of commands that may be of a type
+# Operands of commands that may be of a type. `float`, `float_sum`: of commands on floats; `any`: of casts.
+Role = Literal["tensor", "weight", "sum", "bias", "scale", "float", "float_sum", "any"]
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,16 @@ class Element:
 
     @cached_property
     def numpy(self) -> str:
-        """The numpy type of an array with one element each."""
-        letters = "float" if self.kind == "float" else "int" if self.signed else "uint"
-        return f"{letters}{self.container}"
+        """The numpy type of an array with one element each; of floats narrower than float32 their patterns
+        of bits, for numpy does not have them all."""
+        if self.kind == "float":
+            return f"float{self.bits}" if self.bits >= 32 else f"uint{self.container}"
+        return f"{'int' if self.signed else 'uint'}{self.container}"
+
+    @property
+    def fraction(self) -> int:
+        """Bits of a float behind its exponent."""
+        return self.bits - 1 - self.exponent
 
     @cached_property
     def range(self) -> tuple[int, int]:
@@ -76,17 +84,18 @@ class Element:
 
 # A new type is a row at the end with the next free code. Codes never change: they stand in programs.
 TABLE = (
-    Element("int8", 8, 0, ("tensor", "weight", "bias")),
-    Element("uint8", 8, 1, ("tensor", "weight", "scale"), signed=False),
-    Element("int16", 16, 2, ("tensor", "weight", "bias")),
-    Element("uint16", 16, 3, ("tensor", "weight"), signed=False),
+    Element("int8", 8, 0, ("tensor", "weight", "bias", "any")),
+    Element("uint8", 8, 1, ("tensor", "weight", "scale", "any"), signed=False),
+    Element("int16", 16, 2, ("tensor", "weight", "bias", "any")),
+    Element("uint16", 16, 3, ("tensor", "weight", "any"), signed=False),
     Element("int32", 32, 4, ("sum", "bias")),
     Element("uint32", 32, 5, ("scale",), signed=False),
     Element("int64", 64, 6, ("sum", "bias")),
     Element("int4", 4, 7, ("weight",), packed=True),
     Element("uint4", 4, 8, ("weight",), signed=False, packed=True),
-    Element("float16", 16, kind="float", exponent=5),
-    Element("bfloat16", 16, kind="float", exponent=8),
+    Element("float16", 16, 9, ("float", "any"), kind="float", exponent=5),
+    Element("bfloat16", 16, 10, ("float", "any"), kind="float", exponent=8),
+    Element("float32", 32, 11, ("float_sum",), kind="float", exponent=8),
 )
 ELEMENTS: Mapping[str, Element] = {row.name: row for row in TABLE}
 CODED = tuple(name for _, name in sorted((row.code, row.name) for row in TABLE if row.code is not None))

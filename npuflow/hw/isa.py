@@ -134,7 +134,10 @@ def numbers(text: str) -> tuple[Field, ...]:
 
 ROUNDING = (Field("rounding", enum=ROUNDINGS),)
 SUM = (Field("acc", access="sum"), element("acc", "sum"))
+FLOAT_SUM = (Field("acc", access="sum"), element("acc", "float_sum"))
 CLAMP = numbers("lo! hi!")
+# Of results in floats: patterns of y's type. Comparisons with NaN are false, so that it stays.
+BOUNDS = numbers("low! high!")
 DMA = (
     Field("space", enum=SPACES),
     *numbers("external local element dims:6 external_strides:6! local_strides:6!"),

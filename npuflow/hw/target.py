@@ -21,6 +21,7 @@ Bytes = Annotated[int, Range(1, 1 << 32)]
 Bits = Annotated[int, Range(LEAST, WIDEST)]    # of a quantised tensor
 Limit = Annotated[int, Range(0, None)]
 Rate = Annotated[float, Range(0.001, 1e6)]
+FloatName = Literal["float16", "bfloat16"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,14 @@ class ArrayRate(Config):
     activations: Bits = 16                # of the operand that streams through the array
     weights: Bits = 16                    # of the operand that is held in it
     times: Rate = 0.25                    # 0.25: four times the cycles; 2: half
+
+
+@dataclass(frozen=True)
+class FloatRate(Config):
+    """How fast the MAC array is on a float type; on operands of 8 by 8 bits: 1."""
+
+    type: FloatName
+    times: Rate = 0.5                     # 0.5: twice the cycles
 
 
 @dataclass(frozen=True)
@@ -51,17 +60,19 @@ class Compute(Config, table="target.compute"):
     # speed of the MAC array by the widths of its operands; 8 by 8 bits: 1
     array_rates: tuple[ArrayRate, ...] = (ArrayRate(),)
     clock_mhz: Positive = 1000
-    # float formats of the vendor's array, for information only
-    float_types: tuple[Literal["float16", "bfloat16"], ...] = ()
+    # speed of the MAC array on the float types of target.numerics
+    float_rates: tuple[FloatRate, ...] = ()
 
     @property
     def macs(self) -> int:
         """Multiply-accumulates of one core in a cycle, at 8 bits."""
         return self.array_rows * self.array_cols * self.array_pixels
 
-    def slowness(self, activations: int, weights: int) -> Fraction:
-        """Cycles on operands of so many bits, in multiples of those at 8 by 8 bits: of all rates that cover
-        both widths, the fastest."""
+    def slowness(self, activations: int, weights: int, number: str = "") -> Fraction:
+        """Cycles on operands of so many bits, or of a float type `number`, in multiples of those at 8 by 8
+        bits: of all rates that cover both widths, the fastest."""
+        if number:
+            return 1 / Fraction(max(r.times for r in self.float_rates if r.type == number))
         rates = [r.times for r in self.array_rates if activations <= r.activations and weights <= r.weights]
         if max(activations, weights) <= 8:
             rates.append(1.0)
@@ -117,6 +128,9 @@ class Numerics(Config, table="target.numerics"):
     signed_activations: bool = True
     unsigned_activations: bool = True
     table_bits: Annotated[int, Range(4, 15)] = 10        # 16-bit tables have at most 2^table_bits + 2 entries
+    float_types: tuple[FloatName, ...] = ()              # that layers can be computed in
+    # consecutive terms of a sum of float products that are added exactly and rounded once, to float32
+    float_chunk: Annotated[int, Range(1, 4096)] = 64
 
     def accumulator(self, bits: int) -> int:
         """Accumulator bits of a sum whose widest operand has so many bits."""
@@ -283,6 +297,17 @@ class Target(Config, table="target"):
     dma: Dma = field(default_factory=Dma)
     limits: Limits = field(default_factory=Limits)
     host: Host = field(default_factory=Host)
+
+    def check(self) -> Iterator[Fault]:
+        rates = {rate.type for rate in self.compute.float_rates}
+        for name in self.numerics.float_types:
+            if name not in rates:
+                yield Fault(
+                    "compute.float_rates",
+                    f"no rate for {name}, which numerics.float_types lists",
+                    hint=f'add {{ type = "{name}", times = 0.5 }}',
+                    code="NF-TARGET-014",
+                )
 
 
 def queue_names(dma_channels: int) -> tuple[str, ...]:

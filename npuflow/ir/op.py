@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.base.errors import TargetError
 from npuflow.base.registry import Registry
 from npuflow.hw.target import Numerics, Target
+from npuflow.ir.floats import InFloats
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.moves import Move
 from npuflow.ir.space import Space
@@ -87,7 +87,7 @@ class Taps(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Op:
+class Op(InFloats):
     """Base of every operator. Fields of a subclass are its attributes (named as in
     ONNX where ONNX has them)."""
 
@@ -350,6 +350,11 @@ class Site:
         assert quant is not None, f"{self.node.name}: output is not quantised"
         return quant
 
+    @property
+    def number(self) -> str:
+        """The float type that the node computes in; empty: integers."""
+        return next((v.number for v in (*self.outputs, *self.inputs) if v is not None and v.number), "")
+
     def accumulator_bits(self, numerics: Numerics) -> int:
         """Of the node's sums: wide operands may have wider ones, and sums of scaled groups have 64."""
         types = [v.quant for v in self.inputs if v is not None]
@@ -375,14 +380,6 @@ class Site:
         value = self.params[name]
         assert not isinstance(value, int), f"{self.node.name}: parameter {name} is a number"
         return value
-
-
-class Overflow(TargetError):
-    """The sums of a layer may leave the accumulator by `excess` bits."""
-
-    def __init__(self, message: str, excess: int, *, hint: str, code: str) -> None:
-        super().__init__(message, hint=hint, code=code)
-        self.excess = excess
 
 
 def bound_array(bound: Bound, rank: int) -> npt.NDArray[np.float64]:

@@ -14,7 +14,7 @@ from typing import Any
 from npuflow.base.errors import InputError
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS, Node, Op, Param
-from npuflow.ir.types import UNKNOWN, UNRANKED, Array, QuantType, TensorType, Value
+from npuflow.ir.types import UNKNOWN, UNRANKED, Array, QuantType, TensorType, Value, quant_of
 
 _HEADER = "npuflow graph 1"
 _BARE = re.compile(r"[A-Za-z0-9_./:\-$@#]+")
@@ -191,10 +191,7 @@ class _Parser:
         kind, quant = self.type(), None
         if self.rest.startswith(" quant="):
             self.take(" quant=")
-            given: dict[str, Any] = {
-                k: tuple(v) if isinstance(v, list) else v for k, v in self.json().items()
-            }
-            quant = QuantType(**given)
+            quant = quant_of(self.json())
         self.values[name] = Value(name, kind, quant)
         return self.values[name]
 

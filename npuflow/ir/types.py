@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.hw.elements import container
+from npuflow.hw.elements import ELEMENTS, container
 
 IntArray = npt.NDArray[Any]            # integers, exact in int64 or in their container
 Array = npt.NDArray[Any]
@@ -102,6 +102,23 @@ class QuantType:
         return replace(self, **changes)  # type: ignore[arg-type]
 
 
+@dataclass(frozen=True)
+class FloatType(QuantType):
+    """A float type that the NPU computes in: codes are its patterns of bits. Neither scale nor zero point
+    says anything. `element` names a row of the table of element types."""
+
+    element: str = ""
+
+    @property
+    def dtype(self) -> str:
+        return ELEMENTS[self.element].numpy
+
+
+def float_type(element: str) -> FloatType:
+    """The type of values that are held in a float type."""
+    return FloatType(ELEMENTS[element].bits, False, (1.0,), element=element)
+
+
 def span(quant: QuantType) -> tuple[float, float]:
     """The real numbers at both ends of the codes; of several scales the widest."""
     zeros = quant.zero_point * (len(quant.scale) // len(quant.zero_point))
@@ -112,7 +129,7 @@ def span(quant: QuantType) -> tuple[float, float]:
 def quant_of(row: Mapping[str, Any]) -> QuantType:
     """The type from its fields as plain values (`dataclasses.asdict` and JSON make such)."""
     fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in row.items()}
-    return QuantType(**fields)
+    return FloatType(**fields) if "element" in fields else QuantType(**fields)
 
 
 @dataclass(frozen=True)
@@ -128,3 +145,13 @@ class Value:
     def dtype(self) -> str:
         """Dtype of the stored array: the quantised container if quantised, else the float/int type."""
         return self.quant.dtype if self.quant is not None else self.type.dtype
+
+    @property
+    def number(self) -> str:
+        """The float type that the NPU holds it in; empty: integers, or nothing that is the NPU's."""
+        return self.quant.element if isinstance(self.quant, FloatType) else ""
+
+    @property
+    def element(self) -> str:
+        """Its elements in the memories of an NPU, by the table of element types."""
+        return self.number or self.dtype

@@ -9,11 +9,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from npuflow.hw.numerics import quantize
 from npuflow.hw.target import Numerics, Target
+from npuflow.ir.codes import encode
 from npuflow.ir.moves import Move, dense, merged
-from npuflow.ir.op import No, Op, Site, Yes, first_no, need
+from npuflow.ir.op import No, Site, Yes, first_no, need
 from npuflow.ir.types import Array, IntArray, TensorType
+from npuflow.ops._float_moves import Moved
 
 Piece = tuple[int, int, int, int]     # count, first source index, source step, first destination index
 MAX_DIMS = 6
@@ -40,7 +41,7 @@ def pieces_to_moves(
 
 
 @dataclass(frozen=True)
-class MoveOp(Op):
+class MoveOp(Moved):
     """Base of the movers: integers go through as they are, so `integer` is `reference` on integer arrays."""
 
     moves_data: ClassVar[bool] = True
@@ -97,5 +98,4 @@ class BlockOp(MoveOp):
 
 def fill_code(site: Site, value: float) -> int:
     """The integer that stands for a real value at the node's output."""
-    q = site.out_quant
-    return int(quantize(value, q.scale[0], q.zero_point[0], q.lo, q.hi))
+    return int(encode(value, site.out_quant))

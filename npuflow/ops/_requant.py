@@ -12,7 +12,8 @@ from npuflow.base.errors import TargetError
 from npuflow.hw.numerics import multiplier_shift, quantize, requantize
 from npuflow.hw.target import Numerics
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import Bound, Overflow, Site
+from npuflow.ir.op import Bound, Site
+from npuflow.ir.overflow import Overflow
 from npuflow.ir.space import DimMap, Operand
 from npuflow.ir.types import Array, IntArray, QuantType
 
@@ -134,7 +135,7 @@ def channel_params(site: Site, axis: str) -> tuple[Operand, ...]:
     """Operands of the per-channel parameter arrays, indexed by one axis."""
     return tuple(
         Operand(name, tuple(site.array(name).shape), (DimMap(axis),))
-        for name in ("multipliers", "w_zeros", "los", "his")
+        for name in ("multipliers", "w_zeros", "los", "his", "lows", "highs")
         if name in site.params
     )
 

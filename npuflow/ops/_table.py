@@ -14,9 +14,10 @@ from npuflow.hw.elements import wide
 from npuflow.hw.numerics import quantize
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import No, Op, Sample, Site, Yes, first_no, need
+from npuflow.ir.op import No, Sample, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space, whole
 from npuflow.ir.types import Array, IntArray, QuantType, TensorType
+from npuflow.ops._float_elementwise import Table
 from npuflow.ops._requant import clamp_bounds
 
 Real = npt.NDArray[np.float64]
@@ -33,7 +34,7 @@ def elementwise_axes(shape: tuple[int, ...]) -> tuple[tuple[Axis, ...], tuple[Di
 
 
 @dataclass(frozen=True)
-class TableOp(Op):
+class TableOp(Table):
     """Base of the table operators; a subclass is its attributes and `f`."""
 
     elementwise: ClassVar[bool] = True

@@ -124,6 +124,27 @@ class ConvOp(WeightedOp):
     def column_groups(self) -> int:
         return self.group
 
+    def origin(self, site: Site, tile: TileView) -> list[int]:
+        """Where the window of the tile's first output begins, in the tile's rows of the input, by spatial
+        dimension."""
+        raise NotImplementedError
+
+    def steps(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Strides, and by how much the command spreads the input."""
+        return self.strides, (1,) * len(self.kernel_shape)
+
+    def held(self, tile: TileView) -> Buffer:
+        """The weight as the command reads it."""
+        return tile.input(1)
+
+    def kernel(self, weight: Array) -> Array:
+        """The weight as the command reads it: [out, in / group, *kernel]."""
+        return weight
+
+    def images(self, x: Array) -> list[Array]:
+        """What each tap of `kernel` multiplies: [N, C, *out]."""
+        raise NotImplementedError
+
     def measures(self, site: Site) -> Mapping[str, int]:
         return window_measures(
             self.kernel_shape, self.strides, self.dilations, self.pads, site.shape(0), self.group
@@ -187,20 +208,11 @@ class ConvOp(WeightedOp):
             accumulator=Operand("acc", y, y_map),
         )
 
-    def emit_conv(
-        self,
-        site: Site,
-        tile: TileView,
-        em: Emitter,
-        w: Buffer,
-        origin: Sequence[int],
-        stride: Sequence[int],
-        insert: Sequence[int],
-    ) -> None:
+    def emit_conv(self, site: Site, tile: TileView, em: Emitter) -> None:
         """CONV of the tile, and REQUANT behind its last input channel."""
-        x, y, acc = tile.input(0), tile.outputs[0], tile.acc
+        x, y, acc, w = tile.input(0), tile.outputs[0], tile.acc, self.held(tile)
         assert acc is not None
-        height, width = out_hw(y)
+        (height, width), (stride, insert) = out_hw(y), self.steps()
         out_channels = y.extent[1]
         scaled = scale_fields(site, tile) if "scales" in site.params else None
         em.emit(
@@ -221,7 +233,7 @@ class ConvOp(WeightedOp):
             kernel=pair(self.kernel_shape, 1),
             stride=pair(stride, 1),
             dilation=pair(self.dilations, 1),
-            origin=pair(origin, 0),
+            origin=pair(self.origin(site, tile), 0),
             insert=pair(insert, 1),
             accumulate=int(self.group == 1 and not tile.first("ci")),
         )

@@ -7,9 +7,11 @@ from typing import ClassVar
 
 from npuflow.ir.op import OPS
 from npuflow.ops._elementwise import SumOp
+from npuflow.ops._float_elementwise import Arithmetic
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Add(SumOp):
+class Add(Arithmetic, SumOp):
     onnx: ClassVar[str] = "Add"
+    arithmetic: ClassVar[str] = "add"

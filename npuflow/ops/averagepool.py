@@ -19,6 +19,7 @@ from npuflow.ir.space import Space, whole
 from npuflow.ir.types import Array, IntArray
 from npuflow.ir.windows import Window
 from npuflow.ops._draw import draw
+from npuflow.ops._float_reductions import AveragePoolFloats
 from npuflow.ops._pool import PoolOp, pool_operands, pool_space
 from npuflow.ops._requant import centred, clamp_bounds, prove
 from npuflow.ops._windows import pair, taps
@@ -26,7 +27,7 @@ from npuflow.ops._windows import pair, taps
 
 @OPS.entry
 @dataclass(frozen=True)
-class AveragePool(PoolOp):
+class AveragePool(AveragePoolFloats, PoolOp):
     count_include_pad: int = 0
 
     onnx: ClassVar[str] = "AveragePool"

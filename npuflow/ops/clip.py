@@ -9,12 +9,13 @@ from typing import ClassVar
 import numpy as np
 
 from npuflow.ir.op import OPS, Imported, No, OnnxCall, Site
+from npuflow.ops._float_elementwise import Clamp
 from npuflow.ops._table import Real, TableOp
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Clip(TableOp):
+class Clip(Clamp, TableOp):
     min: float = -inf
     max: float = inf
     onnx: ClassVar[str] = "Clip"

@@ -16,13 +16,14 @@ from npuflow.ir.op import OPS, Imported, No, OnnxCall, Sample, Site, Taps, Weigh
 from npuflow.ir.space import Space
 from npuflow.ir.types import Array, TensorType
 from npuflow.ir.windows import Window, tap_places, windows
-from npuflow.ops._weighted import ConvOp, conv_rows, moved_bias, scaled_bias
-from npuflow.ops._windows import convolve, spatial_names, window_columns, window_measures, within
+from npuflow.ops._float_products import ConvFloats
+from npuflow.ops._weighted import conv_rows, moved_bias, scaled_bias
+from npuflow.ops._windows import convolve, spatial_names, taps, window_columns, window_measures, within
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Conv(ConvOp):
+class Conv(ConvFloats):
     auto_pad: str = "NOTSET"              # SAME_* only while the input's size is unknown
 
     onnx: ClassVar[str] = "Conv"
@@ -121,13 +122,18 @@ class Conv(ConvOp):
         rows = [s.dim_map(n) for n, s in zip(spatial_names(len(spec)), spec, strict=True)]
         return self.conv_space(site, rows, kernel, prod(kernel[2:]), packed=False)
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def images(self, x: Array) -> list[Array]:
+        return [view for _, view in taps(x, self.windows(x.shape[2:]))]
+
+    def origin(self, site: Site, tile: TileView) -> list[int]:
         spec, names = self.windows(site.shape(0)[2:]), spatial_names(len(self.kernel_shape))
         rows = [interval[0] for interval in tile.input(0).box[2:]]
-        origin = [
+        return [
             tile.ranges[n][0] * s.stride - s.before - row for n, s, row in zip(names, spec, rows, strict=True)
         ]
-        self.emit_conv(site, tile, em, tile.input(1), origin, self.strides, (1,) * len(spec))
+
+    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+        self.emit_conv(site, tile, em)
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:

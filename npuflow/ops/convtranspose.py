@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from npuflow.hw.target import Numerics
-from npuflow.ir.lowering import Emitter, TileView
+from npuflow.ir.lowering import Buffer, Emitter, TileView
 from npuflow.ir.op import OPS, Imported, No, OnnxCall, Sample, Site, Weights
 from npuflow.ir.space import DimMap, Space
 from npuflow.ir.types import Array, TensorType
@@ -122,7 +122,7 @@ class ConvTranspose(ConvOp):
         # With groups, dimension 1 holds only the channels of one group: one scale for all.
         return 0 if index == 2 else 1 if self.group == 1 else None
 
-    def flipped(self, weight: Array) -> Array:
+    def kernel(self, weight: Array) -> Array:
         """The weight as the CONV command reads it: [out, in / group, *kernel], kernel reversed."""
         g, per_group = self.group, weight.shape[1]
         kernel = weight.reshape(g, -1, per_group, *weight.shape[2:]).swapaxes(1, 2)
@@ -130,12 +130,12 @@ class ConvTranspose(ConvOp):
         return np.ascontiguousarray(np.flip(kernel, tuple(range(2, kernel.ndim))))
 
     def rows(self, weight: Array) -> Array:
-        return conv_rows(self.flipped(weight))
+        return conv_rows(self.kernel(weight))
 
     def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
         weight = site.consts[1]
         assert weight is not None
-        return {**super().prepare(site, numerics), "kernel": self.flipped(weight)}
+        return {**super().prepare(site, numerics), "kernel": self.kernel(weight)}
 
     # --- target
     def tap_places(self, site: Site, places: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
@@ -166,15 +166,23 @@ class ConvTranspose(ConvOp):
         taps = -(-prod(self.kernel_shape) // prod(self.strides))
         return self.conv_space(site, rows, tuple(site.array("kernel").shape), taps, packed=True)
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def steps(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return (1,) * len(self.kernel_shape), self.strides
+
+    def held(self, tile: TileView) -> Buffer:
+        return tile.params["kernel"]
+
+    def origin(self, site: Site, tile: TileView) -> list[int]:
         rank, box = len(self.kernel_shape), tile.input(0).box
         starts = [
             tile.ranges[name][0] - box[2 + i][0] * self.strides[i]
             for i, name in enumerate(spatial_names(rank))
         ]
         reach = [(k - 1) * dil for k, dil in zip(self.kernel_shape, self.dilations, strict=True)]
-        origin = [a + b - r for a, b, r in zip(starts, self.pads[:rank], reach, strict=True)]
-        self.emit_conv(site, tile, em, tile.params["kernel"], origin, (1,) * rank, self.strides)
+        return [a + b - r for a, b, r in zip(starts, self.pads[:rank], reach, strict=True)]
+
+    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+        self.emit_conv(site, tile, em)
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from npuflow.hw.numerics import along, dequantize
 from npuflow.hw.target import Numerics
+from npuflow.ir.codes import decode
 from npuflow.ir.op import OPS, Site
 from npuflow.ir.types import Array, IntArray, QuantType
 from npuflow.ops._boundary import BoundaryOp
@@ -23,6 +23,5 @@ class DequantizeLinear(BoundaryOp):
 
     def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[Array, ...]:
         """Codes in, floats out: the one operator whose result is no integer."""
-        x, q = inputs[0], site.quant(0)
-        assert x is not None
-        return (dequantize(x, along(q.scale, q.axis, x.ndim), along(q.zero_point, q.axis, x.ndim)),)
+        assert inputs[0] is not None
+        return (decode(inputs[0], site.quant(0)),)

@@ -14,13 +14,15 @@ from npuflow.ir.op import OPS, Sample, Site
 from npuflow.ir.types import Array, IntArray
 from npuflow.ops._draw import draw
 from npuflow.ops._elementwise import RatioOp
+from npuflow.ops._float_elementwise import Arithmetic
 from npuflow.ops._requant import centred
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Div(RatioOp):
+class Div(Arithmetic, RatioOp):
     onnx: ClassVar[str] = "Div"
+    arithmetic: ClassVar[str] = "div"
     sensitive: ClassVar[bool] = True
     opcode: ClassVar[str] = "DIV"
     operations: ClassVar[int] = 4         # a quotient takes the vector unit as long as four sums

@@ -15,15 +15,16 @@ from npuflow.ir.op import OPS, No, Sample, Site, Taps, Weights, Yes, first_no, n
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, TensorType
 from npuflow.ops._draw import draw
+from npuflow.ops._float_products import GemmFloats
 from npuflow.ops._grouped import scale_fields, scale_operands, sum_axis
 from npuflow.ops._requant import channel_params, emit_requant
-from npuflow.ops._weighted import WeightedOp, moved_bias, scaled_bias, zero_fields
+from npuflow.ops._weighted import moved_bias, scaled_bias, zero_fields
 from npuflow.ops._windows import within
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Gemm(WeightedOp):
+class Gemm(GemmFloats):
     alpha: float = 1.0
     beta: float = 1.0
     transA: int = 0  # noqa: N815 (named as in ONNX)
@@ -89,6 +90,9 @@ class Gemm(WeightedOp):
         if spread.shape[0] != 1:
             return No("the bias differs from row to row")
         return wide, scaled_bias(np.broadcast_to(spread[0], scale.shape) * self.beta, scale, shift)
+
+    def unit_gain(self) -> Self:
+        return self.with_(alpha=1.0)
 
     def unit_bias(self) -> Self:
         return self.with_(beta=1.0)

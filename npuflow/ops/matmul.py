@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -13,11 +13,12 @@ import numpy.typing as npt
 
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Buffer, Emitter, TileView
-from npuflow.ir.op import OPS, No, Op, Role, Sample, Site, Taps, Yes, first_no, need
+from npuflow.ir.op import OPS, No, Role, Sample, Site, Taps, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, IntArray, TensorType
 from npuflow.ops._broadcast import broadcast_shape
 from npuflow.ops._draw import draw
+from npuflow.ops._float_products import MatMulFloats
 from npuflow.ops._grouped import (
     group_params,
     group_sums,
@@ -44,7 +45,7 @@ from npuflow.ops._windows import exact, within
 
 @OPS.entry
 @dataclass(frozen=True)
-class MatMul(Op):
+class MatMul(MatMulFloats):
     onnx: ClassVar[str] = "MatMul"
     fuses_clip: ClassVar[bool] = True
 
@@ -163,7 +164,8 @@ class MatMul(Op):
         )
         return (0,) * (rank - len(shape)) + own
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def commands(self, site: Site, tile: TileView) -> Iterator[dict[str, object]]:
+        """The fields that commands of products share, one command for each index of the outer batch."""
         a, b, y, acc = tile.input(0), tile.input(1), tile.outputs[0], tile.acc
         assert acc is not None
         rank = len(y.box)
@@ -171,31 +173,38 @@ class MatMul(Op):
         steps = [self._batch_strides(t, site.shape(i), rank) for i, t in enumerate((a, b))]
         inner = batch[-1] if batch else 1
         lasts = [s[-1] if s else 0 for s in steps]
-        scaled = scale_fields(site, tile) if "scales" in site.params else None
         size, (k0, k1) = np.dtype(acc.dtype).itemsize, tile.ranges["k"]
         for position, index in enumerate(product(*(range(d) for d in batch[:-1]))):
             starts = [sum(i * s for i, s in zip(index, stride, strict=False)) for stride in steps]
+            yield {
+                "a": a.address + starts[0],
+                "a_type": a.dtype,
+                "a_strides": (lasts[0], *a.strides[-2:]),
+                "b": b.address + starts[1],
+                "b_type": b.dtype,
+                "b_strides": (lasts[1], *b.strides[-2:]),
+                "acc": acc.address + position * inner * m * n * size,
+                "acc_type": acc.dtype,
+                "batch": inner,
+                "m": m,
+                "k": k1 - k0,
+                "n": n,
+                "accumulate": int(not tile.first("k")),
+            }
+
+    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+        zero = site.quant(0).zero_point[0]
+        scaled = scale_fields(site, tile) if "scales" in site.params else None
+        for fields in self.commands(site, tile):
             em.emit(
                 "MATMUL" if scaled is None else "SCALEDMATMUL",
                 **(scaled or {}),
-                a=a.address + starts[0],
-                a_type=a.dtype,
-                a_strides=(lasts[0], *a.strides[-2:]),
-                a_zero=site.quant(0).zero_point[0],
-                b=b.address + starts[1],
-                b_type=b.dtype,
-                b_strides=(lasts[1], *b.strides[-2:]),
+                **fields,
+                a_zero=zero,
                 **zero_fields(site, tile, "b"),
-                acc=acc.address + position * inner * m * n * size,
-                acc_type=acc.dtype,
-                batch=inner,
-                m=m,
-                k=k1 - k0,
-                n=n,
-                accumulate=int(not tile.first("k")),
             )
         if tile.last("k"):
-            emit_requant(site, tile, em, rank - 1)
+            emit_requant(site, tile, em, len(tile.outputs[0].box) - 1)
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:

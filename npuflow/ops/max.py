@@ -7,9 +7,11 @@ from typing import ClassVar
 
 from npuflow.ir.op import OPS
 from npuflow.ops._elementwise import ExtremumOp
+from npuflow.ops._float_elementwise import Arithmetic
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Max(ExtremumOp):
+class Max(Arithmetic, ExtremumOp):
     onnx: ClassVar[str] = "Max"
+    arithmetic: ClassVar[str] = "max"

@@ -14,6 +14,7 @@ from npuflow.ir.op import OPS, Imported, No, OnnxCall, Sample, Site
 from npuflow.ir.space import Space
 from npuflow.ir.types import Array, IntArray
 from npuflow.ops._draw import draw
+from npuflow.ops._float_reductions import MaxPoolFloats
 from npuflow.ops._pool import PoolOp, pool_operands, pool_space
 from npuflow.ops._requant import clamp_bounds
 from npuflow.ops._windows import taps
@@ -21,7 +22,7 @@ from npuflow.ops._windows import taps
 
 @OPS.entry
 @dataclass(frozen=True)
-class MaxPool(PoolOp):
+class MaxPool(MaxPoolFloats, PoolOp):
     onnx: ClassVar[str] = "MaxPool"
     shares_scale: ClassVar[bool] = True
 

@@ -13,13 +13,15 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.op import OPS, Site
 from npuflow.ir.types import Array, IntArray
 from npuflow.ops._elementwise import RatioOp
+from npuflow.ops._float_elementwise import Arithmetic
 from npuflow.ops._requant import centred
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Mul(RatioOp):
+class Mul(Arithmetic, RatioOp):
     onnx: ClassVar[str] = "Mul"
+    arithmetic: ClassVar[str] = "mul"
     opcode: ClassVar[str] = "MUL"
 
     def reference(self, *inputs: Array | None) -> tuple[Array, ...]:

@@ -1,4 +1,5 @@
-"""The boundary from float values to codes: round(x / scale) to even, plus zero point, saturated."""
+"""The boundary from float values to codes: round(x / scale) to even, plus zero point, saturated; or to a
+narrower float type."""
 
 from __future__ import annotations
 
@@ -6,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from npuflow.hw.numerics import along, quantize
 from npuflow.hw.target import Numerics
+from npuflow.ir.codes import encode
 from npuflow.ir.op import OPS, Site
 from npuflow.ir.types import Array, IntArray, QuantType
 from npuflow.ops._boundary import BoundaryOp
@@ -24,7 +25,5 @@ class QuantizeLinear(BoundaryOp):
     def integer(
         self, site: Site, inputs: Sequence[IntArray | Array | None], numerics: Numerics
     ) -> tuple[IntArray, ...]:
-        x, q = inputs[0], site.out_quant
-        assert x is not None
-        scale, zero = along(q.scale, q.axis, x.ndim), along(q.zero_point, q.axis, x.ndim)
-        return (quantize(x, scale, zero, q.lo, q.hi).astype(q.dtype),)
+        assert inputs[0] is not None
+        return (encode(inputs[0], site.out_quant),)

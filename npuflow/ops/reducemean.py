@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from npuflow.ir.op import OPS
+from npuflow.ops._float_reductions import ReductionFloats
 from npuflow.ops._reduction import AxesReduction
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class ReduceMean(AxesReduction):
+class ReduceMean(ReductionFloats, AxesReduction):
     onnx: ClassVar[str] = "ReduceMean"
     kind: ClassVar[Literal["mean", "sum", "max"]] = "mean"

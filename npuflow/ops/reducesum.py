@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from npuflow.ir.op import OPS
+from npuflow.ops._float_reductions import ReductionFloats
 from npuflow.ops._reduction import AxesReduction
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class ReduceSum(AxesReduction):
+class ReduceSum(ReductionFloats, AxesReduction):
     onnx: ClassVar[str] = "ReduceSum"
     kind: ClassVar[Literal["mean", "sum", "max"]] = "sum"

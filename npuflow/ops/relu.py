@@ -8,12 +8,13 @@ from typing import ClassVar
 import numpy as np
 
 from npuflow.ir.op import OPS
+from npuflow.ops._float_elementwise import Clamp
 from npuflow.ops._table import Real, TableOp
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Relu(TableOp):
+class Relu(Clamp, TableOp):
     onnx: ClassVar[str] = "Relu"
 
     def f(self, x: Real) -> Real:

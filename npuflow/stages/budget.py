@@ -84,7 +84,7 @@ class Budget(Artifact):
 @stage(when="budget")
 def budget(
     parsed: Parsed,
-    thresholds: Thresholds,
+    thresholds: Thresholds | None,
     placement: Placement,
     quantized: Quantized,
     tiled: Tiled,
@@ -104,10 +104,12 @@ def budget(
     if cycles <= allowed:
         return Budget(cycles, found.host_cycles, found.host.macs, allowed, compute.clock_mhz)
 
+    taken = thresholds or Thresholds({}, {})
+
     def narrow() -> Graph:
         eight = replace(quantize, activations=replace(quantize.activations, bits=8), overrides=())
-        stated = {**parsed.stated, **thresholds.codes}
-        placed, ranges = placement.placed, thresholds.ranges
+        stated = {**parsed.stated, **taken.codes}
+        placed, ranges = placement.placed, taken.ranges
         stranded = partial(placed.stranded, prices=Prices(target, least))
         return quantize_graph(parsed.graph, placed.on_npu, ranges, eight, numerics, stated, stranded).graph
 
@@ -117,9 +119,8 @@ def budget(
         if v.const is None
     )
     target = Target(compute=compute, memory=memory, dma=dma, numerics=numerics, limits=limits, host=host)
-    case = Case(
-        quantized.graph, target, effort.level, tiling.pins, tiling.allocation, narrow if wide else None
-    )
+    narrower = narrow if wide and quantize.integers else None
+    case = Case(quantized.graph, target, effort.level, tiling.pins, tiling.allocation, narrower)
     fault = too_slow(Missed(case, found, tiled.plan.bounds, allowed), shipped_targets())
     if budget.on_miss == "refuse":
         raise fault

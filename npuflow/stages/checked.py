@@ -16,7 +16,7 @@ from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import stage
 from npuflow.hw.target import Compute, Dma, Limits, Memory, Numerics, Target
 from npuflow.stages.parse import Parsed
-from npuflow.stages.tiling import Tiling
+from npuflow.stages.tiling import Tiling, shipped_targets
 
 FEW = 3             # samples to look at: the first may be broken
 LARGE = 64 << 20    # bytes of a file of many samples beyond which none is read here
@@ -46,7 +46,8 @@ def checked(
     """Raise all faults together, before anything dear runs; the graph stays as it is."""
     target = Target(numerics=numerics, limits=limits, memory=memory, compute=compute, dma=dma)
     some = dict(read({name: (item.files, item.detail) for name, item in files.items()}))
-    wrong = list(stated.faults(graph.graph, calibrate, quantize, tiling.pins, target, some, graph.applied))
+    known = graph.applied, shipped_targets
+    wrong = list(stated.faults(graph.graph, calibrate, quantize, tiling.pins, target, some, *known))
     if wrong:
         raise RecipeError(wrong)
     return graph

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from npuflow.engine.correct.bias import correct_biases
+from npuflow.engine.correct.bias import biased, correct_biases, originals
 from npuflow.engine.correct.config import Correct
 from npuflow.engine.correct.error import split
 from npuflow.flow.stage import Items, log, stage
@@ -27,6 +27,9 @@ def correct(
     """Layer by layer: compare the mean of its outputs with the float network's, and move
     the bias by the difference."""
     if correct.bias == "off":
+        return quantized
+    if not any(biased(quantized.graph, originals(graph.graph, quantized.graph))):
+        log("no layer in integers has a place for a bias: nothing is corrected")
         return quantized
     fit, held = split(list(feeds(samples, graph.graph, correct.samples)), correct.held_out)
     if not held:

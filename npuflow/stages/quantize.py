@@ -93,19 +93,19 @@ class Quantized(Artifact):
 def quantize(
     graph: Parsed,
     placement: Placement,
-    thresholds: Thresholds,
-    precision: Precision,
+    thresholds: Thresholds | None,
+    precision: Precision | None,
     rounded: Rounded | None,
     quantize: Quantize,
     numerics: Numerics, memory: Memory, host: Host, least: Least,
 ) -> Quantized:
     """Choose scales from the thresholds and turn every node that the target runs into integers."""
-    stated = {**graph.stated, **thresholds.codes}
+    known, wider, taken = rounded or Rounded(), precision or Precision(), thresholds or Thresholds({}, {})
+    stated = {**graph.stated, **taken.codes}
     placed, prices = placement.placed, Prices(Target(memory=memory, host=host), least)
     stranded = partial(placed.stranded, prices=prices)
-    scheme = replace(quantize, overrides=(*precision.overrides, *quantize.overrides))
-    ranges, pixels = {**thresholds.ranges, **precision.ranges}, graph.pixels
-    known = rounded or Rounded()
+    scheme = replace(quantize, overrides=(*wider.overrides, *quantize.overrides))
+    ranges, pixels = {**taken.ranges, **wider.ranges}, graph.pixels
     done = quantising.quantize_graph(
         graph.graph, placed.on_npu, ranges, scheme, numerics, stated, stranded, tuple(pixels), known.weights
     )

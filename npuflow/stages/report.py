@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
 
+import numpy as np
+
 from npuflow.engine.calibrate import statistics as merging
 from npuflow.engine.correct.trial import Trial, decibels
 from npuflow.engine.data.profile import InputProfile
@@ -22,7 +24,7 @@ from npuflow.engine.report.suggest import of_network
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
 from npuflow.ir.graph import Graph
-from npuflow.ir.types import span
+from npuflow.ir.types import QuantType, span
 from npuflow.stages.baseline import Baseline
 from npuflow.stages.channels import ChannelRanges
 from npuflow.stages.codegen import Compiled
@@ -75,8 +77,8 @@ class Report(Artifact):
 def report(
     parse: Parsed,
     placement: Placement,
-    statistics: Statistics,
-    thresholds: Thresholds,
+    statistics: Statistics | None,
+    thresholds: Thresholds | None,
     quantize: Quantized,
     fidelity: Fidelity,
     codegen: Compiled,
@@ -85,26 +87,27 @@ def report(
     rewrite_check: RewriteCheck,
     qdq_check: QdqComparison,
     verdict: Verdict,
-    baseline: Baseline,
-    sensitivity: Sensitivity,
-    precision: Precision,
+    baseline: Baseline | None,
+    sensitivity: Sensitivity | None,
+    precision: Precision | None,
     page_library: PageLibrary,
     evaluate: Evaluation | None,
     channels: ChannelRanges | None,
 ) -> Report:
     """Gather what the stages found, for eyes and for machines."""
-    quants = {v.id.removesuffix(":q"): v.quant for v in quantize.graph.values.values() if v.quant is not None}
-    codes = {**parse.stated, **thresholds.codes}
-    stated = {name: span(quant) for name, quant in codes.items() if name in thresholds.ranges}
+    known, thresholds = statistics or Statistics(merging.empty(())), thresholds or Thresholds({}, {})
+    chosen, least = precision or Precision(), baseline.outputs if baseline is not None else ()
+    codes = {n: q for n, q in {**parse.stated, **thresholds.codes}.items() if n in thresholds.ranges}
+    stated = {name: span(quant) for name, quant in codes.items()}
     ranges = {**thresholds.ranges, **stated}
     trials = (*parse.trials, *thresholds.trials, *quantize.trials)
     given = {n: BYTES if n in parse.pixels else STATED for n in stated if n in parse.stated}
     extrema = channels.content if channels is not None else {}
-    reported = of_network(parse.graph, statistics.content, ranges, quants, extrema)
+    reported = of_network(parse.graph, known.content, ranges, _codes(quantize.graph), extrema)
     said = evaluated(verdict.statement, evaluate.score if evaluate is not None else None)
     log(f"{said.text}; {said.hint}" if said.hint else said.text)
-    wider = widened(parse.graph, precision.overrides, sensitivity.names, sensitivity.noise)
-    outputs = baseline.outputs, precision.after, verdict.outputs
+    alone = sensitivity or Sensitivity((), np.zeros((0, 0, 0)))
+    wider = widened(parse.graph, chosen.overrides, alone.names, alone.noise)
     clock = profile(codegen.program)
     sources = Sources(
         title=f"npuflow report on {_name(parse.graph)}",
@@ -115,13 +118,13 @@ def report(
         fidelity=fidelity.tensors,
         ranges=ranges,
         methods={**thresholds.methods, **given},
-        histogram=partial(_histogram, statistics.content),
+        histogram=partial(_histogram, known.content),
         facts=[*_accuracy(evaluate), *_facts(clock.totals(), quantize, fidelity), _exactness(simulate)],
         notes=[
-            *tables(*outputs, wider, verdict.fixes, verdict.clipped),
+            *tables(least, chosen.after, verdict.outputs, wider, verdict.fixes, verdict.clipped),
             *_widths(quantize),
             ("Corrections, judged on held-out samples", TRIED, list(map(_tried, trials))),
-            ("Samples left out", ("sample", "reason"), statistics.broken),
+            ("Samples left out", ("sample", "reason"), known.broken),
             *_inputs(input_check),
             *_compared(parse, rewrite_check, qdq_check),
         ],
@@ -131,6 +134,12 @@ def report(
     )
     data = report_data(sources)
     return Report(data, render(data, page_library.text))
+
+
+def _codes(graph: Graph) -> dict[str, QuantType]:
+    """The types of tensors of codes, by the names of the float network."""
+    held = graph.values.values()
+    return {v.id.removesuffix(":q"): v.quant for v in held if v.quant is not None and not v.number}
 
 
 def _histogram(content: merging.Statistics, value_id: str) -> tuple[float, float, Sequence[float]] | None:

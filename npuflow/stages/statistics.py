@@ -15,6 +15,7 @@ from npuflow.engine.calibrate import segments as cutting
 from npuflow.engine.calibrate import statistics as merging
 from npuflow.engine.calibrate import walk
 from npuflow.engine.calibrate.observe import Observation
+from npuflow.engine.quantize.config import floats_alone
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import parts
 from npuflow.flow.stage import Items, Whole, log, pair, part, shown, size, stage
@@ -172,6 +173,7 @@ def total(regions: Items[Shard]) -> Statistics:
     floats=True,
     merge=(shard, region, total),
     lighter='[statistics] max_memory = "1GB"',
+    unless=floats_alone,
 )
 def statistics(
     samples: Items[Sample], segments: Annotated[Items[Segment], Whole()], watch: Watch

@@ -128,10 +128,10 @@ class Verdict(Artifact):
 def verdict(
     graph: Parsed,
     placement: Placement,
-    thresholds: Thresholds,
-    precision: Precision,
+    thresholds: Thresholds | None,
+    precision: Precision | None,
     quantized: Quantized,
-    statistics: Statistics,
+    statistics: Statistics | None,
     rounded: Rounded | None,
     samples: Items[Sample],
     input_check: InputCheck,
@@ -158,6 +158,8 @@ def verdict(
     shares = _looked(graph.graph, quantized.graph, found, held)
     made = Verdict(found, len(held), "", budget, shares, inputs=unlike)
     poor = [s.output for s in found if not s.ok]
+    if thresholds is None or precision is None or statistics is None:
+        return made                        # nothing was calibrated: there are no ranges or widths to choose
     if not verdict.advice or not (poor or calibrate.method != "auto"):
         return made
     scheme = replace(quantize, overrides=(*precision.overrides, *quantize.overrides))
@@ -278,7 +280,7 @@ def _looked(
     types = {
         v.id.removesuffix(":q"): v.quant
         for v in graph.values.values()
-        if v.const is None and v.quant is not None
+        if v.const is None and v.quant is not None and not v.number
     }
     shares = clipped(real, types, held)
     for one in found:

@@ -11,11 +11,11 @@ from npuflow.engine.codegen.generate import generate
 from npuflow.engine.interpret import interpret
 from npuflow.engine.quantize.config import Activations, Quantize
 from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.quantize.types import encode
 from npuflow.engine.runner import Runner
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Numerics, Target
+from npuflow.ir.codes import encode
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS, Node
 from npuflow.ir.types import TensorType, Value

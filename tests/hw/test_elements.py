@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_args, get_type_hints
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -15,14 +15,14 @@ import pytest
 from npuflow.engine.codegen.consts import pack
 from npuflow.engine.sim.operands import unpacked
 from npuflow.hw.elements import CODED, ELEMENTS, TABLE, Block, Element, container, having, packing, wide
-from npuflow.hw.target import Compute
+from npuflow.hw.target import FloatName
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_codes_stand_in_programs_and_never_change() -> None:
     first = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "int4", "uint4")
-    assert CODED[:9] == first
+    assert CODED[:12] == (*first, "float16", "bfloat16", "float32")
     assert [ELEMENTS[name].code for name in CODED] == list(range(len(CODED))), (
         "codes are numbered without a gap"
     )
@@ -39,6 +39,7 @@ def test_roles() -> None:
     assert having("tensor") == ("int8", "uint8", "int16", "uint16")
     assert having("sum") == ("int32", "int64")
     assert set(having("weight")) == {*having("tensor"), "int4", "uint4"}
+    assert (having("float"), having("float_sum")) == (("float16", "bfloat16"), ("float32",))
 
 
 def test_the_smallest_type_that_holds_a_width() -> None:
@@ -78,13 +79,12 @@ def test_what_is_packed_is_read_back(bits: int, signed: bool, monkeypatch: pytes
 
 
 def test_targets_name_the_floats_of_the_table() -> None:
-    hint = get_type_hints(Compute)["float_types"]
-    assert get_args(get_args(hint)[0]) == tuple(row.name for row in TABLE if row.kind == "float")
+    assert get_args(FloatName) == having("float")
 
 
 TWELVE = '''
-    Element("int12", 12, 9, ("weight",), packed=True),
-    Element("uint12", 12, 10, ("weight",), signed=False, packed=True),
+    Element("int12", 12, 12, ("weight",), packed=True),
+    Element("uint12", 12, 13, ("weight",), signed=False, packed=True),
 '''
 PAGE = (ROOT / "docs/how-to/add-an-opcode.md").read_text()
 (TWO,) = (block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "int2" in block)

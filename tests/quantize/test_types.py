@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from npuflow.base.errors import TargetError
 from npuflow.engine.quantize.config import Activations, Weights, activation_grid
-from npuflow.engine.quantize.types import activation_type, encode, weight_type
+from npuflow.engine.quantize.types import activation_type, weight_type
 from npuflow.hw.target import Numerics
+from npuflow.ir.codes import encode
 
 ends = st.floats(-1e4, 1e4).filter(lambda v: v == 0 or abs(v) > 1e-3)
 

@@ -17,8 +17,9 @@ from npuflow.engine.export_c.program import program_of
 from npuflow.engine.interpret import interpret
 from npuflow.engine.qdq import to_qdq
 from npuflow.engine.quantize.config import Activations, Override, Quantize, Weights, check_scheme
-from npuflow.engine.quantize.types import encode, weight_type
+from npuflow.engine.quantize.types import weight_type
 from npuflow.hw.target import Compute, Memory, Numerics, Target
+from npuflow.ir.codes import encode
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS, Sample
 from npuflow.testing.op import check_integer, check_text, check_tiles, quantised

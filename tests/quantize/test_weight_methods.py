@@ -7,8 +7,9 @@ import pytest
 
 from npuflow.calibrators import CALIBRATORS, Exact, Grid
 from npuflow.engine.quantize.config import Weights
-from npuflow.engine.quantize.types import encode, weight_type
+from npuflow.engine.quantize.types import weight_type
 from npuflow.hw.target import Numerics
+from npuflow.ir.codes import encode
 from npuflow.ir.types import QuantType
 
 

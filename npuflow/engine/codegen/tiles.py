@@ -14,8 +14,9 @@ from npuflow.engine.codegen.dma import dense
 from npuflow.engine.schedule.jobs import Allocation, Compute, Fill, Gather, Job, Place, Rows, TileRun
 from npuflow.engine.schedule.model import COLUMNS, PACK, Ref, follower_ranges
 from npuflow.engine.schedule.movers import item_of
-from npuflow.hw.numerics import quantize
 from npuflow.hw.target import Numerics
+from npuflow.ir import forms
+from npuflow.ir.codes import encode
 from npuflow.ir.lowering import Buffer, TileView
 from npuflow.ir.space import Box, elements, extent
 
@@ -68,7 +69,7 @@ def compute(core: CoreProgram, job: Job) -> None:
         return
     buffers, site, since = _buffers(tile), member.sites[k], len(core.commands.commands)
     view = _view(tile, k, buffers)
-    site.op.lower(site, view, TileEmitter(core, job, buffers.places, buffers.columns if not k else None))
+    forms.lower(site, view, TileEmitter(core, job, buffers.places, buffers.columns if not k else None))
     if tile.finished:
         stored = {member.value(u.refs[0]) for u in tile.run.units if u.home == "output"}
         for value, buffer in zip(site.outputs, view.outputs, strict=True):
@@ -81,7 +82,7 @@ def gathered(core: CoreProgram, job: Job) -> None:
     tile, wanted = cast(Gather, job.what)
     buffers, overheard, site = _buffers(tile), _Overheard(core.numerics), tile.run.member.sites[0]
     assert buffers.columns is not None
-    site.op.lower(site, _view(tile, 0, buffers), overheard)
+    forms.lower(site, _view(tile, 0, buffers), overheard)
     for opcode, fields in gather(overheard.conv, buffers.columns):
         if opcode == wanted:
             core.commands.compute(opcode, fields, buffers.places, job.node, job.tile)
@@ -107,7 +108,7 @@ def fill(core: CoreProgram, job: Job) -> None:
     value, (place,) = site.outputs[move.output], job.writes
     quant = value.quant
     assert quant is not None
-    code = int(quantize(move.value, quant.scale[0], quant.zero_point[0], quant.lo, quant.hi))
+    code = int(encode(move.value, quant))
     strides, dims = (0, 0, 0, item_of(site, move)), (1, 1, 1, most)
     fields: dict[str, object] = {
         "y": place[0].low,

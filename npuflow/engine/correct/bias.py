@@ -21,12 +21,13 @@ from npuflow.base.errors import TargetError
 from npuflow.engine.correct.error import noise, output_error, outputs_of
 from npuflow.engine.correct.trial import NETWORK, Trial
 from npuflow.engine.correct.walk import Walk, plain_session
-from npuflow.engine.fidelity import real_of
 from npuflow.engine.partition import is_npu
 from npuflow.engine.quantize.scales import MANY
 from npuflow.engine.quantize.weights import coded_bias
 from npuflow.engine.to_onnx import export_model, unclipped
 from npuflow.hw.target import Numerics
+from npuflow.ir import forms
+from npuflow.ir.codes import decode
 from npuflow.ir.graph import Graph, constant
 from npuflow.ir.op import OPS, Node, Param
 from npuflow.ir.queries import kind
@@ -129,7 +130,9 @@ def biased(graph: Graph, named: Mapping[str, str]) -> Iterator[tuple[int, str]]:
     """Integer nodes with a constant weight and a place for a bias: their index, and
     their output in the float graph."""
     for i, node in enumerate(graph.nodes):
-        if is_npu(node) and node.outputs[0] in named and takes_bias(graph, node):
+        if not is_npu(node) or node.outputs[0] not in named or graph.values[node.outputs[0]].number:
+            continue
+        if takes_bias(graph, node):
             yield i, named[node.outputs[0]]
 
 
@@ -193,7 +196,7 @@ def _real(graph: Graph, value_id: str) -> Array | None:
     if stored is None:
         return None
     quant = graph.values[value_id].quant
-    return stored if quant is None else real_of(stored, quant)
+    return stored if quant is None else decode(stored, quant)
 
 
 def shifted(graph: Graph, at: int, delta: Real, numerics: Numerics) -> Graph:
@@ -215,7 +218,7 @@ def shifted(graph: Graph, at: int, delta: Real, numerics: Numerics) -> Graph:
     moved = replace(node, inputs=(*node.inputs[:2], name), params=())
     bare = Graph((), (), (), values, consts)
     found: list[tuple[str, Param]] = []
-    for key, value in sorted(node.op.prepare(bare.site(moved), numerics).items()):
+    for key, value in sorted(forms.prepared(bare.site(moved), numerics).items()):
         if isinstance(value, int | np.integer):
             found.append((key, int(value)))
             continue

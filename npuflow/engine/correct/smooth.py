@@ -17,13 +17,13 @@ import numpy.typing as npt
 
 from npuflow.engine.correct.fold_back import LARGEST, Edits, Fold, Refused
 from npuflow.engine.correct.walk import Feed, plain_session
-from npuflow.engine.fidelity import real_of
 from npuflow.engine.place import op_name
 from npuflow.engine.quantize.config import Quantize, activation_grid
 from npuflow.engine.quantize.names import names_of
-from npuflow.engine.quantize.types import activation_type, encode, weight_type
+from npuflow.engine.quantize.types import activation_type, weight_type
 from npuflow.engine.to_onnx import export_model
 from npuflow.hw.target import Numerics
+from npuflow.ir.codes import decode, encode
 from npuflow.ir.graph import Graph, prune
 from npuflow.ir.op import Node
 from npuflow.ir.types import Array
@@ -209,11 +209,11 @@ def _error(
     weight = stored.astype(np.float64) * scale.reshape(along)
     axis, inner = node.op.channel_axis(site, 1), node.op.group_axis(site, 1)
     quant = weight_type(weight, axis, scheme, numerics, inner)
-    rows = node.op.rows(real_of(encode(weight, quant), quant).astype(np.float64))
+    rows = node.op.rows(decode(encode(weight, quant), quant).astype(np.float64))
     divided = x / scale
     kind = activation_type(
         float(divided.min()), float(divided.max()), activation_grid(quantize.activations, numerics)
     )
-    made = real_of(encode(divided, kind), kind).astype(np.float64) @ rows.T
+    made = decode(encode(divided, kind), kind).astype(np.float64) @ rows.T
     want = x @ node.op.rows(stored.astype(np.float64)).T
     return float(np.square(made - want).sum() / max(float(np.square(want).sum()), 1e-300))

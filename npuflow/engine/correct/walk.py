@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from npuflow.engine.fidelity import real_of
 from npuflow.engine.qdq import Builder
-from npuflow.engine.quantize.types import encode
 from npuflow.engine.to_onnx import export_model
+from npuflow.ir.codes import decode, encode
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 
@@ -92,7 +91,7 @@ class Walk:
     def real(self, value_id: str, arrays: Sequence[Array]) -> list[Array]:
         """Codes of a value as the numbers they stand for; floats as they are."""
         quant = self.graph.values[value_id].quant
-        return list(arrays) if quant is None else [real_of(a, quant) for a in arrays]
+        return list(arrays) if quant is None else [decode(a, quant) for a in arrays]
 
     def _needed_from(self, start: int) -> set[str]:
         return {*self.graph.outputs, *(v for n in self.graph.nodes[start:] for v in n.inputs if v)}

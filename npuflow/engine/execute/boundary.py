@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from npuflow.engine.sim.compiled import compiled
-from npuflow.ir.types import Array, QuantType
+from npuflow.ir.codes import encode
+from npuflow.ir.types import Array, FloatType, QuantType
 
 
 def encoded(real: Array, quant: QuantType) -> Array:
     """The codes of a tensor with one scale, in C order."""
+    if isinstance(quant, FloatType):
+        return np.ascontiguousarray(encode(real, quant))
     out = np.empty(real.shape, quant.dtype)
     flat = np.ascontiguousarray(real).reshape(-1)
     _encode(flat, quant.scale[0], quant.zero_point[0], quant.lo, quant.hi, out.reshape(-1))

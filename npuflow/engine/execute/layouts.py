@@ -8,12 +8,13 @@ import numpy as np
 from npuflow.engine.execute.bench import FIRST
 from npuflow.engine.execute.decoded import decoded
 from npuflow.engine.execute.layout import Layout, Tensor, channels_last, plain
-from npuflow.engine.lowering import lowered, sums_type
+from npuflow.engine.lowering import lowered
 from npuflow.engine.partition import Segment
 from npuflow.engine.sim.fast import usable
 from npuflow.hw.command import Command
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.target import Numerics
+from npuflow.ir import forms
 from npuflow.ir.graph import Graph
 from npuflow.ir.lowering import Buffer
 from npuflow.ir.op import Node
@@ -68,7 +69,7 @@ def _fast(c: Command) -> bool:
 def _commands(graph: Graph, node: Node, numerics: Numerics) -> list[Command] | None:
     """The node's commands on tensors in C order; None for movers."""
     site = graph.site(node)
-    space = node.op.space(site, numerics)
+    space = forms.space(site, numerics)
     if space is None or not all(v.type.size for v in site.outputs):
         return None
     address = iter(range(FIRST, 2 * FIRST, 1 << 32))
@@ -77,9 +78,10 @@ def _commands(graph: Graph, node: Node, numerics: Numerics) -> list[Command] | N
         return Tensor(next(address), dtype, plain(shape), NOTHING).buffer
 
     def held(value: str) -> Buffer:
-        return buffer(graph.values[value].dtype, graph.values[value].type.shape)
+        return buffer(graph.values[value].element, graph.values[value].type.shape)
 
-    acc = None if space.accumulator is None else buffer(sums_type(site, numerics), space.accumulator.shape)
+    sums = space.accumulator
+    acc = None if sums is None else buffer(forms.sum_type(site, numerics), sums.shape)
     arrays = {o.name: site.array(o.name) for o in space.params}
     params = {name: buffer(array.dtype.name, array.shape) for name, array in arrays.items()}
     inputs = [held(v) if v else None for v in node.inputs]

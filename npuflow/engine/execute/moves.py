@@ -10,7 +10,7 @@ import numpy as np
 
 from npuflow.engine.execute.layout import Tensor
 from npuflow.engine.sim.opcode import Step
-from npuflow.hw.numerics import quantize
+from npuflow.ir.codes import encode
 from npuflow.ir.moves import Move, dense
 from npuflow.ir.op import Site
 from npuflow.ir.types import Array
@@ -28,7 +28,7 @@ def moved(
         if move.source is None:
             quant = site.outputs[move.output].quant
             assert quant is not None
-            code = int(quantize(move.value, quant.scale[0], quant.zero_point[0], quant.lo, quant.hi))
+            code = int(encode(move.value, quant))
             (sink,) = _views(move, [(out, move.dst_offset, move.dst_strides)])
             steps.append(partial(np.copyto, sink, np.asarray(code, sink.dtype)))
             continue

@@ -18,12 +18,13 @@ from npuflow.engine.execute.layout import Layout, Tensor, plain
 from npuflow.engine.execute.layouts import layouts
 from npuflow.engine.execute.moves import moved
 from npuflow.engine.execute.pool import Pool
-from npuflow.engine.lowering import lowered, sums_type
+from npuflow.engine.lowering import lowered
 from npuflow.engine.partition import Segment
 from npuflow.engine.sim.fast import usable
 from npuflow.engine.sim.opcode import Step, simulated
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.target import Numerics
+from npuflow.ir import forms
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node, Site
 from npuflow.ir.space import Space
@@ -88,25 +89,26 @@ class Stretch:
     def _make(self, value: str) -> Tensor:
         held = self.graph.values[value]
         layout = self.layouts.get(value) or plain(held.type.shape)
-        self.held[value] = self._tensor(held.dtype, layout)
+        self.held[value] = self._tensor(held.element, layout)
         return self.held[value]
 
     def _tensor(self, dtype: str, layout: Layout) -> Tensor:
-        flat = self._pool.take(dtype, layout.size)
+        flat = self._pool.take(ELEMENTS[dtype].numpy, layout.size)
         address = self.bench.address(layout.size * ELEMENTS[dtype].bytes)
         return self.bench.know(Tensor(address, dtype, layout, flat))
 
-    def _constant(self, array: Array) -> Tensor:
+    def _constant(self, array: Array, element: str = "") -> Tensor:
         """A constant, or a parameter of a node."""
         raw = np.ascontiguousarray(array)
         address = self.bench.address(raw.nbytes)
-        return self.bench.know(Tensor(address, raw.dtype.name, plain(array.shape), raw.reshape(-1), True))
+        kind = element or raw.dtype.name
+        return self.bench.know(Tensor(address, kind, plain(array.shape), raw.reshape(-1), True))
 
     def _input(self, node: Node, value: str, free: bool) -> Tensor:
         """What a node reads: as it lies, or in C order for a node that is not `free` of layouts."""
         array = self.graph.const(value)
         if array is not None:
-            return self._constant(array)
+            return self._constant(array, self.graph.values[value].element)
         tensor = self.held[value]
         if free or tensor.layout == plain(tensor.layout.shape):
             return tensor
@@ -118,7 +120,7 @@ class Stretch:
 
     def _bind(self, node: Node) -> None:
         site = self.graph.site(node)
-        space = node.op.space(site, self.numerics)
+        space = forms.space(site, self.numerics)
         free = all(v in self.layouts for v in node.outputs if v) or space is None
         inputs = [self._input(node, v, free) if v else None for v in node.inputs]
         outputs = [self.held[v] for v in node.outputs if v]
@@ -149,7 +151,7 @@ class Stretch:
         acc = None
         if space.accumulator is not None:
             shape = space.accumulator.shape
-            dtype = sums_type(site, self.numerics)
+            dtype = forms.sum_type(site, self.numerics)
             flat = self.bench.scratch("sums", dtype, (self.batch * prod(shape),))
             address = self.bench.address(prod(shape) * ELEMENTS[dtype].bytes)
             acc = self.bench.know(Tensor(address, dtype, plain(shape), flat))
@@ -186,7 +188,7 @@ def _specified(
 ) -> None:
     for b in range(batch):
         given = [None if a is None else a[b if len(a) > 1 else 0] for a in inputs]
-        results = site.op.integer(site, given, numerics)
+        results = forms.computed(site, given, numerics)
         made = [r for r, name in zip(results, site.node.outputs, strict=False) if name]
         for out, result in zip(outputs, made, strict=True):
             out[b] = result

@@ -14,9 +14,10 @@ from typing import Any, Literal
 import numpy as np
 
 from npuflow.base.errors import ModelError
-from npuflow.engine.lowering import lowered, sums_type
+from npuflow.engine.lowering import lowered
 from npuflow.hw.numerics import quantize
 from npuflow.hw.target import Numerics
+from npuflow.ir import forms
 from npuflow.ir.graph import Graph
 from npuflow.ir.lowering import Buffer
 from npuflow.ir.moves import Move, dense, merged
@@ -126,7 +127,7 @@ def commands_of(
     }
     acc = None
     if space.accumulator is not None:
-        shape, held_in = space.accumulator.shape, sums_type(site, numerics)
+        shape, held_in = space.accumulator.shape, forms.sum_type(site, numerics)
         acc = _buffer(all_.add("sum", f"{node.outputs[0]}.sums", held_in, prod(shape)), shape, False)
     emitted = lowered(site, space, numerics, inputs, outputs, params, acc)
     return [Command(opcode, fields) for opcode, fields in emitted]

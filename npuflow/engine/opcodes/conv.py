@@ -60,9 +60,9 @@ class Conv(Simulated):
         yield from access.sums(c, made, bool(c.number("accumulate")))
 
     def latency(self, c: Command, target: Target) -> Terms:
-        return cycles.on_array(target, *self._passes(c, target.compute), cycles.widths(c, "x", "w"))
+        return cycles.on_array(target, *self.passes(c, target.compute), cycles.widths(c, "x", "w"))
 
-    def _passes(self, c: Command, compute: Compute) -> tuple[int, int, int]:
+    def passes(self, c: Command, compute: Compute) -> tuple[int, int, int]:
         """(array cycles, passes, multiply-accumulates)."""
         groups, out = c.number("groups"), c.number("out_channels")
         per_in, per_out = c.vector("x_dims")[1] // groups, out // groups

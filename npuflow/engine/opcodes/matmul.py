@@ -50,9 +50,9 @@ class MatMul(Simulated):
         yield from access.sums(c, (batch, m, n), bool(c.number("accumulate")))
 
     def latency(self, c: Command, target: Target) -> Terms:
-        return cycles.on_array(target, *self._passes(c, target.compute), cycles.widths(c, "a", "b"))
+        return cycles.on_array(target, *self.passes(c, target.compute), cycles.widths(c, "a", "b"))
 
-    def _passes(self, c: Command, compute: Compute) -> tuple[int, int, int]:
+    def passes(self, c: Command, compute: Compute) -> tuple[int, int, int]:
         """(array cycles, passes, multiply-accumulates)."""
         batch, m, k, n = (c.number(i) for i in ("batch", "m", "k", "n"))
         macs = batch * m * k * n

@@ -38,8 +38,8 @@ class ScaledConv(Conv):
         yield from _scaled.accesses(c, groups, c.number("out_channels"))
         yield from super().accesses(c)
 
-    def _passes(self, c: Command, compute: Compute) -> tuple[int, int, int]:
-        work, passes, macs = super()._passes(c, compute)
+    def passes(self, c: Command, compute: Compute) -> tuple[int, int, int]:
+        work, passes, macs = super().passes(c, compute)
         if compute.dataflow == "weight_stationary":
             parts = _scaled.pieces(c, c.vector("x_dims")[1])
             blocks = sum(ceil((b - a) / compute.array_rows) for a, b in parts)

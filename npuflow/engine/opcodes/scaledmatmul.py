@@ -32,8 +32,8 @@ class ScaledMatMul(MatMul):
         yield from _scaled.accesses(c, len(_scaled.pieces(c, c.number("k"))), c.number("n"))
         yield from super().accesses(c)
 
-    def _passes(self, c: Command, compute: Compute) -> tuple[int, int, int]:
-        work, passes, macs = super()._passes(c, compute)
+    def passes(self, c: Command, compute: Compute) -> tuple[int, int, int]:
+        work, passes, macs = super().passes(c, compute)
         if compute.dataflow == "weight_stationary":
             blocks = sum(ceil((b - a) / compute.array_rows) for a, b in _scaled.pieces(c, c.number("k")))
             passes = c.number("batch") * blocks * ceil(c.number("n") / compute.array_cols)

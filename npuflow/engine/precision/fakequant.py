@@ -18,15 +18,15 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.engine.calibrate.observe import session
-from npuflow.engine.fidelity import real_of
 from npuflow.engine.place import Placement, op_name
 from npuflow.engine.quantize.config import Quantize, Weights
 from npuflow.engine.quantize.names import names_of
 from npuflow.engine.quantize.rounded import chosen, real_bias, real_weight
 from npuflow.engine.quantize.scales import Groups, activation_inputs, activation_types, join_recurrent
-from npuflow.engine.quantize.types import encode, weight_type
+from npuflow.engine.quantize.types import weight_type
 from npuflow.engine.to_onnx import export_model
 from npuflow.hw.target import Numerics
+from npuflow.ir.codes import decode, encode
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
 from npuflow.ir.types import Array, QuantType
@@ -133,7 +133,7 @@ class Network:
             shifted = {known.bias: np.ascontiguousarray(real_bias(known, bias))} if bias is not None else {}
             return {weight.value: np.ascontiguousarray(real_weight(known).astype(real.dtype)), **shifted}
         quant = self.weight_quant(weight, bits)
-        found = real_of(encode(real, quant), quant).reshape(real.shape).astype(real.dtype)
+        found = decode(encode(real, quant), quant).reshape(real.shape).astype(real.dtype)
         return {weight.value: np.ascontiguousarray(found)}
 
 

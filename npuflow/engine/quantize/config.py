@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from npuflow.base.errors import RecipeError, TargetError, Where
 from npuflow.base.tables import Config, Range
 from npuflow.calibrators import CALIBRATORS, Calibrator, Grid
 from npuflow.engine.quantize.names import answers
-from npuflow.hw.target import Bits, Numerics
+from npuflow.hw.target import Bits, Numerics, Target
+
+# Names of the types that layers compute in, as recipes write them; empty: integers.
+FLOATS = {"int": "", "bf16": "bfloat16", "fp16": "float16"}
 
 Group = Annotated[int, Range(0, 1 << 16)]
 
@@ -58,6 +61,8 @@ class Override(Config):
     bits: Bits | None = None              # of the layer's outputs
     input_bits: Bits | None = None        # of the layer's inputs
     float: bool = False                   # leave the layer to the host, in floating point
+    # what the layer computes in on the NPU: integers, or a float type of the target
+    type: Literal["int", "bf16", "fp16"] | None = None
 
     def matches(self, names: Iterable[str], op: str) -> bool:
         return answers(self.layers, names, op)
@@ -67,6 +72,8 @@ class Override(Config):
 class Quantize(Config):
     """Weights, activations, exceptions, and the type of the program's inputs and outputs."""
 
+    # what layers compute in: integers of the widths below, or a float type of the target, without calibration
+    mode: Literal["int", "bf16", "fp16"] = field(default="int", kw_only=True)
     weights: Weights = Weights()
     activations: Activations = Activations()
     overrides: tuple[Override, ...] = ()  # later ones win
@@ -87,6 +94,16 @@ class Quantize(Config):
             )
         return scheme
 
+    def number(self, names: Iterable[str], op: str) -> str:
+        """The float type of the table of element types that a layer computes in; empty: integers."""
+        stated = [rule.type for rule in self.matching(names, op) if rule.type is not None]
+        return FLOATS[stated[-1] if stated else self.mode]
+
+    @property
+    def integers(self) -> bool:
+        """Whether any layer may compute in integers."""
+        return self.mode == "int" or any(rule.type == "int" for rule in self.overrides)
+
     def matching(self, names: Iterable[str], op: str) -> list[Override]:
         known = tuple(names)
         return [rule for rule in self.overrides if rule.matches(known, op)]
@@ -103,6 +120,16 @@ def activation_grid(scheme: Activations, numerics: Numerics, bits: int | None = 
     return Grid(width, signed, symmetric, scheme.narrow, numerics.power_of_two)
 
 
+def floats_alone(quantize: Quantize) -> str:
+    """Why no ranges are needed, if they are not."""
+    if quantize.integers:
+        return ""
+    return f'[quantize] mode = "{quantize.mode}" leaves no integers: nothing is calibrated'
+
+
+Others = Callable[[], Mapping[str, Target]]
+
+
 def check_scheme(config: Quantize, numerics: Numerics) -> None:
     """Every wish of the table that the target's arithmetic cannot meet, as one error."""
     faults = scheme_faults(config, numerics)
@@ -110,9 +137,12 @@ def check_scheme(config: Quantize, numerics: Numerics) -> None:
         raise RecipeError(faults)
 
 
-def scheme_faults(config: Quantize, numerics: Numerics) -> list[TargetError]:
-    """A fault for every wish of the table that the target's arithmetic cannot meet."""
-    return list(_misfits(config, numerics))
+def scheme_faults(
+    config: Quantize, numerics: Numerics, others: Others | None = None
+) -> list[TargetError]:
+    """A fault for every wish of the table that the target's arithmetic cannot meet. `others`: the targets
+    that a fault may suggest."""
+    return [*_float_misfits(config, numerics, others), *_misfits(config, numerics)]
 
 
 def _misfit(key: str, text: str, hint: str) -> TargetError:
@@ -180,6 +210,29 @@ def _group_misfits(config: Quantize, numerics: Numerics) -> Iterator[TargetError
         yield _misfit("weights.sub_scale_bits", "integer scales of groups without groups", "group = 64")
     if weights.sub_scale_bits == 1:
         yield _misfit("weights.sub_scale_bits", "integer scales of one bit are all alike", "4")
+
+
+def _float_misfits(
+    config: Quantize, numerics: Numerics, others: Others | None
+) -> Iterator[TargetError]:
+    """Float types that the target has not, and widths of integers where there are none."""
+    asked: list[tuple[str, str | None]] = [("mode", config.mode)]
+    asked += [(f"overrides[{i}].type", rule.type) for i, rule in enumerate(config.overrides)]
+    for key, name in asked:
+        if name is None or not FLOATS[name] or FLOATS[name] in numerics.float_types:
+            continue
+        own = ", ".join(numerics.float_types) or "integers alone"
+        known = others() if others is not None else {}
+        having = [target for target, one in known.items() if FLOATS[name] in one.numerics.float_types]
+        hint = f"targets with {name}: {', '.join(having)}" if having else "another target"
+        yield _misfit(key, f"the target does not compute in {name}; it has {own}", hint)
+    if config.mode != "int" and not config.integers:
+        for key, table, default in (
+            ("weights", config.weights, Weights()), ("activations", config.activations, Activations()),
+        ):
+            if table != default:
+                text = f'mode = "{config.mode}" leaves no integers that this table could speak of'
+                yield _misfit(key, text, "leave out the one or the other")
 
 
 def _computes(containers: tuple[int, ...]) -> str:

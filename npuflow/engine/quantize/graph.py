@@ -12,17 +12,21 @@ import numpy as np
 from npuflow.base.errors import TargetError
 from npuflow.engine.place import op_name
 from npuflow.engine.quantize.config import Quantize, activation_grid, check_scheme
+from npuflow.engine.quantize.floats import constants
 from npuflow.engine.quantize.names import names_of, stated, unknown_layers
-from npuflow.engine.quantize.ports import bare
+from npuflow.engine.quantize.ports import bare, own_names
 from npuflow.engine.quantize.rounded import chosen, recoded, replaced
 from npuflow.engine.quantize.scales import Range, activation_inputs, activation_types
 from npuflow.engine.quantize.stated import usable
-from npuflow.engine.quantize.types import activation_type, encode
+from npuflow.engine.quantize.types import activation_type
 from npuflow.engine.quantize.weights import coded_bias, coded_weight
 from npuflow.hw.target import Numerics
+from npuflow.ir import forms
+from npuflow.ir.codes import encode
 from npuflow.ir.graph import Graph, constant, prune
-from npuflow.ir.op import OPS, Node, Overflow, Param, Site
-from npuflow.ir.types import Array, QuantType, Value, span
+from npuflow.ir.op import OPS, Node, Param, Site
+from npuflow.ir.overflow import Overflow
+from npuflow.ir.types import Array, FloatType, QuantType, Value, float_type, span
 from npuflow.rounders import RoundedWeight
 
 
@@ -82,13 +86,17 @@ def quantize_graph(
     for i, node in enumerate(graph.nodes):
         if on_npu(i) and any(rule.float for rule in config.matching(names_of(node), op_name(node))):
             notes[i] = Note(node.name, "left in float by the recipe")
+    numbers = {i: config.number(names_of(n), op_name(n)) for i, n in enumerate(graph.nodes) if on_npu(i)}
+    for i, number in numbers.items():
+        if number and not graph.nodes[i].op.floats:
+            notes[i] = Note(graph.nodes[i].name, f"{op_name(graph.nodes[i])} has no form in {number}")
     while True:
         chosen = [i for i in range(len(graph.nodes)) if on_npu(i) and i not in notes]
         if stranded is not None and notes:
             notes.update({i: Note(graph.nodes[i].name, why) for i, why in stranded(graph, chosen).items()})
             chosen = [i for i in chosen if i not in notes]
         builder = _Builder(
-            graph, config, numerics, ranges, frozenset(chosen), fixed, frozenset(coded), rounded
+            graph, config, numerics, ranges, {i: numbers[i] for i in chosen}, fixed, frozenset(coded), rounded
         )
         result = builder.build()
         if not builder.refused:
@@ -113,32 +121,6 @@ def _unused(graph: Graph, on_npu: Callable[[int], bool], config: Quantize) -> It
             )
 
 
-def _own_names(graph: Graph, source: Graph) -> Graph:
-    """Float outputs under the names the model gives them: the codes behind one move aside, as
-    those of inputs do ("v:q")."""
-    holder = {v: v for v in graph.values}              # new name -> present one
-    for own, name in zip(graph.outputs, source.outputs, strict=True):
-        if holder.get(name) == own:
-            continue
-        holder.pop(next(new for new, old in holder.items() if old == own))
-        if name in holder:
-            codes = f"{name}:q"
-            while codes in holder:
-                codes += "'"
-            holder[codes] = holder.pop(name)
-        holder[name] = own
-    renamed = {old: new for new, old in holder.items()}
-
-    def new(value_id: str) -> str:
-        return renamed.get(value_id, value_id)
-
-    nodes = tuple(
-        replace(n, inputs=tuple(map(new, n.inputs)), outputs=tuple(map(new, n.outputs))) for n in graph.nodes
-    )
-    values = {new(k): replace(v, id=new(k)) for k, v in graph.values.items()}
-    return graph.replaced(outputs=source.outputs, nodes=nodes, values=MappingProxyType(values))
-
-
 @dataclass
 class _Builder:
     """One pass over the nodes with a fixed choice of integer ones."""
@@ -147,7 +129,7 @@ class _Builder:
     config: Quantize
     numerics: Numerics
     ranges: Mapping[str, Range]
-    chosen: frozenset[int]
+    chosen: Mapping[int, str]             # the NPU's nodes, with the float type that each computes in
     fixed: Mapping[str, QuantType] = field(default_factory=dict)
     coded: frozenset[str] = frozenset()
     rounded: Mapping[str, RoundedWeight] = field(default_factory=dict)
@@ -164,21 +146,30 @@ class _Builder:
         source = self.source
         self.values.update(source.values)
         self.consts.update(source.consts)
-        npu = [source.nodes[i] for i in sorted(self.chosen)]
+        npu = [source.nodes[i] for i in sorted(self.chosen) if not self.chosen[i]]
         self.types = activation_types(source, npu, self.ranges, self.config, self.numerics, self.fixed)
-        self.integer.update(o for n in npu for o in n.outputs if o)
+        self.types.update({v: q for v, q in self.fixed.items() if v in self.coded})
+        held: dict[str, QuantType] = {}
+        for i, number in self.chosen.items():
+            made = [o for o in source.nodes[i].outputs if o]
+            held.update({o: float_type(number) if number else self.types[o] for o in made})
         asked = set(source.inputs) if self.config.inputs == "integer" else self.coded & set(self.fixed)
-        kept = {o: i for o, i in source.state if o in self.integer and self.types.get(i) == self.types[o]}
+        kept = {
+            o: i for o, i in source.state
+            if o in self.types and held.get(o) == self.types[o] and self.types.get(i) == self.types[o]
+        }
         asked = asked - {i for _, i in source.state} | set(kept.values())
-        self.integer.update(i for i in asked if i in self.types)
-        for value_id in self.integer:
-            self.values[value_id] = replace(source.values[value_id], quant=self.types[value_id])
+        held.update({i: self.types[i] for i in asked if i in self.types})
+        self.integer.update(held)
+        for value_id, quant in held.items():
+            self.values[value_id] = replace(source.values[value_id], quant=quant)
         for i, node in enumerate(source.nodes):
             if i not in self.chosen:
                 self.nodes.append(replace(node, inputs=tuple(self.as_float(v) for v in node.inputs)))
                 continue
             try:
-                self.nodes.append(self.quantised(node))
+                number = self.chosen[i]
+                self.nodes.append(self.in_floats(node, number) if number else self.quantised(node))
             except TargetError as error:
                 self.refused[i] = error
         coded = set(source.outputs) - set(dict(source.state)) if self.config.outputs == "integer" else set()
@@ -191,7 +182,7 @@ class _Builder:
             MappingProxyType(self.consts),
             source.state,
         )
-        return built if self.refused else _own_names(prune(built), source)
+        return built if self.refused else own_names(prune(built), source)
 
     # --- boundaries
     def as_float(self, value_id: str) -> str:
@@ -204,14 +195,16 @@ class _Builder:
             self.nodes.append(Node(OPS["dequantizelinear"](), (value_id,), (name,)))
         return name
 
-    def as_codes(self, value_id: str) -> str:
-        """The integer form of a float value, made by QuantizeLinear (or once and for all for a constant)."""
+    def as_codes(self, value_id: str, quant: QuantType) -> str:
+        """A value in a type of the NPU's: as it is, cast there, or, where only float32 exists, made by
+        QuantizeLinear (or once and for all for a constant)."""
         if value_id in self.integer:
-            return value_id
-        quant, stored = self.types[value_id], self.source.const(value_id)
+            own = self.values[value_id].quant
+            return value_id if own == quant else self.retyped(value_id, quant)
+        stored = self.source.const(value_id)
         if stored is not None:
             return self.stored(value_id, encode(stored, quant), quant)
-        name, fresh = self.form(value_id, "q")
+        name, fresh = self.form(value_id, quant.element if isinstance(quant, FloatType) else "q")
         if fresh:
             self.values[name] = Value(name, self.source.type(value_id), quant)
             self.nodes.append(Node(OPS["quantizelinear"](), (value_id,), (name,)))
@@ -229,8 +222,9 @@ class _Builder:
         self.forms[key] = name
         return name, True
 
-    def stored(self, value_id: str, codes: Array, quant: QuantType) -> str:
-        """A quantised constant; nodes that need other codes of the same source get a name of their own."""
+    def stored(self, value_id: str, codes: Array, quant: QuantType | None) -> str:
+        """A constant of the quantised graph; nodes that need other codes of the same source get a name of
+        their own."""
         name, count = f"{value_id}:q", 1
         while True:
             value, found = constant(name, codes, quant)
@@ -248,7 +242,7 @@ class _Builder:
         activations = dict(activation_inputs(self.source, node))
         inputs = list(node.inputs)
         for i, value_id in activations.items():
-            inputs[i] = self.as_codes(value_id)
+            inputs[i] = self.as_codes(value_id, self.types[value_id])
             if node.op.shares_scale and self.types[value_id] != self.types[node.outputs[0]]:
                 inputs[i] = self.retyped(inputs[i], self.types[node.outputs[0]])
         weight = next(
@@ -263,6 +257,17 @@ class _Builder:
             if weight is not None:
                 return self.narrower(node, made, min(activations), weight, error)
             return self.narrowed(made, tuple(activations), error)
+
+    def in_floats(self, node: Node, number: str) -> Node:
+        """The node over numbers of a float type. Factors on its products and its bias are in its constants;
+        a bias stays float32, as the sums are."""
+        real, quant, inputs = self.source.site(node), float_type(number), list(node.inputs)
+        for i, value_id in activation_inputs(self.source, node):
+            inputs[i] = self.as_codes(value_id, quant)
+        for i, (array, kind) in constants(real, quant).items():
+            inputs[i] = self.stored(node.inputs[i], array, kind)
+        op = node.op.unit_gain().unit_bias()
+        return self.prepared(replace(node, op=op, inputs=tuple(inputs), params=()))
 
     def weighted(self, node: Node, made: Node, source: int, weight: int) -> Node:
         """The node with the codes of its constant weight, and bias, for the type
@@ -312,7 +317,7 @@ class _Builder:
             return found
 
     def prepared(self, node: Node) -> Node:
-        params = node.op.prepare(self.site(node), self.numerics)
+        params = forms.prepared(self.site(node), self.numerics)
         return replace(node, params=tuple((name, self.param(params[name])) for name in sorted(params)))
 
     def narrowed(self, node: Node, operands: tuple[int, ...], error: Overflow) -> Node:

@@ -77,3 +77,29 @@ def _is_cast(node: Node) -> bool:
 def _renamed(node: Node, names: Mapping[str, str]) -> Node:
     inputs, outputs = (tuple(names.get(v, v) for v in ends) for ends in (node.inputs, node.outputs))
     return replace(node, inputs=inputs, outputs=outputs)
+
+
+def own_names(graph: Graph, source: Graph) -> Graph:
+    """Float outputs under the names the model gives them: the codes behind one move aside, as
+    those of inputs do ("v:q")."""
+    holder = {v: v for v in graph.values}              # new name -> present one
+    for own, name in zip(graph.outputs, source.outputs, strict=True):
+        if holder.get(name) == own:
+            continue
+        holder.pop(next(new for new, old in holder.items() if old == own))
+        if name in holder:
+            codes = f"{name}:q"
+            while codes in holder:
+                codes += "'"
+            holder[codes] = holder.pop(name)
+        holder[name] = own
+    renamed = {old: new for new, old in holder.items()}
+
+    def new(value_id: str) -> str:
+        return renamed.get(value_id, value_id)
+
+    nodes = tuple(
+        replace(n, inputs=tuple(map(new, n.inputs)), outputs=tuple(map(new, n.outputs))) for n in graph.nodes
+    )
+    values = {new(k): replace(v, id=new(k)) for k, v in graph.values.items()}
+    return graph.replaced(outputs=source.outputs, nodes=nodes, values=MappingProxyType(values))

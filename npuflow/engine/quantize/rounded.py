@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from npuflow.engine.quantize.config import Weights
-from npuflow.engine.quantize.types import encode
 from npuflow.hw.numerics import dequantize
 from npuflow.hw.target import Numerics
+from npuflow.ir.codes import encode
 from npuflow.ir.op import Site
 from npuflow.ir.types import Array, QuantType
 from npuflow.rounders import RoundedWeight

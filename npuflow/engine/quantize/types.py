@@ -10,7 +10,6 @@ import numpy.typing as npt
 from npuflow.base.errors import TargetError
 from npuflow.calibrators import Grid
 from npuflow.engine.quantize.config import Weights, check_width
-from npuflow.hw.numerics import quantize
 from npuflow.hw.target import Numerics
 from npuflow.ir.types import Array, QuantType
 
@@ -158,9 +157,3 @@ def _widened_groups(quant: QuantType, floor: Real, power_of_two: bool) -> QuantT
         raised = np.exp2(np.ceil(np.log2(floor) - 1e-6)) if power_of_two else floor
         scale = np.where(floor > scale, raised, scale)
     return quant.with_(scale=tuple(scale.tolist()))
-
-
-def encode(array: Array, quant: QuantType) -> Array:
-    """The codes of a constant."""
-    scale, zero = quant.spread(array.shape)
-    return quantize(array, scale, zero, quant.lo, quant.hi).astype(quant.dtype)

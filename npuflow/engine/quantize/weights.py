@@ -11,9 +11,10 @@ import numpy.typing as npt
 
 from npuflow.base.errors import TargetError
 from npuflow.engine.quantize.config import Weights
-from npuflow.engine.quantize.types import encode, weight_type, widened
+from npuflow.engine.quantize.types import weight_type, widened
 from npuflow.hw.numerics import along, multiplier_shift
 from npuflow.hw.target import Numerics
+from npuflow.ir.codes import encode
 from npuflow.ir.groups import scaled_groups
 from npuflow.ir.op import Site
 from npuflow.ir.types import Array, QuantType

@@ -9,8 +9,8 @@ from types import MappingProxyType
 from npuflow.engine.correct.error import Feed, output_error, outputs_of
 from npuflow.engine.correct.trial import NETWORK, Trial
 from npuflow.engine.quantize.rounded import real_bias, real_weight
-from npuflow.engine.quantize.types import encode
 from npuflow.engine.rounding.rounded import Done
+from npuflow.ir.codes import encode
 from npuflow.ir.graph import Graph, constant
 from npuflow.ir.types import Array, QuantType
 from npuflow.rounders import Reals, RoundedWeight

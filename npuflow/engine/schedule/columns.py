@@ -20,7 +20,10 @@ from npuflow.ir.space import DimMap, Operand, Space
 def gathered(layer: Layer, compute: Compute, memory: Memory) -> Layer:
     """The layer with columns, where that pays; else the layer as it is."""
     space, mac = layer.space, layer.mac
-    if mac is None or mac.part or not slides(space) or compute.dataflow != "weight_stationary":
+    # columns of floats would be summed in another order
+    if mac is None or mac.part or mac.bits[2] or not slides(space):
+        return layer
+    if compute.dataflow != "weight_stationary":
         return layer
     x, weight, y = space.inputs[0], space.inputs[1], space.outputs[0]
     assert x is not None and weight is not None

@@ -9,8 +9,9 @@ from math import prod
 from typing import Literal
 
 from npuflow.base.errors import InternalError
-from npuflow.hw.elements import ELEMENTS, container, packing
+from npuflow.hw.elements import ELEMENTS, packing
 from npuflow.hw.target import Numerics
+from npuflow.ir import forms
 from npuflow.ir.op import Site
 from npuflow.ir.space import Axis, DimMap, Interval, Operand, Space, Tile
 
@@ -44,6 +45,11 @@ class Ref:
     def bits(self) -> int:
         """That an element takes in memory."""
         return ELEMENTS[self.dtype].bits
+
+    @property
+    def number(self) -> str:
+        """The float type that it is of; empty: integers."""
+        return self.dtype if ELEMENTS[self.dtype].kind == "float" else ""
 
     @cached_property
     def step(self) -> int:
@@ -91,7 +97,8 @@ class MacMap:
     group_axis: str | None = None
     group_rows: int = 0
     part: int = 0                         # rows whose sums are scaled by themselves; 0: all of them
-    bits: tuple[int, int] = (8, 8)        # of the operand that streams through, and of the one that is held
+    # of the operand that streams through, and of the one that is held; the float type, if they are of one
+    bits: tuple[int, int, str] = (8, 8, "")
 
     def blocks(self, depth: int, rows: int) -> int:
         """Blocks of so many array rows that a sum over `depth` terms takes, from the start of a part on."""
@@ -182,8 +189,8 @@ def describe(
     streams += bundles(constants, frozenset(a.name for a in space.axes))
     streams += [Stream(r.home, (r,)) for r in results if sites[r.member].outputs[int(r.key)].id not in kept]
     if space.accumulator is not None:
-        held = container(max(32, sites[0].accumulator_bits(numerics)), signed=True)
-        streams.append(Stream("acc", (Ref("acc", "acc", space.accumulator, held),)))
+        held = Ref("acc", "acc", space.accumulator, forms.sum_type(sites[0], numerics))
+        streams.append(Stream("acc", (held,)))
     mac = _mac_map(space, [r for r in activations + constants if r.member == 0])
     return Layer(space, tuple(streams), mac, ops, len(sites) - 1, tuple(resident))
 
@@ -195,7 +202,7 @@ def _value(sites: Sequence[Site], ref: Ref) -> str:
 
 
 def space_of(site: Site, numerics: Numerics) -> Space:
-    space = site.op.space(site, numerics) or site.op.local_space(site)
+    space = forms.space(site, numerics) or site.op.local_space(site)
     if space is None:
         raise InternalError(
             f"{site.node.name} has neither an iteration space nor moves", code="NF-INTERNAL-017",
@@ -230,15 +237,15 @@ def _operands(
         if operand is None or value is None or value.id in made:
             continue
         fixed = site.consts[index] is not None
-        dtype = (_packed(site, space, operand, numerics) if fixed else None) or value.dtype
+        dtype = (_packed(site, space, operand, numerics) if fixed else None) or value.element
         ref = Ref("const" if fixed else "input", index, moved(operand), dtype, member)
         (constants if fixed else activations).append(ref)
     for operand in space.params:
         dtype = _packed(site, space, operand, numerics) or site.array(operand.name).dtype.name
         constants.append(Ref("const", operand.name, moved(operand), dtype, member))
     results = [
-        Ref("output" if site.outputs[i].id in stored else "inner", i, moved(o), site.outputs[i].dtype, member)
-        for i, o in enumerate(space.outputs)
+        Ref("output" if value.id in stored else "inner", i, moved(o), value.element, member)
+        for i, (value, o) in enumerate(zip(site.outputs, space.outputs, strict=False))
     ]
     return activations, constants, results
 
@@ -246,7 +253,7 @@ def _operands(
 def _packed(site: Site, space: Space, operand: Operand, numerics: Numerics) -> str | None:
     """The type of weights that lie packed, where the target's array takes them in fewer
     bits than a byte has, or two."""
-    if not space.macs or operand.name not in WEIGHTS or site.consts[1] is None:
+    if not space.macs or operand.name not in WEIGHTS or site.consts[1] is None or site.number:
         return None
     quant = site.quant(1)
     width = min((b for b in numerics.weight_bits if b >= quant.bits), default=8)
@@ -345,8 +352,10 @@ def _mac_map(space: Space, refs: list[Ref]) -> MacMap | None:
         group_rows = int(inner)
     named = {rows, cols, group_axis}
     positions = tuple(a.name for a in space.axes if a.name not in named)
-    part = next((a.multiple for a in space.axes if a.name == rows and a.multiple > 1), 0)
-    return MacMap(rows, cols, positions, kernel, group_axis, group_rows, part, (moving.bits, held.bits))
+    scaled = (a.multiple for a in space.axes if a.name == rows and a.multiple > 1)
+    part = 0 if moving.number else next(scaled, 0)        # float sums end between chunks, and are not scaled
+    bits = (moving.bits, held.bits, moving.number)
+    return MacMap(rows, cols, positions, kernel, group_axis, group_rows, part, bits)
 
 
 def _group_rows(operand: Operand, axis: Axis) -> int:

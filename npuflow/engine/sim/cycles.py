@@ -20,12 +20,14 @@ def terms_of(command: Command, target: Target) -> Terms:
     return opcodes()[command.opcode].latency(command, target)
 
 
-def widths(command: Command, *operands: str) -> tuple[int, ...]:
-    """Bits of operands."""
-    return tuple(ELEMENTS[command.text(f"{name}_type")].bits for name in operands)
+def widths(command: Command, streamed: str, held: str) -> tuple[int, int, str]:
+    """Bits of the operand that streams through the array and of the one that it holds, and the float type if
+    they are of one."""
+    rows = [ELEMENTS[command.text(f"{name}_type")] for name in (streamed, held)]
+    return rows[0].bits, rows[1].bits, rows[0].name if rows[0].kind == "float" else ""
 
 
-def on_array(target: Target, work: int, passes: int, macs: int, bits: tuple[int, ...]) -> Terms:
+def on_array(target: Target, work: int, passes: int, macs: int, bits: tuple[int, int, str]) -> Terms:
     """A command of the array: cycles of its passes, their number, and the multiply-accumulates asked for;
     `bits` of the operand that streams through it and of the one that it holds."""
     compute = target.compute

@@ -41,9 +41,8 @@ class Memory:
     ) -> npt.NDArray[Any]:
         """[B, *dims] of one memory (B = 1 for CONST)."""
         shape, steps = (block.shape[0], *dims), (block.strides[0], *strides)
-        return np.ndarray(
-            shape, np.dtype(dtype).newbyteorder("<"), buffer=block, offset=address, strides=steps
-        )
+        kind = np.dtype(ELEMENTS[dtype].numpy).newbyteorder("<")
+        return np.ndarray(shape, kind, buffer=block, offset=address, strides=steps)
 
     def operand(self, c: Command, name: str, dims: tuple[int, ...]) -> npt.NDArray[Any]:
         """A tensor operand of a command."""

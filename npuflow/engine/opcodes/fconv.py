@@ -1,0 +1,81 @@
+"""Sums of a convolution of floats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.engine.opcodes.conv import Conv
+from npuflow.engine.sim import access, cycles, exact, floats
+from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.opcode import Simulated
+from npuflow.hw.command import Command
+from npuflow.hw.elements import ELEMENTS
+from npuflow.hw.isa import FLOAT_SUM, OPCODES, Fields, Terms, element, numbers, pointer, tensor
+from npuflow.hw.region import Region
+from npuflow.hw.target import Target
+
+
+@OPCODES.entry
+class FConv(Simulated):
+    """acc[n,o,y,x] (dense, float32) = start + sum over K of X[n, g*Cg+c, Y, X] * w[o,c,i,j], with the
+    fields of CONV. start is the old acc when accumulate, else the float32 at bias[o], or +0. K goes through
+    blocks of `block` channels, in a block through taps (i, then j), at a tap through channels. Each `chunk`
+    consecutive terms (the last may be fewer) are summed exactly and rounded once to float32; these are
+    added to start one after the other in float32. Coordinates outside the tile contribute +0.
+    """
+
+    code = 30
+    name = "FCONV"
+    queue = "TENSOR"
+    fields = (
+        *tensor("x", role="float"),
+        *numbers("x_dims:4"),
+        pointer("w"),
+        element("w", "float"),
+        pointer("bias", optional=True),
+        *FLOAT_SUM,
+        *numbers("batch out_channels out_height out_width groups"),
+        *numbers("kernel:2 stride:2 dilation:2 origin:2! insert:2 accumulate block chunk"),
+    )
+
+    def problems(self, f: Fields) -> Iterator[str]:
+        yield from Conv().problems(f)
+        yield from floats.chunk_problems(f)
+
+    def accesses(self, c: Command) -> Iterator[Region]:
+        yield from access.window(c)
+        out = c.number("out_channels")
+        count = out * (c.vector("x_dims")[1] // c.number("groups")) * prod(c.vector("kernel"))
+        yield from access.flat(c, "w", count, ELEMENTS[c.text("w_type")].bytes)
+        yield from access.flat(c, "bias", out, 4)
+        made = (c.number("batch"), out, c.number("out_height"), c.number("out_width"))
+        yield from access.sums(c, made, bool(c.number("accumulate")))
+
+    def latency(self, c: Command, target: Target) -> Terms:
+        return cycles.on_array(target, *Conv().passes(c, target.compute), cycles.widths(c, "x", "w"))
+
+    def execute(self, memory: Memory, c: Command) -> None:
+        dims, kind = c.vector("x_dims"), c.text("x_type")
+        groups, out, (kh, kw) = c.number("groups"), c.number("out_channels"), c.vector("kernel")
+        per, places = dims[1] // groups, c.number("out_height") * c.number("out_width")
+        order = _order(per, kh * kw, c.number("block"))
+        columns = exact.windows(floats.tensor(memory, c, "x", dims), c)  # [B, n, C, kh, kw, oh, ow]
+        batch = columns.shape[:2]
+        columns = columns.reshape(*batch, groups, per * kh * kw, places)[:, :, :, order]
+        raw = memory.flat(c.core, c.number("w"), c.text("w_type"), out * per * kh * kw)
+        weight = floats.real(raw, kind).reshape(-1, 1, groups, out // groups, per * kh * kw)[..., order]
+        acc = memory.accumulator(c, (dims[0], out, c.number("out_height"), c.number("out_width")))
+        shape = (*batch, groups, out // groups, places)
+        start = floats.start(memory, c, acc, out, 2).reshape(-1, acc.shape[1], groups, out // groups, places)
+        total = floats.dot(weight, columns, c.number("chunk"), np.broadcast_to(start, shape))
+        acc[...] = total.reshape(acc.shape)
+
+
+def _order(channels: int, taps: int, block: int) -> npt.NDArray[np.int64]:
+    """Where the terms of K lie in a dense weight [channel, tap]."""
+    index = np.arange(channels * taps).reshape(channels, taps)
+    return np.concatenate([index[b : b + block].T.reshape(-1) for b in range(0, channels, block)])

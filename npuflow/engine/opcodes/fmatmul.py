@@ -1,0 +1,56 @@
+"""Sums of products of matrices of floats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from npuflow.engine.opcodes.matmul import MatMul
+from npuflow.engine.sim import access, cycles, floats
+from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.opcode import Simulated
+from npuflow.hw.command import Command
+from npuflow.hw.isa import FLOAT_SUM, OPCODES, Fields, Terms, numbers, pointer, tensor
+from npuflow.hw.region import Region
+from npuflow.hw.target import Target
+
+
+@OPCODES.entry
+class FMatMul(Simulated):
+    """acc[b,m,n] (dense, float32) = start + sum over k of a[b,m,k] * b[b,k,n]. start is the old acc when
+    accumulate, else the float32 at bias[n], or +0. Each `chunk` consecutive k (the last may be fewer) are
+    summed exactly and rounded once to float32; these are added to start one after the other in float32.
+    """
+
+    code = 31
+    name = "FMATMUL"
+    queue = "TENSOR"
+    fields = (
+        *tensor("a", rank=3, role="float"),
+        *tensor("b", rank=3, role="float"),
+        pointer("bias", optional=True),
+        *FLOAT_SUM,
+        *numbers("batch m k n accumulate chunk"),
+    )
+
+    def problems(self, f: Fields) -> Iterator[str]:
+        yield from MatMul().problems(f)
+        yield from floats.chunk_problems(f)
+
+    def accesses(self, c: Command) -> Iterator[Region]:
+        batch, m, k, n = (c.number(i) for i in ("batch", "m", "k", "n"))
+        yield access.tensor(c, "a", (batch, m, k))
+        yield access.tensor(c, "b", (batch, k, n))
+        yield from access.flat(c, "bias", n, 4)
+        yield from access.sums(c, (batch, m, n), bool(c.number("accumulate")))
+
+    def latency(self, c: Command, target: Target) -> Terms:
+        return cycles.on_array(target, *MatMul().passes(c, target.compute), cycles.widths(c, "a", "b"))
+
+    def execute(self, memory: Memory, c: Command) -> None:
+        batch, m, k, n = (c.number(i) for i in ("batch", "m", "k", "n"))
+        a, b = floats.tensor(memory, c, "a", (batch, m, k)), floats.tensor(memory, c, "b", (batch, k, n))
+        acc = memory.accumulator(c, (batch, m, n))
+        start = np.broadcast_to(floats.start(memory, c, acc, n, 3), acc.shape)
+        acc[...] = floats.dot(a, b, c.number("chunk"), start)

@@ -1,0 +1,74 @@
+"""What the float forms of operators share: numbers and patterns of a node's values, bounds, the last
+rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.hw.floats import clamped, decoded, encoded
+from npuflow.ir.lowering import Emitter, TileView
+from npuflow.ir.op import Site, bound_array
+from npuflow.ir.types import Array
+
+Real = npt.NDArray[np.float64]
+
+
+def real(site: Site, inputs: Sequence[Array | None], index: int) -> Real:
+    """An input as numbers."""
+    array, value = inputs[index], site.inputs[index]
+    assert array is not None and value is not None
+    return decoded(array, value.number)
+
+
+def result(site: Site) -> str:
+    """The float type of a node's result."""
+    return site.outputs[0].number
+
+
+def bounds(site: Site, lo: float = -np.inf, hi: float = np.inf) -> dict[str, int | Array]:
+    """low(s), high(s): the fused clip, and a clamp that the operator has by itself, as patterns."""
+    found: dict[str, int | Array] = {}
+    clip = site.op.clip or (-np.inf, np.inf)
+    for name, own, edge, outer in (("low", lo, clip[0], np.maximum), ("high", hi, clip[1], np.minimum)):
+        patterns = encoded(outer(np.asarray(edge, np.float64), own), result(site))
+        single = patterns.ndim == 0 or bool(np.all(patterns == patterns[0]))
+        found |= {name: int(patterns.reshape(-1)[0])} if single else {f"{name}s": patterns}
+    return found
+
+
+def bound_fields(site: Site, tile: TileView) -> dict[str, object]:
+    """The same as fields of a command."""
+    return {
+        name: tile.params[name].address if name.endswith("s") else site.param(name)
+        for name in ("low", "high", "lows", "highs")
+        if name in site.params
+    }
+
+
+def finished(site: Site, value: Array, lo: float = -np.inf, hi: float = np.inf) -> tuple[Array, ...]:
+    """clamp(R(value)), bounds first rounded themselves."""
+    kind = result(site)
+    clip = site.op.clip or (-np.inf, np.inf)
+    low = encoded(bound_array(clip[0], value.ndim), kind)
+    high = encoded(bound_array(clip[1], value.ndim), kind)
+    inner = clamped(encoded(value, kind), encoded(lo, kind), encoded(hi, kind), kind)
+    return (clamped(inner, low, high, kind),)
+
+
+def emit_round(site: Site, tile: TileView, em: Emitter, channel_dim: int, divisor: int = 1) -> None:
+    """FROUND of the whole accumulator into the output; `channel_dim` counts the output's dimensions."""
+    assert tile.acc is not None
+    y = tile.outputs[0]
+    em.emit(
+        "FROUND",
+        acc=tile.acc.address,
+        acc_type=tile.acc.dtype,
+        **y.as4("y"),
+        dims=y.dims4(),
+        divisor=divisor,
+        channel_axis=min(4 - len(y.box) + channel_dim, 3),
+        **bound_fields(site, tile),
+    )

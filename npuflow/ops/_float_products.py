@@ -1,0 +1,194 @@
+"""Convolutions and products of matrices in floats: sums in float32 by the chunk rule, rounded once at the
+end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+from typing import ClassVar, Protocol, cast
+
+import numpy as np
+
+from npuflow.hw.floats import products
+from npuflow.hw.target import Numerics
+from npuflow.ir.lowering import Emitter, TileView
+from npuflow.ir.op import Op, Site
+from npuflow.ir.space import Space
+from npuflow.ir.types import Array
+from npuflow.ops._float_form import bounds, emit_round, finished, real
+from npuflow.ops._weighted import ConvOp, WeightedOp
+from npuflow.ops._windows import out_hw, pair
+
+COLUMNS = 1 << 22  # numbers that are laid out at a time
+
+
+class _Gemm(Protocol):
+    transA: int  # noqa: N815
+    transB: int  # noqa: N815
+
+
+class _MatMul(Protocol):
+    def commands(self, site: Site, tile: TileView) -> Iterator[dict[str, object]]: ...
+
+
+def chunked(space: Space, axis: str, chunk: int) -> Space:
+    """The space with splits of a summed axis between chunks alone: every tiling gives the same bits."""
+    axes = tuple(replace(a, multiple=chunk) if a.name == axis and a.kind == "sum" else a for a in space.axes)
+    return replace(space, axes=axes)
+
+
+@dataclass(frozen=True)
+class ConvFloats(ConvOp):
+    """K is ordered by blocks of `float_chunk` channels, then by taps, then by channels in the block. All
+    taps of a depthwise convolution are one chunk."""
+
+    floats: ClassVar[bool] = True
+
+    def float_prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+        return bounds(site)
+
+    def float_compute(
+        self, site: Site, inputs: Sequence[Array | None], numerics: Numerics
+    ) -> tuple[Array, ...]:
+        op = site.op
+        assert isinstance(op, ConvOp)
+        x, w = real(site, inputs, 0), op.kernel(real(site, inputs, 1))
+        groups, per, count, block = op.group, w.shape[1], prod(w.shape[2:]), numerics.float_chunk
+        order = np.concatenate(
+            [
+                (np.arange(count)[:, None] * per + np.arange(b, min(b + block, per))).reshape(-1)
+                for b in range(0, per, block)
+            ]
+        )
+        rows = np.moveaxis(w.reshape(groups, -1, per, count), 2, 3).reshape(groups, w.shape[0] // groups, -1)
+        rows, bias = rows[..., order], inputs[2] if site.present(2) else None
+        start = np.zeros(w.shape[0], np.float32) if bias is None else np.asarray(bias, np.float32)
+        start, chunk = start.reshape(groups, -1, 1), _chunk(op, per, numerics)
+        images = np.stack(op.images(x), 1).reshape(x.shape[0], count, groups, per, -1)
+        out = np.empty((x.shape[0], groups, rows.shape[1], images.shape[-1]), np.float32)
+        step = max(1, COLUMNS // (count * per * images.shape[-1]))  # groups at a time
+        for n, first in product(range(x.shape[0]), range(0, groups, step)):
+            some = slice(first, first + step)
+            columns = np.moveaxis(images[n, :, some], 0, 1).reshape(-1, count * per, images.shape[-1])
+            out[n, some] = products(rows[some], columns[:, order], chunk, start[some])
+        return finished(site, out.reshape(site.out_shape))
+
+    def float_space(self, site: Site, numerics: Numerics) -> Space | None:
+        space = self.space(site, numerics)
+        return None if space is None else chunked(space, "ci", numerics.float_chunk)
+
+    def float_lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+        op, weight = site.op, site.inputs[1]
+        assert isinstance(op, ConvOp) and weight is not None
+        y, acc = tile.outputs[0], tile.acc
+        assert acc is not None
+        (height, width), (strides, insert) = out_hw(y), op.steps()
+        first = op.group > 1 or tile.first("ci")
+        bias = {"bias": tile.input(2).address} if site.present(2) and first else {}
+        per = site.shape(0)[1] // op.group
+        em.emit(
+            "FCONV",
+            **tile.input(0).image("x"),
+            w=op.held(tile).address,
+            w_type=weight.number,
+            **bias,
+            acc=acc.address,
+            acc_type=acc.dtype,
+            batch=y.extent[0],
+            out_channels=y.extent[1],
+            out_height=height,
+            out_width=width,
+            groups=1 if op.group == 1 else y.extent[1] * op.group // site.out_shape[1],
+            kernel=pair(op.kernel_shape, 1),
+            stride=pair(strides, 1),
+            dilation=pair(op.dilations, 1),
+            origin=pair(op.origin(site, tile), 0),
+            insert=pair(insert, 1),
+            accumulate=int(not first),
+            block=em.numerics.float_chunk,
+            chunk=_chunk(op, per, em.numerics),
+        )
+        if op.group > 1 or tile.last("ci"):
+            emit_round(site, tile, em, 1)
+
+
+def _chunk(op: ConvOp, per_group: int, numerics: Numerics) -> int:
+    """Terms that are summed exactly."""
+    return prod(op.kernel_shape) if op.group > 1 and per_group == 1 else numerics.float_chunk
+
+
+@dataclass(frozen=True)
+class GemmFloats(WeightedOp):
+    """The factors alpha and beta are in weight and bias."""
+
+    floats: ClassVar[bool] = True
+
+    def float_prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+        return bounds(site)
+
+    def float_compute(
+        self, site: Site, inputs: Sequence[Array | None], numerics: Numerics
+    ) -> tuple[Array, ...]:
+        op = cast(_Gemm, site.op)
+        a, b = real(site, inputs, 0), real(site, inputs, 1)
+        left, right = a.T if op.transA else a, b.T if op.transB else b
+        bias = inputs[2] if site.present(2) else None
+        start = np.zeros((), np.float32) if bias is None else np.asarray(bias, np.float32)
+        return finished(site, products(left, right, numerics.float_chunk, start))
+
+    def float_space(self, site: Site, numerics: Numerics) -> Space | None:
+        space = self.space(site, numerics)
+        return None if space is None else chunked(space, "k", numerics.float_chunk)
+
+    def float_lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+        op = cast(_Gemm, site.op)
+        a, b, acc = tile.input(0), tile.input(1), tile.acc
+        assert acc is not None
+        first, (k0, k1) = tile.first("k"), tile.ranges["k"]
+        bias = {"bias": tile.input(2).address} if site.present(2) and first else {}
+        m, n = tile.outputs[0].extent
+        em.emit(
+            "FMATMUL",
+            a=a.address,
+            a_type=a.dtype,
+            a_strides=(0, *(a.strides[::-1] if op.transA else a.strides)),
+            b=b.address,
+            b_type=b.dtype,
+            b_strides=(0, *(b.strides[::-1] if op.transB else b.strides)),
+            **bias,
+            acc=acc.address,
+            acc_type=acc.dtype,
+            batch=1,
+            m=m,
+            k=k1 - k0,
+            n=n,
+            accumulate=int(not first),
+            chunk=em.numerics.float_chunk,
+        )
+        if tile.last("k"):
+            emit_round(site, tile, em, 1)
+
+
+@dataclass(frozen=True)
+class MatMulFloats(Op):
+    floats: ClassVar[bool] = True
+
+    def float_prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+        return bounds(site)
+
+    def float_compute(
+        self, site: Site, inputs: Sequence[Array | None], numerics: Numerics
+    ) -> tuple[Array, ...]:
+        return finished(site, products(real(site, inputs, 0), real(site, inputs, 1), numerics.float_chunk))
+
+    def float_space(self, site: Site, numerics: Numerics) -> Space | None:
+        space = self.space(site, numerics)
+        return None if space is None else chunked(space, "k", numerics.float_chunk)
+
+    def float_lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+        for fields in cast(_MatMul, site.op).commands(site, tile):
+            em.emit("FMATMUL", **fields, chunk=em.numerics.float_chunk)
+        if tile.last("k"):
+            emit_round(site, tile, em, len(tile.outputs[0].box) - 1)

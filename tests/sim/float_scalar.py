@@ -1,0 +1,263 @@
+"""The commands on floats read aloud, one element at a time: numbers are fractions, zeros with a sign,
+infinities and NaN, and every rounding looks for the nearest pattern."""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from fractions import Fraction
+from functools import cache
+from itertools import product
+from math import copysign, exp, floor, inf, isfinite, isnan, nan
+
+from npuflow.hw.command import Command
+from tests.sim.scalar import FORMATS, Scalar
+
+Number = float | Fraction  # a Fraction is finite and not zero; zeros, infinities and NaN are floats
+EXPONENTS = {"float16": 5, "bfloat16": 8}
+NANS = {"float16": 0x7E00, "bfloat16": 0x7FC0}
+
+
+def number(value: float) -> Number:
+    return Fraction(value) if value and isfinite(value) else value
+
+
+def decoded(pattern: int, kind: str) -> Number:
+    if kind == "bfloat16":
+        return number(struct.unpack("<f", struct.pack("<HH", 0, pattern))[0])
+    return number(struct.unpack("<e", struct.pack("<H", pattern))[0])
+
+
+@cache
+def line(kind: str) -> list[Fraction]:
+    """All numbers from 0 on, and the place of the next one behind them."""
+    top = ((1 << EXPONENTS[kind]) - 1) << (15 - EXPONENTS[kind])
+    found = [Fraction(decoded(p, kind)) for p in range(top)]
+    return [*found, 2 * found[-1] - found[-2]]
+
+
+def pattern(value: Number, kind: str) -> int:
+    if isinstance(value, float):
+        if isnan(value):
+            return NANS[kind]
+        sign = 0x8000 if copysign(1, value) < 0 else 0
+        return sign | (len(line(kind)) - 1 if value else 0)
+    places, size, sign = line(kind), abs(value), 0x8000 if value < 0 else 0
+    at = min(bisect_left(places, size), len(places) - 1)
+    if size >= places[at] or size == places[at]:
+        return sign | at
+    low, high = size - places[at - 1], places[at] - size
+    return sign | (at - 1 if low < high or (low == high and at % 2) else at)
+
+
+def single(value: Number) -> float:
+    """The nearest float32."""
+    if isinstance(value, float):
+        return value
+    size, order = abs(value), -126
+    while size >= Fraction(2) ** (order + 1):
+        order += 1
+    unit = Fraction(2) ** (order - 23)
+    count = size / unit
+    whole = floor(count)
+    rest = count - whole
+    whole += rest > Fraction(1, 2) or (rest == Fraction(1, 2) and whole % 2)
+    found = inf if whole * unit >= 2**128 else float(whole * unit)
+    return -found if value < 0 else found
+
+
+def added(a: Number, b: Number) -> Number:
+    if isinstance(a, Fraction) and isinstance(b, Fraction):
+        return a + b or 0.0
+    if isinstance(a, float) and isinstance(b, float):
+        return a + b
+    special = a if isinstance(a, float) else b
+    return special if special else (b if special is a else a)
+
+
+def times(a: Number, b: Number) -> Number:
+    if isinstance(a, Fraction) and isinstance(b, Fraction):
+        return a * b
+    small = [copysign(1.0, v) if isinstance(v, Fraction) else v for v in (a, b)]
+    return small[0] * small[1]
+
+
+def over(a: Number, b: Number) -> Number:
+    if isinstance(a, Fraction) and isinstance(b, Fraction):
+        return a / b
+    x, y = (copysign(1.0, v) if isinstance(v, Fraction) else v for v in (a, b))
+    if isnan(x) or isnan(y) or (x == 0 and y == 0) or (abs(x) == abs(y) == inf):
+        return nan
+    return copysign(inf if y == 0 else x, copysign(1.0, x) * copysign(1.0, y)) if y == 0 else x / y
+
+
+def total(terms: list[Number], chunk: int, start: float) -> float:
+    found = start
+    for k in range(0, len(terms), chunk):
+        exact: Number = 0.0
+        for term in terms[k : k + chunk]:
+            exact = added(exact, term) if term or isnan(term) else exact
+        found = single(added(number(found), number(single(exact))))
+    return found
+
+
+class FloatScalar(Scalar):
+    def real(self, c: Command, name: str):
+        read, kind = self.tensor(c, name), c.text(f"{name}_type")
+        return lambda *index: decoded(read(*index) & 0xFFFF, kind)
+
+    def tensor(self, c: Command, name: str):
+        at, kind, strides = c.number(name), c.text(f"{name}_type"), c.vector(f"{name}_strides")
+        form = "uint16" if kind in EXPONENTS else kind
+        return lambda *index: self.get(form, at + sum(i * s for i, s in zip(index, strides, strict=True)))
+
+    def write(self, c: Command, index, value: int) -> None:
+        at = c.number("y") + sum(i * s for i, s in zip(index, c.vector("y_strides"), strict=True))
+        kind = c.text("y_type")
+        self.put("uint16" if kind in EXPONENTS else kind, at, value)
+
+    def single_at(self, at: int) -> float:
+        return struct.unpack_from("<f", self.local, at)[0]
+
+    def keep(self, c: Command, i: int, value: float) -> None:
+        at = c.number("acc") + 4 * i
+        self.local[at : at + 4] = struct.pack("<I", 0x7FC00000) if isnan(value) else struct.pack("<f", value)
+
+    def close(
+        self, c: Command, index, value: Number, low: int | None = None, high: int | None = None
+    ) -> None:
+        kind = c.text("y_type")
+        found = pattern(value, kind)
+        for bound, sign in (
+            (c.number("low") if low is None else low, 1),
+            (c.number("high") if high is None else high, -1),
+        ):
+            if sign * decoded(found, kind) < sign * decoded(bound & 0xFFFF, kind):
+                found = bound & 0xFFFF
+        self.write(c, index, found)
+
+    def start(self, c: Command, place: int, channel: int) -> float:
+        if c.number("accumulate"):
+            return self.single_at(c.number("acc") + 4 * place)
+        bias = c.pointer("bias") if "bias" in c.fields else None
+        return 0.0 if bias is None else self.single_at(bias + 4 * channel)
+
+    def fconv(self, c: Command) -> None:
+        x, (_, channels, height, width) = self.real(c, "x"), c.vector("x_dims")
+        (kh, kw), (sy, sx), (dy, dx) = c.vector("kernel"), c.vector("stride"), c.vector("dilation")
+        (oy, ox), (iy, ix) = c.vector("origin"), c.vector("insert")
+        out, groups, block = c.number("out_channels"), c.number("groups"), c.number("block")
+        per, kind = channels // groups, c.text("w_type")
+        size = (c.number("batch"), out, c.number("out_height"), c.number("out_width"))
+        found = []
+        for place, (n, o, py, px) in enumerate(product(*map(range, size))):
+            terms, g = [], o // (out // groups)
+            for first in range(0, per, block):
+                for i, j, k in product(range(kh), range(kw), range(first, min(first + block, per))):
+                    row, col = py * sy + i * dy + oy, px * sx + j * dx + ox
+                    inside = row % iy == 0 and col % ix == 0
+                    row, col = row // iy, col // ix
+                    value: Number = 0.0
+                    if inside and 0 <= row < height and 0 <= col < width:
+                        value = x(n, g * per + k, row, col)
+                    at = c.number("w") + 2 * (((o * per + k) * kh + i) * kw + j)
+                    terms.append(times(value, decoded(self.get("uint16", at), kind)))
+            found.append(total(terms, c.number("chunk"), self.start(c, place, o)))
+        for place, value in enumerate(found):
+            self.keep(c, place, value)
+
+    def fmatmul(self, c: Command) -> None:
+        a, b = self.real(c, "a"), self.real(c, "b")
+        sizes = (c.number("batch"), c.number("m"), c.number("n"))
+        for place, (q, i, j) in enumerate(product(*map(range, sizes))):
+            terms = [times(a(q, i, k), b(q, k, j)) for k in range(c.number("k"))]
+            self.keep(c, place, total(terms, c.number("chunk"), self.start(c, place, j)))
+
+    def fround(self, c: Command) -> None:
+        for place, index in enumerate(self.each(c)):
+            value = number(self.single_at(c.number("acc") + 4 * place))
+            channel = index[c.number("channel_axis")]
+            low, high = (
+                None if c.pointer(name) is None else self.get("uint16", c.number(name) + 2 * channel)
+                for name in ("lows", "highs")
+            )
+            self.close(c, index, over(value, Fraction(c.number("divisor"))), low, high)
+
+    def farith(self, c: Command) -> None:
+        first, second, op = self.real(c, "a"), self.real(c, "b"), c.text("op")
+        for index in self.each(c):
+            a, b = first(*index), second(*index)
+            either = isnan(a) or isnan(b)
+            found = {
+                "add": lambda a, b: added(a, b),
+                "sub": lambda a, b: added(a, -b),
+                "mul": times,
+                "div": over,
+                "min": lambda a, b, either=either: nan if either else a if a < b else b,
+                "max": lambda a, b, either=either: nan if either else a if a > b else b,
+                "prelu": lambda a, b: times(a, b) if a < 0 else a,
+            }[op](a, b)
+            self.close(c, index, found)
+
+    def fcast(self, c: Command) -> None:
+        factor = Fraction(struct.unpack("<f", struct.pack("<I", c.number("factor")))[0])
+        coded = [c.text(f"{name}_type") in FORMATS for name in "xy"]
+        read, x = self.tensor(c, "x"), self.real(c, "x") if not coded[0] else None
+        for index in self.each(c):
+            if x is None:
+                self.close(c, index, number(float(read(*index) - c.number("zero"))) * factor)
+            elif not coded[1]:
+                self.close(c, index, x(*index))
+            else:
+                value = x(*index)
+                near = round(value * factor) if isinstance(value, Fraction) else value * 2**60
+                near = 0 if isnan(near) else near
+                near = int(max(min(near, 2**60), -(2**60))) + c.number("zero")
+                self.write(c, index, min(max(near, c.number("low")), c.number("high")))
+
+    def fpool(self, c: Command) -> None:
+        x, (batch, channels, height, width) = self.real(c, "x"), c.vector("x_dims")
+        (kh, kw), (sy, sx), (dy, dx) = c.vector("kernel"), c.vector("stride"), c.vector("dilation")
+        (oy, ox), out = c.vector("origin"), (c.number("out_height"), c.number("out_width"))
+        (low_y, low_x), (high_y, high_x) = c.vector("count_lo"), c.vector("count_hi")
+        for n, ch, py, px in product(range(batch), range(channels), *map(range, out)):
+            places = [(py * sy + i * dy + oy, px * sx + j * dx + ox) for i in range(kh) for j in range(kw)]
+            seen = [x(n, ch, r, q) for r, q in places if 0 <= r < height and 0 <= q < width]
+            if c.number("maximum"):
+                best: Number = nan if any(map(isnan, seen)) else max(seen, default=-inf)
+                self.close(c, (n, ch, py, px), best if isnan(best) or best else 0.0)
+            else:
+                count = sum(low_y <= r < high_y and low_x <= q < high_x for r, q in places)
+                value = number(total(seen, max(len(seen), 1), 0.0))
+                self.close(c, (n, ch, py, px), over(value, number(float(count))))
+
+    def freduce(self, c: Command) -> None:
+        x, dims = self.real(c, "x"), c.vector("dims")
+        gone = [bool(c.number("axes") >> d & 1) for d in range(4)]
+        kept = product(*(range(1 if g else n) for g, n in zip(gone, dims, strict=True)))
+        for place, at in enumerate(kept):
+            inner = product(*(range(n if g else 1) for g, n in zip(gone, dims, strict=True)))
+            terms = [x(*(a + b for a, b in zip(at, more, strict=True))) for more in inner]
+            if not c.number("maximum"):
+                self.keep(c, place, total(terms, c.number("chunk"), self.start(c, place, 0)))
+                continue
+            if c.number("accumulate"):
+                terms.append(number(self.start(c, place, 0)))
+            best = nan if any(map(isnan, terms)) else max(terms)
+            self.keep(c, place, float(best) if isnan(best) or best else 0.0)
+
+    def fsoftmax(self, c: Command) -> None:
+        x, (outer, rows, inner), kind = self.real(c, "x"), c.vector("dims"), c.text("y_type")
+        made = {}
+        for a, i in product(range(outer), range(inner)):
+            values = [x(a, r, i) for r in range(rows)]
+            top = nan if any(map(isnan, values)) else max(values)
+            exponentials = []
+            for value in values:
+                d = decoded(pattern(added(top, -value), kind), kind)
+                exponentials.append(number(single(number(nan if isnan(d) else exp(-float(d))))))
+            s = number(total(exponentials, c.number("chunk"), 0.0))
+            for r, e in enumerate(exponentials):
+                made[a, r, i] = pattern(over(e, s), kind)
+        for index, found in made.items():
+            self.write(c, index, found)
