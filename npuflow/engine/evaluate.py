@@ -39,6 +39,12 @@ class Labelled(Data, table="search.labelled"):
     metric: Annotated[str, METRICS, Doc("the first figure of it judges")] = "top1"
 
 
+@dataclass(frozen=True)
+class Judging(Labelled, table="precision.labelled"):
+    """Labelled samples that judge widths by [precision] max_drop, and their metric. Without `steps` those of
+    [data] apply."""
+
+
 def labelled(evaluate: Data, data: Data) -> dict[str, Found]:
     """The samples of an evaluation, labels where the data or the label file have them."""
     table = evaluate if evaluate.steps else replace(evaluate, steps=data.steps)

@@ -31,6 +31,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.metrics import METRICS, Metric
 from npuflow.stages.codegen import Compiled
+from npuflow.stages.judges import Judge
 from npuflow.stages.labelled import Labelled, identities
 from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized
@@ -137,11 +138,13 @@ def evaluate(
     quantized: Quantized,
     compiled: Compiled,
     labelled: Items[Labelled] | None,
+    judges: Items[Judge] | None,
     evaluate: Evaluate,
     numerics: Numerics,
 ) -> Evaluation:
     """Run the program's integers beside the float model's numbers: on whole tensors, or as `by` says."""
-    judges = frozenset(one.identity for one in labelled.values()) if labelled is not None else frozenset()
+    known = (one for some in (labelled, judges) if some is not None for one in some.values())
+    seen = frozenset(one.identity for one in known)
     if evaluate.by == "simulator":
         program = simulated(compiled.program, graph)
     else:
@@ -149,7 +152,7 @@ def evaluate(
         kind = Executor if evaluate.by == "executor" else _Reference
         integers: scoring.Model = kind(quantized.graph, numerics)
         program = _Named(integers, own, graph.graph.outputs, [_quant(quantized.graph, name) for name in own])
-    rest = without(files, judges)
+    rest = without(files, seen)
     if len(rest) < len(files):
         log(f"{len(files) - len(rest)} samples judged the search and are left out")
     score = scored(rest, graph.graph, quantized.share, program, evaluate)

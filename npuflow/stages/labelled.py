@@ -42,6 +42,11 @@ class Labelled(Artifact):
 
 
 def listing(labelled: Table, data: Data, folding: Folding, numerics: Numerics) -> Listing:
+    return listed_of(labelled, data, folding, numerics)
+
+
+def listed_of(labelled: Table, data: Data, folding: Folding, numerics: Numerics) -> Listing:
+    """The samples that a table names, with their labels."""
     found = adapted(listed(labelled, data), data, folding, numerics)
     return {
         name: Item(tuple(one.files), {"read": dict(one.detail), "label": one.label})
@@ -52,6 +57,11 @@ def listing(labelled: Table, data: Data, folding: Folding, numerics: Numerics) -
 @stage(over="files", files=listing, when="search.labelled", batch=32, minor=True)
 def labelled(files: Files) -> Iterator[tuple[str, Labelled]]:
     """Read the samples, with their labels."""
+    yield from read_labelled(files)
+
+
+def read_labelled(files: Files) -> Iterator[tuple[str, Labelled]]:
+    """The samples by name, with their labels and identities."""
     known = dict(identities((name, item.files, item.detail["read"]) for name, item in files.items()))
     for name, content in read({name: (item.files, item.detail["read"]) for name, item in files.items()}):
         if content.broken:

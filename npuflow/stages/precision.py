@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
 from npuflow.base.errors import InputError, Where
@@ -11,6 +11,7 @@ from npuflow.engine.calibrate.thresholds import Calibrate
 from npuflow.engine.correct.config import Correct
 from npuflow.engine.precision.config import Precision as Table
 from npuflow.engine.precision.config import Probing, Widths
+from npuflow.engine.precision.drop import unreachable
 from npuflow.engine.precision.feedback import budget_of
 from npuflow.engine.precision.problem import SearchProblem, cost_of
 from npuflow.engine.quantize.config import Override, Quantize
@@ -19,6 +20,8 @@ from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Compute, Dma, Host, Memory, Numerics, Target
 from npuflow.stages._held_out import network_of, rig
 from npuflow.stages.baseline import Baseline
+from npuflow.stages.judges import Judge, metric_drop
+from npuflow.stages.judging import Judging
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.rounded import Rounded
@@ -107,6 +110,8 @@ def precision(
     thresholds: Thresholds,
     statistics: Statistics,
     rounded: Rounded | None,
+    judges: Items[Judge] | None,
+    judging: Judging | None,
     samples: Items[Sample],
     calibrate: Calibrate,
     precision: Table,
@@ -117,6 +122,7 @@ def precision(
     numerics: Numerics, compute: Compute, memory: Memory, dma: Dma, host: Host,
 ) -> Precision:
     """Ask the strategy for a level of every unit, and write it as overrides."""
+    drop = metric_drop(graph.graph, judges, judging, precision.max_drop)
     if not baseline.search or not len(sensitivity.noise):
         return Precision(before=baseline.outputs, after=baseline.outputs, holds=not baseline.search)
     network = network_of(graph, placement, thresholds, rounded, quantize, numerics)
@@ -132,11 +138,11 @@ def precision(
         log(line)
 
     narrow = (NARROW,) * len(ready.names)
-    budget = budget_of(precision, graph.graph)
+    budget = replace(budget_of(precision, graph.graph), max_drop=precision.max_drop)
     problem = SearchProblem(
         ready, cost, budget, lambda: list(sensitivity.noise), probing.probes, correct.bias != "off", tell,
         goal=precision.goal, candidates=widths.candidates(quantize, numerics),
-        verdicts={narrow: baseline.outputs},
+        verdicts={narrow: baseline.outputs} if drop is None else {}, drop=drop,
     )
     strategy: Strategy = precision.options or STRATEGIES[precision.strategy]()
     asked = bool(precision.points) or precision.point is not None
@@ -144,10 +150,13 @@ def precision(
     levels = points[precision.point] if precision.point is not None else strategy(problem)
     after = tuple(problem.verified(levels))
     choice, holds = ready.choice(levels), budget.holds(after)
+    if precision.max_drop is not None and not holds and precision.point is None:
+        raise unreachable(problem, levels, after, precision.max_drop)
     log(f"taken: {problem.summarised(levels)}")
     reported.append(f"taken: {problem.summarised(levels)}")
+    before = baseline.outputs if drop is None else tuple(problem.verified(narrow))
     return Precision(
-        choice.overrides, choice.ranges, baseline.outputs, after, problem.price(levels, "cycles"), holds,
+        choice.overrides, choice.ranges, before, after, problem.price(levels, "cycles"), holds,
         tuple(reported), tuple(point(problem, one) for one in points[: precision.points]),
     )
 

@@ -18,6 +18,7 @@ STRATEGIES = Registry("strategies", "npuflow.strategies")
 # The recipe's width, the target's widest integers, float on the host. From OWN on: the widths that
 # [precision] lists, `Problem.widths`, in their order.
 NARROW, WIDE, FLOAT, OWN = 0, 1, 2, 3
+DROP_DB = 100.0                           # dB for all of a metric, where its drop is what counts
 Levels = tuple[int, ...]                  # one of these for every unit
 Noise = npt.NDArray[np.float64]           # [samples, outputs]: noise over signal
 
@@ -45,33 +46,42 @@ class Output:
     """How close one output comes to the float network's on held-out samples.
 
     `sqnr`: in dB, all samples pooled. `low`: in dB, what four samples of five reach. `agreement`: share of
-    equal answers (arg-max, thresholded mask); None where the output has no answers.
+    equal answers (arg-max, thresholded mask); None where the output has no answers. `drop`: of a metric on
+    labelled samples, what it has lost; None: a plain output.
     """
 
     name: str
     sqnr: float
     low: float
     agreement: float | None = None
+    drop: float | None = None
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What every output must reach: so many dB, or so large a share of equal answers."""
+    """What every output must reach: so many dB, or so large a share of equal answers. With `max_drop` only
+    what a metric on labelled samples may lose counts; a hundredth of it then stands for a decibel."""
 
     sqnr_db: float = 20.0
     agreement: float = 0.99
     # below which layers may be left in float on the host; None: below sqnr_db
     host_db: float | None = None
+    max_drop: float | None = None
 
     def holds(self, outputs: Sequence[Output]) -> bool:
         return all(self.met(one) for one in outputs)
 
     def met(self, one: Output) -> bool:
+        if self.max_drop is not None or one.drop is not None:
+            return one.drop is None or self.max_drop is None or one.drop <= self.max_drop
         answers = one.agreement is not None and one.agreement >= self.agreement
         return answers or min(one.sqnr, one.low) >= self.sqnr_db
 
     def level(self, outputs: Sequence[Output]) -> float:
         """The least dB of an output that does not meet the budget, or of all outputs where all do."""
+        drops = [one.drop for one in outputs if one.drop is not None]
+        if self.max_drop is not None and drops:
+            return self.sqnr_db - DROP_DB * (max(drops) - self.max_drop)
         missing = [one for one in outputs if not self.met(one)] or list(outputs)
         return min((min(one.sqnr, one.low) for one in missing), default=200.0)
 

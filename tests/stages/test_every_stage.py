@@ -35,7 +35,7 @@ cycles = 1000000
 [ledger]
 [sequences]
 """
-NEVER = {"channels", "labelled", "ranges", "search", "tune"}
+NEVER = {"channels", "judges", "judging", "labelled", "ranges", "search", "tune"}
 """Stages that this recipe does not run: their tables exclude others, or need labels."""
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from npuflow.base.tables import Config, Range
+from npuflow.base.tables import Config, Fault, Range
 from npuflow.engine.quantize.config import Quantize, check_width
 from npuflow.engine.rounding.config import Candidates
 from npuflow.hw.target import Bits, Numerics
@@ -28,6 +29,10 @@ class Precision(Config):
     type of an input that it depends on, beside others), or a layer that takes its own results (LSTM,
     GRU, RNN). Errors add up there."""
 
+    max_drop: Annotated[float, Range(0, 1)] | None = None
+    """What the metric of [precision.labelled] may lose against the float network, in place of sqnr_db and
+    agreement: 0.01 is a point of top-1. An error where no mixture keeps it."""
+
     minimise: Literal["cycles", "bytes", "bits"] = "cycles"
     """What greedy, ilp and the other searches pay for accuracy with: estimated cycles, bytes of weights, or
     the average width of a weight."""
@@ -42,10 +47,18 @@ class Precision(Config):
     point: Annotated[int, Range(0, 99)] | None = None
     """Take this one of them, counted from the cheapest, whatever the budget says; for `npuflow sweep`."""
 
+    def check(self) -> Iterator[Fault]:
+        if self.max_drop is not None and self.strategy == "none":
+            yield Fault(
+                "max_drop", 'strategy = "none" chooses no widths that could keep it',
+                hint='strategy = "auto", "ilp" or "greedy"', code="NF-QUANT-046",
+            )
+
     @property
     def searches(self) -> bool:
         """Whether a mixture is looked for even where the recipe's widths hold the budget."""
-        return bool(self.points or self.goal.limits or self.point is not None)
+        asked = self.points or self.goal.limits or self.point is not None
+        return bool(asked or self.max_drop is not None)
 
     @property
     def goal(self) -> Goal:
@@ -54,6 +67,7 @@ class Precision(Config):
 
     @property
     def budget(self) -> Budget:
+        """Of the outputs' closeness to the float network's, which the verdict goes by, too."""
         return Budget(self.sqnr_db, self.agreement)
 
 

@@ -17,6 +17,7 @@ from npuflow.engine.correct.bias import correct_biases
 from npuflow.engine.correct.error import outputs_of
 from npuflow.engine.place import op_name
 from npuflow.engine.precision.cost import CostModel
+from npuflow.engine.precision.drop import MetricDrop
 from npuflow.engine.precision.fakequant import FakeQuant, Feed, Network, Ranges, Table, unclipped_steps
 from npuflow.engine.precision.quality import (
     EXACT,
@@ -32,6 +33,7 @@ from npuflow.engine.quantize.config import Override
 from npuflow.engine.quantize.graph import Quantization, quantize_graph
 from npuflow.engine.quantize.scales import activation_inputs
 from npuflow.hw.target import Target
+from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
 from npuflow.ir.types import Array
 from npuflow.strategies import FLOAT, NARROW, OWN, WIDE, Budget, Goal, Levels, Noise, Output, Unit
@@ -263,6 +265,7 @@ class SearchProblem:
     log: Callable[[str], None]
     goal: Goal = field(default_factory=Goal)
     candidates: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    drop: MetricDrop | None = None
     verdicts: dict[Levels, tuple[Output, ...]] = field(default_factory=dict)
     measures: dict[Levels, tuple[Output, ...]] = field(default_factory=dict)
     _alone: dict[tuple[int, int], Noise] = field(default_factory=dict)
@@ -295,7 +298,9 @@ class SearchProblem:
     def measured(self, levels: Levels) -> Sequence[Output]:
         if levels not in self.measures:
             rig = self.rig
-            self.measures[levels] = quality(rig.network.graph, rig.truth, rig.mixed(levels, rig.held))
+            found = quality(rig.network.graph, rig.truth, rig.mixed(levels, rig.held))
+            labelled = (self.drop(rig.mixed(levels, self.drop.feeds)),) if self.drop is not None else ()
+            self.measures[levels] = (*found, *labelled)
         return self.measures[levels]
 
     def steady(self, levels: Levels) -> float:
@@ -340,14 +345,20 @@ class SearchProblem:
             return tuple(
                 replace(one, sqnr=-200.0, low=-200.0, agreement=None) for one in self.measured(levels)
             )
-        found = quality(graph, rig.truth, outputs_of(made, rig.held))
+        found = self._judged(made)
         if not self.corrected or self.budget.holds(found):
             return found
         made = correct_biases(graph, made, rig.network.numerics, rig.fit, (), judge=False).graph
-        better = quality(graph, rig.truth, outputs_of(made, rig.held))
+        better = self._judged(made)
         return max(
             found, better, key=lambda outputs: (self.budget.holds(outputs), self.budget.level(outputs))
         )
+
+    def _judged(self, made: Graph) -> tuple[Output, ...]:
+        """Outputs of a quantised network, and what it has lost of the metric."""
+        rig, drop = self.rig, self.drop
+        found = quality(rig.network.graph, rig.truth, outputs_of(made, rig.held))
+        return (*found, drop(outputs_of(made, drop.feeds))) if drop is not None else found
 
     def _units(self) -> Iterator[Unit]:
         network, first = self.rig.network, len(self.rig.network.groups)
@@ -376,5 +387,7 @@ def cost_of(rig: Rig, target: Target) -> CostModel:
 
 def described(one: Output) -> str:
     """For logs and summaries."""
+    if one.drop is not None:
+        return f"{one.name} {-one.drop:+.4f}"
     answers = "" if one.agreement is None else f", {100 * one.agreement:.1f} % of answers"
     return f"{one.name} {one.sqnr:.1f} dB (four of five samples {one.low:.1f}{answers})"

@@ -1,0 +1,58 @@
+"""The labelled samples of [precision.labelled], which judge the widths by a metric; none of them takes
+part in the evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from npuflow.base.errors import DataError, RecipeError, Where
+from npuflow.engine.data.config import Data
+from npuflow.engine.data.fold import Folding
+from npuflow.engine.evaluate import Judging as Table
+from npuflow.engine.evaluate import asked
+from npuflow.engine.precision.drop import MetricDrop
+from npuflow.flow.refs import Files, Listing
+from npuflow.flow.stage import Items, stage
+from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Graph
+from npuflow.stages.judging import Judging
+from npuflow.stages.labelled import Labelled, listed_of, read_labelled
+
+
+@dataclass(frozen=True)
+class Judge(Labelled):
+    """One of them."""
+
+
+def listing(judging: Table, data: Data, folding: Folding, numerics: Numerics) -> Listing:
+    return listed_of(judging, data, folding, numerics)
+
+
+@stage(over="files", files=listing, when="precision.labelled", batch=32, minor=True)
+def judges(files: Files) -> Iterator[tuple[str, Judge]]:
+    """Read the samples, with their labels."""
+    for name, one in read_labelled(files):
+        yield name, Judge(one.sample, one.label, one.identity)
+
+
+def metric_drop(
+    graph: Graph, judges: Items[Judge] | None, judging: Judging | None, wanted: float | None
+) -> MetricDrop | None:
+    """The judge of `max_drop`; None where the recipe asks for none."""
+    if wanted is None:
+        return None
+    if judges is None or judging is None:
+        raise RecipeError(
+            "max_drop needs labelled samples and a metric", where=Where(key="precision.max_drop"),
+            hint='[precision.labelled] source = "...", metric = "top1"; they are left out of the evaluation',
+            code="NF-RECIPE-045",
+        )
+    whole = [one for one in judges.values() if not one.sample.content.broken]
+    if not whole:
+        raise DataError("no labelled sample could be read", code="NF-DATA-009")
+    types = {name: graph.type(name) for name in graph.inputs}
+    metric = judging.metric
+    labels = asked(metric, judging.name, [one.label for one in whole])
+    feeds = [one.sample.content.feed(types) for one in whole]
+    return MetricDrop(graph, metric, labels, feeds)
