@@ -15,6 +15,7 @@ from npuflow.base.registry import caption
 from tests.sources import FILES, PACKAGE, ROOT, at, floor, imports, name_of, nodes, parsed
 
 SIBLINGS = {"ops", "rules", "calibrators", "rounders", "strategies", "frontends", "metrics", "exchange"}
+SERVERS = {"serve", "view"}
 BELOW: dict[str, set[str]] = {
     "base": set(),
     "flow": {"base"},
@@ -26,8 +27,9 @@ BELOW: dict[str, set[str]] = {
     "lang": {"base", "hw", "ir", "onnx", *SIBLINGS},
     "stages": {"base", "flow", "hw", "ir", "onnx", "engine", *SIBLINGS},
     "testing": {"base", "flow", "hw", "ir", "onnx", "engine", "stages", *SIBLINGS},
-    "cli": {"base", "flow", "hw", "ir", "onnx", "engine", "lang", "stages", "testing", "serve", *SIBLINGS},
+    "cli": {"base", "flow", "hw", "ir", "onnx", "engine", "lang", "stages", "testing", *SERVERS, *SIBLINGS},
     "ort": {"base", "hw", "ir", "onnx", "engine", *SIBLINGS},
+    "view": {"base", "flow"},
     "serve": {"base", "hw", "ir", "onnx", "engine", *SIBLINGS},
     "targets": set(),
     "": {"base", "flow", "engine", "cli", "ort"},  # the facade and __main__

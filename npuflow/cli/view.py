@@ -1,0 +1,43 @@
+"""A local page over the cache: builds, stages, reports, and what a running build does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from npuflow.base.errors import UsageError
+
+
+def view(
+    cache: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[CACHE]", help="The cache to look at; else the usual one.", show_default=False
+        ),
+    ] = None,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free port.")] = 8080,
+    opened: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+) -> None:
+    """Serve the page on this machine until Ctrl-C. It follows builds while they run, and needs no network."""
+    import asyncio
+    import webbrowser
+
+    from npuflow.cli._engine import store
+
+    try:
+        from npuflow.view.running import serve
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"the page needs the package {error.name}", hint="pip install 'npuflow[view]'", code="NF-RUN-025"
+        ) from None
+    if cache is not None and not (cache / "store.json").is_file():
+        raise UsageError(f'"{cache}" is not a cache', hint="npuflow cache stats shows it", code="NF-RUN-026")
+
+    def started(address: str) -> None:
+        typer.echo(address)
+        if opened:
+            webbrowser.open(address)
+
+    asyncio.run(serve(store(None, cache), port, started))

@@ -1,0 +1,116 @@
+"""The page's server: three files, the builds as JSON, their reports, and events as they happen.
+
+It listens on this machine alone and answers only requests that name it so: a page of another site cannot read
+the cache through the browser. Nothing in a request names a file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from importlib.resources import files
+from typing import Any
+
+from aiohttp import web
+
+from npuflow.flow.store import Store
+from npuflow.view import builds
+from npuflow.view.watch import Watch
+
+FILES = {
+    "/": ("page.html", "text/html"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/page.css": ("page.css", "text/css"),
+}
+POLICY = "default-src 'self'; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"
+PERIOD = 0.25  # seconds between two looks while a page is open
+HOSTS = ("127.0.0.1", "localhost", "[::1]")
+
+
+class View:
+    """Handlers over one cache."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._stopping = asyncio.Event()
+
+    def application(self) -> web.Application:
+        app = web.Application(middlewares=[of_this_machine])
+        for path in FILES:
+            app.router.add_get(path, self.file)
+        app.router.add_get("/api/builds", self.builds)
+        app.router.add_get("/api/builds/{build}", self.build)
+        app.router.add_get("/api/builds/{build}/log/{stage}", self.log)
+        app.router.add_get("/builds/{build}/report", self.report)
+        app.router.add_get("/events", self.events)
+        app.on_shutdown.append(self.stop)
+        return app
+
+    async def stop(self, app: web.Application) -> None:
+        self._stopping.set()
+
+    async def file(self, request: web.Request) -> web.Response:
+        name, kind = FILES[request.path]
+        text = files("npuflow.view").joinpath(name).read_text("utf-8")
+        return web.Response(text=text, content_type=kind, headers={"Content-Security-Policy": POLICY})
+
+    async def builds(self, request: web.Request) -> web.Response:
+        return web.json_response(await _beside(builds.builds, self.store))
+
+    async def build(self, request: web.Request) -> web.Response:
+        return web.json_response(_there(await _beside(builds.build, self.store, request.match_info["build"])))
+
+    async def log(self, request: web.Request) -> web.Response:
+        found = await _beside(
+            builds.log, self.store, request.match_info["build"], request.match_info["stage"]
+        )
+        return web.Response(text=_there(found))
+
+    async def report(self, request: web.Request) -> web.Response:
+        found = await _beside(builds.report, self.store, request.match_info["build"])
+        return web.Response(text=_there(found), content_type="text/html")
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        """Server-sent events of what changes, a quarter of a second later at most."""
+        answer = web.StreamResponse(
+            headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
+        )
+        await answer.prepare(request)
+        watch = await _beside(Watch, self.store)
+        quiet = 0
+        while not self._stopping.is_set():
+            found = await _beside(watch.look)
+            quiet = 0 if found else quiet + 1
+            try:
+                if found:
+                    await answer.write(f"data: {json.dumps(found)}\n\n".encode())
+                elif quiet % 40 == 0:
+                    await answer.write(b": nothing\n\n")
+            except ConnectionError:
+                break
+            try:
+                await asyncio.wait_for(self._stopping.wait(), PERIOD)
+            except TimeoutError:
+                continue
+        return answer
+
+
+@web.middleware
+async def of_this_machine(request: web.Request, handler: Any) -> web.StreamResponse:
+    """Refuses requests under another name than this machine's own."""
+    name = request.host.rpartition(":")[0] if not request.host.endswith("]") else request.host
+    if (name or request.host) not in HOSTS:
+        raise web.HTTPForbidden(text="the page is of this machine alone")
+    found: web.StreamResponse = await handler(request)
+    return found
+
+
+def _there(found: Any) -> Any:
+    if found is None:
+        raise web.HTTPNotFound(text="the cache has no such thing")
+    return found
+
+
+async def _beside(function: Any, *arguments: Any) -> Any:
+    """Reading files in a thread, so that other requests go on."""
+    return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
