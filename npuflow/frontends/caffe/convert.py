@@ -1,0 +1,79 @@
+"""A Caffe network as a graph: every layer by its converter, blobs that are changed in place as new values."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from npuflow.base.errors import ModelError, NpuflowError
+from npuflow.frontends import Bindings, Reading
+from npuflow.frontends._nodes import ends
+from npuflow.frontends._nodes.build import NodeBuilder
+from npuflow.frontends.caffe.layers import LAYERS, Net, UnsupportedError
+from npuflow.frontends.caffe.parse import Network, damaged
+from npuflow.ir.types import TensorType
+from npuflow.onnx.run import EXPORT_OPSET
+from npuflow.onnx.types import value_info
+
+GONE = ("Dropout", "Silence", "Accuracy", "SoftmaxWithLoss", "Data", "ImageData", "HDF5Data", "Split")
+
+
+def reading(network: Network, bindings: Bindings) -> Reading:
+    """The network as a graph."""
+    try:
+        return _built(network, bindings)
+    except NpuflowError:
+        raise
+    except (ValueError, IndexError, TypeError, KeyError, AttributeError, ZeroDivisionError) as fault:
+        raise damaged(f"{type(fault).__name__}: {fault}") from fault
+
+
+def _built(network: Network, bindings: Bindings) -> Reading:
+    graph = NodeBuilder({"": EXPORT_OPSET})
+    infos = [value_info(name, TensorType(shape)) for name, shape in network.inputs.items()]
+    names = [*network.inputs, *(top for layer in network.layers for top in layer.tops)]
+    fed, faults = ends.inputs(graph, infos, names, bindings)
+    last = {top: i for i, layer in enumerate(network.layers) for top in layer.tops}
+    net = Net(graph, {name: name for name in network.inputs}, last)
+    refused: Counter[str] = Counter()
+    lost: set[str] = set()
+    for i, layer in enumerate(network.layers):
+        if lost.intersection(layer.bottoms):
+            lost.update(layer.tops)
+            continue
+        missing = next((b for b in layer.bottoms if b not in net.values), None)
+        if missing is not None and layer.kind not in GONE:
+            raise damaged(f'layer "{layer.name}" reads "{missing}", which no layer before it gives')
+        if layer.kind in GONE:
+            if layer.bottoms and layer.kind in ("Dropout", "Split"):
+                for top in layer.tops:
+                    net.pass_on(layer.bottoms[0], top, i)
+            continue
+        net.begin(layer, i)
+        try:
+            if layer.kind not in LAYERS:
+                raise UnsupportedError("no converter")
+            LAYERS[layer.kind](net, layer)
+        except UnsupportedError as fault:
+            refused[f"{layer.kind}: {fault}" if str(fault) != "no converter" else layer.kind] += 1
+            lost.update(layer.tops)
+    if refused:
+        listed = [f"{name} ({count} times)" if count > 1 else name for name, count in refused.items()]
+        raise ModelError(
+            f"{sum(refused.values())} layers of the Caffe model cannot be converted",
+            because="; ".join(listed),
+            hint="cut the network with [model] outputs, or export it to ONNX",
+            code="NF-MODEL-101",
+        )
+    read = {
+        b for layer in network.layers for b in layer.bottoms if b not in layer.tops and layer.kind not in GONE
+    }
+    own = [
+        top
+        for top in dict.fromkeys(names)
+        if top in net.values and top not in read and top not in network.inputs
+    ]
+    for top in own:
+        if net.values[top] != top:
+            graph.call("Identity", [net.values[top]], [top], top)
+    wanted = ends.outputs(graph, own, fed, bindings, faults)
+    return ends.reading(graph, fed, wanted, {})
