@@ -8,7 +8,8 @@ from npuflow.base.errors import ModelError, NpuflowError
 from npuflow.frontends import Bindings, Reading
 from npuflow.frontends._nodes import ends
 from npuflow.frontends._nodes.build import NodeBuilder
-from npuflow.frontends.caffe.layers import LAYERS, Net, UnsupportedError
+from npuflow.frontends.caffe.layers import LAYERS
+from npuflow.frontends.caffe.network import Net, UnsupportedError
 from npuflow.frontends.caffe.parse import Network, damaged
 from npuflow.ir.types import TensorType
 from npuflow.onnx.run import EXPORT_OPSET

@@ -2,90 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
-from npuflow.frontends._nodes.build import NodeBuilder
+from npuflow.frontends.caffe.network import Net, UnsupportedError, needed, one, pair
 from npuflow.frontends.caffe.parse import Layer
+from npuflow.frontends.caffe.shapes import SHAPES
 from npuflow.ir.types import Array
-
-Options = Mapping[str, list[Any]]
-
-
-class UnsupportedError(Exception):
-    """A layer that cannot be converted, with the reason."""
-
-
-@dataclass
-class Net:
-    """The graph in the making: the value that each blob's name stands for now, and the layer that gives a
-    blob last: it alone gets the blob's name."""
-
-    graph: NodeBuilder
-    values: dict[str, str]
-    last: Mapping[str, int]
-    origin: str = ""
-    _names: list[str] = field(default_factory=list)
-
-    def begin(self, layer: Layer, index: int) -> None:
-        self.origin = layer.name
-        self._names = [
-            top
-            if self.last[top] == index and top not in self.graph.values
-            else self.graph.free(f"{top}:{layer.name}")
-            for top in layer.tops
-        ]
-
-    def pass_on(self, bottom: str, top: str, index: int) -> None:
-        """A layer that changes nothing."""
-        self.values[top] = self.values[bottom]
-
-    def shape(self, blob: str) -> tuple[int, ...]:
-        return self.graph.type(self.values[blob]).shape
-
-    def constant(self, array: Any, name: str = "constant") -> str:
-        return self.graph.constant(self.graph.free(f"{self.origin}:{name}"), np.asarray(array))
-
-    def ints(self, values: Sequence[int]) -> str:
-        return self.constant(np.asarray(list(values), np.int64))
-
-    def inner(self, kind: str, *inputs: str, **attributes: Any) -> str:
-        """An operator in front of the layer's last one."""
-        name = self.graph.free(f"{self.origin}:{kind.lower()}")
-        self.graph.call(kind, inputs, [name], self.origin, **attributes)
-        return name
-
-    def give(self, layer: Layer, kind: str, *inputs: str, **attributes: Any) -> None:
-        """The layer's results."""
-        self.graph.call(kind, inputs, self._names, self.origin, **attributes)
-        self.values.update(zip(layer.tops, self._names, strict=True))
-
-
-def one(options: Options, name: str, default: Any) -> Any:
-    """The last value of an option."""
-    return options[name][-1] if options.get(name) else default
-
-
-def pair(options: Options, name: str, default: int, long: str = "") -> list[int]:
-    """A number for height and width: `stride`, or `stride_h` and `stride_w`."""
-    high, wide = f"{long or name}_h", f"{long or name}_w"
-    if high in options or wide in options:
-        return [int(one(options, high, default)), int(one(options, wide, default))]
-    rows = [int(v) for v in options.get(name, [default])]
-    return rows * 2 if len(rows) == 1 else rows[:2]
-
-
-def needed(layer: Layer, count: int) -> tuple[Array, ...]:
-    if len(layer.blobs) < count:
-        raise UnsupportedError(
-            f'layer "{layer.name}" has no weights (is the .caffemodel beside the .prototxt?)'
-        )
-    return layer.blobs
 
 
 def conv(net: Net, layer: Layer, transposed: bool = False) -> None:
@@ -303,89 +228,14 @@ def eltwise(net: Net, layer: Layer) -> None:
     net.give(layer, kind, *rows)
 
 
-def concat(net: Net, layer: Layer) -> None:
-    given = layer.table("concat_param")
-    axis = int(one(given, "axis", one(given, "concat_dim", 1)))
-    net.give(layer, "Concat", *(net.values[b] for b in layer.bottoms), axis=axis)
-
-
-def split(net: Net, layer: Layer) -> None:
-    given, shape = layer.table("slice_param"), net.shape(layer.bottoms[0])
-    axis = int(one(given, "axis", one(given, "slice_dim", 1)))
-    at = [int(v) for v in given.get("slice_point", [])]
-    count = len(layer.tops)
-    bounds = [0, *at, shape[axis]] if at else [shape[axis] // count * i for i in range(count + 1)]
-    sizes = [b - a for a, b in pairwise(bounds)]
-    net.give(layer, "Split", net.values[layer.bottoms[0]], net.ints(sizes), axis=axis)
-
-
 def softmax(net: Net, layer: Layer) -> None:
     net.give(
         layer, "Softmax", net.values[layer.bottoms[0]], axis=int(one(layer.table("softmax_param"), "axis", 1))
     )
 
 
-def flatten(net: Net, layer: Layer) -> None:
-    given, shape = layer.table("flatten_param"), net.shape(layer.bottoms[0])
-    first = int(one(given, "axis", 1)) % len(shape)
-    last = int(one(given, "end_axis", -1)) % len(shape)
-    merged = int(np.prod(shape[first : last + 1]))
-    net.give(
-        layer, "Reshape", net.values[layer.bottoms[0]], net.ints([*shape[:first], merged, *shape[last + 1 :]])
-    )
-
-
-def reshape(net: Net, layer: Layer) -> None:
-    given = layer.table("reshape_param")
-    if int(one(given, "axis", 0)) or int(one(given, "num_axes", -1)) != -1:
-        raise UnsupportedError("of some dimensions")
-    sizes = [int(v) for v in one(given, "shape", {"dim": []})["dim"]]
-    net.give(layer, "Reshape", net.values[layer.bottoms[0]], net.ints(sizes))
-
-
-def permute(net: Net, layer: Layer) -> None:
-    order = [int(v) for v in layer.table("permute_param").get("order", [])]
-    rank = len(net.shape(layer.bottoms[0]))
-    order += [i for i in range(rank) if i not in order]
-    net.give(layer, "Transpose", net.values[layer.bottoms[0]], perm=order)
-
-
-def shuffle(net: Net, layer: Layer) -> None:
-    group = int(one(layer.table("shuffle_channel_param"), "group", 1))
-    n, c, h, w = net.shape(layer.bottoms[0])
-    x = net.inner("Reshape", net.values[layer.bottoms[0]], net.ints([n, group, c // group, h, w]))
-    x = net.inner("Transpose", x, perm=[0, 2, 1, 3, 4])
-    net.give(layer, "Reshape", x, net.ints([n, c, h, w]))
-
-
-def nearest(net: Net, layer: Layer) -> None:
-    factor = int(one(layer.table("upsample_param"), "scale", 2))
-    n, c, h, w = net.shape(layer.bottoms[0])
-    net.give(
-        layer,
-        "Resize",
-        net.values[layer.bottoms[0]],
-        "",
-        "",
-        net.ints([n, c, h * factor, w * factor]),
-        mode="nearest",
-        coordinate_transformation_mode="asymmetric",
-        nearest_mode="floor",
-    )
-
-
-def crop(net: Net, layer: Layer) -> None:
-    given, shape, like = layer.table("crop_param"), net.shape(layer.bottoms[0]), net.shape(layer.bottoms[1])
-    axis = int(one(given, "axis", 2)) % len(shape)
-    offsets = [int(v) for v in given.get("offset", [0])]
-    count = len(shape) - axis
-    begins = offsets * count if len(offsets) == 1 else offsets
-    ends = [b + like[axis + i] for i, b in enumerate(begins)]
-    axes = range(axis, len(shape))
-    net.give(layer, "Slice", net.values[layer.bottoms[0]], net.ints(begins), net.ints(ends), net.ints(axes))
-
-
 LAYERS: dict[str, Callable[[Net, Layer], None]] = {
+    **SHAPES,
     **dict.fromkeys(("Convolution", "DepthwiseConvolution", "ConvolutionDepthwise"), conv),
     "Deconvolution": partial(conv, transposed=True),
     "InnerProduct": dense,
@@ -399,15 +249,7 @@ LAYERS: dict[str, Callable[[Net, Layer], None]] = {
     "Scale": scale,
     "LRN": lrn,
     "Eltwise": eltwise,
-    "Concat": concat,
-    "Slice": split,
     "Softmax": softmax,
-    "Flatten": flatten,
-    "Reshape": reshape,
-    "Permute": permute,
-    "ShuffleChannel": shuffle,
-    "Upsample": nearest,
-    "Crop": crop,
     "Swish": swish,
     "Exp": partial(plain, "Exp"),
     "Log": partial(plain, "Log"),
