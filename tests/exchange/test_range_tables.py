@@ -33,7 +33,7 @@ def reread(name: str, table: dict[str, Entry]) -> dict[str, Entry]:
 
 
 def test_every_format_is_a_file() -> None:
-    others = {"aimet", "compass", "compass_statistics", "onnxruntime", "tensorrt", "tpu_mlir"}
+    others = {"aimet", "compass", "compass_statistics", "onnxruntime", "tensorrt", "tpu_mlir", "vitis_ai"}
     assert set(EXCHANGE.names()) == {"json", "toml", *others}
     for name in EXCHANGE.names():
         assert EXCHANGE[name].suffix and isinstance(EXCHANGE[name].omits, str)
@@ -71,6 +71,25 @@ def test_ranges_come_back(name: str) -> None:
     assert set(back) == set(FULL)
     for tensor, entry in FULL.items():
         assert (back[tensor].lo, back[tensor].hi) == pytest.approx((entry.lo, entry.hi), rel=1e-8)
+
+
+def test_fixed_point_positions_of_vitis_ai() -> None:
+    """quant_info.json of its PyTorch quantiser: [width, position], in a list by output or alone."""
+    held = {
+        "param": {"Net::conv.weight": [[8, 7]], "Net::conv.bias": [8, 9]},
+        "output": {"Net::x": [[8, 5]], "Net::conv": [[8, -1]], "Net::skipped": [[8, None]]},
+        "input": {}, "version": "3.5",
+    }
+    name, table = read_table(json.dumps(held).encode(), "quant_info.json")
+    assert name == "vitis_ai" and set(table) == {"conv.weight", "conv.bias", "x", "conv"}
+    assert table["conv"].quant == QuantType(8, True, (2.0,)) and table["conv"].node == "conv"
+    assert table["conv.weight"].constant and table["conv.weight"].hi == 127 / 128
+    again = read_table(EXCHANGE["vitis_ai"]().write(table).encode(), "f")[1]
+    assert {n: e.quant for n, e in again.items()} == {n: e.quant for n, e in table.items()}
+    ranges = EXCHANGE["vitis_ai"]().write({"x": Entry(-0.5, 3.0), "y": Entry(0.0, 0.0)})
+    assert json.loads(ranges)["output"] == {"x": [[8, 5]], "y": [[8, 7]]}
+    with pytest.raises(DataError):
+        read_table(json.dumps({**held, "param": {"w": [8]}}).encode(), "f")
 
 
 def test_codes_come_back_exactly_through_aimet_and_compass() -> None:
