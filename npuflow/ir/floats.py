@@ -35,8 +35,7 @@ class InFloats:
 
     def float_space(self, site: Any, numerics: Numerics) -> Space | None:
         """Iteration space; None for operators that only move data."""
-        found: Space | None = site.op.space(site, numerics)
-        return found
+        raise NotImplementedError(f"{type(self).__name__}.float_space")
 
     def float_lower(self, site: Any, tile: TileView, em: Emitter) -> None:
         """Commands of the compute queues for one tile."""

@@ -56,6 +56,9 @@ class Arithmetic(Op):
                 value = FUNCTIONS[self.arithmetic](value, real(site, inputs, i))
         return finished(site, np.broadcast_to(value, site.out_shape))
 
+    def float_space(self, site: Site, numerics: Numerics) -> Space | None:
+        return self.space(site, numerics)
+
     def float_lower(self, site: Site, tile: TileView, em: Emitter) -> None:
         y, count = tile.outputs[0], len(site.inputs)
         a = strided(tile.input(0), "a", site.shape(0))

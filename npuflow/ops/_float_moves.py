@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from npuflow.hw.target import Numerics
 from npuflow.ir.op import Op, Site
+from npuflow.ir.space import Space
 from npuflow.ir.types import Array
 
 
@@ -24,3 +25,6 @@ class Moved(Op):
         self, site: Site, inputs: Sequence[Array | None], numerics: Numerics
     ) -> tuple[Array, ...]:
         return site.op.integer(site, inputs, numerics)
+
+    def float_space(self, site: Site, numerics: Numerics) -> Space | None:
+        return self.space(site, numerics)

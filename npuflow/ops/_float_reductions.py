@@ -109,6 +109,9 @@ class MaxPoolFloats(Op):
         best = np.stack([view for _, view in taps(x, spec, -np.inf)]).max(0)
         return finished(site, best + 0.0)
 
+    def float_space(self, site: Site, numerics: Numerics) -> Space | None:
+        return self.space(site, numerics)
+
     def float_lower(self, site: Site, tile: TileView, em: Emitter) -> None:
         spec = cast(_Pool, site.op).windows(site.shape(0)[2:])
         ends = {"count_lo": (0, 0), "count_hi": (1, 1)}
@@ -168,6 +171,9 @@ class SoftmaxFloats(Op):
             e = np.exp(-d).astype(np.float32).astype(np.float64)
             y = e / sums(e, numerics.float_chunk).astype(np.float64)[..., None]
         return (encoded(np.moveaxis(y, -1, cast(_Softmax, site.op).axis), result(site)),)
+
+    def float_space(self, site: Site, numerics: Numerics) -> Space | None:
+        return self.space(site, numerics)
 
     def float_lower(self, site: Site, tile: TileView, em: Emitter) -> None:
         axis = cast(_Softmax, site.op).axis % len(site.out_shape)

@@ -166,7 +166,7 @@ EXPECTED = {
     "clipped": "parse rewrite_check unify",
     "column_groups": "quantize",
     "columns": "evaluate fidelity qdq_check simulate",
-    "f": "baseline budget clipping model precision quantize rewrite_check search.items search.rivals "
+    "f": "baseline budget clipping correct model precision quantize rewrite_check search.items search.rivals "
     "sensitivity thresholds unify verdict",
     "from_onnx": "model rewrite_check",
     "gain": "baseline budget clipping correct precision quantize search.items sensitivity unify "
@@ -212,7 +212,8 @@ EXPECTED = {
     "to_onnx": "baseline budget channels.items clipping codegen correct evaluate fidelity precision "
     "qdq qdq_check rewrite_check search.items search.rivals segments sensitivity simulate "
     "tune.items unify verdict",
-    "unit_bias": "parse rewrite_check",
+    "unit_bias": "baseline budget clipping parse precision quantize rewrite_check search.items sensitivity "
+    "unify verdict",
     "with_": "baseline budget checked clipping model parse pixels precision quantize rewrite_check "
     "search.items search.rivals sensitivity thresholds tiling tune.candidates tune.items "
     "unify verdict",
