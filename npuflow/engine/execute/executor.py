@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from npuflow.engine.execute.boundary import encoded
-from npuflow.engine.execute.stretch import Call, Stretch
+from npuflow.engine.execute.stretch import NodeCall, Stretch
 from npuflow.engine.interpret import Interpreter
 from npuflow.engine.partition import Step, host_steps, segments
 from npuflow.engine.sim.fast import usable
@@ -54,7 +54,7 @@ class Executor:
             found += self._together(samples[start : start + self.batch], wanted, keep is not None)
         return found
 
-    def timed(self, samples: Sequence[Mapping[str, Array]]) -> list[tuple[Call, float]]:
+    def timed(self, samples: Sequence[Mapping[str, Array]]) -> list[tuple[NodeCall, float]]:
         """One batch, with processor seconds by call of the integer nodes."""
         self.run_many(samples)
         return [row for stretch in self._stretches(len(samples), False).values() for row in stretch.timed()]

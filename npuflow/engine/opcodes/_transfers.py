@@ -20,7 +20,7 @@ from npuflow.hw.target import Target
 Array = npt.NDArray[Any]
 
 
-class Transfer(Simulated):
+class TransferOpcode(Simulated):
     """The base of opcodes that move bytes as they are, `element` of them at a time."""
 
     copies = True
@@ -40,7 +40,7 @@ class Transfer(Simulated):
         return partial(np.copyto, *_merged(sink, source))
 
 
-class BusTransfer(Transfer):
+class BusTransferOpcode(TransferOpcode):
     """One between external and local memory."""
 
     def latency(self, c: Command, target: Target) -> Terms:

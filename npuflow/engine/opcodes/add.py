@@ -16,7 +16,7 @@ from npuflow.hw.region import Region
 
 
 @OPCODES.entry
-class Add(Simulated):
+class AddOpcode(Simulated):
     """y = clamp(R(((a - a_zero) * a_multiplier + (b - b_zero) * b_multiplier) / 2^shift) + zero, lo, hi);
     stride 0 broadcasts. Multipliers are signed (subtraction).
     """

@@ -19,7 +19,7 @@ from npuflow.hw.region import Region
 
 
 @OPCODES.entry
-class AvgPool(Simulated):
+class AvgPoolOpcode(Simulated):
     """s = sum of (x - x_zero) over window positions inside the tile; k = number of window positions with
     count_lo <= coordinate < count_hi in both dimensions (tile coordinates); y = clamp(R(s * m[k] /
     2^shift) + zero, lo, hi), m = uint32 table of kernel area + 1 entries.

@@ -13,7 +13,7 @@ from npuflow.hw.target import Target
 
 
 @OPCODES.entry
-class Barrier(Simulated):
+class BarrierOpcode(Simulated):
     """Retires when every core of the bit mask has reached the barrier with this id."""
 
     code = 20

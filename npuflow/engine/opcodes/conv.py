@@ -20,7 +20,7 @@ from npuflow.hw.target import Compute, Target
 
 
 @OPCODES.entry
-class Conv(Simulated):
+class ConvOpcode(Simulated):
     """acc[n,o,y,x] (dense, (+)= when accumulate) = sum over c,i,j of (X[n, g*Cg+c, Y, X] - x_zero) *
     (w[o,c,i,j] - wz[o]). x is [n, C, H, W] with x_dims extents and x_strides; Cg = C / groups; g = o /
     (out_channels / groups); w is dense [out_channels, Cg, kernel]. Y = y*stride + i*dilation + origin

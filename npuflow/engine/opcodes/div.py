@@ -15,7 +15,7 @@ from npuflow.hw.region import Region
 
 
 @OPCODES.entry
-class Div(Simulated):
+class DivOpcode(Simulated):
     """y = clamp(R((a - a_zero) * multiplier / ((b - b_zero) * 2^shift)) + zero, lo, hi); R of an exact
     quotient; x / 0 saturates to the sign of x, 0 / 0 is zero (the quotient is +-2^40 or 0).
     """

@@ -14,7 +14,7 @@ from npuflow.hw.region import Region
 
 
 @OPCODES.entry
-class Fill(Simulated):
+class FillOpcode(Simulated):
     """y[i] = value."""
 
     code = 3

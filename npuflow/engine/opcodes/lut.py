@@ -19,7 +19,7 @@ from npuflow.hw.region import Region
 
 
 @OPCODES.entry
-class Lut(Simulated):
+class LutOpcode(Simulated):
     """T has `entries` entries; an index outside is a fault. bits = 0: y = T[x - base], T of 8- or 16-bit y
     containers. bits = s > 0: d = x - base, i = d >> s, f = d mod 2^s, T of int32 with g = `fraction`
     bits behind the point: y = clamp((T[i] * (2^s - f) + T[i+1] * f + 2^(s+g-1)) >> (s + g), lo, hi)

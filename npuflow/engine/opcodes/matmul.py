@@ -20,7 +20,7 @@ from npuflow.hw.target import Compute, Target
 
 
 @OPCODES.entry
-class MatMul(Simulated):
+class MatMulOpcode(Simulated):
     """acc[b,m,n] (dense, (+)= when accumulate) = sum over k of (a[b,m,k] - a_zero) * (b[b,k,n] - bz[n]);
     bz[n] = b_zero, or int32 at `b_zeros` when that is not NONE. b_strides of packed types count
     elements.

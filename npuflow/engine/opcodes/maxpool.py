@@ -20,7 +20,7 @@ from npuflow.hw.region import Region
 
 
 @OPCODES.entry
-class MaxPool(Simulated):
+class MaxPoolOpcode(Simulated):
     """y[n,c,y,x] = clamp(max of x[n,c,Y,X] over the window, lo, hi); Y = y*stride + i*dilation + origin;
     outside the tile is skipped; an empty window gives lo. y is [x_dims[0], x_dims[1], out_height,
     out_width].

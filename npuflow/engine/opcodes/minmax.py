@@ -18,7 +18,7 @@ from npuflow.hw.region import Region
 
 
 @OPCODES.entry
-class MinMax(Simulated):
+class MinMaxOpcode(Simulated):
     """y = clamp(max(a, b) if maximum else min(a, b), lo, hi); all three share one scale."""
 
     code = 10

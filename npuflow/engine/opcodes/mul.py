@@ -18,7 +18,7 @@ from npuflow.hw.region import Region
 
 
 @OPCODES.entry
-class Mul(Simulated):
+class MulOpcode(Simulated):
     """y = clamp(R((a - a_zero) * (b - b_zero) * multiplier / 2^shift) + zero, lo, hi)."""
 
     code = 8

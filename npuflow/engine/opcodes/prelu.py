@@ -18,7 +18,7 @@ from npuflow.hw.region import Region
 
 
 @OPCODES.entry
-class PRelu(Simulated):
+class PReluOpcode(Simulated):
     """v = x - x_zero; y = clamp(R(v >= 0 ? v * multiplier / 2^shift : v * (slope - slope_zero) * negative
     / 2^negative_shift) + zero, lo, hi).
     """

@@ -18,7 +18,7 @@ from npuflow.hw.region import Region
 
 
 @OPCODES.entry
-class Reduce(Simulated):
+class ReduceOpcode(Simulated):
     """x viewed as [A, R, I]; acc[a,i] (dense; combined with the old value when accumulate) = sum over r of
     (x - x_zero), or max over r of (x - x_zero).
     """

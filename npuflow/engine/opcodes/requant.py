@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 
 
 @OPCODES.entry
-class Requant(Simulated):
+class RequantOpcode(Simulated):
     """y[i] = clamp(R((acc[i] + (bias[c] << bias_shift)) * m[c] / 2^shift) + zero, lo[c], hi[c]). acc is
     dense over dims; c = index along channel_axis. bias NONE: 0. m[c] = multiplier, or uint32 at
     `multipliers` when that is not NONE; lo/hi likewise from int32 at los/his.

@@ -16,7 +16,7 @@ from npuflow.hw.region import Region
 
 
 @OPCODES.entry
-class Rescale(Simulated):
+class RescaleOpcode(Simulated):
     """y = clamp(R((x - x_zero) * multiplier / 2^shift) + zero, lo, hi)."""
 
     code = 12

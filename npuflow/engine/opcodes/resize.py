@@ -21,7 +21,7 @@ from npuflow.hw.region import Region
 
 
 @OPCODES.entry
-class Resize(Simulated):
+class ResizeOpcode(Simulated):
     """rows: int32 [out_height, 4] = (i0, i1, w0, w1), i + origin[0] a row of the tile; columns likewise
     with origin[1]; s = sum over both rows and columns of w_row * w_col * (x - x_zero); y = clamp(R(s *
     multiplier / 2^(2*weight_bits + shift)) + zero, lo, hi).

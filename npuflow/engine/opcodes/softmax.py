@@ -19,7 +19,7 @@ from npuflow.hw.region import Region
 
 
 @OPCODES.entry
-class Softmax(Simulated):
+class SoftmaxOpcode(Simulated):
     """x viewed as [A, R, I], over R: d = max - x; e = (low[d mod 2^low_bits] * high[d >> low_bits]) >> 15
     with uint32 tables, 2^low_bits entries in low and `entries` in high (high NONE: e = low[d],
     `entries` in low); S = sum e (int64); y = clamp(floor((2 * e * multiplier + S) / (2 * S)) + zero,
