@@ -13,8 +13,8 @@ from typing import Any
 
 from npuflow.base import code_module, code_normal, code_scope
 from npuflow.base import digest as digests
-from npuflow.base.code_module import Class, Facts, Form, Module, Unit
-from npuflow.base.code_scope import Imported, Reference
+from npuflow.base.code_module import Class, Facts, Form, Module, SourceUnit
+from npuflow.base.code_scope import ImportTarget, Reference
 from npuflow.base.digest import bytes_digest
 
 SPARE = 4  # pictures kept of files that this build does not read, for each that it does
@@ -112,11 +112,11 @@ def _fill(module: Module, picture: Any) -> None:
     units = [_as_unit(one) for one in listed]
     module.units = {name: [units[place] for place in places] for name, places in named.items()}
     module.effects = [units[place] for place in effects]
-    module.imports = {name: [Imported(*one) for one in several] for name, several in imports.items()}
-    module.executed = [Imported(*one) for one in executed]
+    module.imports = {name: [ImportTarget(*one) for one in several] for name, several in imports.items()}
+    module.executed = [ImportTarget(*one) for one in executed]
 
 
-def _unit(unit: Unit) -> Any:
+def _unit(unit: SourceUnit) -> Any:
     parts = unit.parts
     return [
         _facts(unit.facts), unit.marks, [_facts(one) for one in unit.unmarked], unit.call,
@@ -127,7 +127,7 @@ def _unit(unit: Unit) -> Any:
     ]
 
 
-def _as_unit(found: Any) -> Unit:
+def _as_unit(found: Any) -> SourceUnit:
     facts, marks, unmarked, (func, texts), parts = found
     made = None
     if parts is not None:
@@ -140,7 +140,7 @@ def _as_unit(found: Any) -> Unit:
             _forms(forms),
         )
     call = tuple(func), tuple(texts)
-    return Unit(_as_facts(facts), tuple(map(tuple, marks)), tuple(map(_as_facts, unmarked)), call, made)
+    return SourceUnit(_as_facts(facts), tuple(map(tuple, marks)), tuple(map(_as_facts, unmarked)), call, made)
 
 
 def _facts(facts: Facts) -> Any:
@@ -157,4 +157,4 @@ def _forms(found: Any) -> dict[str, Form]:
 
 
 def _reference(root: Any, attrs: Any, how: str, const: str | None, line: int) -> Reference:
-    return Reference(root if isinstance(root, str) else Imported(*root), tuple(attrs), how, const, line)
+    return Reference(root if isinstance(root, str) else ImportTarget(*root), tuple(attrs), how, const, line)

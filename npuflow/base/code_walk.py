@@ -6,11 +6,11 @@ import builtins
 import importlib
 import types
 
-from npuflow.base.code_class import Narrowed, Wanted
+from npuflow.base.code_class import Mentions, Narrowed
 from npuflow.base.code_find import CodeError, Place
 from npuflow.base.code_late import IMPORTERS, declared_file, imported, refuse_readers, undeclared
-from npuflow.base.code_module import Facts, Form, Module, Unit
-from npuflow.base.code_scope import Imported, Reference
+from npuflow.base.code_module import Facts, Form, Module, SourceUnit
+from npuflow.base.code_scope import ImportTarget, Reference
 from npuflow.base.code_sources import Sources
 from npuflow.base.digest import digest, digest_file
 from npuflow.base.registry import Registry
@@ -25,7 +25,7 @@ _LOADED = frozenset({"load"})  # what the build system calls of an artifact that
 Origin = tuple[Module, Reference]
 
 
-class Walk:
+class ClosureWalk:
     """One closure in the making."""
 
     def __init__(self, sources: Sources) -> None:
@@ -38,7 +38,7 @@ class Walk:
         self.mentions: set[str] = set()
         """What the code mentions of objects that are known only while running, its
         own `self` not among them."""
-        self._own = Wanted()
+        self._own = Mentions()
         self._facets: frozenset[str] = frozenset()
         self._narrowed: dict[tuple[str, str], Narrowed] = {}
         self._plugins: set[tuple[str, str]] = set()
@@ -126,7 +126,7 @@ class Walk:
         self._todo.append((module, facts))
 
     def _reference(self, module: Module, ref: Reference) -> None:
-        if isinstance(ref.root, Imported):
+        if isinstance(ref.root, ImportTarget):
             self._imported(ref.root, ref.attrs, (module, ref))
         elif module.binds(ref.root):
             self._bound(module, ref.root, ref.attrs, (module, ref))
@@ -146,7 +146,7 @@ class Walk:
 
     # ***** following names *****
 
-    def _imported(self, target: Imported, attrs: tuple[str, ...], origin: Origin | None) -> None:
+    def _imported(self, target: ImportTarget, attrs: tuple[str, ...], origin: Origin | None) -> None:
         chain = ((target.name,) if target.name is not None else ()) + attrs
         self._follow(self.find(target.module), chain, origin)
 
@@ -256,7 +256,7 @@ class Walk:
             module = self.sources.module(place)
             for index, unit in enumerate(module.effects):
                 self._take(module, f"{module.name}:<{index}>", unit.facts)
-            for target in (*module.executed, *map(Imported, module.stars)):
+            for target in (*module.executed, *map(ImportTarget, module.stars)):
                 above = self.find(target.module)
                 waiting.append(above)
                 if target.name is not None and above.package:
@@ -270,7 +270,7 @@ class Walk:
         for name in module.all_names():
             self._bound(module, name, (), None)
 
-    def _without_stage(self, module: Module, unit: Unit) -> Facts:
+    def _without_stage(self, module: Module, unit: SourceUnit) -> Facts:
         """A stage function without its decorator: batch sizes, memory and the like never enter a key."""
         for index, facts in enumerate(unit.unmarked):
             if self.sources.final_of(module, unit.marks[index]) in _STAGE:

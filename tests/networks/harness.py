@@ -12,7 +12,7 @@ from npuflow.engine.program.container import Program
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.search.plan import Plan, plan_network
 from npuflow.engine.sim.hazards import hazards_of
-from npuflow.engine.sim.machine import Machine as Simulator
+from npuflow.engine.sim.machine import SimulatedMachine as Simulator
 from npuflow.engine.sim.order import order_of
 from npuflow.hw.target import Compute, Dma, Memory, Numerics, Target
 from npuflow.ir.graph import Graph

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.engine.sim import cycles
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated, Step
 from npuflow.engine.sim.operands import Bench
 from npuflow.hw.command import Command
@@ -29,7 +29,7 @@ class TransferOpcode(Simulated):
         if f["element"] not in (1, 2, 4, 8):
             yield f"element of {f['element']} bytes"
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         source, sink = memory.dma(c)
         sink[...] = source
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated
 from npuflow.hw.command import Command
 from npuflow.hw.isa import OPCODES, Terms, numbers
@@ -27,5 +27,5 @@ class BarrierOpcode(Simulated):
     def latency(self, c: Command, target: Target) -> Terms:
         return Terms(target.compute.command_cycles)
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         """Cores run in an order that respects it: there is nothing to compute."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from npuflow.engine.sim import access, exact, fast
 from npuflow.engine.sim.compiled import compiled
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated, Step
 from npuflow.engine.sim.operands import Bench
 from npuflow.hw.command import Command
@@ -48,7 +48,7 @@ class LutOpcode(Simulated):
         yield from access.flat(c, "table", c.number("entries"), size)
         yield access.tensor(c, "y", dims, True)
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         dims, bits = c.vector("dims"), c.number("bits")
         d = memory.operand(c, "x", dims).astype(np.int64) - c.number("base")
         y = memory.operand(c, "y", dims)

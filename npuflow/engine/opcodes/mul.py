@@ -9,7 +9,7 @@ import numpy as np
 
 from npuflow.engine.sim import access, exact, fast
 from npuflow.engine.sim.compiled import compiled, rounded
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated, Step
 from npuflow.engine.sim.operands import Bench
 from npuflow.hw.command import Command
@@ -33,7 +33,7 @@ class MulOpcode(Simulated):
     def accesses(self, c: Command) -> Iterator[Region]:
         return access.elementwise(c, "a", "b")
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         dims = c.vector("dims")
         product = exact.signed(memory, c, "a", dims) * exact.signed(memory, c, "b", dims)
         exact.finish(memory, c, dims, exact.times(product, c.number("multiplier")))

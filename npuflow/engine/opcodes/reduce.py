@@ -9,7 +9,7 @@ import numpy as np
 
 from npuflow.engine.sim import access, exact, fast
 from npuflow.engine.sim.compiled import compiled
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated, Step
 from npuflow.engine.sim.operands import Bench
 from npuflow.hw.command import Command
@@ -35,7 +35,7 @@ class ReduceOpcode(Simulated):
         yield access.tensor(c, "x", dims)
         yield from access.sums(c, (dims[0], dims[2]), bool(c.number("accumulate")))
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         dims = c.vector("dims")
         v = exact.signed(memory, c, "x", dims)
         acc = memory.accumulator(c, (dims[0], dims[2]))

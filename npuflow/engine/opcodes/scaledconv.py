@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import ceil, prod
 
 from npuflow.engine.opcodes import _scaled
-from npuflow.engine.opcodes.conv import Conv
+from npuflow.engine.opcodes.conv import ConvOpcode
 from npuflow.engine.sim import exact
 from npuflow.engine.sim.memory import Memory
 from npuflow.engine.sim.opcode import Step
@@ -18,7 +18,7 @@ from npuflow.hw.target import Compute
 
 
 @OPCODES.entry
-class ScaledConv(Conv):
+class ScaledConv(ConvOpcode):
     """CONV with groups = 1 whose products are summed in groups of `group` consecutive input channels, each
     sum times a number of its own: acc[n,o,y,x] (+)= sum over g of scales[g,o] * (the sum of CONV over input
     channels g*group to (g+1)*group - 1). `scales` is dense [ceil(C / group), out_channels].
@@ -26,7 +26,7 @@ class ScaledConv(Conv):
 
     code = 21
     name = "SCALEDCONV"
-    fields = (*Conv.fields, *_scaled.FIELDS)
+    fields = (*ConvOpcode.fields, *_scaled.FIELDS)
 
     def problems(self, f: Fields) -> Iterator[str]:
         yield from super().problems(f)

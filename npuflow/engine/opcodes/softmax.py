@@ -10,7 +10,7 @@ import numpy as np
 from npuflow.base.errors import ModelError
 from npuflow.engine.sim import access, exact, fast
 from npuflow.engine.sim.compiled import compiled
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated, Step
 from npuflow.engine.sim.operands import Bench
 from npuflow.hw.command import Command
@@ -49,7 +49,7 @@ class SoftmaxOpcode(Simulated):
     def operations(self, c: Command) -> int:
         return 4 * super().operations(c)
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         dims, bits = c.vector("dims"), c.number("low_bits")
         x = memory.operand(c, "x", dims).astype(np.int64)
         d = x.max(2, keepdims=True) - x

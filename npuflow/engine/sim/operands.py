@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.engine.sim.dataflow import CommandFacts, Definition
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.hw.command import Command
 from npuflow.hw.elements import ELEMENTS
 
@@ -31,7 +31,7 @@ class FlatOperand:
 class Bench:
     """What binding a command needs: memories, facts, sums' arrays, scratch space."""
 
-    def __init__(self, memory: Memory, facts: CommandFacts) -> None:
+    def __init__(self, memory: SimulatedMemory, facts: CommandFacts) -> None:
         self.memory, self.facts, self.batch = memory, facts, memory.batch
         self._views: dict[tuple[int, str], Array] = {}
         self._sums: dict[int, Array] = {}
