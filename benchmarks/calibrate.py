@@ -228,7 +228,7 @@ def refine(case, counts):
         result = work(*args)
         return time.process_time() - started, result
 
-    numerics, on_npu, settings = case.target.numerics, case.placed.on_npu, tune.Search()
+    numerics, on_npu, settings = case.target.numerics, case.placed.on_npu, tune.SearchTable()
     stats = case.collect(case.feeds(32))
     calibrate = thresholds.Calibrate()
     free = {

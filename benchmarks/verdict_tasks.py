@@ -14,10 +14,10 @@ import numpy as np
 
 from npuflow.engine.calibrate import statistics as merging
 from npuflow.engine.calibrate.observe import Observer, needed_values
-from npuflow.engine.correct.walk import Walk, stretch
+from npuflow.engine.correct.walk import SampleWalk, stretch
 from npuflow.engine.data.config import Sample as Content
 from npuflow.engine.data.profile import MOST
-from npuflow.engine.islands import Least
+from npuflow.engine.islands import PlacementTable
 from npuflow.engine.to_onnx import export_model
 from npuflow.flow.stage import Items
 from npuflow.frontends import FRONTENDS
@@ -27,7 +27,7 @@ from npuflow.stages.model import ModelTable
 from npuflow.stages.parse import Parsed, parsed
 from npuflow.stages.placement import Placement, placement
 from npuflow.stages.samples import Sample
-from npuflow.stages.statistics import Statistics
+from npuflow.stages.statistics import MergedStatistics
 from npuflow.stages.tiling import shipped_targets
 
 FIRST = ("photos", "scenes", "vad", "fashion")
@@ -95,7 +95,7 @@ class Task:
             target.compute,
             target.dma,
             target.host,
-            Least(),
+            PlacementTable(),
         )
         self.placement: Placement = placement(self.parsed, *tables)
 
@@ -135,16 +135,16 @@ class Task:
         fed = [change(f) for f in self.feeds]
         return Items({f"s{i:04}": partial(Sample, Content(arrays=f)) for i, f in enumerate(fed)})
 
-    def statistics(self, samples: Items[Sample], key: str) -> Statistics:
+    def statistics(self, samples: Items[Sample], key: str) -> MergedStatistics:
         path = self.folder / f"{self.name}-{key}.pkl"
         if path.exists():
-            found: Statistics = pickle.loads(path.read_bytes())
+            found: MergedStatistics = pickle.loads(path.read_bytes())
             return found
         names = needed_values(self.graph, self.placement.placed.on_npu)
         types = {n: self.graph.type(n) for n in self.graph.inputs}
         observer = Observer(export_model(self.graph, [n for n in names if n not in types]), types, names)
         seen = ((name, observer.observe(samples[name].content.feed(types))) for name in samples)
-        made = Statistics(merging.merged(seen), (), 0)
+        made = MergedStatistics(merging.merged(seen), (), 0)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(pickle.dumps(made))
         return made
@@ -154,10 +154,10 @@ class Task:
         session = stretch(
             graph, range(len(graph.nodes)), list(graph.inputs), list(dict.fromkeys(graph.outputs))
         )
-        read, empty = {i.name for i in session.get_inputs()}, Walk(graph, [])
+        read, empty = {i.name for i in session.get_inputs()}, SampleWalk(graph, [])
 
         def run(feed: Mapping[str, Array]) -> dict[str, Array]:
-            values = Walk(graph, [self.fed(feed)]).values
+            values = SampleWalk(graph, [self.fed(feed)]).values
             made = session.run(list(graph.outputs), {n: values[n][0] for n in read})
             real = [empty.real(o, [x])[0] for o, x in zip(graph.outputs, made, strict=True)]
             return dict(zip(self.graph.outputs, real, strict=True))

@@ -11,7 +11,7 @@ from npuflow.base.errors import RecipeError, UsageError
 from npuflow.frontends import Bindings
 
 if TYPE_CHECKING:
-    from npuflow.engine.place import Placement
+    from npuflow.engine.place import NodePlacement
     from npuflow.flow.recipe import Recipe
     from npuflow.hw.target import Target
     from npuflow.ir.graph import Graph
@@ -30,7 +30,7 @@ class Asked:
     target: str
     recipe: Recipe
 
-    def place(self, graph: Graph) -> Placement:
+    def place(self, graph: Graph) -> NodePlacement:
         """Who runs each node, by the stage that a build runs, with the tables that it reads."""
         from npuflow.flow.signature import signature
         from npuflow.flow.stage import STAGES
@@ -40,7 +40,7 @@ class Asked:
         configs: dict[str, Any] = {
             name: _read(self.recipe, [cls])[0] for name, cls in signature(stage).tables.items()
         }
-        found: Placement = stage.function(graph=Parsed(graph), **configs).placed
+        found: NodePlacement = stage.function(graph=Parsed(graph), **configs).placed
         return found
 
 

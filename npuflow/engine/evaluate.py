@@ -32,7 +32,7 @@ class Evaluate(Data):
 
 
 @dataclass(frozen=True)
-class Labelled(Data, table="search.labelled"):
+class LabelledTable(Data, table="search.labelled"):
     """Labelled samples that judge thresholds, and their metric. Without `steps` those of [data] apply."""
 
     choose: Literal["random", "first", "balanced"] = "first"

@@ -10,7 +10,7 @@ from npuflow.engine.calibrate.thresholds import Calibrate
 from npuflow.engine.correct.bias import correct_biases
 from npuflow.engine.correct.config import Correct
 from npuflow.engine.correct.error import outputs_of
-from npuflow.engine.precision.config import Precision, Probing, Widths
+from npuflow.engine.precision.config import PrecisionTable, Probing, Widths
 from npuflow.engine.precision.feedback import budget_of, feedback
 from npuflow.engine.precision.problem import described
 from npuflow.engine.precision.quality import quality
@@ -23,7 +23,7 @@ from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.rounded import Rounded
 from npuflow.stages.samples import Sample
-from npuflow.stages.statistics import Statistics
+from npuflow.stages.statistics import MergedStatistics
 from npuflow.stages.thresholds import Thresholds
 from npuflow.strategies import NARROW, Output
 
@@ -55,11 +55,11 @@ def baseline(
     graph: Parsed,
     placement: Placement,
     thresholds: Thresholds,
-    statistics: Statistics,
+    statistics: MergedStatistics,
     rounded: Rounded | None,
     samples: Items[Sample],
     calibrate: Calibrate,
-    precision: Precision,
+    precision: PrecisionTable,
     widths: Widths,
     probing: Probing,
     correct: Correct,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 from npuflow.base.tables import Config, Range
 from npuflow.engine.calibrate.thresholds import Calibrate
 from npuflow.engine.precision.config import Probing
-from npuflow.engine.precision.ledger import Entry, Ledger, ledger, lines
+from npuflow.engine.precision.ledger import Ledger, LedgerEntry, ledger, lines
 from npuflow.engine.precision.problem import cost_of
 from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
@@ -22,7 +22,7 @@ from npuflow.stages.precision import Precision
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.rounded import Rounded
 from npuflow.stages.samples import Sample
-from npuflow.stages.statistics import Statistics
+from npuflow.stages.statistics import MergedStatistics
 from npuflow.stages.thresholds import Thresholds
 
 
@@ -51,7 +51,7 @@ class Ledgers(Artifact):
     @classmethod
     def load(cls, folder: Reader) -> Self:
         found = tuple(
-            Ledger(**{**row, "entries": tuple(Entry(**one) for one in row["entries"])})
+            Ledger(**{**row, "entries": tuple(LedgerEntry(**one) for one in row["entries"])})
             for row in folder.json("ledgers")
         )
         about = folder.json("about")
@@ -76,7 +76,7 @@ def ledgers(
     thresholds: Thresholds,
     precision: Precision,
     quantized: Quantized,
-    statistics: Statistics,
+    statistics: MergedStatistics,
     rounded: Rounded | None,
     samples: Items[Sample],
     input_check: InputCheck,

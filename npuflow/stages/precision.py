@@ -9,7 +9,7 @@ from typing import Any, Self
 from npuflow.base.errors import InputError, Where
 from npuflow.engine.calibrate.thresholds import Calibrate
 from npuflow.engine.correct.config import Correct
-from npuflow.engine.precision.config import Precision as Table
+from npuflow.engine.precision.config import PrecisionTable as Table
 from npuflow.engine.precision.config import Probing, Widths
 from npuflow.engine.precision.drop import unreachable
 from npuflow.engine.precision.feedback import budget_of
@@ -27,13 +27,13 @@ from npuflow.stages.placement import Placement
 from npuflow.stages.rounded import Rounded
 from npuflow.stages.samples import Sample
 from npuflow.stages.sensitivity import Sensitivity
-from npuflow.stages.statistics import Statistics
+from npuflow.stages.statistics import MergedStatistics
 from npuflow.stages.thresholds import Thresholds
 from npuflow.strategies import NARROW, STRATEGIES, Levels, Output, Strategy
 
 
 @dataclass(frozen=True)
-class Point:
+class FrontPoint:
     """A mixture of the Pareto front: estimated cycles as a multiple of those with the recipe's widths, bytes
     of weights as a share of 8 bits for each, their average width, outputs, and the overrides."""
 
@@ -67,7 +67,7 @@ class Precision(Artifact):
     cycles: float = 1.0
     holds: bool = True
     trials: tuple[str, ...] = ()
-    points: tuple[Point, ...] = ()
+    points: tuple[FrontPoint, ...] = ()
 
     def save(self, folder: Writer) -> None:
         folder.json("overrides", [asdict(one) for one in self.overrides])
@@ -82,7 +82,7 @@ class Precision(Artifact):
         before, after = (tuple(Output(**o) for o in outputs[k]) for k in ("before", "after"))
         ranges = {name: (float(lo), float(hi)) for name, (lo, hi) in folder.json("ranges").items()}
         overrides = overrides_of(folder.json("overrides"))
-        points, trials = tuple(Point.of(row) for row in folder.json("points")), tuple(about["trials"])
+        points, trials = tuple(FrontPoint.of(row) for row in folder.json("points")), tuple(about["trials"])
         return cls(overrides, ranges, before, after, about["cycles"], about["holds"], trials, points)
 
     def summary(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def precision(
     graph: Parsed,
     placement: Placement,
     thresholds: Thresholds,
-    statistics: Statistics,
+    statistics: MergedStatistics,
     rounded: Rounded | None,
     judges: Items[Judge] | None,
     judging: Judging | None,
@@ -183,8 +183,8 @@ def front(problem: SearchProblem, strategy: Strategy, table: Table) -> Sequence[
     return found
 
 
-def point(problem: SearchProblem, levels: Levels) -> Point:
+def point(problem: SearchProblem, levels: Levels) -> FrontPoint:
     """A mixture with its prices and the outputs of the quantised network."""
     cycles, size, bits = (problem.price(levels, what) for what in ("cycles", "bytes", "bits"))
     outputs = tuple(problem.verified(levels))
-    return Point(cycles, size, bits, outputs, problem.rig.choice(levels).overrides)
+    return FrontPoint(cycles, size, bits, outputs, problem.rig.choice(levels).overrides)

@@ -21,7 +21,7 @@ from npuflow.flow.refs import parts
 from npuflow.flow.stage import Items, Whole, log, pair, part, shown, size, stage
 from npuflow.ir.types import Array
 from npuflow.stages.samples import Sample
-from npuflow.stages.segments import Segment
+from npuflow.stages.segments import ReadySegment
 
 _FIELDS = ("lo", "hi", "tails", "counts", "offsets", "groups", "cells", "large")
 
@@ -117,7 +117,7 @@ class Shard(Artifact):
 
 
 @dataclass(frozen=True)
-class Statistics(Shard):
+class MergedStatistics(Shard):
     """The statistics that thresholds are chosen from."""
 
 
@@ -145,7 +145,7 @@ def region(shards: Items[Shard]) -> Shard:
 
 
 @part(cpu="native")
-def total(regions: Items[Shard]) -> Statistics:
+def total(regions: Items[Shard]) -> MergedStatistics:
     """Add up regions in sample order, and put the segments side by side."""
     whole = [
         Shard.total(regions[name] for name in names)
@@ -161,7 +161,7 @@ def total(regions: Items[Shard]) -> Statistics:
         log(f"left out {item}: {reason}")
     if whole[0].noise:
         log("RANDOM DATA: thresholds from it mean nothing for real inputs")
-    return Statistics(merging.beside([one.content for one in whole]), whole[0].broken, whole[0].noise)
+    return MergedStatistics(merging.beside([one.content for one in whole]), whole[0].broken, whole[0].noise)
 
 
 @stage(
@@ -176,7 +176,7 @@ def total(regions: Items[Shard]) -> Statistics:
     unless=floats_alone,
 )
 def statistics(
-    samples: Items[Sample], segments: Annotated[Items[Segment], Whole()], watch: Watch
+    samples: Items[Sample], segments: Annotated[Items[ReadySegment], Whole()], watch: Watch
 ) -> Iterator[tuple[str, Observed]]:
     """Run the float model on each sample in onnxruntime, one thread, and count what passes."""
     asked = {name: segments[name].content for name in segments.asked}
@@ -207,7 +207,7 @@ def statistics(
             yield pair(name, item), Observed(None, segment.names, why)
 
 
-def _report(segments: Mapping[str, cutting.Segment], room: int | None) -> None:
+def _report(segments: Mapping[str, cutting.ModelSegment], room: int | None) -> None:
     if room is None:
         return
     for names in walk.groups(segments, room):

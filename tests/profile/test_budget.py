@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from npuflow.cli._app import application
 from npuflow.engine.profile import profile
-from npuflow.engine.profile.budget import FREE, Case, Missed, minimal, too_slow
+from npuflow.engine.profile.budget import FREE, BudgetCase, Missed, minimal, too_slow
 from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Rule, Target
 from npuflow.ir.graph import Graph
@@ -25,7 +25,7 @@ TARGET = local(SMALL, 1 << 14)
 
 
 def missed(graph: Graph, target: Target, share: float, level: int = 1) -> Missed:
-    case = Case(graph, target, level)
+    case = BudgetCase(graph, target, level)
     found = profile(case.program())
     bounds = plan_network(graph, machine(target), target.numerics, level).bounds
     return Missed(case, found, bounds, share * found.cycles)

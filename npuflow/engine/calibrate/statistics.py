@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.errors import DataError, InternalError
-from npuflow.calibrators import TAILS, Moments
+from npuflow.calibrators import TAILS, PrefixSums
 from npuflow.engine.calibrate.observe import COLUMNS, Int64s, Observation
 from npuflow.ir.types import Array
 
@@ -23,7 +23,7 @@ CHUNK = 64                                 # samples whose cells are in memory a
 
 
 @dataclass(frozen=True)
-class TensorStatistics:
+class StatisticsColumn:
     """One tensor's statistics, as threshold methods ask for them (see ir.contracts).
 
     `keys` ascending and `counts`: the occupied cells. `low`, `high`, `tails`: finite extrema, and values near
@@ -40,7 +40,7 @@ class TensorStatistics:
     bounds: tuple[float, float] | None = None
     beyond: str = "clip"
 
-    def within(self, bounds: tuple[float, float], beyond: str) -> TensorStatistics:
+    def within(self, bounds: tuple[float, float], beyond: str) -> StatisticsColumn:
         """The same values with those outside the bounds moved to them ("clip"), or left out ("drop": the
         extrema are then the outermost cells inside)."""
         part = replace(self, bounds=bounds, beyond=beyond)
@@ -64,8 +64,8 @@ class TensorStatistics:
         return self.tails
 
     @cached_property
-    def moments(self) -> Moments:
-        return Moments(*self._cells)
+    def moments(self) -> PrefixSums:
+        return PrefixSums(*self._cells)
 
     @cached_property
     def lo(self) -> float:
@@ -201,7 +201,7 @@ class Statistics:
     keys: Int64s
     counts: Int64s
 
-    def __getitem__(self, name: str) -> TensorStatistics:
+    def __getitem__(self, name: str) -> StatisticsColumn:
         """One tensor; kept for the next question, since many methods may ask, unless all of
         them would fill the memory."""
         if len(self.keys) > KEPT:
@@ -211,16 +211,16 @@ class Statistics:
         return self._asked[name]
 
     @cached_property
-    def _asked(self) -> dict[str, TensorStatistics]:
+    def _asked(self) -> dict[str, StatisticsColumn]:
         return {}
 
-    def _tensor(self, name: str) -> TensorStatistics:
+    def _tensor(self, name: str) -> StatisticsColumn:
         i = self.index[name]
         part = slice(self.offsets[i], self.offsets[i + 1])
         finite = self.totals[:, i, 0] > self.totals[:, i, 1:].sum(1)
         total = self.totals[:, i].sum(0)
         low, high, tails = self.lo[finite, i], self.hi[finite, i], self.tails[finite, i]
-        return TensorStatistics(self.keys[part], self.counts[part], low, high, total, tails)
+        return StatisticsColumn(self.keys[part], self.counts[part], low, high, total, tails)
 
     def __contains__(self, name: object) -> bool:
         return name in self.index

@@ -14,7 +14,7 @@ import numpy as np
 from npuflow.engine.execute.boundary import encoded
 from npuflow.engine.execute.stretch import NodeCall, Stretch
 from npuflow.engine.interpret import Interpreter
-from npuflow.engine.partition import Step, host_steps, segments
+from npuflow.engine.partition import HostStep, host_steps, segments
 from npuflow.engine.sim.fast import usable
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
@@ -92,7 +92,7 @@ class Executor:
                 kept[value] = [stored] * count
         return [{v: arrays[b] for v, arrays in kept.items()} for b in range(count)]
 
-    def _step(self, step: Step, values: _Values, count: int) -> _Values:
+    def _step(self, step: HostStep, values: _Values, count: int) -> _Values:
         if step.kind == "model":
             rows = [self._host.model(step, {v: values[v][b] for v in step.inputs}) for b in range(count)]
             return {v: [row[v] for row in rows] for v in step.outputs}

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from npuflow.engine.calibrate.statistics import Statistics, TensorStatistics
+from npuflow.engine.calibrate.statistics import Statistics, StatisticsColumn
 from npuflow.engine.quantize.scales import activation_inputs
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
@@ -58,7 +58,7 @@ def _back(graph: Graph, producer: Mapping[str, Node], value_id: str) -> tuple[li
     return path, None
 
 
-def _bands(tensor: TensorStatistics) -> Range | None:
+def _bands(tensor: StatisticsColumn) -> Range | None:
     """(lowest, highest) value of the upper band where values lie in two bands far apart; else None."""
     lower, upper, counts = tensor.cells()
     if len(counts) < 2:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from npuflow.calibrators import Grid
 from npuflow.engine.calibrate.statistics import Statistics
-from npuflow.engine.calibrate.thresholds import Calibrate, Layer
+from npuflow.engine.calibrate.thresholds import Calibrate, LayerCalibration
 from npuflow.engine.calibrate.thresholds import thresholds as chosen_by
 from npuflow.engine.precision.clipping import Clipped, clip
 from npuflow.engine.precision.fakequant import Ranges
@@ -97,7 +97,9 @@ def automatic(
     stay, and masks are clipped."""
     network, tried = rig.network, {}
     for method in dict.fromkeys(("minmax", *methods)):
-        bounds = tuple(Layer(layers=(name,), method=method, bounds=span) for name, span in masks.items())
+        bounds = tuple(
+            LayerCalibration(layers=(name,), method=method, bounds=span) for name, span in masks.items()
+        )
         layers = (
             *bounds,
             *(replace(one, method=method) if one.method == "auto" else one for one in calibrate.layers),
