@@ -27,7 +27,7 @@ from npuflow.stages.model import ModelTable
 from npuflow.stages.parse import Parsed, parsed
 from npuflow.stages.placement import Placement, placement
 from npuflow.stages.samples import Sample
-from npuflow.stages.statistics import MergedStatistics
+from npuflow.stages.statistics import Statistics
 from npuflow.stages.tiling import shipped_targets
 
 FIRST = ("photos", "scenes", "vad", "fashion")
@@ -135,16 +135,16 @@ class Task:
         fed = [change(f) for f in self.feeds]
         return Items({f"s{i:04}": partial(Sample, Content(arrays=f)) for i, f in enumerate(fed)})
 
-    def statistics(self, samples: Items[Sample], key: str) -> MergedStatistics:
+    def statistics(self, samples: Items[Sample], key: str) -> Statistics:
         path = self.folder / f"{self.name}-{key}.pkl"
         if path.exists():
-            found: MergedStatistics = pickle.loads(path.read_bytes())
+            found: Statistics = pickle.loads(path.read_bytes())
             return found
         names = needed_values(self.graph, self.placement.placed.on_npu)
         types = {n: self.graph.type(n) for n in self.graph.inputs}
         observer = Observer(export_model(self.graph, [n for n in names if n not in types]), types, names)
         seen = ((name, observer.observe(samples[name].content.feed(types))) for name in samples)
-        made = MergedStatistics(merging.merged(seen), (), 0)
+        made = Statistics(merging.merged(seen), (), 0)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(pickle.dumps(made))
         return made

@@ -65,7 +65,7 @@ from npuflow.stages.precision import Precision, precision
 from npuflow.stages.quantize import Quantized, quantize
 from npuflow.stages.samples import Sample, feeds
 from npuflow.stages.sensitivity import sensitivity
-from npuflow.stages.statistics import MergedStatistics
+from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds, thresholds
 from npuflow.stages.verdict import Verdict, VerdictTable, verdict
 
@@ -125,14 +125,14 @@ class Built:
     task: Task
     kind: Kind
     samples: Items[Sample]
-    statistics: MergedStatistics
+    statistics: Statistics
     thresholds: Thresholds
     precision: Precision
     quantized: Quantized
     planted: tuple[str, ...] = ()
 
 
-def calibrated(task: Task, kind: Kind) -> tuple[Items[Sample], MergedStatistics, Thresholds]:
+def calibrated(task: Task, kind: Kind) -> tuple[Items[Sample], Statistics, Thresholds]:
     num = task.target.numerics
     samples = task.samples(shifted) if kind.wrong_mean else task.samples()
     statistics = task.statistics(samples, "mean" if kind.wrong_mean else "all")
@@ -175,7 +175,7 @@ def finished(
     task: Task,
     kind: Kind,
     samples: Items[Sample],
-    statistics: MergedStatistics,
+    statistics: Statistics,
     ranges: Thresholds,
     wrong: tuple[str, ...] = (),
 ) -> Built:

@@ -73,11 +73,11 @@ def _gathered(
     from npuflow.cli._records import record_of
     from npuflow.ir.types import span
     from npuflow.stages.parse import Parsed
-    from npuflow.stages.statistics import MergedStatistics
+    from npuflow.stages.statistics import Statistics
 
     loaded = recipe(path, sets)
     wired, kept = plan(loaded), store(loaded, cache)
-    whole = MergedStatistics.load(kept.open(record_of(wired, kept, "statistics").output))
+    whole = Statistics.load(kept.open(record_of(wired, kept, "statistics").output))
     statistics = whole.content
     parsed = Parsed.load(kept.open(record_of(wired, kept, _last(wired, "statistics", "graph")).output))
     graph = parsed.graph

@@ -3,7 +3,7 @@ and the samples, split."""
 
 from __future__ import annotations
 
-from npuflow.engine.calibrate.statistics import Statistics
+from npuflow.engine.calibrate.statistics import ObservedStatistics
 from npuflow.engine.calibrate.thresholds import Calibrate, choices
 from npuflow.engine.correct.error import split
 from npuflow.engine.precision.clipping import unclippable
@@ -41,7 +41,7 @@ def rig(
     parsed: Parsed,
     network: FakeQuantNetwork,
     thresholds: Thresholds,
-    statistics: Statistics,
+    statistics: ObservedStatistics,
     calibrate: Calibrate,
     samples: Items[Sample],
     count: int,

@@ -23,7 +23,7 @@ from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.rounded import Rounded
 from npuflow.stages.samples import Sample
-from npuflow.stages.statistics import MergedStatistics
+from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
 from npuflow.strategies import NARROW, Output
 
@@ -55,7 +55,7 @@ def baseline(
     graph: Parsed,
     placement: Placement,
     thresholds: Thresholds,
-    statistics: MergedStatistics,
+    statistics: Statistics,
     rounded: Rounded | None,
     samples: Items[Sample],
     calibrate: Calibrate,

@@ -16,7 +16,7 @@ from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.rounded import Rounded
 from npuflow.stages.samples import Sample
-from npuflow.stages.statistics import MergedStatistics
+from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
 
 USED = 64                                 # calibration samples that are looked at, the held-out ones included
@@ -27,7 +27,7 @@ def clipping(
     thresholds: Thresholds,
     graph: Parsed,
     placement: Placement,
-    statistics: MergedStatistics,
+    statistics: Statistics,
     rounded: Rounded | None,
     samples: Items[Sample],
     calibrate: Calibrate,

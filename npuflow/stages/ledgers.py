@@ -22,7 +22,7 @@ from npuflow.stages.precision import Precision
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.rounded import Rounded
 from npuflow.stages.samples import Sample
-from npuflow.stages.statistics import MergedStatistics
+from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
 
 
@@ -76,7 +76,7 @@ def ledgers(
     thresholds: Thresholds,
     precision: Precision,
     quantized: Quantized,
-    statistics: MergedStatistics,
+    statistics: Statistics,
     rounded: Rounded | None,
     samples: Items[Sample],
     input_check: InputCheck,

@@ -28,7 +28,7 @@ from npuflow.flow.stage import Items, log, part, stage
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.samples import Sample
-from npuflow.stages.statistics import MergedStatistics
+from npuflow.stages.statistics import Statistics
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class LayerGrid(Artifact):
 def grids(
     graph: Parsed,
     placement: Placement,
-    statistics: MergedStatistics,
+    statistics: Statistics,
     table: Counting,
     rounding: RoundTable,
     candidates: CandidateWidths,

@@ -27,7 +27,7 @@ from npuflow.stages.placement import Placement
 from npuflow.stages.rounded import Rounded
 from npuflow.stages.samples import Sample
 from npuflow.stages.sensitivity import Sensitivity
-from npuflow.stages.statistics import MergedStatistics
+from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
 from npuflow.strategies import NARROW, STRATEGIES, Levels, Output, Strategy
 
@@ -108,7 +108,7 @@ def precision(
     graph: Parsed,
     placement: Placement,
     thresholds: Thresholds,
-    statistics: MergedStatistics,
+    statistics: Statistics,
     rounded: Rounded | None,
     judges: Items[Judge] | None,
     judging: Judging | None,

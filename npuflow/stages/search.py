@@ -26,7 +26,7 @@ from npuflow.stages.labelled import Labelled
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.samples import Sample, feeds
-from npuflow.stages.statistics import MergedStatistics
+from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
 
 
@@ -96,7 +96,7 @@ class Marked(Artifact):
 def rivals(
     graph: Parsed,
     placement: Placement,
-    statistics: MergedStatistics,
+    statistics: Statistics,
     samples: Items[Sample],
     calibrate: Calibrate,
     quantize: Quantize,

@@ -75,7 +75,7 @@ class Watch(Config, table="statistics"):
 class Shard(Artifact):
     """Merged statistics; which samples were left out, and why; whether any sample was random data."""
 
-    content: merging.Statistics
+    content: merging.ObservedStatistics
     broken: tuple[tuple[str, str], ...] = ()
     noise: bool = False
 
@@ -94,7 +94,7 @@ class Shard(Artifact):
     @classmethod
     def load(cls, folder: Reader) -> Self:
         about, a = folder.json("about"), folder.arrays("statistics")
-        content = merging.Statistics(
+        content = merging.ObservedStatistics(
             tuple(about["names"]), tuple(about["samples"]),
             a["lo"], a["hi"], a["tails"], a["totals"], a["offsets"], a["keys"], a["counts"],
         )
@@ -117,7 +117,7 @@ class Shard(Artifact):
 
 
 @dataclass(frozen=True)
-class MergedStatistics(Shard):
+class Statistics(Shard):
     """The statistics that thresholds are chosen from."""
 
 
@@ -145,7 +145,7 @@ def region(shards: Items[Shard]) -> Shard:
 
 
 @part(cpu="native")
-def total(regions: Items[Shard]) -> MergedStatistics:
+def total(regions: Items[Shard]) -> Statistics:
     """Add up regions in sample order, and put the segments side by side."""
     whole = [
         Shard.total(regions[name] for name in names)
@@ -161,7 +161,7 @@ def total(regions: Items[Shard]) -> MergedStatistics:
         log(f"left out {item}: {reason}")
     if whole[0].noise:
         log("RANDOM DATA: thresholds from it mean nothing for real inputs")
-    return MergedStatistics(merging.beside([one.content for one in whole]), whole[0].broken, whole[0].noise)
+    return Statistics(merging.beside([one.content for one in whole]), whole[0].broken, whole[0].noise)
 
 
 @stage(

@@ -18,7 +18,7 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.types import QuantType, quant_of
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
-from npuflow.stages.statistics import MergedStatistics
+from npuflow.stages.statistics import Statistics
 
 TAMED = (
     "a layer that divides, takes a root or a logarithm: look at what it reads, or set [[calibrate.layers]] "
@@ -89,7 +89,7 @@ class Thresholds(Artifact):
 def thresholds(
     graph: Parsed,
     placement: Placement,
-    statistics: MergedStatistics,
+    statistics: Statistics,
     calibrate: Calibrate,
     quantize: Quantize,
     numerics: Numerics,

@@ -21,7 +21,7 @@ from npuflow.hw.target import Numerics
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.samples import Sample, feeds
-from npuflow.stages.statistics import MergedStatistics
+from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
 
 
@@ -65,7 +65,7 @@ class Judged(Artifact):
 @part
 def candidates(
     graph: Parsed,
-    statistics: MergedStatistics,
+    statistics: Statistics,
     calibrate: Calibrate,
     quantize: Quantize,
     numerics: Numerics,

@@ -10,7 +10,7 @@ from npuflow.base.errors import DataError
 from npuflow.base.tables import Config, Fault
 from npuflow.calibrators import CALIBRATORS, Calibrator, Grid
 from npuflow.engine.calibrate.infinite import trimmed
-from npuflow.engine.calibrate.statistics import Statistics, StatisticsColumn
+from npuflow.engine.calibrate.statistics import ObservedStatistics, StatisticsColumn
 from npuflow.engine.place import op_name
 from npuflow.engine.quantize.config import Quantize, activation_grid, check_scheme
 from npuflow.engine.quantize.names import Replaced, answers, stated, unknown_layers
@@ -82,7 +82,7 @@ class RangeChoice:
 
 def thresholds(
     graph: Graph,
-    statistics: Statistics,
+    statistics: ObservedStatistics,
     calibrate: Calibrate,
     quantize: Quantize,
     numerics: Numerics,
@@ -107,7 +107,7 @@ def thresholds(
 
 def choices(
     graph: Graph,
-    statistics: Statistics,
+    statistics: ObservedStatistics,
     calibrate: Calibrate,
     quantize: Quantize,
     numerics: Numerics,

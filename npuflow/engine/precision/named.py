@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from npuflow.calibrators import Grid
-from npuflow.engine.calibrate.statistics import Statistics
+from npuflow.engine.calibrate.statistics import ObservedStatistics
 from npuflow.engine.calibrate.thresholds import Calibrate, LayerCalibration
 from npuflow.engine.calibrate.thresholds import thresholds as chosen_by
 from npuflow.engine.precision.clipping import Clipped, clip
@@ -85,7 +85,7 @@ def compared(rig: Rig, built: Sequence[Output], method: str, others: Ranges, cho
 
 def automatic(
     rig: Rig,
-    statistics: Statistics,
+    statistics: ObservedStatistics,
     calibrate: Calibrate,
     quantize: Quantize,
     masks: Mapping[str, tuple[float, float]],

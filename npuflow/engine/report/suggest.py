@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from npuflow.engine.calibrate.statistics import Statistics, StatisticsColumn
+from npuflow.engine.calibrate.statistics import ObservedStatistics, StatisticsColumn
 from npuflow.engine.quantize.scales import activation_inputs
 from npuflow.hw.elements import wide
 from npuflow.ir.graph import Graph
@@ -208,7 +208,7 @@ def channel_suggestions(extrema: Array) -> Iterator[Suggestion]:
 
 def of_network(
     graph: Graph,
-    statistics: Statistics,
+    statistics: ObservedStatistics,
     ranges: Mapping[str, tuple[float, float]],
     quants: Mapping[str, QuantType],
     channels: Mapping[str, Array] = MappingProxyType({}),
