@@ -21,7 +21,7 @@ from npuflow.engine.feed import container, dequantize, quantize
 from npuflow.engine.pixels import Pixels, given
 from npuflow.engine.program.container import Program
 from npuflow.engine.program.meta import CONTAINERS
-from npuflow.engine.sim.machine import Machine
+from npuflow.engine.sim.machine import SimulatedMachine
 
 Array = npt.NDArray[Any]
 Layout = Literal["as_is", "channels_last"]
@@ -146,7 +146,7 @@ def unpack(
 
 def run(program: Program, body: bytes) -> bytes:
     """The NPU's part, on the simulator: packed inputs to packed outputs."""
-    machine, slots = Machine(program, 1), inputs(program)
+    machine, slots = SimulatedMachine(program, 1), inputs(program)
     for slot, part in zip(slots, _cut(slots, body), strict=True):
         machine.write(slot.value, decoded(slot, part, codes=True))
     for step in program.meta["steps"]:

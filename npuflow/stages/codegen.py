@@ -22,7 +22,7 @@ FILE = "model.npu"
 
 
 @dataclass(frozen=True)
-class Compiled(Artifact):
+class CompiledProgram(Artifact):
     """A program, in memory or as the file it was stored in."""
 
     source: Program | Path
@@ -69,7 +69,7 @@ def codegen(
     host: Host,
     preparation: Preparation,
     program: ProgramTable,
-) -> Compiled:
+) -> CompiledProgram:
     """Commands for every tile, with the fewest waits, and external memory by lifetimes."""
     target = Target(compute=compute, memory=memory, dma=dma, numerics=numerics, limits=limits, host=host)
     made = generate(quantized.graph, tiled.plan, target)
@@ -90,4 +90,6 @@ def codegen(
         pixels = {name: {"pixels": one.plain()} for name, one in quantized.pixels.items()}
         inputs = [{**entry, **pixels.get(entry["name"], {})} for entry in made.meta["inputs"]]
         made = replace(made, meta={**made.meta, "inputs": inputs})
-    return Compiled(replace(made, graph_bytes=encode_graph(quantized.graph)) if program.graph else made)
+    return CompiledProgram(
+        replace(made, graph_bytes=encode_graph(quantized.graph)) if program.graph else made
+    )
