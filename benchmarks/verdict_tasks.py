@@ -15,7 +15,7 @@ import numpy as np
 from npuflow.engine.calibrate import statistics as merging
 from npuflow.engine.calibrate.observe import Observer, needed_values
 from npuflow.engine.correct.walk import SampleWalk, stretch
-from npuflow.engine.data.config import Sample as Content
+from npuflow.engine.data.config import InputSample as Content
 from npuflow.engine.data.profile import MOST
 from npuflow.engine.islands import PlacementTable
 from npuflow.engine.to_onnx import export_model

@@ -35,7 +35,7 @@ SCORES = "evaluate"                       # the stage whose figures are the netw
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SweepView:
     """What to show of a sweep."""
 
     goals: tuple[str, ...]
@@ -45,7 +45,7 @@ class Wanted:
     as_json: bool
 
 
-def run(path: Path, sets: Sequence[str], over: Sequence[str], settings: Settings, wanted: Wanted) -> int:
+def run(path: Path, sets: Sequence[str], over: Sequence[str], settings: Settings, wanted: SweepView) -> int:
     """Every point's faults before anything is built; 1 if a point failed."""
     from npuflow.flow.recipe import load, parse_set
     from npuflow.flow.recipe_build import open_cache

@@ -14,7 +14,7 @@ from npuflow.engine.program.container import Program, load_program
 from npuflow.engine.program.graph_section import encode_graph
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
-from npuflow.hw.target import Compute, Dma, Host, Limits, Memory, Numerics, Target
+from npuflow.hw.target import Compute, Dma, HostProcessor, Limits, Memory, Numerics, Target
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.tiling import Tiled
 
@@ -66,7 +66,7 @@ def codegen(
     dma: Dma,
     numerics: Numerics,
     limits: Limits,
-    host: Host,
+    host: HostProcessor,
     preparation: Preparation,
     program: ProgramTable,
 ) -> CompiledProgram:

@@ -13,7 +13,7 @@ from npuflow.engine.precision.problem import cost_of
 from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, progress, stage
-from npuflow.hw.target import Compute, Dma, Host, Memory, Numerics, Target
+from npuflow.hw.target import Compute, Dma, HostProcessor, Memory, Numerics, Target
 from npuflow.stages._held_out import is_random, network_of, rig
 from npuflow.stages.input_check import InputCheck
 from npuflow.stages.parse import Parsed
@@ -88,7 +88,7 @@ def ledgers(
     compute: Compute,
     memory: Memory,
     dma: Dma,
-    host: Host,
+    host: HostProcessor,
 ) -> Ledgers:
     """Switch every cause on alone and off alone on the held-out samples."""
     if is_random(samples):

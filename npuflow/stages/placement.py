@@ -10,7 +10,7 @@ from npuflow.engine.host import HostWork
 from npuflow.engine.islands import PlacementTable
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
-from npuflow.hw.target import Compute, Dma, Host, Limits, Memory, Numerics, Target
+from npuflow.hw.target import Compute, Dma, HostProcessor, Limits, Memory, Numerics, Target
 from npuflow.stages.parse import Parsed
 
 
@@ -45,7 +45,7 @@ def placement(
     memory: Memory,
     compute: Compute,
     dma: Dma,
-    host: Host,
+    host: HostProcessor,
     placement: PlacementTable,
 ) -> Placement:
     """Ask every operator whether the target runs its node, and leave to the host

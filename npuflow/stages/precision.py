@@ -17,7 +17,7 @@ from npuflow.engine.precision.problem import SearchProblem, cost_of
 from npuflow.engine.quantize.config import Override, Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, stage
-from npuflow.hw.target import Compute, Dma, Host, Memory, Numerics, Target
+from npuflow.hw.target import Compute, Dma, HostProcessor, Memory, Numerics, Target
 from npuflow.stages._held_out import network_of, rig
 from npuflow.stages.baseline import Baseline
 from npuflow.stages.judges import Judge, metric_drop
@@ -119,7 +119,7 @@ def precision(
     probing: Probing,
     correct: Correct,
     quantize: Quantize,
-    numerics: Numerics, compute: Compute, memory: Memory, dma: Dma, host: Host,
+    numerics: Numerics, compute: Compute, memory: Memory, dma: Dma, host: HostProcessor,
 ) -> Precision:
     """Ask the strategy for a level of every unit, and write it as overrides."""
     drop = metric_drop(graph.graph, judges, judging, precision.max_drop)

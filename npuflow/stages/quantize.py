@@ -19,7 +19,7 @@ from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.stated import moved
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
-from npuflow.hw.target import Host, Memory, Numerics, Target
+from npuflow.hw.target import HostProcessor, Memory, Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import graph_macs
 from npuflow.ir.persist import load_graph, operators, save_graph
@@ -97,7 +97,7 @@ def quantize(
     precision: Precision | None,
     rounded: Rounded | None,
     quantize: Quantize,
-    numerics: Numerics, memory: Memory, host: Host, least: PlacementTable,
+    numerics: Numerics, memory: Memory, host: HostProcessor, least: PlacementTable,
 ) -> Quantized:
     """Choose scales from the thresholds and turn every node that the target runs into integers."""
     known, wider, taken = rounded or Rounded(), precision or Precision(), thresholds or Thresholds({}, {})

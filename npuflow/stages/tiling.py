@@ -13,10 +13,10 @@ from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.search.pinned import Pins
 from npuflow.engine.search.plan import Plan, plan_network
 from npuflow.engine.search.strategies import check_names
-from npuflow.engine.search.unfit import Wanted, explained
+from npuflow.engine.search.unfit import PlanRequest, explained
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import library, log, stage
-from npuflow.hw.target import Compute, Dma, Host, Memory, Numerics, Target
+from npuflow.hw.target import Compute, Dma, HostProcessor, Memory, Numerics, Target
 from npuflow.stages.costs import Effort, SubgraphCosts
 from npuflow.stages.quantize import Quantized
 
@@ -75,12 +75,12 @@ class Tiled(Artifact):
 @stage
 def tiling(
     quantized: Quantized, costs: SubgraphCosts, effort: Effort, tiling: Tiling,
-    compute: Compute, memory: Memory, dma: Dma, numerics: Numerics, host: Host,
+    compute: Compute, memory: Memory, dma: Dma, numerics: Numerics, host: HostProcessor,
 ) -> Tiled:
     """Cut the network into groups by their costs, keep tensors in local memory, and take
     the plan that replays fastest."""
     check_names(tiling.without)
-    wanted = Wanted(
+    wanted = PlanRequest(
         quantized.graph, Machine(compute, memory, dma), numerics, effort.level, tiling.pins, tiling.allocation
     )
     try:

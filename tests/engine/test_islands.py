@@ -16,7 +16,7 @@ from npuflow.engine.quantize.config import Override, Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.rewrite import rewrite
 from npuflow.frontends import FRONTENDS, Bindings
-from npuflow.hw.target import Host, Limits, Target
+from npuflow.hw.target import HostProcessor, Limits, Target
 from npuflow.ir.graph import Graph
 
 TARGET = Target()
@@ -109,15 +109,15 @@ def test_a_small_island_goes_where_it_costs_less_with_numbers() -> None:
 @pytest.mark.parametrize(
     ("line", "least", "host", "stays"),
     [
-        (LITTLE, PlacementTable(), Host(), False),
-        (LITTLE, PlacementTable(min_macs=0), Host(), True),
-        (LITTLE, PlacementTable(min_macs=0, min_bytes=1 << 20), Host(), False),
-        (LONG, PlacementTable(), Host(), True),
-        (LONG, PlacementTable(), Host(elements_per_cycle=64.0), False),
+        (LITTLE, PlacementTable(), HostProcessor(), False),
+        (LITTLE, PlacementTable(min_macs=0), HostProcessor(), True),
+        (LITTLE, PlacementTable(min_macs=0, min_bytes=1 << 20), HostProcessor(), False),
+        (LONG, PlacementTable(), HostProcessor(), True),
+        (LONG, PlacementTable(), HostProcessor(elements_per_cycle=64.0), False),
     ],
 )
 def test_what_is_too_small_is_for_recipe_and_target_to_say(
-    line: Graph, least: PlacementTable, host: Host, stays: bool
+    line: Graph, least: PlacementTable, host: HostProcessor, stays: bool
 ) -> None:
     assert bool(ops_on_npu(place(line, replace(TARGET, host=host), least))) is stays
 

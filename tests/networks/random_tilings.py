@@ -11,7 +11,7 @@ from npuflow.engine.schedule.columns import gathered
 from npuflow.engine.schedule.groups import Group, Part
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.schedule.model import Layer, describe
-from npuflow.engine.search.cost import Grid, traffic
+from npuflow.engine.search.cost import CandidateGrid, traffic
 from npuflow.engine.search.parts import Planner, needed
 from npuflow.engine.search.plan import Bounds, Plan
 from npuflow.engine.search.tilings import footprint, reverses, slot_counts, variants
@@ -21,9 +21,9 @@ from npuflow.ir.graph import Graph
 FREE = Costs(*[0.0] * 12)
 
 
-def grid_of(layer: Layer, sizes: dict[str, int]) -> Grid:
+def grid_of(layer: Layer, sizes: dict[str, int]) -> CandidateGrid:
     arrays = {a.name: np.array([sizes[a.name]]) for a in layer.axes}
-    return Grid(arrays, {a.name: -(-np.array([a.size]) // arrays[a.name]) for a in layer.axes}, 1)
+    return CandidateGrid(arrays, {a.name: -(-np.array([a.size]) // arrays[a.name]) for a in layer.axes}, 1)
 
 
 def choice(layer: Layer, machine: Machine, rng: random.Random, tries: int) -> Choice | None:

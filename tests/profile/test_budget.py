@@ -14,7 +14,7 @@ from npuflow.cli._app import application
 from npuflow.engine.profile import profile
 from npuflow.engine.profile.budget import FREE, BudgetCase, Missed, minimal, too_slow
 from npuflow.engine.search.plan import plan_network
-from npuflow.hw.target import Rule, Target
+from npuflow.hw.target import LimitRule, Target
 from npuflow.ir.graph import Graph
 from tests.networks.harness import SMALL, local, machine
 from tests.networks.small import Builder, mixed
@@ -91,7 +91,7 @@ def test_targets_that_refuse_a_layer_are_not_suggested() -> None:
     memory = replace(TARGET.memory, external_bandwidth=64.0)
     wider = replace(TARGET, memory=memory, compute=compute, dma=replace(TARGET.dma, setup_cycles=0))
     without = replace(wider, limits=replace(wider.limits, refuse=("sigmoid",)))
-    narrow = replace(wider, limits=replace(wider.limits, rules=(Rule(("conv",), "kernel_h <= 1"),)))
+    narrow = replace(wider, limits=replace(wider.limits, rules=(LimitRule(("conv",), "kernel_h <= 1"),)))
     hint = too_slow(one, {"wider": wider, "without": without, "narrow": narrow}).hint
     assert "target = wider: " in hint and "target = without" not in hint and "target = narrow" not in hint
 

@@ -24,7 +24,7 @@ from npuflow.engine.program.container import Program, fingerprint
 from npuflow.engine.quantize.config import Activations, Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.search.plan import plan_network
-from npuflow.hw.target import Host, Limits, Target
+from npuflow.hw.target import HostProcessor, Limits, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import graph_macs
 from npuflow.ir.op import OPS
@@ -32,7 +32,9 @@ from tests.networks.harness import SMALL, build, machine
 from tests.networks.small import Builder, mixed
 
 TARGET = replace(
-    SMALL, limits=Limits(refuse=("tanh", "gemm")), host=Host(macs_per_cycle=2.0, elements_per_cycle=0.5)
+    SMALL,
+    limits=Limits(refuse=("tanh", "gemm")),
+    host=HostProcessor(macs_per_cycle=2.0, elements_per_cycle=0.5),
 )
 
 
@@ -118,7 +120,7 @@ def test_figures_of_a_program_hold_the_hosts_term_on_both_sides(program: Program
 
 
 def test_a_faster_host_changes_the_hosts_term_alone(program: Program) -> None:
-    fast = replace(TARGET, host=Host(4.0, 1.0))
+    fast = replace(TARGET, host=HostProcessor(4.0, 1.0))
     other = build(quantised(), fast)
     assert [w.tolist() for w in other.commands] == [w.tolist() for w in program.commands]
     assert fingerprint(fast) == fingerprint(TARGET) and other.const == program.const

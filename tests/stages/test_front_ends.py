@@ -16,7 +16,7 @@ from npuflow.engine.islands import PlacementTable
 from npuflow.flow.artifact import Artifact, Reader, seal
 from npuflow.flow.refs import Files
 from npuflow.flow.store_writer import Writer
-from npuflow.hw.target import Compute, Dma, Host, Limits, Memory, Numerics
+from npuflow.hw.target import Compute, Dma, HostProcessor, Limits, Memory, Numerics
 from npuflow.stages.model import Model, ModelTable, listing, model
 from npuflow.stages.parse import Parse, Parsed, parse
 from npuflow.stages.placement import Placement, placement
@@ -76,7 +76,7 @@ def test_the_stages_hand_on_what_they_keep(path: Path, tmp_path: Path) -> None:
         and "host" in again.uses()["ops"]
     )
     placed = placement(
-        again, Numerics(), Limits(), Memory(), Compute(), Dma(), Host(), PlacementTable(min_macs=0)
+        again, Numerics(), Limits(), Memory(), Compute(), Dma(), HostProcessor(), PlacementTable(min_macs=0)
     )
     kept = reloaded(placed, tmp_path / "placement")
     counts = {"npu_nodes": 3, "host_nodes": 1, "npu_macs": 1.0, "host_macs": 0}

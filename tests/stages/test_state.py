@@ -188,7 +188,7 @@ def test_what_cannot_be_state_is_an_error(recipe: Path, state: dict[str, str], c
 
 
 def test_arrays_of_unlike_lengths_are_an_error() -> None:
-    from npuflow.engine.data.config import Sample as Content
+    from npuflow.engine.data.config import InputSample as Content
     from npuflow.engine.data.sequence import steps
     from npuflow.ir.types import TensorType
 
@@ -201,7 +201,7 @@ def test_arrays_of_unlike_lengths_are_an_error() -> None:
 
 
 def test_a_sequence_begins_with_the_state_that_the_sample_has() -> None:
-    from npuflow.engine.data.config import Sample as Content
+    from npuflow.engine.data.config import InputSample as Content
     from npuflow.engine.data.sequence import labelled
     from npuflow.ir.types import TensorType
 

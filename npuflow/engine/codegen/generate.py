@@ -29,7 +29,7 @@ from npuflow.engine.schedule.frame import Frame, Topology
 from npuflow.engine.schedule.jobs import Barrier, Phase, Schedule
 from npuflow.engine.schedule.local import Local, lay_local
 from npuflow.engine.schedule.machine import Machine
-from npuflow.engine.schedule.time import ScheduleTime, Terms, time_of
+from npuflow.engine.schedule.time import CycleBreakdown, ScheduleTime, time_of
 from npuflow.engine.schedule.views import Views
 from npuflow.engine.search.plan import Plan
 from npuflow.hw.target import Target
@@ -347,7 +347,7 @@ def _searched(c: Costs) -> dict[str, float]:
     }
 
 
-def _terms(t: Terms) -> dict[str, float]:
+def _terms(t: CycleBreakdown) -> dict[str, float]:
     """What jobs add up to, in cycles of the engine or bus that spends them; profiles
     set the clock's beside it."""
     return {"array": t.array, "vector": t.vector, "set-up": t.set_up, "bus": t.bus}

@@ -22,7 +22,7 @@ from npuflow.engine.search.pinned import NO_PINS, Pins
 from npuflow.engine.search.plan import plan_network
 from npuflow.engine.sim.clock import timeline_of
 from npuflow.engine.sim.order import Order, order_of
-from npuflow.hw.target import ArrayRate, Host, Target
+from npuflow.hw.target import ArrayRate, HostProcessor, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import No
 
@@ -123,7 +123,7 @@ def _setup(t: Target) -> Target:
 
 
 def _host(t: Target) -> Target:
-    return replace(t, host=Host(float(ENDLESS // 2), float(ENDLESS // 2)))
+    return replace(t, host=HostProcessor(float(ENDLESS // 2), float(ENDLESS // 2)))
 
 
 FREE: Mapping[str, Callable[[Target], Target]] = {        # from what is easily changed to what is not

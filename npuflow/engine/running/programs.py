@@ -82,7 +82,7 @@ def filled(samples: Sequence[Sample], sizes: Sequence[int]) -> Iterator[tuple[li
         at += len(part)
 
 
-class Simulated(_Program):
+class SimulatedProgram(_Program):
     """A program command by command, on modelled memories."""
 
     exact: Exact = "simulator"

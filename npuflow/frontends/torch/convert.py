@@ -11,7 +11,7 @@ from npuflow.frontends import Bindings
 from npuflow.frontends._nodes import ends
 from npuflow.frontends.torch.elements import ELEMENTS
 from npuflow.frontends.torch.layers import LAYERS
-from npuflow.frontends.torch.network import DTYPES, Network, UnsupportedError, Value
+from npuflow.frontends.torch.network import DTYPES, Network, TorchOperatorError, TorchValue
 from npuflow.frontends.torch.recurrent import RECURRENT
 from npuflow.frontends.torch.shapes import SHAPES
 from npuflow.ir.packed import pack
@@ -125,7 +125,7 @@ def _placeholders(net: Network, program: Any, names: Sequence[str]) -> list[str]
         ports.append((node, name))
     fed, _ = ends.inputs(net.graph, infos, [], Bindings())
     for node, name in ports:
-        net.values[node] = Value(net.graph.singles.get(name, name))
+        net.values[node] = TorchValue(net.graph.singles.get(name, name))
     return fed
 
 
@@ -147,7 +147,7 @@ def _outputs(net: Network, program: Any) -> list[str]:
     for i, one in enumerate(rows):
         net.origin = "output" if len(rows) == 1 else f"output{i}"
         name = net.name(net[one])
-        if name in found or name in net.graph.arrays or not isinstance(net[one], Value):
+        if name in found or name in net.graph.arrays or not isinstance(net[one], TorchValue):
             name = net.apply("Identity", name).name
         found.append(name)
     return found
@@ -167,7 +167,7 @@ def _convert(net: Network, node: Any, lost: set[Any]) -> str | None:
     )
     args, kwargs = net[node.args], {key: net[value] for key, value in node.kwargs.items()}
     net.origin = origin(node)
-    values = [v for v in _flat([args, list(kwargs.values())]) if isinstance(v, Value)]
+    values = [v for v in _flat([args, list(kwargs.values())]) if isinstance(v, TorchValue)]
     if not values and kind not in RANDOM:
         try:
             with net.torch.no_grad():
@@ -180,7 +180,7 @@ def _convert(net: Network, node: Any, lost: set[Any]) -> str | None:
         return target
     try:
         made = CONVERTERS[plain](net, node, args, kwargs)
-    except UnsupportedError as fault:
+    except TorchOperatorError as fault:
         return f"{target}: {fault}"
     except NpuflowError:
         raise
@@ -195,7 +195,7 @@ def _convert(net: Network, node: Any, lost: set[Any]) -> str | None:
 def _mutated(net: Network, node: Any, made: Any, target: str) -> str | None:
     """An operator in place: what reads its operand later reads the result."""
     first = node.args[0]
-    if isinstance(net.values[first], Value):
+    if isinstance(net.values[first], TorchValue):
         base = str(first.target).split(".")[1] if str(first.target).startswith("aten.") else ""
         if base in VIEWS and any(len(one.users) > 1 for one in first.all_input_nodes):
             return f"{target}: in place on a view of another tensor"
