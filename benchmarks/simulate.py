@@ -18,7 +18,7 @@ import numpy as np
 import onnxruntime as ort
 
 from npuflow.engine.program.container import load_program
-from npuflow.engine.runner import Runner
+from npuflow.engine.runner import ProgramRunner
 from npuflow.engine.sim.machine import SimulatedMachine
 
 
@@ -40,7 +40,7 @@ def measure(model: Path, path: Path, batch: int, rounds: int) -> dict[str, Any]:
     """Interleaved medians: fp32 passes of the same samples before and after every simulated batch."""
     program = load_program(path)
     samples = feeds(program, batch)
-    plain, runner = session(model), Runner(program, batch)
+    plain, runner = session(model), ProgramRunner(program, batch)
     start = time.process_time()
     runner.run_many(samples)
     cold = time.process_time() - start

@@ -31,7 +31,7 @@ _Kind = tuple[int, tuple[str, ...]]      # samples at a time, and the values tha
 KINDS = 2
 
 
-class Runner:
+class ProgramRunner:
     """Runs samples through a program, at most `batch` at a time. Sessions, decoded
     words and plans are made once.
 

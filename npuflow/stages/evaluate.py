@@ -20,7 +20,7 @@ from npuflow.engine.feed import dequantize
 from npuflow.engine.interpret import Interpreter
 from npuflow.engine.pixels import Pixels, given, model_inputs, pixel_inputs
 from npuflow.engine.program.container import Program
-from npuflow.engine.runner import Runner
+from npuflow.engine.runner import ProgramRunner
 from npuflow.engine.state import Following, zeros
 from npuflow.engine.to_onnx import export_model
 from npuflow.flow.artifact import Artifact, Reader, Writer
@@ -206,7 +206,7 @@ class _Fed:
 
 def simulated(program: Program, graph: Parsed) -> scoring.SampleModel:
     """A program on the simulator, its outputs by the float graph's names, as real numbers."""
-    return named(program, graph, Runner(program))
+    return named(program, graph, ProgramRunner(program))
 
 
 def named(program: Program, graph: Parsed, runner: scoring.SampleModel) -> scoring.SampleModel:

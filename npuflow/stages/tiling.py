@@ -11,7 +11,7 @@ from npuflow.engine.arrange import Method
 from npuflow.engine.host import HostWork, host_work, total_work
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.search.pinned import Pins
-from npuflow.engine.search.plan import Plan, plan_network
+from npuflow.engine.search.plan import TilingPlan, plan_network
 from npuflow.engine.search.strategies import check_names
 from npuflow.engine.search.unfit import PlanRequest, explained
 from npuflow.flow.artifact import Artifact, Reader, Writer
@@ -51,7 +51,7 @@ class Tiled(Artifact):
     """The plan: tile sizes, nesting, slots and costs of every integer node; what the
     host does, and its cycles."""
 
-    plan: Plan
+    plan: TilingPlan
     host: HostWork = field(default_factory=HostWork)
     host_cycles: float = 0.0
 
@@ -62,7 +62,7 @@ class Tiled(Artifact):
     @classmethod
     def load(cls, folder: Reader) -> Self:
         host = folder.json("host")
-        return cls(Plan.from_json(folder.json("plan")), HostWork(**host["work"]), host["cycles"])
+        return cls(TilingPlan.from_json(folder.json("plan")), HostWork(**host["work"]), host["cycles"])
 
     def summary(self) -> dict[str, Any]:
         plan = self.plan

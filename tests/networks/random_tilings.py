@@ -13,7 +13,7 @@ from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.schedule.model import Layer, describe
 from npuflow.engine.search.cost import CandidateGrid, traffic
 from npuflow.engine.search.parts import Planner, needed
-from npuflow.engine.search.plan import Bounds, Plan
+from npuflow.engine.search.plan import Bounds, TilingPlan
 from npuflow.engine.search.tilings import footprint, reverses, slot_counts, variants
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
@@ -64,7 +64,7 @@ def plan(
     rng: random.Random,
     level: int = 0,
     tries: int = 100_000,
-) -> Plan:
+) -> TilingPlan:
     """The planner's groups with tilings of our own, where one is found."""
     planner = Planner(graph, machine, numerics, level)
     groups = []
@@ -77,4 +77,4 @@ def plan(
             drawn = choice(layer, machine, rng, tries)
             group = Group((Part(group.nodes, drawn),), FREE) if drawn else group
         groups.append(group)
-    return Plan(tuple(groups), Bounds(0, 0, 0, 0), 0)
+    return TilingPlan(tuple(groups), Bounds(0, 0, 0, 0), 0)

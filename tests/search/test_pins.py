@@ -8,7 +8,7 @@ import pytest
 
 from npuflow.base.errors import FitError, RecipeError, TargetError
 from npuflow.engine.search.pinned import Pins
-from npuflow.engine.search.plan import Plan, plan_network
+from npuflow.engine.search.plan import TilingPlan, plan_network
 from npuflow.engine.search.unfit import PlanRequest, explained
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
@@ -21,7 +21,7 @@ GRAPH, FEED = mixed(ROOMY.numerics)
 SHAPE = next(GRAPH.type(n.outputs[0]).shape for n in GRAPH.nodes if n.name == LAYER)
 
 
-def planned(pins: Pins, target: Target = ROOMY, graph: Graph = GRAPH, level: int = 3) -> Plan:
+def planned(pins: Pins, target: Target = ROOMY, graph: Graph = GRAPH, level: int = 3) -> TilingPlan:
     return plan_network(graph, machine(target), target.numerics, level, pins)
 
 

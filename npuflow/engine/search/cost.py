@@ -334,11 +334,7 @@ def result_tiles(layer: Layer, grid: CandidateGrid) -> Ints:
 
 
 def estimate(
-    layer: Layer,
-    machine: Machine,
-    grid: CandidateGrid,
-    moved: Sequence[Traffic],
-    tries: Sequence[Try],
+    layer: Layer, machine: Machine, grid: CandidateGrid, moved: Sequence[Traffic], tries: Sequence[Try],
     tensor: Floats,
 ) -> Estimate:
     """The pipeline's makespan: a row for every nesting and slot policy. `tensor`: see tensor_cycles."""

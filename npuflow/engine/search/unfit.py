@@ -18,7 +18,7 @@ from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.schedule.model import Layer, Ref, describe
 from npuflow.engine.search.parts import Planner, needed
 from npuflow.engine.search.pinned import NO_PINS, Pins
-from npuflow.engine.search.plan import FUSING, Plan, plan_network
+from npuflow.engine.search.plan import FUSING, TilingPlan, plan_network
 from npuflow.engine.search.tilings import Tilings
 from npuflow.hw.elements import ELEMENTS, container
 from npuflow.hw.target import Numerics, Target
@@ -51,7 +51,7 @@ class PlanRequest:
     def arguments(self) -> tuple[Graph, Machine, Numerics, int, Pins, Method]:
         return self.graph, self.machine, self.numerics, self.level, self.pins, self.allocation
 
-    def plan(self) -> Plan | None:
+    def plan(self) -> TilingPlan | None:
         """The plan, or None where there is none."""
         try:
             return plan_network(*self.arguments)
