@@ -41,14 +41,14 @@ def python_source(
         yield name, FoundSample((origin,), detail)
 
 
-def read_by(text: str, base: Path, path: Path, common: Mapping[str, Any], label: Any) -> Found:
+def read_by(text: str, base: Path, path: Path, common: Mapping[str, Any], label: Any) -> FoundSample:
     """A file that a function of the user's reads; its code is part of the sample's key."""
     module_name, function_name, folder = named(text, base)
     function, origin = foreign(module_name, function_name, folder)
     detail = {
         "kind": "reader", "module": module_name, "function": function_name, "code": whole_digest(function),
     }
-    return Found((path, origin), {**detail, **common}, label)
+    return FoundSample((path, origin), {**detail, **common}, label)
 
 
 def read_file(path: Path, origin: Path, detail: Mapping[str, Any]) -> dict[str, Array]:
