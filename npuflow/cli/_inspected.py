@@ -20,7 +20,7 @@ DEFAULT = "edge-4t"
 
 
 @dataclass(frozen=True)
-class Asked:
+class InspectRequest:
     """A model, what is fixed of it, the rules left out, and the target, read from `recipe`."""
 
     model: Path
@@ -44,7 +44,7 @@ class Asked:
         return found
 
 
-def asked(path: Path, target: str | None, options: Bindings, sets: Sequence[str]) -> Asked:
+def asked(path: Path, target: str | None, options: Bindings, sets: Sequence[str]) -> InspectRequest:
     """A recipe's own model, target and bindings, with the options over them; a model file is a recipe of the
     options alone.
     """
@@ -72,7 +72,9 @@ def asked(path: Path, target: str | None, options: Bindings, sets: Sequence[str]
         {**own.inputs, **options.inputs}, {**own.dims, **options.dims}, options.outputs or own.outputs,
         {**own.constants, **options.constants},
     )
-    return Asked(table.path.path, bindings, tuple(parse.skip), chip, target or "the recipe's target", recipe)
+    return InspectRequest(
+        table.path.path, bindings, tuple(parse.skip), chip, target or "the recipe's target", recipe
+    )
 
 
 def _read(recipe: Recipe, classes: Sequence[type[Any]]) -> list[Any]:
