@@ -16,7 +16,7 @@ from npuflow.engine.calibrate.thresholds import thresholds as chosen_by
 from npuflow.engine.correct.config import Correct
 from npuflow.engine.correct.error import split
 from npuflow.engine.precision.advice import Clinic, Fix
-from npuflow.engine.precision.config import Precision as Widths
+from npuflow.engine.precision.config import PrecisionTable as Widths
 from npuflow.engine.precision.config import Probing
 from npuflow.engine.precision.culprit import Culprit, culprits
 from npuflow.engine.precision.judge import MOST, JudgedOutput, affordable, clipped, shown
