@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 
-from npuflow.base.code_module import Class, Facts, Form, Module
+from npuflow.base.code_module import Class, Facts, Form, SourceModule
 
 
 class Mentions:
@@ -40,7 +40,7 @@ class Narrowed:
     """The parts of a class that have been reached."""
 
     def __init__(
-        self, module: Module, name: str, parts: Class, followed: Collection[int], always: Set[str]
+        self, module: SourceModule, name: str, parts: Class, followed: Collection[int], always: Set[str]
     ) -> None:
         """`always`: methods that are called although the code does not mention them."""
         self.module, self._always = module, always

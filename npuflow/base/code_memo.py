@@ -13,7 +13,7 @@ from typing import Any
 
 from npuflow.base import code_module, code_normal, code_scope
 from npuflow.base import digest as digests
-from npuflow.base.code_module import Class, Facts, Form, Module, SourceUnit
+from npuflow.base.code_module import Class, Facts, Form, SourceModule, SourceUnit
 from npuflow.base.code_scope import ImportTarget, Reference
 from npuflow.base.digest import bytes_digest
 
@@ -30,7 +30,7 @@ class Pictures:
         self._path: Path | None = None
         self._grown = False
 
-    def restore(self, module: Module) -> bool:
+    def restore(self, module: SourceModule) -> bool:
         """Fill in a module from the picture of its content, if there is one."""
         mark = _mark(module)
         found = self._known.get(mark) or self._used.get(mark)
@@ -40,7 +40,7 @@ class Pictures:
         _fill(module, found)
         return True
 
-    def keep(self, module: Module) -> None:
+    def keep(self, module: SourceModule) -> None:
         self._used[_mark(module)] = _picture(module)
         self._grown = True
 
@@ -77,7 +77,7 @@ PICTURES = Pictures()
 """The memo of this process."""
 
 
-def _mark(module: Module) -> str:
+def _mark(module: SourceModule) -> str:
     return f"{module.content} {module.package}"
 
 
@@ -92,7 +92,7 @@ def _maker() -> str:
 # ***** as JSON *****
 
 
-def _picture(module: Module) -> Any:
+def _picture(module: SourceModule) -> Any:
     places: dict[int, int] = {}
     listed: list[Any] = []
     for unit in (*(one for several in module.units.values() for one in several), *module.effects):
@@ -107,7 +107,7 @@ def _picture(module: Module) -> Any:
     ]
 
 
-def _fill(module: Module, picture: Any) -> None:
+def _fill(module: SourceModule, picture: Any) -> None:
     listed, named, effects, imports, module.stars, executed = picture
     units = [_as_unit(one) for one in listed]
     module.units = {name: [units[place] for place in places] for name, places in named.items()}

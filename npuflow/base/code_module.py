@@ -129,7 +129,7 @@ def _with(node: ast.AST, **fields: object) -> ast.AST:
     return changed
 
 
-class Module:
+class SourceModule:
     """The static picture of one source file."""
 
     def __init__(self, place: Place, content: bytes) -> None:
@@ -144,7 +144,7 @@ class Module:
         self.executed: list[ImportTarget] = []
         """Imports that run when the module is imported (those for type checkers only do not)."""
 
-    def parse(self, content: bytes) -> Module:
+    def parse(self, content: bytes) -> SourceModule:
         """Fill in the picture from the source's bytes."""
         try:
             tree = syntax.module(content, str(self.path))

@@ -16,7 +16,7 @@ from npuflow.cli._errors import show
 from npuflow.cli._events import as_json as line
 from npuflow.cli._events import emit
 from npuflow.cli._noop import MARK, memo_folder
-from npuflow.cli._progress import Plain, Silent, View, duration, judged, warn_text, warned
+from npuflow.cli._progress import Plain, ProgressView, Silent, duration, judged, warn_text, warned
 from npuflow.flow.recipe_build import (
     Settings,
     located,
@@ -213,7 +213,9 @@ def _near(path: Path) -> str:
     return shown_path(path)
 
 
-def view(plan: Plan, *, quiet: bool = False, verbose: bool = False, asked: Collection[str] = ()) -> View:
+def view(
+    plan: Plan, *, quiet: bool = False, verbose: bool = False, asked: Collection[str] = ()
+) -> ProgressView:
     """The view that suits where standard error goes."""
     if quiet:
         return Silent()

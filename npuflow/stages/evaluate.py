@@ -30,7 +30,7 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.metrics import METRICS, Metric
-from npuflow.stages.codegen import Compiled
+from npuflow.stages.codegen import CompiledProgram
 from npuflow.stages.judges import Judge
 from npuflow.stages.labelled import Labelled, identities
 from npuflow.stages.parse import Parsed
@@ -136,7 +136,7 @@ def evaluate(
     files: Files,
     graph: Parsed,
     quantized: Quantized,
-    compiled: Compiled,
+    compiled: CompiledProgram,
     labelled: Items[Labelled] | None,
     judges: Items[Judge] | None,
     evaluate: Evaluate,

@@ -86,7 +86,7 @@ def test_fixed_point_positions_of_vitis_ai() -> None:
     assert table["conv.weight"].constant and table["conv.weight"].hi == 127 / 128
     again = read_table(EXCHANGE["vitis_ai"]().write(table).encode(), "f")[1]
     assert {n: e.quant for n, e in again.items()} == {n: e.quant for n, e in table.items()}
-    ranges = EXCHANGE["vitis_ai"]().write({"x": Entry(-0.5, 3.0), "y": Entry(0.0, 0.0)})
+    ranges = EXCHANGE["vitis_ai"]().write({"x": TensorEntry(-0.5, 3.0), "y": TensorEntry(0.0, 0.0)})
     assert json.loads(ranges)["output"] == {"x": [[8, 5]], "y": [[8, 7]]}
     with pytest.raises(DataError):
         read_table(json.dumps({**held, "param": {"w": [8]}}).encode(), "f")

@@ -20,7 +20,7 @@ class TorchOperatorError(Exception):
 
 
 @dataclass
-class Network:
+class TorchNetwork:
     """`values`: by node of the program, a value, a torch tensor (a constant), a number, or several
     of them. Operators whose operands are all constant are computed by torch."""
 

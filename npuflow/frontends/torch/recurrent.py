@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from npuflow.frontends.torch.elements import Converter
-from npuflow.frontends.torch.network import Network, TorchOperatorError, TorchValue
+from npuflow.frontends.torch.network import TorchNetwork, TorchOperatorError, TorchValue
 
 GATES = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}  # ONNX's order of torch's gates
 
 
 def recurrent(
-    kind: str, net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]
+    kind: str, net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]
 ) -> list[TorchValue]:
     if isinstance(args[3], list | tuple):
         raise TorchOperatorError("packed sequences")
@@ -44,7 +44,7 @@ def _projected(kind: str, params: Any, biased: bool, ways: int, layers: int) -> 
     return kind == "LSTM" and len(params) == (5 if biased else 3) * ways * layers
 
 
-def _part(net: Network, state: Any, first: int, count: int, whole: int) -> Any:
+def _part(net: TorchNetwork, state: Any, first: int, count: int, whole: int) -> Any:
     """The initial states of one layer."""
     if count == whole:
         return state
@@ -56,7 +56,7 @@ def _part(net: Network, state: Any, first: int, count: int, whole: int) -> Any:
 
 
 def _layer(
-    kind: str, net: Network, x: Any, rows: list[Any], states: list[Any], biased: bool, ways: int
+    kind: str, net: TorchNetwork, x: Any, rows: list[Any], states: list[Any], biased: bool, ways: int
 ) -> tuple[TorchValue, list[TorchValue]]:
     order = GATES[kind]
     hidden = int(rows[0][1].shape[1])
