@@ -70,8 +70,8 @@ from pathlib import Path
 from npuflow.base import code, code_memo, code_module
 code_memo.PICTURES.open(Path(sys.argv[1]) / "code.json")
 parsed = []
-parse = code_module.Module.parse
-code_module.Module.parse = lambda self, content: parsed.append(self.name) or parse(self, content)
+parse = code_module.SourceModule.parse
+code_module.SourceModule.parse = lambda self, content: parsed.append(self.name) or parse(self, content)
 print(code.definition_closure("some.one", "f").digest)
 print(sorted(parsed))
 code_memo.PICTURES.save()
