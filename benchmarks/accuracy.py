@@ -24,7 +24,7 @@ import numpy as np
 import onnxruntime as ort
 
 from npuflow.engine.program.container import Program, load_program
-from npuflow.engine.runner import Runner
+from npuflow.engine.runner import ProgramRunner
 from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.ir.macs import graph_macs
 
@@ -87,7 +87,7 @@ class Task:
         start = time.perf_counter()
         own = dict(zip(self.outputs, [o["name"] for o in program.meta["outputs"]], strict=True))
         if self.task == "vad":
-            runner = Runner(program, batch=1)
+            runner = ProgramRunner(program, batch=1)
 
             def simulated(feed: dict[str, Any]) -> tuple[Any, Any]:
                 found = runner.run(feed)
@@ -95,7 +95,7 @@ class Task:
 
             got = list(recurrent(simulated, self.samples()))
         else:
-            runner = Runner(program, batch=batch)
+            runner = ProgramRunner(program, batch=batch)
             got = [r[own[self.name]] for part in chunks(self.samples(), batch) for r in runner.run_many(part)]
         arrays, floats = ({self.name: np.concatenate(rows)} for rows in (got, self.base))
         line = self.scorer.score(self.task, arrays, floats)

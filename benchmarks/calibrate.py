@@ -228,7 +228,7 @@ def refine(case, counts):
         result = work(*args)
         return time.process_time() - started, result
 
-    numerics, on_npu, settings = case.target.numerics, case.placed.on_npu, tune.Search()
+    numerics, on_npu, settings = case.target.numerics, case.placed.on_npu, tune.SearchTable()
     stats = case.collect(case.feeds(32))
     calibrate = thresholds.Calibrate()
     free = {
@@ -261,7 +261,7 @@ def refine(case, counts):
 
 def quality(case, count):
     from npuflow.engine.codegen.generate import generate
-    from npuflow.engine.runner import Runner
+    from npuflow.engine.runner import ProgramRunner
     from npuflow.engine.search.plan import Machine, plan_network
 
     stats = case.collect(case.feeds(case.table(Data, "data").count))
@@ -278,7 +278,7 @@ def quality(case, count):
         target = case.target
         machine = Machine(target.compute, target.memory, target.dma)
         program = generate(done.graph, plan_network(done.graph, machine, target.numerics), target)
-        runner, own = Runner(program), program.meta["outputs"][0]["name"]
+        runner, own = ProgramRunner(program), program.meta["outputs"][0]["name"]
         mine = [found[own] for found in runner.stream(feeds)]
         a, b = np.concatenate(truth), np.concatenate(mine)
         row = {"method": method, "samples": len(feeds), "sqnr_db": round(decibels(a, b), 2)}

@@ -33,7 +33,7 @@ from npuflow.engine.fold_pixels import fold
 from npuflow.engine.pixels import Pixels, of_program
 from npuflow.engine.profile.measure import profile
 from npuflow.engine.program.container import load_program
-from npuflow.engine.runner import Runner
+from npuflow.engine.runner import ProgramRunner
 from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import FRONTENDS
 from npuflow.stages import pixels as stage
@@ -122,7 +122,7 @@ def built(
 
 
 def measured(program: Path, qdq: Path, shared: Path, task: str, count: int, variant: str) -> dict[str, Any]:
-    runner, loaded = Runner(program), load_program(program)
+    runner, loaded = ProgramRunner(program), load_program(program)
     (port,) = loaded.meta["inputs"]
     coded = next(
         (s["out"] for s in loaded.meta["steps"] if s["kind"] == "quantize" and s["value"] == port["name"]),

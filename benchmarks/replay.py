@@ -37,7 +37,7 @@ from npuflow.base.errors import NpuflowError, TargetError
 from npuflow.engine.codegen.generate import generate
 from npuflow.engine.place import place
 from npuflow.engine.schedule.machine import Machine
-from npuflow.engine.search.plan import Plan, plan_network
+from npuflow.engine.search.plan import TilingPlan, plan_network
 from npuflow.engine.search.strategies import usable
 from npuflow.engine.search.tilings import DEFAULT_LEVEL
 from npuflow.flow.memory import collect_rarely
@@ -110,7 +110,7 @@ def measured(name: str, target_name: str) -> Row:
         return {"refused": str(fault).splitlines()[0]}
 
 
-def described(graph: Graph, plan: Plan, target: Target) -> Row:
+def described(graph: Graph, plan: TilingPlan, target: Target) -> Row:
     program = generate(graph, plan, target)
     meta = dict(program.meta)
     schedule = meta.pop("plan")

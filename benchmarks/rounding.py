@@ -35,14 +35,14 @@ from npuflow.engine.calibrate.observe import session
 from npuflow.engine.correct.error import outputs_of
 from npuflow.engine.quantize.config import Weights
 from npuflow.engine.rounding import moments as counting
-from npuflow.engine.rounding.columns import Observer
+from npuflow.engine.rounding.columns import ColumnObserver
 from npuflow.engine.rounding.judge import with_weights
 from npuflow.engine.rounding.rounded import rounded
 from npuflow.engine.to_onnx import export_model
 from npuflow.flow.recipe_build import Settings, open_cache
 from npuflow.hw.target import Numerics
 from npuflow.rounders import ROUNDERS
-from npuflow.stages.moments import Moments, Picked
+from npuflow.stages.moments import LayerMoments, Picked
 from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.rounded import Rounded
@@ -73,7 +73,7 @@ class Network:
         done = build(recipe, [*sets, "round.method='coordinate'"], until="rounded", cache=cache)
         name = next(name for name in ("equalize", "pixels", "checked", "parse") if name in done.refs)
         self.parsed: Parsed = store.load(done.outputs[name], Parsed)
-        self.moments = [store.load(ref, Moments) for ref in done.refs["moments"].items.values()]
+        self.moments = [store.load(ref, LayerMoments) for ref in done.refs["moments"].items.values()]
         self.picked = [store.load(ref, Picked) for ref in done.refs["moments.picked"].items.values()]
 
     def cost(self) -> str:
@@ -85,7 +85,7 @@ class Network:
         names = [i.name for i in plain.get_inputs()]
         for _ in range(2):
             _, unit = spent(lambda: [plain.run(None, {n: feed[n] for n in names}) for feed in feeds])
-        observer = Observer(graph, layers)
+        observer = ColumnObserver(graph, layers)
         found, seen = spent(lambda: [observer.columns(feed) for feed in feeds])
         stored = sum(codes.nbytes for codes in found[0])
 

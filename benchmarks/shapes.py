@@ -16,7 +16,7 @@ from npuflow.engine.profile import Profile, profile
 from npuflow.engine.quantize.config import Activations, Quantize, Weights
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.schedule.machine import Machine
-from npuflow.engine.search.plan import Plan, plan_network
+from npuflow.engine.search.plan import TilingPlan, plan_network
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph, constant
 from npuflow.ir.op import OPS, Node, Op
@@ -151,7 +151,7 @@ def of_file(path: str) -> tuple[Graph, dict[str, tuple[float, float]]]:
     return graph, dict.fromkeys(graph.values, (-1.0, 1.0))
 
 
-def planned(graph: Graph, target: Target, level: int = 3) -> Plan:
+def planned(graph: Graph, target: Target, level: int = 3) -> TilingPlan:
     return plan_network(graph, Machine(target.compute, target.memory, target.dma), target.numerics, level)
 
 

@@ -18,8 +18,8 @@ import numpy as np
 import onnxruntime as ort
 
 from npuflow.engine.program.container import load_program
-from npuflow.engine.runner import Runner
-from npuflow.engine.sim.machine import Machine
+from npuflow.engine.runner import ProgramRunner
+from npuflow.engine.sim.machine import SimulatedMachine
 
 
 def session(path: Path) -> ort.InferenceSession:
@@ -40,7 +40,7 @@ def measure(model: Path, path: Path, batch: int, rounds: int) -> dict[str, Any]:
     """Interleaved medians: fp32 passes of the same samples before and after every simulated batch."""
     program = load_program(path)
     samples = feeds(program, batch)
-    plain, runner = session(model), Runner(program, batch)
+    plain, runner = session(model), ProgramRunner(program, batch)
     start = time.process_time()
     runner.run_many(samples)
     cold = time.process_time() - start
@@ -68,7 +68,7 @@ def measure(model: Path, path: Path, batch: int, rounds: int) -> dict[str, Any]:
 
 def by_opcode(path: Path, batch: int) -> dict[str, tuple[float, int, int]]:
     """Milliseconds per sample, commands, and commands on the plain numpy path, by opcode."""
-    machine = Machine(load_program(path), batch)
+    machine = SimulatedMachine(load_program(path), batch)
     for segment in range(len(machine.order.segments)):
         machine.run(segment)
     spent: Counter[str] = Counter()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from verdict_tasks import Task
 
-from npuflow.engine.precision.fakequant import Network
+from npuflow.engine.precision.fakequant import FakeQuantNetwork
 from npuflow.engine.precision.problem import Rig
 from npuflow.engine.precision.quality import quality
 from npuflow.engine.quantize.config import Override, Quantize
@@ -81,7 +81,7 @@ def _worst(task: Task, rig: Rig, fault: Fault) -> float:
     weights = {k: v for j in range(len(network.weights)) for k, v in rig.weight(j, False).items()}
     for one in network.weights:
         if one.value == fault.weights:
-            weak = Network(
+            weak = FakeQuantNetwork(
                 network.graph,
                 network.placed,
                 Quantize(overrides=fault.overrides),

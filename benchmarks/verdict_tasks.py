@@ -14,10 +14,10 @@ import numpy as np
 
 from npuflow.engine.calibrate import statistics as merging
 from npuflow.engine.calibrate.observe import Observer, needed_values
-from npuflow.engine.correct.walk import Walk, stretch
-from npuflow.engine.data.config import Sample as Content
+from npuflow.engine.correct.walk import SampleWalk, stretch
+from npuflow.engine.data.config import InputSample as Content
 from npuflow.engine.data.profile import MOST
-from npuflow.engine.islands import Least
+from npuflow.engine.islands import PlacementTable
 from npuflow.engine.to_onnx import export_model
 from npuflow.flow.stage import Items
 from npuflow.frontends import FRONTENDS
@@ -95,7 +95,7 @@ class Task:
             target.compute,
             target.dma,
             target.host,
-            Least(),
+            PlacementTable(),
         )
         self.placement: Placement = placement(self.parsed, *tables)
 
@@ -154,10 +154,10 @@ class Task:
         session = stretch(
             graph, range(len(graph.nodes)), list(graph.inputs), list(dict.fromkeys(graph.outputs))
         )
-        read, empty = {i.name for i in session.get_inputs()}, Walk(graph, [])
+        read, empty = {i.name for i in session.get_inputs()}, SampleWalk(graph, [])
 
         def run(feed: Mapping[str, Array]) -> dict[str, Array]:
-            values = Walk(graph, [self.fed(feed)]).values
+            values = SampleWalk(graph, [self.fed(feed)]).values
             made = session.run(list(graph.outputs), {n: values[n][0] for n in read})
             real = [empty.real(o, [x])[0] for o, x in zip(graph.outputs, made, strict=True)]
             return dict(zip(self.graph.outputs, real, strict=True))

@@ -42,16 +42,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 from verdict_faults import Fault, faults
 from verdict_tasks import Task, shifted
 
-from npuflow.engine.calibrate.thresholds import Calibrate, Layer
+from npuflow.engine.calibrate.thresholds import Calibrate, LayerCalibration
 from npuflow.engine.correct.config import Correct
 from npuflow.engine.correct.error import split
 from npuflow.engine.data.profile import profiled
-from npuflow.engine.islands import Least
+from npuflow.engine.islands import PlacementTable
 from npuflow.engine.precision.advice import Fix
-from npuflow.engine.precision.config import Precision as PrecisionTable
+from npuflow.engine.precision.config import PrecisionTable as PrecisionTable
 from npuflow.engine.precision.config import Probing
 from npuflow.engine.precision.culprit import Culprit
-from npuflow.engine.precision.fakequant import Network
+from npuflow.engine.precision.fakequant import FakeQuantNetwork
 from npuflow.engine.precision.problem import Rig
 from npuflow.engine.quantize.config import Activations, Override, Quantize
 from npuflow.flow.stage import Items, Stage
@@ -183,7 +183,7 @@ def finished(
     start = run(baseline, **given, precision=kind.widths)
     noise = run(sensitivity, **given, baseline=start)
     widths = run(precision, **given, baseline=start, sensitivity=noise, precision=kind.widths)
-    plain = run(quantize, **given, precision=widths, least=Least())
+    plain = run(quantize, **given, precision=widths, least=PlacementTable())
     final = run(correct, **given, quantized=plain)
     return Built(task, kind, samples, statistics, ranges, widths, final, wrong)
 
@@ -237,7 +237,7 @@ def with_fix(made: Built, fix: Fix) -> Built:
     pasted = tomllib.loads(fix.toml)
     kind, ranges = made.kind, made.thresholds
     calibrate = pasted.get("calibrate", {})
-    methods = [Layer(tuple(one["layers"]), one["method"]) for one in calibrate.get("layers", [])]
+    methods = [LayerCalibration(tuple(one["layers"]), one["method"]) for one in calibrate.get("layers", [])]
     extra = tuple(
         Override(**{**one, "layers": tuple(one["layers"])})
         for one in pasted.get("quantize", {}).get("overrides", [])
@@ -267,7 +267,7 @@ def planted_faults(task: Task, kind: str, count: int) -> list[Fault]:
     """The first faults of a kind, in the network with the recipe's widths."""
     plain = Kind(widths=NONE)
     samples, _, ranges = calibrated(task, plain)
-    network = Network(
+    network = FakeQuantNetwork(
         task.graph, task.placement.placed, plain.quantize, task.target.numerics, dict(task.parsed.stated)
     )
     fit, held = split(list(feeds(samples, task.graph, 128)), 8)
@@ -313,7 +313,7 @@ def _named(task: Task, culprit: Culprit, fault: Fault) -> bool:
 
 
 def _group(task: Task, value: str) -> tuple[str, ...]:
-    network = Network(
+    network = FakeQuantNetwork(
         task.graph, task.placement.placed, Quantize(), task.target.numerics, dict(task.parsed.stated)
     )
     return next((g for g in network.groups if value in g), (value,))

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from npuflow.engine.program.container import Program
-from npuflow.engine.runner import Runner
+from npuflow.engine.runner import ProgramRunner
 from npuflow.engine.sim.made import Tile, tile_of
 from npuflow.engine.verify.golden import Array, Golden, golden_of
 from npuflow.engine.verify.locate import first_difference
@@ -131,7 +131,7 @@ def main() -> None:
     parser.add_argument("--faults", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
-    runner, rng = Runner(chosen.program), np.random.default_rng(chosen.seed)
+    runner, rng = ProgramRunner(chosen.program), np.random.default_rng(chosen.seed)
     entries = runner.program.meta["inputs"]
     samples = [{e["name"]: _input(e, rng) for e in entries} for _ in range(2)]
     golden = golden_of(runner.program, runner.run_many(samples, dump=True))

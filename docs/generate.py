@@ -294,7 +294,7 @@ def targets_page() -> str:
     """The keys of target files, the variables of their rules, and the shipped targets."""
     from npuflow.base.tables import table_of
     from npuflow.hw.limits import VARIABLES
-    from npuflow.hw.target import Compute, Dma, Host, Limits, Memory, Numerics, Rule
+    from npuflow.hw.target import Compute, Dma, HostProcessor, LimitRule, Limits, Memory, Numerics
     from npuflow.testing.target import load
 
     text = "# Targets\n\n" + NOTE
@@ -304,11 +304,9 @@ def targets_page() -> str:
         "reported at once (`npuflow targets FILE.toml`). How to write one: [add a "
         "target](../how-to/add-a-target.md).\n"
     )
-    for cls in (Compute, Numerics, Memory, Dma, Limits, Rule, Host):
-        name = table_of(cls).removeprefix("target.")
-        text += (
-            f"\n## [{'[limits.rules]' if cls is Rule else name}]\n\n{inspect.cleandoc(cls.__doc__ or '')}\n\n"
-        )
+    for cls in (Compute, Numerics, Memory, Dma, Limits, LimitRule, HostProcessor):
+        name = "[limits.rules]" if cls is LimitRule else table_of(cls).removeprefix("target.")
+        text += f"\n## [{name}]\n\n{inspect.cleandoc(cls.__doc__ or '')}\n\n"
         text += "\n".join(keys(cls, depth=0)) + "\n"
     text += "\n## Variables of rules\n\nA rule holds for nodes that have all of its variables. "
     text += "Functions: `ceil`, `floor`, `min`, `max`, `abs`.\n\n"

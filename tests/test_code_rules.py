@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 
 import pytest
@@ -159,3 +159,27 @@ def tricks(tree: ast.AST) -> Iterator[tuple[int, str]]:
             and node.value.attr == "dtype"
         ):
             yield node.lineno, "dtype"
+
+
+def public_classes(tree: ast.Module) -> list[str]:
+    return [n.name for n in tree.body if isinstance(n, ast.ClassDef) and not n.name.startswith("_")]
+
+
+def shared(classes: Iterable[tuple[str, str]]) -> list[str]:
+    """Names that more than one place has. `classes`: places and names."""
+    places: dict[str, list[str]] = {}
+    for place, name in classes:
+        places.setdefault(name, []).append(place)
+    return [f"{name}: {', '.join(found)}" for name, found in sorted(places.items()) if len(found) > 1]
+
+
+def test_a_class_has_a_name_of_its_own() -> None:
+    """Whoever reads a name knows which class is meant, without looking where it is imported from."""
+    found = [(at(path, 1), name) for path in FILES for name in public_classes(parsed(path))]
+    assert not shared(found), "\n".join(shared(found))
+
+
+def test_a_name_of_two_classes_is_found() -> None:
+    names = public_classes(ast.parse("class Plan: ...\nclass _Own: ...\ndef f():\n    class Inner: ..."))
+    assert names == ["Plan"]
+    assert shared([("a.py", "Plan"), ("b.py", "Plan"), ("b.py", "Step")]) == ["Plan: a.py, b.py"]

@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from npuflow.base.code_class import Wanted
+from npuflow.base.code_class import Mentions
 from npuflow.base.code_find import CodeError
 from npuflow.base.code_module import Form
 from npuflow.base.code_sources import Sources
-from npuflow.base.code_walk import Walk
+from npuflow.base.code_walk import ClosureWalk
 from npuflow.base.digest import digest
 from npuflow.base.registry import Registry
 
 __all__ = [
     "Closure",
     "CodeError",
-    "Wanted",
+    "Mentions",
     "closure",
     "definition_closure",
     "entry_closure",
@@ -103,12 +103,12 @@ def whole_digest(target: Any) -> str:
     return digest(digests)
 
 
-def facets_of(registry: Registry, name: str, wanted: Wanted) -> tuple[str, ...] | None:
+def facets_of(registry: Registry, name: str, wanted: Mentions) -> tuple[str, ...] | None:
     """The methods of an entry that code may use which mentions `wanted`; None if the entry is no class."""
     source = registry.source(name)
     mark = (source.module, source.attribute)
     if mark not in _State.forms:
-        _State.forms[mark] = Walk(_State.sources).forms(*mark)
+        _State.forms[mark] = ClosureWalk(_State.sources).forms(*mark)
     forms = _State.forms[mark]
     if forms is None:
         return None
@@ -140,7 +140,7 @@ def _closure(module: str, name: str | None, facets: tuple[str, ...] | None, entr
     mark = (module, name, facets, entry)
     found = _State.closures.get(mark)
     if found is None:
-        walk = Walk(_State.sources)
+        walk = ClosureWalk(_State.sources)
         if entry or name is None:
             walk.entry(module, name, facets)
         else:
@@ -149,7 +149,7 @@ def _closure(module: str, name: str | None, facets: tuple[str, ...] | None, entr
     return found
 
 
-def _sealed(walk: Walk) -> Closure:
+def _sealed(walk: ClosureWalk) -> Closure:
     definitions, files = dict(sorted(walk.definitions.items())), dict(sorted(walk.files.items()))
     libraries = dict(sorted(walk.libraries.items()))
     whole = digest({"definitions": definitions, "files": files})

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 
-from npuflow.base.code_module import Class, Facts, Form, Module
+from npuflow.base.code_module import Class, Facts, Form, SourceModule
 
 
-class Wanted:
+class Mentions:
     """Attributes that code mentions, and which methods it may mean by them.
 
     A method is meant where its name is called with as many arguments as it takes. One that is only read may
@@ -40,7 +40,7 @@ class Narrowed:
     """The parts of a class that have been reached."""
 
     def __init__(
-        self, module: Module, name: str, parts: Class, followed: Collection[int], always: Set[str]
+        self, module: SourceModule, name: str, parts: Class, followed: Collection[int], always: Set[str]
     ) -> None:
         """`always`: methods that are called although the code does not mention them."""
         self.module, self._always = module, always
@@ -64,7 +64,7 @@ class Narrowed:
                 mentions.update(base.mentions)
         return self.label, Facts(self._parts.rest.digest, tuple(references), frozenset(mentions))
 
-    def more(self, wanted: Wanted, facets: Set[str]) -> Iterator[tuple[str, Facts]]:
+    def more(self, wanted: Mentions, facets: Set[str]) -> Iterator[tuple[str, Facts]]:
         """The methods not taken yet that are wanted, or that Python calls by itself."""
         for name, found in self._parts.methods.items():
             if name in self._taken:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from npuflow.base.code_find import CodeError
-from npuflow.base.code_module import Module
+from npuflow.base.code_module import SourceModule
 from npuflow.base.code_scope import Reference
 from npuflow.base.digest import digest_file
 from npuflow.base.errors import Where
@@ -16,7 +16,7 @@ LOADERS = {"runpy.run_path", "runpy.run_module", "importlib.util.spec_from_file_
 READERS = {"importlib.resources", "pkgutil.get_data"}
 
 
-def imported(module: Module, ref: Reference, what: str) -> str:
+def imported(module: SourceModule, ref: Reference, what: str) -> str:
     """The full name of the module that a call of an importer gives as a constant."""
     if ref.how != "call" or ref.const is None:
         raise _dynamic(module, ref, what)
@@ -28,7 +28,7 @@ def imported(module: Module, ref: Reference, what: str) -> str:
     return target
 
 
-def declared_file(module: Module, ref: Reference) -> tuple[Path, str]:
+def declared_file(module: SourceModule, ref: Reference) -> tuple[Path, str]:
     """The path and content digest of a data file that a call of `package_file` names."""
     where = Where(file=str(module.path), line=ref.line)
     if ref.how != "call" or ref.const is None:
@@ -46,7 +46,7 @@ def declared_file(module: Module, ref: Reference) -> tuple[Path, str]:
         ) from error
 
 
-def refuse_readers(module: Module, ref: Reference, full: str) -> None:
+def refuse_readers(module: SourceModule, ref: Reference, full: str) -> None:
     """An error where a name of the standard library loads code or reads files that no key contains."""
     if full in LOADERS:
         raise _dynamic(module, ref, full)
@@ -54,7 +54,7 @@ def refuse_readers(module: Module, ref: Reference, full: str) -> None:
         raise undeclared(module, ref, full)
 
 
-def _dynamic(module: Module, ref: Reference, what: str) -> CodeError:
+def _dynamic(module: SourceModule, ref: Reference, what: str) -> CodeError:
     return CodeError(
         f"{what} with a name known only while running", where=Where(file=str(module.path), line=ref.line),
         because="a stage's key contains the code it runs, and this code is not known beforehand",
@@ -62,7 +62,7 @@ def _dynamic(module: Module, ref: Reference, what: str) -> CodeError:
     )
 
 
-def undeclared(module: Module, ref: Reference, what: str) -> CodeError:
+def undeclared(module: SourceModule, ref: Reference, what: str) -> CodeError:
     return CodeError(
         f"{what} refers to files that are in no key", where=Where(file=str(module.path), line=ref.line),
         because="a stage's key contains the data files that its code declares",

@@ -13,8 +13,8 @@ from typing import Any
 
 from npuflow.base import code_module, code_normal, code_scope
 from npuflow.base import digest as digests
-from npuflow.base.code_module import Class, Facts, Form, Module, Unit
-from npuflow.base.code_scope import Imported, Reference
+from npuflow.base.code_module import Class, Facts, Form, SourceModule, SourceUnit
+from npuflow.base.code_scope import ImportTarget, Reference
 from npuflow.base.digest import bytes_digest
 
 SPARE = 4  # pictures kept of files that this build does not read, for each that it does
@@ -30,7 +30,7 @@ class Pictures:
         self._path: Path | None = None
         self._grown = False
 
-    def restore(self, module: Module) -> bool:
+    def restore(self, module: SourceModule) -> bool:
         """Fill in a module from the picture of its content, if there is one."""
         mark = _mark(module)
         found = self._known.get(mark) or self._used.get(mark)
@@ -40,7 +40,7 @@ class Pictures:
         _fill(module, found)
         return True
 
-    def keep(self, module: Module) -> None:
+    def keep(self, module: SourceModule) -> None:
         self._used[_mark(module)] = _picture(module)
         self._grown = True
 
@@ -77,7 +77,7 @@ PICTURES = Pictures()
 """The memo of this process."""
 
 
-def _mark(module: Module) -> str:
+def _mark(module: SourceModule) -> str:
     return f"{module.content} {module.package}"
 
 
@@ -92,7 +92,7 @@ def _maker() -> str:
 # ***** as JSON *****
 
 
-def _picture(module: Module) -> Any:
+def _picture(module: SourceModule) -> Any:
     places: dict[int, int] = {}
     listed: list[Any] = []
     for unit in (*(one for several in module.units.values() for one in several), *module.effects):
@@ -107,16 +107,16 @@ def _picture(module: Module) -> Any:
     ]
 
 
-def _fill(module: Module, picture: Any) -> None:
+def _fill(module: SourceModule, picture: Any) -> None:
     listed, named, effects, imports, module.stars, executed = picture
     units = [_as_unit(one) for one in listed]
     module.units = {name: [units[place] for place in places] for name, places in named.items()}
     module.effects = [units[place] for place in effects]
-    module.imports = {name: [Imported(*one) for one in several] for name, several in imports.items()}
-    module.executed = [Imported(*one) for one in executed]
+    module.imports = {name: [ImportTarget(*one) for one in several] for name, several in imports.items()}
+    module.executed = [ImportTarget(*one) for one in executed]
 
 
-def _unit(unit: Unit) -> Any:
+def _unit(unit: SourceUnit) -> Any:
     parts = unit.parts
     return [
         _facts(unit.facts), unit.marks, [_facts(one) for one in unit.unmarked], unit.call,
@@ -127,7 +127,7 @@ def _unit(unit: Unit) -> Any:
     ]
 
 
-def _as_unit(found: Any) -> Unit:
+def _as_unit(found: Any) -> SourceUnit:
     facts, marks, unmarked, (func, texts), parts = found
     made = None
     if parts is not None:
@@ -140,7 +140,7 @@ def _as_unit(found: Any) -> Unit:
             _forms(forms),
         )
     call = tuple(func), tuple(texts)
-    return Unit(_as_facts(facts), tuple(map(tuple, marks)), tuple(map(_as_facts, unmarked)), call, made)
+    return SourceUnit(_as_facts(facts), tuple(map(tuple, marks)), tuple(map(_as_facts, unmarked)), call, made)
 
 
 def _facts(facts: Facts) -> Any:
@@ -157,4 +157,4 @@ def _forms(found: Any) -> dict[str, Form]:
 
 
 def _reference(root: Any, attrs: Any, how: str, const: str | None, line: int) -> Reference:
-    return Reference(root if isinstance(root, str) else Imported(*root), tuple(attrs), how, const, line)
+    return Reference(root if isinstance(root, str) else ImportTarget(*root), tuple(attrs), how, const, line)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from npuflow.base import syntax
 from npuflow.base.code_find import CodeError, Place
 from npuflow.base.code_normal import inert, syntax_digest
-from npuflow.base.code_scope import Imported, Reference, References, imports_of, reads
+from npuflow.base.code_scope import ImportTarget, Reference, References, imports_of, reads
 from npuflow.base.digest import bytes_digest
 from npuflow.base.errors import Where
 
@@ -51,7 +51,7 @@ class Class:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class SourceUnit:
     """One top-level statement: its facts, and the few forms that mean more to the walk than their text."""
 
     facts: Facts
@@ -64,7 +64,7 @@ class Unit:
     parts: Class | None = None
 
 
-def unit_of(node: ast.stmt, package: str) -> Unit:
+def unit_of(node: ast.stmt, package: str) -> SourceUnit:
     """Read a statement once; nothing of its syntax tree is kept."""
 
     def facts(part: ast.AST) -> Facts:
@@ -97,7 +97,7 @@ def unit_of(node: ast.stmt, package: str) -> Unit:
         bare = facts(_with(node, body=body, bases=[]))
         rest = bare._replace(digest=syntax_digest([_with(node, body=body)]))
         parts = Class(tuple((chain_of(base), facts(base)) for base in node.bases), rest, methods, forms)
-    return Unit(facts(node), marks, unmarked if isinstance(node, ast.FunctionDef) else (), call, parts)
+    return SourceUnit(facts(node), marks, unmarked if isinstance(node, ast.FunctionDef) else (), call, parts)
 
 
 def _form(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Form:
@@ -129,7 +129,7 @@ def _with(node: ast.AST, **fields: object) -> ast.AST:
     return changed
 
 
-class Module:
+class SourceModule:
     """The static picture of one source file."""
 
     def __init__(self, place: Place, content: bytes) -> None:
@@ -137,14 +137,14 @@ class Module:
         self.name, self.path = place.name, place.path
         self.package = place.name if place.package else place.name.rpartition(".")[0]
         self.content = bytes_digest(content)
-        self.units: dict[str, list[Unit]] = {}
-        self.imports: dict[str, list[Imported]] = {}
+        self.units: dict[str, list[SourceUnit]] = {}
+        self.imports: dict[str, list[ImportTarget]] = {}
         self.stars: list[str] = []
-        self.effects: list[Unit] = []
-        self.executed: list[Imported] = []
+        self.effects: list[SourceUnit] = []
+        self.executed: list[ImportTarget] = []
         """Imports that run when the module is imported (those for type checkers only do not)."""
 
-    def parse(self, content: bytes) -> Module:
+    def parse(self, content: bytes) -> SourceModule:
         """Fill in the picture from the source's bytes."""
         try:
             tree = syntax.module(content, str(self.path))
@@ -188,7 +188,7 @@ class Module:
         if typing:
             return
         if isinstance(node, ast.Import):
-            self.executed += [Imported(alias.name) for alias in node.names]
+            self.executed += [ImportTarget(alias.name) for alias in node.names]
         else:
             self.executed += imports_of(node, self.package).values()
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from npuflow.base import syntax
 
 
-class Imported(NamedTuple):
+class ImportTarget(NamedTuple):
     """The target of an import, absolute: a module, and a name in it for `from module import name`."""
 
     module: str
@@ -30,7 +30,7 @@ class Reference(NamedTuple):
     "given" is a name in a parameter's annotation.
     """
 
-    root: str | Imported
+    root: str | ImportTarget
     attrs: tuple[str, ...] = ()
     how: str = "use"
     const: str | None = None
@@ -41,11 +41,11 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
-def imports_of(node: ast.Import | ast.ImportFrom, package: str) -> dict[str, Imported]:
+def imports_of(node: ast.Import | ast.ImportFrom, package: str) -> dict[str, ImportTarget]:
     """Bound name -> target of an import statement in a module of `package`; a star binds "*"."""
     if isinstance(node, ast.Import):
         return {
-            alias.asname or alias.name.partition(".")[0]: Imported(
+            alias.asname or alias.name.partition(".")[0]: ImportTarget(
                 alias.name if alias.asname else alias.name.partition(".")[0]
             )
             for alias in node.names
@@ -55,7 +55,7 @@ def imports_of(node: ast.Import | ast.ImportFrom, package: str) -> dict[str, Imp
         parts = package.split(".")
         base = ".".join(parts[: len(parts) - node.level + 1])
         module = f"{base}.{module}" if module else base
-    return {alias.asname or alias.name: Imported(module, alias.name) for alias in node.names}
+    return {alias.asname or alias.name: ImportTarget(module, alias.name) for alias in node.names}
 
 
 _SELF = ("self", "cls")
@@ -118,7 +118,7 @@ class _Scope:
         self.is_class = is_class
         self.names: set[str] = set()
         self.globals: set[str] = set()
-        self.imports: dict[str, list[Imported]] = {}
+        self.imports: dict[str, list[ImportTarget]] = {}
 
 
 class References(ast.NodeVisitor):

@@ -6,7 +6,7 @@ import builtins
 
 from npuflow.base.code_find import Finder, Place
 from npuflow.base.code_memo import PICTURES
-from npuflow.base.code_module import Chain, Facts, Module
+from npuflow.base.code_module import Chain, Facts, SourceModule
 from npuflow.base.code_scope import Reference
 from npuflow.base.registry import Registry
 
@@ -19,7 +19,7 @@ class Sources:
 
     def __init__(self) -> None:
         self.finder = Finder()
-        self._modules: dict[str, Module] = {}
+        self._modules: dict[str, SourceModule] = {}
         self._live: dict[int, tuple[Facts, tuple[Reference, ...]]] = {}
         self._mentions: dict[int, tuple[Facts, frozenset[str], frozenset[str]]] = {}
         self.registries: dict[str, Registry] = {}
@@ -29,18 +29,18 @@ class Sources:
         self.data: dict[str, str] = {}
         """Package data read: path -> digest."""
 
-    def module(self, place: Place) -> Module:
+    def module(self, place: Place) -> SourceModule:
         found = self._modules.get(place.name)
         if found is None:
             assert place.path is not None
             content = place.path.read_bytes()
-            found = Module(place, content)
+            found = SourceModule(place, content)
             if not PICTURES.restore(found):
                 PICTURES.keep(found.parse(content))
             self._modules[place.name] = found
         return found
 
-    def live(self, module: Module, facts: Facts) -> tuple[Reference, ...]:
+    def live(self, module: SourceModule, facts: Facts) -> tuple[Reference, ...]:
         """The references of a piece of a module, but for those to builtins that tell nothing."""
         found = self._live.get(id(facts))
         if found is None:
@@ -51,7 +51,7 @@ class Sources:
             found = self._live[id(facts)] = facts, references  # with the facts, so that their id stays theirs
         return found[1]
 
-    def mentions(self, module: Module, facts: Facts) -> tuple[frozenset[str], frozenset[str]]:
+    def mentions(self, module: SourceModule, facts: Facts) -> tuple[frozenset[str], frozenset[str]]:
         """Attributes that a piece mentions of other objects, and those of any, its own
         `self` too; modules have none."""
         found = self._mentions.get(id(facts))
@@ -73,7 +73,7 @@ class Sources:
         """Every file read so far: path -> digest of its bytes."""
         return {str(m.path): m.content for m in self._modules.values()} | self.data
 
-    def final(self, module: Module, chain: tuple[str, ...], depth: int = 0) -> str | None:
+    def final(self, module: SourceModule, chain: tuple[str, ...], depth: int = 0) -> str | None:
         """Where a chain of names in a module is defined, as "module:name"; facades and aliases followed."""
         name = chain[0]
         if name in module.units:
@@ -94,7 +94,7 @@ class Sources:
             place, rest = below, rest[1:]
         return None
 
-    def registry(self, module: Module, name: str) -> tuple[str, str] | None:
+    def registry(self, module: SourceModule, name: str) -> tuple[str, str] | None:
         """(name, package) if the module's `name` is a registry."""
         units = module.units.get(name, ())
         if (
@@ -105,6 +105,6 @@ class Sources:
             return None
         return units[0].call[1][0], units[0].call[1][1]
 
-    def final_of(self, module: Module, chain: Chain) -> str | None:
+    def final_of(self, module: SourceModule, chain: Chain) -> str | None:
         """Where what a chain of names in a module means is defined, if it is one."""
         return self.final(module, chain) if chain else None

@@ -6,11 +6,11 @@ import builtins
 import importlib
 import types
 
-from npuflow.base.code_class import Narrowed, Wanted
+from npuflow.base.code_class import Mentions, Narrowed
 from npuflow.base.code_find import CodeError, Place
 from npuflow.base.code_late import IMPORTERS, declared_file, imported, refuse_readers, undeclared
-from npuflow.base.code_module import Facts, Form, Module, Unit
-from npuflow.base.code_scope import Imported, Reference
+from npuflow.base.code_module import Facts, Form, SourceModule, SourceUnit
+from npuflow.base.code_scope import ImportTarget, Reference
 from npuflow.base.code_sources import Sources
 from npuflow.base.digest import digest, digest_file
 from npuflow.base.registry import Registry
@@ -22,10 +22,10 @@ _STAGE = {"npuflow.flow.stage:stage", "npuflow.flow.stage:part"}
 _ARTIFACT = "npuflow.flow.artifact:Artifact"
 _LOADED = frozenset({"load"})  # what the build system calls of an artifact that a stage is given
 
-Origin = tuple[Module, Reference]
+Origin = tuple[SourceModule, Reference]
 
 
-class Walk:
+class ClosureWalk:
     """One closure in the making."""
 
     def __init__(self, sources: Sources) -> None:
@@ -38,14 +38,14 @@ class Walk:
         self.mentions: set[str] = set()
         """What the code mentions of objects that are known only while running, its
         own `self` not among them."""
-        self._own = Wanted()
+        self._own = Mentions()
         self._facets: frozenset[str] = frozenset()
         self._narrowed: dict[tuple[str, str], Narrowed] = {}
         self._plugins: set[tuple[str, str]] = set()
         self._entered: set[str] = set()
         self._wholes: set[str] = set()
         self._bounds: set[tuple[object, ...]] = set()
-        self._todo: list[tuple[Module, Facts]] = []
+        self._todo: list[tuple[SourceModule, Facts]] = []
 
     def definition(self, module: str, name: str) -> None:
         """Reach a top-level definition."""
@@ -121,19 +121,19 @@ class Walk:
             if not self._todo:
                 return
 
-    def _take(self, module: Module, label: str, facts: Facts) -> None:
+    def _take(self, module: SourceModule, label: str, facts: Facts) -> None:
         self.definitions[label] = facts.digest
         self._todo.append((module, facts))
 
-    def _reference(self, module: Module, ref: Reference) -> None:
-        if isinstance(ref.root, Imported):
+    def _reference(self, module: SourceModule, ref: Reference) -> None:
+        if isinstance(ref.root, ImportTarget):
             self._imported(ref.root, ref.attrs, (module, ref))
         elif module.binds(ref.root):
             self._bound(module, ref.root, ref.attrs, (module, ref))
         elif not self._starred(module, ref.root, ref.attrs, (module, ref)):
             self._free(module, ref.root, ref)
 
-    def _free(self, module: Module, name: str, ref: Reference) -> None:
+    def _free(self, module: SourceModule, name: str, ref: Reference) -> None:
         """A name that the module does not bind: a builtin, or something only a running process could tell."""
         if ref.how == "maybe":
             return
@@ -146,7 +146,7 @@ class Walk:
 
     # ***** following names *****
 
-    def _imported(self, target: Imported, attrs: tuple[str, ...], origin: Origin | None) -> None:
+    def _imported(self, target: ImportTarget, attrs: tuple[str, ...], origin: Origin | None) -> None:
         chain = ((target.name,) if target.name is not None else ()) + attrs
         self._follow(self.find(target.module), chain, origin)
 
@@ -187,7 +187,7 @@ class Walk:
         else:
             self._whole(place, origin)
 
-    def _bound(self, module: Module, name: str, attrs: tuple[str, ...], origin: Origin | None) -> None:
+    def _bound(self, module: SourceModule, name: str, attrs: tuple[str, ...], origin: Origin | None) -> None:
         """Reach what a module binds to a name: its own definitions, and whatever it
         imports under that name."""
         ref = origin[1] if origin else Reference(name)
@@ -205,7 +205,7 @@ class Walk:
             else:
                 self._imported(target, attrs, origin)
 
-    def _define(self, module: Module, name: str, attrs: tuple[str, ...], origin: Origin | None) -> None:
+    def _define(self, module: SourceModule, name: str, attrs: tuple[str, ...], origin: Origin | None) -> None:
         registry = self.sources.registry(module, name)
         if registry is not None:
             self._registry(registry, attrs, origin)
@@ -222,7 +222,9 @@ class Walk:
         )
         self._todo += [(module, facts) for facts in found]
 
-    def _starred(self, module: Module, name: str, attrs: tuple[str, ...], origin: Origin | None) -> bool:
+    def _starred(
+        self, module: SourceModule, name: str, attrs: tuple[str, ...], origin: Origin | None
+    ) -> bool:
         for star in module.stars:
             place = self.find(star)
             if place.kind in ("library", "absent"):
@@ -256,7 +258,7 @@ class Walk:
             module = self.sources.module(place)
             for index, unit in enumerate(module.effects):
                 self._take(module, f"{module.name}:<{index}>", unit.facts)
-            for target in (*module.executed, *map(Imported, module.stars)):
+            for target in (*module.executed, *map(ImportTarget, module.stars)):
                 above = self.find(target.module)
                 waiting.append(above)
                 if target.name is not None and above.package:
@@ -270,14 +272,14 @@ class Walk:
         for name in module.all_names():
             self._bound(module, name, (), None)
 
-    def _without_stage(self, module: Module, unit: Unit) -> Facts:
+    def _without_stage(self, module: SourceModule, unit: SourceUnit) -> Facts:
         """A stage function without its decorator: batch sizes, memory and the like never enter a key."""
         for index, facts in enumerate(unit.unmarked):
             if self.sources.final_of(module, unit.marks[index]) in _STAGE:
                 return facts
         return unit.facts
 
-    def _is_artifact(self, module: Module, name: str) -> bool:
+    def _is_artifact(self, module: SourceModule, name: str) -> bool:
         """Whether a name is that of a class made from `Artifact`, all of it in source code."""
         key = module.name, name
         if key not in self.sources.artifacts:
@@ -289,7 +291,7 @@ class Walk:
             )
         return self.sources.artifacts[key]
 
-    def _artifact(self, module: Module, name: str, origin: Origin | None) -> None:
+    def _artifact(self, module: SourceModule, name: str, origin: Origin | None) -> None:
         """Note an artifact class that a stage receives: `load` and the methods that the stage names are in
         its key. Any other use of the class puts the whole class there."""
         self._narrow(module, name, _LOADED)
@@ -300,7 +302,7 @@ class Walk:
         parts = module.units[name][-1].parts
         self._todo += [(module, facts) for _, facts in parts.bases] if parts is not None else []
 
-    def _class(self, full: str | None) -> tuple[Module, str] | None:
+    def _class(self, full: str | None) -> tuple[SourceModule, str] | None:
         """The module and name of a class whose source is at hand."""
         home, _, name = (full or "").partition(":")
         place = self.find(home) if home else None
@@ -309,7 +311,7 @@ class Walk:
             return None
         return source, name
 
-    def _narrow(self, module: Module, name: str, always: frozenset[str] | None = None) -> None:
+    def _narrow(self, module: SourceModule, name: str, always: frozenset[str] | None = None) -> None:
         """Take a class and the classes it is made from in parts, method by method. `always`: of an artifact,
         which may still be taken whole; plug-ins are not."""
         if always is None:
@@ -317,7 +319,7 @@ class Walk:
         parts = module.units[name][-1].parts
         if (module.name, name) in self._narrowed or parts is None:
             return
-        bases: dict[int, tuple[Module, str]] = {}
+        bases: dict[int, tuple[SourceModule, str]] = {}
         for index, (chain, _) in enumerate(parts.bases):
             base = self._class(self.sources.final_of(module, chain))
             if base is not None:
@@ -381,7 +383,7 @@ class Walk:
             self.files[f"{origin[0].name}:{origin[1].const}"] = self.sources.data[str(path)] = content
 
 
-def _marked(module: Module) -> str | None:
+def _marked(module: SourceModule) -> str | None:
     """The definition that a file marks as its registry's entry."""
     for name, units in module.units.items():
         if any(len(chain) > 1 and chain[-1] == "entry" for chain in units[-1].marks):

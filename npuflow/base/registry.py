@@ -27,7 +27,7 @@ class UnknownEntryError(InputError, KeyError):
 
 
 @dataclass(frozen=True)
-class Source:
+class EntrySource:
     """Where an entry lives: its module, the marked name if a plug-in states one, and who brings it."""
 
     module: str
@@ -45,7 +45,7 @@ class Registry:
         self.package = package
         self._marked: dict[str, Any] = {}
         self._loaded: dict[str, Any] = {}
-        self._sources: dict[str, Source] | None = None
+        self._sources: dict[str, EntrySource] | None = None
         Registry.known[name] = self
 
     @classmethod
@@ -71,7 +71,7 @@ class Registry:
         self._marked[module] = target
         return target
 
-    def sources(self) -> dict[str, Source]:
+    def sources(self) -> dict[str, EntrySource]:
         """Entry name -> where it lives, from the folder's listing and the installed packages' metadata."""
         if self._sources is None:
             self._sources = self._scan()
@@ -102,7 +102,7 @@ class Registry:
         to the methods that it names."""
         return {name: self[name] for name in self.names()}
 
-    def source(self, name: str) -> Source:
+    def source(self, name: str) -> EntrySource:
         found = self.sources().get(name)
         if found is None:
             raise UnknownEntryError(
@@ -123,8 +123,8 @@ class Registry:
         self._marked = {module: entry for module, entry in self._marked.items() if module in sys.modules}
         self._loaded.clear()
 
-    def _scan(self) -> dict[str, Source]:
-        found = {name: Source(f"{self.package}.{name}") for name in _stems(self.package)}
+    def _scan(self) -> dict[str, EntrySource]:
+        found = {name: EntrySource(f"{self.package}.{name}") for name in _stems(self.package)}
         for name, source in _plugins(self.package):
             if name in found:
                 owners = [found[name].plugin or self.package, source.plugin]
@@ -136,7 +136,7 @@ class Registry:
             found[name] = source
         return found
 
-    def _load(self, name: str, source: Source) -> Any:
+    def _load(self, name: str, source: EntrySource) -> Any:
         module = importlib.import_module(source.module)
         if source.attribute is not None:
             return getattr(module, source.attribute)
@@ -221,9 +221,9 @@ def _self_marked(module: ModuleType) -> Any:
 class _EntryPoints:
     """Installed entry points by group, read once per process."""
 
-    cache: dict[str, list[tuple[str, Source]]] | None = None
+    cache: dict[str, list[tuple[str, EntrySource]]] | None = None
 
-    def __call__(self) -> dict[str, list[tuple[str, Source]]]:
+    def __call__(self) -> dict[str, list[tuple[str, EntrySource]]]:
         if self.cache is None:
             from importlib.metadata import distributions  # slow to import
 
@@ -235,7 +235,7 @@ class _EntryPoints:
                     continue
                 seen.add(name)
                 for point in points:
-                    source = Source(point.module, point.attr or None, name)
+                    source = EntrySource(point.module, point.attr or None, name)
                     self.cache.setdefault(point.group, []).append((point.name, source))
         return self.cache
 
@@ -243,5 +243,5 @@ class _EntryPoints:
 _entry_points = _EntryPoints()
 
 
-def _plugins(package: str) -> list[tuple[str, Source]]:
+def _plugins(package: str) -> list[tuple[str, EntrySource]]:
     return sorted(_entry_points().get(package, []), key=lambda pair: pair[0])

@@ -14,7 +14,7 @@ from npuflow.calibrators._exact import TAILS as TAILS
 from npuflow.calibrators._exact import Exact as Exact
 from npuflow.calibrators._exact import Rows, extremes
 from npuflow.calibrators._moments import Floats as Floats
-from npuflow.calibrators._moments import Moments as Moments
+from npuflow.calibrators._moments import PrefixSums as PrefixSums
 
 CALIBRATORS = Registry("calibrators", "npuflow.calibrators")
 
@@ -70,7 +70,7 @@ class TensorStatistics(Protocol):
         """[samples, 2, len(TAILS)]: the values that these shares of a sample lie below, and lie above."""
 
     @property
-    def moments(self) -> Moments:
+    def moments(self) -> PrefixSums:
         """Counts and power sums below any place."""
 
     def cells(self) -> tuple[Floats, Floats, Floats]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.calibrators._moments import Floats, Moments
+from npuflow.calibrators._moments import Floats, PrefixSums
 
 # shares of a sample beyond which statistics keep a value
 TAILS = (0.01, 0.005, 0.001, 5e-4, 1e-4, 5e-5, 1e-5)
@@ -59,8 +59,8 @@ class Exact:
         return np.array([ends], np.float32)
 
     @cached_property
-    def moments(self) -> Moments:
-        return Moments(*self.cells())
+    def moments(self) -> PrefixSums:
+        return PrefixSums(*self.cells())
 
     def cells(self) -> tuple[Floats, Floats, Floats]:
         found, counts = np.unique(self.values, return_counts=True)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 
-class Moments:
+class PrefixSums:
     """Prefix sums over ascending, disjoint cells; inside a cell values lie evenly.
 
     A question costs a binary search, so hundreds of candidate ranges are judged in the

@@ -16,7 +16,7 @@ from npuflow.cli._errors import show
 from npuflow.cli._events import as_json as line
 from npuflow.cli._events import emit
 from npuflow.cli._noop import MARK, memo_folder
-from npuflow.cli._progress import Plain, Silent, View, duration, judged, warn_text, warned
+from npuflow.cli._progress import Plain, ProgressView, Silent, duration, judged, warn_text, warned
 from npuflow.flow.recipe_build import (
     Settings,
     located,
@@ -29,7 +29,7 @@ from npuflow.flow.recipe_build import (
 
 if TYPE_CHECKING:
     from npuflow.flow.events import Event
-    from npuflow.flow.memo_write import Built
+    from npuflow.flow.memo_write import BuiltRecipe
     from npuflow.flow.plan import Plan
     from npuflow.flow.recipe import Recipe
     from npuflow.flow.run import Result
@@ -55,7 +55,7 @@ def run(
             worst = max(worst, show(error, as_json=as_json))
     if worst:
         return worst
-    built: list[Built] = []
+    built: list[BuiltRecipe] = []
     said: list[str] = []
     for recipe, plan in planned:
         code, whole, reported = _one(
@@ -100,10 +100,10 @@ def _one(
     strict: bool,
     verbose: bool,
     alone: bool,
-) -> tuple[int, Built | None, str]:
+) -> tuple[int, BuiltRecipe | None, str]:
     """Build one recipe: exit code, what was built, and what a build that finds all of it again would say."""
     from npuflow.flow.events import StepEvent, Warned
-    from npuflow.flow.memo_write import Built
+    from npuflow.flow.memo_write import BuiltRecipe
 
     asked = (*settings.force, *([settings.until] if settings.until is not None else []))
     shown = view(plan, quiet=quiet or as_json, verbose=verbose, asked=asked)
@@ -146,7 +146,7 @@ def _one(
     poor = int(strict and verdict.get("verdict_ok") is False)
     code = max((fault.exit_code for fault in result.errors), default=poor)
     lock = lock_path(recipe, settings) if settings.until is None else None
-    whole = Built(recipe, plan, store, result, lock)
+    whole = BuiltRecipe(recipe, plan, store, result, lock)
     return code, whole, "".join(f"{text}\n" for text in again)
 
 
@@ -213,7 +213,9 @@ def _near(path: Path) -> str:
     return shown_path(path)
 
 
-def view(plan: Plan, *, quiet: bool = False, verbose: bool = False, asked: Collection[str] = ()) -> View:
+def view(
+    plan: Plan, *, quiet: bool = False, verbose: bool = False, asked: Collection[str] = ()
+) -> ProgressView:
     """The view that suits where standard error goes."""
     if quiet:
         return Silent()

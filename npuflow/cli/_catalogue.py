@@ -19,7 +19,7 @@ Texts = dict[str, list[ast.expr]]
 
 
 @dataclass
-class Entry:
+class ErrorEntry:
     """One code: its error classes and every text that it has; <names> stand for what a run fills in."""
 
     code: str
@@ -44,16 +44,16 @@ class Entry:
         return {"code": self.code, "area": self.about, **texts, **more}
 
 
-def catalogue(only: str = "") -> dict[str, Entry]:
+def catalogue(only: str = "") -> dict[str, ErrorEntry]:
     """Code -> its entry, by area in the order of `AREAS`. `only`: a single code, for
     which few files are read."""
-    found: dict[str, Entry] = {}
+    found: dict[str, ErrorEntry] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         if (only or '"NF-') in text:
             for code, call, names in places(syntax.module(text)):
                 if only in ("", code):
-                    entry = found.setdefault(code, Entry(code))
+                    entry = found.setdefault(code, ErrorEntry(code))
                     _add(entry, call, names, path.relative_to(PACKAGE).as_posix())
     order = list(AREAS)
     return {code: found[code] for code in sorted(found, key=lambda c: (order.index(c.split("-")[1]), c))}
@@ -118,7 +118,7 @@ def _assigned(body: Sequence[ast.stmt]) -> Scope:
     return found
 
 
-def _add(entry: Entry, call: ast.Call, names: Texts, file: str) -> None:
+def _add(entry: ErrorEntry, call: ast.Call, names: Texts, file: str) -> None:
     name = call.func.id if isinstance(call.func, ast.Name) else ""
     first = MESSAGE.get(name, 0)
     keywords = {k.arg: k.value for k in call.keywords}

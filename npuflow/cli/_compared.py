@@ -11,7 +11,7 @@ from npuflow.base.errors import UsageError
 from npuflow.engine.difference import Difference, difference
 
 if TYPE_CHECKING:
-    from npuflow.cli._run_model import Model
+    from npuflow.cli._run_model import RunnableModel
     from npuflow.engine.program.container import Program
     from npuflow.engine.sim.made import Tile
 
@@ -36,7 +36,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Found:
+class TensorComparison:
     """What `compare` reports of one tensor."""
 
     difference: Difference
@@ -82,7 +82,7 @@ def _exact(path: Path) -> Literal["simulator"] | None:
     return "simulator" if path.suffix == ".npu" else None
 
 
-def compared(first: Side, second: Side, tolerance: float) -> list[Found]:
+def compared(first: Side, second: Side, tolerance: float) -> list[TensorComparison]:
     """Every tensor that both have, in the network's order: codes with codes where both hold them, else real
     numbers.
     """
@@ -106,7 +106,9 @@ def compared(first: Side, second: Side, tolerance: float) -> list[Found]:
                 else [0]
             )
             same = zero[0] if len(zero) == 1 else 0
-            found.append(Found(difference(name, a, b, tolerance=tolerance, codes=codes, zero=same), layer))
+            found.append(
+                TensorComparison(difference(name, a, b, tolerance=tolerance, codes=codes, zero=same), layer)
+            )
     return found
 
 
@@ -161,7 +163,7 @@ def _of_file(arrays: Mapping[str, Any]) -> Side:
     return side
 
 
-def _of_model(path: Path, model: Model, arrays: Mapping[str, Any]) -> Side:
+def _of_model(path: Path, model: RunnableModel, arrays: Mapping[str, Any]) -> Side:
     if path.suffix == ".npu":
         return _of_program(model, arrays)
     side = _of_file(arrays)
@@ -214,7 +216,9 @@ def _of_program(model: Any, arrays: Mapping[str, Any]) -> Side:
     return side
 
 
-def _ran(model: Model, inputs: Sequence[Path], preparation: Mapping[str, Any] | None) -> dict[str, Any]:
+def _ran(
+    model: RunnableModel, inputs: Sequence[Path], preparation: Mapping[str, Any] | None
+) -> dict[str, Any]:
     """The outputs for the samples, one after the other."""
     from npuflow.cli._run_samples import run_samples
     from npuflow.engine.running.ports import joined

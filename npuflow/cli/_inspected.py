@@ -11,7 +11,7 @@ from npuflow.base.errors import RecipeError, UsageError
 from npuflow.frontends import Bindings
 
 if TYPE_CHECKING:
-    from npuflow.engine.place import Placement
+    from npuflow.engine.place import NodePlacement
     from npuflow.flow.recipe import Recipe
     from npuflow.hw.target import Target
     from npuflow.ir.graph import Graph
@@ -20,7 +20,7 @@ DEFAULT = "edge-4t"
 
 
 @dataclass(frozen=True)
-class Asked:
+class InspectRequest:
     """A model, what is fixed of it, the rules left out, and the target, read from `recipe`."""
 
     model: Path
@@ -30,7 +30,7 @@ class Asked:
     target: str
     recipe: Recipe
 
-    def place(self, graph: Graph) -> Placement:
+    def place(self, graph: Graph) -> NodePlacement:
         """Who runs each node, by the stage that a build runs, with the tables that it reads."""
         from npuflow.flow.signature import signature
         from npuflow.flow.stage import STAGES
@@ -40,11 +40,11 @@ class Asked:
         configs: dict[str, Any] = {
             name: _read(self.recipe, [cls])[0] for name, cls in signature(stage).tables.items()
         }
-        found: Placement = stage.function(graph=Parsed(graph), **configs).placed
+        found: NodePlacement = stage.function(graph=Parsed(graph), **configs).placed
         return found
 
 
-def asked(path: Path, target: str | None, options: Bindings, sets: Sequence[str]) -> Asked:
+def asked(path: Path, target: str | None, options: Bindings, sets: Sequence[str]) -> InspectRequest:
     """A recipe's own model, target and bindings, with the options over them; a model file is a recipe of the
     options alone.
     """
@@ -72,7 +72,9 @@ def asked(path: Path, target: str | None, options: Bindings, sets: Sequence[str]
         {**own.inputs, **options.inputs}, {**own.dims, **options.dims}, options.outputs or own.outputs,
         {**own.constants, **options.constants},
     )
-    return Asked(table.path.path, bindings, tuple(parse.skip), chip, target or "the recipe's target", recipe)
+    return InspectRequest(
+        table.path.path, bindings, tuple(parse.skip), chip, target or "the recipe's target", recipe
+    )
 
 
 def _read(recipe: Recipe, classes: Sequence[type[Any]]) -> list[Any]:

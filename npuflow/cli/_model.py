@@ -11,7 +11,7 @@ FORMATS = "is the file whole? its suffix names its format; others are exported t
 
 
 @dataclass(frozen=True)
-class Port:
+class ModelPort:
     """An input or output: its name, element type, and shape with names or None for free dimensions."""
 
     name: str
@@ -28,8 +28,8 @@ class Port:
 class Ports:
     """The outside of a model."""
 
-    inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
+    inputs: tuple[ModelPort, ...]
+    outputs: tuple[ModelPort, ...]
     opset: int
     nodes: int
 
@@ -80,24 +80,24 @@ def _read(path: Path) -> Ports:
     _, reader, source = gathered(path)
     graph = reader.read(source, Bindings()).graph
 
-    def port(name: str) -> Port:
+    def port(name: str) -> ModelPort:
         kind = graph.type(name)
         dtype = onnx.TensorProto.DataType.Name(ELEMENTS[kind.dtype]).lower()
-        return Port(name, dtype, tuple(d if d >= 0 else None for d in kind.shape))
+        return ModelPort(name, dtype, tuple(d if d >= 0 else None for d in kind.shape))
 
     inputs, outputs = (tuple(map(port, names)) for names in (graph.inputs, graph.outputs))
     return Ports(inputs, outputs, EXPORT_OPSET, len(graph.nodes))
 
 
-def _port(value: object) -> Port:
+def _port(value: object) -> ModelPort:
     import onnx
 
     assert isinstance(value, onnx.ValueInfoProto)
     tensor = value.type.tensor_type
     if not value.type.HasField("tensor_type"):
-        return Port(value.name, value.type.WhichOneof("value") or "unknown", None)
+        return ModelPort(value.name, value.type.WhichOneof("value") or "unknown", None)
     dtype = onnx.TensorProto.DataType.Name(tensor.elem_type).lower()
     if not tensor.HasField("shape"):
-        return Port(value.name, dtype, None)
+        return ModelPort(value.name, dtype, None)
     dims = [d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in tensor.shape.dim]
-    return Port(value.name, dtype, tuple(dims))
+    return ModelPort(value.name, dtype, tuple(dims))

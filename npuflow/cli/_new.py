@@ -15,9 +15,9 @@ from npuflow.base.tables import Locator, read
 from npuflow.base.tables_files import existing_file
 from npuflow.base.tables_toml import Origin
 from npuflow.base.tables_write import key, value
-from npuflow.cli._model import Port, Ports, ports
+from npuflow.cli._model import ModelPort, Ports, ports
 from npuflow.cli._new_shapes import bound, is_free, whole
-from npuflow.cli._template import Draft, Fill, write
+from npuflow.cli._template import Draft, TemplateValue, write
 
 if TYPE_CHECKING:
     from npuflow.base.registry import Registry
@@ -45,27 +45,31 @@ def text(
     given = bound(found, shapes)
     fixed = whole(found, given, _stored(data, found) if data is not None else {})
     draft = _draft(data, folder, found, fixed)
-    draft.fills["model", "path"] = Fill(value(shown), "")
+    draft.fills["model", "path"] = TemplateValue(value(shown), "")
     freed = {port.name: fixed[port.name] for port in found.inputs if port.name in given or _free(port)}
     if freed:
         batch = [name for name in freed if name not in given]
         remark = f"the free batch dimension of {', '.join(batch)} is 1" if batch else "as --shape says"
         inner = ", ".join(f"{key(name)} = {value(shape)}" for name, shape in freed.items())
-        draft.fills["model", "inputs"] = Fill(f"{{ {inner} }}", remark)
+        draft.fills["model", "inputs"] = TemplateValue(f"{{ {inner} }}", remark)
     written = write(shown, found, registry, target, draft)
     if data is not None:
         _try(written, folder, fixed, found)
     return written
 
 
-def _free(port: Port) -> bool:
+def _free(port: ModelPort) -> bool:
     return port.shape is None or any(map(is_free, port.shape))
 
 
 def _draft(data: str | None, folder: Path, found: Ports, fixed: Mapping[str, tuple[int, ...]]) -> Draft:
     if data is None:
         return Draft(
-            {("data", "source"): Fill('"random"', "noise, to see a build work; put your samples here")}
+            {
+                ("data", "source"): TemplateValue(
+                    '"random"', "noise, to see a build work; put your samples here"
+                )
+            }
         )
     from npuflow.cli._new_data import draft
 

@@ -13,7 +13,7 @@ from npuflow.base.errors import DataError, NpuflowError
 from npuflow.base.tables_files import Location, resolve
 from npuflow.base.tables_write import key, value
 from npuflow.cli._model import Ports
-from npuflow.cli._template import Draft, Fill
+from npuflow.cli._template import Draft, TemplateValue
 from npuflow.engine.data.match import frame
 from npuflow.engine.data.propose import Proposal, labels_beside, parts, proposal
 from npuflow.ir.types import TensorType
@@ -28,7 +28,7 @@ def draft(text: str, folder: Path, found: Ports, inputs: Mapping[str, TensorType
     where, prefix = _place(text)
     if where is None:  # a word or a function: nothing to look at before it is read
         shown = value(text) if text == "random" else value(Location(text, Path.cwd()), folder.resolve())
-        return Draft({("data", "source"): Fill(shown, "")})
+        return Draft({("data", "source"): TemplateValue(shown, "")})
     if not where.exists() and not any(c in str(where) for c in "*?[{"):
         raise DataError(
             f'no data at "{text}"',
@@ -70,14 +70,16 @@ def _samples(proposed: Proposal, inputs: Mapping[str, TensorType]) -> str:
     return f"{many}: {', '.join(held[:4])}{', ...' if len(held) > 4 else ''}"
 
 
-def _fills(table: str, proposed: Proposal, remark: str) -> dict[tuple[str, str], Fill]:
-    fills = {(table, "source"): Fill(value(proposed.source), remark)}
+def _fills(table: str, proposed: Proposal, remark: str) -> dict[tuple[str, str], TemplateValue]:
+    fills = {(table, "source"): TemplateValue(value(proposed.source), remark)}
     if not proposed.rows:
-        fills[table, "rows"] = Fill("false", "each file is one sample")
+        fills[table, "rows"] = TemplateValue("false", "each file is one sample")
     if proposed.arrays:
-        fills[table, "arrays"] = Fill(value(proposed.arrays), "model input = its array")
+        fills[table, "arrays"] = TemplateValue(value(proposed.arrays), "model input = its array")
     if table == "data" and proposed.samples > ENOUGH:
-        fills[table, "count"] = Fill(str(ENOUGH // 2), f"of {proposed.samples}; a few hundred are enough")
+        fills[table, "count"] = TemplateValue(
+            str(ENOUGH // 2), f"of {proposed.samples}; a few hundred are enough"
+        )
     return fills
 
 
@@ -102,7 +104,7 @@ def _evaluation(
     fills = _fills("evaluate", theirs, _samples(theirs, inputs))
     count = min(JUDGED, theirs.samples)
     if theirs.samples > count:
-        fills["evaluate", "count"] = Fill(
+        fills["evaluate", "count"] = TemplateValue(
             str(count), f"of {theirs.samples}; more take longer and are more reliable"
         )
     label, classes = theirs.label, theirs.classes
@@ -111,12 +113,12 @@ def _evaluation(
         classes = beside[1]
     if _classifies(found, classes) and (label or beside is not None):
         if beside is not None:
-            fills["evaluate", "labels"] = Fill(value(_shown(beside[0], folder, "")), "")
+            fills["evaluate", "labels"] = TemplateValue(value(_shown(beside[0], folder, "")), "")
         elif label != "label":
-            fills["evaluate", "label"] = Fill(value(label), "")
-        fills["evaluate", "metric"] = Fill('"top1"', "the labels are classes of the only output")
+            fills["evaluate", "label"] = TemplateValue(value(label), "")
+        fills["evaluate", "metric"] = TemplateValue('"top1"', "the labels are classes of the only output")
     elif label and label != "label":
-        fills["evaluate", "label"] = Fill(value(label), "")
+        fills["evaluate", "label"] = TemplateValue(value(label), "")
     drawn.fills.update(fills)
     drawn.on.add("evaluate")
     drawn.checks["evaluate"] = theirs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from npuflow.base.errors import UsageError, suggestion
-from npuflow.cli._model import Port, Ports
+from npuflow.cli._model import ModelPort, Ports
 
 FORM = "--shape NAME=D,D,..., one size for each dimension"
 
@@ -58,7 +58,7 @@ def whole(
     `stored`: the shapes of stored samples, where they are known, for the flags that the error proposes.
     """
     made: dict[str, tuple[int, ...]] = {}
-    left: list[Port] = []
+    left: list[ModelPort] = []
     for port in found.inputs:
         if port.name in shapes:
             made[port.name] = shapes[port.name]
@@ -78,7 +78,7 @@ def whole(
     return made
 
 
-def _free(port: Port) -> str:
+def _free(port: ModelPort) -> str:
     """An input with the dimensions that it leaves free."""
     if port.shape is None:
         return f"{port.name} is {port.dtype} of any rank"
@@ -86,7 +86,7 @@ def _free(port: Port) -> str:
     return f"{port.name} is {port}: dimension{'s' if len(free) > 1 else ''} {', '.join(free)}"
 
 
-def _sizes(port: Port, stored: tuple[int, ...] | None) -> list[str]:
+def _sizes(port: ModelPort, stored: tuple[int, ...] | None) -> list[str]:
     """The sizes to write: what the model declares, 1 for the batch, what a stored sample has, or a question
     mark.
     """

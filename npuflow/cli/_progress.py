@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from npuflow.flow.plan import Plan
 
 
-class View(Protocol):
+class ProgressView(Protocol):
     """Shows events of one build."""
 
     def show(self, event: Event) -> None: ...

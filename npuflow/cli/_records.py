@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundStep:
     """A step whose inputs are in the cache: its keys by item, and the records that are there."""
 
     keys: Mapping[str | None, str]
     records: Mapping[str | None, Record]
 
 
-def found(plan: Plan, store: Store, until: str) -> Found | None:
+def found(plan: Plan, store: Store, until: str) -> FoundStep | None:
     """The keys and records of one step; None if something it needs has not been built."""
     from npuflow.flow.artifact import ArtifactRef
     from npuflow.flow.refs import ItemsRef
@@ -54,7 +54,7 @@ def found(plan: Plan, store: Store, until: str) -> Found | None:
             if (record := store.record(key, touch=False)) is not None
         }
         if step.name == until:
-            return Found(keys, records)
+            return FoundStep(keys, records)
         if len(records) == len(keys):
             if bound.ids is None:
                 refs[step.name] = records[None].ref

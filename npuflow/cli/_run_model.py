@@ -19,7 +19,7 @@ from npuflow.engine.state import Pairs, Steps
 Array = npt.NDArray[Any]
 
 
-class Model(Protocol):
+class RunnableModel(Protocol):
     ports: tuple[Port, ...]
     preparation: Mapping[str, Any] | None     # how pictures become inputs, where the program says so
     notes: tuple[str, ...]                    # what the user should know of how it runs
@@ -34,7 +34,7 @@ def open_model(
     raw: bool = False,
     state: Pairs = (),
     exact: Exact | None = None,
-) -> Model:
+) -> RunnableModel:
     """A .npu program, or an ONNX or TFLite model on onnxruntime. `raw`: values under a program's own names.
     `state`: of a model that states none itself. Samples of a model with state are steps of one sequence.
     `exact`: what computes a program.

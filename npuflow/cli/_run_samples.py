@@ -12,13 +12,13 @@ from npuflow.cli._slow import Slow
 
 if TYPE_CHECKING:
     from npuflow.cli._inputs import Array, Port
-    from npuflow.cli._run_model import Model
+    from npuflow.cli._run_model import RunnableModel
 
 BATCHES = 4  # run between two looks at the clock
 
 
 def run_samples(
-    model: Model, paths: Sequence[Path], preparation: Mapping[str, Any] | None, batch: int = 8
+    model: RunnableModel, paths: Sequence[Path], preparation: Mapping[str, Any] | None, batch: int = 8
 ) -> tuple[list[dict[str, Array]], bool]:
     """The outputs of every sample, and whether there may be several. Files are read as they are needed."""
     with tempfile.TemporaryDirectory(prefix="npuflow-") as folder:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from npuflow.base.errors import UsageError
 from npuflow.cli._engine import plan, recipe, store
 from npuflow.cli._progress import duration, facts
-from npuflow.cli._records import Found, found, record_of, split
+from npuflow.cli._records import FoundStep, found, record_of, split
 
 if TYPE_CHECKING:
     from npuflow.flow.store import Store
@@ -86,7 +86,7 @@ def _logged(record: Record) -> str:
     return record.log if record.log.endswith("\n") else record.log + "\n"
 
 
-def _logs(got: Found) -> str:
+def _logs(got: FoundStep) -> str:
     seen: set[str] = set()
     text = ""
     for item, record in got.records.items():
@@ -134,7 +134,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 200 else text[:197] + "..."
 
 
-def _fan(stage: str, got: Found) -> Iterator[str]:
+def _fan(stage: str, got: FoundStep) -> Iterator[str]:
     spent = sum(record.seconds for record in got.records.values())
     yield f"step      {stage}, {len(got.records)} of {len(got.keys)} items built, {duration(spent)} in all"
     yield from _listed([(str(item), record.output) for item, record in got.records.items()])

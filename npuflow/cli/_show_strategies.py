@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from npuflow.cli._show_verdict import loaded, opened, table
 
 if TYPE_CHECKING:
-    from npuflow.engine.search.plan import Plan
+    from npuflow.engine.search.plan import TilingPlan
 
 
 def text(path: Path, sets: Sequence[str] | None, cache: Path | None) -> str:
@@ -20,7 +20,7 @@ def text(path: Path, sets: Sequence[str] | None, cache: Path | None) -> str:
     return "\n".join(_lines(loaded(wired, kept, "tiling", Tiled).plan)) + "\n"
 
 
-def _lines(plan: Plan) -> Iterator[str]:
+def _lines(plan: TilingPlan) -> Iterator[str]:
     from npuflow.engine.search.strategies import STRATEGIES
 
     best = min((t.cycles for t in plan.tried if t.cycles), default=0.0)

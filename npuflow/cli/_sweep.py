@@ -19,8 +19,8 @@ from npuflow.cli._progress import duration
 
 if TYPE_CHECKING:
     from npuflow.flow.recipe_build import Settings
-    from npuflow.flow.recipe_sweep import Point
-    from npuflow.flow.sweep import Outcome
+    from npuflow.flow.recipe_sweep import SweepPoint
+    from npuflow.flow.sweep import SweepOutcome
 
 COLUMNS = (
     "simulate.ms",
@@ -35,7 +35,7 @@ SCORES = "evaluate"                       # the stage whose figures are the netw
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SweepView:
     """What to show of a sweep."""
 
     goals: tuple[str, ...]
@@ -45,7 +45,7 @@ class Wanted:
     as_json: bool
 
 
-def run(path: Path, sets: Sequence[str], over: Sequence[str], settings: Settings, wanted: Wanted) -> int:
+def run(path: Path, sets: Sequence[str], over: Sequence[str], settings: Settings, wanted: SweepView) -> int:
     """Every point's faults before anything is built; 1 if a point failed."""
     from npuflow.flow.recipe import load, parse_set
     from npuflow.flow.recipe_build import open_cache
@@ -56,7 +56,7 @@ def run(path: Path, sets: Sequence[str], over: Sequence[str], settings: Settings
     recipe = load(path, fixed, lenient=True)
     axes = axes_of(recipe, [parse_set(text) for text in over])
     todo = planned(lambda more: load(path, [*fixed, *more], lenient=True), points(axes), stages(), settings)
-    outcomes: list[Outcome] = []
+    outcomes: list[SweepOutcome] = []
     for outcome in built(todo, open_cache(recipe, settings), settings):
         outcomes.append(outcome)
         sys.stderr.write(f"{len(outcomes)}/{len(todo)}  {_progress(outcome)}\n")
@@ -101,12 +101,12 @@ def _plot(
     write(path, pareto(names, rows, best, right=goals[1], up=goals[0]))
 
 
-def _progress(outcome: Outcome) -> str:
+def _progress(outcome: SweepOutcome) -> str:
     found = f"{outcome.ran} ran, {outcome.hit} hit, {duration(outcome.seconds)}"
     return f"{_said(outcome.point)}: {'failed' if outcome.errors else 'done'} ({found})"
 
 
-def _said(point: Point) -> str:
+def _said(point: SweepPoint) -> str:
     return ", ".join(f"{_last(key)} {_shown(value)}" for key, value in point.values.items())
 
 
@@ -120,7 +120,7 @@ def _shown(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _numbers(point: Point) -> dict[str, float]:
+def _numbers(point: SweepPoint) -> dict[str, float]:
     """Keys whose values are numbers may be goals, too."""
     return {k: v for k, v in point.values.items() if isinstance(v, int | float) and not isinstance(v, bool)}
 
@@ -178,7 +178,7 @@ def _columns(rows: Sequence[Mapping[str, float]], keys: Sequence[str], asked: st
 
 
 def _table(
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[SweepOutcome],
     rows: Sequence[Mapping[str, float]],
     best: Sequence[bool],
     keys: Sequence[str],
@@ -216,7 +216,7 @@ def _words(goals: Mapping[str, bool]) -> list[str]:
     return [f"{'most' if more else 'least'} {name}" for name, more in goals.items()]
 
 
-def _conclude(outcomes: Sequence[Outcome], best: Sequence[bool], goals: Mapping[str, bool]) -> None:
+def _conclude(outcomes: Sequence[SweepOutcome], best: Sequence[bool], goals: Mapping[str, bool]) -> None:
     number = len(outcomes)
     seconds = duration(sum(o.seconds for o in outcomes))
     sys.stdout.write(
@@ -232,7 +232,7 @@ def _conclude(outcomes: Sequence[Outcome], best: Sequence[bool], goals: Mapping[
         sys.stdout.write(f"  products  {shown_path(min(folders))}\n")
 
 
-def _failures(outcomes: Sequence[Outcome]) -> int:
+def _failures(outcomes: Sequence[SweepOutcome]) -> int:
     """Why points failed, equal reasons once; the exit code."""
     reported: dict[tuple[str, ...], list[str]] = {}
     for outcome in outcomes:
@@ -244,7 +244,7 @@ def _failures(outcomes: Sequence[Outcome]) -> int:
     return 1 if reported else 0
 
 
-def _line(outcome: Outcome, good: bool) -> dict[str, Any]:
+def _line(outcome: SweepOutcome, good: bool) -> dict[str, Any]:
     return {
         "event": "point",
         "values": dict(outcome.point.values),
@@ -257,7 +257,7 @@ def _line(outcome: Outcome, good: bool) -> dict[str, Any]:
     }
 
 
-def _csv(outcomes: Sequence[Outcome], best: Sequence[bool]) -> str:
+def _csv(outcomes: Sequence[SweepOutcome], best: Sequence[bool]) -> str:
     keys = list(dict.fromkeys(k for o in outcomes for k in o.point.values))
     names = list(dict.fromkeys(n for o in outcomes for n in o.figures))
     out = io.StringIO()

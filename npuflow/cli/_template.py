@@ -31,7 +31,7 @@ STEPS = (
 
 
 @dataclass(frozen=True)
-class Fill:
+class TemplateValue:
     """A key that the template can fill in: its value as TOML, and a remark."""
 
     text: str
@@ -42,7 +42,7 @@ class Fill:
 class Draft:
     """What a recipe for this very model and these data says beyond the defaults."""
 
-    fills: dict[tuple[str, str], Fill] = field(default_factory=dict)
+    fills: dict[tuple[str, str], TemplateValue] = field(default_factory=dict)
     blocks: dict[str, tuple[str, ...]] = field(default_factory=dict)    # lines below the keys of a table
     on: set[str] = field(default_factory=set)                           # optional tables that are there
     notes: dict[str, tuple[str, ...]] = field(default_factory=dict)     # what stands above a table
@@ -109,7 +109,7 @@ def _table(classes: Sequence[tuple[type[Config], bool]], draft: Draft) -> Iterat
 
 
 def _key(
-    cls: type[Config], name: str, default: str | None, fill: Fill | None, about: str, on: bool
+    cls: type[Config], name: str, default: str | None, fill: TemplateValue | None, about: str, on: bool
 ) -> Iterator[str]:
     """The line of one key: filled in, with its default behind a #, or with a value to start from."""
     off = "" if on else "# "

@@ -13,7 +13,7 @@ from npuflow.flow.recipe_build import Settings, keep_memos, lock_path, open_cach
 
 if TYPE_CHECKING:
     from npuflow.flow.dry import Dry, PlannedStep
-    from npuflow.flow.explain import Change, Reason
+    from npuflow.flow.explain import FieldChange, Reason
     from npuflow.flow.lock import Lock
 
 MANY = 12
@@ -107,10 +107,10 @@ def tree(reason: Reason, indent: str) -> Iterator[str]:
         yield from tree(cause, indent + "  ")
 
 
-def _code(change: Change) -> str:
+def _code(change: FieldChange) -> str:
     word = "added" if change.old is None else "removed" if change.new is None else "edited"
     return f"code of {change.field}: {word}"
 
 
-def _item(change: Change) -> str:
+def _item(change: FieldChange) -> str:
     return "new" if change.old is None else "gone" if change.new is None else "changed"

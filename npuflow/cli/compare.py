@@ -12,7 +12,7 @@ from npuflow.base.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from npuflow.cli._compared import Found, Side
+    from npuflow.cli._compared import Side, TensorComparison
 
 
 def compare(
@@ -60,7 +60,7 @@ def compare(
         raise typer.Exit(1)
 
 
-def _plain(one: Found, sides: Sequence[Side]) -> dict[str, Any]:
+def _plain(one: TensorComparison, sides: Sequence[Side]) -> dict[str, Any]:
     """A tensor as JSON has it; the first that diverges with its tile."""
     from dataclasses import asdict
     from math import isfinite
@@ -78,7 +78,7 @@ def _plain(one: Found, sides: Sequence[Side]) -> dict[str, Any]:
     return {**body, "layer": one.layer, "tile": asdict(made[0]) if made is not None else None}
 
 
-def _where(one: Found, sides: Sequence[Side]) -> list[str]:
+def _where(one: TensorComparison, sides: Sequence[Side]) -> list[str]:
     """The first divergence: tensor and layer, element with both values, and the tile that made it."""
     from npuflow.cli._compared import tile
 
@@ -103,7 +103,7 @@ def _where(one: Found, sides: Sequence[Side]) -> list[str]:
     return lines
 
 
-def _table(found: Sequence[Found]) -> None:
+def _table(found: Sequence[TensorComparison]) -> None:
     width = min(48, max(6, *(len(one.difference.name) for one in found)))
     typer.echo(
         f"{'tensor':{width}s} {'elements':>10s} {'different':>10s} {'max abs':>11s} "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from npuflow.cli._catalogue import Entry
+    from npuflow.cli._catalogue import ErrorEntry
 
 
 def explain(
@@ -39,7 +39,7 @@ def explain(
             typer.echo(f"  {entry.code:<16} {entry.messages[0]}")
 
 
-def _named(code: str) -> Entry:
+def _named(code: str) -> ErrorEntry:
     """The entry of a code, in any case and also without `NF-`."""
     from npuflow.base.errors import UsageError, suggestion
     from npuflow.cli._catalogue import CODE, catalogue
@@ -53,7 +53,7 @@ def _named(code: str) -> Entry:
     return found[name]
 
 
-def _lines(entry: Entry) -> list[str]:
+def _lines(entry: ErrorEntry) -> list[str]:
     from npuflow.cli._codes import EXPLAINED
 
     text = [

@@ -26,12 +26,12 @@ def golden(
     from npuflow.base.errors import UsageError
     from npuflow.cli._inputs import load_inputs
     from npuflow.cli._run_model import open_model
-    from npuflow.engine.runner import Runner
+    from npuflow.engine.runner import ProgramRunner
     from npuflow.engine.verify.golden import golden_of, save
 
     model = open_model(program, exact="simulator")
     samples, _ = load_inputs(inputs, model.ports, model.preparation)
-    runner = Runner(program)
+    runner = ProgramRunner(program)
     known = [*runner.program.meta["values"], *runner.program.taps.values]
     missing = [n for n in tensors or () if n not in known]
     if missing:

@@ -13,7 +13,7 @@ from npuflow.base.errors import UsageError
 from npuflow.cli._engine import SetOption
 
 if TYPE_CHECKING:
-    from npuflow.engine.place import Placement
+    from npuflow.engine.place import NodePlacement
     from npuflow.hw.target import Target
     from npuflow.ir.graph import Graph
 
@@ -100,7 +100,7 @@ def _number(text: str, kind: type, name: str) -> Any:
 
 
 def _report(
-    before: Graph, done: Any, placement: Placement, notes: tuple[str, ...], chip: Target
+    before: Graph, done: Any, placement: NodePlacement, notes: tuple[str, ...], chip: Target
 ) -> dict[str, Any]:
     from collections import Counter
 
@@ -132,7 +132,7 @@ def _report(
     }
 
 
-def _host(graph: Graph, placement: Placement, chip: Target) -> dict[str, Any]:
+def _host(graph: Graph, placement: NodePlacement, chip: Target) -> dict[str, Any]:
     """What the host does and its cycles; `unknown`: its nodes whose work cannot be counted."""
     from npuflow.ir.macs import macs_known
 

@@ -13,7 +13,7 @@ from npuflow.base.errors import UsageError
 from npuflow.cli._engine import InputsArgument, ProgramArgument
 
 if TYPE_CHECKING:
-    from npuflow.engine.raw import Slot
+    from npuflow.engine.raw import DataSlot
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -121,7 +121,7 @@ def _layout(channels_last: bool) -> Literal["as_is", "channels_last"]:
     return "channels_last" if channels_last else "as_is"
 
 
-def _samples(path: Path, slots: Sequence[Slot]) -> list[bytes]:
+def _samples(path: Path, slots: Sequence[DataSlot]) -> list[bytes]:
     """The file cut into samples, each the bytes of all slots."""
     each = sum(s.padded for s in slots)
     try:

@@ -58,8 +58,8 @@ def sweep(
     """Build a recipe for every combination of the values of some keys, a target's parameters among them; what
     they have in common runs once. A table of the figures, and the points that no other beats."""
     from npuflow.cli._engine import settings
-    from npuflow.cli._sweep import Wanted, run
+    from npuflow.cli._sweep import SweepView, run
 
     chosen = settings(cache=cache, jobs=jobs, scheduler=scheduler, until=until, out=out)
-    wanted = Wanted(tuple(goals or ()), show, csv, plot, as_json)
+    wanted = SweepView(tuple(goals or ()), show, csv, plot, as_json)
     raise typer.Exit(run(recipe, sets or [], over or [], chosen, wanted))

@@ -13,7 +13,7 @@ from npuflow.engine.execute.executor import Executor
 from npuflow.engine.interpret import Interpreter
 from npuflow.engine.pixels import model_inputs, of_program
 from npuflow.engine.program.container import Program
-from npuflow.engine.runner import Runner
+from npuflow.engine.runner import ProgramRunner
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
@@ -49,7 +49,7 @@ def compare(
     float output, in the graph's order: the simulator's and the executor's beside the reference's.
 
     A tensor that the simulator shows nothing of has a check with 0 elements."""
-    reference, runner = Interpreter(graph, numerics), Runner(program, batch=max(1, min(8, len(feeds))))
+    reference, runner = Interpreter(graph, numerics), ProgramRunner(program, batch=max(1, min(8, len(feeds))))
     executor = Executor(graph, numerics, runner.batch)
     pixels = of_program(program.meta)
     found: dict[str, TensorCheck] = {}
@@ -67,7 +67,7 @@ def compare(
     return tuple(found.values())
 
 
-def _seen(runner: Runner, value: str, got: Mapping[str, Array], sample: int) -> Iterator[_Seen]:
+def _seen(runner: ProgramRunner, value: str, got: Mapping[str, Array], sample: int) -> Iterator[_Seen]:
     """From external memory and from local memory, where it is in both."""
     shadow = runner.shadows.get(value)
     if shadow is not None:

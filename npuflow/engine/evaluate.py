@@ -11,7 +11,7 @@ import numpy as np
 
 from npuflow.base.errors import DataError
 from npuflow.base.tables import Doc, table_of
-from npuflow.engine.data.config import Data, Found
+from npuflow.engine.data.config import Data, FoundSample
 from npuflow.engine.data.labels import label_file
 from npuflow.engine.data.listing import found
 from npuflow.ir.types import Array
@@ -32,7 +32,7 @@ class Evaluate(Data):
 
 
 @dataclass(frozen=True)
-class Labelled(Data, table="search.labelled"):
+class LabelledTable(Data, table="search.labelled"):
     """Labelled samples that judge thresholds, and their metric. Without `steps` those of [data] apply."""
 
     choose: Literal["random", "first", "balanced"] = "first"
@@ -40,12 +40,12 @@ class Labelled(Data, table="search.labelled"):
 
 
 @dataclass(frozen=True)
-class Judging(Labelled, table="precision.labelled"):
+class JudgingTable(LabelledTable, table="precision.labelled"):
     """Labelled samples that judge widths by [precision] max_drop, and their metric. Without `steps` those of
     [data] apply."""
 
 
-def labelled(evaluate: Data, data: Data) -> dict[str, Found]:
+def labelled(evaluate: Data, data: Data) -> dict[str, FoundSample]:
     """The samples of an evaluation, labels where the data or the label file have them."""
     table = evaluate if evaluate.steps else replace(evaluate, steps=data.steps)
     try:
@@ -73,7 +73,7 @@ def of_table(fault: DataError, table: Data) -> DataError:
     return fault
 
 
-class Model(Protocol):
+class SampleModel(Protocol):
     """Something that runs samples: a program's runner, an interpreter, an onnxruntime session."""
 
     def run_many(self, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]: ...
@@ -102,8 +102,8 @@ class Score:
 
 def score(
     samples: Iterable[tuple[Mapping[str, Array], Any]],
-    program: Model,
-    reference: Model,
+    program: SampleModel,
+    reference: SampleModel,
     metric: Metric,
     name: str,
     npu_macs: float,

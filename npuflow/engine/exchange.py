@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from npuflow.base.errors import DataError, nearest
 from npuflow.base.tables import Config, FilePath
 from npuflow.engine.place import op_name
-from npuflow.exchange import EXCHANGE, Entry, Table, exact
+from npuflow.exchange import EXCHANGE, Table, TensorEntry, exact
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import QuantType
 
@@ -148,11 +148,11 @@ def table_of_graph(
     methods: Mapping[str, str],
     codes: bool,
     weights: bool,
-) -> dict[str, Entry]:
+) -> dict[str, TensorEntry]:
     """Rows of a quantised graph: its activations with ranges and methods, and codes and
     weights where these are wanted."""
     producer = graph.producer()
-    table: dict[str, Entry] = {}
+    table: dict[str, TensorEntry] = {}
     for value in graph.values.values():
         name = value.id.removesuffix(":q")
         if value.quant is None or name in table or (value.const is None and name not in ranges and not codes):
@@ -167,8 +167,8 @@ def table_of_graph(
         if ":" in value.id and name not in ranges:
             continue
         node = producer.get(value.id)
-        said = exact(value.quant) if name not in ranges else Entry(*ranges[name])
-        table[name] = Entry(
+        said = exact(value.quant) if name not in ranges else TensorEntry(*ranges[name])
+        table[name] = TensorEntry(
             said.lo, said.hi, value.quant if codes else None, methods.get(name, ""), False,
             node.origin[0] if node is not None and node.origin else "",
         )

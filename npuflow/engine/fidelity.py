@@ -18,7 +18,7 @@ from npuflow.ir.types import Array
 
 
 @dataclass(frozen=True)
-class Fidelity:
+class TensorFidelity:
     """Of one tensor over all samples: SQNR in dB (None: no error), cosine, the share of codes at an end
     of their range; and of how many values the float network has no number (NaN, infinity), which are
     not compared. `apart`: in how many of the `samples` its shape is another than in the float network,
@@ -70,19 +70,19 @@ class _Sums:
         self.ends += ends
         self.count += real.size
 
-    def result(self) -> Fidelity:
+    def result(self) -> TensorFidelity:
         sqnr = 10 * np.log10(self.signal / self.noise) if self.noise and self.signal else None
         norm = np.sqrt(self.signal * self.other)
         cosine = self.cross / norm if norm else 1.0 if self.signal == self.other else 0.0
         level = None if sqnr is None else float(sqnr)
-        return Fidelity(
+        return TensorFidelity(
             level, float(cosine), self.ends / max(self.count, 1), self.strange, self.apart, self.samples
         )
 
 
 def measure(
     float_graph: Graph, graph: Graph, numerics: Numerics, feeds: Iterable[Mapping[str, Array]]
-) -> dict[str, Fidelity]:
+) -> dict[str, TensorFidelity]:
     """Value id -> fidelity, for the quantised values that the float graph has too and
     for the graph's float outputs."""
     shared = [v for v in graph.values if v in float_graph.values and _compared(graph, v)]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from npuflow.engine.pixel_map import Channels, Map, Reals, carried
-from npuflow.engine.pixel_padding import Border, added, bordered
+from npuflow.engine.pixel_map import ChannelMap, Map, Reals, carried
+from npuflow.engine.pixel_padding import PixelBorder, added, bordered
 from npuflow.engine.pixels import TOP, Pixels
 from npuflow.ir.builder import Builder
 from npuflow.ir.graph import Graph, prune
@@ -30,7 +30,7 @@ class Folded:
     """The graph over pixels, the layers that pad them, and what was done where."""
 
     graph: Graph
-    borders: tuple[Border, ...] = ()
+    borders: tuple[PixelBorder, ...] = ()
     notes: tuple[str, ...] = ()
     # value -> the one that holds the source model's numbers of it
     real: Mapping[str, str] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class _Folding:
     alias: dict[str, str] = field(default_factory=dict)      # source value -> the one that holds its pixels
     # source value -> the one that holds its own numbers again
     real: dict[str, str] = field(default_factory=dict)
-    borders: list[Border] = field(default_factory=list)
+    borders: list[PixelBorder] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -177,7 +177,7 @@ class _Folding:
         self.alias[node.outputs[0]], self.maps[node.outputs[0]] = made, self.maps[node.inputs[0]]
         pads = (*widths[2 : len(shape)], *widths[len(shape) + 2 :])
         self.borders.append(
-            Border(made, pads, tuple((wanted - codes).tolist()), tuple(wanted.tolist()), copied=True)
+            PixelBorder(made, pads, tuple((wanted - codes).tolist()), tuple(wanted.tolist()), copied=True)
         )
         worst = float(np.abs(wanted - codes).max())
         self.notes.append(f"{node.name}: pads {pads} with pixels, at most {worst:.3g} of a pixel off")
@@ -215,7 +215,7 @@ class _Folding:
                 source = bordered(self.net, node.origin, source, widths, codes)
                 op, off, copied = op.with_border((0,) * len(widths)), wanted - codes, True
             self.borders.append(
-                Border(node.outputs[0], pads, tuple(off.tolist()), tuple(wanted.tolist()), copied)
+                PixelBorder(node.outputs[0], pads, tuple(off.tolist()), tuple(wanted.tolist()), copied)
             )
         inputs = [source, self.constant(f"{node.outputs[0]}:weight", weight)]
         if bias is not None:
@@ -223,7 +223,7 @@ class _Folding:
         self.net.nodes.append(replace(node, op=op, inputs=tuple(inputs)))
         return True
 
-    def reweighted(self, node: Node, change: Channels) -> Weights | No:
+    def reweighted(self, node: Node, change: ChannelMap) -> Weights | No:
         """Weight and bias for pixels, the border left out of account."""
         weight, bias = (self.source.const(i) for i in (*node.inputs, "")[1:3])
         if weight is None or (bias is None and any(node.inputs[2:])):

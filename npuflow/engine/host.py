@@ -18,7 +18,7 @@ Nodes = Collection[tuple[str, ...]]        # nodes, by their outputs
 
 
 @dataclass(frozen=True)
-class Work:
+class HostWork:
     """What the host does. `bytes`: of codes that cross between it and the NPU; every one
     converted is an element too."""
 
@@ -26,8 +26,8 @@ class Work:
     elements: int = 0
     bytes: int = 0
 
-    def __add__(self, other: Work) -> Work:
-        return Work(self.macs + other.macs, self.elements + other.elements, self.bytes + other.bytes)
+    def __add__(self, other: HostWork) -> HostWork:
+        return HostWork(self.macs + other.macs, self.elements + other.elements, self.bytes + other.bytes)
 
     def __bool__(self) -> bool:
         return bool(self.macs or self.elements or self.bytes)
@@ -62,24 +62,24 @@ def node_cycles(graph: Graph, node: Node, target: Target, on_npu: Judge | None =
     return part_work(graph, [node], on_npu).cycles(target)
 
 
-def part_work(graph: Graph, nodes: Collection[Node], on_npu: Judge | None = None) -> Work:
+def part_work(graph: Graph, nodes: Collection[Node], on_npu: Judge | None = None) -> HostWork:
     """Of nodes that the host would run together. `on_npu` judges the others; by default those of a quantised
     graph that are integer ones, and of a float graph all but operators that only the host has."""
     judge = on_npu or _usual(graph)
     inside = {n.outputs for n in nodes}
-    total = sum((_own(graph, n) for n in nodes), Work())
+    total = sum((_own(graph, n) for n in nodes), HostWork())
     npu = {n.outputs for n in graph.nodes if n.outputs not in inside and judge(n)}
     return total + _crossing(graph, npu, inside)
 
 
-def placed_work(graph: Graph, on_npu: Judge) -> Work:
+def placed_work(graph: Graph, on_npu: Judge) -> HostWork:
     """All of the host's part of a float graph, by the place of each node; what
     crosses counts as codes of 8 bits."""
     host = [n for n in graph.nodes if not on_npu(n)]
     return part_work(graph, host, on_npu)
 
 
-def host_work(graph: Graph) -> dict[int, Work]:
+def host_work(graph: Graph) -> dict[int, HostWork]:
     """Of every node of a quantised graph that costs the host time, by index. A float node costs what
     it computes; a boundary its bytes and conversions, unless it only hands over what the whole
     program takes in or gives out."""
@@ -88,16 +88,18 @@ def host_work(graph: Graph) -> dict[int, Work]:
     def floats(nodes: Sequence[Node]) -> bool:
         return any(not is_npu(n) and boundary(graph, n) is None for n in nodes)
 
-    found: dict[int, Work] = {}
+    found: dict[int, HostWork] = {}
     for index, node in enumerate(graph.nodes):
         kind = boundary(graph, node)
         if is_npu(node):
             continue
         if kind == "quantize":
             beside = [producer[node.inputs[0]]] if node.inputs[0] in producer else []
-            work = _crossed(graph, node.outputs[0]) if floats(beside) else Work()
+            work = _crossed(graph, node.outputs[0]) if floats(beside) else HostWork()
         elif kind == "dequantize":
-            work = _crossed(graph, node.inputs[0]) if floats(consumers.get(node.outputs[0], [])) else Work()
+            work = (
+                _crossed(graph, node.inputs[0]) if floats(consumers.get(node.outputs[0], [])) else HostWork()
+            )
         else:
             work = _own(graph, node)
         if work:
@@ -105,15 +107,15 @@ def host_work(graph: Graph) -> dict[int, Work]:
     return found
 
 
-def total_work(works: Mapping[int, Work]) -> Work:
-    return sum(works.values(), Work())
+def total_work(works: Mapping[int, HostWork]) -> HostWork:
+    return sum(works.values(), HostWork())
 
 
-def _own(graph: Graph, node: Node) -> Work:
-    return Work(node_macs(graph, node), node_elements(graph, node))
+def _own(graph: Graph, node: Node) -> HostWork:
+    return HostWork(node_macs(graph, node), node_elements(graph, node))
 
 
-def _crossing(graph: Graph, npu: Nodes, host: Nodes) -> Work:
+def _crossing(graph: Graph, npu: Nodes, host: Nodes) -> HostWork:
     """Every value that one side makes and the other reads, once; not what the
     program takes in or gives out."""
     made = {o: n.outputs for n in graph.nodes for o in n.outputs if o}
@@ -124,17 +126,17 @@ def _crossing(graph: Graph, npu: Nodes, host: Nodes) -> Work:
             maker = made.get(value_id)
             if (maker in npu and own in host) or (maker in host and own in npu):
                 seen.add(value_id)
-    return sum((_crossed(graph, value_id) for value_id in sorted(seen)), Work())
+    return sum((_crossed(graph, value_id) for value_id in sorted(seen)), HostWork())
 
 
-def _crossed(graph: Graph, value_id: str) -> Work:
+def _crossed(graph: Graph, value_id: str) -> HostWork:
     """A value that crosses: its codes on the bus, every one converted."""
     value = graph.values[value_id]
     if not value.type.is_static:
-        return Work()
+        return HostWork()
     bits = CODE_BITS if value.quant is None else value.quant.bits
     width = next(w for w in (8, 16, 32, 64) if bits <= w)
-    return Work(0, value.type.size, value.type.size * width // 8)
+    return HostWork(0, value.type.size, value.type.size * width // 8)
 
 
 def _usual(graph: Graph) -> Judge:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from npuflow.base.errors import DataError
-from npuflow.engine.partition import Segment, Step, host_model, host_steps, segments
+from npuflow.engine.partition import HostStep, Segment, host_model, host_steps, segments
 from npuflow.hw.target import Numerics
 from npuflow.ir import forms
 from npuflow.ir.codes import encode
@@ -112,12 +112,12 @@ class Interpreter:
             made.update(result)
         return made
 
-    def _boundary(self, step: Step, values: Mapping[str, Array]) -> dict[str, Array]:
+    def _boundary(self, step: HostStep, values: Mapping[str, Array]) -> dict[str, Array]:
         (node,) = step.nodes
         (result,) = node.op.integer(self.graph.site(node), [values[node.inputs[0]]], self.numerics)
         return {node.outputs[0]: np.asarray(result)}
 
-    def model(self, step: Step, values: Mapping[str, Array]) -> dict[str, Array]:
+    def model(self, step: HostStep, values: Mapping[str, Array]) -> dict[str, Array]:
         """A part of the host's on onnxruntime."""
         session = self._sessions.get(step.outputs)
         if session is None:

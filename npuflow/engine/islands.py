@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from npuflow.base.tables import Config, Range
-from npuflow.engine.host import CODE_BITS, Work
+from npuflow.engine.host import CODE_BITS, HostWork
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 
 
 @dataclass(frozen=True)
-class Least(Config, table="placement"):
+class PlacementTable(Config, table="placement"):
     """The smallest parts of the network that run on the NPU between host parts."""
 
     min_macs: Annotated[int, Range(0, None)] = 100_000
@@ -40,7 +40,7 @@ class Prices:
     """By which islands are weighed: the target's boundary and host, and the least that an island must do."""
 
     target: Target
-    least: Least = Least()
+    least: PlacementTable = PlacementTable()
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class Island:
     between them and the host."""
 
     nodes: tuple[int, ...]
-    inside: Work
+    inside: HostWork
     made: int
-    border: Work
+    border: HostWork
     moves: bool
 
     def reason(self, prices: Prices | None) -> str:
@@ -83,9 +83,9 @@ def stranded(
     for nodes, border in _islands(graph, chosen):
         if not border:
             continue                      # nothing of the host is beside it
-        work = sum((Work(doing[i].macs, doing[i].elements) for i in nodes), Work())
+        work = sum((HostWork(doing[i].macs, doing[i].elements) for i in nodes), HostWork())
         made = sum(_bytes(graph, o) for i in nodes for o in graph.nodes[i].outputs if o)
-        crossing = sum((Work(0, _size(graph, v), _bytes(graph, v)) for v in border), Work())
+        crossing = sum((HostWork(0, _size(graph, v), _bytes(graph, v)) for v in border), HostWork())
         island = Island(tuple(nodes), work, made, crossing, all(doing[i].moves for i in nodes))
         if reason := island.reason(prices):
             found.update(dict.fromkeys(nodes, reason))

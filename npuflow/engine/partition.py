@@ -30,7 +30,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Step:
+class HostStep:
     """A part of a host segment: an onnxruntime model of float nodes, or one boundary
     node done in integers."""
 
@@ -93,25 +93,25 @@ def _is_boundary_op(node: Node) -> bool:
     return node.op.onnx in ("QuantizeLinear", "DequantizeLinear")
 
 
-def host_steps(graph: Graph, segment: Segment) -> tuple[Step, ...]:
+def host_steps(graph: Graph, segment: Segment) -> tuple[HostStep, ...]:
     """A host segment as runs of float nodes between its boundary nodes, in order."""
     users = _users(graph)
-    steps: list[Step] = []
+    steps: list[HostStep] = []
     sides = [boundary(graph, n) is None for n in graph.nodes]
     for is_float, numbers in _grouped(graph, segment.numbers, sides, False):
         if is_float:
-            steps.append(Step("model", *_border(graph, numbers, users)))
+            steps.append(HostStep("model", *_border(graph, numbers, users)))
             continue
         for node in (graph.nodes[n] for n in numbers):
             kind = boundary(graph, node)
             assert kind is not None
-            steps.append(Step(kind, (node,), (node.inputs[0],), node.outputs))
+            steps.append(HostStep(kind, (node,), (node.inputs[0],), node.outputs))
     return tuple(steps)
 
 
-def host_model(graph: Graph, part: Segment | Step) -> bytes:
+def host_model(graph: Graph, part: Segment | HostStep) -> bytes:
     """ONNX bytes of the float nodes of a host segment or step."""
-    if isinstance(part, Step):
+    if isinstance(part, HostStep):
         return export_model(graph, part.outputs, part.nodes, part.inputs)
     floats = [n for n in part.numbers if boundary(graph, graph.nodes[n]) is None]
     nodes, inputs, outputs = _border(graph, floats, _users(graph))

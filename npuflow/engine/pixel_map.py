@@ -16,7 +16,7 @@ Reals = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Channels:
+class ChannelMap:
     """One scale and shift per channel."""
 
     scale: Reals
@@ -47,14 +47,14 @@ class Map:
     def full(self, shape: Sequence[int]) -> tuple[Reals, Reals]:
         return np.broadcast_to(self.scale, shape), np.broadcast_to(self.shift, shape)
 
-    def channels(self, shape: Sequence[int], axis: int) -> Channels | None:
+    def channels(self, shape: Sequence[int], axis: int) -> ChannelMap | None:
         """One scale and shift per index of an axis; None where they differ along another."""
         found = []
         for array in (self.scale, self.shift):
             if any(size != 1 for i, size in enumerate(array.shape) if i != axis):
                 return None
             found.append(np.broadcast_to(array.reshape(-1), (shape[axis],)))
-        return Channels(*found)
+        return ChannelMap(*found)
 
 
 def carried(graph: Graph, node: Node, maps: Mapping[str, Map]) -> dict[str, Map]:

@@ -18,7 +18,7 @@ from npuflow.ir.verify import verify
 
 
 @dataclass(frozen=True)
-class Border:
+class PixelBorder:
     """A layer that pads its pixels, or a Pad of them, by its output. `off`: by how many pixels each channel's
     padding misses the one that stands for 0; `plain`: by how many it would with one number for all channels.
     `copied`: the padding is an operator of its own.
@@ -31,7 +31,7 @@ class Border:
     copied: bool = False
 
     @classmethod
-    def read(cls, row: Mapping[str, Any]) -> Border:
+    def read(cls, row: Mapping[str, Any]) -> PixelBorder:
         """From plain values, as JSON gives them."""
         return cls(row["output"], tuple(row["pads"]), tuple(row["off"]), tuple(row["plain"]), row["copied"])
 
@@ -60,11 +60,11 @@ def added(net: Builder, op: Op, inputs: tuple[str, ...], name: str, origin: tupl
     return found
 
 
-def exactly_padded(graph: Graph, borders: Sequence[Border]) -> Graph:
+def exactly_padded(graph: Graph, borders: Sequence[PixelBorder]) -> Graph:
     """The float graph with the padding that the source model has, in fractions of pixels:
     what else differs is an error."""
     made = Builder.over(graph)
-    producer, exact, plain = graph.producer(), dict[str, float](), dict[str, Border]()
+    producer, exact, plain = graph.producer(), dict[str, float](), dict[str, PixelBorder]()
     for one in borders:
         node = producer.get(one.output)
         if node is None:

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from npuflow.engine.host import Work, placed_work
-from npuflow.engine.islands import Doing, Least, Prices, stranded
+from npuflow.engine.host import HostWork, placed_work
+from npuflow.engine.islands import Doing, PlacementTable, Prices, stranded
 from npuflow.engine.partition import share
 from npuflow.hw.target import Target
 from npuflow.ir.elements import node_elements
@@ -37,12 +37,12 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class Placement:
+class NodePlacement:
     """The place of every node, by its index in the graph. `host`: what the host does; what
     crosses has codes of 8 bits."""
 
     places: tuple[Placed, ...]
-    host: Work = field(default_factory=Work)
+    host: HostWork = field(default_factory=HostWork)
 
     def on_npu(self, index: int) -> bool:
         return self.places[index].on_npu
@@ -71,12 +71,12 @@ class Placement:
         return Counter((p.op, p.reason) for p in self.places if not p.on_npu)
 
 
-def place(graph: Graph, target: Target, least: Least | None = None) -> Placement:
+def place(graph: Graph, target: Target, least: PlacementTable | None = None) -> NodePlacement:
     """Ask every operator, after what holds for all: float tensors, static shapes, nothing the target refuses.
     Then islands that are not worth it go to the host."""
-    asked = Placement(tuple(_placed(graph, node, target) for node in graph.nodes))
+    asked = NodePlacement(tuple(_placed(graph, node, target) for node in graph.nodes))
     chosen = [i for i, p in enumerate(asked.places) if p.on_npu]
-    lost = asked.stranded(graph, chosen, Prices(target, least or Least()))
+    lost = asked.stranded(graph, chosen, Prices(target, least or PlacementTable()))
     places = tuple(replace(p, reason=lost[i]) if i in lost else p for i, p in enumerate(asked.places))
     where = {node.outputs: p.on_npu for node, p in zip(graph.nodes, places, strict=True)}
     return replace(asked, places=places, host=placed_work(graph, lambda n: where[n.outputs]))

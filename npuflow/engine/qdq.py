@@ -42,7 +42,7 @@ class QdqModel:
 def to_qdq(graph: Graph, pixels: Mapping[str, Pixels] = MappingProxyType({})) -> QdqModel:
     """The whole quantised graph as one ONNX model (opset 21); its metadata say which inputs take `pixels`
     and which hold state."""
-    builder = Builder(graph)
+    builder = QdqBuilder(graph)
     for node in graph.nodes:
         builder.node(node)
     outputs = tuple(graph.outputs)        # integer outputs stay integer
@@ -61,7 +61,7 @@ def isolated(graph: Graph) -> tuple[bytes, dict[str, str]]:
     Its inputs are the integer values by id. It judges one node at a time: errors do
     not add up along the graph.
     """
-    builder, shown = Builder(graph), {}
+    builder, shown = QdqBuilder(graph), {}
     fed: dict[str, None] = {}
     for node in graph.nodes:
         if is_npu(node):
@@ -75,7 +75,7 @@ def isolated(graph: Graph) -> tuple[bytes, dict[str, str]]:
 
 
 @dataclass
-class Builder:
+class QdqBuilder:
     """Collects the nodes of the float graph that stands for the integer one."""
 
     source: Graph

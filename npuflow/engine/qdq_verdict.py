@@ -14,7 +14,7 @@ Kind = Literal["nothing", "rounding", "bias"]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class QdqVerdict:
     """What they differ by, in words too; shares of equal codes of all tensors and of the
     outputs, the worst output's SQNR."""
 
@@ -26,7 +26,7 @@ class Verdict:
     biased: tuple[str, ...] = ()
 
 
-def verdict(tensors: Mapping[str, TensorParting], outputs: Sequence[str], numerics: Numerics) -> Verdict:
+def verdict(tensors: Mapping[str, TensorParting], outputs: Sequence[str], numerics: Numerics) -> QdqVerdict:
     """Judge all tensors of a network."""
     codes = {name: one for name, one in tensors.items() if one.levels}
     last = [tensors[name] for name in outputs if name in tensors]
@@ -47,7 +47,7 @@ def verdict(tensors: Mapping[str, TensorParting], outputs: Sequence[str], numeri
             f"; run on its own, {_share(equal)} of all codes and {_share(outputs_equal)} of the outputs are "
             f"equal{away}"
         )
-    return Verdict(kind, text, equal, outputs_equal, sqnr, biased)
+    return QdqVerdict(kind, text, equal, outputs_equal, sqnr, biased)
 
 
 def _equal(tensors: Sequence[TensorParting]) -> float:

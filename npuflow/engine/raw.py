@@ -21,14 +21,14 @@ from npuflow.engine.feed import container, dequantize, quantize
 from npuflow.engine.pixels import Pixels, given
 from npuflow.engine.program.container import Program
 from npuflow.engine.program.meta import CONTAINERS
-from npuflow.engine.sim.machine import Machine
+from npuflow.engine.sim.machine import SimulatedMachine
 
 Array = npt.NDArray[Any]
 Layout = Literal["as_is", "channels_last"]
 
 
 @dataclass(frozen=True)
-class Slot:
+class DataSlot:
     """One tensor in DATA: `size` bytes at `address`, dense and in C order; `padded` bytes are moved."""
 
     name: str                 # of the program's input or output
@@ -46,7 +46,7 @@ class Slot:
         return {**asdict(self), "shape": list(self.shape), "quant": dict(self.quant) if self.quant else None}
 
 
-def inputs(program: Program) -> tuple[Slot, ...]:
+def inputs(program: Program) -> tuple[DataSlot, ...]:
     """The slots that the host fills; a ModelError where it would have to compute first."""
     made = {s["value"]: s["out"] for s in program.meta["steps"] if s["kind"] == "quantize"}
     return tuple(
@@ -55,7 +55,7 @@ def inputs(program: Program) -> tuple[Slot, ...]:
     )
 
 
-def outputs(program: Program) -> tuple[Slot, ...]:
+def outputs(program: Program) -> tuple[DataSlot, ...]:
     """The slots that the host reads."""
     made = {s["out"]: s["value"] for s in program.meta["steps"] if s["kind"] == "dequantize"}
     return tuple(
@@ -63,7 +63,7 @@ def outputs(program: Program) -> tuple[Slot, ...]:
     )
 
 
-def _slot(program: Program, name: str, value: str, what: str) -> Slot:
+def _slot(program: Program, name: str, value: str, what: str) -> DataSlot:
     models = [s for s in program.meta["steps"] if s["kind"] == "host"]
     if models:
         made = ", ".join(models[0]["outputs"][:3])
@@ -79,12 +79,12 @@ def _slot(program: Program, name: str, value: str, what: str) -> Slot:
         )
     size, burst = prod(entry["shape"]) * CONTAINERS[entry["dtype"]], program.target.memory.burst
     padded = -(-size // burst) * burst
-    return Slot(
+    return DataSlot(
         name, value, entry["address"], size, padded, tuple(entry["shape"]), entry["dtype"], entry["quant"]
     )
 
 
-def encoded(slot: Slot, array: Array, layout: Layout = "as_is") -> bytes:
+def encoded(slot: DataSlot, array: Array, layout: Layout = "as_is") -> bytes:
     """One tensor as its padded bytes. Real numbers are scaled to codes; integers are codes already."""
     array = np.asarray(array)
     if layout == "channels_last" and len(slot.shape) >= 3:
@@ -110,7 +110,9 @@ def encoded(slot: Slot, array: Array, layout: Layout = "as_is") -> bytes:
     return body + bytes(slot.padded - len(body))
 
 
-def decoded(slot: Slot, body: bytes | memoryview, *, codes: bool = False, layout: Layout = "as_is") -> Array:
+def decoded(
+    slot: DataSlot, body: bytes | memoryview, *, codes: bool = False, layout: Layout = "as_is"
+) -> Array:
     """One tensor from its bytes: real numbers, or its codes."""
     if len(body) < slot.size:
         raise DataError(f'"{slot.name}" has {len(body)} bytes, {slot.size} are needed', code="NF-DATA-064")
@@ -144,7 +146,7 @@ def unpack(
 
 def run(program: Program, body: bytes) -> bytes:
     """The NPU's part, on the simulator: packed inputs to packed outputs."""
-    machine, slots = Machine(program, 1), inputs(program)
+    machine, slots = SimulatedMachine(program, 1), inputs(program)
     for slot, part in zip(slots, _cut(slots, body), strict=True):
         machine.write(slot.value, decoded(slot, part, codes=True))
     for step in program.meta["steps"]:
@@ -153,7 +155,7 @@ def run(program: Program, body: bytes) -> bytes:
     return b"".join(encoded(s, machine.read(s.value)[0]) for s in outputs(program))
 
 
-def _cut(slots: Sequence[Slot], body: bytes) -> list[memoryview]:
+def _cut(slots: Sequence[DataSlot], body: bytes) -> list[memoryview]:
     need = sum(s.padded for s in slots)
     if len(body) != need:
         raise DataError(

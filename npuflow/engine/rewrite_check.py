@@ -53,7 +53,7 @@ class OutputError:
 
 
 @dataclass(frozen=True)
-class Culprit:
+class RewriteCulprit:
     """A change that moved values, with the largest relative error of the outputs before and
     after it (None: not comparable)."""
 
@@ -116,19 +116,19 @@ class SourceModel:
 
 def culprits(
     source: SourceModel, replay: Replay, skip: tuple[str, ...] = ()
-) -> tuple[tuple[Culprit, ...], bool]:
+) -> tuple[tuple[RewriteCulprit, ...], bool]:
     """The changes that moved values, and whether the graph equals the source without their rules:
     of each run the change is found by bisection that takes the outputs over the limit; then the
     rules run again without its rule.
     """
-    found: list[Culprit] = []
+    found: list[RewriteCulprit] = []
     while len(found) < MOST:
         graph, applied = replay(skip, None)
         if not source.moved(graph):
             return tuple(found), True
         start = replay(skip, 0)[0]
         if source.moved(start):
-            return (*found, Culprit(Applied(READING, ""), 0.0, worst(source.errors(start)))), False
+            return (*found, RewriteCulprit(Applied(READING, ""), 0.0, worst(source.errors(start)))), False
         low, high = 0, len(applied)
         while high - low > 1:
             middle = (low + high) // 2
@@ -137,7 +137,7 @@ def culprits(
             else:
                 low = middle
         before, after = (worst(source.errors(replay(skip, count)[0])) for count in (low, high))
-        found.append(Culprit(applied[high - 1], before, after))
+        found.append(RewriteCulprit(applied[high - 1], before, after))
         skip = (*skip, applied[high - 1].rule)
     return tuple(found), False
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from npuflow.base.errors import ModelError
 from npuflow.engine.feed import dequantize, fed, quantize, start_of
 from npuflow.engine.program.container import Program, load_program
-from npuflow.engine.sim.machine import Machine
+from npuflow.engine.sim.machine import SimulatedMachine
 from npuflow.engine.sim.order import order_of
 from npuflow.engine.sim.shadow import Shadow
 from npuflow.engine.state import Steps, pairs
@@ -31,7 +31,7 @@ _Kind = tuple[int, tuple[str, ...]]      # samples at a time, and the values tha
 KINDS = 2
 
 
-class Runner:
+class ProgramRunner:
     """Runs samples through a program, at most `batch` at a time. Sessions, decoded
     words and plans are made once.
 
@@ -52,7 +52,7 @@ class Runner:
         self._start = start_of(self.program.meta)
         self._own = self.steps()
         self._lock = threading.Lock()
-        self._idle: dict[_Kind, list[Machine]] = {}  # the kind that was used last comes last
+        self._idle: dict[_Kind, list[SimulatedMachine]] = {}  # the kind that was used last comes last
         self._sessions: dict[int, onnxruntime.InferenceSession] = {}
         self._shown = threading.local()
 
@@ -115,7 +115,7 @@ class Runner:
             return self._through(machine, [dict(sample) for sample in samples], dump)
 
     def _through(
-        self, machine: Machine, values: list[dict[str, Array]], dump: bool | Iterable[str]
+        self, machine: SimulatedMachine, values: list[dict[str, Array]], dump: bool | Iterable[str]
     ) -> list[dict[str, Array]]:
         """Run one batch on a machine that nobody else uses meanwhile."""
         meta = self.program.meta
@@ -154,7 +154,9 @@ class Runner:
             last[entry["name"]] = len(self.program.meta["steps"])
         return last
 
-    def _step(self, step: Mapping[str, Any], machine: Machine, values: list[dict[str, Array]]) -> None:
+    def _step(
+        self, step: Mapping[str, Any], machine: SimulatedMachine, values: list[dict[str, Array]]
+    ) -> None:
         kind = step["kind"]
         if kind == "npu":
             machine.run(step["segment"])
@@ -179,7 +181,7 @@ class Runner:
                 v[step["out"]] = convert(v[step["value"]], step["quant"])
             self._deliver([step["out"]], machine, values)
 
-    def _gather(self, name: str, machine: Machine, values: list[dict[str, Array]]) -> None:
+    def _gather(self, name: str, machine: SimulatedMachine, values: list[dict[str, Array]]) -> None:
         """Make a value that lies in DATA known to the host."""
         if name in values[0]:
             return
@@ -188,13 +190,15 @@ class Runner:
         for v, sample in zip(values, machine.read(name), strict=True):
             v[name] = sample
 
-    def _deliver(self, names: Iterable[str], machine: Machine, values: list[dict[str, Array]]) -> None:
+    def _deliver(
+        self, names: Iterable[str], machine: SimulatedMachine, values: list[dict[str, Array]]
+    ) -> None:
         for name in names:
             if name in self.program.meta["values"]:
                 machine.write(name, np.stack([v[name] for v in values]))
 
     @contextmanager
-    def _machine(self, batch: int, watch: tuple[str, ...]) -> Iterator[Machine]:
+    def _machine(self, batch: int, watch: tuple[str, ...]) -> Iterator[SimulatedMachine]:
         """A machine for one run: an idle one, or a new one. A run that fails leaves it in an
         unknown state: it is dropped."""
         kind = batch, watch
@@ -202,7 +206,7 @@ class Runner:
             idle = self._idle.get(kind)
             machine = idle.pop() if idle else None
         if machine is None:
-            machine = Machine(self.program, batch, watch=watch, order=self.order)
+            machine = SimulatedMachine(self.program, batch, watch=watch, order=self.order)
         yield machine
         with self._lock:
             self._idle[kind] = [*self._idle.pop(kind, ()), machine]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from npuflow.base.errors import DataError, NpuflowError
 from npuflow.engine.calibrate.thresholds import Calibrate
-from npuflow.engine.data.config import Sample
+from npuflow.engine.data.config import InputSample
 from npuflow.engine.data.sequence import steps
 from npuflow.engine.place import place
 from npuflow.engine.quantize.config import Others, Quantize, scheme_faults
@@ -25,7 +25,7 @@ def faults(
     quantize: Quantize,
     pins: Pins,
     target: Target,
-    samples: Mapping[str, Sample],
+    samples: Mapping[str, InputSample],
     history: Sequence[Replaced] = (),
     others: Others | None = None,
 ) -> Iterator[NpuflowError]:
@@ -40,7 +40,7 @@ def faults(
     yield from _samples(graph, samples)
 
 
-def _samples(graph: Graph, samples: Mapping[str, Sample]) -> Iterator[DataError]:
+def _samples(graph: Graph, samples: Mapping[str, InputSample]) -> Iterator[DataError]:
     """What keeps the first sample that could be read from being fed, for every input of the model."""
     first = next(((name, one) for name, one in samples.items() if not one.broken), None)
     if first is None:
@@ -53,7 +53,7 @@ def _samples(graph: Graph, samples: Mapping[str, Sample]) -> Iterator[DataError]
         yield fault.at(key="data", item=first[0])  # type: ignore[misc]
 
 
-def _is_sequence(sample: Sample, kinds: Mapping[str, TensorType]) -> bool:
+def _is_sequence(sample: InputSample, kinds: Mapping[str, TensorType]) -> bool:
     try:
         return bool(steps(sample, kinds))
     except DataError:

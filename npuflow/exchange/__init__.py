@@ -1,9 +1,9 @@
 """The contract of calibration tables, one format per file: text of other tools, and ranges by tensor name."""
 
 from npuflow.exchange._tables import EXCHANGE as EXCHANGE
-from npuflow.exchange._tables import Entry as Entry
 from npuflow.exchange._tables import Format as Format
 from npuflow.exchange._tables import Table as Table
+from npuflow.exchange._tables import TensorEntry as TensorEntry
 from npuflow.exchange._tables import exact as exact
 from npuflow.exchange._tables import plain_row as plain_row
 from npuflow.exchange._tables import read_table as read_table

@@ -17,7 +17,7 @@ EXCHANGE = Registry("exchange", "npuflow.exchange")
 
 
 @dataclass(frozen=True)
-class Entry:
+class TensorEntry:
     """One tensor's row. `quant`: its codes, where the table states them; `constant`: a
     weight; `node`: who writes it."""
 
@@ -29,7 +29,7 @@ class Entry:
     node: str = ""
 
 
-Table = Mapping[str, Entry]               # by tensor name
+Table = Mapping[str, TensorEntry]               # by tensor name
 
 
 class Format(Protocol):
@@ -42,7 +42,7 @@ class Format(Protocol):
     def recognises(self, text: str) -> bool:
         """Whether a file's text is of this format; it may be no text of a table at all."""
 
-    def read(self, text: str) -> dict[str, Entry]:
+    def read(self, text: str) -> dict[str, TensorEntry]:
         """The rows; faults are DataErrors that name the row."""
 
     def write(self, table: Table) -> str: ...
@@ -57,7 +57,7 @@ def tree(text: str) -> dict[str, Any] | None:
     return held if isinstance(held, dict) else None
 
 
-def read_table(data: bytes, name: str, chosen: str | None = None) -> tuple[str, dict[str, Entry]]:
+def read_table(data: bytes, name: str, chosen: str | None = None) -> tuple[str, dict[str, TensorEntry]]:
     """Format and rows of a file; the format is recognised unless it is chosen."""
     text = _text(data, name)
     if chosen is not None:
@@ -73,9 +73,9 @@ def read_table(data: bytes, name: str, chosen: str | None = None) -> tuple[str, 
     return fitting[0], _checked(_read(fitting[0], text, name), name)
 
 
-def _read(chosen: str, text: str, name: str) -> dict[str, Entry]:
+def _read(chosen: str, text: str, name: str) -> dict[str, TensorEntry]:
     try:
-        found: dict[str, Entry] = EXCHANGE[chosen]().read(text)
+        found: dict[str, TensorEntry] = EXCHANGE[chosen]().read(text)
         return found
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, SyntaxError) as fault:
         what = f"{type(fault).__name__}: {fault}"
@@ -98,7 +98,7 @@ def _text(data: bytes, name: str) -> str:
         raise DataError(f'"{name}" is no text', because=str(fault), code="NF-TABLE-018") from fault
 
 
-def _checked(table: dict[str, Entry], name: str) -> dict[str, Entry]:
+def _checked(table: dict[str, TensorEntry], name: str) -> dict[str, TensorEntry]:
     for tensor, entry in table.items():
         if not (isfinite(entry.lo) and isfinite(entry.hi)) or entry.lo > entry.hi:
             raise DataError(
@@ -111,15 +111,15 @@ def _checked(table: dict[str, Entry], name: str) -> dict[str, Entry]:
     return table
 
 
-def exact(quant: QuantType, method: str = "", constant: bool = False, node: str = "") -> Entry:
+def exact(quant: QuantType, method: str = "", constant: bool = False, node: str = "") -> TensorEntry:
     """A row that states codes; its range is what they cover."""
-    return Entry(*span(quant), quant, method, constant, node)
+    return TensorEntry(*span(quant), quant, method, constant, node)
 
 
 # --- npuflow's own rows, for formats that are trees of plain values
 
 
-def plain_row(entry: Entry) -> dict[str, Any]:
+def plain_row(entry: TensorEntry) -> dict[str, Any]:
     """A row as plain values, what is usual left out."""
     row: dict[str, Any] = {"lo": entry.lo, "hi": entry.hi}
     row.update(
@@ -133,7 +133,7 @@ def plain_row(entry: Entry) -> dict[str, Any]:
     return row
 
 
-def row_of(name: str, row: Mapping[str, Any]) -> Entry:
+def row_of(name: str, row: Mapping[str, Any]) -> TensorEntry:
     """A plain row as an entry."""
     unknown = sorted(set(row) - {"lo", "hi", "method", "node", "constant", "codes"})
     if unknown:
@@ -161,4 +161,4 @@ def row_of(name: str, row: Mapping[str, Any]) -> Entry:
             hint="lo and hi, or codes", code="NF-TABLE-023",
         )
     text = str(row.get("method", "")), bool(row.get("constant", False)), str(row.get("node", ""))
-    return Entry(float(row["lo"]), float(row["hi"]), quant, *text)
+    return TensorEntry(float(row["lo"]), float(row["hi"]), quant, *text)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from npuflow.base.errors import DataError
-from npuflow.exchange import EXCHANGE, Entry, Table, exact, tree
+from npuflow.exchange import EXCHANGE, Table, TensorEntry, exact, tree
 from npuflow.ir.types import QuantType
 
 KINDS = (("activation_encodings", False), ("param_encodings", True))
@@ -25,7 +25,7 @@ class Aimet:
         held = tree(text)
         return held is not None and bool({"activation_encodings", "param_encodings", "encodings"} & set(held))
 
-    def read(self, text: str) -> dict[str, Entry]:
+    def read(self, text: str) -> dict[str, TensorEntry]:
         held = json.loads(text)
         if "encodings" in held:
             return {
@@ -33,7 +33,7 @@ class Aimet:
                 for row in held["encodings"]
                 if "float" not in str(row["output_dtype"])
             }
-        table: dict[str, Entry] = {}
+        table: dict[str, TensorEntry] = {}
         for key, constant in KINDS:
             for name, rows in _rows(held.get(key, ())):
                 found = _entry(name, rows, constant)
@@ -73,7 +73,7 @@ def _rows(held: Any) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
         )
 
 
-def _entry(name: str, rows: Sequence[Mapping[str, Any]], constant: bool) -> Entry | None:
+def _entry(name: str, rows: Sequence[Mapping[str, Any]], constant: bool) -> TensorEntry | None:
     """None for a tensor left in floating point."""
     first = rows[0]
     if str(first.get("dtype", "int")).lower() == "float":
@@ -96,7 +96,7 @@ def _zero(row: Mapping[str, Any], bits: int) -> int:
     return round(-float(row["offset"]))
 
 
-def _onnx_like(row: Mapping[str, Any]) -> Entry:
+def _onnx_like(row: Mapping[str, Any]) -> TensorEntry:
     """Version 2: the parameters of QuantizeLinear by name."""
     dtype = str(row["output_dtype"])
     signed, bits = not dtype.startswith("uint"), int(dtype.removeprefix("u").removeprefix("int"))
@@ -112,7 +112,7 @@ def _onnx_like(row: Mapping[str, Any]) -> Entry:
     return exact(QuantType(bits, signed, tuple(map(float, scales)), tuple(map(int, zeros)), axis), "aimet")
 
 
-def _encoding(entry: Entry) -> dict[str, Any]:
+def _encoding(entry: TensorEntry) -> dict[str, Any]:
     quant = entry.quant
     if quant is None:                     # a range alone: the 8-bit grid that covers it and zero
         lo, hi = min(entry.lo, 0.0), max(entry.hi, 0.0)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from npuflow.base.errors import DataError
-from npuflow.exchange import EXCHANGE, Entry, Table, tree
+from npuflow.exchange import EXCHANGE, Table, TensorEntry, tree
 from npuflow.ir.types import QuantType
 
 SHOWN, INFO = "just_for_display", "quantization_info"
@@ -27,8 +27,8 @@ class Compass:
         held = tree(text) or {}
         return any(isinstance(n, dict) and INFO in n.get(SHOWN, {}) for n in held.values())
 
-    def read(self, text: str) -> dict[str, Entry]:
-        table: dict[str, Entry] = {}
+    def read(self, text: str) -> dict[str, TensorEntry]:
+        table: dict[str, TensorEntry] = {}
         for node, attributes in json.loads(text).items():
             shown = attributes.get(SHOWN, {}).get(INFO)
             tensors = ast.literal_eval(shown) if isinstance(shown, str) else shown or {}
@@ -43,7 +43,7 @@ class Compass:
         return json.dumps({node: _attributes(tensors) for node, tensors in nodes.items()}, indent=4) + "\n"
 
 
-def _entry(node: str, name: str, row: Mapping[str, Any]) -> Entry:
+def _entry(node: str, name: str, row: Mapping[str, Any]) -> TensorEntry:
     """Every value is text, as the optimizer writes it."""
     value = {
         key: ast.literal_eval(text) if isinstance(text, str) and _literal(text) else text
@@ -65,14 +65,14 @@ def _entry(node: str, name: str, row: Mapping[str, Any]) -> Entry:
             f'the tensor "{name}" of node "{node}" has no fmin and fmax',
             because=f"it has {', '.join(row)}", code="NF-TABLE-007",
         )
-    return Entry(float(lo), float(hi), quant, "", False, node)
+    return TensorEntry(float(lo), float(hi), quant, "", False, node)
 
 
 def _literal(text: str) -> bool:
     return text[:1] in "-[0123456789" or text in ("None", "True", "False")
 
 
-def _attributes(tensors: Mapping[str, Entry]) -> dict[str, Any]:
+def _attributes(tensors: Mapping[str, TensorEntry]) -> dict[str, Any]:
     first = next(iter(tensors.values())).quant
     symmetric = first is not None and not any(first.zero_point)
     found: dict[str, Any] = {}
@@ -87,7 +87,7 @@ def _attributes(tensors: Mapping[str, Entry]) -> dict[str, Any]:
     return {**found, SHOWN: {INFO: str(info), "optimization_info": "", "brief_info": ""}}
 
 
-def _shown(entry: Entry) -> dict[str, Any]:
+def _shown(entry: TensorEntry) -> dict[str, Any]:
     quant, row = entry.quant, {"fmin": entry.lo, "fmax": entry.hi}
     if quant is None or quant.axis is not None:
         return row

@@ -6,7 +6,7 @@ import json
 from typing import Any, ClassVar
 
 from npuflow.base.errors import DataError
-from npuflow.exchange import EXCHANGE, Entry, Table, tree
+from npuflow.exchange import EXCHANGE, Table, TensorEntry, tree
 
 KEYS = ("running_min", "running_max", "extrema_min", "extrema_max")
 
@@ -26,8 +26,8 @@ class CompassStatistics:
         nodes = [n for n in (tree(text) or {}).values() if isinstance(n, dict)]
         return any(isinstance(t, dict) and any(k in t for k in KEYS) for n in nodes for t in n.values())
 
-    def read(self, text: str) -> dict[str, Entry]:
-        table: dict[str, Entry] = {}
+    def read(self, text: str) -> dict[str, TensorEntry]:
+        table: dict[str, TensorEntry] = {}
         for node, tensors in json.loads(text).items():
             for name, row in tensors.items():
                 ends = [
@@ -38,7 +38,7 @@ class CompassStatistics:
                         f'the tensor "{name}" of node "{node}" has no extrema',
                         because=f"it has {', '.join(row)}", code="NF-TABLE-008",
                     )
-                table[name] = Entry(
+                table[name] = TensorEntry(
                     float(ends[0] or 0.0),
                     float(ends[1] or 0.0),
                     None,

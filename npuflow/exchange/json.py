@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import ClassVar
 
-from npuflow.exchange import EXCHANGE, Entry, Table, plain_row, row_of, tree
+from npuflow.exchange import EXCHANGE, Table, TensorEntry, plain_row, row_of, tree
 
 
 @EXCHANGE.entry
@@ -19,7 +19,7 @@ class Json:
         rows = (tree(text) or {}).values()
         return bool(rows) and all(isinstance(row, dict) and ("lo" in row or "codes" in row) for row in rows)
 
-    def read(self, text: str) -> dict[str, Entry]:
+    def read(self, text: str) -> dict[str, TensorEntry]:
         return {name: row_of(name, row) for name, row in json.loads(text).items()}
 
     def write(self, table: Table) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from npuflow.base.errors import DataError
-from npuflow.exchange import EXCHANGE, Entry, Table, tree
+from npuflow.exchange import EXCHANGE, Table, TensorEntry, tree
 
 
 @EXCHANGE.entry
@@ -30,14 +30,14 @@ class OnnxRuntime:
             len(line.split()) == 2 and _number(line.split()[1]) for line in lines if line.strip()
         )
 
-    def read(self, text: str) -> dict[str, Entry]:
+    def read(self, text: str) -> dict[str, TensorEntry]:
         held = tree(text)
         if held is None:
             return _lines(text)
         method = held.get("calibration_method", "")
         said = method.get("value", "").split(".")[-1] if isinstance(method, Mapping) else str(method)
         rows = held["data"] if held.get("CLS") == "TensorsData" else held
-        return {name: Entry(*_range(name, row), None, said.lower()) for name, row in rows.items()}
+        return {name: TensorEntry(*_range(name, row), None, said.lower()) for name, row in rows.items()}
 
     def write(self, table: Table) -> str:
         rows = {
@@ -83,7 +83,7 @@ def _number(text: str) -> bool:
     return True
 
 
-def _lines(text: str) -> dict[str, Entry]:
+def _lines(text: str) -> dict[str, TensorEntry]:
     """`calibration.cache`: a name and the larger end of its range."""
     table = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -95,5 +95,5 @@ def _lines(text: str) -> dict[str, Entry]:
                 f"line {number} is not a name and a number", because=repr(line), code="NF-TABLE-011",
             )
         top = abs(float(words[1]))
-        table[words[0]] = Entry(-top, top)
+        table[words[0]] = TensorEntry(-top, top)
     return table

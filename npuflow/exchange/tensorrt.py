@@ -8,7 +8,7 @@ import struct
 from typing import ClassVar
 
 from npuflow.base.errors import DataError
-from npuflow.exchange import EXCHANGE, Entry, Table
+from npuflow.exchange import EXCHANGE, Table, TensorEntry
 
 # readers compare the calibrator's name; the version is not looked at
 HEAD = "TRT-8601-EntropyCalibration2"
@@ -27,14 +27,14 @@ class TensorRt:
     def recognises(self, text: str) -> bool:
         return text.startswith("TRT-")
 
-    def read(self, text: str) -> dict[str, Entry]:
+    def read(self, text: str) -> dict[str, TensorEntry]:
         head, *lines = text.splitlines()
         if not head.startswith("TRT-"):
             raise DataError(
                 "a TensorRT calibration cache begins with TRT-VERSION-CALIBRATOR",
                 because=f"this one with {head!r}", code="NF-TABLE-012",
             )
-        table: dict[str, Entry] = {}
+        table: dict[str, TensorEntry] = {}
         for number, line in enumerate(lines, 2):
             if not line.strip():
                 continue
@@ -42,7 +42,7 @@ class TensorRt:
             if found is None:
                 raise DataError(f"line {number} is not NAME: SCALE", because=repr(line), code="NF-TABLE-013")
             (scale,) = struct.unpack(">f", bytes.fromhex(found["bits"].zfill(8)))
-            table[found["name"]] = Entry(-127 * scale, 127 * scale, None, head.split("-")[-1])
+            table[found["name"]] = TensorEntry(-127 * scale, 127 * scale, None, head.split("-")[-1])
         return table
 
     def write(self, table: Table) -> str:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import tomli
 
-from npuflow.exchange import EXCHANGE, Entry, Table, plain_row, row_of
+from npuflow.exchange import EXCHANGE, Table, TensorEntry, plain_row, row_of
 
 HEAD = "# Ranges of tensors. Edit `lo` and `hi`, and put it into the recipe: [ranges] file = \"this file\".\n"
 
@@ -28,7 +28,7 @@ class Toml:
             isinstance(row, dict) and ("lo" in row or "codes" in row) for row in held.values()
         )
 
-    def read(self, text: str) -> dict[str, Entry]:
+    def read(self, text: str) -> dict[str, TensorEntry]:
         return {name: row_of(name, row) for name, row in tomli.loads(text).items()}
 
     def write(self, table: Table) -> str:

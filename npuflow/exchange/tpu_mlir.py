@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from npuflow.base.errors import DataError
-from npuflow.exchange import EXCHANGE, Entry, Table
+from npuflow.exchange import EXCHANGE, Table, TensorEntry
 
 COLUMNS = "# op_name    threshold    min    max"
 OTHERS = ("#weight_scale", "#int4_th", "#asym_op")       # sections of other things at the end
@@ -21,8 +21,8 @@ class TpuMlir:
     def recognises(self, text: str) -> bool:
         return any(line.split() == COLUMNS.split() for line in text.splitlines()[:40])
 
-    def read(self, text: str) -> dict[str, Entry]:
-        table: dict[str, Entry] = {}
+    def read(self, text: str) -> dict[str, TensorEntry]:
+        table: dict[str, TensorEntry] = {}
         method = ""
         for number, line in enumerate(text.splitlines(), 1):
             words = line.split()
@@ -38,7 +38,7 @@ class TpuMlir:
                 )
             threshold, lo, hi = (float(w) for w in words[1:])
             low, high = max(lo, -abs(threshold)), min(hi, abs(threshold))
-            table[words[0]] = Entry(min(low, high), max(low, high), None, method)
+            table[words[0]] = TensorEntry(min(low, high), max(low, high), None, method)
         return table
 
     def write(self, table: Table) -> str:

@@ -8,7 +8,7 @@ from math import log2
 from typing import Any, ClassVar
 
 from npuflow.base.errors import DataError
-from npuflow.exchange import EXCHANGE, Entry, Table, exact, tree
+from npuflow.exchange import EXCHANGE, Table, TensorEntry, exact, tree
 from npuflow.ir.types import QuantType
 
 KINDS = (("param", True), ("output", False), ("input", False))
@@ -30,9 +30,9 @@ class VitisAi:
             and all(isinstance(held[key], Mapping) for key in ("param", "output"))
         )
 
-    def read(self, text: str) -> dict[str, Entry]:
+    def read(self, text: str) -> dict[str, TensorEntry]:
         held = json.loads(text)
-        table: dict[str, Entry] = {}
+        table: dict[str, TensorEntry] = {}
         for kind, constant in KINDS:
             for full, bits, place in _rows(held.get(kind, {})):
                 name = full.rpartition("::")[2]

@@ -40,7 +40,7 @@ def one_thread_each() -> None:
         os.environ[name] = "1"
 
 
-class Executor:
+class TaskExecutor:
     """Takes tasks, and gives each back with its outcome in `arrivals`.
 
     `scheduler` says where they run:

@@ -10,7 +10,7 @@ from npuflow.flow.lock import Lock, LockedStep
 
 
 @dataclass(frozen=True)
-class Change:
+class FieldChange:
     """One field: its dotted name, what it was and what it is; None where it was not or is not."""
 
     field: str
@@ -28,13 +28,13 @@ class Reason:
     stage: str
     status: str
     """new, gone, changed, or same."""
-    changes: list[Change] = field(default_factory=list)
-    code: list[Change] = field(default_factory=list)
+    changes: list[FieldChange] = field(default_factory=list)
+    code: list[FieldChange] = field(default_factory=list)
     """The definitions behind a changed code digest."""
-    items: list[Change] = field(default_factory=list)
+    items: list[FieldChange] = field(default_factory=list)
     """Items whose key differs: (old key, new key)."""
     causes: list[Reason] = field(default_factory=list)
-    output: Change | None = None
+    output: FieldChange | None = None
 
     def __bool__(self) -> bool:
         return self.status != "same"
@@ -77,10 +77,10 @@ def diff(old: Lock, new: Lock) -> list[Reason]:
     return [reason for name in names if (reason := _compare(name, old, new)) or reason.output]
 
 
-def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
+def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[FieldChange]:
     """Field-by-field difference of two flat tables."""
     names = sorted({*old, *new})
-    return [Change(n, old.get(n), new.get(n)) for n in names if not _equal(old.get(n), new.get(n))]
+    return [FieldChange(n, old.get(n), new.get(n)) for n in names if not _equal(old.get(n), new.get(n))]
 
 
 def _reason(
@@ -107,7 +107,7 @@ def _compare(stage: str, old: Lock, new: Lock) -> Reason:
         return Reason(stage, "new" if before is None else "gone")
     reason = Reason(stage, "same", changes(before.fields, after.fields), items=_items(before, after))
     if after.output and before.output != after.output:
-        reason.output = Change("output", before.output, after.output)
+        reason.output = FieldChange("output", before.output, after.output)
     if reason.changes or reason.items:
         reason.status = "changed"
     if any(c.field == "code" or c.field.startswith("plugins.") for c in reason.changes):
@@ -116,13 +116,13 @@ def _compare(stage: str, old: Lock, new: Lock) -> Reason:
     return reason
 
 
-def _items(before: LockedStep, after: LockedStep) -> list[Change]:
+def _items(before: LockedStep, after: LockedStep) -> list[FieldChange]:
     old = {item: key for item, (key, _) in (before.items or {}).items()}
     new = {item: key for item, (key, _) in (after.items or {}).items()}
     return changes(old, new)
 
 
-def _counted(items: list[Change]) -> str:
+def _counted(items: list[FieldChange]) -> str:
     added = sum(c.old is None for c in items)
     gone = sum(c.new is None for c in items)
     parts = [f"{added} new"] * bool(added) + [f"{gone} gone"] * bool(gone)

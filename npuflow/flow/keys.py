@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-from npuflow.base.code import Closure, Wanted, facets_of, plugin_closure, registry_named
+from npuflow.base.code import Closure, Mentions, facets_of, plugin_closure, registry_named
 from npuflow.base.digest import digest
 from npuflow.base.errors import InternalError
 from npuflow.base.files import file_digest
@@ -69,7 +69,7 @@ Plugin = tuple[str, str]
 """A registry and a name in it."""
 
 
-def plugin_code(registry: str, name: str, wanted: Wanted | None = None) -> Closure:
+def plugin_code(registry: str, name: str, wanted: Mentions | None = None) -> Closure:
     """The code of a plug-in: all of it, or the methods that are wanted."""
     known = registry_named(registry)
     if known is None:
@@ -85,7 +85,7 @@ def used_code(plugins: Collection[Plugin], code: Iterable[Closure]) -> dict[str,
     plug-ins may call of each other.
     """
     code = tuple(code)
-    wanted = Wanted(mention for one in code for mention in one.mentions)
+    wanted = Mentions(mention for one in code for mention in one.mentions)
     labels = {f"{registry}/{name}" for registry, name in plugins}.union(*(one.entries for one in code))
     while True:
         known = len(wanted.mentions), len(labels)

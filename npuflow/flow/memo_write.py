@@ -27,7 +27,7 @@ _MOST_FOLDERS = 2000
 _WILD = frozenset("*?[")
 
 
-class Built(NamedTuple):
+class BuiltRecipe(NamedTuple):
     """A recipe that was built, with everything that took part."""
 
     recipe: Recipe
@@ -42,7 +42,7 @@ class Unprovable(Exception):
     """Something took part in the build whose being unchanged cannot be seen from files."""
 
 
-def remember(memo: Memo, begun: int, built: Sequence[Built], payload: Any) -> bool:
+def remember(memo: Memo, begun: int, built: Sequence[BuiltRecipe], payload: Any) -> bool:
     """Write the memo of a build that succeeded; False if it cannot be proved later that nothing changed."""
     files: dict[str, str | None] = {}
     outputs: dict[str, None] = {}

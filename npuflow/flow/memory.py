@@ -61,7 +61,7 @@ def peak() -> int:
     return 0
 
 
-class Budget:
+class MemoryBudget:
     """The tasks that run, by name, and the memory that they have claimed of what there is."""
 
     def __init__(self, whole: int) -> None:

@@ -21,17 +21,17 @@ from npuflow.base.tables import (
     table_of,
 )
 from npuflow.flow.memory import size
-from npuflow.flow.recipe_files import Override, Source, load_sources, parse_set
+from npuflow.flow.recipe_files import KeyOverride, RecipeSource, load_sources, parse_set
 from npuflow.flow.recipe_sweep import TABLE as SWEEP
 from npuflow.flow.recipe_sweep import faults as sweep_faults
 
-__all__ = ["Build", "Override", "Recipe", "load", "parse_set"]
+__all__ = ["BuildTable", "KeyOverride", "Recipe", "load", "parse_set"]
 
 C = TypeVar("C", bound=Config)
 
 
 @dataclass(frozen=True)
-class Build(Config):
+class BuildTable(Config, table="build"):
     """Where and how to build; nothing here can change a product."""
 
     out: Location | None = None
@@ -63,7 +63,7 @@ class Build(Config):
             yield Fault("memory", str(fault), code="NF-RECIPE-024")
 
 
-SETTINGS: tuple[type[Config], ...] = (Build,)
+SETTINGS: tuple[type[Config], ...] = (BuildTable,)
 
 
 @dataclass
@@ -74,8 +74,8 @@ class Recipe:
     name: str
     tables: dict[str, Any]
     at: Locator
-    sources: tuple[Source, ...] = ()
-    overrides: tuple[Override, ...] = ()
+    sources: tuple[RecipeSource, ...] = ()
+    overrides: tuple[KeyOverride, ...] = ()
     lost: Mapping[str, NpuflowError] = field(default_factory=dict)
     """Library tables that name no library, with the fault: `faults` reports it among the others."""
     _read: dict[type[Config], tuple[Any, list[NpuflowError]]] = field(default_factory=dict, repr=False)
@@ -91,8 +91,8 @@ class Recipe:
         return chosen.path if chosen is not None else self.folder / "out" / self.name
 
     @property
-    def build(self) -> Build:
-        found, faults = self.read(Build)
+    def build(self) -> BuildTable:
+        found, faults = self.read(BuildTable)
         if found is None:
             raise RecipeError(faults)
         return found
@@ -147,7 +147,7 @@ class Recipe:
 
 def load(
     path: str | Path | None,
-    sets: Sequence[str | Override] = (),
+    sets: Sequence[str | KeyOverride] = (),
     *,
     tables: Mapping[str, Any] | None = None,
     libraries: Mapping[str, Path] | None = None,

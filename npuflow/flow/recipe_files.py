@@ -18,7 +18,7 @@ PACKAGE = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True)
-class Source:
+class RecipeSource:
     """A file whose text took part in a recipe."""
 
     path: Path
@@ -27,7 +27,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Override:
+class KeyOverride:
     """One `--set a.b=value`; its relative paths start from the working directory, as
     the shell completes them."""
 
@@ -42,7 +42,7 @@ class Override:
         return self.place or Origin(f"--set {self.text}", None, Path.cwd())
 
 
-def parse_set(text: str) -> Override:
+def parse_set(text: str) -> KeyOverride:
     """`table.key=value`: the value in TOML, or a bare word taken as a string."""
     left, equals, right = text.partition("=")
     hint = "--set table.key=value, for example --set calibrate.method=kl"
@@ -59,7 +59,7 @@ def parse_set(text: str) -> Override:
         found = value["value"] if list(value) == ["value"] else right
     except tomli.TOMLDecodeError:
         found = right.strip()
-    return Override(keys, found, text)
+    return KeyOverride(keys, found, text)
 
 
 def _single(table: Mapping[str, Any]) -> tuple[tuple[str, ...], Any]:
@@ -85,9 +85,9 @@ def library_folders() -> dict[str, Path]:
 def load_sources(
     file: Path | None,
     tables: Mapping[str, Any],
-    overrides: Sequence[Override],
+    overrides: Sequence[KeyOverride],
     libraries: Mapping[str, Path] | None,
-) -> tuple[dict[str, Any], Locator, list[Source], dict[str, NpuflowError]]:
+) -> tuple[dict[str, Any], Locator, list[RecipeSource], dict[str, NpuflowError]]:
     """The merged tables of a recipe, where each key comes from, every file read, and
     library tables that name none."""
     reading = _Reading(library_folders() if libraries is None else libraries)
@@ -120,7 +120,7 @@ class _Reading:
 
     def __init__(self, libraries: Mapping[str, Path]) -> None:
         self.libraries = libraries
-        self.sources: list[Source] = []
+        self.sources: list[RecipeSource] = []
         self.faults: list[NpuflowError] = []
         self.lost: dict[str, NpuflowError] = {}
         """Library table, or what its file extends -> why its content is not known;
@@ -138,7 +138,7 @@ class _Reading:
                 "a recipe extends itself", where=Where(file=shown), because=loop, code="NF-RECIPE-027",
             )
         table, at = parse(_text(real, shown), shown, real.parent)
-        self.sources.append(Source(real, shown, library))
+        self.sources.append(RecipeSource(real, shown, library))
         origins: Origins = dict(at.origins)
         parents = table.pop("extends", [])
         merged: dict[str, Any] = {}
@@ -245,7 +245,7 @@ class _Reading:
             )
         return self.file(path, (), library=True) if path is not None else ({}, {})
 
-    def apply(self, merged: dict[str, Any], origins: Origins, override: Override) -> None:
+    def apply(self, merged: dict[str, Any], origins: Origins, override: KeyOverride) -> None:
         """One `--set`: the value replaces what was there, tables included."""
         place = merged
         for depth, key in enumerate(override.keys[:-1]):

@@ -12,14 +12,14 @@ from typing import Any
 
 from npuflow.base.errors import NpuflowError, RecipeError
 from npuflow.base.tables_toml import Locator, Origin, dotted
-from npuflow.flow.recipe_files import Override, parse_set
+from npuflow.flow.recipe_files import KeyOverride, parse_set
 
 TABLE = "sweep"
 EXAMPLE = '"target.memory.local_bytes" = [131072, 262144]'
 
 
 @dataclass(frozen=True)
-class Axis:
+class SweepAxis:
     """A key and the values that it takes; a value that is a table sets the keys in it together."""
 
     key: str
@@ -28,11 +28,11 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Point:
+class SweepPoint:
     """One combination: what it sets, and how its products' folder is called."""
 
     values: Mapping[str, Any]
-    overrides: tuple[Override, ...]
+    overrides: tuple[KeyOverride, ...]
     name: str
 
 
@@ -41,7 +41,7 @@ def faults(table: Any, at: Locator) -> list[NpuflowError]:
     return _axes(table, at)[1]
 
 
-def axes(table: Any, at: Locator) -> list[Axis]:
+def axes(table: Any, at: Locator) -> list[SweepAxis]:
     """The axes of a `[sweep]` table, in its order; all of its faults at once."""
     found, wrong = _axes(table, at)
     if wrong:
@@ -49,13 +49,13 @@ def axes(table: Any, at: Locator) -> list[Axis]:
     return found
 
 
-def _axes(table: Any, at: Locator) -> tuple[list[Axis], list[NpuflowError]]:
+def _axes(table: Any, at: Locator) -> tuple[list[SweepAxis], list[NpuflowError]]:
     if not isinstance(table, Mapping):
         return [], [RecipeError(
             f'"{TABLE}" must be a table',
             where=at.where(), hint=f"[{TABLE}]\n{EXAMPLE}", code="NF-RECIPE-026",
         )]
-    found: list[Axis] = []
+    found: list[SweepAxis] = []
     wrong: list[NpuflowError] = []
     for keys, value in _leaves(table):
         place, key = at.child(*keys), ".".join(keys)
@@ -75,7 +75,7 @@ def _axes(table: Any, at: Locator) -> tuple[list[Axis], list[NpuflowError]]:
                 f'"{key}" cannot be swept', where=place.where(), hint=EXAMPLE, code="NF-RECIPE-037",
             ))
         else:
-            found.append(Axis(key, tuple(value), place.origin()))
+            found.append(SweepAxis(key, tuple(value), place.origin()))
     return found, wrong
 
 
@@ -88,7 +88,7 @@ def _leaves(table: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[t
             yield (*above, key), value
 
 
-def points(axes: Sequence[Axis]) -> list[Point]:
+def points(axes: Sequence[SweepAxis]) -> list[SweepPoint]:
     """The product of all axes, the last one fastest."""
     found, names = [], set[str]()
     for combination in product(*(axis.values for axis in axes)):
@@ -102,14 +102,14 @@ def points(axes: Sequence[Axis]) -> list[Point]:
         while name in names:
             name = f"{stem}_{len(names)}"
         names.add(name)
-        found.append(Point(values, tuple(overrides), name))
+        found.append(SweepPoint(values, tuple(overrides), name))
     return found
 
 
-def _overrides(axis: Axis, value: Any) -> Iterator[Override]:
+def _overrides(axis: SweepAxis, value: Any) -> Iterator[KeyOverride]:
     keys = parse_set(f"{axis.key}=0").keys
     for deeper, leaf in _leaves(value) if isinstance(value, Mapping) else [((), value)]:
-        yield Override((*keys, *deeper), leaf, f"{dotted((*keys, *deeper))}={leaf}", axis.origin)
+        yield KeyOverride((*keys, *deeper), leaf, f"{dotted((*keys, *deeper))}={leaf}", axis.origin)
 
 
 def _word(key: str, value: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from npuflow.base.errors import BuildError, DataError, NpuflowError, StoreError
 from npuflow.flow.events import Event, Opened, Started, StepEvent, Summary, Warned
-from npuflow.flow.executor import Executor, one_thread_each
+from npuflow.flow.executor import TaskExecutor, one_thread_each
 from npuflow.flow.executor_deaths import died, one_died
 from npuflow.flow.foresight import Foresight
 from npuflow.flow.interrupt import Interrupted, check, heeding
@@ -55,7 +55,9 @@ def build(
     clean, workers = False, None
     try:
         number = jobs or os.cpu_count() or 1
-        workers = Executor(scheduler, number, plan, own, memory, dashboard, lambda *what: emit(Opened(*what)))
+        workers = TaskExecutor(
+            scheduler, number, plan, own, memory, dashboard, lambda *what: emit(Opened(*what))
+        )
         driver = _Driver(plan, own, workers, emit, plan.forced(force), keep_going)
         emit(Started(tuple(step.name for step in plan), len(plan)))
         result = driver.run(out_dir)
@@ -83,7 +85,7 @@ class _Driver:
         self,
         plan: Plan,
         store: Store,
-        workers: Executor,
+        workers: TaskExecutor,
         emit: OnEvent,
         force: frozenset[str],
         keep_going: bool,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from npuflow.base.digest import digest
 from npuflow.flow.events import Event, Running
-from npuflow.flow.executor import Executor
-from npuflow.flow.memory import Budget
+from npuflow.flow.executor import TaskExecutor
+from npuflow.flow.memory import MemoryBudget
 from npuflow.flow.refs import Ref
 from npuflow.flow.run_state import StepState, batches, shares, task, units
 from npuflow.flow.run_step import Task
@@ -31,10 +31,10 @@ class Queue:
     """Tasks that wait for workers, and those that run. `force`: steps that run although they are known."""
 
     def __init__(
-        self, workers: Executor, store: Store, force: frozenset[str], emit: Callable[[Event], None]
+        self, workers: TaskExecutor, store: Store, force: frozenset[str], emit: Callable[[Event], None]
     ) -> None:
         self.workers, self.store, self.force, self.emit = workers, store, force, emit
-        self.budget = Budget(workers.memory)
+        self.budget = MemoryBudget(workers.memory)
         self.running: dict[str, Task] = {}
         self._waiting: deque[_Waiting] = deque()
 

@@ -17,7 +17,7 @@ from npuflow.flow.keys import Bound
 from npuflow.flow.pace import Pace
 from npuflow.flow.plan import Step
 from npuflow.flow.refs import Files, ItemsRef, Ref, parts
-from npuflow.flow.run_step import Each, Load, Task, Work
+from npuflow.flow.run_step import Each, StoredArgument, Task, Work
 from npuflow.flow.store import Spec
 
 ATTEMPTS = 3
@@ -265,7 +265,7 @@ def task(
             whole = ref if place.upstream.whole and isinstance(ref, ItemsRef) else None
             each.append(Each(name, place.upstream.kind, place.upstream.grouped, whole))
         else:
-            args[name] = None if ref is None else Load(ref, place.upstream.kind)
+            args[name] = None if ref is None else StoredArgument(ref, place.upstream.kind)
     files = step.signature.files
     if files is not None:
         listing = step.listing or {}

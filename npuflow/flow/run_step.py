@@ -37,7 +37,7 @@ class Work(NamedTuple):
     is made of -> their digests."""
 
 
-class Load(NamedTuple):
+class StoredArgument(NamedTuple):
     """An argument that is read from the store."""
 
     ref: ArtifactRef | ItemsRef
@@ -64,7 +64,7 @@ class Task:
     shared: Mapping[str, Any]
     work: list[Work]
     args: dict[str, Any]
-    """Parameter -> table, `Load`, `Files`, or None for an optional product that is off."""
+    """Parameter -> table, `StoredArgument`, `Files`, or None for an optional product that is off."""
     each: list[Each]
     files: str | None
     kind: type[Artifact]
@@ -171,7 +171,7 @@ class _Batch:
         return True
 
     def _argument(self, value: Any, todo: Iterable[Work]) -> Any:
-        if isinstance(value, Load):
+        if isinstance(value, StoredArgument):
             if isinstance(value.ref, ItemsRef):
                 return _items(self.store, value.ref.items, value.kind)
             loaded = self.store.load(value.ref, value.kind)

@@ -25,13 +25,13 @@ _MOST = 1 << 31  # bytes, and below them numbers of members, that need no zip64
 _MANY = 1 << 15
 
 
-class Sink(Protocol):
+class ByteSink(Protocol):
     """Where bytes go."""
 
     def write(self, data: bytes | memoryview, /) -> object: ...
 
 
-def write(arrays: Mapping[str, Array], sink: Sink) -> None:
+def write(arrays: Mapping[str, Array], sink: ByteSink) -> None:
     """Write the arrays, each with its name as a member; no copy of them is made."""
     if len(arrays) > _MANY or sum(array.nbytes for array in arrays.values()) > _MOST:
         _write_large(arrays, sink)
@@ -54,7 +54,7 @@ def write(arrays: Mapping[str, Array], sink: Sink) -> None:
     sink.write(listed + struct.pack(_END, b"PK\5\6", 0, 0, count, count, len(listed), at, 0))
 
 
-def _write_large(arrays: Mapping[str, Array], sink: Sink) -> None:
+def _write_large(arrays: Mapping[str, Array], sink: ByteSink) -> None:
     class Stream(io.RawIOBase):
         def writable(self) -> bool:
             return True

@@ -21,7 +21,7 @@ T = TypeVar("T")
 _QUICK = {"connect_timeout": 3, "read_timeout": 30, "retries": {"max_attempts": 1}}
 
 
-class Local(Protocol):
+class LocalStore(Protocol):
     """The store in front of a remote."""
 
     def scratch(self) -> Path: ...
@@ -106,7 +106,7 @@ class Remote:
             self._there.add(digest)
         return found
 
-    def fetch(self, store: Local, digest: str) -> bool:
+    def fetch(self, store: LocalStore, digest: str) -> bool:
         """Bring an object here; it is settled only once every file of it has been checked."""
 
         def bring(fs: Any, base: str) -> bool:
@@ -130,7 +130,7 @@ class Remote:
 
         return self._try("fetching an object", bring, False)
 
-    def push(self, store: Local, record: Record) -> None:
+    def push(self, store: LocalStore, record: Record) -> None:
         """Upload a record, after its objects."""
 
         def send(fs: Any, base: str) -> None:
@@ -173,7 +173,7 @@ class Remote:
         _send(fs, _place(base, "records", record.key), lambda out: out.write(data))
         return len(data)
 
-    def send_object(self, store: Local, manifest: Manifest, *, dry: bool = False) -> int:
+    def send_object(self, store: LocalStore, manifest: Manifest, *, dry: bool = False) -> int:
         """Upload an object whose files are what its manifest says (else: `Damaged`);
         their bytes. `dry`: only look."""
         fs, base = self._files()

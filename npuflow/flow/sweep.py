@@ -12,8 +12,8 @@ from npuflow.base.errors import NpuflowError, RecipeError, UsageError
 from npuflow.base.tables_toml import dotted
 from npuflow.flow.events import Event, StepEvent
 from npuflow.flow.recipe_build import Settings, output_folder, plan_recipe, run_plan
-from npuflow.flow.recipe_files import Override
-from npuflow.flow.recipe_sweep import EXAMPLE, TABLE, Axis, Point, axes
+from npuflow.flow.recipe_files import KeyOverride
+from npuflow.flow.recipe_sweep import EXAMPLE, TABLE, SweepAxis, SweepPoint, axes
 
 if TYPE_CHECKING:
     from npuflow.base.registry import Registry
@@ -25,10 +25,10 @@ MOST = 10_000                             # points of a sweep: more is a slip, n
 
 
 @dataclass
-class Outcome:
+class SweepOutcome:
     """What came of a point. `figures`: numbers of its steps' summaries, as `stage.name`."""
 
-    point: Point
+    point: SweepPoint
     figures: dict[str, float] = field(default_factory=dict)
     errors: list[NpuflowError] = field(default_factory=list)
     ran: int = 0
@@ -37,7 +37,7 @@ class Outcome:
     products: dict[str, Path] = field(default_factory=dict)
 
 
-def axes_of(recipe: Recipe, over: Sequence[Override] = ()) -> list[Axis]:
+def axes_of(recipe: Recipe, over: Sequence[KeyOverride] = ()) -> list[SweepAxis]:
     """The recipe's axes, and those of `--over KEY=[...]`, which replace the recipe's of the same key."""
     found = {axis.key: axis for axis in axes(recipe.tables.get(TABLE, {}), recipe.at.child(TABLE))}
     for override in over:
@@ -46,7 +46,7 @@ def axes_of(recipe: Recipe, over: Sequence[Override] = ()) -> list[Axis]:
             raise UsageError(
                 f'--over "{override.text}" gives no list of values', hint=hint, code="NF-USAGE-060",
             )
-        found[dotted(override.keys)] = Axis(dotted(override.keys), tuple(override.value))
+        found[dotted(override.keys)] = SweepAxis(dotted(override.keys), tuple(override.value))
     if not found:
         because = "the recipe has no [sweep] and there is no --over"
         raise UsageError("nothing to sweep", because=because, hint=f"[sweep]\n{EXAMPLE}", code="NF-USAGE-061")
@@ -59,11 +59,11 @@ def axes_of(recipe: Recipe, over: Sequence[Override] = ()) -> list[Axis]:
 
 
 def planned(
-    read: Callable[[tuple[Override, ...]], Recipe],
-    points: Sequence[Point],
+    read: Callable[[tuple[KeyOverride, ...]], Recipe],
+    points: Sequence[SweepPoint],
     registry: Registry,
     settings: Settings,
-) -> list[tuple[Point, Recipe, Plan]]:
+) -> list[tuple[SweepPoint, Recipe, Plan]]:
     """Every point's recipe and plan; the faults of all of them at once, equal ones once."""
     found, wrong = [], dict[Any, NpuflowError]()
     for point in points:
@@ -79,14 +79,14 @@ def planned(
 
 
 def built(
-    planned: Sequence[tuple[Point, Recipe, Plan]], store: Store, settings: Settings,
-    on_event: Callable[[Point, Event], None] | None = None,
-) -> Iterator[Outcome]:
+    planned: Sequence[tuple[SweepPoint, Recipe, Plan]], store: Store, settings: Settings,
+    on_event: Callable[[SweepPoint, Event], None] | None = None,
+) -> Iterator[SweepOutcome]:
     """Build one point after the other; one that fails has the error in its outcome, and the sweep goes on."""
     for point, recipe, plan in planned:
-        outcome = Outcome(point)
+        outcome = SweepOutcome(point)
 
-        def tell(event: Event, point: Point = point, outcome: Outcome = outcome) -> None:
+        def tell(event: Event, point: SweepPoint = point, outcome: SweepOutcome = outcome) -> None:
             if isinstance(event, StepEvent) and event.item is None:
                 outcome.figures.update(_numbers(event))
             if on_event is not None:

@@ -236,7 +236,7 @@ class Dma(Config, table="target.dma"):
 
 
 @dataclass(frozen=True)
-class Host(Config, table="target.host"):
+class HostProcessor(Config, table="target.host"):
     """The processor next to the NPU, which runs in float what the NPU does not. Rates are
     per cycle of the NPU's clock."""
 
@@ -246,7 +246,7 @@ class Host(Config, table="target.host"):
 
 
 @dataclass(frozen=True)
-class Rule(Config, table="target.limits.rules"):
+class LimitRule(Config, table="target.limits.rules"):
     """An inequality that operators must satisfy, over the numbers that the reference
     page of targets lists."""
 
@@ -282,7 +282,7 @@ class Limits(Config, table="target.limits"):
     pool_kernel: Limit = 0
     matmul_k: Limit = 0
     refuse: tuple[str, ...] = ()          # operator names this target cannot run
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[LimitRule, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -296,7 +296,7 @@ class Target(Config, table="target"):
     memory: Memory = field(default_factory=Memory)
     dma: Dma = field(default_factory=Dma)
     limits: Limits = field(default_factory=Limits)
-    host: Host = field(default_factory=Host)
+    host: HostProcessor = field(default_factory=HostProcessor)
 
     def check(self) -> Iterator[Fault]:
         rates = {rate.type for rate in self.compute.float_rates}

@@ -67,7 +67,7 @@ class Imported:
 
 
 @dataclass(frozen=True)
-class Sample:
+class OpSample:
     """A case for the published suite: float inputs; `constant` lists input positions that are constants."""
 
     op: Op
@@ -276,7 +276,7 @@ class Op(InFloats):
 
     # --- the published suite
     @classmethod
-    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+    def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:
         return ()
 
     def with_(self, **changes: object) -> Self:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from npuflow.hw.target import Numerics
-from npuflow.ir.op import Imported, No, OnnxCall, Op, Sample, Site
+from npuflow.ir.op import Imported, No, OnnxCall, Op, OpSample, Site
 from npuflow.ir.types import Array, QuantType, TensorType
 from npuflow.ops._draw import draw
 
@@ -32,8 +32,8 @@ class UnchangedOp(Op):
         return (inputs[0],)
 
     @classmethod
-    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
-        yield Sample(cls(), (draw(rng, 2, 3, 4),))
+    def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:
+        yield OpSample(cls(), (draw(rng, 2, 3, 4),))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from npuflow.base.errors import TargetError
 from npuflow.hw.numerics import multiplier_shift
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Buffer
-from npuflow.ir.op import No, Op, Sample, Site, Yes, first_no, need
+from npuflow.ir.op import No, Op, OpSample, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import UNKNOWN, TensorType
 from npuflow.ops._draw import draw
@@ -121,8 +121,8 @@ class BinaryOp(Op):
         return Space(axes, inputs, (operand("y", out, out),), ops=self.operations)
 
     @classmethod
-    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
-        yield Sample(cls(), (draw(rng, 1, 3, 4, 5), draw(rng, 1, 3, 4, 5)))
-        yield Sample(cls(clip=(0.0, 1.0)), (draw(rng, 2, 3, 4, 5), draw(rng, 3, 1, 1)), (1,))
-        yield Sample(cls(), (draw(rng, 1, 1, 6), draw(rng, 4, 7, 1)))
-        yield Sample(cls(), (np.array(0.75, np.float32), draw(rng, 9)), (0,))
+    def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:
+        yield OpSample(cls(), (draw(rng, 1, 3, 4, 5), draw(rng, 1, 3, 4, 5)))
+        yield OpSample(cls(clip=(0.0, 1.0)), (draw(rng, 2, 3, 4, 5), draw(rng, 3, 1, 1)), (1,))
+        yield OpSample(cls(), (draw(rng, 1, 1, 6), draw(rng, 4, 7, 1)))
+        yield OpSample(cls(), (np.array(0.75, np.float32), draw(rng, 9)), (0,))

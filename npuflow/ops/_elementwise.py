@@ -13,7 +13,7 @@ import numpy as np
 from npuflow.hw.numerics import multiplier_shift, requantize
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import No, Sample, Site, Yes, first_no, need
+from npuflow.ir.op import No, OpSample, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, Space
 from npuflow.ir.types import Array, IntArray, TensorType
 from npuflow.ops._broadcast import BinaryOp, broadcast_shape, operand, operand_multipliers, strided
@@ -156,7 +156,7 @@ class ExtremumOp(BinaryOp):
             a = y.as4("a")                               # clamping early is harmless: both are monotone
 
     @classmethod
-    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+    def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:
         yield from super().samples(rng)
-        yield Sample(cls(), (draw(rng, 2, 3), draw(rng, 3), draw(rng, 2, 1)))
-        yield Sample(cls(clip=(0.0, 1.0)), (draw(rng, 2, 3),))
+        yield OpSample(cls(), (draw(rng, 2, 3), draw(rng, 3), draw(rng, 2, 1)))
+        yield OpSample(cls(clip=(0.0, 1.0)), (draw(rng, 2, 3),))

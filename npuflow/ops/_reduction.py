@@ -14,7 +14,7 @@ from npuflow.base.errors import TargetError
 from npuflow.hw.numerics import multiplier_shift
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Buffer, Emitter, TileView
-from npuflow.ir.op import Imported, No, OnnxCall, Op, Sample, Site, Yes, first_no, need
+from npuflow.ir.op import Imported, No, OnnxCall, Op, OpSample, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, IntArray, TensorType
 from npuflow.ops._requant import centred, emit_requant, finish, prove, requant_params
@@ -205,7 +205,7 @@ class AxesReduction(Reduction):
         return bool(self.keepdims)
 
     @classmethod
-    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+    def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:
         cases: tuple[tuple[tuple[int, ...], tuple[int, ...], int], ...] = (
             ((2, 3, 4, 5), (2, 3), 1),
             ((2, 6, 7), (1,), 0),
@@ -214,7 +214,7 @@ class AxesReduction(Reduction):
             ((1, 4, 6, 3), (3,), 1),
         )
         for shape, axes, keepdims in cases:
-            yield Sample(cls(axes, keepdims), (rng.normal(0.3, 1.0, shape).astype(np.float32),))
+            yield OpSample(cls(axes, keepdims), (rng.normal(0.3, 1.0, shape).astype(np.float32),))
 
 
 @dataclass(frozen=True)
@@ -225,6 +225,6 @@ class GlobalReduction(Reduction):
         return tuple(range(2, rank))
 
     @classmethod
-    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
-        yield Sample(cls(), (rng.normal(0.5, 1.0, (1, 6, 7, 7)).astype(np.float32),))
-        yield Sample(cls(clip=(0.0, 6.0)), (rng.normal(0.5, 1.0, (2, 3, 5)).astype(np.float32),))
+    def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:
+        yield OpSample(cls(), (rng.normal(0.5, 1.0, (1, 6, 7, 7)).astype(np.float32),))
+        yield OpSample(cls(clip=(0.0, 6.0)), (rng.normal(0.5, 1.0, (2, 3, 5)).astype(np.float32),))

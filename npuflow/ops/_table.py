@@ -14,7 +14,7 @@ from npuflow.hw.elements import wide
 from npuflow.hw.numerics import quantize
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import No, Sample, Site, Yes, first_no, need
+from npuflow.ir.op import No, OpSample, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space, whole
 from npuflow.ir.types import Array, IntArray, QuantType, TensorType
 from npuflow.ops._float_elementwise import Table
@@ -154,9 +154,9 @@ class TableOp(Table):
                 **{k: site.param(k) for k in ("bits", "fraction", "lo", "hi")})
 
     @classmethod
-    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+    def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:
         for shape in ((1, 3, 5, 7), (2, 9), (6,)):
-            yield Sample(cls(), (rng.uniform(cls.domain_lo, cls.domain_hi, shape).astype(np.float32),))
+            yield OpSample(cls(), (rng.uniform(cls.domain_lo, cls.domain_hi, shape).astype(np.float32),))
 
 
 def _looked_up(params: Mapping[str, int | Array], x: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

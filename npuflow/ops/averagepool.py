@@ -14,7 +14,7 @@ from npuflow.base.errors import TargetError
 from npuflow.hw.numerics import multiplier_shift, requantize
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, No, Sample, Site, Yes
+from npuflow.ir.op import OPS, No, OpSample, Site, Yes
 from npuflow.ir.space import Space, whole
 from npuflow.ir.types import Array, IntArray
 from npuflow.ir.windows import Window
@@ -113,9 +113,11 @@ class AveragePool(AveragePoolFloats, PoolOp):
         )
 
     @classmethod
-    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
-        yield Sample(cls((2, 2), (2, 2), (1, 1), (0, 0, 0, 0)), (draw(rng, 1, 3, 8, 8),))
-        yield Sample(cls((3, 2), (2, 1), (1, 2), (1, 0, 1, 1)), (draw(rng, 2, 3, 9, 7),))
-        yield Sample(cls((3, 3), (2, 2), (1, 1), (1, 1, 1, 1), count_include_pad=1), (draw(rng, 1, 2, 8, 6),))
-        yield Sample(cls((3, 3), (2, 2), (1, 1), (1, 1, 0, 0), ceil_mode=1), (draw(rng, 1, 2, 7, 6),))
-        yield Sample(cls((3,), (2,), (1,), (1, 1), clip=(0.0, 0.5)), (draw(rng, 1, 4, 11),))
+    def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:
+        yield OpSample(cls((2, 2), (2, 2), (1, 1), (0, 0, 0, 0)), (draw(rng, 1, 3, 8, 8),))
+        yield OpSample(cls((3, 2), (2, 1), (1, 2), (1, 0, 1, 1)), (draw(rng, 2, 3, 9, 7),))
+        yield OpSample(
+            cls((3, 3), (2, 2), (1, 1), (1, 1, 1, 1), count_include_pad=1), (draw(rng, 1, 2, 8, 6),)
+        )
+        yield OpSample(cls((3, 3), (2, 2), (1, 1), (1, 1, 0, 0), ceil_mode=1), (draw(rng, 1, 2, 7, 6),))
+        yield OpSample(cls((3,), (2,), (1,), (1, 1), clip=(0.0, 0.5)), (draw(rng, 1, 4, 11),))

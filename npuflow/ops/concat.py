@@ -12,7 +12,7 @@ import numpy as np
 from npuflow.hw.target import Target
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.moves import Move, dense, merged
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, Sample, Site, Yes, need
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site, Yes, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, TensorType
 from npuflow.ops._movement import MoveOp
@@ -88,9 +88,9 @@ class Concat(MoveOp):
             at += x.extent[self.axis]
 
     @classmethod
-    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+    def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:
         for axis, shapes in (
             (1, ((1, 2, 4, 5), (1, 3, 4, 5))),
             (3, ((1, 2, 3, 4), (1, 2, 3, 1), (1, 2, 3, 5))),
         ):
-            yield Sample(cls(axis), tuple(rng.normal(size=s).astype(np.float32) for s in shapes))
+            yield OpSample(cls(axis), tuple(rng.normal(size=s).astype(np.float32) for s in shapes))

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, Sample, Site, Taps, Weights, Yes, first_no
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site, Taps, Weights, Yes, first_no
 from npuflow.ir.space import Space
 from npuflow.ir.types import Array, TensorType
 from npuflow.ir.windows import Window, tap_places, windows
@@ -136,7 +136,7 @@ class Conv(ConvFloats):
         self.emit_conv(site, tile, em)
 
     @classmethod
-    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+    def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:
         cases = (
             # x, out channels, group, kernel, strides, dilations, pads, bias, clip
             ((1, 3, 8, 9), 5, 1, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), True, (0.0, 6.0)),
@@ -163,4 +163,4 @@ class Conv(ConvFloats):
             b = rng.normal(size=out).astype(np.float32) if bias else None
             x = rng.normal(size=shape).astype(np.float32)
             op = cls(kernel, strides, dilations, pads, group, clip=clip)
-            yield Sample(op, (x, weight, b), (1, 2)) if bias else Sample(op, (x, weight), (1,))
+            yield OpSample(op, (x, weight, b), (1, 2)) if bias else OpSample(op, (x, weight), (1,))

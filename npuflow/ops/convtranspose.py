@@ -13,7 +13,7 @@ import numpy as np
 
 from npuflow.hw.target import Numerics
 from npuflow.ir.lowering import Buffer, Emitter, TileView
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, Sample, Site, Weights
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site, Weights
 from npuflow.ir.space import DimMap, Space
 from npuflow.ir.types import Array, TensorType
 from npuflow.ops._draw import draw
@@ -185,7 +185,7 @@ class ConvTranspose(ConvOp):
         self.emit_conv(site, tile, em)
 
     @classmethod
-    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+    def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:
         cases = (
             # x, out channels per group, group, kernel, strides, dilations, pads, output_padding, clip
             ((1, 3, 4, 5), 5, 1, (2, 2), (2, 2), (1, 1), (0, 0, 0, 0), (0, 0), None),
@@ -196,4 +196,4 @@ class ConvTranspose(ConvOp):
         for shape, out, group, kernel, strides, dilations, pads, extra, clip in cases:
             weight, bias = draw(rng, shape[1], out, *kernel), draw(rng, out * group)
             op = cls(kernel, strides, dilations, pads, group, extra, clip=clip)
-            yield Sample(op, (draw(rng, *shape), weight, bias), (1, 2))
+            yield OpSample(op, (draw(rng, *shape), weight, bias), (1, 2))

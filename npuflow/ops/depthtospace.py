@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from npuflow.ir.op import OPS, Sample
+from npuflow.ir.op import OPS, OpSample
 from npuflow.ops._draw import draw
 from npuflow.ops._movement import BlockOp
 
@@ -34,6 +34,6 @@ class DepthToSpace(BlockOp):
         return (n, c // (b * b), h * b, w * b)
 
     @classmethod
-    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+    def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:
         for mode in ("DCR", "CRD"):
-            yield Sample(cls(2, mode), (draw(rng, 1, 12, 3, 2),))
+            yield OpSample(cls(2, mode), (draw(rng, 1, 12, 3, 2),))

@@ -10,7 +10,7 @@ import numpy as np
 
 from npuflow.hw.numerics import divide_round
 from npuflow.hw.target import Numerics
-from npuflow.ir.op import OPS, Sample, Site
+from npuflow.ir.op import OPS, OpSample, Site
 from npuflow.ir.types import Array, IntArray
 from npuflow.ops._draw import draw
 from npuflow.ops._elementwise import RatioOp
@@ -53,7 +53,7 @@ class Div(Arithmetic, RatioOp):
         return (result.astype(y.dtype),)
 
     @classmethod
-    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
-        yield Sample(cls(), (draw(rng, 2, 3, 4), np.abs(draw(rng, 2, 3, 4)) + np.float32(0.5)))
-        yield Sample(cls(clip=(0.0, 1.0)), (draw(rng, 1, 3, 4, 5), draw(rng, 3, 1, 1, mean=4.0)), (1,))
-        yield Sample(cls(), (np.array(1.0, np.float32), draw(rng, 9, mean=-5.0)), (0,))
+    def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:
+        yield OpSample(cls(), (draw(rng, 2, 3, 4), np.abs(draw(rng, 2, 3, 4)) + np.float32(0.5)))
+        yield OpSample(cls(clip=(0.0, 1.0)), (draw(rng, 1, 3, 4, 5), draw(rng, 3, 1, 1, mean=4.0)), (1,))
+        yield OpSample(cls(), (np.array(1.0, np.float32), draw(rng, 9, mean=-5.0)), (0,))

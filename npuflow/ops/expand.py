@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from npuflow.ir.moves import Move, dense, merged
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, Sample, Site
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site
 from npuflow.ir.types import Array, TensorType
 from npuflow.ops._movement import MoveOp
 
@@ -46,5 +46,5 @@ class Expand(MoveOp):
         return (merged(Move(0, self.shape, strides, dense(self.shape))),)
 
     @classmethod
-    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
-        yield Sample(cls((2, 3, 4)), (rng.normal(size=(3, 1)).astype(np.float32),))
+    def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:
+        yield OpSample(cls((2, 3, 4)), (rng.normal(size=(3, 1)).astype(np.float32),))

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from npuflow.ir.moves import Move, dense, merged
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, Sample, Site
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site
 from npuflow.ir.types import Array, TensorType
 from npuflow.ops._movement import MoveOp
 from npuflow.ops._reshaping import static_input
@@ -65,6 +65,6 @@ class Gather(MoveOp):
         )
 
     @classmethod
-    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
-        yield Sample(cls((2, 0, 0), (3,), 1), (rng.normal(size=(2, 4, 3)).astype(np.float32),))
-        yield Sample(cls((1,), (), 0), (rng.normal(size=(2, 4, 3)).astype(np.float32),))
+    def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:
+        yield OpSample(cls((2, 0, 0), (3,), 1), (rng.normal(size=(2, 4, 3)).astype(np.float32),))
+        yield OpSample(cls((1,), (), 0), (rng.normal(size=(2, 4, 3)).astype(np.float32),))

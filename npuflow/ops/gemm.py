@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, No, Sample, Site, Taps, Weights, Yes, first_no, need
+from npuflow.ir.op import OPS, No, OpSample, Site, Taps, Weights, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, TensorType
 from npuflow.ops._draw import draw
@@ -175,11 +175,11 @@ class Gemm(GemmFloats):
             emit_requant(site, tile, em, 1, bias=2)
 
     @classmethod
-    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
-        yield Sample(cls(transB=1), (draw(rng, 1, 20), draw(rng, 7, 20), draw(rng, 7)), (1, 2))
-        yield Sample(cls(clip=(0.0, 2.0)), (draw(rng, 5, 9), draw(rng, 9, 6)), (1,))
-        yield Sample(cls(clip=((-1.0, -2.0, 0.0), 2.0)), (draw(rng, 5, 9), draw(rng, 9, 3)), (1,))
-        yield Sample(
+    def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:
+        yield OpSample(cls(transB=1), (draw(rng, 1, 20), draw(rng, 7, 20), draw(rng, 7)), (1, 2))
+        yield OpSample(cls(clip=(0.0, 2.0)), (draw(rng, 5, 9), draw(rng, 9, 6)), (1,))
+        yield OpSample(cls(clip=((-1.0, -2.0, 0.0), 2.0)), (draw(rng, 5, 9), draw(rng, 9, 3)), (1,))
+        yield OpSample(
             cls(alpha=0.5, beta=2.0, transA=1), (draw(rng, 9, 4), draw(rng, 9, 6), draw(rng, 1, 6)), (1, 2)
         )
-        yield Sample(cls(transB=1), (draw(rng, 2, 8), draw(rng, 3, 8), draw(rng, 1)), (1, 2))
+        yield OpSample(cls(transB=1), (draw(rng, 2, 8), draw(rng, 3, 8), draw(rng, 1)), (1, 2))

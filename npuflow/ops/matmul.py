@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Buffer, Emitter, TileView
-from npuflow.ir.op import OPS, No, Role, Sample, Site, Taps, Yes, first_no, need
+from npuflow.ir.op import OPS, No, OpSample, Role, Site, Taps, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, IntArray, TensorType
 from npuflow.ops._broadcast import broadcast_shape
@@ -207,7 +207,7 @@ class MatMul(MatMulFloats):
             emit_requant(site, tile, em, len(tile.outputs[0].box) - 1)
 
     @classmethod
-    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+    def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:
         shapes: tuple[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]], ...] = (
             ((5, 8), (8, 6), (1,)),
             ((2, 5, 8), (8, 6), (1,)),
@@ -216,6 +216,6 @@ class MatMul(MatMulFloats):
             ((4, 6), (3, 6, 2), (0,)),
         )
         for a, b, constants in shapes:
-            yield Sample(
+            yield OpSample(
                 cls(clip=(0.0, 3.0) if prod(a) == 40 else None), (draw(rng, *a), draw(rng, *b)), constants
             )

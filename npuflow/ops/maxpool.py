@@ -10,7 +10,7 @@ import numpy as np
 
 from npuflow.hw.target import Numerics
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, Sample, Site
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site
 from npuflow.ir.space import Space
 from npuflow.ir.types import Array, IntArray
 from npuflow.ops._draw import draw
@@ -60,8 +60,8 @@ class MaxPool(MaxPoolFloats, PoolOp):
                 lo=site.param("lo"), hi=site.param("hi"))
 
     @classmethod
-    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
-        yield Sample(cls((2, 2), (2, 2), (1, 1), (0, 0, 0, 0)), (draw(rng, 1, 3, 8, 8),))
-        yield Sample(cls((3, 2), (2, 1), (1, 2), (1, 0, 1, 1)), (draw(rng, 2, 3, 9, 7),))
-        yield Sample(cls((3, 3), (2, 2), (1, 1), (0, 0, 0, 0), ceil_mode=1), (draw(rng, 1, 2, 8, 6),))
-        yield Sample(cls((3,), (2,), (1,), (1, 1), clip=(0.0, 1.0)), (draw(rng, 1, 4, 11),))
+    def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:
+        yield OpSample(cls((2, 2), (2, 2), (1, 1), (0, 0, 0, 0)), (draw(rng, 1, 3, 8, 8),))
+        yield OpSample(cls((3, 2), (2, 1), (1, 2), (1, 0, 1, 1)), (draw(rng, 2, 3, 9, 7),))
+        yield OpSample(cls((3, 3), (2, 2), (1, 1), (0, 0, 0, 0), ceil_mode=1), (draw(rng, 1, 2, 8, 6),))
+        yield OpSample(cls((3,), (2,), (1,), (1, 1), clip=(0.0, 1.0)), (draw(rng, 1, 4, 11),))

@@ -10,7 +10,7 @@ import numpy as np
 
 from npuflow.hw.target import Numerics
 from npuflow.ir.moves import Move, dense, merged
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, Sample, Site
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site
 from npuflow.ir.types import Array, IntArray, TensorType
 from npuflow.ops._movement import MoveOp, Piece, fill_code, pieces_to_moves
 from npuflow.ops._reshaping import static_input
@@ -129,9 +129,9 @@ class Pad(MoveOp):
         return tuple(moves)
 
     @classmethod
-    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+    def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:
         x = rng.normal(size=(1, 2, 5, 4)).astype(np.float32)
-        yield Sample(cls((0, 0, 1, 2, 0, 0, 0, 3)), (x,))
-        yield Sample(cls((0, 1, 2, 2, 0, 0, 1, 1), "edge"), (x,))
-        yield Sample(cls((0, 0, 2, 1, 0, 0, 3, 2), "reflect"), (x,))
-        yield Sample(cls((0, 0, -1, 1, 0, 0, 1, -2)), (x,))
+        yield OpSample(cls((0, 0, 1, 2, 0, 0, 0, 3)), (x,))
+        yield OpSample(cls((0, 1, 2, 2, 0, 0, 1, 1), "edge"), (x,))
+        yield OpSample(cls((0, 0, 2, 1, 0, 0, 3, 2), "reflect"), (x,))
+        yield OpSample(cls((0, 0, -1, 1, 0, 0, 1, -2)), (x,))

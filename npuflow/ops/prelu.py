@@ -11,7 +11,7 @@ import numpy as np
 from npuflow.hw.numerics import multiplier_shift, requantize
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, No, Sample, Site, Yes, first_no, need
+from npuflow.ir.op import OPS, No, OpSample, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, Space
 from npuflow.ir.types import Array, IntArray, TensorType
 from npuflow.ops._broadcast import BinaryOp, operand, strided
@@ -95,7 +95,7 @@ class PRelu(Arithmetic, BinaryOp):
         )
 
     @classmethod
-    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
-        yield Sample(cls(), (draw(rng, 1, 3, 4, 5), draw(rng, 3, 1, 1)), (1,))
-        yield Sample(cls(clip=(-0.25, 1.0)), (draw(rng, 2, 6), np.array([0.1], np.float32)), (1,))
-        yield Sample(cls(), (draw(rng, 2, 3, 4), draw(rng, 2, 3, 4)))
+    def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:
+        yield OpSample(cls(), (draw(rng, 1, 3, 4, 5), draw(rng, 3, 1, 1)), (1,))
+        yield OpSample(cls(clip=(-0.25, 1.0)), (draw(rng, 2, 6), np.array([0.1], np.float32)), (1,))
+        yield OpSample(cls(), (draw(rng, 2, 3, 4), draw(rng, 2, 3, 4)))

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from npuflow.ir.moves import Move
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, Sample, Site
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site
 from npuflow.ir.types import Array, TensorType
 from npuflow.ops._movement import MoveOp
 from npuflow.ops._reshaping import integers, static_input
@@ -55,6 +55,6 @@ class Reshape(MoveOp):
         return ()
 
     @classmethod
-    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
-        yield Sample(cls((4, 15)), (rng.normal(size=(1, 4, 3, 5)).astype(np.float32),))
-        yield Sample(cls((1, 1, 6, 1)), (rng.normal(size=(6,)).astype(np.float32),))
+    def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:
+        yield OpSample(cls((4, 15)), (rng.normal(size=(1, 4, 3, 5)).astype(np.float32),))
+        yield OpSample(cls((1, 1, 6, 1)), (rng.normal(size=(6,)).astype(np.float32),))

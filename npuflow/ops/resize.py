@@ -11,7 +11,7 @@ import numpy as np
 from npuflow.hw.numerics import shift_round
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, Op, Sample, Site, Yes, first_no, need
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, Op, OpSample, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, IntArray, TensorType
 from npuflow.ops._reshaping import static_input
@@ -160,11 +160,11 @@ class Resize(Op):
                 zero=q.zero_point[0], lo=q.lo, hi=q.hi, rounding=em.numerics.rounding)
 
     @classmethod
-    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+    def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:
         x = rng.normal(size=(1, 2, 5, 4)).astype(np.float32)
-        yield Sample(cls((1, 2, 10, 8), (1.0, 1.0, 2.0, 2.0), "nearest", "asymmetric", "floor"), (x,))
-        yield Sample(cls((1, 2, 10, 8), (1.0, 1.0, 2.0, 2.0), "linear", "half_pixel"), (x,))
-        yield Sample(cls((1, 2, 3, 9), (1.0, 1.0, 0.6, 2.25), "linear", "align_corners"), (x,))
+        yield OpSample(cls((1, 2, 10, 8), (1.0, 1.0, 2.0, 2.0), "nearest", "asymmetric", "floor"), (x,))
+        yield OpSample(cls((1, 2, 10, 8), (1.0, 1.0, 2.0, 2.0), "linear", "half_pixel"), (x,))
+        yield OpSample(cls((1, 2, 3, 9), (1.0, 1.0, 0.6, 2.25), "linear", "align_corners"), (x,))
 
 
 def _cover(axis: str, s: Sampling) -> DimMap:

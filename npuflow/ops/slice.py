@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from npuflow.ir.moves import Move
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, Sample, Site
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site
 from npuflow.ir.types import Array, TensorType
 from npuflow.ops._movement import MoveOp, pieces_to_moves
 from npuflow.ops._reshaping import static_input
@@ -75,7 +75,7 @@ class Slice(MoveOp):
         return tuple(pieces_to_moves(pieces, shape, site.out_shape))
 
     @classmethod
-    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+    def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:
         x = rng.normal(size=(1, 4, 8, 6)).astype(np.float32)
-        yield Sample(cls((0, 1), (9, 100), (2, 3), (2, 2)), (x,))
-        yield Sample(cls((-1,), (-1000,), (1,), (-1,)), (x,))
+        yield OpSample(cls((0, 1), (9, 100), (2, 3), (2, 2)), (x,))
+        yield OpSample(cls((-1,), (-1000,), (1,), (-1,)), (x,))

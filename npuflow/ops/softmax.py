@@ -11,7 +11,7 @@ import numpy as np
 from npuflow.hw.elements import wide
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, Sample, Site, Yes, first_no, need
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space, whole
 from npuflow.ir.types import Array, IntArray, TensorType
 from npuflow.ops._float_reductions import SoftmaxFloats
@@ -115,6 +115,6 @@ class Softmax(SoftmaxFloats):
                     multiplier=site.param("multiplier"), zero=q.zero_point[0], lo=q.lo, hi=q.hi)
 
     @classmethod
-    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
-        yield Sample(cls(-1), (rng.normal(size=(2, 10)).astype(np.float32) * 3,))
-        yield Sample(cls(1), (rng.normal(size=(1, 6, 4, 3)).astype(np.float32) * 3,))
+    def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:
+        yield OpSample(cls(-1), (rng.normal(size=(2, 10)).astype(np.float32) * 3,))
+        yield OpSample(cls(1), (rng.normal(size=(1, 6, 4, 3)).astype(np.float32) * 3,))

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from npuflow.ir.op import OPS, Sample
+from npuflow.ir.op import OPS, OpSample
 from npuflow.ops._draw import draw
 from npuflow.ops._movement import BlockOp
 
@@ -31,5 +31,5 @@ class SpaceToDepth(BlockOp):
         return (n, c * b * b, h // b, w // b)
 
     @classmethod
-    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
-        yield Sample(cls(2), (draw(rng, 1, 3, 4, 6),))
+    def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:
+        yield OpSample(cls(2), (draw(rng, 1, 3, 4, 6),))

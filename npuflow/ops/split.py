@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from npuflow.ir.moves import Move, dense, merged
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, Sample, Site
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site
 from npuflow.ir.types import Array, TensorType
 from npuflow.ops._movement import MoveOp
 from npuflow.ops._reshaping import static_input
@@ -68,5 +68,5 @@ class Split(MoveOp):
         return tuple(found)
 
     @classmethod
-    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
-        yield Sample(cls((2, 1, 3), 1), (rng.normal(size=(1, 6, 3, 2)).astype(np.float32),))
+    def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:
+        yield OpSample(cls((2, 1, 3), 1), (rng.normal(size=(1, 6, 3, 2)).astype(np.float32),))

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from npuflow.ir.moves import Move, dense, merged
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, Sample, Site
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site
 from npuflow.ir.types import Array, TensorType
 from npuflow.ops._movement import MoveOp
 
@@ -43,6 +43,6 @@ class Transpose(MoveOp):
         return (merged(Move(0, out, tuple(source[p] for p in self.perm), dense(out))),)
 
     @classmethod
-    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
-        yield Sample(cls((0, 2, 3, 1)), (rng.normal(size=(1, 3, 4, 5)).astype(np.float32),))
-        yield Sample(cls((1, 0)), (rng.normal(size=(7, 2)).astype(np.float32),))
+    def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:
+        yield OpSample(cls((0, 2, 3, 1)), (rng.normal(size=(1, 3, 4, 5)).astype(np.float32),))
+        yield OpSample(cls((1, 0)), (rng.normal(size=(7, 2)).astype(np.float32),))

@@ -12,7 +12,7 @@ from npuflow.rounders import ROUNDERS, LayerProblem, Rounder, Rounding
 
 @ROUNDERS.entry
 @dataclass(frozen=True)
-class Auto(Rounder):
+class AutoRounder(Rounder):
     """Layer by layer kept where its error on held-out samples is smaller, and all together
     where the outputs come closer."""
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from npuflow.ir.types import Array
 from npuflow.rules._masks import MAKES as MASKS
-from npuflow.rules._masks import Refused, mask
+from npuflow.rules._masks import NoMask, mask
 from npuflow.rules._parts import Parts
 
 MAKES = (
@@ -79,33 +79,33 @@ def attended(
     return Attended(y, products, capped, scores, weights)
 
 
-def added(parts: Parts, given: str, keys: int) -> str | Refused:
+def added(parts: Parts, given: str, keys: int) -> str | NoMask:
     """A mask as numbers to add: of truth values (true: attend), or numbers as they
     are but for infinite ones."""
     held, shape = parts.array(given), parts.shape(given)
     if shape and shape[-1] != keys:
-        return Refused(f"a mask of {shape[-1]} keys for {keys}")
+        return NoMask(f"a mask of {shape[-1]} keys for {keys}")
     if parts.type(given).dtype == "bool":
         if held is None:
             found = mask(parts, given)
-            return found if isinstance(found, Refused) else parts.mul(parts.sub(found, 1.0), -LOWEST, "mask")
+            return found if isinstance(found, NoMask) else parts.mul(parts.sub(found, 1.0), -LOWEST, "mask")
         held = np.where(held, 0.0, -np.inf)
     elif held is None:
         return (
-            given if parts.type(given).dtype == "float32" else Refused(f"a mask of {parts.type(given).dtype}")
+            given if parts.type(given).dtype == "float32" else NoMask(f"a mask of {parts.type(given).dtype}")
         )
     return constant_mask(parts, held)
 
 
-def constant_mask(parts: Parts, held: Array) -> str | Refused:
+def constant_mask(parts: Parts, held: Array) -> str | NoMask:
     if np.isneginf(held).all(-1).any():
-        return Refused("a query that attends to no key")
+        return NoMask("a query that attends to no key")
     return parts.const(np.maximum(held, LOWEST), "mask")
 
 
 def window(
     parts: Parts, queries: int, keys: int, offset: Array, valid: Array | None, left: int, right: int
-) -> str | Refused:
+) -> str | NoMask:
     """Query i stands at i + offset, an offset for each sample or one for all. It attends to keys from `left`
     before it to `right` behind it (-1: to all), of which the first `valid` are keys."""
     at = np.arange(queries)[None, :, None] + offset.reshape(-1, 1, 1)

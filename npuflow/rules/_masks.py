@@ -15,18 +15,18 @@ MAKES = ("sub", "sign", "abs", "clip", "mul", "max", "reshape")
 _BOOL = 9                                 # onnx's number of the type
 
 
-class Refused(str):
+class NoMask(str):
     """Why there is no mask."""
 
 
-def mask(parts: Parts, value_id: str) -> str | Refused:
+def mask(parts: Parts, value_id: str) -> str | NoMask:
     """The mask of a truth value, all that it is made of spelled in operators on floats."""
     held = parts.array(value_id)
     if held is not None:
         return parts.const(held.astype(bool), "mask")
     node = maker(parts.graph, value_id)
     if node is None:
-        return Refused(f'the truth value "{value_id}" comes from outside')
+        return NoMask(f'the truth value "{value_id}" comes from outside')
     if node.op.moves_data and len(node.outputs) == 1:
         return _combined(parts, node, lambda *m: parts.op_as(node.op, m, "mask"))
     name = kind(node).removeprefix("host:")
@@ -36,7 +36,7 @@ def mask(parts: Parts, value_id: str) -> str | Refused:
         return parts.op("abs", (parts.op("sign", (node.inputs[0],)),), "mask")
     if name in _LOGIC:
         return _combined(parts, node, lambda *m: _LOGIC[name](parts, *m))
-    return Refused(f"a truth value made by {getattr(node.op, 'op_type', '') or name}")
+    return NoMask(f"a truth value made by {getattr(node.op, 'op_type', '') or name}")
 
 
 def opposite(parts: Parts, m: str) -> str:
@@ -45,15 +45,15 @@ def opposite(parts: Parts, m: str) -> str:
     return parts.sub(1.0, m, "mask") if held is None else parts.const(1.0 - held, "mask")
 
 
-def _combined(parts: Parts, node: Node, made: Callable[..., str]) -> str | Refused:
+def _combined(parts: Parts, node: Node, made: Callable[..., str]) -> str | NoMask:
     masks = [mask(parts, i) for i in node.inputs]
-    return next((m for m in masks if isinstance(m, Refused)), None) or made(*masks)
+    return next((m for m in masks if isinstance(m, NoMask)), None) or made(*masks)
 
 
-def _compared(parts: Parts, node: Node, name: str) -> str | Refused:
+def _compared(parts: Parts, node: Node, name: str) -> str | NoMask:
     a, b = node.inputs
     if any(parts.type(v).dtype != "float32" for v in (a, b)):
-        return Refused(f"a comparison of {parts.type(a).dtype}")
+        return NoMask(f"a comparison of {parts.type(a).dtype}")
     held = parts.array(b)
     if held is not None and held.size == 1 and np.isinf(held).all():
         sample = np.zeros((), np.float32)        # any finite number: no integer stands for another

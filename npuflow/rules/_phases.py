@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Phase:
+class SubPixelPhase:
     """Results r, r + stride, ...: result number j of them sums x[j + offset] * w[tap], by rising offset."""
 
     taps: tuple[tuple[int, int], ...]     # (tap, offset)
@@ -18,7 +18,7 @@ class Phase:
         return self.taps[0][1], self.taps[-1][1]
 
 
-def phases(kernel: int, stride: int, dilation: int, pad: int) -> tuple[Phase, ...]:
+def phases(kernel: int, stride: int, dilation: int, pad: int) -> tuple[SubPixelPhase, ...]:
     """One of every place r < stride, along one axis. `pad`: what the result is cut by in front."""
     found = []
     for r in range(stride):
@@ -27,5 +27,5 @@ def phases(kernel: int, stride: int, dilation: int, pad: int) -> tuple[Phase, ..
             for k in range(kernel)
             if (r + pad - k * dilation) % stride == 0
         ]
-        found.append(Phase(tuple(sorted(taps, key=lambda tap: tap[1]))))
+        found.append(SubPixelPhase(tuple(sorted(taps, key=lambda tap: tap[1]))))
     return tuple(found)

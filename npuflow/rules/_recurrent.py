@@ -77,7 +77,7 @@ class Direction:
 
 
 @dataclass(frozen=True)
-class Layer:
+class RecurrentLayer:
     """A recurrent node: its input as rows of all steps, and its directions."""
 
     parts: Parts
@@ -116,11 +116,11 @@ class Layer:
         return self.parts.ops("split", (x,), what, sizes=(self.hidden,) * count, axis=1)
 
 
-Run = Callable[[Layer, Direction], tuple[list[str], str]]
+Run = Callable[[RecurrentLayer, Direction], tuple[list[str], str]]
 """A direction's states in the order of the sequence, and its last cell state."""
 
 
-def read(parts: Parts, gates: int, functions: int, cell: bool) -> Layer | str:
+def read(parts: Parts, gates: int, functions: int, cell: bool) -> RecurrentLayer | str:
     """The layer, or why it is not written out."""
     x, hidden = parts.input(0), parts.integer("hidden_size", 0)
     if parts.integer("layout", 0):
@@ -153,10 +153,10 @@ def read(parts: Parts, gates: int, functions: int, cell: bool) -> Layer | str:
         ))
     rows = parts.reshape(x, (steps * batch, inputs))
     clip = float(parts.real("clip", inf))
-    return Layer(parts, rows, steps, batch, hidden, clip if clip > 0 else inf, tuple(directions))
+    return RecurrentLayer(parts, rows, steps, batch, hidden, clip if clip > 0 else inf, tuple(directions))
 
 
-def written(layer: Layer, run: Run, cell: bool) -> tuple[str, ...]:
+def written(layer: RecurrentLayer, run: Run, cell: bool) -> tuple[str, ...]:
     """Y, Y_h and, of layers with a cell state, Y_c."""
     parts, hidden = layer.parts, layer.hidden
     count = len(layer.directions)

@@ -13,7 +13,7 @@ from npuflow.ir.queries import kind
 from npuflow.rules import RULES, Change, Refusal
 from npuflow.rules._match import plain_float
 from npuflow.rules._parts import Decomposition, Parts
-from npuflow.rules._phases import Phase, phases
+from npuflow.rules._phases import SubPixelPhase, phases
 
 
 @RULES.entry
@@ -96,7 +96,7 @@ def _deconvolved(parts: Parts, weight: np.ndarray) -> tuple[str, ...] | str:
     return (parts.transpose(whole, (0, 2, 1, 3, 4)),)
 
 
-def _phase(parts: Parts, phase: Phase, planes: str, weight: np.ndarray, rows: int) -> str:
+def _phase(parts: Parts, phase: SubPixelPhase, planes: str, weight: np.ndarray, rows: int) -> str:
     """[batch, rows, channels, height, width] of one phase."""
     op = parts.node.op
     k, s, d, p = _settings(op)

@@ -6,7 +6,7 @@ import numpy as np
 
 from npuflow.rules import RULES
 from npuflow.rules._attention import LOWEST, MAKES, added, attended, heads, joined, window, with_past
-from npuflow.rules._masks import Refused
+from npuflow.rules._masks import NoMask
 from npuflow.rules._parts import Decomposition, Parts
 
 
@@ -41,7 +41,7 @@ class SpellAttention(Decomposition):
             offset = np.array([past]) if valid is None else valid - queries
             masks.append(window(parts, queries, keys, offset, valid, left, right))
         for one in masks:
-            if isinstance(one, Refused):
+            if isinstance(one, NoMask):
                 return str(one)
         held = [parts.array(str(one)) for one in masks]
         if parts.output(3) and mode == 2 and any(a is not None and a.min() <= LOWEST for a in held):

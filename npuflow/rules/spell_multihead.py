@@ -9,7 +9,7 @@ import numpy as np
 from npuflow.ir.queries import kind
 from npuflow.rules import RULES
 from npuflow.rules._attention import MAKES, added, attended, constant_mask, heads, joined, window, with_past
-from npuflow.rules._masks import Refused
+from npuflow.rules._masks import NoMask
 from npuflow.rules._parts import Decomposition, Parts
 
 
@@ -44,7 +44,7 @@ class SpellMultihead(Decomposition):
         if parts.integer("unidirectional", 0):
             masks.append(window(parts, queries, keys, np.array([keys - queries]), None, -1, 0))
         for one in masks:
-            if isinstance(one, Refused):
+            if isinstance(one, NoMask):
                 return str(one)
         scale = 1.0 if fused else parts.real("scale", 0.0)       # it is in the weights of the first
         y = joined(parts, attended(parts, q, k, v, scale, masks).y)
@@ -92,13 +92,13 @@ def _given(parts: Parts) -> tuple[str, str, str] | str:
     return found[0], found[1], found[2]
 
 
-def _padding(parts: Parts, given: str, keys: int) -> str | Refused:
+def _padding(parts: Parts, given: str, keys: int) -> str | NoMask:
     """Keys that are padding, [batch, keys] of 0 and 1 or [batch] of lengths, as a mask."""
     held = parts.array(given)
     if held is None:
-        return Refused("a padding mask that is not a constant")
+        return NoMask("a padding mask that is not a constant")
     if held.ndim == 1 and len(held) == parts.shape(parts.input(0))[0]:
         held = np.arange(keys)[None, :] < held[:, None]
     if held.ndim != 2 or held.shape[1] != keys:
-        return Refused(f"a padding mask of shape {held.shape}")
+        return NoMask(f"a padding mask of shape {held.shape}")
     return constant_mask(parts, np.where(held != 0, 0.0, -np.inf)[:, None, None, :])

@@ -8,7 +8,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
 from npuflow.ir.queries import kind, users
 from npuflow.rules import RULES, Change, Refusal
-from npuflow.rules._masks import MAKES, Refused, mask, opposite
+from npuflow.rules._masks import MAKES, NoMask, mask, opposite
 from npuflow.rules._parts import Decomposition, Parts
 
 _LOWEST = -1e9                            # for -infinity in front of a Softmax: its exp is 0 as well
@@ -36,8 +36,8 @@ class SpellWhere(Decomposition):
 
     def spelled(self, parts: Parts) -> tuple[str, ...] | str:
         found = mask(parts, parts.input(0))
-        if isinstance(found, Refused) or kind(parts.node) == "host:cast":
-            return str(found) if isinstance(found, Refused) else (found,)
+        if isinstance(found, NoMask) or kind(parts.node) == "host:cast":
+            return str(found) if isinstance(found, NoMask) else (found,)
         sides = []
         for value in parts.node.inputs[1:]:
             held = parts.array(value)

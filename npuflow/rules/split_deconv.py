@@ -13,7 +13,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS, Node
 from npuflow.rules import RULES, Change, Hardware, Refusal
 from npuflow.rules._parts import Decomposition, Parts
-from npuflow.rules._phases import Phase, phases
+from npuflow.rules._phases import SubPixelPhase, phases
 
 _MOVED = 3                                # bytes that interleaving moves for each code of the result
 
@@ -23,7 +23,7 @@ class Band:
     """Neighbouring phases of one axis that read the same window of the input."""
 
     first: int                            # the place of the first one
-    phases: tuple[Phase, ...]
+    phases: tuple[SubPixelPhase, ...]
 
     @property
     def size(self) -> int:
@@ -89,7 +89,7 @@ def _worth(parts: Parts, bands: list[list[Band]], counts: list[int], hardware: H
     return whole - sum(phased) > hardware.moved(_MOVED * prod(result)) + len(phased) * hardware.front
 
 
-def _bands(axis: tuple[Phase, ...]) -> list[Band]:
+def _bands(axis: tuple[SubPixelPhase, ...]) -> list[Band]:
     found: list[Band] = []
     for r, phase in enumerate(axis):
         if found and found[-1].phases[0].window == phase.window:

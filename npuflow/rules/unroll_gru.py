@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from npuflow.rules import RULES
 from npuflow.rules._parts import Decomposition, Parts
-from npuflow.rules._recurrent import MAKES, Direction, Layer, read, written
+from npuflow.rules._recurrent import MAKES, Direction, RecurrentLayer, read, written
 
 
 @RULES.entry
@@ -21,7 +21,7 @@ class UnrollGru(Decomposition):
         return layer if isinstance(layer, str) else written(layer, _run, cell=False)
 
 
-def _run(layer: Layer, one: Direction) -> tuple[list[str], str]:
+def _run(layer: RecurrentLayer, one: Direction) -> tuple[list[str], str]:
     parts, cut = layer.parts, 2 * layer.hidden
     after = bool(parts.integer("linear_before_reset", 0))
     total = one.bias.sum(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from npuflow.rules import RULES
 from npuflow.rules._parts import Decomposition, Parts
-from npuflow.rules._recurrent import MAKES, Direction, Layer, read, written
+from npuflow.rules._recurrent import MAKES, Direction, RecurrentLayer, read, written
 
 
 @RULES.entry
@@ -23,7 +23,7 @@ class UnrollLstm(Decomposition):
         return layer if isinstance(layer, str) else written(layer, _run, cell=True)
 
 
-def _run(layer: Layer, one: Direction) -> tuple[list[str], str]:
+def _run(layer: RecurrentLayer, one: Direction) -> tuple[list[str], str]:
     parts, cut = layer.parts, 3 * layer.hidden
     bias = one.bias.sum(0)
     gates = layer.products(one.w[:cut], bias[:cut], "gates")

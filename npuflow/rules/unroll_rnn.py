@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from npuflow.rules import RULES
 from npuflow.rules._parts import Decomposition, Parts
-from npuflow.rules._recurrent import MAKES, Direction, Layer, read, written
+from npuflow.rules._recurrent import MAKES, Direction, RecurrentLayer, read, written
 
 
 @RULES.entry
@@ -17,7 +17,7 @@ class UnrollRnn(Decomposition):
         return layer if isinstance(layer, str) else written(layer, _run, cell=False)
 
 
-def _run(layer: Layer, one: Direction) -> tuple[list[str], str]:
+def _run(layer: RecurrentLayer, one: Direction) -> tuple[list[str], str]:
     parts, (function,) = layer.parts, one.functions
     products = layer.products(one.w, one.bias.sum(0), "inner")
     weights, h, states = layer.matrix(one.r, "inner_r"), one.h, [""] * layer.steps

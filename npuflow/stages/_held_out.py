@@ -3,11 +3,11 @@ and the samples, split."""
 
 from __future__ import annotations
 
-from npuflow.engine.calibrate.statistics import Statistics
+from npuflow.engine.calibrate.statistics import ObservedStatistics
 from npuflow.engine.calibrate.thresholds import Calibrate, choices
 from npuflow.engine.correct.error import split
 from npuflow.engine.precision.clipping import unclippable
-from npuflow.engine.precision.fakequant import Network
+from npuflow.engine.precision.fakequant import FakeQuantNetwork
 from npuflow.engine.precision.masks import masked
 from npuflow.engine.precision.problem import Rig
 from npuflow.engine.quantize.config import Quantize
@@ -31,15 +31,21 @@ def is_random(samples: Items[Sample]) -> bool:
 def network_of(
     parsed: Parsed, placement: Placement, thresholds: Thresholds, rounded: Rounded | None, quantize: Quantize,
     numerics: Numerics,
-) -> Network:
+) -> FakeQuantNetwork:
     """The network for fake quantisation, with stated codes and rounded weights as the build has them."""
     stated, weights = {**parsed.stated, **thresholds.codes}, (rounded or Rounded()).weights
-    return Network(parsed.graph, placement.placed, quantize, numerics, stated, weights)
+    return FakeQuantNetwork(parsed.graph, placement.placed, quantize, numerics, stated, weights)
 
 
 def rig(
-    parsed: Parsed, network: Network, thresholds: Thresholds, statistics: Statistics, calibrate: Calibrate,
-    samples: Items[Sample], count: int, held_out: int,
+    parsed: Parsed,
+    network: FakeQuantNetwork,
+    thresholds: Thresholds,
+    statistics: ObservedStatistics,
+    calibrate: Calibrate,
+    samples: Items[Sample],
+    count: int,
+    held_out: int,
 ) -> Rig:
     """The network ready to be judged. Wide ranges have room beyond the extrema, but for what is bounded by
     its function; ranges and bounds that the recipe or a table states stay."""

@@ -10,7 +10,7 @@ from npuflow.engine.calibrate.thresholds import Calibrate
 from npuflow.engine.correct.bias import correct_biases
 from npuflow.engine.correct.config import Correct
 from npuflow.engine.correct.error import outputs_of
-from npuflow.engine.precision.config import Precision, Probing, Widths
+from npuflow.engine.precision.config import PrecisionTable, Probing, Widths
 from npuflow.engine.precision.feedback import budget_of, feedback
 from npuflow.engine.precision.problem import described
 from npuflow.engine.precision.quality import quality
@@ -59,7 +59,7 @@ def baseline(
     rounded: Rounded | None,
     samples: Items[Sample],
     calibrate: Calibrate,
-    precision: Precision,
+    precision: PrecisionTable,
     widths: Widths,
     probing: Probing,
     correct: Correct,

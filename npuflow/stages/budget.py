@@ -9,17 +9,17 @@ from functools import partial
 from typing import Annotated, Any, Literal, Self
 
 from npuflow.base.tables import Config, Fault, Range
-from npuflow.engine.islands import Least, Prices
+from npuflow.engine.islands import PlacementTable, Prices
 from npuflow.engine.profile import profile
-from npuflow.engine.profile.budget import Case, Missed, too_slow
+from npuflow.engine.profile.budget import BudgetCase, Missed, too_slow
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
 from npuflow.hw.elements import wide as is_wide
-from npuflow.hw.target import Compute, Dma, Host, Limits, Memory, Numerics, Target
+from npuflow.hw.target import Compute, Dma, HostProcessor, Limits, Memory, Numerics, Target
 from npuflow.ir.graph import Graph
-from npuflow.stages.codegen import Compiled
+from npuflow.stages.codegen import CompiledProgram
 from npuflow.stages.costs import Effort
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
@@ -47,7 +47,7 @@ class Allowed(Config, table="budget"):
 
 
 @dataclass(frozen=True)
-class Budget(Artifact):
+class CycleBudget(Artifact):
     """What a run takes and may take, in cycles and milliseconds, and the story where it is too long."""
 
     cycles: float
@@ -88,13 +88,19 @@ def budget(
     placement: Placement,
     quantized: Quantized,
     tiled: Tiled,
-    compiled: Compiled,
+    compiled: CompiledProgram,
     budget: Allowed,
     tiling: Tiling,
     effort: Effort,
     quantize: Quantize,
-    compute: Compute, memory: Memory, dma: Dma, numerics: Numerics, limits: Limits, host: Host, least: Least,
-) -> Budget:
+    compute: Compute,
+    memory: Memory,
+    dma: Dma,
+    numerics: Numerics,
+    limits: Limits,
+    host: HostProcessor,
+    least: PlacementTable,
+) -> CycleBudget:
     """Read the clock; where a run is too long, try what would shorten it."""
     found = profile(compiled.program)
     allowed = min(x for x in (budget.ms * compute.clock_mhz * 1000, float(budget.cycles)) if x)
@@ -102,7 +108,7 @@ def budget(
     host_part = f" ({found.host_cycles:.0f} of them the host's)" if found.host else ""
     log(f"{cycles:.0f} cycles{host_part}, {allowed:.0f} allowed; at least {lowest:.0f} on this machine")
     if cycles <= allowed:
-        return Budget(cycles, found.host_cycles, found.host.macs, allowed, compute.clock_mhz)
+        return CycleBudget(cycles, found.host_cycles, found.host.macs, allowed, compute.clock_mhz)
 
     taken = thresholds or Thresholds({}, {})
 
@@ -120,10 +126,10 @@ def budget(
     )
     target = Target(compute=compute, memory=memory, dma=dma, numerics=numerics, limits=limits, host=host)
     narrower = narrow if wide and quantize.integers else None
-    case = Case(quantized.graph, target, effort.level, tiling.pins, tiling.allocation, narrower)
+    case = BudgetCase(quantized.graph, target, effort.level, tiling.pins, tiling.allocation, narrower)
     fault = too_slow(Missed(case, found, tiled.plan.bounds, allowed), shipped_targets())
     if budget.on_miss == "refuse":
         raise fault
     reported = (fault.message, fault.because, fault.hint)
     log("\n".join(reported))
-    return Budget(cycles, found.host_cycles, found.host.macs, allowed, compute.clock_mhz, reported)
+    return CycleBudget(cycles, found.host_cycles, found.host.macs, allowed, compute.clock_mhz, reported)

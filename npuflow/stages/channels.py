@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
-from npuflow.engine.calibrate.channels import Channels, Extrema, extrema, merged, watched
+from npuflow.engine.calibrate.channels import ChannelsTable, Extrema, extrema, merged, watched
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, stage
 from npuflow.stages.parse import Parsed
@@ -47,7 +47,7 @@ def channels(
     samples: Items[Sample],
     graph: Parsed,
     placement: Placement,
-    table: Channels,
+    table: ChannelsTable,
 ) -> Iterator[tuple[str, ChannelExtrema]]:
     """Run the float model, which finds the extrema itself."""
     source = graph.graph

@@ -14,7 +14,7 @@ from npuflow.engine.program.container import Program, load_program
 from npuflow.engine.program.graph_section import encode_graph
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
-from npuflow.hw.target import Compute, Dma, Host, Limits, Memory, Numerics, Target
+from npuflow.hw.target import Compute, Dma, HostProcessor, Limits, Memory, Numerics, Target
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.tiling import Tiled
 
@@ -22,7 +22,7 @@ FILE = "model.npu"
 
 
 @dataclass(frozen=True)
-class Compiled(Artifact):
+class CompiledProgram(Artifact):
     """A program, in memory or as the file it was stored in."""
 
     source: Program | Path
@@ -66,10 +66,10 @@ def codegen(
     dma: Dma,
     numerics: Numerics,
     limits: Limits,
-    host: Host,
+    host: HostProcessor,
     preparation: Preparation,
     program: ProgramTable,
-) -> Compiled:
+) -> CompiledProgram:
     """Commands for every tile, with the fewest waits, and external memory by lifetimes."""
     target = Target(compute=compute, memory=memory, dma=dma, numerics=numerics, limits=limits, host=host)
     made = generate(quantized.graph, tiled.plan, target)
@@ -90,4 +90,6 @@ def codegen(
         pixels = {name: {"pixels": one.plain()} for name, one in quantized.pixels.items()}
         inputs = [{**entry, **pixels.get(entry["name"], {})} for entry in made.meta["inputs"]]
         made = replace(made, meta={**made.meta, "inputs": inputs})
-    return Compiled(replace(made, graph_bytes=encode_graph(quantized.graph)) if program.graph else made)
+    return CompiledProgram(
+        replace(made, graph_bytes=encode_graph(quantized.graph)) if program.graph else made
+    )

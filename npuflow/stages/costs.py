@@ -33,7 +33,7 @@ class Effort(Config, table="tiling"):
 
 
 @dataclass(frozen=True)
-class Costed(Artifact):
+class SubgraphCost(Artifact):
     """A subgraph to be costed."""
 
     content: Subgraph
@@ -53,7 +53,7 @@ class Costed(Artifact):
 
 
 @dataclass(frozen=True)
-class Costs(Artifact):
+class SubgraphCosts(Artifact):
     """Costs by the keys of subgraphs."""
 
     memo: Memo
@@ -72,31 +72,31 @@ class Costs(Artifact):
 @part
 def layers(
     quantized: Quantized, effort: Effort, compute: Compute, memory: Memory, dma: Dma, numerics: Numerics,
-) -> Iterator[tuple[str, Costed]]:
+) -> Iterator[tuple[str, SubgraphCost]]:
     """Every layer and run of point-wise followers that may be tiled as one."""
     machine = Machine(compute, memory, dma, fits_shared(quantized.graph, memory))
     planner, found, asked = Planner(quantized.graph, machine, numerics, effort.level), {}, 0
     for one in planner.candidates():
         found[one.name], asked = one, asked + 1
     log(f"{asked} layers and runs of layers, {len(found)} of them different")
-    yield from ((name, Costed(one)) for name, one in found.items())
+    yield from ((name, SubgraphCost(one)) for name, one in found.items())
 
 
 @part(over="layers", batch=16)
 def tiles(
-    layers: Items[Costed], compute: Compute, memory: Memory, dma: Dma, numerics: Numerics
-) -> Iterator[tuple[str, Costs]]:
+    layers: Items[SubgraphCost], compute: Compute, memory: Memory, dma: Dma, numerics: Numerics
+) -> Iterator[tuple[str, SubgraphCosts]]:
     """Try all sizes, orders and slots of a level, by estimated cycles."""
     for name, one in layers.items():
         machine = Machine(compute, memory, dma, one.content.inside)
-        yield name, Costs({one.content.key: tiled(one.content, machine, numerics)})
+        yield name, SubgraphCosts({one.content.key: tiled(one.content, machine, numerics)})
 
 
 @part
 def runs(
-    quantized: Quantized, tiles: Items[Costs], effort: Effort, compute: Compute, memory: Memory,
+    quantized: Quantized, tiles: Items[SubgraphCosts], effort: Effort, compute: Compute, memory: Memory,
     dma: Dma, numerics: Numerics,
-) -> Iterator[tuple[str, Costed]]:
+) -> Iterator[tuple[str, SubgraphCost]]:
     """From each part of the network the longest run of parts that a group may hold."""
     if effort.level < FUSING:
         return
@@ -116,26 +116,26 @@ def runs(
         f"fusion groups can start at {len(every)} layers; {len(different)} different runs of layers follow "
         "these"
     )
-    yield from ((name, Costed(one)) for name, one in different.items())
+    yield from ((name, SubgraphCost(one)) for name, one in different.items())
 
 
 @part(over="runs", batch=16)
 def groups(
-    runs: Items[Costed], compute: Compute, memory: Memory, dma: Dma, numerics: Numerics
-) -> Iterator[tuple[str, Costs]]:
+    runs: Items[SubgraphCost], compute: Compute, memory: Memory, dma: Dma, numerics: Numerics
+) -> Iterator[tuple[str, SubgraphCosts]]:
     """The best number of stripes, split over cores, and tilings of every group that begins a run;
     what runs have in common is costed once a batch."""
     shared = Shared(numerics)
     for name, one in runs.items():
         machine = Machine(compute, memory, dma, one.content.inside)
-        yield name, Costs({one.content.key: shared.cost(one.content, machine)})
+        yield name, SubgraphCosts({one.content.key: shared.cost(one.content, machine)})
 
 
 @stage(parts=(layers, tiles, runs, groups), minor=True)
-def costs(tiles: Items[Costs], groups: Items[Costs]) -> Costs:
+def costs(tiles: Items[SubgraphCosts], groups: Items[SubgraphCosts]) -> SubgraphCosts:
     """The costs of all different subgraphs, each found once."""
-    return Costs({**_all(tiles), **_all(groups)})
+    return SubgraphCosts({**_all(tiles), **_all(groups)})
 
 
-def _all(items: Items[Costs]) -> Memo:
+def _all(items: Items[SubgraphCosts]) -> Memo:
     return {key: cost for one in items.values() for key, cost in one.memo.items()}

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from npuflow.engine.calibrate.thresholds import Calibrate
-from npuflow.engine.correct.assess import Terms
+from npuflow.engine.correct.assess import QuantisationSetup
 from npuflow.engine.correct.config import Equalize
 from npuflow.engine.correct.error import split
 from npuflow.engine.correct.prepare import prepare
@@ -52,7 +52,7 @@ def equalize(
         log("one sample cannot both give thresholds and judge them: nothing is changed")
         return graph
     target = Target(numerics=numerics, limits=limits, memory=memory, compute=compute, dma=dma)
-    terms = Terms(calibrate, quantize, target, fit, held, equalize.corrected)
+    terms = QuantisationSetup(calibrate, quantize, target, fit, held, equalize.corrected)
     done = prepare(graph.graph, equalize, terms)
     log(f"thresholds from {len(fit)} samples, judged on {len(held)} others")
     for trial in done.trials:

@@ -20,7 +20,7 @@ from npuflow.engine.feed import dequantize
 from npuflow.engine.interpret import Interpreter
 from npuflow.engine.pixels import Pixels, given, model_inputs, pixel_inputs
 from npuflow.engine.program.container import Program
-from npuflow.engine.runner import Runner
+from npuflow.engine.runner import ProgramRunner
 from npuflow.engine.state import Following, zeros
 from npuflow.engine.to_onnx import export_model
 from npuflow.flow.artifact import Artifact, Reader, Writer
@@ -30,7 +30,7 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.metrics import METRICS, Metric
-from npuflow.stages.codegen import Compiled
+from npuflow.stages.codegen import CompiledProgram
 from npuflow.stages.judges import Judge
 from npuflow.stages.labelled import Labelled, identities
 from npuflow.stages.parse import Parsed
@@ -109,7 +109,7 @@ class _Named:
 
     def __init__(
         self,
-        model: scoring.Model,
+        model: scoring.SampleModel,
         own: Sequence[str],
         names: Sequence[str],
         quants: Sequence[Any] | None = None,
@@ -136,7 +136,7 @@ def evaluate(
     files: Files,
     graph: Parsed,
     quantized: Quantized,
-    compiled: Compiled,
+    compiled: CompiledProgram,
     labelled: Items[Labelled] | None,
     judges: Items[Judge] | None,
     evaluate: Evaluate,
@@ -150,7 +150,7 @@ def evaluate(
     else:
         own = quantized.graph.outputs
         kind = Executor if evaluate.by == "executor" else _Reference
-        integers: scoring.Model = kind(quantized.graph, numerics)
+        integers: scoring.SampleModel = kind(quantized.graph, numerics)
         program = _Named(integers, own, graph.graph.outputs, [_quant(quantized.graph, name) for name in own])
     rest = without(files, seen)
     if len(rest) < len(files):
@@ -189,7 +189,7 @@ class _Fed:
 
     def __init__(
         self,
-        model: scoring.Model,
+        model: scoring.SampleModel,
         pixels: Mapping[str, Pixels],
         held: Mapping[str, tuple[Pixels, str]] | None = None,
     ) -> None:
@@ -204,19 +204,19 @@ class _Fed:
         return found
 
 
-def simulated(program: Program, graph: Parsed) -> scoring.Model:
+def simulated(program: Program, graph: Parsed) -> scoring.SampleModel:
     """A program on the simulator, its outputs by the float graph's names, as real numbers."""
-    return named(program, graph, Runner(program))
+    return named(program, graph, ProgramRunner(program))
 
 
-def named(program: Program, graph: Parsed, runner: scoring.Model) -> scoring.Model:
+def named(program: Program, graph: Parsed, runner: scoring.SampleModel) -> scoring.SampleModel:
     """The same for whatever runs the program under its own ids."""
     ports = program.meta["outputs"]
     model = _Fed(runner, graph.pixels)
     return _Named(model, [p["name"] for p in ports], graph.graph.outputs, [p.get("quant") for p in ports])
 
 
-def exported(model: bytes, graph: Parsed) -> scoring.Model:
+def exported(model: bytes, graph: Parsed) -> scoring.SampleModel:
     """Another ONNX form of the graph, such as the exported QDQ model, in onnxruntime: as it is written,
     without the integer kernels that onnxruntime would put in the place of float operators between roundings,
     which saturate on some processors.
@@ -230,7 +230,7 @@ def exported(model: bytes, graph: Parsed) -> scoring.Model:
     return _Named(_Fed(made, graph.pixels, pixel_inputs(made.session)), made.names, graph.graph.outputs)
 
 
-def scored(files: Files, graph: Graph, share: float, program: scoring.Model, table: Evaluate) -> Score:
+def scored(files: Files, graph: Graph, share: float, program: scoring.SampleModel, table: Evaluate) -> Score:
     """Read the listed samples and compare the program with the float graph."""
     types = {name: graph.type(name) for name in graph.inputs}
     start = zeros(graph)
@@ -249,7 +249,7 @@ def scored(files: Files, graph: Graph, share: float, program: scoring.Model, tab
 
     metric: Metric = table.options or METRICS[table.metric]()
     scoring.labels_there(metric, table.metric, {name: item.detail["label"] for name, item in files.items()})
-    reference: scoring.Model = _Float(export_model(graph))
+    reference: scoring.SampleModel = _Float(export_model(graph))
     if graph.state:
         program, reference = (Following(one, graph.state, start) for one in (program, reference))
     score = scoring.score(feeds(), program, reference, metric, table.metric, share)

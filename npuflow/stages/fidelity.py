@@ -28,14 +28,14 @@ class FidelityTable(Config, table="fidelity"):
 class Fidelity(Artifact):
     """By value id: SQNR, cosine, share of codes at an end of the range."""
 
-    tensors: Mapping[str, engine.Fidelity]
+    tensors: Mapping[str, engine.TensorFidelity]
 
     def save(self, folder: Writer) -> None:
         folder.json("tensors", {name: asdict(f) for name, f in self.tensors.items()})
 
     @classmethod
     def load(cls, folder: Reader) -> Self:
-        return cls({name: engine.Fidelity(**f) for name, f in folder.json("tensors").items()})
+        return cls({name: engine.TensorFidelity(**f) for name, f in folder.json("tensors").items()})
 
     def summary(self) -> dict[str, Any]:
         known = {name: f.sqnr for name, f in self.tensors.items() if f.sqnr is not None}

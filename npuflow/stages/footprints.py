@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from npuflow.engine.calibrate.tune import Search, Tune
+from npuflow.engine.calibrate.tune import SearchTable, Tune
 from npuflow.engine.calibrate.walk import footprint as taken
 from npuflow.engine.calibrate.walk import groups
 from npuflow.engine.correct.config import Correct, Equalize, Unify
@@ -16,7 +16,7 @@ from npuflow.flow.stage import Items, log, shown, stage
 from npuflow.stages.fidelity import FidelityTable
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
-from npuflow.stages.segments import Segment
+from npuflow.stages.segments import ReadySegment
 from npuflow.stages.simulate import Simulate
 from npuflow.stages.statistics import Watch
 
@@ -54,9 +54,9 @@ def _whole(need: Need) -> int:
 def footprints(
     graph: Parsed,
     placement: Placement,
-    segments: Items[Segment],
+    segments: Items[ReadySegment],
     watch: Watch,
-    correct: Correct, unify: Unify, equalize: Equalize, search: Search, tune: Tune,
+    correct: Correct, unify: Unify, equalize: Equalize, search: SearchTable, tune: Tune,
     fidelity: FidelityTable, simulate: Simulate,
 ) -> Footprints:
     """Estimate the peaks of the float passes, of the judges and of the simulation."""
@@ -91,7 +91,7 @@ def footprints(
     return Footprints(found)
 
 
-def _observed(segments: Items[Segment], watch: Watch, one: Footprint) -> Need:
+def _observed(segments: Items[ReadySegment], watch: Watch, one: Footprint) -> Need:
     """The float pass: in as many parts as the recipe has it."""
     held = {name: segments[name].content for name in segments}
     parts = [taken([held[name] for name in part]) for part in groups(held, watch.room)] if held else [0]

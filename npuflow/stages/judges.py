@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from npuflow.base.errors import DataError, RecipeError, Where
 from npuflow.engine.data.config import Data
 from npuflow.engine.data.fold import Folding
-from npuflow.engine.evaluate import Judging as Table
+from npuflow.engine.evaluate import JudgingTable as Table
 from npuflow.engine.evaluate import asked
 from npuflow.engine.precision.drop import MetricDrop
 from npuflow.flow.refs import Files, Listing

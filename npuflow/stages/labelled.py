@@ -12,7 +12,7 @@ from npuflow.base.digest import digest, digest_file
 from npuflow.engine.data.config import Data
 from npuflow.engine.data.fold import Folding, adapted
 from npuflow.engine.data.read import samples as read
-from npuflow.engine.evaluate import Labelled as Table
+from npuflow.engine.evaluate import LabelledTable as Table
 from npuflow.engine.evaluate import labelled as listed
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing

@@ -8,12 +8,12 @@ from typing import Annotated, Any, Self
 from npuflow.base.tables import Config, Range
 from npuflow.engine.calibrate.thresholds import Calibrate
 from npuflow.engine.precision.config import Probing
-from npuflow.engine.precision.ledger import Entry, Ledger, ledger, lines
+from npuflow.engine.precision.ledger import Ledger, LedgerEntry, ledger, lines
 from npuflow.engine.precision.problem import cost_of
 from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, progress, stage
-from npuflow.hw.target import Compute, Dma, Host, Memory, Numerics, Target
+from npuflow.hw.target import Compute, Dma, HostProcessor, Memory, Numerics, Target
 from npuflow.stages._held_out import is_random, network_of, rig
 from npuflow.stages.input_check import InputCheck
 from npuflow.stages.parse import Parsed
@@ -51,7 +51,7 @@ class Ledgers(Artifact):
     @classmethod
     def load(cls, folder: Reader) -> Self:
         found = tuple(
-            Ledger(**{**row, "entries": tuple(Entry(**one) for one in row["entries"])})
+            Ledger(**{**row, "entries": tuple(LedgerEntry(**one) for one in row["entries"])})
             for row in folder.json("ledgers")
         )
         about = folder.json("about")
@@ -88,7 +88,7 @@ def ledgers(
     compute: Compute,
     memory: Memory,
     dma: Dma,
-    host: Host,
+    host: HostProcessor,
 ) -> Ledgers:
     """Switch every cause on alone and off alone on the held-out samples."""
     if is_random(samples):

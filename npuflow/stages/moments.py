@@ -19,9 +19,9 @@ from npuflow.engine.place import op_name
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.names import names_of
 from npuflow.engine.rounding import moments as counting
-from npuflow.engine.rounding.columns import Codes, Observer
-from npuflow.engine.rounding.config import Candidates, Counting, Round, rounds
-from npuflow.engine.rounding.layers import Layer, layers
+from npuflow.engine.rounding.columns import Codes, ColumnObserver
+from npuflow.engine.rounding.config import CandidateWidths, Counting, RoundTable, rounds
+from npuflow.engine.rounding.layers import WeightedLayer, layers
 from npuflow.engine.rounding.rounded import Matrix, matrix
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, part, stage
@@ -45,17 +45,17 @@ def picked(samples: Items[Sample], table: Counting) -> Iterator[tuple[str, Picke
 
 
 @dataclass(frozen=True)
-class Grid(Artifact):
+class LayerGrid(Artifact):
     """One layer."""
 
-    layer: Layer
+    layer: WeightedLayer
 
     def save(self, folder: Writer) -> None:
         folder.json("layer", asdict(self.layer))
 
     @classmethod
     def load(cls, folder: Reader) -> Self:
-        return cls(Layer(**folder.json("layer")))
+        return cls(WeightedLayer(**folder.json("layer")))
 
     def summary(self) -> dict[str, Any]:
         return {"layer": self.layer.name}
@@ -67,10 +67,10 @@ def grids(
     placement: Placement,
     statistics: Statistics,
     table: Counting,
-    rounding: Round,
-    candidates: Candidates,
+    rounding: RoundTable,
+    candidates: CandidateWidths,
     quantize: Quantize,
-) -> Iterator[tuple[str, Grid]]:
+) -> Iterator[tuple[str, LayerGrid]]:
     """A sample beyond the next power of two makes a grid coarser, and only then what was
     counted on it is counted again."""
     if not rounds(quantize, rounding, candidates):
@@ -82,7 +82,7 @@ def grids(
     known = statistics.content
     ends = {name: (known[name].lo, known[name].hi) for name in known.names}
     for one in layers(graph.graph, placement.placed, table, ends, graph.stated, log):
-        yield f"{one.node:04}", Grid(one)
+        yield f"{one.node:04}", LayerGrid(one)
 
 
 @dataclass(frozen=True)
@@ -115,11 +115,11 @@ class Columns(Artifact):
     lighter="[moments] positions = 16",
 )
 def columns(
-    picked: Items[Picked], grids: Items[Grid], graph: Parsed
+    picked: Items[Picked], grids: Items[LayerGrid], graph: Parsed
 ) -> Iterator[tuple[str, Columns]]:
     """One pass of the float network for all layers."""
     layers = {name: one.layer for name, one in grids.items()}
-    observer = Observer(graph.graph, tuple(layers.values()))
+    observer = ColumnObserver(graph.graph, tuple(layers.values()))
     kinds = {name: graph.graph.type(name) for name in graph.graph.inputs}
     for item, sample in picked.items():
         found = observer.columns(sample.content.feed(kinds)) if layers else []
@@ -127,10 +127,10 @@ def columns(
 
 
 @dataclass(frozen=True)
-class Moments(Artifact):
+class LayerMoments(Artifact):
     """A layer with its weight: all that rounding it takes. `held`: of the held-out samples."""
 
-    layer: Layer
+    layer: WeightedLayer
     matrix: Matrix
     fit: counting.Moments
     held: counting.Moments | None
@@ -151,7 +151,7 @@ class Moments(Artifact):
     @classmethod
     def load(cls, folder: Reader) -> Self:
         about, a = folder.json("about"), folder.arrays("moments")
-        layer, counts, named = Layer(**about["layer"]), about["counts"], about["matrix"]
+        layer, counts, named = WeightedLayer(**about["layer"]), about["counts"], about["matrix"]
         one = Matrix(
             a["tensor"], a["index"], named["axis"], named["gain"], tuple(named["names"]), named["kind"],
             named["inner"],
@@ -179,9 +179,9 @@ class Moments(Artifact):
     minor=True,
 )
 def moments(
-    grids: Items[Grid], columns: Items[Columns],
+    grids: Items[LayerGrid], columns: Items[Columns],
     graph: Parsed, table: Counting,
-) -> Iterator[tuple[str, Moments]]:
+) -> Iterator[tuple[str, LayerMoments]]:
     """Add up columns, apart for the samples that weights are rounded by and for those that judge."""
     fit, held = split(list(columns.values()), table.held_out)
     for name, grid in grids.items():
@@ -192,4 +192,4 @@ def moments(
         ]
         one = matrix(graph.graph, layer.node, layer.weight, tuple(names_of(node)), op_name(node))
         if found[0] is not None:
-            yield name, Moments(layer, one, found[0], found[1])
+            yield name, LayerMoments(layer, one, found[0], found[1])

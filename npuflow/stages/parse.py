@@ -12,7 +12,7 @@ from npuflow.base.errors import ModelError
 from npuflow.base.tables import Config
 from npuflow.engine.correct.trial import Trial, summary
 from npuflow.engine.known_outputs import with_known_outputs
-from npuflow.engine.pixel_padding import Border
+from npuflow.engine.pixel_padding import PixelBorder
 from npuflow.engine.pixels import Pixels
 from npuflow.engine.rewrite import Applied, rewrite
 from npuflow.flow.artifact import Artifact, Reader, Writer
@@ -48,7 +48,7 @@ class Parsed(Artifact):
     trials: tuple[Trial, ...] = ()        # what equalisation did
     stated: Mapping[str, QuantType] = field(default_factory=dict)
     pixels: Mapping[str, Pixels] = field(default_factory=dict)
-    borders: tuple[Border, ...] = ()
+    borders: tuple[PixelBorder, ...] = ()
 
     def save(self, folder: Writer) -> None:
         save_graph(self.graph, folder)
@@ -77,7 +77,7 @@ class Parsed(Artifact):
             if "stated" in folder.names()
             else {},
             {name: Pixels.read(row) for name, row in pixels["inputs"].items()},
-            tuple(map(Border.read, pixels["borders"])),
+            tuple(map(PixelBorder.read, pixels["borders"])),
         )
 
     def uses(self) -> dict[str, tuple[str, ...]]:

@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from npuflow.engine import place as placing
-from npuflow.engine.host import Work
-from npuflow.engine.islands import Least
+from npuflow.engine.host import HostWork
+from npuflow.engine.islands import PlacementTable
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
-from npuflow.hw.target import Compute, Dma, Host, Limits, Memory, Numerics, Target
+from npuflow.hw.target import Compute, Dma, HostProcessor, Limits, Memory, Numerics, Target
 from npuflow.stages.parse import Parsed
 
 
@@ -18,7 +18,7 @@ from npuflow.stages.parse import Parsed
 class Placement(Artifact):
     """Places in the order of the graph's nodes."""
 
-    placed: placing.Placement
+    placed: placing.NodePlacement
 
     def save(self, folder: Writer) -> None:
         folder.json(
@@ -29,7 +29,7 @@ class Placement(Artifact):
     @classmethod
     def load(cls, folder: Reader) -> Self:
         places = tuple(placing.Placed(*p) for p in folder.json("places"))
-        return cls(placing.Placement(places, Work(**folder.json("host"))))
+        return cls(placing.NodePlacement(places, HostWork(**folder.json("host"))))
 
     def summary(self) -> dict[str, Any]:
         on_npu, host = sum(p.on_npu for p in self.placed.places), self.placed.host
@@ -45,8 +45,8 @@ def placement(
     memory: Memory,
     compute: Compute,
     dma: Dma,
-    host: Host,
-    placement: Least,
+    host: HostProcessor,
+    placement: PlacementTable,
 ) -> Placement:
     """Ask every operator whether the target runs its node, and leave to the host
     what is not worth the way."""

@@ -9,7 +9,7 @@ from typing import Any, Self
 from npuflow.base.errors import InputError, Where
 from npuflow.engine.calibrate.thresholds import Calibrate
 from npuflow.engine.correct.config import Correct
-from npuflow.engine.precision.config import Precision as Table
+from npuflow.engine.precision.config import PrecisionTable as Table
 from npuflow.engine.precision.config import Probing, Widths
 from npuflow.engine.precision.drop import unreachable
 from npuflow.engine.precision.feedback import budget_of
@@ -17,7 +17,7 @@ from npuflow.engine.precision.problem import SearchProblem, cost_of
 from npuflow.engine.quantize.config import Override, Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, stage
-from npuflow.hw.target import Compute, Dma, Host, Memory, Numerics, Target
+from npuflow.hw.target import Compute, Dma, HostProcessor, Memory, Numerics, Target
 from npuflow.stages._held_out import network_of, rig
 from npuflow.stages.baseline import Baseline
 from npuflow.stages.judges import Judge, metric_drop
@@ -33,7 +33,7 @@ from npuflow.strategies import NARROW, STRATEGIES, Levels, Output, Strategy
 
 
 @dataclass(frozen=True)
-class Point:
+class FrontPoint:
     """A mixture of the Pareto front: estimated cycles as a multiple of those with the recipe's widths, bytes
     of weights as a share of 8 bits for each, their average width, outputs, and the overrides."""
 
@@ -67,7 +67,7 @@ class Precision(Artifact):
     cycles: float = 1.0
     holds: bool = True
     trials: tuple[str, ...] = ()
-    points: tuple[Point, ...] = ()
+    points: tuple[FrontPoint, ...] = ()
 
     def save(self, folder: Writer) -> None:
         folder.json("overrides", [asdict(one) for one in self.overrides])
@@ -82,7 +82,7 @@ class Precision(Artifact):
         before, after = (tuple(Output(**o) for o in outputs[k]) for k in ("before", "after"))
         ranges = {name: (float(lo), float(hi)) for name, (lo, hi) in folder.json("ranges").items()}
         overrides = overrides_of(folder.json("overrides"))
-        points, trials = tuple(Point.of(row) for row in folder.json("points")), tuple(about["trials"])
+        points, trials = tuple(FrontPoint.of(row) for row in folder.json("points")), tuple(about["trials"])
         return cls(overrides, ranges, before, after, about["cycles"], about["holds"], trials, points)
 
     def summary(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def precision(
     probing: Probing,
     correct: Correct,
     quantize: Quantize,
-    numerics: Numerics, compute: Compute, memory: Memory, dma: Dma, host: Host,
+    numerics: Numerics, compute: Compute, memory: Memory, dma: Dma, host: HostProcessor,
 ) -> Precision:
     """Ask the strategy for a level of every unit, and write it as overrides."""
     drop = metric_drop(graph.graph, judges, judging, precision.max_drop)
@@ -183,8 +183,8 @@ def front(problem: SearchProblem, strategy: Strategy, table: Table) -> Sequence[
     return found
 
 
-def point(problem: SearchProblem, levels: Levels) -> Point:
+def point(problem: SearchProblem, levels: Levels) -> FrontPoint:
     """A mixture with its prices and the outputs of the quantised network."""
     cycles, size, bits = (problem.price(levels, what) for what in ("cycles", "bytes", "bits"))
     outputs = tuple(problem.verified(levels))
-    return Point(cycles, size, bits, outputs, problem.rig.choice(levels).overrides)
+    return FrontPoint(cycles, size, bits, outputs, problem.rig.choice(levels).overrides)

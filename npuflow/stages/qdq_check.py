@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 
 from npuflow.base.tables import Config, Range
 from npuflow.engine.qdq_check import QdqCheck, TensorParting, runs
-from npuflow.engine.qdq_verdict import Verdict, verdict
+from npuflow.engine.qdq_verdict import QdqVerdict, verdict
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
@@ -34,7 +34,7 @@ class QdqComparison(Artifact):
     """
 
     tensors: Mapping[str, TensorParting]
-    verdict: Verdict | None = None
+    verdict: QdqVerdict | None = None
     missing: tuple[str, ...] = ()
     samples: int = 0
     reason: str = ""
@@ -51,7 +51,7 @@ class QdqComparison(Artifact):
     def load(cls, folder: Reader) -> Self:
         rows, judged, about = (folder.json(name) for name in ("tensors", "verdict", "about"))
         if judged is not None:
-            judged = Verdict(**{**judged, "biased": tuple(judged["biased"])})
+            judged = QdqVerdict(**{**judged, "biased": tuple(judged["biased"])})
         tensors = {name: TensorParting(**rows[name]) for name in folder.json("order")}
         return cls(tensors, judged, tuple(about.pop("missing")), **about)
 

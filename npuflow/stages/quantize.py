@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from npuflow.engine.correct.trial import Trial, summary
 from npuflow.engine.host import host_work, total_work
-from npuflow.engine.islands import Least, Prices
+from npuflow.engine.islands import PlacementTable, Prices
 from npuflow.engine.partition import npu_share
 from npuflow.engine.pixels import Pixels
 from npuflow.engine.quantize import graph as quantising
@@ -19,7 +19,7 @@ from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.stated import moved
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
-from npuflow.hw.target import Host, Memory, Numerics, Target
+from npuflow.hw.target import HostProcessor, Memory, Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import graph_macs
 from npuflow.ir.persist import load_graph, operators, save_graph
@@ -97,7 +97,7 @@ def quantize(
     precision: Precision | None,
     rounded: Rounded | None,
     quantize: Quantize,
-    numerics: Numerics, memory: Memory, host: Host, least: Least,
+    numerics: Numerics, memory: Memory, host: HostProcessor, least: PlacementTable,
 ) -> Quantized:
     """Choose scales from the thresholds and turn every node that the target runs into integers."""
     known, wider, taken = rounded or Rounded(), precision or Precision(), thresholds or Thresholds({}, {})

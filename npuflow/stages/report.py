@@ -18,7 +18,7 @@ from npuflow.engine.precision.widened import widened
 from npuflow.engine.profile import profile
 from npuflow.engine.report.accuracy import tables
 from npuflow.engine.report.checks import Table, of_qdq, of_rewrites
-from npuflow.engine.report.gather import BINS, Sources, report_data
+from npuflow.engine.report.gather import BINS, ReportSources, report_data
 from npuflow.engine.report.page import render
 from npuflow.engine.report.suggest import of_network
 from npuflow.flow.artifact import Artifact, Reader, Writer
@@ -27,7 +27,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.types import QuantType, span
 from npuflow.stages.baseline import Baseline
 from npuflow.stages.channels import ChannelRanges
-from npuflow.stages.codegen import Compiled
+from npuflow.stages.codegen import CompiledProgram
 from npuflow.stages.evaluate import Evaluation
 from npuflow.stages.fidelity import Fidelity
 from npuflow.stages.input_check import InputCheck
@@ -81,7 +81,7 @@ def report(
     thresholds: Thresholds | None,
     quantize: Quantized,
     fidelity: Fidelity,
-    codegen: Compiled,
+    codegen: CompiledProgram,
     simulate: Simulation,
     input_check: InputCheck,
     rewrite_check: RewriteCheck,
@@ -109,7 +109,7 @@ def report(
     alone = sensitivity or Sensitivity((), np.zeros((0, 0, 0)))
     wider = widened(parse.graph, chosen.overrides, alone.names, alone.noise)
     clock = profile(codegen.program)
-    sources = Sources(
+    sources = ReportSources(
         title=f"npuflow report on {_name(parse.graph)}",
         graph=quantize.graph,
         placement=placement.placed,
@@ -142,7 +142,9 @@ def _codes(graph: Graph) -> dict[str, QuantType]:
     return {v.id.removesuffix(":q"): v.quant for v in held if v.quant is not None and not v.number}
 
 
-def _histogram(content: merging.Statistics, value_id: str) -> tuple[float, float, Sequence[float]] | None:
+def _histogram(
+    content: merging.ObservedStatistics, value_id: str
+) -> tuple[float, float, Sequence[float]] | None:
     if value_id not in content:
         return None
     one = content[value_id]

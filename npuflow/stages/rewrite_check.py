@@ -14,7 +14,7 @@ from npuflow.engine import rewrite_check as engine
 from npuflow.engine.pixel_padding import exactly_padded
 from npuflow.engine.pixels import model_inputs
 from npuflow.engine.rewrite import Applied
-from npuflow.engine.rewrite_check import Culprit, OutputError, SourceModel
+from npuflow.engine.rewrite_check import OutputError, RewriteCulprit, SourceModel
 from npuflow.engine.sources import address, gathered
 from npuflow.engine.to_onnx import export_model
 from npuflow.flow.artifact import Artifact, Reader, Writer
@@ -45,7 +45,7 @@ class RewriteCheck(Artifact):
     and why nothing was compared."""
 
     errors: tuple[OutputError, ...] = ()
-    culprits: tuple[Culprit, ...] = ()
+    culprits: tuple[RewriteCulprit, ...] = ()
     cured: bool = False
     samples: int = 0
     reason: str = ""
@@ -58,7 +58,7 @@ class RewriteCheck(Artifact):
     @classmethod
     def load(cls, folder: Reader) -> Self:
         culprits = tuple(
-            Culprit(applied_of(row), before, after) for row, before, after in folder.json("culprits")
+            RewriteCulprit(applied_of(row), before, after) for row, before, after in folder.json("culprits")
         )
         return cls(tuple(OutputError(**e) for e in folder.json("errors")), culprits, **folder.json("about"))
 
@@ -105,7 +105,7 @@ def shown(share: float | None) -> str:
     return "not comparable" if share is None else f"{100 * share:.3g} %" if share > 1e-3 else f"{share:.1e}"
 
 
-def cause(culprit: Culprit) -> str:
+def cause(culprit: RewriteCulprit) -> str:
     """What a change did to the outputs, in words."""
     one = culprit.change
     if one.rule in (engine.READING, AFTER):
@@ -167,7 +167,7 @@ def _checked(
 
     found, cured = engine.culprits(original, replay)
     if not found:                         # the rules alone keep the values
-        found = (Culprit(Applied(AFTER, ""), 0.0, engine.worst(errors)),)
+        found = (RewriteCulprit(Applied(AFTER, ""), 0.0, engine.worst(errors)),)
     return RewriteCheck(errors, found, cured, len(fed))
 
 

@@ -13,27 +13,27 @@ from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.names import names_of
 from npuflow.engine.quantize.rounded import at_width
 from npuflow.engine.quantize.types import weight_type
-from npuflow.engine.rounding.config import Candidates, Counting, Round, rounds
+from npuflow.engine.rounding.config import CandidateWidths, Counting, RoundTable, rounds
 from npuflow.engine.rounding.judge import judged, to_nearest, trials
-from npuflow.engine.rounding.layers import Layer
-from npuflow.engine.rounding.rounded import Done
+from npuflow.engine.rounding.layers import WeightedLayer
+from npuflow.engine.rounding.rounded import RoundingResult
 from npuflow.engine.rounding.rounded import rounded as rounded_by
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, part, stage
 from npuflow.hw.target import Numerics
 from npuflow.ir.types import quant_of
 from npuflow.rounders import RoundedWeight
-from npuflow.stages.moments import Moments
+from npuflow.stages.moments import LayerMoments
 from npuflow.stages.parse import Parsed
 from npuflow.stages.samples import Sample, feeds
 
 
 @dataclass(frozen=True)
-class Rounding(Artifact):
+class RoundedLayer(Artifact):
     """One layer: `done` at the recipe's width, `others` at the candidates of a search where they are used."""
 
-    layer: Layer
-    done: Done
+    layer: WeightedLayer
+    done: RoundingResult
     others: tuple[RoundedWeight, ...] = ()
 
     def save(self, folder: Writer) -> None:
@@ -60,12 +60,12 @@ class Rounding(Artifact):
     def load(cls, folder: Reader) -> Self:
         about, a = folder.json("about"), folder.arrays("weight")
         weight = RoundedWeight(a["codes"], quant_of(about["quant"]), about["bias"], a.get("shift"))
-        done = Done(weight, about["was"], about["now"], about["used"], a.get("plain"))
+        done = RoundingResult(weight, about["was"], about["now"], about["used"], a.get("plain"))
         others = tuple(
             RoundedWeight(a[f"codes_{i}"], quant_of(quant), about["bias"], a.get(f"shift_{i}"))
             for i, quant in enumerate(about["others"])
         )
-        return cls(Layer(**about["layer"]), done, others)
+        return cls(WeightedLayer(**about["layer"]), done, others)
 
     def summary(self) -> dict[str, Any]:
         return {"layer": self.layer.name, "noise": f"{decibels(self.done.was)} -> {decibels(self.done.now)}"}
@@ -107,10 +107,10 @@ class Rounded(Artifact):
 
 @part(cpu="native", memory="1GB", floats=True)
 def chosen(
-    rounding: Items[Rounding],
+    rounding: Items[RoundedLayer],
     graph: Parsed,
     samples: Items[Sample],
-    table: Round,
+    table: RoundTable,
     counting: Counting,
     quantize: Quantize,
     numerics: Numerics,
@@ -152,8 +152,12 @@ def chosen(
     floats=True,
 )
 def rounded(
-    moments: Items[Moments], table: Round, candidates: Candidates, quantize: Quantize, numerics: Numerics
-) -> Iterator[tuple[str, Rounding]]:
+    moments: Items[LayerMoments],
+    table: RoundTable,
+    candidates: CandidateWidths,
+    quantize: Quantize,
+    numerics: Numerics,
+) -> Iterator[tuple[str, RoundedLayer]]:
     """Ask the method for codes and scales, at the recipe's width and at those that a search may choose."""
     for name, one in moments.items():
         source = one.matrix
@@ -165,4 +169,4 @@ def rounded(
                 other = scheme.with_(bits=bits)
                 more = rounded_by(table.rounder, source, one.layer.bias, one.fit, one.held, other, numerics)
                 others += [more.weight] if more.used else []
-        yield name, Rounding(one.layer, done, tuple(others))
+        yield name, RoundedLayer(one.layer, done, tuple(others))

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, Self
 
 from npuflow.engine.data.config import Data
-from npuflow.engine.data.config import Sample as Content
+from npuflow.engine.data.config import InputSample as Content
 from npuflow.engine.data.fold import Folding, adapted
 from npuflow.engine.data.listing import found
 from npuflow.engine.data.read import samples as read

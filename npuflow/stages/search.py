@@ -12,9 +12,9 @@ from npuflow.calibrators import CALIBRATORS
 from npuflow.engine.calibrate.rate import Marks, Rating, by_name, mark, rate
 from npuflow.engine.calibrate.thresholds import Calibrate, choices
 from npuflow.engine.calibrate.thresholds import thresholds as chosen_by
-from npuflow.engine.calibrate.tune import Search, judged, spans_to_search
+from npuflow.engine.calibrate.tune import SearchTable, judged, spans_to_search
 from npuflow.engine.correct.error import outputs_of
-from npuflow.engine.evaluate import Labelled as Table
+from npuflow.engine.evaluate import LabelledTable as Table
 from npuflow.engine.evaluate import asked
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
@@ -101,7 +101,7 @@ def rivals(
     calibrate: Calibrate,
     quantize: Quantize,
     numerics: Numerics,
-    search: Search,
+    search: SearchTable,
 ) -> Iterator[tuple[str, Rival]]:
     """One item per method, named like it; "recipe": what the recipe's own table gives, which also stands
     where a rival has no say; "mix": for each tensor the method with the least error at its consumers."""
@@ -160,7 +160,7 @@ def winner(
     thresholds: Thresholds,
     rivals: Items[Rival],
     marked: Items[Marked] | None,
-    search: Search,
+    search: SearchTable,
 ) -> Thresholds:
     """Replace the recipe's ranges, where they come from a method, if a rival is
     better by the stated objective."""
@@ -215,7 +215,7 @@ def search(
     samples: Items[Sample],
     quantize: Quantize,
     numerics: Numerics,
-    table: Search,
+    table: SearchTable,
 ) -> Iterator[tuple[str, Rated]]:
     """Quantise with the rival's ranges and run some samples of the calibration set."""
     source, placed = graph.graph, placement.placed

@@ -17,10 +17,10 @@ from npuflow.stages.placement import Placement
 
 
 @dataclass(frozen=True)
-class Segment(Artifact):
+class ReadySegment(Artifact):
     """A segment, ready to run."""
 
-    content: cutting.Segment
+    content: cutting.ModelSegment
 
     def save(self, folder: Writer) -> None:
         one = self.content
@@ -46,7 +46,7 @@ class Segment(Artifact):
         fed, made, names, above = (tuple(about[key]) for key in ("fed", "made", "names", "above"))
         model = folder.bytes("segment.onnx")
         return cls(
-            cutting.Segment(
+            cutting.ModelSegment(
                 model, inputs, fed, made, names, above, about["cone"], about["weights"], about["activations"]
             )
         )
@@ -58,7 +58,7 @@ class Segment(Artifact):
 @stage(quick=True, minor=True)
 def segments(
     graph: Parsed, placement: Placement
-) -> Iterator[tuple[str, Segment]]:
+) -> Iterator[tuple[str, ReadySegment]]:
     """Cut the graph, from its inputs on, wherever enough tensors have been counted."""
     names = needed_values(graph.graph, placement.placed.on_npu)
     found = cutting.segments(graph.graph, names)
@@ -68,4 +68,4 @@ def segments(
             if one.names
             else f"{name}: no tensors"
         )
-        yield name, Segment(one)
+        yield name, ReadySegment(one)

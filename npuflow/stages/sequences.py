@@ -12,7 +12,7 @@ import numpy as np
 from npuflow.base.errors import DataError
 from npuflow.base.tables import Config, Range
 from npuflow.engine.data.config import Data
-from npuflow.engine.data.config import Sample as Content
+from npuflow.engine.data.config import InputSample as Content
 from npuflow.engine.data.fold import Folding, folded
 from npuflow.engine.data.sequence import begun, steps
 from npuflow.engine.interpret import host_session

@@ -9,20 +9,20 @@ from npuflow.engine.correct.error import split
 from npuflow.engine.correct.trial import Trial
 from npuflow.engine.quantize.config import Quantize, Weights
 from npuflow.engine.quantize.types import weight_type
-from npuflow.engine.rounding.config import Counting, Round
+from npuflow.engine.rounding.config import Counting, RoundTable
 from npuflow.engine.rounding.judge import judged, to_nearest
 from npuflow.engine.rounding.rounded import Matrix
 from npuflow.engine.rounding.sequential import sequential as in_turn
 from npuflow.flow.stage import Items, log, progress, stage
 from npuflow.hw.target import Numerics
 from npuflow.rounders import RoundedWeight
-from npuflow.stages.moments import Moments
+from npuflow.stages.moments import LayerMoments
 from npuflow.stages.parse import Parsed
 from npuflow.stages.rounded import Rounded
 from npuflow.stages.samples import Sample, feeds
 
 
-def asked(table: Round) -> bool:
+def asked(table: RoundTable) -> bool:
     """Whether the recipe asks for it."""
     return table.mode == "sequential"
 
@@ -37,10 +37,10 @@ def asked(table: Round) -> bool:
 )
 def sequential(
     rounded: Rounded,
-    moments: Items[Moments],
+    moments: Items[LayerMoments],
     graph: Parsed,
     samples: Items[Sample],
-    table: Round,
+    table: RoundTable,
     counting: Counting,
     quantize: Quantize,
     numerics: Numerics,

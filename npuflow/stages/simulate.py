@@ -17,7 +17,7 @@ from npuflow.engine.sim.order import order_of
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
-from npuflow.stages.codegen import Compiled
+from npuflow.stages.codegen import CompiledProgram
 from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.samples import Sample, feeds
@@ -75,7 +75,7 @@ def _figures(value: float) -> float:
 def simulate(
     quantized: Quantized,
     parsed: Parsed,
-    compiled: Compiled,
+    compiled: CompiledProgram,
     samples: Items[Sample],
     simulate: Simulate,
     numerics: Numerics,

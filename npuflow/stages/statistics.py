@@ -21,7 +21,7 @@ from npuflow.flow.refs import parts
 from npuflow.flow.stage import Items, Whole, log, pair, part, shown, size, stage
 from npuflow.ir.types import Array
 from npuflow.stages.samples import Sample
-from npuflow.stages.segments import Segment
+from npuflow.stages.segments import ReadySegment
 
 _FIELDS = ("lo", "hi", "tails", "counts", "offsets", "groups", "cells", "large")
 
@@ -75,7 +75,7 @@ class Watch(Config, table="statistics"):
 class Shard(Artifact):
     """Merged statistics; which samples were left out, and why; whether any sample was random data."""
 
-    content: merging.Statistics
+    content: merging.ObservedStatistics
     broken: tuple[tuple[str, str], ...] = ()
     noise: bool = False
 
@@ -94,7 +94,7 @@ class Shard(Artifact):
     @classmethod
     def load(cls, folder: Reader) -> Self:
         about, a = folder.json("about"), folder.arrays("statistics")
-        content = merging.Statistics(
+        content = merging.ObservedStatistics(
             tuple(about["names"]), tuple(about["samples"]),
             a["lo"], a["hi"], a["tails"], a["totals"], a["offsets"], a["keys"], a["counts"],
         )
@@ -176,7 +176,7 @@ def total(regions: Items[Shard]) -> Statistics:
     unless=floats_alone,
 )
 def statistics(
-    samples: Items[Sample], segments: Annotated[Items[Segment], Whole()], watch: Watch
+    samples: Items[Sample], segments: Annotated[Items[ReadySegment], Whole()], watch: Watch
 ) -> Iterator[tuple[str, Observed]]:
     """Run the float model on each sample in onnxruntime, one thread, and count what passes."""
     asked = {name: segments[name].content for name in segments.asked}
@@ -207,7 +207,7 @@ def statistics(
             yield pair(name, item), Observed(None, segment.names, why)
 
 
-def _report(segments: Mapping[str, cutting.Segment], room: int | None) -> None:
+def _report(segments: Mapping[str, cutting.ModelSegment], room: int | None) -> None:
     if room is None:
         return
     for names in walk.groups(segments, room):

@@ -8,16 +8,16 @@ from typing import Any, Self
 from npuflow.base.errors import TargetError
 from npuflow.base.tables import Config, parse, read
 from npuflow.engine.arrange import Method
-from npuflow.engine.host import Work, host_work, total_work
+from npuflow.engine.host import HostWork, host_work, total_work
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.search.pinned import Pins
-from npuflow.engine.search.plan import Plan, plan_network
+from npuflow.engine.search.plan import TilingPlan, plan_network
 from npuflow.engine.search.strategies import check_names
-from npuflow.engine.search.unfit import Wanted, explained
+from npuflow.engine.search.unfit import PlanRequest, explained
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import library, log, stage
-from npuflow.hw.target import Compute, Dma, Host, Memory, Numerics, Target
-from npuflow.stages.costs import Costs, Effort
+from npuflow.hw.target import Compute, Dma, HostProcessor, Memory, Numerics, Target
+from npuflow.stages.costs import Effort, SubgraphCosts
 from npuflow.stages.quantize import Quantized
 
 
@@ -51,8 +51,8 @@ class Tiled(Artifact):
     """The plan: tile sizes, nesting, slots and costs of every integer node; what the
     host does, and its cycles."""
 
-    plan: Plan
-    host: Work = field(default_factory=Work)
+    plan: TilingPlan
+    host: HostWork = field(default_factory=HostWork)
     host_cycles: float = 0.0
 
     def save(self, folder: Writer) -> None:
@@ -62,7 +62,7 @@ class Tiled(Artifact):
     @classmethod
     def load(cls, folder: Reader) -> Self:
         host = folder.json("host")
-        return cls(Plan.from_json(folder.json("plan")), Work(**host["work"]), host["cycles"])
+        return cls(TilingPlan.from_json(folder.json("plan")), HostWork(**host["work"]), host["cycles"])
 
     def summary(self) -> dict[str, Any]:
         plan = self.plan
@@ -74,13 +74,13 @@ class Tiled(Artifact):
 
 @stage
 def tiling(
-    quantized: Quantized, costs: Costs, effort: Effort, tiling: Tiling,
-    compute: Compute, memory: Memory, dma: Dma, numerics: Numerics, host: Host,
+    quantized: Quantized, costs: SubgraphCosts, effort: Effort, tiling: Tiling,
+    compute: Compute, memory: Memory, dma: Dma, numerics: Numerics, host: HostProcessor,
 ) -> Tiled:
     """Cut the network into groups by their costs, keep tensors in local memory, and take
     the plan that replays fastest."""
     check_names(tiling.without)
-    wanted = Wanted(
+    wanted = PlanRequest(
         quantized.graph, Machine(compute, memory, dma), numerics, effort.level, tiling.pins, tiling.allocation
     )
     try:

@@ -16,10 +16,10 @@ from npuflow.engine.calibrate.thresholds import thresholds as chosen_by
 from npuflow.engine.correct.config import Correct
 from npuflow.engine.correct.error import split
 from npuflow.engine.precision.advice import Clinic, Fix
-from npuflow.engine.precision.config import Precision as Widths
+from npuflow.engine.precision.config import PrecisionTable as Widths
 from npuflow.engine.precision.config import Probing
 from npuflow.engine.precision.culprit import Culprit, culprits
-from npuflow.engine.precision.judge import MOST, Shown, affordable, clipped, shown
+from npuflow.engine.precision.judge import MOST, JudgedOutput, affordable, clipped, shown
 from npuflow.engine.precision.masks import masked
 from npuflow.engine.precision.named import Better, automatic, compared
 from npuflow.engine.precision.problem import Rig, SearchProblem, cost_of, described
@@ -28,7 +28,7 @@ from npuflow.engine.precision.statement import Statement, statement
 from npuflow.engine.quantize.config import Override, Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, progress, stage
-from npuflow.hw.target import Compute, Dma, Host, Memory, Numerics, Target
+from npuflow.hw.target import Compute, Dma, HostProcessor, Memory, Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.stages._held_out import is_random, network_of
@@ -60,7 +60,7 @@ class Verdict(Artifact):
     """Outputs on `samples` held-out samples, or the `reason` why nothing can be judged; shares of clipped
     values by tensor; of the worst output what spoils it most, and fixes."""
 
-    outputs: tuple[Shown, ...] = ()
+    outputs: tuple[JudgedOutput, ...] = ()
     samples: int = 0
     reason: str = ""
     budget: Budget = field(default_factory=Budget)
@@ -93,7 +93,7 @@ class Verdict(Artifact):
     @classmethod
     def load(cls, folder: Reader) -> Self:
         about, culprit = folder.json("about"), folder.json("culprit")
-        outputs = tuple(Shown(Output(**one["output"]), one["ok"]) for one in folder.json("outputs"))
+        outputs = tuple(JudgedOutput(Output(**one["output"]), one["ok"]) for one in folder.json("outputs"))
         fixes = tuple(
             Fix(**{**one, "before": Output(**one["before"]), "after": Output(**one["after"])})
             for one in folder.json("fixes")
@@ -141,7 +141,7 @@ def verdict(
     probing: Probing,
     correct: Correct,
     quantize: Quantize,
-    numerics: Numerics, compute: Compute, memory: Memory, dma: Dma, host: Host,
+    numerics: Numerics, compute: Compute, memory: Memory, dma: Dma, host: HostProcessor,
 ) -> Verdict:
     """Run samples that no bias was fitted to through both networks; where an output is poor, look for
     the cause and for what helps."""
@@ -231,7 +231,7 @@ class _Ranges:
         }
         return {m: {v: span for v, span in self.by(m).items() if v in free} for m in methods if m != own}
 
-    def automatic(self, rig: Rig, built: Sequence[Shown], kept: frozenset[str]) -> Better | None:
+    def automatic(self, rig: Rig, built: Sequence[JudgedOutput], kept: frozenset[str]) -> Better | None:
         """Whether `auto` is much better than the method that the recipe names, where that chose ranges."""
         auto, method = Auto(), self.calibrate.method
         chosen = {v for v, own in self.thresholds.methods.items() if own == method} - {
@@ -274,7 +274,7 @@ def _searched(
 
 
 def _looked(
-    real: Graph, graph: Graph, found: Sequence[Shown], held: Sequence[Mapping[str, Array]]
+    real: Graph, graph: Graph, found: Sequence[JudgedOutput], held: Sequence[Mapping[str, Array]]
 ) -> dict[str, float]:
     """Shares of clipped values, and everything into the log."""
     types = {

@@ -37,7 +37,7 @@ RUNGS = tuple(round(1.04**i, 3) for i in range(36))     # times the cycles: the 
 
 @STRATEGIES.entry
 @dataclass(frozen=True)
-class Auto(Strategy):
+class AutoStrategy(Strategy):
     """Corrections first, then widths: nothing is widened where the budget holds without it."""
 
     gain_db: Annotated[float, Range(0, 20)] = 1.0

@@ -28,7 +28,7 @@ CLOSE = 0.01                              # relative error of the predicted pric
 
 
 @dataclass(frozen=True)
-class Local:
+class LocalPrices:
     """Prices around a mixture: what it costs, what each unit adds, and what pairs add beyond that."""
 
     at: Levels
@@ -37,7 +37,7 @@ class Local:
     pairs: Mapping[tuple[int, int], Reals]
 
     @classmethod
-    def around(cls, problem: Problem, at: Levels) -> Local:
+    def around(cls, problem: Problem, at: Levels) -> LocalPrices:
         """Every price that one or two changes lead to."""
         units = problem.units
         alone = tuple(prices(problem, at, k) for k in range(len(units)))
@@ -84,7 +84,7 @@ class Ilp(FrontStrategy):
         low, high = (max(additive.error(one), TINY) for one in (additive.most, additive.least))
         start = pareto(problem, steps(problem))
         spread = {round(i * (len(start) - 1) / (ANCHORS - 1)) for i in range(ANCHORS)}
-        anchors = {i: Local.around(problem, start[i]) for i in sorted(spread)}
+        anchors = {i: LocalPrices.around(problem, start[i]) for i in sorted(spread)}
         found: list[Levels] = [*start, additive.most]
         for bound in np.geomspace(high, low, self.bounds + 1):
             at = next((i for i, one in enumerate(start) if additive.error(one) <= bound * (1 + 1e-9)), None)
@@ -94,7 +94,7 @@ class Ilp(FrontStrategy):
             found += self._below(additive, float(bound), first, anchors[near])
         return pareto(problem, found)
 
-    def _below(self, additive: Additive, bound: float, first: Levels, local: Local) -> Iterator[Levels]:
+    def _below(self, additive: Additive, bound: float, first: Levels, local: LocalPrices) -> Iterator[Levels]:
         """Mixtures below a bound of the noise, each cheaper than the last; `first` is below it. And of those
         that are as cheap as the last, the most accurate."""
         problem, best = additive.problem, first
@@ -109,13 +109,13 @@ class Ilp(FrontStrategy):
                 yield best
             if abs(local.predicted(candidates, solved) - price) <= CLOSE * price or solved == local.at:
                 break
-            local = Local.around(problem, solved)
+            local = LocalPrices.around(problem, solved)
         finer = self._solved(additive, bound, local, best)
         if finer is not None and problem.price(finer) <= problem.price(best) * (1 + 1e-9):
             yield finer
 
     def _solved(
-        self, additive: Additive, bound: float, local: Local, than: Levels | None = None
+        self, additive: Additive, bound: float, local: LocalPrices, than: Levels | None = None
     ) -> Levels | None:
         """The cheapest widths by the prices of `local`; None: none was found. `than`: the least noise
         instead, for the price of that mixture."""
@@ -154,7 +154,7 @@ class _Program:
     for each joint choice of a coupled pair. Rows: a unit has one width; the joint choices of a pair with one
     level of either unit sum up to that level's column."""
 
-    def __init__(self, problem: Problem, local: Local) -> None:
+    def __init__(self, problem: Problem, local: LocalPrices) -> None:
         from scipy.sparse import coo_matrix
 
         units = problem.units

@@ -10,7 +10,7 @@ import numpy as np
 
 from npuflow.calibrators import Calibrator, Grid
 from npuflow.engine.calibrate.observe import Counter
-from npuflow.engine.calibrate.statistics import TensorStatistics, merged
+from npuflow.engine.calibrate.statistics import StatisticsColumn, merged
 from npuflow.ir.types import Array
 
 SIGNED = Grid(8, True, True)
@@ -28,7 +28,7 @@ GRIDS = (
 )
 
 
-def statistics_of(*samples: Array) -> TensorStatistics:
+def statistics_of(*samples: Array) -> StatisticsColumn:
     """The statistics of one tensor that was seen so in each sample."""
     counter = Counter(("x",))
     found = merged((str(i), counter.observe([one])) for i, one in enumerate(samples))

@@ -16,7 +16,7 @@ from npuflow.engine.interpret import host_session, interpret
 from npuflow.engine.program.container import Program
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.runner import Runner
+from npuflow.engine.runner import ProgramRunner
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.search.plan import plan_network
 from npuflow.engine.sim.hazards import hazards_of
@@ -25,7 +25,7 @@ from npuflow.engine.to_onnx import export_model
 from npuflow.hw.numerics import dequantize, quantize
 from npuflow.hw.target import Memory, Numerics, Target
 from npuflow.ir.graph import Graph, constant
-from npuflow.ir.op import OPS, Node, Sample, Site
+from npuflow.ir.op import OPS, Node, OpSample, Site
 from npuflow.ir.text import from_text, to_text
 from npuflow.ir.types import Array, TensorType, Value
 
@@ -36,19 +36,19 @@ class Case:
 
     graph: Graph
     inputs: dict[str, Array]
-    sample: Sample
+    sample: OpSample
 
     @property
     def node(self) -> Node:
         return self.graph.nodes[0]
 
 
-def samples(name: str, seed: int = 0) -> list[Sample]:
+def samples(name: str, seed: int = 0) -> list[OpSample]:
     """The operator's own samples, always the same for a seed."""
     return list(OPS[name].samples(np.random.default_rng(seed)))
 
 
-def case(sample: Sample) -> Case:
+def case(sample: OpSample) -> Case:
     """Inputs are called i0, i1, ...; outputs y0, y1, ..."""
     values: dict[str, Value] = {}
     consts: dict[str, Array] = {}
@@ -74,7 +74,7 @@ def case(sample: Sample) -> Case:
     return Case(graph, fed, sample)
 
 
-def check_infer(sample: Sample) -> None:
+def check_infer(sample: OpSample) -> None:
     """`infer` states the shapes and dtypes that `reference` yields."""
     kinds = [None if a is None else TensorType(a.shape, a.dtype.name) for a in sample.inputs]
     stated, made = sample.op.infer(*kinds), sample.op.clipped(*sample.inputs)
@@ -84,7 +84,7 @@ def check_infer(sample: Sample) -> None:
         assert kind == made_kind, f"{sample.op}: {kind} stated, {made_kind} made"
 
 
-def check_onnx(sample: Sample, rtol: float = 1e-4, atol: float = 1e-5) -> None:
+def check_onnx(sample: OpSample, rtol: float = 1e-4, atol: float = 1e-5) -> None:
     """`reference` with its clip computes what onnxruntime computes of `to_onnx`."""
     one = case(sample)
     session = host_session(export_model(one.graph))
@@ -93,7 +93,7 @@ def check_onnx(sample: Sample, rtol: float = 1e-4, atol: float = 1e-5) -> None:
         np.testing.assert_allclose(array, expected, rtol=rtol, atol=atol, err_msg=str(sample.op))
 
 
-def quantised(sample: Sample, numerics: Numerics, config: Quantize) -> tuple[Graph, Case]:
+def quantised(sample: OpSample, numerics: Numerics, config: Quantize) -> tuple[Graph, Case]:
     """The quantised graph of a sample, with ranges from its own data."""
     one = case(sample)
     results = sample.op.clipped(*sample.inputs)
@@ -103,7 +103,7 @@ def quantised(sample: Sample, numerics: Numerics, config: Quantize) -> tuple[Gra
     return done.graph, one
 
 
-def check_integer(sample: Sample, numerics: Numerics, config: Quantize) -> int:
+def check_integer(sample: OpSample, numerics: Numerics, config: Quantize) -> int:
     """`integer` stays within the declared codes of the float reference on dequantised
     data; returns the distance."""
     graph, one = quantised(sample, numerics, config)
@@ -175,7 +175,7 @@ def distance(graph: Graph, node: Node, kept: Mapping[str, Array]) -> int:
     return worst
 
 
-def check_tiles(sample: Sample, target: Target, config: Quantize) -> None:
+def check_tiles(sample: OpSample, target: Target, config: Quantize) -> None:
     """Tiled for the target, generated, encoded and simulated, every integer tensor equals
     the specification bit for bit."""
     graph, one = quantised(sample, target.numerics, config)
@@ -189,7 +189,7 @@ def check_program(graph: Graph, inputs: Mapping[str, Array], target: Target, wha
     hazards = hazards_of(program, order_of(program))
     assert not hazards, f"{what}: {hazards[0]}"
     expected = interpret(graph, inputs, target.numerics, keep=lambda _: True)
-    found = Runner(program).run(inputs, dump=True)
+    found = ProgramRunner(program).run(inputs, dump=True)
     made = [o for n in graph.nodes if n.is_integer for o in n.outputs if o]
     for value_id in made:
         if value_id in found:            # inside a fused group there is nothing to look at
@@ -197,7 +197,7 @@ def check_program(graph: Graph, inputs: Mapping[str, Array], target: Target, wha
     assert any(v in found for v in made), f"{what}: nothing to compare"
 
 
-def check_text(sample: Sample, numerics: Numerics, config: Quantize) -> None:
+def check_text(sample: OpSample, numerics: Numerics, config: Quantize) -> None:
     """The quantised graph survives its text form."""
     graph, _ = quantised(sample, numerics, config)
     assert from_text(to_text(graph), graph.consts) == graph, f"{sample.op}: text round trip"

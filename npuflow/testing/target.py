@@ -19,7 +19,7 @@ from npuflow.engine.quantize.config import Activations, Quantize, Weights
 from npuflow.flow.recipe import load as recipe
 from npuflow.hw import limits
 from npuflow.hw.target import Target
-from npuflow.ir.op import OPS, No, Sample
+from npuflow.ir.op import OPS, No, OpSample
 from npuflow.testing.op import case, check_program, quantised, samples
 
 
@@ -91,12 +91,12 @@ def variants(target: Target) -> Iterator[Target]:
                 yield replace(target, **{table: replace(slice_, **{name: value + 1})})
 
 
-def accepted(target: Target, name: str) -> list[Sample]:
+def accepted(target: Target, name: str) -> list[OpSample]:
     """The operator's own samples that the target runs."""
     return [s for s in samples(name) if not isinstance(_answer(s, target), No)]
 
 
-def _answer(sample: Sample, target: Target) -> Any:
+def _answer(sample: OpSample, target: Target) -> Any:
     graph = case(sample).graph
     return accepts(graph, graph.nodes[0], target)
 

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from npuflow.flow.store import Store
 from npuflow.view import builds
-from npuflow.view.watch import Watch
+from npuflow.view.watch import BuildWatch
 
 FILES = {
     "/": ("page.html", "text/html"),
@@ -76,7 +76,7 @@ class View:
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
         )
         await answer.prepare(request)
-        watch = await _beside(Watch, self.store)
+        watch = await _beside(BuildWatch, self.store)
         quiet = 0
         while not self._stopping.is_set():
             found = await _beside(watch.look)

@@ -13,7 +13,7 @@ from npuflow.flow.store_lease import live, now
 from npuflow.view.builds import stage_of
 
 
-class Watch:
+class BuildWatch:
     """Looks at the times of all records; each `look` reports what is new since the last one."""
 
     def __init__(self, store: Store) -> None:

@@ -10,21 +10,21 @@ import pytest
 
 from npuflow.base import code, code_memo, code_module
 from npuflow.base.code_find import Finder
-from npuflow.base.code_module import Module
+from npuflow.base.code_module import SourceModule
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "npuflow").rglob("*.py"))
 
 
-def module(path: Path, parse: bool) -> Module:
+def module(path: Path, parse: bool) -> SourceModule:
     name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
     place = Finder().find(name.removesuffix(".__init__"))
     content = path.read_bytes()
-    made = Module(place if place.kind == "source" else code_module.Place(name, "source", path), content)
+    made = SourceModule(place if place.kind == "source" else code_module.Place(name, "source", path), content)
     return made.parse(content) if parse else made
 
 
-def state(one: Module) -> object:
+def state(one: SourceModule) -> object:
     return one.name, one.units, one.effects, one.imports, one.stars, one.executed
 
 
@@ -70,8 +70,8 @@ from pathlib import Path
 from npuflow.base import code, code_memo, code_module
 code_memo.PICTURES.open(Path(sys.argv[1]) / "code.json")
 parsed = []
-parse = code_module.Module.parse
-code_module.Module.parse = lambda self, content: parsed.append(self.name) or parse(self, content)
+parse = code_module.SourceModule.parse
+code_module.SourceModule.parse = lambda self, content: parsed.append(self.name) or parse(self, content)
 print(code.definition_closure("some.one", "f").digest)
 print(sorted(parsed))
 code_memo.PICTURES.save()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from npuflow import build, load_recipe
-from npuflow.engine.calibrate.channels import Channels, axis_of, extrema, merged, watched
+from npuflow.engine.calibrate.channels import ChannelsTable, axis_of, extrema, merged, watched
 from npuflow.flow.recipe_build import Settings, open_cache
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS, Node
@@ -33,7 +33,7 @@ def network() -> Graph:
 def test_extrema_are_those_of_the_arrays() -> None:
     rng = np.random.default_rng(0)
     feeds = [{"x": rng.normal(0, 1 + k, KIND.shape).astype(np.float32)} for k in range(4)]
-    names = watched(network(), lambda _: True, Channels())
+    names = watched(network(), lambda _: True, ChannelsTable())
     assert set(names) == {"x", "soft", "y"}
     parts = list(extrema(network(), names, feeds))
     x = np.concatenate([f["x"] for f in feeds])
@@ -42,7 +42,7 @@ def test_extrema_are_those_of_the_arrays() -> None:
         want = np.stack([array.min((0, 2, 3)), array.max((0, 2, 3))])
         np.testing.assert_allclose(merged(parts)[name], want, rtol=1e-6)
         np.testing.assert_array_equal(merged(parts)[name], merged(parts[::-1])[name])
-    assert watched(network(), lambda _: True, Channels(tensors=("y*",))) == ["y"]
+    assert watched(network(), lambda _: True, ChannelsTable(tensors=("y*",))) == ["y"]
 
 
 SHAPES = [((1, 6, 5, 5), 1), ((1, 9), 1), ((1, 12, 64), 2), ((7,), None), ((1, 1, 4, 4), None)]

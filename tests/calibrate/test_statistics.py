@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 from npuflow.base.errors import DataError, InternalError, ModelError
 from npuflow.engine.calibrate.kernels import MANTISSA
 from npuflow.engine.calibrate.observe import Counter, Observation, Observer, Scratch, session
-from npuflow.engine.calibrate.statistics import Statistics, added, beside, empty, merged
+from npuflow.engine.calibrate.statistics import ObservedStatistics, added, beside, empty, merged
 from npuflow.flow.artifact import Reader, Writer
 from npuflow.ir.types import TensorType
 from npuflow.stages.statistics import Observed
@@ -38,7 +38,7 @@ def observer() -> Observer:
     return Observer(model.SerializeToString(), {"x": TensorType((24,))}, ["x", "y", "z"])
 
 
-def same(a: Statistics, b: Statistics, ordered: bool = True) -> bool:
+def same(a: ObservedStatistics, b: ObservedStatistics, ordered: bool = True) -> bool:
     rows = slice(None)
     if not ordered:
         rows = [a.samples.index(name) for name in b.samples]
@@ -74,7 +74,7 @@ def test_taking_samples_away_is_as_if_they_had_never_been(observer, samples, kee
     assert same(less, empty(observer.names).plus(parts[:keep]))
 
 
-def tree(parts: list[Statistics], draw: Any) -> Statistics:
+def tree(parts: list[ObservedStatistics], draw: Any) -> ObservedStatistics:
     """The parts merged in a tree of any shape."""
     while len(parts) > 1:
         start = draw.randint(0, len(parts) - 2)

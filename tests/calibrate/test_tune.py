@@ -9,9 +9,9 @@ from npuflow.calibrators import CALIBRATORS, Grid
 from npuflow.engine.calibrate.observe import Counter
 from npuflow.engine.calibrate.rate import Rating, rating
 from npuflow.engine.calibrate.statistics import merged
-from npuflow.engine.calibrate.thresholds import Calibrate, Layer, choices
+from npuflow.engine.calibrate.thresholds import Calibrate, LayerCalibration, choices
 from npuflow.engine.calibrate.tune import (
-    Search,
+    SearchTable,
     Tune,
     best,
     consumers_of,
@@ -100,7 +100,7 @@ def test_only_npu_nodes_are_consumers() -> None:
 def made() -> dict[str, object]:
     counter = Counter(("x", "soft"))
     stats = merged([(str(i), counter.observe([f["x"], np.tanh(f["x"])])) for i, f in enumerate(feeds())])
-    calibrate = Calibrate(method="mse", layers=(Layer(("tanh",), range=(-1.0, 1.0)),))
+    calibrate = Calibrate(method="mse", layers=(LayerCalibration(("tanh",), range=(-1.0, 1.0)),))
     return choices(network(), stats, calibrate, Quantize(), Numerics(), [])
 
 
@@ -119,8 +119,8 @@ def test_candidates_lie_between_kl_and_the_extrema() -> None:
 
 
 def test_every_method_that_is_searched_gives_its_own_range() -> None:
-    found = spans_to_search({"x": made()["x"]}, Search().methods)
-    assert set(found) == set(Search().methods)
+    found = spans_to_search({"x": made()["x"]}, SearchTable().methods)
+    assert set(found) == set(SearchTable().methods)
     for method, ranges in found.items():
         assert ranges["x"] == CALIBRATORS[method]()(made()["x"].tensor, UNSIGNED)
 
@@ -144,10 +144,10 @@ def test_search_takes_the_best_rival(objective, best) -> None:
         n: Rival({"a": (0.0, float(i)), "b": (0.0, 9.0)}, {"a": n, "b": n}) for i, n in enumerate(ratings)
     }
     rated = {n: Rated(one) for n, one in ratings.items()}
-    done = winner(rated, thresholds(), rivals, None, Search(objective=objective))
+    done = winner(rated, thresholds(), rivals, None, SearchTable(objective=objective))
     assert done.methods == {"a": best, "b": "by hand"} and done.ranges["b"] == (0.0, 2.0)
     rated["recipe"] = Rated(Rating(20.0, 0.995))
-    assert winner(rated, thresholds(), rivals, None, Search(objective=objective)) == thresholds()
+    assert winner(rated, thresholds(), rivals, None, SearchTable(objective=objective)) == thresholds()
 
 
 def test_ratings() -> None:

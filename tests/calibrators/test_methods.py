@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from npuflow.calibrators import CALIBRATORS, TAILS, Grid
-from npuflow.engine.calibrate.thresholds import Layer
+from npuflow.engine.calibrate.thresholds import LayerCalibration
 from npuflow.testing.calibrator import SIGNED, UNSIGNED, check, distributions, statistics_of
 
 KINDS = ("normal", "laplace", "relu6", "skewed", "outlier")
@@ -254,9 +254,11 @@ def test_modal_merges_take_a_vote_per_sample() -> None:
 
 
 def test_a_range_by_hand_goes_from_low_to_high() -> None:
-    assert not list(Layer(("conv",), range=(-1.0, 2.0)).check()) and not list(Layer(("conv",)).check())
+    assert not list(LayerCalibration(("conv",), range=(-1.0, 2.0)).check()) and not list(
+        LayerCalibration(("conv",)).check()
+    )
     for wrong in ((1.0, 0.0), (1.0, 1.0), (float("nan"), 1.0)):
-        assert [fault.field for fault in Layer(("conv",), range=wrong).check()] == ["range"]
+        assert [fault.field for fault in LayerCalibration(("conv",), range=wrong).check()] == ["range"]
 
 
 @pytest.mark.parametrize("beyond", ["clip", "drop"])

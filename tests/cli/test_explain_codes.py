@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from npuflow.base.errors import ModelError
-from npuflow.cli._catalogue import CODE, PACKAGE, Entry, catalogue
+from npuflow.cli._catalogue import CODE, PACKAGE, ErrorEntry, catalogue
 from npuflow.cli._codes import AREAS, EXPLAINED
 from npuflow.cli._errors import show
 from tests.cli.commandline import Npuflow
@@ -21,7 +21,7 @@ FILES = {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.p
 
 
 @pytest.fixture(scope="module")
-def entries() -> dict[str, Entry]:
+def entries() -> dict[str, ErrorEntry]:
     return catalogue()
 
 
@@ -120,7 +120,7 @@ def test_a_forgotten_code_is_found(text: str, good: bool) -> None:
     assert (not without_code(Path("a.py"), known, ast.parse(text))) == good
 
 
-def test_no_code_means_two_things(entries: dict[str, Entry]) -> None:
+def test_no_code_means_two_things(entries: dict[str, ErrorEntry]) -> None:
     """A code with several messages says in `EXPLAINED` what they have in common; one
     kind of message has one code."""
     assert not [
@@ -131,7 +131,7 @@ def test_no_code_means_two_things(entries: dict[str, Entry]) -> None:
     assert not [key for key, count in twice.items() if count > 1]
 
 
-def test_messages_that_say_nothing_are_explained(entries: dict[str, Entry]) -> None:
+def test_messages_that_say_nothing_are_explained(entries: dict[str, ErrorEntry]) -> None:
     bare = [
         c
         for c, e in entries.items()
@@ -145,11 +145,11 @@ def test_messages_that_say_nothing_are_explained(entries: dict[str, Entry]) -> N
     assert "the program has no metadata" in said["NF-PROGRAM-009"]
 
 
-def test_the_page_has_every_code(entries: dict[str, Entry]) -> None:
+def test_the_page_has_every_code(entries: dict[str, ErrorEntry]) -> None:
     assert set(re.findall(r"NF-[A-Z]+-\d{3}", PAGE.read_text())) >= set(entries)
 
 
-def test_explain_knows_every_code(npuflow: Npuflow, entries: dict[str, Entry]) -> None:
+def test_explain_knows_every_code(npuflow: Npuflow, entries: dict[str, ErrorEntry]) -> None:
     ran = npuflow("explain")
     assert ran.code == 0 and set(re.findall(r"NF-[A-Z]+-\d{3}", ran.out)) >= set(entries)
     assert [line["code"] for line in npuflow("explain", "--json").lines] == list(entries)

@@ -7,7 +7,7 @@ import pytest
 
 from npuflow.engine.quantize.config import Quantize
 from npuflow.hw.target import Numerics
-from npuflow.ir.op import OPS, Sample
+from npuflow.ir.op import OPS, OpSample
 from npuflow.testing.op import check_program, quantised
 from tests.networks.harness import SMALL
 
@@ -17,7 +17,7 @@ from tests.networks.harness import SMALL
 def test_sums_of_64_bits_are_aligned(align: int, rows: int) -> None:
     rng = np.random.default_rng(rows)
     shapes = ((rows, 7), (7, 3))
-    sample = Sample(OPS["matmul"](), tuple(rng.normal(size=s).astype(np.float32) for s in shapes), (1,))
+    sample = OpSample(OPS["matmul"](), tuple(rng.normal(size=s).astype(np.float32) for s in shapes), (1,))
     memory = replace(SMALL.memory, local_align=align)
     target = replace(SMALL, memory=memory, numerics=Numerics(acc_bits=48))
     graph, case = quantised(sample, target.numerics, Quantize())

@@ -17,7 +17,7 @@ from npuflow.engine.profile.measure import profile
 from npuflow.engine.program.container import Program
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.schedule.jobs import Allocation
-from npuflow.engine.search.plan import Plan, plan_network
+from npuflow.engine.search.plan import TilingPlan, plan_network
 from npuflow.engine.sim.hazards import hazards_of
 from npuflow.engine.sim.order import order_of
 from npuflow.hw.encode import decode, encode
@@ -86,7 +86,7 @@ def test_two_channels() -> None:
 def test_same_bytes_twice_and_plan_survives_json() -> None:
     graph, _ = mixed(SMALL.numerics)
     plan = plan_network(graph, machine(SMALL), SMALL.numerics)
-    again = Plan.from_json(plan.to_json())
+    again = TilingPlan.from_json(plan.to_json())
     assert again == plan
     assert generate(graph, plan, SMALL).to_bytes() == generate(graph, again, SMALL).to_bytes()
 

@@ -19,7 +19,7 @@ from npuflow.engine.program.container import Program
 from npuflow.engine.program.taps import Tap
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.runner import Runner
+from npuflow.engine.runner import ProgramRunner
 from npuflow.engine.search.plan import plan_network
 from npuflow.hw.encode import decode, encode
 from npuflow.hw.target import Memory
@@ -140,21 +140,21 @@ def test_taps_are_deterministic_and_change_no_command() -> None:
     assert again.to_bytes() == first.to_bytes() and only_local(first)
     graph, program, images = fashion("strips")
     feed = {graph.inputs[0]: images[0]}
-    plain, dumped = Runner(program).run(feed), Runner(program).run(feed, dump=True)
+    plain, dumped = ProgramRunner(program).run(feed), ProgramRunner(program).run(feed, dump=True)
     assert only_local(program) <= set(dumped) and not only_local(program) & set(plain)
     for name, array in plain.items():
         np.testing.assert_array_equal(array, dumped[name])
     one = sorted(only_local(program))[0]
-    np.testing.assert_array_equal(Runner(program).run(feed, dump=[one])[one], dumped[one])
+    np.testing.assert_array_equal(ProgramRunner(program).run(feed, dump=[one])[one], dumped[one])
 
 
 def test_a_runner_forgets_the_last_batch() -> None:
     graph, program, images = fashion("strips")
-    runner = Runner(program)
+    runner = ProgramRunner(program)
     for image in images[:2]:
         found = runner.run({graph.inputs[0]: image}, dump=True)
         assert all(shadow.torn is None for shadow in runner.shadows.values())
-        for name, array in Runner(program).run({graph.inputs[0]: image}, dump=True).items():
+        for name, array in ProgramRunner(program).run({graph.inputs[0]: image}, dump=True).items():
             np.testing.assert_array_equal(array, found[name])
 
 

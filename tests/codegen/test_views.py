@@ -11,7 +11,7 @@ from npuflow.engine.agreement import compare
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.ir.graph import Graph
-from npuflow.ir.op import OPS, Op, Sample
+from npuflow.ir.op import OPS, Op, OpSample
 from npuflow.testing.op import quantised, samples
 from tests.networks.harness import SMALL, build
 from tests.networks.small import Builder
@@ -33,7 +33,7 @@ def test_every_value_is_compared_also_where_the_runner_wrote_its_bytes(name: str
 def test_a_constant_part_of_a_concatenation_reaches_memory(constant: int) -> None:
     rng = np.random.default_rng(0)
     parts = tuple(rng.normal(size=(1, c, 4, 5)).astype(np.float32) for c in (2, 3))
-    graph, case = quantised(Sample(OPS["concat"](1), parts, (constant,)), SMALL.numerics, Quantize())
+    graph, case = quantised(OpSample(OPS["concat"](1), parts, (constant,)), SMALL.numerics, Quantize())
     assert not [c for c in compare(graph, build(graph, SMALL), SMALL.numerics, [case.inputs]) if c.different]
 
 
@@ -65,7 +65,7 @@ def test_a_part_of_bytes_that_only_the_runner_or_an_earlier_node_wrote_is_compar
 
 def test_a_mover_to_a_scalar_makes_a_scalar() -> None:
     op = OPS["gather"]((1,), (), 0)
-    graph, _ = quantised(Sample(op, (np.array([0.5, -1.0, 2.0], np.float32),)), SMALL.numerics, Quantize())
+    graph, _ = quantised(OpSample(op, (np.array([0.5, -1.0, 2.0], np.float32),)), SMALL.numerics, Quantize())
     node = next(n for n in graph.nodes if n.is_integer)
     (found,) = op.integer(graph.site(node), [np.array([3, 4, 5], np.int8)], SMALL.numerics)
     assert found.shape == () and found == 4

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from npuflow.engine.calibrate.thresholds import Calibrate
-from npuflow.engine.correct.assess import Terms, loss
+from npuflow.engine.correct.assess import QuantisationSetup, loss
 from npuflow.engine.correct.config import Equalize
 from npuflow.engine.correct.error import outputs_of
 from npuflow.engine.correct.prepare import prepare
@@ -66,7 +66,9 @@ def test_the_function_stays_and_channels_become_alike() -> None:
 
 def test_integers_come_closer_and_the_judge_says_so() -> None:
     graph, target = attention(), Target()
-    terms = Terms(Calibrate(method="minmax"), Quantize(), target, feeds(8), feeds(4, seed=2), corrected=False)
+    terms = QuantisationSetup(
+        Calibrate(method="minmax"), Quantize(), target, feeds(8), feeds(4, seed=2), corrected=False
+    )
     done = prepare(graph, Equalize(scale="off", absorb="off"), terms)
     truth = outputs_of(graph, terms.held)
     before, after = loss(graph, truth, terms), loss(done.graph, truth, terms)

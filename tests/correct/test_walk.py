@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npuflow.engine.correct.walk import Walk
+from npuflow.engine.correct.walk import SampleWalk
 from npuflow.engine.quantize.config import Quantize
 from tests.networks.floats import Net, floats, integers, quantised
 
@@ -36,7 +36,7 @@ def test_any_stops_give_the_same_bytes(seed: int, stops: list[int], ports: str) 
     graph, feeds = net.graph("z", "b"), net.feeds(3)
     made = quantised(graph, feeds, Quantize(inputs=ports, outputs=ports))  # type: ignore[arg-type]
     for one in (graph, made):
-        whole, parts = Walk(one, feeds), Walk(one, feeds)
+        whole, parts = SampleWalk(one, feeds), SampleWalk(one, feeds)
         whole.to(len(one.nodes))
         for stop in sorted(stops):
             parts.to(min(stop, len(one.nodes)))
@@ -52,7 +52,7 @@ def test_it_computes_what_the_specifications_say() -> None:
     graph, feeds = net.graph("z"), net.feeds(3)
     made = quantised(graph, feeds)
     for one, truth in ((graph, floats), (made, integers)):
-        walk = Walk(one, feeds)
+        walk = SampleWalk(one, feeds)
         walk.to(len(one.nodes))
         for feed, found in zip(feeds, walk.real("z", walk.values["z"]), strict=True):
             step = 2.1 * made.values["z:q"].quant.scale[0] if one is made else 1e-4  # type: ignore[union-attr]
@@ -62,7 +62,7 @@ def test_it_computes_what_the_specifications_say() -> None:
 def test_only_what_is_still_read_is_kept() -> None:
     net = forked(2)
     graph = net.graph("z")
-    walk = Walk(graph, net.feeds(2))
+    walk = SampleWalk(graph, net.feeds(2))
     walk.to(2, keep=("b",))
     assert set(walk.values) == {"a", "b"}
     ahead = walk.ahead(4, ("m",), samples=slice(0, 1))

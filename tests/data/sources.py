@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from npuflow.base.tables import Location, Locator, read
-from npuflow.engine.data.config import Data, Sample
+from npuflow.engine.data.config import Data, InputSample
 from npuflow.engine.data.listing import found
 from npuflow.engine.data.read import samples
 
@@ -22,7 +22,7 @@ def table(folder: Path, source: str, **more: object) -> Data:
     )
 
 
-def loaded(data: Data) -> dict[str, Sample]:
+def loaded(data: Data) -> dict[str, InputSample]:
     return dict(samples({name: (one.files, one.detail) for name, one in found(data).items()}))
 
 

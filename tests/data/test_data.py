@@ -12,11 +12,11 @@ from PIL import Image
 
 from npuflow.base.errors import DataError
 from npuflow.base.tables import Locator, read
-from npuflow.engine.data.config import Data, Sample
+from npuflow.engine.data.config import Data, InputSample
 from npuflow.engine.data.image import decode
 from npuflow.engine.data.listing import found
 from npuflow.engine.data.match import steps_for
-from npuflow.engine.data.steps import Step, applied
+from npuflow.engine.data.steps import DataStep, applied
 from npuflow.engine.evaluate import label_file
 from npuflow.ir.types import TensorType
 from tests.data.sources import loaded, painted, table
@@ -181,7 +181,7 @@ def test_noise_is_repeatable_and_marked(tmp_path: Path) -> None:
 )
 def test_resizing(keep: str, align: str, size: tuple[int, int] | None) -> None:
     picture = np.full((4, 8, 3), 200, np.uint8)
-    step = Step(resize=(8, 8), keep_ratio=keep, align=align, fill=114.0).plain()  # type: ignore[arg-type]
+    step = DataStep(resize=(8, 8), keep_ratio=keep, align=align, fill=114.0).plain()  # type: ignore[arg-type]
     done = applied(picture, [step])
     assert done.shape == (8, 8, 3)
     if size is not None:
@@ -193,23 +193,24 @@ def test_resizing(keep: str, align: str, size: tuple[int, int] | None) -> None:
 def test_short_side_then_crop_and_orders() -> None:
     picture = np.random.default_rng(0).integers(0, 255, (20, 40, 3), dtype=np.uint8)
     done = applied(
-        picture, [Step(resize=(10, 10), keep_ratio="short").plain(), Step(center_crop=(10, 10)).plain()]
+        picture,
+        [DataStep(resize=(10, 10), keep_ratio="short").plain(), DataStep(center_crop=(10, 10)).plain()],
     )
     assert done.shape == (10, 10, 3)
-    assert np.array_equal(applied(picture, [Step(channels="bgr").plain()]), picture[:, :, ::-1])
-    grey = applied(picture, [Step(channels="grey").plain()])
+    assert np.array_equal(applied(picture, [DataStep(channels="bgr").plain()]), picture[:, :, ::-1])
+    grey = applied(picture, [DataStep(channels="grey").plain()])
     assert (
         np.abs(
             grey[:, :, 0].astype(int) - np.asarray(Image.fromarray(picture).convert("L")).astype(int)
         ).max()
         <= 1
     )
-    assert applied(picture, [Step(pad=(1, 2, 3, 4), fill=7.0).plain()]).shape == (24, 46, 3)
+    assert applied(picture, [DataStep(pad=(1, 2, 3, 4), fill=7.0).plain()]).shape == (24, 46, 3)
 
 
 def test_a_wrong_layout_is_named() -> None:
     with pytest.raises(DataError, match="does not fit") as caught:
-        Sample({"": np.zeros((8, 8, 3), np.float32)}).feed({"image": IMAGE})
+        InputSample({"": np.zeros((8, 8, 3), np.float32)}).feed({"image": IMAGE})
     assert "layout" in caught.value.hint
 
 
@@ -231,10 +232,10 @@ def test_label_files(tmp_path: Path) -> None:
 def test_a_fixed_batch_has_the_sample_in_every_place() -> None:
     kind = {"x": TensorType((4, 1, 3, 2))}
     one = np.arange(6, dtype=np.float32).reshape(1, 3, 2)
-    fed = Sample({"x": one}).feed(kind)["x"]
+    fed = InputSample({"x": one}).feed(kind)["x"]
     assert fed.shape == (4, 1, 3, 2) and all(np.array_equal(place, one) for place in fed)
     with pytest.raises(DataError, match="does not fit"):
-        Sample({"x": np.zeros((2, 1, 3, 2), np.float32)}).feed(kind)
+        InputSample({"x": np.zeros((2, 1, 3, 2), np.float32)}).feed(kind)
 
 
 @pytest.mark.parametrize("method", ["nearest", "bilinear", "bicubic", "area", "lanczos"])
@@ -243,7 +244,7 @@ def test_every_filter_enlarges_and_shrinks(method: str) -> None:
     filter keeps what is constant."""
     picture = np.random.default_rng(1).integers(0, 256, (12, 18, 3), dtype=np.uint8)
     small, large = (
-        applied(picture, [Step(resize=size, method=method).plain()]) for size in ((4, 6), (30, 40))
+        applied(picture, [DataStep(resize=size, method=method).plain()]) for size in ((4, 6), (30, 40))
     )  # type: ignore[arg-type]
     assert small.shape == (4, 6, 3) and large.shape == (30, 40, 3) and small.dtype == large.dtype == np.uint8
     blocks = picture.reshape(4, 3, 6, 3, 3)
@@ -257,7 +258,7 @@ def test_every_filter_enlarges_and_shrinks(method: str) -> None:
             < 25
             < np.abs(blocks[:, 1, :, 1] - blocks.mean((1, 3))).mean()
         )
-    flat = applied(np.full((12, 18), 0.3, np.float32), [Step(resize=(5, 7), method=method).plain()])  # type: ignore[arg-type]
+    flat = applied(np.full((12, 18), 0.3, np.float32), [DataStep(resize=(5, 7), method=method).plain()])  # type: ignore[arg-type]
     assert flat.dtype == np.float32 and np.allclose(flat, 0.3, atol=1e-6)
 
 
@@ -340,7 +341,7 @@ def test_axes_of_stored_arrays_are_put_in_order_and_pictures_left_alone(tmp_path
     Image.fromarray(image.transpose(1, 2, 0)).save(tmp_path / "a.png")
     (picture,) = loaded(table(tmp_path, "a.png", steps=steps)).values()
     np.testing.assert_array_equal(picture.arrays[""], image.transpose(1, 2, 0))
-    _, faults = read(Step, {"transpose": [0, 2]}, Locator())
+    _, faults = read(DataStep, {"transpose": [0, 2]}, Locator())
     assert "not an order of the axes" in faults[0].message
 
 

@@ -14,7 +14,7 @@ import zarr
 from PIL import Image
 
 from npuflow.base.errors import DataError
-from npuflow.engine.data.config import Sample
+from npuflow.engine.data.config import InputSample
 from npuflow.engine.data.judge import judged, unlike
 from npuflow.engine.data.listing import found
 from npuflow.engine.data.profile import InputProfile, profiled
@@ -279,7 +279,7 @@ def test_swapped_colours_are_seen_beside_a_shift() -> None:
 
 
 def test_a_colour_picture_for_one_channel_says_which_step_helps() -> None:
-    picture = Sample({"": np.zeros((28, 28, 3), np.uint8)}, (), picture=True)
+    picture = InputSample({"": np.zeros((28, 28, 3), np.uint8)}, (), picture=True)
     with pytest.raises(DataError) as caught:
         picture.feed({"x": TensorType((1, 1, 28, 28))})
     assert 'channels = "grey"' in caught.value.hint

@@ -11,7 +11,7 @@ from npuflow.engine.codegen.generate import generate
 from npuflow.engine.interpret import interpret
 from npuflow.engine.quantize.config import Activations, Quantize
 from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.runner import Runner
+from npuflow.engine.runner import ProgramRunner
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Numerics, Target
@@ -76,7 +76,7 @@ def test_codes_that_an_integer_input_cannot_have_are_refused() -> None:
     graph, target = integer_input(6), Target()
     wrong, codes = np.array([0, 1, 2, 3, 63, 64], np.uint8), np.array([0, 1, 2, 3, 63, 62], np.uint8)
     plan = plan_network(graph, Machine(target.compute, target.memory, target.dma), target.numerics)
-    runner = Runner(generate(graph, plan, target))
+    runner = ProgramRunner(generate(graph, plan, target))
     with pytest.raises(DataError, match=r'"x" has codes 0\.\.64, its type has 0\.\.63'):
         interpret(graph, {"x": wrong}, Numerics())
     with pytest.raises(DataError, match=r'"x" has codes 0\.\.64, its type has 0\.\.63'):

@@ -10,13 +10,13 @@ import onnx
 import pytest
 from onnx import parser
 
-from npuflow.engine.islands import Least
-from npuflow.engine.place import Placement, place
+from npuflow.engine.islands import PlacementTable
+from npuflow.engine.place import NodePlacement, place
 from npuflow.engine.quantize.config import Override, Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.rewrite import rewrite
 from npuflow.frontends import FRONTENDS, Bindings
-from npuflow.hw.target import Host, Limits, Target
+from npuflow.hw.target import HostProcessor, Limits, Target
 from npuflow.ir.graph import Graph
 
 TARGET = Target()
@@ -41,7 +41,7 @@ def graph(body: str, *, inputs: str = "float[6,1,4] x", outputs: str = "float[6,
     return rewrite(FRONTENDS["onnx"]().read(proto.SerializeToString(), Bindings()).graph).graph
 
 
-def ops_on_npu(found: Placement) -> list[str]:
+def ops_on_npu(found: NodePlacement) -> list[str]:
     return [p.op for p in found.places if p.on_npu]
 
 
@@ -74,7 +74,7 @@ def test_movement_beside_real_work_stays() -> None:
         "Conv<pads=[1,1]>(c, k)"
         " y = Transpose<perm=[2,0,1]>(d)",
     )
-    found = place(conv, TARGET, Least(min_macs=0))
+    found = place(conv, TARGET, PlacementTable(min_macs=0))
     assert [op for op in ops_on_npu(found) if op in ("transpose", "conv")] == [
         "transpose",
         "conv",
@@ -84,7 +84,7 @@ def test_movement_beside_real_work_stays() -> None:
 
 def test_a_network_without_a_host_stays_whatever_its_size() -> None:
     turned = place(graph("y = Transpose<perm=[2,1,0]>(x)", outputs="float[4,1,6] y"), TARGET)
-    small = place(graph("y = Relu(x)"), TARGET, Least(min_macs=1 << 40, min_bytes=1 << 40))
+    small = place(graph("y = Relu(x)"), TARGET, PlacementTable(min_macs=1 << 40, min_bytes=1 << 40))
     assert ops_on_npu(turned) == ["transpose"] and ops_on_npu(small) == ["relu"]
 
 
@@ -109,15 +109,15 @@ def test_a_small_island_goes_where_it_costs_less_with_numbers() -> None:
 @pytest.mark.parametrize(
     ("line", "least", "host", "stays"),
     [
-        (LITTLE, Least(), Host(), False),
-        (LITTLE, Least(min_macs=0), Host(), True),
-        (LITTLE, Least(min_macs=0, min_bytes=1 << 20), Host(), False),
-        (LONG, Least(), Host(), True),
-        (LONG, Least(), Host(elements_per_cycle=64.0), False),
+        (LITTLE, PlacementTable(), HostProcessor(), False),
+        (LITTLE, PlacementTable(min_macs=0), HostProcessor(), True),
+        (LITTLE, PlacementTable(min_macs=0, min_bytes=1 << 20), HostProcessor(), False),
+        (LONG, PlacementTable(), HostProcessor(), True),
+        (LONG, PlacementTable(), HostProcessor(elements_per_cycle=64.0), False),
     ],
 )
 def test_what_is_too_small_is_for_recipe_and_target_to_say(
-    line: Graph, least: Least, host: Host, stays: bool
+    line: Graph, least: PlacementTable, host: HostProcessor, stays: bool
 ) -> None:
     assert bool(ops_on_npu(place(line, replace(TARGET, host=host), least))) is stays
 
@@ -157,7 +157,7 @@ def test_islands_follow_refusals_too() -> None:
         outputs="float[1,4,6] y",
     )
     narrow = replace(TARGET, numerics=replace(TARGET.numerics, acc_bits=17, bias_bits=17))
-    found = place(line, narrow, Least(min_macs=0))
+    found = place(line, narrow, PlacementTable(min_macs=0))
     assert "conv" in ops_on_npu(found)
     ranges = {v: (-2.0, 2.0) for v in line.values if line.const(v) is None}
     done = quantize_graph(line, found.on_npu, ranges, Quantize(), narrow.numerics, stranded=found.stranded)
@@ -184,13 +184,13 @@ def test_no_island_is_left_and_none_has_a_neighbour_that_changed(seed: int) -> N
     body = " ".join(f"{b} = {op}{a}({n})" for (op, a), n, b in zip(picked, names, names[1:], strict=False))
     chain = graph(body, inputs="float[5,5,5] x", outputs="float[A,B,C] y")
     target = replace(TARGET, limits=Limits(refuse=("sigmoid", "tanh")))
-    found = place(chain, target, Least(min_macs=0))
+    found = place(chain, target, PlacementTable(min_macs=0))
     chosen = [i for i, p in enumerate(found.places) if p.on_npu]
     assert found.stranded(chain, chosen) == {}
     assert not alone(chain, found, chosen)
 
 
-def alone(chain: Graph, found: Placement, chosen: Collection[int]) -> list[list[int]]:
+def alone(chain: Graph, found: NodePlacement, chosen: Collection[int]) -> list[list[int]]:
     """Runs of movers of a chain on the NPU with a host node at an end."""
     runs: list[list[int]] = []
     for i in range(len(chain.nodes)):

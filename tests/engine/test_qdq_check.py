@@ -16,7 +16,7 @@ from npuflow import build, load_recipe
 from npuflow.engine.interpret import interpret
 from npuflow.engine.qdq_check import TensorParting, explained, parted
 from npuflow.engine.qdq_probe import forced, rounded, showing
-from npuflow.engine.qdq_verdict import Verdict, verdict
+from npuflow.engine.qdq_verdict import QdqVerdict, verdict
 from npuflow.engine.report.checks import of_qdq
 from npuflow.flow.artifact import Artifact
 from npuflow.flow.recipe_build import Settings, open_cache
@@ -103,7 +103,7 @@ def shifted(name: str, by: int) -> Callable[[onnx.ModelProto], None]:
     return change
 
 
-def judged(graph: Graph, model: bytes, folder: Path) -> tuple[Verdict, dict[str, TensorParting]]:
+def judged(graph: Graph, model: bytes, folder: Path) -> tuple[QdqVerdict, dict[str, TensorParting]]:
     tensors = parted(graph, model, NUMERICS, feeds(folder))
     return verdict(tensors, graph.outputs, NUMERICS), tensors
 

@@ -15,7 +15,7 @@ from npuflow.engine import raw
 from npuflow.engine.program.container import Program
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.runner import Runner
+from npuflow.engine.runner import ProgramRunner
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from tests.networks.harness import SMALL, build, local
@@ -26,7 +26,7 @@ from tests.networks.small import Builder, mixed
 def case() -> tuple[Program, dict[str, np.ndarray], dict[str, np.ndarray]]:
     graph, inputs = mixed(SMALL.numerics)
     program = build(graph, local(SMALL, 1 << 14))
-    return program, inputs, Runner(program).run(inputs)
+    return program, inputs, ProgramRunner(program).run(inputs)
 
 
 def test_bytes_through_the_machine_are_the_runner(case) -> None:  # type: ignore[no-untyped-def]
@@ -109,7 +109,7 @@ def test_a_batch_of_four() -> None:
         and raw.pack(program, {"x": np.moveaxis(data, 1, -1)}, "channels_last") == body
     )
     found = raw.unpack(program, raw.run(program, body))[y]
-    np.testing.assert_array_equal(found, Runner(program).run({"x": data})[y])
+    np.testing.assert_array_equal(found, ProgramRunner(program).run({"x": data})[y])
     turned = raw.unpack(program, raw.run(program, raw.pack(program, {"x": data[::-1]})))[y]
     np.testing.assert_array_equal(turned[::-1], found)
     with pytest.raises(DataError, match="shape"):

@@ -14,7 +14,7 @@ import pytest
 from npuflow.engine.program.container import Program
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.runner import Array, Runner
+from npuflow.engine.runner import Array, ProgramRunner
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS, Node
@@ -59,7 +59,7 @@ def split() -> Made:
 @pytest.mark.parametrize("network", ["made", "split"])
 def test_four_threads_give_what_one_thread_gives(network: str, request: pytest.FixtureRequest) -> None:
     program, feeds = request.getfixturevalue(network)
-    alone, shared = Runner(program), Runner(program)
+    alone, shared = ProgramRunner(program), ProgramRunner(program)
     serial = [alone.run(feed) for feed in feeds]
     assert len({o.tobytes() for found in serial for o in found.values()}) > RUNS, (
         "the inputs must tell runs apart"
@@ -79,7 +79,7 @@ def test_four_threads_give_what_one_thread_gives(network: str, request: pytest.F
 def test_threads_dump_different_values_and_batches_beside_each_other(made: Made) -> None:
     """Every thread asks for something else; what taps showed is its own, however long it looks at it."""
     program, feeds = made
-    shared, inner = Runner(program, batch=3), [*program.taps.values][:1]
+    shared, inner = ProgramRunner(program, batch=3), [*program.taps.values][:1]
     wants: list[bool | list[str]] = [True, inner, False, True]
 
     def runs(thread: int) -> list[tuple[list[dict[str, Array]], list[Array]]]:
@@ -107,7 +107,7 @@ def test_threads_dump_different_values_and_batches_beside_each_other(made: Made)
 
 def test_a_run_that_fails_leaves_no_machine_behind(made: Made) -> None:
     program, feeds = made
-    runner = Runner(program)
+    runner = ProgramRunner(program)
     want = runner.run(feeds[0])
     (machine,) = next(iter(runner._idle.values()))
     machine.steps = [lambda: (_ for _ in ()).throw(ZeroDivisionError())] * len(machine.steps)

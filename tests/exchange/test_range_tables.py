@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npuflow.base.errors import DataError
-from npuflow.exchange import EXCHANGE, Entry, exact, read_table
+from npuflow.exchange import EXCHANGE, TensorEntry, exact, read_table
 from npuflow.ir.types import QuantType
 
 FULL = {
@@ -24,7 +24,7 @@ FULL = {
 WEIGHTS = {"w": exact(QuantType(8, True, (0.01, 0.02, 0.3), (0, 0, 0), 0), "", True)}
 
 
-def reread(name: str, table: dict[str, Entry]) -> dict[str, Entry]:
+def reread(name: str, table: dict[str, TensorEntry]) -> dict[str, TensorEntry]:
     text = EXCHANGE[name]().write(table)
     found, back = read_table(text.encode(), "file")
     assert found == name
@@ -42,8 +42,8 @@ def test_every_format_is_a_file() -> None:
 @pytest.mark.parametrize("name", ["json", "toml"])
 def test_own_tables_lose_nothing(name: str) -> None:
     odd = {
-        'with "quotes" and\n\u00e9\\': Entry(-1e-30, 3.4e38),
-        "a.b": Entry(-1.0, 0.1 + 0.2, None, "by hand"),
+        'with "quotes" and\n\u00e9\\': TensorEntry(-1e-30, 3.4e38),
+        "a.b": TensorEntry(-1.0, 0.1 + 0.2, None, "by hand"),
     }
     table = {**FULL, **WEIGHTS, **odd}
     assert reread(name, table) == table
@@ -60,7 +60,7 @@ FLOATS = st.floats(1e-6, 1e6)
     )
 )
 def test_own_tables_take_any_name_and_number(rows: dict[str, tuple[float, float]]) -> None:
-    table = {name: Entry(-lo, hi) for name, (lo, hi) in rows.items()}
+    table = {name: TensorEntry(-lo, hi) for name, (lo, hi) in rows.items()}
     for name in ("json", "toml"):
         assert read_table(EXCHANGE[name]().write(table).encode(), "f", name)[1] == table
 
@@ -86,7 +86,7 @@ def test_fixed_point_positions_of_vitis_ai() -> None:
     assert table["conv.weight"].constant and table["conv.weight"].hi == 127 / 128
     again = read_table(EXCHANGE["vitis_ai"]().write(table).encode(), "f")[1]
     assert {n: e.quant for n, e in again.items()} == {n: e.quant for n, e in table.items()}
-    ranges = EXCHANGE["vitis_ai"]().write({"x": Entry(-0.5, 3.0), "y": Entry(0.0, 0.0)})
+    ranges = EXCHANGE["vitis_ai"]().write({"x": TensorEntry(-0.5, 3.0), "y": TensorEntry(0.0, 0.0)})
     assert json.loads(ranges)["output"] == {"x": [[8, 5]], "y": [[8, 7]]}
     with pytest.raises(DataError):
         read_table(json.dumps({**held, "param": {"w": [8]}}).encode(), "f")

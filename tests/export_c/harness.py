@@ -15,7 +15,7 @@ import pytest
 from npuflow.engine.export_c import files
 from npuflow.engine.export_c.compiler import compilers
 from npuflow.engine.export_c.files import Sample
-from npuflow.engine.export_c.network import Network, network_of
+from npuflow.engine.export_c.network import IntegerNetwork, network_of
 from npuflow.engine.export_c.program import CProgram, program_of
 from npuflow.engine.export_c.vectors import random_samples
 from npuflow.hw.target import Numerics
@@ -30,7 +30,7 @@ needs_compiler = pytest.mark.skipif(not COMPILERS, reason="no C compiler (CC, cc
 @dataclass
 class Case:
     program: CProgram
-    network: Network
+    network: IntegerNetwork
     samples: list[Sample]
     apart: bool
 

@@ -17,7 +17,7 @@ from npuflow.base.files import DIGESTS, FileDigests, file_digest
 from npuflow.base.registry import Registry
 from npuflow.flow.lock import lock_of, write
 from npuflow.flow.memo import Memo
-from npuflow.flow.memo_write import Built, remember
+from npuflow.flow.memo_write import BuiltRecipe, remember
 from npuflow.flow.run import Result
 
 
@@ -36,7 +36,11 @@ def build(world: World, payload: str = "said") -> tuple[Memo, bool, Result]:
     plan = world.plan()
     lock = world.root / "x.lock"
     write(lock, lock_of(plan, result.refs))
-    return memo, remember(memo, begun, [Built(plan.recipe, plan, world.store, result, lock)], payload), result
+    return (
+        memo,
+        remember(memo, begun, [BuiltRecipe(plan.recipe, plan, world.store, result, lock)], payload),
+        result,
+    )
 
 
 def holds(world: World, *command: str) -> bool:
@@ -127,7 +131,7 @@ def test_files_edited_while_the_build_reads_them_give_no_proof(world: World) -> 
     (world.root / "samples/a.txt").write_text("9")
     (world.root / "samples/new.txt").write_text("9")
     write(world.root / "x.lock", lock_of(plan, result.refs))
-    built = [Built(plan.recipe, plan, world.store, result, world.root / "x.lock")]
+    built = [BuiltRecipe(plan.recipe, plan, world.store, result, world.root / "x.lock")]
     assert not remember(memo, begun, built, "") or not memo.holds()
 
 

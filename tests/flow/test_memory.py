@@ -11,7 +11,7 @@ import pytest
 from forge import Forge
 
 from npuflow.base.tables import Locator
-from npuflow.flow.memory import Budget, machine, size
+from npuflow.flow.memory import MemoryBudget, machine, size
 from npuflow.flow.recipe import Recipe
 from npuflow.flow.run import Result, build
 from npuflow.flow.store import Store
@@ -114,7 +114,7 @@ def test_this_machine_has_memory() -> None:
 
 
 def test_a_budget_never_starves() -> None:
-    budget = Budget(100)
+    budget = MemoryBudget(100)
     assert budget.fits(1000), "with nothing else running, a task may need more than there is"
     budget.take("a", 60)
     assert budget.fits(40) and not budget.fits(41) and budget.fits(0)
@@ -173,7 +173,7 @@ def test_memory_that_is_refused_fails_the_step_by_name(forge: Forge, tmp_path: P
 
 
 def test_sums_of_running_claims_stay_below_the_budget() -> None:
-    budget, running = Budget(10), []
+    budget, running = MemoryBudget(10), []
     for number, need in itertools.product(range(5), (3, 4, 6)):
         while not budget.fits(need):
             budget.give(running.pop(0))

@@ -295,13 +295,13 @@ def test_every_worker_has_work_at_once(tmp_path: Path, monkeypatch: pytest.Monke
     """What bounds a wave is its tasks, not their items: of batches of three there would
     otherwise be three for eight places."""
     waves: list[tuple[str, list[int]]] = []
-    plain = executor.Executor.submit
+    plain = executor.TaskExecutor.submit
 
-    def submit(self: executor.Executor, tasks: Sequence[Task]) -> None:
+    def submit(self: executor.TaskExecutor, tasks: Sequence[Task]) -> None:
         waves.append((tasks[0].step, [len(task.work) for task in tasks]))
         plain(self, tasks)
 
-    monkeypatch.setattr(executor.Executor, "submit", submit)
+    monkeypatch.setattr(executor.TaskExecutor, "submit", submit)
     monkeypatch.setattr(executor, "HELD", 2)
     result = toys.run(tmp_path / "cache", {"source": {"count": 120}}, jobs=4)
     first = dict(reversed(waves))

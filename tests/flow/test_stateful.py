@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from world import EDITS, NO_TASKS, World
 
-from npuflow.base.code_scope import Imported
-from npuflow.base.code_walk import Walk
+from npuflow.base.code_scope import ImportTarget
+from npuflow.base.code_walk import ClosureWalk
 from npuflow.flow import run_step
 from npuflow.flow.keys import Bound
 
@@ -128,7 +128,7 @@ BREAKS = {
 
 def _break(monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
     """Leave something out of every key."""
-    shared, item, imported = Bound.shared.func, Bound.item, Walk._imported
+    shared, item, imported = Bound.shared.func, Bound.item, ClosureWalk._imported
     kind, _, part = broken.partition(" ")
     if kind == "item":
         names = {"input": "input", "files": "files", "detail": "detail"}
@@ -139,13 +139,13 @@ def _break(monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
         monkeypatch.setattr(Bound, "item", bare)
     elif broken == "late import":
 
-        def blind(self: Walk, target: Imported, *rest: Any) -> None:
+        def blind(self: ClosureWalk, target: ImportTarget, *rest: Any) -> None:
             if target.module not in ("edited.late", "edited.deep"):
                 imported(self, target, *rest)
 
-        monkeypatch.setattr(Walk, "_imported", blind)
+        monkeypatch.setattr(ClosureWalk, "_imported", blind)
     elif broken == "package data":
-        monkeypatch.setattr(Walk, "_package_file", lambda self, origin: None)
+        monkeypatch.setattr(ClosureWalk, "_package_file", lambda self, origin: None)
     else:
         less = property(lambda self: {k: v for k, v in shared(self).items() if k != broken})
         monkeypatch.setattr(Bound, "shared", less)

@@ -17,7 +17,7 @@ import pytest
 from npuflow.base import code
 from npuflow.base import registry as registries
 from npuflow.base.code_find import Place
-from npuflow.base.code_module import Module
+from npuflow.base.code_module import SourceModule
 from npuflow.base.code_sources import Sources
 from npuflow.flow import run_step
 from npuflow.flow.plan import Plan
@@ -119,7 +119,7 @@ def overriding(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Make the code of the operator's class have a method of its own, or another one."""
     usual = Sources.module
 
-    def module(self: Sources, place: Place) -> Module:
+    def module(self: Sources, place: Place) -> SourceModule:
         if place.name != f"npuflow.ops.{OPERATOR}" or place.name in self._modules:
             return usual(self, place)
         tree = ast.parse(place.path.read_bytes())  # type: ignore[union-attr]
@@ -134,7 +134,7 @@ def overriding(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         else:
             cls.body.append(ast.parse(f"class _:\n    {override(name)}").body[0].body[0])  # type: ignore[attr-defined]
         content = ast.unparse(ast.fix_missing_locations(tree)).encode()
-        self._modules[place.name] = Module(place, content).parse(content)
+        self._modules[place.name] = SourceModule(place, content).parse(content)
         return self._modules[place.name]
 
     monkeypatch.setattr(Sources, "module", module)

@@ -10,9 +10,9 @@ from npuflow.engine.codegen.generate import generate
 from npuflow.engine.interpret import interpret
 from npuflow.engine.program.container import Program
 from npuflow.engine.schedule.machine import Machine
-from npuflow.engine.search.plan import Plan, plan_network
+from npuflow.engine.search.plan import TilingPlan, plan_network
 from npuflow.engine.sim.hazards import hazards_of
-from npuflow.engine.sim.machine import Machine as Simulator
+from npuflow.engine.sim.machine import SimulatedMachine as Simulator
 from npuflow.engine.sim.order import order_of
 from npuflow.hw.target import Compute, Dma, Memory, Numerics, Target
 from npuflow.ir.graph import Graph
@@ -35,7 +35,7 @@ def machine(target: Target) -> Machine:
     return Machine(target.compute, target.memory, target.dma)
 
 
-def build(graph: Graph, target: Target, plan: Plan | None = None) -> Program:
+def build(graph: Graph, target: Target, plan: TilingPlan | None = None) -> Program:
     plan = plan or plan_network(graph, machine(target), target.numerics)
     program = generate(graph, plan, target)
     return Program.from_bytes(program.to_bytes())
@@ -66,7 +66,7 @@ def check_exact(
     graph: Graph,
     inputs: dict[str, np.ndarray],
     target: Target,
-    plan: Plan | None = None,
+    plan: TilingPlan | None = None,
     exact_only: bool = False,
 ) -> Program:
     """Bit for bit on every integer tensor, without hazards."""

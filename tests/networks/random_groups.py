@@ -12,7 +12,7 @@ from npuflow.engine.schedule.geometry import Uncuttable
 from npuflow.engine.schedule.groups import Group, Part
 from npuflow.engine.schedule.local import lay_local
 from npuflow.engine.schedule.machine import Machine
-from npuflow.engine.search.plan import Bounds, Plan, Planner
+from npuflow.engine.search.plan import Bounds, Planner, TilingPlan
 from npuflow.engine.search.spans import joins
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
@@ -62,7 +62,7 @@ def joined(
 
 def plan(
     graph: Graph, machine: Machine, numerics: Numerics, rng: random.Random, level: int = 3
-) -> tuple[Plan, int]:
+) -> tuple[TilingPlan, int]:
     """(a plan, groups of several parts in it)."""
     planner = Planner(graph, machine, numerics, level)
     singles = planner.groups()
@@ -89,7 +89,7 @@ def plan(
         kept = frozenset()
     kept = frozenset(keep(groups, topology, machine, rng))
     groups = [with_held(g, topology, kept) for g in groups]
-    return Plan(tuple(groups), Bounds(0, 0, 0, 0), 0, tuple(sorted(kept))), several + len(kept)
+    return TilingPlan(tuple(groups), Bounds(0, 0, 0, 0), 0, tuple(sorted(kept))), several + len(kept)
 
 
 def fits(groups: list[Group], topology: Topology, kept: frozenset[str], machine: Machine) -> bool:

@@ -11,9 +11,9 @@ from npuflow.engine.schedule.columns import gathered
 from npuflow.engine.schedule.groups import Group, Part
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.schedule.model import Layer, describe
-from npuflow.engine.search.cost import Grid, traffic
+from npuflow.engine.search.cost import CandidateGrid, traffic
 from npuflow.engine.search.parts import Planner, needed
-from npuflow.engine.search.plan import Bounds, Plan
+from npuflow.engine.search.plan import Bounds, TilingPlan
 from npuflow.engine.search.tilings import footprint, reverses, slot_counts, variants
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
@@ -21,9 +21,9 @@ from npuflow.ir.graph import Graph
 FREE = Costs(*[0.0] * 12)
 
 
-def grid_of(layer: Layer, sizes: dict[str, int]) -> Grid:
+def grid_of(layer: Layer, sizes: dict[str, int]) -> CandidateGrid:
     arrays = {a.name: np.array([sizes[a.name]]) for a in layer.axes}
-    return Grid(arrays, {a.name: -(-np.array([a.size]) // arrays[a.name]) for a in layer.axes}, 1)
+    return CandidateGrid(arrays, {a.name: -(-np.array([a.size]) // arrays[a.name]) for a in layer.axes}, 1)
 
 
 def choice(layer: Layer, machine: Machine, rng: random.Random, tries: int) -> Choice | None:
@@ -64,7 +64,7 @@ def plan(
     rng: random.Random,
     level: int = 0,
     tries: int = 100_000,
-) -> Plan:
+) -> TilingPlan:
     """The planner's groups with tilings of our own, where one is found."""
     planner = Planner(graph, machine, numerics, level)
     groups = []
@@ -77,4 +77,4 @@ def plan(
             drawn = choice(layer, machine, rng, tries)
             group = Group((Part(group.nodes, drawn),), FREE) if drawn else group
         groups.append(group)
-    return Plan(tuple(groups), Bounds(0, 0, 0, 0), 0)
+    return TilingPlan(tuple(groups), Bounds(0, 0, 0, 0), 0)

@@ -21,7 +21,7 @@ from npuflow.engine.schedule.jobs import Allocation
 from npuflow.engine.sim.access import regions
 from npuflow.engine.sim.clock import timeline_of
 from npuflow.engine.sim.hazards import hazards_of
-from npuflow.engine.sim.machine import Machine
+from npuflow.engine.sim.machine import SimulatedMachine
 from npuflow.engine.sim.order import order_of
 from npuflow.hw.encode import decode, disassemble, encode
 from npuflow.hw.isa import OPCODES, by_code, opcodes
@@ -72,7 +72,7 @@ def test_it_runs_is_timed_and_judged(distance: Path, exact_only: bool) -> None:
     one = case()
     program = wrap(one)
     image = np.random.default_rng(1).integers(0, 256, (2, LOCAL)).astype(np.uint8)
-    machine = Machine(program, 2, exact_only=exact_only)
+    machine = SimulatedMachine(program, 2, exact_only=exact_only)
     machine.write("in", image)
     machine.run(0)
 

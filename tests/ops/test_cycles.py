@@ -14,7 +14,7 @@ from npuflow.engine.profile import Profile, profile
 from npuflow.engine.quantize.config import Activations, Quantize, Weights
 from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Compute, Dma, Memory, Numerics, Target
-from npuflow.ir.op import OPS, Sample
+from npuflow.ir.op import OPS, OpSample
 from npuflow.testing.op import quantised, samples
 from tests.networks.harness import machine
 
@@ -39,7 +39,7 @@ SCHEMES = {
 }
 
 
-def measured(sample: Sample, scheme: Quantize, target: Target) -> Profile | None:
+def measured(sample: OpSample, scheme: Quantize, target: Target) -> Profile | None:
     """The clock over a sample's program; None where the operator has no integers of
     these types, or no commands."""
     try:

@@ -11,7 +11,7 @@ from npuflow.base.errors import TargetError
 from npuflow.engine.interpret import interpret
 from npuflow.engine.quantize.config import Activations, Quantize, Weights
 from npuflow.hw.target import Compute, Dma, Memory, Numerics, Rounding, Target
-from npuflow.ir.op import OPS, Sample
+from npuflow.ir.op import OPS, OpSample
 from npuflow.ops._table import TableOp
 from npuflow.testing.op import (
     OpSuite,
@@ -105,7 +105,7 @@ def test_16_bit_tables_are_within_one_code_or_refused(name: str) -> None:
 def test_a_wide_gate_of_16_bits_is_not_refused() -> None:
     """A tanh over +-60, as in recurrent layers: some codes of error between table entries,
     far less than one of 8 bits."""
-    sample = Sample(OPS["tanh"](), (np.linspace(-60, 60, 4001, dtype=np.float32),))
+    sample = OpSample(OPS["tanh"](), (np.linspace(-60, 60, 4001, dtype=np.float32),))
     graph, one = quantised(sample, Numerics(), Quantize(activations=Activations(bits=16), trim=False))
     (real,) = sample.op.reference(*sample.inputs)
     made = interpret(graph, one.inputs, Numerics())[graph.outputs[0]]
@@ -115,7 +115,7 @@ def test_a_wide_gate_of_16_bits_is_not_refused() -> None:
 def test_softmax_over_many_classes_keeps_its_small_probabilities() -> None:
     """A thousand classes of 8 bits: the scale follows the largest probability seen, not 1."""
     rng = np.random.default_rng(3)
-    sample = Sample(OPS["softmax"](-1), (rng.normal(size=(4, 1000)).astype(np.float32),))
+    sample = OpSample(OPS["softmax"](-1), (rng.normal(size=(4, 1000)).astype(np.float32),))
     check_integer(sample, WIDE, Quantize())
     graph, one = quantised(sample, WIDE, Quantize())
     (real,) = sample.op.reference(*sample.inputs)
@@ -181,7 +181,7 @@ def test_prelu_keeps_slopes_of_16_bits(spread: float, rounding: Rounding, multip
             rng.normal(-1, 1, (2, 3, 5)).astype(np.float32),
             rng.normal(0, spread, (3, 1)).astype(np.float32),
         )
-        sample = Sample(OPS["prelu"](), (x, slope), (1,))
+        sample = OpSample(OPS["prelu"](), (x, slope), (1,))
         assert check_integer(sample, replace(arithmetic, rounding=rounding), scheme) <= 1
         check_tiles(sample, small(4096, replace(arithmetic, rounding=rounding)), scheme)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from npuflow.base.errors import TargetError
 from npuflow.engine.quantize.config import Activations, Quantize, Weights
 from npuflow.hw.target import Compute, Memory, Numerics, Target
-from npuflow.ir.op import OPS, No, Op, Sample
+from npuflow.ir.op import OPS, No, Op, OpSample
 from npuflow.ir.types import TensorType
 from npuflow.testing.op import case, check_infer, check_integer, check_onnx, check_text, check_tiles
 
@@ -58,7 +58,7 @@ def window(data: st.DataObject, rank: int, dilated: bool = True) -> dict[str, An
     return {"kernel_shape": kernel, "strides": pick(3), "dilations": dilations, "pads": pads}
 
 
-def conv(data: st.DataObject) -> Sample:
+def conv(data: st.DataObject) -> OpSample:
     rank = data.draw(st.sampled_from([1, 2, 2]))
     group, per_group, out = (data.draw(st.integers(1, 4)) for _ in range(3))
     settings_ = window(data, rank)
@@ -66,10 +66,10 @@ def conv(data: st.DataObject) -> Sample:
     x = drawn(data, data.draw(st.integers(1, 2)), group * per_group, *spatial)
     op = OPS["conv"](**settings_, group=group, clip=data.draw(clips))
     weight, bias = drawn(data, group * out, per_group, *settings_["kernel_shape"]), drawn(data, group * out)
-    return Sample(op, (x, weight, bias), (1, 2))
+    return OpSample(op, (x, weight, bias), (1, 2))
 
 
-def convtranspose(data: st.DataObject) -> Sample:
+def convtranspose(data: st.DataObject) -> OpSample:
     rank = data.draw(st.sampled_from([1, 2, 2]))
     group, per_group, out = (data.draw(st.integers(1, 3)) for _ in range(3))
     settings_ = window(data, rank)
@@ -80,10 +80,10 @@ def convtranspose(data: st.DataObject) -> Sample:
         drawn(data, 1, group * per_group, *spatial),
         drawn(data, group * per_group, out, *settings_["kernel_shape"]),
     )
-    return Sample(op, (x, weight, drawn(data, group * out)), (1, 2))
+    return OpSample(op, (x, weight, drawn(data, group * out)), (1, 2))
 
 
-def pool(data: st.DataObject) -> Sample:
+def pool(data: st.DataObject) -> OpSample:
     name = data.draw(st.sampled_from(["maxpool", "averagepool"]))
     rank = data.draw(st.sampled_from([1, 2, 2]))
     more: dict[str, Any] = {"ceil_mode": data.draw(st.integers(0, 1)), "clip": data.draw(clips)}
@@ -91,31 +91,31 @@ def pool(data: st.DataObject) -> Sample:
         more["count_include_pad"] = data.draw(st.integers(0, 1))
     spatial = tuple(data.draw(st.integers(1, 9)) for _ in range(rank))
     op = OPS[name](**window(data, rank), **more)
-    return Sample(op, (drawn(data, data.draw(st.integers(1, 2)), data.draw(st.integers(1, 5)), *spatial),))
+    return OpSample(op, (drawn(data, data.draw(st.integers(1, 2)), data.draw(st.integers(1, 5)), *spatial),))
 
 
-def matmul(data: st.DataObject) -> Sample:
+def matmul(data: st.DataObject) -> OpSample:
     m, k, n = (data.draw(st.integers(1, 9)) for _ in range(3))
     batch = tuple(data.draw(st.integers(1, 3)) for _ in range(data.draw(st.integers(0, 2))))
     thin = tuple(1 if data.draw(st.booleans()) else d for d in batch)[data.draw(st.integers(0, len(batch))) :]
     sides = [drawn(data, *batch, m, k), drawn(data, *thin, k, n)]
-    return Sample(
+    return OpSample(
         OPS["matmul"](clip=data.draw(clips)), tuple(sides), data.draw(st.sampled_from([(), (1,), (0,)]))
     )
 
 
-def gemm(data: st.DataObject) -> Sample:
+def gemm(data: st.DataObject) -> OpSample:
     m, k, n = (data.draw(st.integers(1, 9)) for _ in range(3))
     a, b = data.draw(st.integers(0, 1)), data.draw(st.integers(0, 1))
     alpha, beta = data.draw(st.sampled_from([1.0, 0.5, 3.0])), data.draw(st.sampled_from([1.0, 0.25]))
     op = OPS["gemm"](alpha=alpha, beta=beta, transA=a, transB=b)
     c = drawn(data, *data.draw(st.sampled_from([(n,), (1, n), (1,), ()])))
-    return Sample(
+    return OpSample(
         op, (drawn(data, *((k, m) if a else (m, k))), drawn(data, *((n, k) if b else (k, n))), c), (1, 2)
     )
 
 
-def pair(data: st.DataObject) -> Sample:
+def pair(data: st.DataObject) -> OpSample:
     name = data.draw(st.sampled_from(["add", "sub", "mul", "min", "max", "prelu"]))
     out = tuple(data.draw(st.integers(1, 5)) for _ in range(data.draw(st.integers(1, 4))))
 
@@ -126,15 +126,15 @@ def pair(data: st.DataObject) -> Sample:
     left = out if name == "prelu" or data.draw(st.booleans()) else thin()
     right = thin() if name == "prelu" else (out if left != out or data.draw(st.booleans()) else thin())
     sides = (drawn(data, *left), drawn(data, *right))
-    return Sample(OPS[name](clip=data.draw(clips)), sides, data.draw(st.sampled_from([(), (1,)])))
+    return OpSample(OPS[name](clip=data.draw(clips)), sides, data.draw(st.sampled_from([(), (1,)])))
 
 
-def reduction(data: st.DataObject) -> Sample:
+def reduction(data: st.DataObject) -> OpSample:
     shape = tuple(data.draw(st.integers(1, 6)) for _ in range(data.draw(st.integers(1, 4))))
     axes = data.draw(st.sets(st.integers(0, len(shape) - 1), min_size=1))
     name = data.draw(st.sampled_from(["reducemean", "reducesum", "reducemax"]))
     op: Op = OPS[name](axes=tuple(sorted(axes)), keepdims=data.draw(st.integers(0, 1)), clip=data.draw(clips))
-    return Sample(op, (drawn(data, *shape),))
+    return OpSample(op, (drawn(data, *shape),))
 
 
 MAKERS = {f.__name__: f for f in (conv, convtranspose, pool, matmul, gemm, pair, reduction)}

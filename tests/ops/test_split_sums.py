@@ -14,7 +14,7 @@ from npuflow.engine.quantize.config import Activations, Quantize, Weights
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Compute, Memory, Numerics, Target
-from npuflow.ir.op import OPS, Sample
+from npuflow.ir.op import OPS, OpSample
 from npuflow.testing.op import check_integer, check_program, quantised
 
 SMALL = Target(
@@ -35,11 +35,11 @@ def drawn(*shape: int) -> np.ndarray:
 
 ONE = {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)}
 LONG = {
-    "gemm": Sample(OPS["gemm"](transB=1), (drawn(1, 3000), drawn(3, 3000), drawn(3)), (1, 2)),
-    "matmul": Sample(OPS["matmul"](), (drawn(2, 3000), drawn(3000, 2)), (1,)),
-    "computed": Sample(OPS["matmul"](), (drawn(2, 3000), drawn(3000, 2))),
-    "conv": Sample(OPS["conv"](**ONE), (drawn(1, 400, 4, 4), drawn(2, 400, 3, 3), drawn(2)), (1, 2)),
-    "reducemean": Sample(OPS["reducemean"](axes=(1,)), (drawn(2, 6000),)),
+    "gemm": OpSample(OPS["gemm"](transB=1), (drawn(1, 3000), drawn(3, 3000), drawn(3)), (1, 2)),
+    "matmul": OpSample(OPS["matmul"](), (drawn(2, 3000), drawn(3000, 2)), (1,)),
+    "computed": OpSample(OPS["matmul"](), (drawn(2, 3000), drawn(3000, 2))),
+    "conv": OpSample(OPS["conv"](**ONE), (drawn(1, 400, 4, 4), drawn(2, 400, 3, 3), drawn(2)), (1, 2)),
+    "reducemean": OpSample(OPS["reducemean"](axes=(1,)), (drawn(2, 6000),)),
 }
 
 
@@ -63,8 +63,10 @@ def test_sums_longer_than_local_memory(name: str, scheme: str) -> None:
 
 
 WHOLE = {
-    "groups": Sample(OPS["conv"](**ONE, group=2), (drawn(1, 800, 4, 4), drawn(4, 400, 3, 3)), (1,)),
-    "a window": Sample(OPS["conv"](kernel_shape=(40, 40)), (drawn(1, 3, 44, 44), drawn(2, 3, 40, 40)), (1,)),
+    "groups": OpSample(OPS["conv"](**ONE, group=2), (drawn(1, 800, 4, 4), drawn(4, 400, 3, 3)), (1,)),
+    "a window": OpSample(
+        OPS["conv"](kernel_shape=(40, 40)), (drawn(1, 3, 44, 44), drawn(2, 3, 40, 40)), (1,)
+    ),
 }
 
 

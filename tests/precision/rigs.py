@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from npuflow.engine.place import place
-from npuflow.engine.precision.fakequant import Network
+from npuflow.engine.precision.fakequant import FakeQuantNetwork
 from npuflow.engine.precision.problem import Rig
 from npuflow.engine.quantize.config import Quantize
 from npuflow.hw.target import Numerics, Target
@@ -62,5 +62,5 @@ def rig_of(
     """By the extrema of `feeds`, but for the ranges that are `changed`; the first `held` feeds judge."""
     known = list(feeds) if feeds is not None else feeds_of(graph, 24)
     wide = extrema(graph, known)
-    network = Network(graph, place(graph, Target(numerics=numerics)), scheme or Quantize(), numerics)
+    network = FakeQuantNetwork(graph, place(graph, Target(numerics=numerics)), scheme or Quantize(), numerics)
     return Rig(network, {**wide, **(changed or {})}, wide, known[held:], known[:held])

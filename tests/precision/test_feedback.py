@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npuflow.engine.precision.config import Precision
+from npuflow.engine.precision.config import PrecisionTable
 from npuflow.engine.precision.feedback import budget_of, feedback
 from npuflow.engine.rewrite import rewrite
 from npuflow.frontends import FRONTENDS, Bindings
@@ -51,6 +51,6 @@ def body(signature: str, text: str) -> bytes:
 def test_what_is_taken_again(data: bytes, said: str) -> None:
     found = graph(data)
     assert feedback(found).split(" ", 1)[-1] == said.split(" ", 1)[-1]
-    assert budget_of(Precision(), found).sqnr_db == (30.0 if said else 20.0)
-    assert budget_of(Precision(), found).host_db == (20.0 if said else None)
-    assert budget_of(Precision(state_db=0.0), found).sqnr_db == 20.0
+    assert budget_of(PrecisionTable(), found).sqnr_db == (30.0 if said else 20.0)
+    assert budget_of(PrecisionTable(), found).host_db == (20.0 if said else None)
+    assert budget_of(PrecisionTable(state_db=0.0), found).sqnr_db == 20.0

@@ -7,7 +7,7 @@ from types import MappingProxyType
 import numpy as np
 
 from npuflow.engine.calibrate.observe import Counter
-from npuflow.engine.calibrate.statistics import Statistics, merged
+from npuflow.engine.calibrate.statistics import ObservedStatistics, merged
 from npuflow.engine.precision.masks import NOTHING, masked
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS, Node
@@ -29,7 +29,7 @@ def attention() -> Graph:
     return Graph(("scores", "mask"), ("out",), nodes, MappingProxyType(values), MappingProxyType({}))
 
 
-def statistics(mask: float) -> Statistics:
+def statistics(mask: float) -> ObservedStatistics:
     rng = np.random.default_rng(0)
     names = ("scores", "mask", "sum", "flat")
     counter, parts = Counter(names), []

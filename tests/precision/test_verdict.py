@@ -12,9 +12,9 @@ import pytest
 from npuflow.engine.correct.error import outputs_of
 from npuflow.engine.evaluate import Score
 from npuflow.engine.place import place
-from npuflow.engine.precision.advice import Candidate, Clinic
+from npuflow.engine.precision.advice import Clinic, FixCandidate
 from npuflow.engine.precision.culprit import culprits
-from npuflow.engine.precision.fakequant import Network
+from npuflow.engine.precision.fakequant import FakeQuantNetwork
 from npuflow.engine.precision.judge import affordable, clipped, close, shown
 from npuflow.engine.precision.problem import Rig
 from npuflow.engine.precision.quality import quality
@@ -56,7 +56,7 @@ def rigged(net: Net, scheme: Quantize | None = None, plant: float = 1.0, value: 
             extrema[name] = min(lo, float(array.min())), max(hi, float(array.max()))
     lo, hi = extrema[value]
     ranges = {**extrema, value: (plant * lo, plant * hi)}
-    network = Network(graph, place(graph, TARGET), scheme or Quantize(), WIDE)
+    network = FakeQuantNetwork(graph, place(graph, TARGET), scheme or Quantize(), WIDE)
     return Rig(network, ranges, extrema, feeds[8:], feeds[:8])
 
 
@@ -75,7 +75,7 @@ def clinic(rig: Rig, recipe: Quantize | None = None) -> Clinic:
 
 
 def built(rig: Rig) -> Graph:
-    return clinic(rig).made(Candidate("", ""))
+    return clinic(rig).made(FixCandidate("", ""))
 
 
 def test_a_ruined_output_is_poor_and_others_are_not(net: Net) -> None:

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from npuflow.cli._app import application
 from npuflow.engine.profile import profile
-from npuflow.engine.profile.budget import FREE, Case, Missed, minimal, too_slow
+from npuflow.engine.profile.budget import FREE, BudgetCase, Missed, minimal, too_slow
 from npuflow.engine.search.plan import plan_network
-from npuflow.hw.target import Rule, Target
+from npuflow.hw.target import LimitRule, Target
 from npuflow.ir.graph import Graph
 from tests.networks.harness import SMALL, local, machine
 from tests.networks.small import Builder, mixed
@@ -25,7 +25,7 @@ TARGET = local(SMALL, 1 << 14)
 
 
 def missed(graph: Graph, target: Target, share: float, level: int = 1) -> Missed:
-    case = Case(graph, target, level)
+    case = BudgetCase(graph, target, level)
     found = profile(case.program())
     bounds = plan_network(graph, machine(target), target.numerics, level).bounds
     return Missed(case, found, bounds, share * found.cycles)
@@ -91,7 +91,7 @@ def test_targets_that_refuse_a_layer_are_not_suggested() -> None:
     memory = replace(TARGET.memory, external_bandwidth=64.0)
     wider = replace(TARGET, memory=memory, compute=compute, dma=replace(TARGET.dma, setup_cycles=0))
     without = replace(wider, limits=replace(wider.limits, refuse=("sigmoid",)))
-    narrow = replace(wider, limits=replace(wider.limits, rules=(Rule(("conv",), "kernel_h <= 1"),)))
+    narrow = replace(wider, limits=replace(wider.limits, rules=(LimitRule(("conv",), "kernel_h <= 1"),)))
     hint = too_slow(one, {"wider": wider, "without": without, "narrow": narrow}).hint
     assert "target = wider: " in hint and "target = without" not in hint and "target = narrow" not in hint
 

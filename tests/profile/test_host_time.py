@@ -13,18 +13,18 @@ from typer.testing import CliRunner
 
 from npuflow.base.errors import ModelError
 from npuflow.cli._app import application
-from npuflow.engine.host import Work, host_work, node_cycles, part_work, placed_work, total_work
-from npuflow.engine.islands import Least
+from npuflow.engine.host import HostWork, host_work, node_cycles, part_work, placed_work, total_work
+from npuflow.engine.islands import PlacementTable
 from npuflow.engine.partition import npu_share
-from npuflow.engine.place import Placement, place
+from npuflow.engine.place import NodePlacement, place
 from npuflow.engine.profile import difference, profile, tables
-from npuflow.engine.profile.budget import Case, Missed, minimal, too_slow
+from npuflow.engine.profile.budget import BudgetCase, Missed, minimal, too_slow
 from npuflow.engine.profile.schedule import compare
 from npuflow.engine.program.container import Program, fingerprint
 from npuflow.engine.quantize.config import Activations, Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.search.plan import plan_network
-from npuflow.hw.target import Host, Limits, Target
+from npuflow.hw.target import HostProcessor, Limits, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import graph_macs
 from npuflow.ir.op import OPS
@@ -32,18 +32,20 @@ from tests.networks.harness import SMALL, build, machine
 from tests.networks.small import Builder, mixed
 
 TARGET = replace(
-    SMALL, limits=Limits(refuse=("tanh", "gemm")), host=Host(macs_per_cycle=2.0, elements_per_cycle=0.5)
+    SMALL,
+    limits=Limits(refuse=("tanh", "gemm")),
+    host=HostProcessor(macs_per_cycle=2.0, elements_per_cycle=0.5),
 )
 
 
-def network(refused: Target = TARGET) -> tuple[Graph, Placement, Builder]:
+def network(refused: Target = TARGET) -> tuple[Graph, NodePlacement, Builder]:
     """Two convolutions with a function of the host between them, and a dense layer of the host at the end."""
     b = Builder()
     x = b.add(OPS["tanh"](), b.conv(b.input("x", (1, 4, 8, 8)), 4, 3))
     flat = b.add(OPS["reshape"]((1, 256)), b.conv(x, 4, 3))
     y = b.add(OPS["gemm"](transB=1), flat, b.const((5, 256), 0.1), b.const((5,), 0.1))
     graph = Graph(("x",), (y,), tuple(b.nodes), MappingProxyType(b.values), MappingProxyType(b.consts))
-    return graph, place(graph, refused, Least(min_macs=0)), b
+    return graph, place(graph, refused, PlacementTable(min_macs=0)), b
 
 
 def quantised(bits: int = 8) -> Graph:
@@ -63,7 +65,7 @@ def program() -> Program:
 # tanh: 256 elements in, out and computed; dense: 256 elements in, 5 made, 1280 MACs;
 # the input and the output of the
 # network are handed over in any case
-WORK = Work(macs=1280, elements=3 * 256 + 256 + 5, bytes=3 * 256)
+WORK = HostWork(macs=1280, elements=3 * 256 + 256 + 5, bytes=3 * 256)
 CYCLES = 1280 / 2.0 + (4 * 256 + 5) / 0.5 + 3 * 256 / 4.0
 
 
@@ -83,10 +85,10 @@ def test_a_node_is_priced_where_it_stands() -> None:
     macs, codes = 4 * 64 * 36, 256
     alone = node_cycles(graph, last, TARGET)
     # its input is the host's already
-    assert alone == Work(macs, 256 + codes, codes).cycles(TARGET)
+    assert alone == HostWork(macs, 256 + codes, codes).cycles(TARGET)
     float_graph, placed, _ = network()
     first = float_graph.nodes[0]
-    assert node_cycles(float_graph, first, TARGET) == Work(macs, 256 + codes, codes).cycles(TARGET)
+    assert node_cycles(float_graph, first, TARGET) == HostWork(macs, 256 + codes, codes).cycles(TARGET)
     on_npu = dict(zip(map(id, float_graph.nodes), (p.on_npu for p in placed.places), strict=True))
     assert part_work(float_graph, [first], lambda n: on_npu[id(n)]).bytes == 0   # its reader is the host's
 
@@ -118,7 +120,7 @@ def test_figures_of_a_program_hold_the_hosts_term_on_both_sides(program: Program
 
 
 def test_a_faster_host_changes_the_hosts_term_alone(program: Program) -> None:
-    fast = replace(TARGET, host=Host(4.0, 1.0))
+    fast = replace(TARGET, host=HostProcessor(4.0, 1.0))
     other = build(quantised(), fast)
     assert [w.tolist() for w in other.commands] == [w.tolist() for w in program.commands]
     assert fingerprint(fast) == fingerprint(TARGET) and other.const == program.const
@@ -175,7 +177,7 @@ def test_a_damaged_host_entry_is_a_clear_error(program: Program, damage: object)
 
 
 def test_a_budget_that_the_host_alone_misses_is_explained() -> None:
-    case = Case(quantised(), TARGET, 1)
+    case = BudgetCase(quantised(), TARGET, 1)
     found = profile(case.program())
     bounds = plan_network(case.graph, machine(TARGET), TARGET.numerics, 1).bounds
     one = Missed(case, found, bounds, found.cycles + 0.6 * found.host_cycles)

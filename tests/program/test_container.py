@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from npuflow.base.errors import ModelError
 from npuflow.engine.program.container import Program
-from npuflow.engine.sim.machine import Machine
+from npuflow.engine.sim.machine import SimulatedMachine
 from npuflow.hw.encode import again, decode, disassemble
 from npuflow.hw.isa import WORDS
 from tests.sim.cases import MAKERS, random_case
@@ -62,7 +62,7 @@ def test_damaged_files_are_one_clear_error(seed: int) -> None:
             data[int(rng.integers(0, len(data)))] = int(rng.integers(0, 256))
     try:
         program = Program.from_bytes(bytes(data), check=False)
-        machine = Machine(program, 1, exact_only=True)
+        machine = SimulatedMachine(program, 1, exact_only=True)
         machine.run(0)
     except ModelError as error:
         assert error.message

@@ -14,7 +14,7 @@ import pytest
 
 from npuflow.base.errors import DataError, ModelError, TargetError
 from npuflow.engine.program.container import Program
-from npuflow.engine.runner import Runner
+from npuflow.engine.runner import ProgramRunner
 from npuflow.engine.sim.hazards import hazards_of
 from npuflow.engine.sim.order import order_of
 from tests.networks.random_graphs import subject
@@ -80,7 +80,7 @@ def campaign(seed: int, count: int) -> Counter[str]:
             if hazards:
                 found["hazard"] += 1
                 continue
-            Runner(program).run(feed, dump=True)
+            ProgramRunner(program).run(feed, dump=True)
             found["ran"] += 1
         except (ModelError, DataError) as fault:
             assert fault.message

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from npuflow.cli import main
 from npuflow.engine.pixels import Pixels, given
 from npuflow.engine.program.container import load_program
-from npuflow.engine.runner import Runner
+from npuflow.engine.runner import ProgramRunner
 from tests.networks.normalised import (
     FIRST,
     NORMALISATIONS,
@@ -82,7 +82,7 @@ def exposed(path: Path, names: list[str]) -> bytes:
 )
 def test_input_codes_are_the_bytes_in_program_and_qdq(name: str, first: str, tmp_path: Path) -> None:
     program, qdq = built(tmp_path, recipe(tmp_path, name, first))
-    runner, images = Runner(program), laid_out(pictures(), first)
+    runner, images = ProgramRunner(program), laid_out(pictures(), first)
     (entry,) = runner.program.meta["inputs"]
     assert entry["dtype"] == "uint8" and entry["quant"]["scale"] == [1.0]
     made = runner.run_many([{"x": image[None]} for image in images], dump=True)
@@ -131,7 +131,7 @@ def test_layers_that_take_no_scale_get_a_layer_that_normalises(
     path = recipe(tmp_path, "imagenet", "padded")
     (tmp_path / "net.onnx").write_bytes(model.SerializeToString())
     program, _ = built(tmp_path, path, "simulate")
-    images, runner = laid_out(pictures(), "padded"), Runner(program)
+    images, runner = laid_out(pictures(), "padded"), ProgramRunner(program)
     made = np.concatenate([one["y"] for one in runner.run_many([{"x": image[None]} for image in images])])
     plain = session(model.SerializeToString())
     real = laid_out(normalised(pictures(), "imagenet"), "padded")
@@ -148,7 +148,7 @@ def test_the_key_switches_it_off(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["half", "imagenet"])
 def test_signed_codes_without_zero_point_hold_pixels_less_128(name: str, tmp_path: Path) -> None:
     program, qdq = built(tmp_path, recipe(tmp_path, name, "padded", target="edge-pow2"), "simulate", "qdq")
-    runner, images = Runner(program), laid_out(pictures(), "padded")
+    runner, images = ProgramRunner(program), laid_out(pictures(), "padded")
     assert runner.program.meta["inputs"][0]["dtype"] == "int8"
     made = runner.run_many([{"x": image[None]} for image in images], dump=["x"])
     shifted = (images.astype(int) - 128).astype(np.int8)
@@ -266,7 +266,7 @@ def test_a_model_that_states_its_codes_keeps_them(tmp_path: Path) -> None:
     images = laid_out(pictures(), "padded")
     real = laid_out(normalised(pictures(), "imagenet"), "padded")
     found = np.concatenate(
-        [r["y"] for r in Runner(program).run_many([{"x": image[None]} for image in images])]
+        [r["y"] for r in ProgramRunner(program).run_many([{"x": image[None]} for image in images])]
     )
     own = session(qdq.read_bytes())
     truth = np.concatenate([own.run(None, {"x": image[None]})[0] for image in real])
@@ -286,7 +286,7 @@ def test_a_model_of_float16_takes_pixels_too(tmp_path: Path, capfd: pytest.Captu
     assert load_program(program).meta["inputs"][0]["dtype"] == "uint8"
     images = laid_out(pictures(), "padded")
     found = np.concatenate(
-        [one["y"] for one in Runner(program).run_many([{"x": image[None]} for image in images])]
+        [one["y"] for one in ProgramRunner(program).run_many([{"x": image[None]} for image in images])]
     )
     real = laid_out(normalised(pictures(), "imagenet"), "padded")
     truth = np.concatenate([session(network("padded")).run(None, {"x": image[None]})[0] for image in real])

@@ -23,7 +23,7 @@ from npuflow.engine.place import place
 from npuflow.engine.quantize.config import Activations, Quantize, Weights, check_scheme
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.rewrite import rewrite
-from npuflow.engine.runner import Runner
+from npuflow.engine.runner import ProgramRunner
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.search.plan import plan_network
 from npuflow.engine.to_onnx import export_model
@@ -101,7 +101,7 @@ def outcome(name: str, config: Quantize, simulate: bool) -> str:
         made.append(values[done.graph.outputs[0]])
     if simulate:
         plan = plan_network(done.graph, Machine(chip.compute, chip.memory, chip.dma), chip.numerics)
-        found = Runner(generate(done.graph, plan, chip)).run({"image": images[0]})
+        found = ProgramRunner(generate(done.graph, plan, chip)).run({"image": images[0]})
         np.testing.assert_array_equal(found[done.graph.outputs[0]], made[0])
     if config.weights.bits >= 8 and config.activations.bits >= 8 and not chip.numerics.power_of_two:
         noise = float(((np.concatenate(made) - truth[:2]) ** 2).sum())

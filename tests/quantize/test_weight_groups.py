@@ -21,7 +21,7 @@ from npuflow.engine.quantize.types import weight_type
 from npuflow.hw.target import Compute, Memory, Numerics, Target
 from npuflow.ir.codes import encode
 from npuflow.ir.graph import Graph
-from npuflow.ir.op import OPS, Sample
+from npuflow.ir.op import OPS, OpSample
 from npuflow.testing.op import check_integer, check_text, check_tiles, quantised
 
 GROUP = 4
@@ -39,17 +39,17 @@ def drawn(*shape: int) -> np.ndarray:
 
 
 SAMPLES = {
-    "gemm": Sample(OPS["gemm"](transB=1), (drawn(5, 23), drawn(7, 23), drawn(7)), (1, 2)),
-    "gemm, both turned, scaled": Sample(
+    "gemm": OpSample(OPS["gemm"](transB=1), (drawn(5, 23), drawn(7, 23), drawn(7)), (1, 2)),
+    "gemm, both turned, scaled": OpSample(
         OPS["gemm"](alpha=0.5, beta=2.0, transA=1), (drawn(16, 5), drawn(16, 7), drawn(7)), (1, 2)
     ),
-    "matmul": Sample(OPS["matmul"](clip=(0.0, 3.0)), (drawn(2, 5, 20), drawn(20, 6)), (1,)),
-    "conv": Sample(
+    "matmul": OpSample(OPS["matmul"](clip=(0.0, 3.0)), (drawn(2, 5, 20), drawn(20, 6)), (1,)),
+    "conv": OpSample(
         OPS["conv"]((3, 3), (1, 1), (1, 1), (1, 1, 1, 1)),
         (drawn(1, 10, 6, 5), drawn(6, 10, 3, 3), drawn(6)),
         (1, 2),
     ),
-    "conv of one dimension": Sample(
+    "conv of one dimension": OpSample(
         OPS["conv"]((1,), (2,), (1,), (0, 0)), (drawn(2, 10, 9), drawn(6, 10, 1), drawn(6)), (1, 2)
     ),
 }
@@ -119,7 +119,7 @@ def test_two_level_scales_are_integers_of_a_channel() -> None:
 
 
 def test_sums_beyond_64_bits_get_smaller_multipliers() -> None:
-    sample = Sample(OPS["gemm"](transB=1), (drawn(2, 64) * 300, drawn(3, 64)), (1,))
+    sample = OpSample(OPS["gemm"](transB=1), (drawn(2, 64) * 300, drawn(3, 64)), (1,))
     numerics = replace(NUMERICS, multiplier_bits=32, wide_acc_bits=62, weight_bits=(4, 8, 16))
     config = Quantize(weights=Weights(bits=16, group=GROUP), activations=Activations(bits=16))
     graph, _ = quantised(sample, numerics, config)

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from npuflow.engine.calibrate.observe import Counter
-from npuflow.engine.calibrate.statistics import Statistics, merged
+from npuflow.engine.calibrate.statistics import ObservedStatistics, merged
 from npuflow.engine.report.suggest import _channels as channels
 from npuflow.engine.report.suggest import channel_suggestions, suggestions
 from npuflow.ir.types import Array, QuantType
 
 
-def of(rows: list[Array]) -> Statistics:
+def of(rows: list[Array]) -> ObservedStatistics:
     counter = Counter(("x",))
     found = merged((f"s{i}", counter.observe([row])) for i, row in enumerate(rows))
     assert found is not None

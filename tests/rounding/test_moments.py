@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npuflow.engine.rounding.columns import Codes, columns, gathered
-from npuflow.engine.rounding.layers import Layer
+from npuflow.engine.rounding.layers import WeightedLayer
 from npuflow.engine.rounding.moments import Moments, of_columns
 from npuflow.engine.rounding.rounded import matrix
 from npuflow.ir.graph import Graph
@@ -140,8 +140,8 @@ def test_moments_are_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None
     assert whole is not None and some is not None and _bytes(whole) == _bytes(some)
 
 
-def _layer(graph: Graph, places: int) -> Layer:
-    return Layer(0, "c", "c.w", "x", "c.b", 10, places)
+def _layer(graph: Graph, places: int) -> WeightedLayer:
+    return WeightedLayer(0, "c", "c.w", "x", "c.b", 10, places)
 
 
 def test_places_are_drawn_by_the_sample_alone() -> None:

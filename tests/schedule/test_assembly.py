@@ -14,16 +14,16 @@ from npuflow.engine.quantize.config import Activations, Quantize
 from npuflow.engine.schedule.moves import assembled
 from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Memory, Target
-from npuflow.ir.op import OPS, Sample
+from npuflow.ir.op import OPS, OpSample
 from npuflow.testing.op import check_tiles, quantised
 from tests.networks.harness import machine
 
 WIDE = Target(memory=Memory(local_bytes=1 << 14, local_align=16, burst=64, external_bandwidth=16.0))
 
 
-def stacked(axis: int, *shapes: tuple[int, ...]) -> Sample:
+def stacked(axis: int, *shapes: tuple[int, ...]) -> OpSample:
     rng = np.random.default_rng(1)
-    return Sample(OPS["concat"](axis), tuple(rng.normal(size=s).astype(np.float32) for s in shapes))
+    return OpSample(OPS["concat"](axis), tuple(rng.normal(size=s).astype(np.float32) for s in shapes))
 
 
 CASES = {

@@ -14,7 +14,7 @@ from npuflow.engine.profile import profile
 from npuflow.engine.profile.schedule import apart
 from npuflow.engine.schedule.borders import Spread, spreads
 from npuflow.engine.schedule.frame import Frame, Topology
-from npuflow.engine.search.plan import Plan
+from npuflow.engine.search.plan import TilingPlan
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.space import elements
@@ -22,7 +22,7 @@ from tests.networks import random_groups, random_networks
 from tests.networks.harness import check_exact, machine
 
 
-def spread_of(graph: Graph, plan: Plan, target: Target) -> dict[str, Spread]:
+def spread_of(graph: Graph, plan: TilingPlan, target: Target) -> dict[str, Spread]:
     topology = Topology(graph, machine(target), target.numerics)
     frames = [Frame(topology, g, frozenset(plan.kept)) for g in plan.groups]
     return dict(spreads(frames, plan.kept, target.compute.cores))

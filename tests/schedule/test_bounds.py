@@ -23,7 +23,7 @@ from npuflow.engine.schedule.work import least_work
 from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Compute, Dma, Memory, Target
 from npuflow.ir.graph import Graph
-from npuflow.ir.op import OPS, Sample
+from npuflow.ir.op import OPS, OpSample
 from npuflow.testing.op import check_program, quantised
 from tests.networks import random_groups, random_networks
 from tests.networks.harness import build, machine
@@ -182,7 +182,7 @@ def test_bytes_that_are_the_same_cross_once() -> None:
 
 
 def test_a_result_without_dimensions_has_a_bound() -> None:
-    sample = Sample(OPS["reducemean"]((0,), 0), (np.arange(7, dtype=np.float32),))
+    sample = OpSample(OPS["reducemean"]((0,), 0), (np.arange(7, dtype=np.float32),))
     target = Target()
     graph, one = quantised(sample, target.numerics, Quantize())
     check_program(graph, one.inputs, target, "a mean to a scalar")

@@ -18,7 +18,7 @@ from npuflow.engine.schedule.choice import Choice
 from npuflow.engine.schedule.frame import Frame, Topology
 from npuflow.engine.schedule.groups import Group, Part
 from npuflow.engine.search.pinned import Pins
-from npuflow.engine.search.plan import Bounds, Plan, plan_network
+from npuflow.engine.search.plan import Bounds, TilingPlan, plan_network
 from npuflow.hw.target import Memory
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
@@ -117,7 +117,7 @@ def test_slots_are_as_large_as_the_tiles_of_every_window() -> None:
     for part, layer in zip(parts, Frame(topology, group, frozenset()).layers, strict=True):
         sizes = {a.name: min(a.size, 3) if a.name == "oh" else a.size for a in layer.axes}
         tiled.append(Part(part, Choice(tuple(sizes.items()), tuple(sizes), (2,) * len(layer.streams), 0)))
-    plan = Plan((replace(group, parts=tuple(tiled)),), Bounds(0, 0, 0, 0), 0)
+    plan = TilingPlan((replace(group, parts=tuple(tiled)),), Bounds(0, 0, 0, 0), 0)
     check_exact(graph, {"x": b.arrays["x"]}, target, plan)
 
 

@@ -17,7 +17,7 @@ from npuflow.engine.schedule.local import lay_local
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.schedule.time import time_of
 from npuflow.engine.search.finalists import places
-from npuflow.engine.search.plan import Plan
+from npuflow.engine.search.plan import TilingPlan
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from tests.networks import random_groups, random_networks
@@ -26,7 +26,7 @@ from tests.networks.harness import machine
 SEEDS = range(12)
 
 
-def drawn(seed: int) -> tuple[Graph, Plan, Target]:
+def drawn(seed: int) -> tuple[Graph, TilingPlan, Target]:
     rng = random.Random(seed)
     target = random_networks.target(rng)
     try:
@@ -36,7 +36,7 @@ def drawn(seed: int) -> tuple[Graph, Plan, Target]:
         pytest.skip("no tile of this network fits")
 
 
-def scheduled(graph: Graph, plan: Plan, target: Target) -> tuple[Schedule, Machine]:
+def scheduled(graph: Graph, plan: TilingPlan, target: Target) -> tuple[Schedule, Machine]:
     topology = Topology(graph, machine(target), target.numerics)
     frames = [Frame(topology, g, frozenset(plan.kept)) for g in plan.groups]
     local = lay_local(frames, plan.kept, machine(target))

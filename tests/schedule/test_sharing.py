@@ -22,7 +22,7 @@ from npuflow.engine.schedule.choice import Choice
 from npuflow.engine.schedule.frame import Frame, Topology
 from npuflow.engine.schedule.groups import Cut, Group, Part
 from npuflow.engine.schedule.meet import meetings
-from npuflow.engine.search.plan import Bounds, Plan
+from npuflow.engine.search.plan import Bounds, TilingPlan
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph, constant
 from npuflow.ir.op import OPS
@@ -98,7 +98,9 @@ def quantised(b: Builder, y: str, target: Target) -> Graph:
     return quantize_graph(graph, lambda _: True, ranges, Quantize(), target.numerics).graph
 
 
-def planned(graph: Graph, target: Target, kept: Sequence[str], *groups: tuple[Cut, dict[str, int]]) -> Plan:
+def planned(
+    graph: Graph, target: Target, kept: Sequence[str], *groups: tuple[Cut, dict[str, int]]
+) -> TilingPlan:
     """One group for each integer layer: how cores share it, and tiles of so much of some
     axes and all of the others."""
     topology, found = Topology(graph, machine(target), target.numerics), []
@@ -111,10 +113,10 @@ def planned(graph: Graph, target: Target, kept: Sequence[str], *groups: tuple[Cu
         axes = {a.name: sizes.get(a.name, a.size) for a in layer.axes}
         choice = Choice(tuple(axes.items()), tuple(axes), (2,) * len(layer.streams), 0)
         found.append(replace(group, parts=(Part((node,), choice),)))
-    return Plan(tuple(found), Bounds(0, 0, 0, 0), 0, tuple(kept))
+    return TilingPlan(tuple(found), Bounds(0, 0, 0, 0), 0, tuple(kept))
 
 
-def agreed(graph: Graph, inputs: dict[str, np.ndarray], target: Target, plan: Plan) -> Program:
+def agreed(graph: Graph, inputs: dict[str, np.ndarray], target: Target, plan: TilingPlan) -> Program:
     """Exact, and byte for byte and cycle for cycle what the schedule time says."""
     program = check_exact(graph, inputs, target, plan)
     found = profile(program)

@@ -8,8 +8,8 @@ import pytest
 
 from npuflow.base.errors import FitError, RecipeError, TargetError
 from npuflow.engine.search.pinned import Pins
-from npuflow.engine.search.plan import Plan, plan_network
-from npuflow.engine.search.unfit import Wanted, explained
+from npuflow.engine.search.plan import TilingPlan, plan_network
+from npuflow.engine.search.unfit import PlanRequest, explained
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from tests.networks.harness import SMALL, check_exact, local, machine
@@ -21,7 +21,7 @@ GRAPH, FEED = mixed(ROOMY.numerics)
 SHAPE = next(GRAPH.type(n.outputs[0]).shape for n in GRAPH.nodes if n.name == LAYER)
 
 
-def planned(pins: Pins, target: Target = ROOMY, graph: Graph = GRAPH, level: int = 3) -> Plan:
+def planned(pins: Pins, target: Target = ROOMY, graph: Graph = GRAPH, level: int = 3) -> TilingPlan:
     return plan_network(graph, machine(target), target.numerics, level, pins)
 
 
@@ -123,6 +123,6 @@ def test_a_tile_that_does_not_fit_is_explained() -> None:
     )
     with pytest.raises(TargetError, match="the target has 4096") as caught:
         planned(pins, tight)
-    reported = explained(Wanted(GRAPH, machine(tight), tight.numerics, 3, pins), caught.value, {})
+    reported = explained(PlanRequest(GRAPH, machine(tight), tight.numerics, 3, pins), caught.value, {})
     assert f"[tiling.tiles] {LAYER} (n = 1, co = 12" in reported.because
     assert "without [tiling.tiles]" in reported.hint and "memory.local_bytes >= " in reported.hint

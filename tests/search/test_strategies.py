@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from npuflow.base.errors import NpuflowError, RecipeError
-from npuflow.engine.search.plan import Plan, plan_network
+from npuflow.engine.search.plan import TilingPlan, plan_network
 from npuflow.engine.search.strategies import STRATEGIES, check_names, usable
 from npuflow.hw.target import Target
 from tests.networks.harness import SMALL, check_exact, local, machine
@@ -18,7 +18,7 @@ ONE = local(SMALL, 1 << 14)
 TWO = replace(ONE, compute=replace(ONE.compute, cores=2))
 
 
-def planned(target: Target, *without: str, level: int = 3) -> Plan:
+def planned(target: Target, *without: str, level: int = 3) -> TilingPlan:
     graph, _ = mixed(target.numerics)
     return plan_network(graph, machine(target), target.numerics, level, without=without)
 
@@ -39,7 +39,7 @@ def test_the_plan_says_what_each_strategy_found(target: Target) -> None:
     assert all(
         t.origin.removesuffix(", on one core").removesuffix(", overlapping") in names for t in plan.tried
     )
-    assert Plan.from_json(plan.to_json()) == plan
+    assert TilingPlan.from_json(plan.to_json()) == plan
 
 
 @pytest.mark.parametrize("target", [ONE, TWO], ids=["one core", "two cores"])

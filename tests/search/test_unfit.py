@@ -15,7 +15,7 @@ from npuflow.engine.quantize.config import Activations, Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.search.pinned import Pins
 from npuflow.engine.search.plan import plan_network
-from npuflow.engine.search.unfit import Wanted, explained
+from npuflow.engine.search.unfit import PlanRequest, explained
 from npuflow.hw.target import Memory, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
@@ -29,17 +29,17 @@ ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = {k: v for k, v in shipped_targets().items() if k in ("edge-4t", "cv18xx", "bm1684x")}
 
 
-def asked(graph: Graph, target: Target, level: int = 3, pins: Pins | None = None) -> Wanted:
-    return Wanted(graph, machine(target), target.numerics, level, pins or Pins())
+def asked(graph: Graph, target: Target, level: int = 3, pins: Pins | None = None) -> PlanRequest:
+    return PlanRequest(graph, machine(target), target.numerics, level, pins or Pins())
 
 
-def refused(wanted: Wanted, shipped: dict[str, Target] | None = None) -> TargetError:
+def refused(wanted: PlanRequest, shipped: dict[str, Target] | None = None) -> TargetError:
     with pytest.raises(TargetError) as caught:
         plan_network(*wanted.arguments)
     return explained(wanted, caught.value, shipped or {})
 
 
-def plans(wanted: Wanted) -> bool:
+def plans(wanted: PlanRequest) -> bool:
     return wanted.plan() is not None
 
 
@@ -94,7 +94,7 @@ def test_another_target_is_named_only_if_it_has_room() -> None:
     (names,) = re.findall(r"target = (.*): every layer", error.hint)
     for name in names.split(" or "):
         other = SHIPPED[name]
-        assert plans(Wanted(graph, machine(other), SMALL.numerics, 3))
+        assert plans(PlanRequest(graph, machine(other), SMALL.numerics, 3))
     tight = {"edge-4t": replace(SHIPPED["edge-4t"], memory=Memory(local_bytes=128, local_align=64))}
     assert "target =" not in refused(asked(graph, local(SMALL, 128)), tight).hint
 

@@ -18,7 +18,7 @@ from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.schedule.machine import Machine as Costs
 from npuflow.engine.search.plan import plan_network
 from npuflow.engine.sim.hazards import hazards_of
-from npuflow.engine.sim.machine import Machine
+from npuflow.engine.sim.machine import SimulatedMachine
 from npuflow.engine.sim.order import order_of
 from npuflow.hw.numerics import quantize
 from npuflow.ir.graph import Graph
@@ -104,7 +104,9 @@ def compared(s: Subject, graph: Graph, program: Program, exact_only: bool) -> in
     given = {*graph.inputs, *(o for n in graph.nodes if not n.is_integer for o in n.outputs)}
     watch = [v for v in entries if v not in given]
     inside = [v for v in program.taps.values if v not in entries]
-    machine = Machine(program, len(s.feeds), watch=[*watch, *inside], order=order, exact_only=exact_only)
+    machine = SimulatedMachine(
+        program, len(s.feeds), watch=[*watch, *inside], order=order, exact_only=exact_only
+    )
     for entry in program.meta["inputs"]:
         if entry["name"] in entries:
             machine.write(entry["name"], want[entry["name"]])

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npuflow.base.errors import ModelError
-from npuflow.engine.sim.machine import Machine
+from npuflow.engine.sim.machine import SimulatedMachine
 from tests.sim.cases import LOCAL, MAKERS, Case, random_case, requant
 from tests.sim.programs import wrap
 from tests.sim.scalar import Fault, Scalar
@@ -29,7 +29,7 @@ def scalar_out(program, image: np.ndarray) -> bytes | None:
 
 
 def machine_out(program, image: np.ndarray, exact_only: bool) -> np.ndarray | None:
-    machine = Machine(program, len(image), exact_only=exact_only)
+    machine = SimulatedMachine(program, len(image), exact_only=exact_only)
     machine.write("in", image)
     try:
         machine.run(0)

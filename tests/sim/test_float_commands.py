@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npuflow.engine.sim.machine import Machine
+from npuflow.engine.sim.machine import SimulatedMachine
 from npuflow.hw.floats import encoded
 from npuflow.hw.isa import opcodes
 from tests.sim.cases import LOCAL, Case
@@ -38,7 +38,7 @@ def test_command_means_what_the_document_says(opcode: str, seed: int) -> None:
         scalar.run(command)
     want = np.frombuffer(bytes(scalar.data[LOCAL:]), np.uint8)
     for exact_only in (True, False):
-        machine = Machine(program, 2, exact_only=exact_only)
+        machine = SimulatedMachine(program, 2, exact_only=exact_only)
         machine.write("in", np.stack([memory, memory]))
         machine.run(0)
         for found in machine.read("out"):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from npuflow.engine.sim import fast, fast_convolutions, gemm, pairs
-from npuflow.engine.sim.machine import Machine
+from npuflow.engine.sim.machine import SimulatedMachine
 from tests.sim.cases import LOCAL, Case, random_case
 from tests.sim.programs import wrap
 
@@ -79,7 +79,7 @@ def test_without_trust_the_answers_are_the_same(monkeypatch: pytest.MonkeyPatch)
         for trust in (True, False):
             monkeypatch.setattr(fast_convolutions, "trusted", lambda trust=trust: trust)
             monkeypatch.setattr(gemm, "fast", lambda trust=trust: trust)
-            machine = Machine(program, 2)
+            machine = SimulatedMachine(program, 2)
             machine.write("in", image)
             machine.run(0)
             found.append(machine.read("out"))
@@ -119,7 +119,7 @@ def test_wide_convolutions_by_bytes(kind: str, dtype: str, acc: str) -> None:
         image = np.random.default_rng(seed).integers(0, 256, (2, LOCAL)).astype(np.uint8)
         found = []
         for exact_only in (False, True):
-            machine = Machine(wrap(c), 2, exact_only=exact_only)
+            machine = SimulatedMachine(wrap(c), 2, exact_only=exact_only)
             machine.write("in", image)
             machine.run(0)
             found.append(machine.read("out"))
@@ -164,13 +164,14 @@ def test_the_exact_path_compiles_nothing() -> None:
     code = (
         "import sys, hashlib; sys.path[:0] = sys.argv[1:]\n"
         "import numpy as np\n"
-        "from cases import MAKERS, random_case, wrap\n"
-        "from npuflow.engine.sim.machine import Machine\n"
+        "from tests.sim.cases import MAKERS, random_case\n"
+        "from tests.sim.programs import wrap\n"
+        "from npuflow.engine.sim.machine import SimulatedMachine\n"
         "image, found = np.random.default_rng(1).integers(0, 256, (2, 16384)).astype(np.uint8), "
         "hashlib.sha256()\n"
         "for opcode in sorted(MAKERS):\n"
         "    for seed in (1, 2):\n"
-        "        machine = Machine(wrap(random_case(seed, opcode)), 2)\n"
+        "        machine = SimulatedMachine(wrap(random_case(seed, opcode)), 2)\n"
         "        machine.write('in', image)\n"
         "        try: machine.run(0)\n"
         "        except Exception as error: found.update(type(error).__name__.encode()); continue\n"
@@ -180,7 +181,7 @@ def test_the_exact_path_compiles_nothing() -> None:
     found = []
     for kernels in ("exact", ""):
         done = subprocess.run(
-            [sys.executable, "-c", code, str(ROOT), str(Path(__file__).parent)],
+            [sys.executable, "-c", code, str(ROOT)],
             capture_output=True,
             text=True,
             timeout=300,

@@ -13,7 +13,7 @@ import pytest
 from npuflow.base.errors import ModelError
 from npuflow.engine.program.container import Program
 from npuflow.engine.sim.hazards import hazards_of
-from npuflow.engine.sim.machine import Machine
+from npuflow.engine.sim.machine import SimulatedMachine
 from npuflow.engine.sim.order import order_of
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.encode import decode
@@ -27,7 +27,7 @@ from tests.sim.witnesses import judged
 
 
 def run(program: Program, image: np.ndarray) -> np.ndarray:
-    machine = Machine(program, len(image), exact_only=True)
+    machine = SimulatedMachine(program, len(image), exact_only=True)
     machine.write("in", image)
     machine.run(0)
     return machine.read("out")

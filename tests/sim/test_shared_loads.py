@@ -12,7 +12,7 @@ from npuflow.base.errors import ModelError
 from npuflow.engine.program.container import Program, fingerprint, target_meta
 from npuflow.engine.sim.clock import timeline_of
 from npuflow.engine.sim.hazards import hazards_of
-from npuflow.engine.sim.machine import Machine
+from npuflow.engine.sim.machine import SimulatedMachine
 from npuflow.engine.sim.order import order_of
 from npuflow.hw.encode import again, decode, encode
 from tests.sim.cases import LOCAL, TARGET
@@ -67,7 +67,7 @@ def both(first: int, second: int, **more) -> Program:
 
 
 def outputs(p: Program) -> np.ndarray:
-    machine = Machine(p, batch=1)
+    machine = SimulatedMachine(p, batch=1)
     machine.write("in", np.random.default_rng(0).integers(0, 256, (1, LOCAL)).astype(np.uint8))
     machine.run(0)
     return machine.read("out")

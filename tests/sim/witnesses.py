@@ -10,7 +10,7 @@ import numpy as np
 
 from npuflow.base.errors import ModelError
 from npuflow.engine.program.container import Program
-from npuflow.engine.sim.machine import Machine
+from npuflow.engine.sim.machine import SimulatedMachine
 from npuflow.hw.command import Command
 from npuflow.hw.elements import ELEMENTS
 from tests.sim.cases import LOCAL, SIZES, TARGET, Case
@@ -143,7 +143,7 @@ def codes_of(c: Command, codes: dict[str, np.ndarray], case: Case) -> np.ndarray
     if table:
         fields["table"] = local
     try:
-        machine = Machine(_alone(c.opcode, fields, local + len(table)), 1, exact_only=True)
+        machine = SimulatedMachine(_alone(c.opcode, fields, local + len(table)), 1, exact_only=True)
         machine.memory.local[0][0, local : local + len(table)] = np.frombuffer(table, np.uint8)
         machine.memory.local[0][0, : len(image)] = np.frombuffer(image, np.uint8)
         machine.run(0)

@@ -10,7 +10,7 @@ import pytest
 from npuflow import build, load_recipe
 from npuflow.base.errors import RecipeError
 from npuflow.engine.calibrate.rate import Rating, by_name, mark
-from npuflow.engine.calibrate.tune import Search
+from npuflow.engine.calibrate.tune import SearchTable
 from npuflow.flow.recipe_build import Settings, open_cache
 from npuflow.flow.refs import Files, Item
 from npuflow.metrics import METRICS
@@ -59,7 +59,7 @@ def picked(
     rated = {n: Rated(Rating(db, 0.9)) for n, db in zip(names, sqnr, strict=True)}
     marked = {n: Marked({"top1": v}, {"top1": 1.0}) for n, v in marks.items()} if marks is not None else None
     first = Thresholds({"a": (0.0, 9.0)}, {"a": "mse"})
-    return winner(rated, first, rivals(), marked, Search(objective=objective)).methods["a"]  # type: ignore[arg-type]
+    return winner(rated, first, rivals(), marked, SearchTable(objective=objective)).methods["a"]  # type: ignore[arg-type]
 
 
 def test_the_metric_decides_and_among_equals_the_outputs_do() -> None:

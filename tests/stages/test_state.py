@@ -14,7 +14,7 @@ from npuflow.base.errors import NpuflowError
 from npuflow.cli._app import application
 from npuflow.engine.execute.executor import Executor
 from npuflow.engine.interpret import Interpreter, host_session
-from npuflow.engine.runner import Runner
+from npuflow.engine.runner import ProgramRunner
 from npuflow.hw.target import Numerics
 from npuflow.stages.samples import Sample
 from tests.stages.builds import made, products
@@ -119,7 +119,7 @@ def test_a_program_keeps_state_between_runs(recipe: Path) -> None:
     assert graph.values["h"].quant == graph.values["hn"].quant is not None
     assert {step["kind"] for step in program.meta["steps"]} == {"quantize", "npu", "dequantize"}
     audio = clips(2, 1)
-    runner, wanted = Runner(program), rolled(audio[0])[0]
+    runner, wanted = ProgramRunner(program), rolled(audio[0])[0]
     first = runner.run_many([{"x": x[None]} for x in audio[0]])
     noise = sum(float(((a["y"] - b) ** 2).sum()) for a, b in zip(first, wanted, strict=True))
     assert 10 * np.log10(sum(float((b**2).sum()) for b in wanted) / noise) > 30
@@ -166,7 +166,7 @@ def test_run_follows_the_sequence(recipe: Path, tmp_path: Path) -> None:
         assert held.files == ["y"] and held["y"].shape == (STEPS, 3)
         outputs[path] = held["y"]
     assert np.allclose(outputs[recipe.parent / "cell.onnx"], np.concatenate(rolled(audio)[0]), atol=1e-5)
-    whole = Runner(program).run_many([{"x": x[None]} for x in audio])
+    whole = ProgramRunner(program).run_many([{"x": x[None]} for x in audio])
     assert np.array_equal(outputs[program], np.concatenate([one["y"] for one in whole]))
     assert np.allclose(outputs[program], outputs[exported], atol=0.01)
 
@@ -188,7 +188,7 @@ def test_what_cannot_be_state_is_an_error(recipe: Path, state: dict[str, str], c
 
 
 def test_arrays_of_unlike_lengths_are_an_error() -> None:
-    from npuflow.engine.data.config import Sample as Content
+    from npuflow.engine.data.config import InputSample as Content
     from npuflow.engine.data.sequence import steps
     from npuflow.ir.types import TensorType
 
@@ -201,7 +201,7 @@ def test_arrays_of_unlike_lengths_are_an_error() -> None:
 
 
 def test_a_sequence_begins_with_the_state_that_the_sample_has() -> None:
-    from npuflow.engine.data.config import Sample as Content
+    from npuflow.engine.data.config import InputSample as Content
     from npuflow.engine.data.sequence import labelled
     from npuflow.ir.types import TensorType
 

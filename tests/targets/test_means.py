@@ -11,7 +11,7 @@ import pytest
 from npuflow import targets as shipped
 from npuflow.hw.numerics import multiplier_shift
 from npuflow.hw.target import Target
-from npuflow.ir.op import OPS, No, Sample, Yes
+from npuflow.ir.op import OPS, No, OpSample, Yes
 from npuflow.testing.op import case, check_integer, check_tiles
 from npuflow.testing.target import load, scheme
 
@@ -23,9 +23,9 @@ def named(name: str) -> Target:
     return load(FOLDER / f"{name}.toml")
 
 
-def mean(size: int) -> Sample:
+def mean(size: int) -> OpSample:
     rng = np.random.default_rng(size)
-    return Sample(OPS["globalaveragepool"](), (rng.normal(0.3, 1, (1, 5, size, size)).astype(np.float32),))
+    return OpSample(OPS["globalaveragepool"](), (rng.normal(0.3, 1, (1, 5, size, size)).astype(np.float32),))
 
 
 @pytest.mark.parametrize("name", POWERS)

@@ -20,7 +20,7 @@ from npuflow.engine.program.container import Program, fingerprint, target_meta
 from npuflow.engine.search.plan import plan_network
 from npuflow.flow.recipe import load
 from npuflow.hw import limits
-from npuflow.hw.target import Compute, Memory, Rule, Target
+from npuflow.hw.target import Compute, LimitRule, Memory, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.testing import target as suite
@@ -317,9 +317,9 @@ def test_a_file_of_ones_own_is_a_target(tmp_path: Path) -> None:
 
 
 def test_rules_need_no_python() -> None:
-    assert Rule(("conv",), "kernel_h <= 3").need == "kernel_h <= 3"
-    assert list(Rule(("conv",), "kernel_h <= 3", when="groups == 1").check()) == []
-    assert list(Rule(("conv",), "kernel_h <= 3", when="groups").check())
+    assert LimitRule(("conv",), "kernel_h <= 3").need == "kernel_h <= 3"
+    assert list(LimitRule(("conv",), "kernel_h <= 3", when="groups == 1").check()) == []
+    assert list(LimitRule(("conv",), "kernel_h <= 3", when="groups").check())
 
 
 def test_own_files_extend_shipped_ones(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from npuflow.base.errors import DataError
 from npuflow.cli import main
 from npuflow.engine.program.container import Program
-from npuflow.engine.runner import Runner
+from npuflow.engine.runner import ProgramRunner
 from npuflow.engine.sim.made import tile_of
 from npuflow.engine.verify.golden import Golden, dumps, golden_of, load, save
 from npuflow.engine.verify.locate import Finding, first_difference
@@ -26,7 +26,7 @@ def made() -> tuple[Program, Golden]:
     program = build(graph, SMALL)
     rng = np.random.default_rng(0)
     samples = [{n: rng.normal(size=a.shape).astype(np.float32) for n, a in feed.items()} for _ in range(2)]
-    return program, golden_of(program, Runner(program).run_many(samples, dump=True))
+    return program, golden_of(program, ProgramRunner(program).run_many(samples, dump=True))
 
 
 def _tiled(program: Program, golden: Golden) -> tuple[str, tuple[int, ...]]:

@@ -24,7 +24,7 @@ from npuflow.flow.store_lease import add_root
 from npuflow.flow.store_record import Record
 from npuflow.view import builds
 from npuflow.view.running import serve
-from npuflow.view.watch import Watch
+from npuflow.view.watch import BuildWatch
 from tests.view.browser import CHROMIUM, browser
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fashion"
@@ -143,7 +143,7 @@ def test_ten_thousand_steps_and_a_report(tmp_path: Path) -> None:
     start = time.monotonic()
     (row,) = builds.builds(store)
     found = builds.build(store, row["id"])
-    watch = Watch(store)
+    watch = BuildWatch(store)
     spent = time.monotonic() - start
     assert found is not None and spent < 5.0, spent
     print(f"10,000 steps: {spent:.2f} s")
@@ -157,7 +157,7 @@ def test_ten_thousand_steps_and_a_report(tmp_path: Path) -> None:
 
 
 def test_what_happens_is_seen(folder: Path, store: Store) -> None:
-    watch = Watch(store)
+    watch = BuildWatch(store)
     watch.look()
     assert watch.look() == {}
     make(folder, 'parse.skip=["spell_lrn"]')

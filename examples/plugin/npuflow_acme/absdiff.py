@@ -11,7 +11,7 @@ import numpy as np
 from npuflow.hw.numerics import multiplier_shift, requantize
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, No, OnnxCall, Op, Sample, Site, Yes, first_no, need
+from npuflow.ir.op import OPS, No, OnnxCall, Op, OpSample, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, IntArray, TensorType
 
@@ -93,7 +93,7 @@ class AbsDiff(Op):
 
     # --- what the published suite judges it by
     @classmethod
-    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+    def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:
         for shape in ((1, 3, 4, 5), (2, 7), (9,)):
             a, b = (rng.standard_normal(shape).astype(np.float32) for _ in range(2))
-            yield Sample(cls(), (a, 3 * b))
+            yield OpSample(cls(), (a, 3 * b))

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from npuflow.hw.target import Target
-from npuflow.ir.op import OPS, No, OnnxCall, Op, Role, Sample, Site, Yes
+from npuflow.ir.op import OPS, No, OnnxCall, Op, OpSample, Role, Site, Yes
 from npuflow.ir.types import Array, TensorType
 
 BODY = """Centroid (x) => (y) {
@@ -75,5 +75,5 @@ class Centroid(Op):
         return No("a coordinate needs more than 8 bits; the host computes it in floats")
 
     @classmethod
-    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
-        yield Sample(cls(), (rng.random((1, 3, 5, 7), np.float32) + np.float32(0.1),))
+    def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:
+        yield OpSample(cls(), (rng.random((1, 3, 5, 7), np.float32) + np.float32(0.1),))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from npuflow.engine.sim import access, exact
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated
 from npuflow.hw.command import Command
 from npuflow.hw.isa import CLAMP, OPCODES, ROUNDING, numbers, tensor
@@ -30,7 +30,7 @@ class AbsDiff(Simulated):
     def accesses(self, c: Command) -> Iterator[Region]:
         return access.elementwise(c, "a", "b")
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         dims = c.vector("dims")
         a = exact.times(exact.signed(memory, c, "a", dims), c.number("a_multiplier"))
         b = exact.times(exact.signed(memory, c, "b", dims), c.number("b_multiplier"))

@@ -24,7 +24,7 @@ Extrema = Mapping[str, Floats]
 
 
 @dataclass(frozen=True)
-class Channels(Config):
+class ChannelsTable(Config, table="channels"):
     """Extrema of each channel of the activations, which suggestions look at; the
     table switches the step on."""
 
@@ -44,7 +44,7 @@ def axis_of(kind: TensorType) -> int | None:
     )
 
 
-def watched(graph: Graph, on_npu: Callable[[int], bool], table: Channels) -> list[str]:
+def watched(graph: Graph, on_npu: Callable[[int], bool], table: ChannelsTable) -> list[str]:
     """The values whose channels are looked at."""
     names = [n for n in needed_values(graph, on_npu) if axis_of(graph.type(n)) is not None]
     return [n for n in names if not table.tensors or answers(table.tensors, (n,), "")]

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from npuflow.engine.calibrate.kernels import SHIFT
-from npuflow.engine.calibrate.statistics import TensorStatistics
+from npuflow.engine.calibrate.statistics import StatisticsColumn
 
 
-def trimmed(tensor: TensorStatistics, bounds: tuple[float, float] | None = None) -> TensorStatistics:
+def trimmed(tensor: StatisticsColumn, bounds: tuple[float, float] | None = None) -> StatisticsColumn:
     """The statistics with each infinity counted as the bound on its side, or without bounds as
     the outermost finite value."""
     _, up, down = (int(n) for n in tensor.totals[1:])

@@ -24,7 +24,7 @@ READERS = 3                    # a value that so many nodes read is no step insi
 
 
 @dataclass(frozen=True)
-class Segment:
+class ModelSegment:
     """A run of nodes as a model of its own.
 
     `fed`: the values that it reads, inputs of the network or made by other segments. `made`: its outputs,
@@ -44,7 +44,7 @@ class Segment:
     activations: int = 0
 
 
-def segments(graph: Graph, names: Sequence[str]) -> dict[str, Segment]:
+def segments(graph: Graph, names: Sequence[str]) -> dict[str, ModelSegment]:
     """The segments of a graph in order; `names`: the values to count.
 
     Where the graph is cut is decided from its inputs on, by what comes before the cut and by which values are
@@ -58,7 +58,7 @@ def segments(graph: Graph, names: Sequence[str]) -> dict[str, Segment]:
     # counted inputs that no segment has listed yet
     left = [name for name in names if name in inputs]
     maker: dict[str, str] = {}
-    found: dict[str, Segment] = {}
+    found: dict[str, ModelSegment] = {}
     runs = list(_runs(part, counted)) or [()]
     for index, nodes in enumerate(runs):
         own = {v for node in nodes for v in node.outputs if v}
@@ -85,7 +85,7 @@ def segments(graph: Graph, names: Sequence[str]) -> dict[str, Segment]:
                 [found[k].cone for k in above],
             ]
         )
-        found[name] = Segment(
+        found[name] = ModelSegment(
             model, inputs, fed, made, reported, above, cone, len(model), _working(part, nodes, fed, made)
         )
         maker.update(dict.fromkeys(made, name))

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.errors import DataError, InternalError
-from npuflow.calibrators import TAILS, Moments
+from npuflow.calibrators import TAILS, PrefixSums
 from npuflow.engine.calibrate.observe import COLUMNS, Int64s, Observation
 from npuflow.ir.types import Array
 
@@ -23,7 +23,7 @@ CHUNK = 64                                 # samples whose cells are in memory a
 
 
 @dataclass(frozen=True)
-class TensorStatistics:
+class StatisticsColumn:
     """One tensor's statistics, as threshold methods ask for them (see ir.contracts).
 
     `keys` ascending and `counts`: the occupied cells. `low`, `high`, `tails`: finite extrema, and values near
@@ -40,7 +40,7 @@ class TensorStatistics:
     bounds: tuple[float, float] | None = None
     beyond: str = "clip"
 
-    def within(self, bounds: tuple[float, float], beyond: str) -> TensorStatistics:
+    def within(self, bounds: tuple[float, float], beyond: str) -> StatisticsColumn:
         """The same values with those outside the bounds moved to them ("clip"), or left out ("drop": the
         extrema are then the outermost cells inside)."""
         part = replace(self, bounds=bounds, beyond=beyond)
@@ -64,8 +64,8 @@ class TensorStatistics:
         return self.tails
 
     @cached_property
-    def moments(self) -> Moments:
-        return Moments(*self._cells)
+    def moments(self) -> PrefixSums:
+        return PrefixSums(*self._cells)
 
     @cached_property
     def lo(self) -> float:
@@ -188,7 +188,7 @@ def _folded(lower: Floats, upper: Floats, weight: Floats) -> tuple[Floats, Float
 
 
 @dataclass(frozen=True)
-class Statistics:
+class ObservedStatistics:
     """Rows are samples, columns tensors. Counts are sums over samples; extrema are kept per sample."""
 
     names: tuple[str, ...]
@@ -201,7 +201,7 @@ class Statistics:
     keys: Int64s
     counts: Int64s
 
-    def __getitem__(self, name: str) -> TensorStatistics:
+    def __getitem__(self, name: str) -> StatisticsColumn:
         """One tensor; kept for the next question, since many methods may ask, unless all of
         them would fill the memory."""
         if len(self.keys) > KEPT:
@@ -211,16 +211,16 @@ class Statistics:
         return self._asked[name]
 
     @cached_property
-    def _asked(self) -> dict[str, TensorStatistics]:
+    def _asked(self) -> dict[str, StatisticsColumn]:
         return {}
 
-    def _tensor(self, name: str) -> TensorStatistics:
+    def _tensor(self, name: str) -> StatisticsColumn:
         i = self.index[name]
         part = slice(self.offsets[i], self.offsets[i + 1])
         finite = self.totals[:, i, 0] > self.totals[:, i, 1:].sum(1)
         total = self.totals[:, i].sum(0)
         low, high, tails = self.lo[finite, i], self.hi[finite, i], self.tails[finite, i]
-        return TensorStatistics(self.keys[part], self.counts[part], low, high, total, tails)
+        return StatisticsColumn(self.keys[part], self.counts[part], low, high, total, tails)
 
     def __contains__(self, name: object) -> bool:
         return name in self.index
@@ -229,7 +229,7 @@ class Statistics:
     def index(self) -> dict[str, int]:
         return {name: i for i, name in enumerate(self.names)}
 
-    def plus(self, shards: Iterable[tuple[str, Observation]]) -> Statistics:
+    def plus(self, shards: Iterable[tuple[str, Observation]]) -> ObservedStatistics:
         """With more samples, which come after those already in."""
         found = self
         walk = iter(shards)
@@ -237,25 +237,29 @@ class Statistics:
             found = found._more([one for _, one in part], tuple(name for name, _ in part))
         return found
 
-    def minus(self, shards: Mapping[str, Observation]) -> Statistics:
+    def minus(self, shards: Mapping[str, Observation]) -> ObservedStatistics:
         """Without these samples: exactly what the statistics of the others are."""
         return self._less(list(shards.values()), tuple(shards))
 
-    def without(self, part: Statistics) -> Statistics:
+    def without(self, part: ObservedStatistics) -> ObservedStatistics:
         """Without the samples of a part of these statistics."""
         return self._less([part], part.samples)
 
-    def _more(self, parts: Sequence[Observation | Statistics], samples: tuple[str, ...]) -> Statistics:
+    def _more(
+        self, parts: Sequence[Observation | ObservedStatistics], samples: tuple[str, ...]
+    ) -> ObservedStatistics:
         rows = [_rows(one) for one in parts]
         lo, hi, tails, totals = (
             np.concatenate([mine, *(row[k] for row in rows)])
             for k, mine in enumerate((self.lo, self.hi, self.tails, self.totals))
         )
-        return Statistics(
+        return ObservedStatistics(
             self.names, (*self.samples, *samples), lo, hi, tails, totals, *self._cells(parts, 1)
         )
 
-    def _less(self, parts: Sequence[Observation | Statistics], samples: tuple[str, ...]) -> Statistics:
+    def _less(
+        self, parts: Sequence[Observation | ObservedStatistics], samples: tuple[str, ...]
+    ) -> ObservedStatistics:
         held, gone = set(self.samples), set(samples)
         missing = [name for name in samples if name not in held]
         if missing:
@@ -263,21 +267,23 @@ class Statistics:
         kept = [i for i, name in enumerate(self.samples) if name not in gone]
         names = tuple(self.samples[i] for i in kept)
         rows = self.lo[kept], self.hi[kept], self.tails[kept], self.totals[kept]
-        return Statistics(self.names, names, *rows, *self._cells(parts, -1))
+        return ObservedStatistics(self.names, names, *rows, *self._cells(parts, -1))
 
-    def _cells(self, parts: Sequence[Observation | Statistics], sign: int) -> tuple[Int64s, Int64s, Int64s]:
+    def _cells(
+        self, parts: Sequence[Observation | ObservedStatistics], sign: int
+    ) -> tuple[Int64s, Int64s, Int64s]:
         """Offsets, keys and counts with (1) or without (-1) some parts."""
         from npuflow.engine.calibrate.kernels import KEYS, SIGN, collect, occupied
 
         dense = np.zeros(KEYS, np.int64)
         room, space = np.zeros(KEYS, np.int64), np.zeros(KEYS, np.int64)
         keys, counts, offsets = [], [], [0]
-        seen = _Seen([one for one in parts if not isinstance(one, Statistics)], len(self.names))
+        seen = _Seen([one for one in parts if not isinstance(one, ObservedStatistics)], len(self.names))
         for i in range(len(self.names)):
             span = np.array([[SIGN, -1], [KEYS, SIGN - 1]])
             _count(self, i, dense, 1, span)
             for one in parts:
-                if isinstance(one, Statistics):
+                if isinstance(one, ObservedStatistics):
                     _count(one, i, dense, sign, span)
             collect(*seen.of(i), dense, sign, span)
             size = occupied(dense, span, room, space)
@@ -315,14 +321,14 @@ class _Seen:
         return self.groups, self.cells, large, self.ends[tensor], self.ends[tensor + 1]
 
 
-def _rows(one: Observation | Statistics) -> tuple[Array, Array, Array, Array]:
+def _rows(one: Observation | ObservedStatistics) -> tuple[Array, Array, Array, Array]:
     """What is kept for each sample, samples first."""
-    if isinstance(one, Statistics):
+    if isinstance(one, ObservedStatistics):
         return one.lo, one.hi, one.tails, one.totals
     return one.lo[None], one.hi[None], one.tails[None], one.counts[None]
 
 
-def _count(one: Statistics, i: int, dense: Int64s, sign: int, span: Int64s) -> None:
+def _count(one: ObservedStatistics, i: int, dense: Int64s, sign: int, span: Int64s) -> None:
     """Add the cells of one tensor to dense counts, and widen the span of keys
     touched on each side of zero."""
     part = slice(one.offsets[i], one.offsets[i + 1])
@@ -338,23 +344,23 @@ def _joined(parts: Sequence[Int64s]) -> Int64s:
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
-def empty(names: Sequence[str]) -> Statistics:
+def empty(names: Sequence[str]) -> ObservedStatistics:
     """Statistics of no samples."""
     none = np.zeros((0, len(names)), np.float32)
     cells = np.zeros(0, np.int64)
     totals, offsets = np.zeros((0, len(names), len(COLUMNS)), np.int64), np.zeros(len(names) + 1, np.int64)
     tails = np.zeros((0, len(names), 2, len(TAILS)), np.float32)
-    return Statistics(tuple(names), (), none, none, tails, totals, offsets, cells, cells)
+    return ObservedStatistics(tuple(names), (), none, none, tails, totals, offsets, cells, cells)
 
 
-def merged(shards: Iterable[tuple[str, Observation]]) -> Statistics | None:
+def merged(shards: Iterable[tuple[str, Observation]]) -> ObservedStatistics | None:
     """Statistics of all shards, which may be read one by one; None if there are none."""
     walk = iter(shards)
     first = next(walk, None)
     return None if first is None else empty(first[1].names).plus(chain([first], walk))
 
 
-def added(parts: Iterable[Statistics]) -> Statistics:
+def added(parts: Iterable[ObservedStatistics]) -> ObservedStatistics:
     """The statistics of all samples of some statistics of the same tensors, in their
     order; however they are nested."""
     walk = iter(parts)
@@ -364,7 +370,7 @@ def added(parts: Iterable[Statistics]) -> Statistics:
     return found
 
 
-def beside(parts: Sequence[Statistics]) -> Statistics:
+def beside(parts: Sequence[ObservedStatistics]) -> ObservedStatistics:
     """The statistics of other tensors over the same samples, as one."""
     if any(one.samples != parts[0].samples for one in parts):
         raise InternalError(
@@ -381,4 +387,5 @@ def beside(parts: Sequence[Statistics]) -> Statistics:
         for field in ("lo", "hi", "tails", "totals")
     )
     keys, counts = _joined([one.keys for one in parts]), _joined([one.counts for one in parts])
-    return Statistics(names, parts[0].samples, lo, hi, tails, totals, np.concatenate(offsets), keys, counts)
+    starts = np.concatenate(offsets)
+    return ObservedStatistics(names, parts[0].samples, lo, hi, tails, totals, starts, keys, counts)

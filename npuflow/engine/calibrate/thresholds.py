@@ -10,7 +10,7 @@ from npuflow.base.errors import DataError
 from npuflow.base.tables import Config, Fault
 from npuflow.calibrators import CALIBRATORS, Calibrator, Grid
 from npuflow.engine.calibrate.infinite import trimmed
-from npuflow.engine.calibrate.statistics import Statistics, TensorStatistics
+from npuflow.engine.calibrate.statistics import ObservedStatistics, StatisticsColumn
 from npuflow.engine.place import op_name
 from npuflow.engine.quantize.config import Quantize, activation_grid, check_scheme
 from npuflow.engine.quantize.names import Replaced, answers, stated, unknown_layers
@@ -22,7 +22,7 @@ Ranges = dict[str, tuple[float, float]]
 
 
 @dataclass(frozen=True)
-class Layer(Config):
+class LayerCalibration(Config):
     """Another method for some tensors, or a range written by hand."""
 
     # value or node names, operator names, or patterns: of what they write
@@ -54,11 +54,11 @@ class Calibrate(Config):
     infinite: Literal["drop", "clip"] = "drop"
     # judge inputs of table functions by the part that quantisation will keep of them
     as_trimmed: bool = False
-    layers: tuple[Layer, ...] = ()
+    layers: tuple[LayerCalibration, ...] = ()
 
 
 @dataclass(frozen=True)
-class Thresholds:
+class ChosenThresholds:
     """Range and method of every tensor; notes on what a user should look at."""
 
     ranges: Mapping[str, tuple[float, float]]
@@ -67,12 +67,12 @@ class Thresholds:
 
 
 @dataclass(frozen=True)
-class Choice:
+class RangeChoice:
     """What the recipe says of one tensor: who chooses its range, by which name, from what."""
 
     method: Calibrator
     name: str
-    tensor: TensorStatistics
+    tensor: StatisticsColumn
     grid: Grid
     fixed: tuple[float, float] | None
 
@@ -82,13 +82,13 @@ class Choice:
 
 def thresholds(
     graph: Graph,
-    statistics: Statistics,
+    statistics: ObservedStatistics,
     calibrate: Calibrate,
     quantize: Quantize,
     numerics: Numerics,
     on_npu: Callable[[int], bool] | None = None,
     history: Sequence[Replaced] = (),
-) -> Thresholds:
+) -> ChosenThresholds:
     """A range for every tensor that has statistics; `on_npu` is asked for [calibrate] as_trimmed alone.
 
     `history`: the rewrites of the graph, for the message when the recipe names a layer that they replaced.
@@ -102,17 +102,17 @@ def thresholds(
     if on_npu is not None and quantize.trim and calibrate.as_trimmed:
         ranges.update(_as_trimmed(graph, chosen, ranges, quantize, numerics, on_npu))
     methods = {name: "by hand" if one.fixed else one.name for name, one in chosen.items()}
-    return Thresholds(ranges, methods, tuple(notes))
+    return ChosenThresholds(ranges, methods, tuple(notes))
 
 
 def choices(
     graph: Graph,
-    statistics: Statistics,
+    statistics: ObservedStatistics,
     calibrate: Calibrate,
     quantize: Quantize,
     numerics: Numerics,
     notes: list[str],
-) -> dict[str, Choice]:
+) -> dict[str, RangeChoice]:
     """Method and statistics of every tensor, as the recipe has it; what a user
     should look at goes into `notes`."""
     default, producer = made(calibrate, calibrate.method), graph.producer()
@@ -146,7 +146,9 @@ def choices(
             if calibrate.infinite == "clip":
                 tensor = trimmed(tensor, bounds if beyond == "clip" else None)
         grid = activation_grid(quantize.activations, numerics, _bits(quantize, names, op))
-        found[name] = Choice(method, chosen, tensor.within(bounds, beyond) if bounds else tensor, grid, fixed)
+        found[name] = RangeChoice(
+            method, chosen, tensor.within(bounds, beyond) if bounds else tensor, grid, fixed
+        )
     for layer, hit in zip(calibrate.layers, used, strict=True):
         if not hit:
             notes.append(
@@ -157,7 +159,7 @@ def choices(
 
 def _as_trimmed(
     graph: Graph,
-    chosen: Mapping[str, Choice],
+    chosen: Mapping[str, RangeChoice],
     ranges: Ranges,
     quantize: Quantize,
     numerics: Numerics,
@@ -184,7 +186,7 @@ def _as_trimmed(
     return found
 
 
-def made(table: Calibrate | Layer, name: str) -> Calibrator:
+def made(table: Calibrate | LayerCalibration, name: str) -> Calibrator:
     """The method with the options that the table gives it."""
     options: Calibrator | None = table.options
     return options if options is not None else CALIBRATORS[name]()

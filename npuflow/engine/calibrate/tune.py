@@ -14,9 +14,9 @@ from npuflow.base.tables import Config
 from npuflow.base.tables import Range as Within
 from npuflow.calibrators import CALIBRATORS, Grid
 from npuflow.engine.calibrate.observe import session
-from npuflow.engine.calibrate.thresholds import Choice, Ranges
+from npuflow.engine.calibrate.thresholds import RangeChoice, Ranges
 from npuflow.engine.correct.walk import plain_session
-from npuflow.engine.qdq import Builder
+from npuflow.engine.qdq import QdqBuilder
 from npuflow.engine.quantize.types import activation_type
 from npuflow.engine.to_onnx import export_model
 from npuflow.ir.graph import Graph
@@ -41,7 +41,7 @@ class Tune(Config):
 
 
 @dataclass(frozen=True)
-class Search(Config):
+class SearchTable(Config, table="search"):
     """Try threshold methods; the table switches the step on."""
 
     methods: tuple[Annotated[str, CALIBRATORS], ...] = ("minmax", "percentile", "kl", "mse", "octav", "ema")
@@ -55,7 +55,7 @@ class Search(Config):
     """Calibration samples that judge."""
 
 
-def spans_to_tune(chosen: Mapping[str, Choice], ranges: Ranges, tune: Tune) -> dict[str, list[Span]]:
+def spans_to_tune(chosen: Mapping[str, RangeChoice], ranges: Ranges, tune: Tune) -> dict[str, list[Span]]:
     """Per tensor the range it has, and those between the KL threshold and the extrema, evenly spaced."""
     kl, minmax = CALIBRATORS["kl"](), CALIBRATORS["minmax"]()
     found = {}
@@ -68,7 +68,7 @@ def spans_to_tune(chosen: Mapping[str, Choice], ranges: Ranges, tune: Tune) -> d
     return {name: spans for name, spans in found.items() if len(spans) > 1}
 
 
-def spans_to_search(chosen: Mapping[str, Choice], methods: Sequence[str]) -> dict[str, dict[str, Span]]:
+def spans_to_search(chosen: Mapping[str, RangeChoice], methods: Sequence[str]) -> dict[str, dict[str, Span]]:
     """Per method the range of every tensor."""
     made = {name: CALIBRATORS[name]() for name in methods}
     return {
@@ -148,7 +148,7 @@ class _Rounded:
         self.shape = len(nodes), len(spans)
         kind, types = graph.type(name), [activation_type(*span, grid) for span in spans]
         coded = {f"{name}@{j}": Value(f"{name}@{j}", kind, quant) for j, quant in enumerate(types)}
-        self.builder = Builder(
+        self.builder = QdqBuilder(
             Graph(graph.inputs, (), (), MappingProxyType({**graph.values, **coded}), graph.consts)
         )
         for value_id, value in coded.items():

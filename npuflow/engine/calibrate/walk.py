@@ -10,7 +10,7 @@ import numpy as np
 
 from npuflow.base.digest import digest
 from npuflow.engine.calibrate.observe import Observation, Observer, Scratch
-from npuflow.engine.calibrate.segments import Segment
+from npuflow.engine.calibrate.segments import ModelSegment
 from npuflow.ir.types import Array
 
 Feed = Callable[[], Mapping[str, Array] | None]
@@ -19,7 +19,7 @@ PACKED = 2                     # onnxruntime keeps weights, and a copy in the or
 
 
 def observed(
-    segments: Mapping[str, Segment],
+    segments: Mapping[str, ModelSegment],
     asked: Sequence[str],
     samples: Mapping[str, Feed],
     room: int | None = None,
@@ -44,13 +44,13 @@ def observed(
                     unread.add(sample)
 
 
-def needs(segments: Mapping[str, Segment], asked: Sequence[str]) -> tuple[str, ...]:
+def needs(segments: Mapping[str, ModelSegment], asked: Sequence[str]) -> tuple[str, ...]:
     """The segments asked for and all above them, in order."""
     wanted = {*asked, *(name for one in asked for name in segments[one].above)}
     return tuple(name for name in segments if name in wanted)
 
 
-def groups(segments: Mapping[str, Segment], room: int | None) -> list[tuple[str, ...]]:
+def groups(segments: Mapping[str, ModelSegment], room: int | None) -> list[tuple[str, ...]]:
     """Consecutive segments that fit into `room` together; one that does not fit stands alone."""
     found: list[tuple[str, ...]] = [()]
     for name in segments:
@@ -62,7 +62,7 @@ def groups(segments: Mapping[str, Segment], room: int | None) -> list[tuple[str,
     return found
 
 
-def footprint(segments: Sequence[Segment]) -> int:
+def footprint(segments: Sequence[ModelSegment]) -> int:
     """Bytes that the sessions of some segments take, and the activations of one sample in them."""
     return PACKED * sum(one.weights for one in segments) + max(one.activations for one in segments)
 
@@ -71,7 +71,7 @@ class _Group:
     """Some segments as sessions, at once in memory."""
 
     def __init__(
-        self, segments: Mapping[str, Segment], asked: set[str], later: Collection[str], folder: Path
+        self, segments: Mapping[str, ModelSegment], asked: set[str], later: Collection[str], folder: Path
     ) -> None:
         self.segments, self.asked, self.folder = segments, asked, folder
         scratch = Scratch()

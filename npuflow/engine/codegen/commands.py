@@ -40,7 +40,7 @@ class Touch(NamedTuple):
 
 
 @dataclass
-class Storage:
+class DataRange:
     """A range of DATA with the accesses to it."""
 
     address: int
@@ -96,7 +96,7 @@ class CommandList:
         values: Mapping[str, object],
         place: Place,
         node: int,
-        source: tuple[Storage, Touch] | None,
+        source: tuple[DataRange, Touch] | None,
         step: int,
     ) -> None:
         """LOAD into a slot from a value in DATA, or from CONST, on the last channel so that it
@@ -118,7 +118,13 @@ class CommandList:
             self.inputs = count
 
     def store(
-        self, values: Mapping[str, object], place: Place, node: int, storage: Storage, touch: Touch, step: int
+        self,
+        values: Mapping[str, object],
+        place: Place,
+        node: int,
+        storage: DataRange,
+        touch: Touch,
+        step: int,
     ) -> None:
         (allocation, box), queue = place, self.queues.stores
         local, needs = self.local[allocation], Latest()

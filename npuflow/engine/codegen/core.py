@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from npuflow.engine.codegen.commands import CommandList
 from npuflow.engine.codegen.consts import ConstPool
-from npuflow.engine.codegen.data import Data
+from npuflow.engine.codegen.data import DataStorage
 from npuflow.engine.program.taps import Tap
 from npuflow.hw.target import Numerics
 from npuflow.ir.lowering import Buffer
@@ -21,7 +21,7 @@ class CoreProgram:
 
     commands: CommandList
     consts: ConstPool
-    data: Data
+    data: DataStorage
     numerics: Numerics
     made: Collection[str]
     taps: list[Tap] = field(default_factory=list)

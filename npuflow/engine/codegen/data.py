@@ -7,21 +7,21 @@ from collections.abc import Mapping, Sequence
 from npuflow.base.errors import FitError
 from npuflow.engine.allocate import Layout, Life, check_layout
 from npuflow.engine.arrange import Method, arrange
-from npuflow.engine.codegen.commands import Storage
+from npuflow.engine.codegen.commands import DataRange
 from npuflow.engine.schedule.accesses import merge
 from npuflow.engine.schedule.jobs import Places
 from npuflow.engine.schedule.views import Views
 from npuflow.hw.target import Memory
 
 
-class Data:
+class DataStorage:
     """Storage of every integer value, opened in program order so that reused bytes are waited for."""
 
     def __init__(
         self, views: Views, layout: Layout, lives: Sequence[Life], homes: Mapping[str, str] | None = None
     ) -> None:
         self._views, self.layout, self.lives, self.homes = views, layout, tuple(lives), dict(homes or {})
-        self._storages = {v.name: Storage(layout.addresses[v.name], v.size) for v in lives}
+        self._storages = {v.name: DataRange(layout.addresses[v.name], v.size) for v in lives}
         by_start = sorted(lives, key=lambda v: v.first)
         self._older: dict[str, list[str]] = {}
         for i, life in enumerate(by_start):
@@ -34,7 +34,7 @@ class Data:
                 and a < layout.addresses[o.name] + o.size
             ]
 
-    def of(self, value_id: str) -> tuple[Storage, int]:
+    def of(self, value_id: str) -> tuple[DataRange, int]:
         """Storage and byte address of a value, or of a border between cores by its name."""
         root, offset = self._root(value_id)
         storage = self._storages[root]
@@ -51,7 +51,7 @@ class Data:
     def address(self, value_id: str) -> int:
         return self.of(value_id)[1]
 
-    def open(self, value_id: str) -> tuple[Storage, int]:
+    def open(self, value_id: str) -> tuple[DataRange, int]:
         """As `of`, for writing: the first write waits for what was done to the bytes before."""
         storage, address = self.of(value_id)
         if not storage.opened:

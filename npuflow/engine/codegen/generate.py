@@ -11,15 +11,15 @@ from npuflow.engine.allocate import Life
 from npuflow.engine.codegen.commands import CommandList, Pending
 from npuflow.engine.codegen.consts import ConstPool
 from npuflow.engine.codegen.core import CoreProgram
-from npuflow.engine.codegen.data import Data, lay_out
+from npuflow.engine.codegen.data import DataStorage, lay_out
 from npuflow.engine.codegen.in_place import in_place
 from npuflow.engine.codegen.share import share_loads
 from npuflow.engine.codegen.tiles import COMPUTE
 from npuflow.engine.codegen.transfers import transfer
-from npuflow.engine.host import Work, host_work
+from npuflow.engine.host import HostWork, host_work
 from npuflow.engine.partition import Segment, host_model, host_steps, segments
 from npuflow.engine.program.container import Program, fingerprint, target_meta
-from npuflow.engine.program.taps import Tapped, Taps, encode_taps
+from npuflow.engine.program.taps import ProgramTaps, Tapped, encode_taps
 from npuflow.engine.schedule.accesses import merge
 from npuflow.engine.schedule.bank_layout import set_apart
 from npuflow.engine.schedule.borders import Spread, spreads
@@ -29,9 +29,9 @@ from npuflow.engine.schedule.frame import Frame, Topology
 from npuflow.engine.schedule.jobs import Barrier, Phase, Schedule
 from npuflow.engine.schedule.local import Local, lay_local
 from npuflow.engine.schedule.machine import Machine
-from npuflow.engine.schedule.time import ScheduleTime, Terms, time_of
+from npuflow.engine.schedule.time import CycleBreakdown, ScheduleTime, time_of
 from npuflow.engine.schedule.views import Views
-from npuflow.engine.search.plan import Plan
+from npuflow.engine.search.plan import TilingPlan
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.moves import reach
@@ -54,7 +54,7 @@ class _Output:
         return [len(c.commands.commands) for c in self.cores]
 
 
-def generate(graph: Graph, plan: Plan, target: Target, name: str = "") -> Program:
+def generate(graph: Graph, plan: TilingPlan, target: Target, name: str = "") -> Program:
     """The program of a planned network."""
     parts = segments(graph)
     machine = Machine(target.compute, target.memory, target.dma)
@@ -90,7 +90,7 @@ def generate(graph: Graph, plan: Plan, target: Target, name: str = "") -> Progra
     return _program(topology, plan, target, name, out, frames, local, time)
 
 
-def _data(topology: Topology, plan: Plan, frames: Sequence[Frame]) -> list[Data]:
+def _data(topology: Topology, plan: TilingPlan, frames: Sequence[Frame]) -> list[DataStorage]:
     """Where values lie in external memory, and by core who has touched them."""
     memory, cores = topology.machine.memory, topology.machine.compute.cores
     spread, steps = spreads(frames, plan.kept, cores), _steps(topology, plan)
@@ -98,11 +98,11 @@ def _data(topology: Topology, plan: Plan, frames: Sequence[Frame]) -> list[Data]
     born, dies = _lifetimes(topology.graph, steps, _in_data(topology.graph, frames))
     homes = in_place(frames, topology.views, born, dies)
     lives, layout = lay_out(topology.views, born, dies, borders, memory, plan.allocation, homes)
-    return [Data(topology.views, layout, lives, homes) for _ in range(cores)]
+    return [DataStorage(topology.views, layout, lives, homes) for _ in range(cores)]
 
 
 def _scheduled(
-    frames: Sequence[Frame], plan: Plan, machine: Machine, data: Data
+    frames: Sequence[Frame], plan: TilingPlan, machine: Machine, data: DataStorage
 ) -> tuple[Local, Schedule, ScheduleTime]:
     """The jobs and their time. Where banks have ports, what lies in one bank is set apart
     if that makes it no slower."""
@@ -183,7 +183,7 @@ def _written(topology: Topology, frames: Sequence[Frame]) -> dict[str, int]:
     return written
 
 
-def _steps(topology: Topology, plan: Plan) -> dict[int, int]:
+def _steps(topology: Topology, plan: TilingPlan) -> dict[int, int]:
     """When each node runs, of the host too; a group is one step."""
     first_of = {n: g.nodes[0] for g in plan.groups for n in g.nodes}
     step_of: dict[int, int] = {}
@@ -255,7 +255,7 @@ def quant_meta(quant: QuantType) -> dict[str, Any]:
 
 def _program(
     topology: Topology,
-    plan: Plan,
+    plan: TilingPlan,
     target: Target,
     name: str,
     out: _Output,
@@ -300,10 +300,10 @@ def _taps(graph: Graph, cores: Sequence[CoreProgram]) -> bytes:
         for o in node.outputs
         if o in shown and (quant := graph.values[o].quant) is not None
     }
-    return encode_taps(Taps(values, tuple(tuple(c.taps) for c in cores)))
+    return encode_taps(ProgramTaps(values, tuple(tuple(c.taps) for c in cores)))
 
 
-def _plan_meta(plan: Plan, time: ScheduleTime) -> dict[str, Any]:
+def _plan_meta(plan: TilingPlan, time: ScheduleTime) -> dict[str, Any]:
     """What the schedule takes, for profiles and for the comparison with the clock;
     `searched`: by the search's estimate."""
     return {
@@ -347,7 +347,7 @@ def _searched(c: Costs) -> dict[str, float]:
     }
 
 
-def _terms(t: Terms) -> dict[str, float]:
+def _terms(t: CycleBreakdown) -> dict[str, float]:
     """What jobs add up to, in cycles of the engine or bus that spends them; profiles
     set the clock's beside it."""
     return {"array": t.array, "vector": t.vector, "set-up": t.set_up, "bus": t.bus}
@@ -364,7 +364,7 @@ def _port(graph: Graph, value_id: str) -> dict[str, Any]:
 
 
 def _values(
-    graph: Graph, data: Data, views: Views, stored: Collection[str], written: Mapping[str, int]
+    graph: Graph, data: DataStorage, views: Views, stored: Collection[str], written: Mapping[str, int]
 ) -> dict[str, Any]:
     """Where values lie. Of one that only local memory ever holds, others may have the bytes that it would."""
     return {
@@ -378,7 +378,7 @@ def _values(
     }
 
 
-def _node(node: Node, macs: int, host: Work | None) -> dict[str, Any]:
+def _node(node: Node, macs: int, host: HostWork | None) -> dict[str, Any]:
     """`macs` are the NPU's; `host`: what the host does for the node, where it costs time."""
     names = {"name": node.name, "op": title(node), "origin": list(node.origin)}
     found: dict[str, Any] = {**names, "macs": macs, "outputs": list(node.outputs)}

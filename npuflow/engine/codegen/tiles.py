@@ -11,7 +11,16 @@ from npuflow.engine.allocate import aligned
 from npuflow.engine.codegen.columns import gather, on_columns
 from npuflow.engine.codegen.core import CoreProgram
 from npuflow.engine.codegen.dma import dense
-from npuflow.engine.schedule.jobs import Allocation, Compute, Fill, Gather, Job, Place, Rows, TileRun
+from npuflow.engine.schedule.jobs import (
+    Allocation,
+    ComputeTile,
+    CopyRows,
+    FillRun,
+    GatherColumns,
+    Job,
+    Place,
+    TileRun,
+)
 from npuflow.engine.schedule.model import COLUMNS, PACK, Ref, follower_ranges
 from npuflow.engine.schedule.movers import item_of
 from npuflow.hw.target import Numerics
@@ -63,7 +72,7 @@ class _Buffers:
 def compute(core: CoreProgram, job: Job) -> None:
     """All that a node does for a tile: what it does on the vector unit behind the array
     comes with its job of the array."""
-    tile, k = cast(Compute, job.what)
+    tile, k = cast(ComputeTile, job.what)
     member = tile.run.member
     if k == 0 and member.layer.mac is not None and job.queue != core.commands.tensor:
         return
@@ -79,7 +88,7 @@ def compute(core: CoreProgram, job: Job) -> None:
 
 def gathered(core: CoreProgram, job: Job) -> None:
     """The columns of a tile, or what lies in the padding around them."""
-    tile, wanted = cast(Gather, job.what)
+    tile, wanted = cast(GatherColumns, job.what)
     buffers, overheard, site = _buffers(tile), _Overheard(core.numerics), tile.run.member.sites[0]
     assert buffers.columns is not None
     forms.lower(site, _view(tile, 0, buffers), overheard)
@@ -90,7 +99,7 @@ def gathered(core: CoreProgram, job: Job) -> None:
 
 def rows(core: CoreProgram, job: Job) -> None:
     """Rows that the next stripe needs again move from the old slot to the new one."""
-    value, ref, box, old, new = cast(Rows, job.what)
+    value, ref, box, old, new = cast(CopyRows, job.what)
     a, b, pad = _within(old, box, ref), _within(new, box, ref), 6 - len(box)
     fields: dict[str, object] = {
         "x": a.address, "y": b.address, "element": ref.itemsize, "dims": (1,) * pad + extent(box),
@@ -104,7 +113,7 @@ def rows(core: CoreProgram, job: Job) -> None:
 
 def fill(core: CoreProgram, job: Job) -> None:
     """One run of a constant, in local memory."""
-    site, move, most = cast(Fill, job.what)
+    site, move, most = cast(FillRun, job.what)
     value, (place,) = site.outputs[move.output], job.writes
     quant = value.quant
     assert quant is not None
@@ -121,10 +130,10 @@ def fill(core: CoreProgram, job: Job) -> None:
 
 
 COMPUTE: Mapping[type, Callable[[CoreProgram, Job], None]] = {
-    Compute: compute,
-    Gather: gathered,
-    Rows: rows,
-    Fill: fill,
+    ComputeTile: compute,
+    GatherColumns: gathered,
+    CopyRows: rows,
+    FillRun: fill,
 }
 
 

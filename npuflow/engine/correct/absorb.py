@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.engine.correct.equalize import Edit
-from npuflow.engine.correct.groups import CHANNEL, Group, Layer, groups
+from npuflow.engine.correct.groups import CHANNEL, ChannelGroup, LinearLayer, groups
 from npuflow.engine.correct.walk import Feed, plain_session
 from npuflow.engine.to_onnx import export_model
 from npuflow.hw.target import Numerics
@@ -32,7 +32,7 @@ class Absorbed:
     (None: nothing, or `obstacle`)."""
 
     graph: Graph
-    groups: tuple[Group, ...]
+    groups: tuple[ChannelGroup, ...]
     shifts: tuple[Real | None, ...]
 
 
@@ -75,7 +75,7 @@ def least_values(graph: Graph, names: Sequence[str], feeds: Sequence[Feed]) -> d
     return least
 
 
-def _taken(graph: Graph, layer: Layer, shift: Real) -> Real | None:
+def _taken(graph: Graph, layer: LinearLayer, shift: Real) -> Real | None:
     """What the layer makes of `shift` in every place of its input, per output
     channel; None where edges get less."""
     site = graph.site(layer.node)
@@ -90,12 +90,12 @@ def _taken(graph: Graph, layer: Layer, shift: Real) -> Real | None:
     return np.asarray(first[:, 0]) if np.allclose(by_channel, first, rtol=1e-9, atol=1e-12) else None
 
 
-def lowered(graph: Graph, group: Group, shift: Real, taken: Sequence[Real]) -> Graph:
+def lowered(graph: Graph, group: ChannelGroup, shift: Real, taken: Sequence[Real]) -> Graph:
     """The same network with the channels of a group's one value lowered by `shift`; `taken`:
     what each reader adds instead."""
     edit = Edit(graph)
 
-    def add(layer: Layer, amount: Real) -> None:
+    def add(layer: LinearLayer, amount: Real) -> None:
         gain = layer.node.op.bias_factor()
         old = (
             np.broadcast_to(edit.const(layer, 2).ravel(), amount.shape)

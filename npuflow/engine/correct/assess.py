@@ -22,7 +22,7 @@ from npuflow.ir.types import Array
 
 
 @dataclass(frozen=True)
-class Terms:
+class QuantisationSetup:
     """How networks are quantised to be compared: tables, target, samples to calibrate on and samples that
     judge; whether biases are corrected first."""
 
@@ -34,7 +34,7 @@ class Terms:
     corrected: bool = True
 
 
-def loss(graph: Graph, truth: Sequence[Sequence[Array]], terms: Terms) -> float:
+def loss(graph: Graph, truth: Sequence[Sequence[Array]], terms: QuantisationSetup) -> float:
     """Noise over signal of the outputs on the samples that judge; `truth`: the float
     network's outputs there."""
     placed, numerics, quantize = place(graph, terms.target), terms.target.numerics, terms.quantize

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from npuflow.base.errors import TargetError
 from npuflow.engine.correct.error import noise, output_error, outputs_of
 from npuflow.engine.correct.trial import NETWORK, Trial
-from npuflow.engine.correct.walk import Walk, plain_session
+from npuflow.engine.correct.walk import SampleWalk, plain_session
 from npuflow.engine.partition import is_npu
 from npuflow.engine.quantize.scales import MANY
 from npuflow.engine.quantize.weights import coded_bias
@@ -71,7 +71,7 @@ def correct_biases(
     if not layers:
         return Correction(graph, ())
     wanted = mean_outputs(real, [name for _, name in layers], fit)
-    floats, walk = Walk(real, held), Walk(graph, [*held, *fit])
+    floats, walk = SampleWalk(real, held), SampleWalk(graph, [*held, *fit])
     for at, name in layers:
         node = graph.nodes[at]
         walk.to(at)
@@ -91,7 +91,7 @@ def correct_biases(
 
 
 def _tried(
-    walk: Walk, at: int, delta: Real, truth: Sequence[Array], numerics: Numerics
+    walk: SampleWalk, at: int, delta: Real, truth: Sequence[Array], numerics: Numerics
 ) -> tuple[Trial, Graph | None]:
     """The layer `at` with its bias moved by `delta`, and what that does on the
     held-out samples, which come first."""

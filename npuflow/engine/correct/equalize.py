@@ -16,7 +16,7 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.engine.correct.groups import Group, Layer, groups
+from npuflow.engine.correct.groups import ChannelGroup, LinearLayer, groups
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, constant, prune
 from npuflow.ir.op import Bound
@@ -32,7 +32,7 @@ class Equalised:
     """The scaled network; per group of values what its channels were divided by (None: obstacle)."""
 
     graph: Graph
-    groups: tuple[Group, ...]
+    groups: tuple[ChannelGroup, ...]
     scales: tuple[Real | None, ...]
 
 
@@ -66,7 +66,7 @@ def equalise(graph: Graph, numerics: Numerics, rounds: int, limit: float) -> Equ
     return Equalised(prune(graph), tuple(found), tuple(scales.get(i) for i in range(len(found))))
 
 
-def _step(group: Group, peaks: dict[str, Real]) -> Real:
+def _step(group: ChannelGroup, peaks: dict[str, Real]) -> Real:
     """What to divide each channel by, so that the largest weights before and after it become equal."""
     made = np.max([peaks[m.node.outputs[0]].max(1) for m in group.makers], axis=0)
     read = np.zeros_like(made)
@@ -77,7 +77,7 @@ def _step(group: Group, peaks: dict[str, Real]) -> Real:
     return np.where(alive, np.sqrt(made / np.where(alive, read, 1.0)), 1.0)
 
 
-def _scale(group: Group, peaks: dict[str, Real], step: Real) -> None:
+def _scale(group: ChannelGroup, peaks: dict[str, Real], step: Real) -> None:
     for maker in group.makers:
         peaks[maker.node.outputs[0]] = peaks[maker.node.outputs[0]] / step[:, None]
     for reader in group.readers:
@@ -85,7 +85,7 @@ def _scale(group: Group, peaks: dict[str, Real], step: Real) -> None:
         peaks[reader.node.outputs[0]] = held * step[reader.channels(len(step), len(held))]
 
 
-def scaled(graph: Graph, group: Group, scale: Real) -> Graph:
+def scaled(graph: Graph, group: ChannelGroup, scale: Real) -> Graph:
     """The same network with the channels of a group's values divided by `scale`."""
     edit = Edit(graph)
     for layer in group.makers:
@@ -110,17 +110,17 @@ class Edit:
         self.values, self.consts = dict(graph.values), dict(graph.consts)
         self.nodes = {n.outputs[0]: n for n in graph.nodes}
 
-    def has(self, layer: Layer, index: int) -> bool:
+    def has(self, layer: LinearLayer, index: int) -> bool:
         inputs = self.nodes[layer.node.outputs[0]].inputs
         return index < len(inputs) and bool(inputs[index])
 
-    def const(self, layer: Layer, index: int) -> Real:
+    def const(self, layer: LinearLayer, index: int) -> Real:
         """The layer's constant as it is by now."""
         digest = self.values[self.nodes[layer.node.outputs[0]].inputs[index]].const
         assert digest is not None
         return self.consts[digest].astype(np.float64)
 
-    def put(self, layer: Layer, index: int, array: Array) -> None:
+    def put(self, layer: LinearLayer, index: int, array: Array) -> None:
         """A constant of the layer's own: others may share the one it had."""
         out = layer.node.outputs[0]
         name = f"{out}:{'weight' if index == 1 else 'bias'}"
@@ -131,7 +131,7 @@ class Edit:
         inputs[index] = name
         self.nodes[out] = replace(node, inputs=tuple(inputs))
 
-    def clip(self, layer: Layer, change: Change) -> None:
+    def clip(self, layer: LinearLayer, change: Change) -> None:
         """Bounds of the fused clip, changed channel by channel; those that stay alike in
         all channels stay one number."""
         node = self.nodes[layer.node.outputs[0]]

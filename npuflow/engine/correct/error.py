@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from npuflow.engine.correct.walk import Walk
+from npuflow.engine.correct.walk import SampleWalk
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 
@@ -30,7 +30,7 @@ def noise(real: Sequence[Array], found: Sequence[Array]) -> float:
 
 def outputs_of(graph: Graph, feeds: Sequence[Feed]) -> list[list[Array]]:
     """Per output its real values, sample by sample."""
-    walk = Walk(graph, feeds)
+    walk = SampleWalk(graph, feeds)
     walk.to(len(graph.nodes))
     return [walk.real(o, walk.values[o]) for o in graph.outputs if o in walk.values]
 

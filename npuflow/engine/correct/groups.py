@@ -9,7 +9,7 @@ from math import inf
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.engine.quantize.scales import Groups
+from npuflow.engine.quantize.scales import ScaleGroups
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
@@ -20,7 +20,7 @@ CHANNEL = 1                               # the dimension of channels in every v
 
 
 @dataclass(frozen=True)
-class Layer:
+class LinearLayer:
     """A node that is linear in its first input, with a constant weight and a place for a bias."""
 
     node: Node
@@ -39,12 +39,12 @@ class Layer:
 
 
 @dataclass
-class Group:
+class ChannelGroup:
     """Values tied together. `obstacle`: why no channel of them can be scaled ("" if they can)."""
 
     values: list[str] = field(default_factory=list)
-    makers: list[Layer] = field(default_factory=list)
-    readers: list[Layer] = field(default_factory=list)
+    makers: list[LinearLayer] = field(default_factory=list)
+    readers: list[LinearLayer] = field(default_factory=list)
     obstacle: str = ""
 
     @property
@@ -59,7 +59,7 @@ class Group:
         self.obstacle = self.obstacle or why
 
 
-def linear(graph: Graph, node: Node) -> Layer | None:
+def linear(graph: Graph, node: Node) -> LinearLayer | None:
     """The node as a layer whose channels can be scaled, or None."""
     if len(node.inputs) < 2 or node.op.role(1) != "weight" or node.op.role(2) != "bias":
         return None
@@ -72,21 +72,21 @@ def linear(graph: Graph, node: Node) -> Layer | None:
     read, made = site.shape(1)[1 - axis] * group, site.shape(1)[axis]
     if len(site.shape(0)) <= CHANNEL or (site.shape(0)[CHANNEL], site.out_shape[CHANNEL]) != (read, made):
         return None
-    return Layer(node, axis, group)
+    return LinearLayer(node, axis, group)
 
 
-def groups(graph: Graph, numerics: Numerics) -> list[Group]:
+def groups(graph: Graph, numerics: Numerics) -> list[ChannelGroup]:
     """Every set of values between layers, in the order of the graph."""
     layers = {n.outputs: linear(graph, n) for n in graph.nodes}
     probe = Probe(graph)
     passing = {n.outputs: layers[n.outputs] is None and probe.homogeneous(n) for n in graph.nodes}
-    ties, found = Groups(), dict[str, Group]()
+    ties, found = ScaleGroups(), dict[str, ChannelGroup]()
     for node in graph.nodes:
         if passing[node.outputs]:
             ties.join(_activations(graph, node, also=node.outputs))
 
-    def group(value_id: str) -> Group:
-        return found.setdefault(ties.find(value_id), Group())
+    def group(value_id: str) -> ChannelGroup:
+        return found.setdefault(ties.find(value_id), ChannelGroup())
 
     for value_id in graph.inputs:
         group(value_id).stop("it is an input of the network")

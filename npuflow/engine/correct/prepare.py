@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.engine.correct.absorb import absorb
-from npuflow.engine.correct.assess import Terms, loss
+from npuflow.engine.correct.assess import QuantisationSetup, loss
 from npuflow.engine.correct.config import Choice, Equalize
 from npuflow.engine.correct.equalize import equalise
 from npuflow.engine.correct.error import output_error, outputs_of
@@ -47,7 +47,7 @@ class _Judge:
     """Remembers the loss of the network as it stands."""
 
     graph: Graph
-    terms: Terms
+    terms: QuantisationSetup
     truth: Sequence[Sequence[Array]]
     known: float | None = None
 
@@ -66,7 +66,7 @@ class _Judge:
         return Trial(name, NETWORK, before, after, kept)
 
 
-def prepare(graph: Graph, table: Equalize, terms: Terms) -> Prepared:
+def prepare(graph: Graph, table: Equalize, terms: QuantisationSetup) -> Prepared:
     """Try what the table asks for, one change after the other."""
     judge = _Judge(graph, terms, outputs_of(graph, terms.held))
     reported: list[Trial] = []

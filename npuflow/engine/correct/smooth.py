@@ -36,7 +36,7 @@ ENOUGH = 0.98  # of the error that a migration must not exceed
 
 
 @dataclass(frozen=True)
-class Reader:
+class SmoothedLayer:
     """A layer with a constant weight, and the axis of the weight that is summed over."""
 
     node: Node
@@ -44,13 +44,13 @@ class Reader:
 
 
 @dataclass(frozen=True)
-class Place:
+class SmoothedActivation:
     """An activation, the dimension of its channels, and all layers that read it. `obstacle`: why its channels
     cannot be scaled."""
 
     value: str
     channel: int
-    readers: tuple[Reader, ...]
+    readers: tuple[SmoothedLayer, ...]
     obstacle: str = ""
 
     @property
@@ -63,12 +63,12 @@ class Smoothed:
     """The changed network; per place what its channels were divided by (None: nothing), and alpha."""
 
     graph: Graph
-    places: tuple[Place, ...]
+    places: tuple[SmoothedActivation, ...]
     scales: tuple[Real | None, ...]
     alphas: tuple[float | None, ...]
 
 
-def places(graph: Graph) -> Iterator[Place]:
+def places(graph: Graph) -> Iterator[SmoothedActivation]:
     """Every activation that a layer with a constant weight reads, in the order of the graph."""
     readers = graph.consumers()
     done: set[str] = set()
@@ -86,10 +86,10 @@ def places(graph: Graph) -> Iterator[Place]:
         obstacle = "" if len(mine) == len(found) and alike else "other operators read it, too"
         if graph.type(value).size > LARGEST:
             obstacle = obstacle or "it is too large"
-        yield Place(value, channel, mine, obstacle)
+        yield SmoothedActivation(value, channel, mine, obstacle)
 
 
-def _reader(graph: Graph, node: Node) -> Reader | None:
+def _reader(graph: Graph, node: Node) -> SmoothedLayer | None:
     """A layer whose products have one term for every channel of its input."""
     if len(node.inputs) < 2 or node.op.role(1) != "weight" or graph.const(node.inputs[1]) is None:
         return None
@@ -97,7 +97,7 @@ def _reader(graph: Graph, node: Node) -> Reader | None:
     axis, weight = node.op.group_axis(site, 1), site.consts[1]
     if axis is None or weight is None or node.op.rows(weight).shape[1] != weight.shape[axis]:
         return None
-    return Reader(node, axis)
+    return SmoothedLayer(node, axis)
 
 
 def smooth(
@@ -123,7 +123,7 @@ def smooth(
     return Smoothed(prune(graph), tuple(found), tuple(scales), tuple(alphas))
 
 
-def _now(graph: Graph, place: Place) -> Place:
+def _now(graph: Graph, place: SmoothedActivation) -> SmoothedActivation:
     """The same with the nodes as they have become."""
     makers = graph.producer()
     return replace(
@@ -131,7 +131,7 @@ def _now(graph: Graph, place: Place) -> Place:
     )
 
 
-def migrated(graph: Graph, place: Place, scale: Real) -> Graph:
+def migrated(graph: Graph, place: SmoothedActivation, scale: Real) -> Graph:
     """The same network with the channels of an activation divided by `scale`."""
     shape = graph.type(place.value).shape
     by = scale.reshape([-1 if d == place.channel else 1 for d in range(len(shape))])
@@ -148,7 +148,7 @@ def migrated(graph: Graph, place: Place, scale: Real) -> Graph:
     return more.applied(graph)
 
 
-def _columns(graph: Graph, wanted: Sequence[Place], feeds: Sequence[Feed]) -> dict[str, Real]:
+def _columns(graph: Graph, wanted: Sequence[SmoothedActivation], feeds: Sequence[Feed]) -> dict[str, Real]:
     """Of every activation some places of some samples, [places, channels], the extrema of every channel among
     them."""
     names = list(dict.fromkeys(one.value for one in wanted if one.value not in graph.inputs))
@@ -166,7 +166,7 @@ def _columns(graph: Graph, wanted: Sequence[Place], feeds: Sequence[Feed]) -> di
 
 
 def _best(
-    graph: Graph, place: Place, x: Real, quantize: Quantize, numerics: Numerics, limit: float
+    graph: Graph, place: SmoothedActivation, x: Real, quantize: Quantize, numerics: Numerics, limit: float
 ) -> tuple[float, Real] | None:
     """Alpha and the numbers to divide by, where the layers' products come closer with them."""
     weights = [graph.const(one.node.inputs[1]) for one in place.readers]
@@ -197,7 +197,7 @@ def _best(
 
 
 def _error(
-    graph: Graph, reader: Reader, x: Real, scale: Real, quantize: Quantize, numerics: Numerics
+    graph: Graph, reader: SmoothedLayer, x: Real, scale: Real, quantize: Quantize, numerics: Numerics
 ) -> float:
     """Noise over signal of a layer's products, both operands as their codes give them back."""
     node = reader.node

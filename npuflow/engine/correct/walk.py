@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from npuflow.engine.qdq import Builder
+from npuflow.engine.qdq import QdqBuilder
 from npuflow.engine.to_onnx import export_model
 from npuflow.ir.codes import decode, encode
 from npuflow.ir.graph import Graph
@@ -20,7 +20,7 @@ Feed = Mapping[str, Array]
 
 
 @dataclass
-class Tried:
+class WalkedStretch:
     """A stretch from where a walk is, and what it made of each sample so far."""
 
     graph: Graph
@@ -31,7 +31,7 @@ class Tried:
 
 
 @dataclass
-class Walk:
+class SampleWalk:
     """Samples on their way through a float or quantised graph. Of what was computed only what later nodes
     read is kept (and the graph's outputs), as codes where there are codes.
 
@@ -43,7 +43,7 @@ class Walk:
     feeds: Sequence[Feed]
     at: int = 0                           # nodes before this one are done
     values: dict[str, list[Array]] = field(default_factory=dict)
-    tried: list[Tried] = field(default_factory=list)
+    tried: list[WalkedStretch] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for value_id in self.graph.inputs:
@@ -80,7 +80,7 @@ class Walk:
             read = [
                 v for v in dict.fromkeys(v for i in nodes for v in graph.nodes[i].inputs) if v in self.values
             ]
-            one = Tried(graph, stop, outputs, stretch(graph, nodes, read, outputs))
+            one = WalkedStretch(graph, stop, outputs, stretch(graph, nodes, read, outputs))
             self.tried.append(one)
         fed = [i.name for i in one.session.get_inputs()]
         for k in places:
@@ -101,7 +101,7 @@ def stretch(
     graph: Graph, nodes: Iterable[int], inputs: Sequence[str], outputs: Sequence[str]
 ) -> onnxruntime.InferenceSession:
     """Some consecutive nodes as a session of their own, codes in and codes out."""
-    builder = Builder(graph)
+    builder = QdqBuilder(graph)
     for value_id in inputs:
         if graph.values[value_id].quant is not None:
             builder.coded_input(value_id)

@@ -11,7 +11,7 @@ import numpy as np
 
 from npuflow.base.errors import DataError, suggestion
 from npuflow.engine.data import zarr_store
-from npuflow.engine.data.config import Damaged, Data
+from npuflow.engine.data.config import DamagedData, Data
 from npuflow.ir.types import Array
 
 Header = tuple[tuple[int, ...], np.dtype[Any]]
@@ -88,7 +88,7 @@ def headers(path: Path) -> dict[str, Header]:
                         found[member.removesuffix(".npy")] = _header(inner)
         return found
     except (OSError, ValueError, zipfile.BadZipFile, EOFError) as fault:
-        raise Damaged(
+        raise DamagedData(
             f'"{path.name}" is not a readable array file', because=str(fault), code="NF-DATA-024",
         ) from fault
 
@@ -103,17 +103,17 @@ def _header(file: Any) -> Header:
 def load(path: Path) -> Mapping[str, Array]:
     """The arrays of a file; of an npz or a zarr store each is read when asked for. Never unpickles."""
     if zarr_store.is_store(path):
-        return zarr_store.Rows(path)
+        return zarr_store.StoreRows(path)
     try:
         loaded = np.load(path, mmap_mode="r" if path.suffix.lower() == ".npy" else None, allow_pickle=False)
     except (OSError, ValueError, zipfile.BadZipFile, EOFError) as fault:
-        raise Damaged(
+        raise DamagedData(
             f'"{path.name}" is not a readable array file', because=str(fault), code="NF-DATA-024",
         ) from fault
     return {"": loaded} if isinstance(loaded, np.ndarray) else loaded
 
 
-class Rows:
+class FileRows:
     """Rows of array files, each array read once however many of its rows are wanted."""
 
     def __init__(self) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 from npuflow.base.digest import digest
 from npuflow.base.errors import DataError
-from npuflow.engine.data.config import Data, Found
+from npuflow.engine.data.config import Data, FoundSample
 from npuflow.engine.data.labels import classes, label_file
 
 
-def chosen(listed: dict[str, Found], data: Data) -> dict[str, Found]:
+def chosen(listed: dict[str, FoundSample], data: Data) -> dict[str, FoundSample]:
     """At most `count` of them. The choice looks at ids and classes only, so that a new
     file displaces few of the old."""
     if data.choose == "balanced":
@@ -30,7 +30,7 @@ def chosen(listed: dict[str, Found], data: Data) -> dict[str, Found]:
     return {name: listed[name] for name in names if name in kept}
 
 
-def balanced(order: list[str], listed: Mapping[str, Found], count: int) -> list[str]:
+def balanced(order: list[str], listed: Mapping[str, FoundSample], count: int) -> list[str]:
     """Again and again the next sample of the class that has fewest; one without classes
     counts as a class of its own."""
     kinds = {name: classes(listed[name].label) or ("",) for name in order}
@@ -51,7 +51,7 @@ def balanced(order: list[str], listed: Mapping[str, Found], count: int) -> list[
     return list(taken)
 
 
-def _labelled(listed: dict[str, Found], data: Data) -> dict[str, Found]:
+def _labelled(listed: dict[str, FoundSample], data: Data) -> dict[str, FoundSample]:
     """With the labels of the label file; without one, those that the data themselves hold."""
     from dataclasses import replace
 

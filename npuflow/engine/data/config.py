@@ -10,11 +10,11 @@ import numpy as np
 
 from npuflow.base.errors import DataError
 from npuflow.base.tables import Config, Doc, Fault, Location, Range, Words
-from npuflow.engine.data.steps import Alpha, Plain, Step, finished
+from npuflow.engine.data.steps import Alpha, DataStep, Plain, finished
 from npuflow.ir.types import Array, TensorType
 
 
-class Damaged(DataError):
+class DamagedData(DataError):
     """An array file or a store that is none, or no longer one: left out where there are others."""
 
 
@@ -62,7 +62,7 @@ class Data(Config):
     nonfinite: Literal["leave_out", "error", "keep"] = "leave_out"  # samples that hold NaN or infinity
     alpha: Alpha = "drop"                                    # transparency: dropped, or over black or white
     colour: bool = True                                      # grey pictures become RGB
-    steps: tuple[Step, ...] = ()
+    steps: tuple[DataStep, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Preparation(Config, table="data"):
 
     alpha: Alpha = "drop"                                    # transparency: dropped, or over black or white
     colour: bool = True                                      # grey pictures become RGB
-    steps: tuple[Step, ...] = ()
+    steps: tuple[DataStep, ...] = ()
 
     def plain(self) -> dict[str, Any]:
         """JSON-able, as programs store it."""
@@ -79,7 +79,7 @@ class Preparation(Config, table="data"):
 
 
 @dataclass(frozen=True)
-class Sample:
+class InputSample:
     """One sample: arrays by model input ("" for the only one), and the point-wise steps still to be done.
 
     `noise` is the seed of random data; `broken` says why a file could not be read.
@@ -218,7 +218,7 @@ def noise(inputs: Mapping[str, TensorType], seed: int) -> dict[str, Array]:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundSample:
     """A sample that a listing found: the files it is read from and, as JSON, how."""
 
     files: tuple[Any, ...] = ()

@@ -13,7 +13,7 @@ import numpy as np
 from npuflow.base.errors import DataError
 from npuflow.base.tables import Config
 from npuflow.engine.data.array import headers, inputs
-from npuflow.engine.data.config import Data, Found
+from npuflow.engine.data.config import Data, FoundSample
 from npuflow.engine.data.image import SUFFIXES, is_deep
 from npuflow.engine.data.listing import first_file
 from npuflow.engine.data.python import first_arrays
@@ -88,8 +88,8 @@ def _arrays(path: Path, data: Data) -> Stored:
 
 
 def adapted(
-    listed: Mapping[str, Found], data: Data, folding: Folding, numerics: Numerics
-) -> dict[str, Found]:
+    listed: Mapping[str, FoundSample], data: Data, folding: Folding, numerics: Numerics
+) -> dict[str, FoundSample]:
     """Listed samples with the steps that give what the compiled network takes."""
     pixels = folded(data, folding, numerics)
     if not pixels:

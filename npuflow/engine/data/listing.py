@@ -16,7 +16,7 @@ from npuflow.base.errors import DataError, suggestion
 from npuflow.base.tables import table_of
 from npuflow.engine.data.array import headers, inputs, row_count
 from npuflow.engine.data.choose import chosen
-from npuflow.engine.data.config import Damaged, Data, Found
+from npuflow.engine.data.config import DamagedData, Data, FoundSample
 from npuflow.engine.data.image import SUFFIXES as PICTURES
 from npuflow.engine.data.labels import label_of
 from npuflow.engine.data.python import python_source, read_by
@@ -29,7 +29,7 @@ RAW = (".bin", ".raw")
 RANDOM_COUNT = 32
 
 
-def found(data: Data) -> dict[str, Found]:
+def found(data: Data) -> dict[str, FoundSample]:
     """Every chosen sample by id, in order."""
     table = table_of(type(data))
     try:
@@ -80,10 +80,10 @@ def _normalizes(data: Data) -> None:
                 raise
 
 
-def _all(data: Data) -> dict[str, Found]:
+def _all(data: Data) -> dict[str, FoundSample]:
     text = data.source.text
     common = _common(data)
-    everything: Iterator[tuple[str, Found]]
+    everything: Iterator[tuple[str, FoundSample]]
     if text == "random":
         everything = _random(data)
     elif text.startswith("python:"):
@@ -108,7 +108,7 @@ def _all(data: Data) -> dict[str, Found]:
     return listed
 
 
-def _by_folder(listed: Mapping[str, Found]) -> dict[str, Found]:
+def _by_folder(listed: Mapping[str, FoundSample]) -> dict[str, FoundSample]:
     """With the number of the first folder of every name as its label."""
     flat = [name for name in listed if "/" not in name]
     if flat:
@@ -131,14 +131,17 @@ def _common(data: Data) -> dict[str, Any]:
     return detail
 
 
-def _random(data: Data) -> Iterator[tuple[str, Found]]:
+def _random(data: Data) -> Iterator[tuple[str, FoundSample]]:
     for index in range(data.count or RANDOM_COUNT):
-        yield f"random/{index:05d}", Found((), {"kind": "random", "seed": data.seed * 1_000_003 + index})
+        yield (
+            f"random/{index:05d}",
+            FoundSample((), {"kind": "random", "seed": data.seed * 1_000_003 + index}),
+        )
 
 
 def _file(
     name: str, path: Path, label: Any, data: Data, common: Mapping[str, Any], alone: bool
-) -> Iterator[tuple[str, Found]]:
+) -> Iterator[tuple[str, FoundSample]]:
     if data.reader is not None:
         yield name, read_by(data.reader.text, data.reader.base, path, common, label)
         return
@@ -151,7 +154,7 @@ def _file(
             own["alpha"] = data.alpha
         if not data.colour:
             own["colour"] = False
-        yield name, Found((path,), own, label)
+        yield name, FoundSample((path,), own, label)
         return
     store = is_store(path)
     arrays: dict[str, Any] = {"kind": "zarr" if store else "arrays", **common}
@@ -160,26 +163,26 @@ def _file(
     elif path.suffix.lower() != ".npy":
         arrays["label"] = data.label
     if not data.rows:
-        yield name, Found(chunk_files(path, None) if store else (path,), arrays, label)
+        yield name, FoundSample(chunk_files(path, None) if store else (path,), arrays, label)
         return
     try:
         count, labels = row_count(path, data)
-    except Damaged:
+    except DamagedData:
         if alone:
             raise
         # A sample all the same: reading it says what is wrong.
-        yield name, Found(chunk_files(path, None) if store else (path,), arrays, label)
+        yield name, FoundSample(chunk_files(path, None) if store else (path,), arrays, label)
         return
     width = len(str(max(count - 1, 0)))
     for row in range(count):
         held = labels[row] if labels is not None else label
         files = chunk_files(path, row) if store else (path,)
-        yield f"{name}#{row:0{width}d}", Found(files, {**arrays, "row": row}, held)
+        yield f"{name}#{row:0{width}d}", FoundSample(files, {**arrays, "row": row}, held)
 
 
 def _raw(
     name: str, path: Path, label: Any, data: Data, common: Mapping[str, Any]
-) -> Iterator[tuple[str, Found]]:
+) -> Iterator[tuple[str, FoundSample]]:
     """The samples of a file of plain numbers."""
     if data.raw is None:
         raise DataError(
@@ -196,7 +199,10 @@ def _raw(
     detail = {"kind": "raw", "dtype": data.raw.dtype, "shape": list(data.raw.shape), **common}
     width = len(str(count - 1))
     for row in range(count):
-        yield name if count == 1 else f"{name}#{row:0{width}d}", Found((path,), {**detail, "row": row}, label)
+        yield (
+            name if count == 1 else f"{name}#{row:0{width}d}",
+            FoundSample((path,), {**detail, "row": row}, label),
+        )
 
 
 # --- paths

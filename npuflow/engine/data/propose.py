@@ -14,7 +14,7 @@ import numpy as np
 from npuflow.base.errors import DataError, NpuflowError
 from npuflow.base.tables import Location
 from npuflow.engine.data.array import headers, load
-from npuflow.engine.data.config import Damaged, Data
+from npuflow.engine.data.config import DamagedData, Data
 from npuflow.engine.data.image import SUFFIXES as PICTURES
 from npuflow.engine.data.labels import label_file
 from npuflow.engine.data.listing import LISTS, is_data, paths
@@ -29,7 +29,7 @@ Header = tuple[tuple[int, ...], np.dtype[Any]]
 
 
 @dataclass(frozen=True)
-class Parts:
+class DataParts:
     """Where the samples for calibration and for evaluation are; `evaluation` None: there are none."""
 
     calibration: Path
@@ -52,12 +52,12 @@ class Proposal:
     pictures: bool = False
 
 
-def parts(where: Path) -> Parts:
+def parts(where: Path) -> DataParts:
     """The parts of a folder by their names (calib*, eval*, ...); all of it is for calibration where no name
     says otherwise.
     """
     if not where.is_dir() or is_data(where):
-        return Parts(where)
+        return DataParts(where)
     entries = sorted(p for p in where.iterdir() if not p.name.startswith(".") and _holds_data(p))
     calibration = next(
         (p for prefix in CALIBRATION for p in entries if p.stem.lower().startswith(prefix)), None
@@ -66,9 +66,9 @@ def parts(where: Path) -> Parts:
     rest = [p for p in entries if p not in held_out]
     evaluation = held_out[0] if held_out else None
     if calibration is not None:
-        return Parts(calibration, evaluation)
+        return DataParts(calibration, evaluation)
     if evaluation is None:
-        return Parts(where)
+        return DataParts(where)
     if len(rest) > 1:
         raise DataError(
             f'no folder of "{where.name}" is named as calibration data',
@@ -76,7 +76,7 @@ def parts(where: Path) -> Parts:
             + (", ..." if len(rest) > 4 else ""),
             hint=f"name it calib*, or give it itself: --data {where.name}/{rest[0].name}", code="NF-DATA-044",
         )
-    return Parts(rest[0], evaluation) if rest else Parts(evaluation)
+    return DataParts(rest[0], evaluation) if rest else DataParts(evaluation)
 
 
 def _holds_data(path: Path) -> bool:
@@ -194,11 +194,11 @@ def _of_arrays(text: str, files: Sequence[Path], inputs: Mapping[str, TensorType
 
 def _headers(files: Sequence[Path]) -> dict[str, Header]:
     """Arrays of the first file that can be read."""
-    fault: Damaged | None = None
+    fault: DamagedData | None = None
     for path in files:
         try:
             return headers(path)
-        except Damaged as damaged:
+        except DamagedData as damaged:
             fault = fault or damaged
     raise fault or DataError("there are no arrays", code="NF-DATA-046")
 

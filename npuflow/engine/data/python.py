@@ -14,7 +14,7 @@ from npuflow.base.code import whole_digest
 from npuflow.base.errors import DataError
 from npuflow.base.foreign import function as foreign
 from npuflow.base.foreign import named
-from npuflow.engine.data.config import Found
+from npuflow.engine.data.config import FoundSample
 from npuflow.ir.types import Array
 
 Pairs = Iterable[tuple[str, Any]]
@@ -22,7 +22,7 @@ Pairs = Iterable[tuple[str, Any]]
 
 def python_source(
     text: str, base: Path, count: int | None, common: Mapping[str, Any]
-) -> Iterator[tuple[str, Found]]:
+) -> Iterator[tuple[str, FoundSample]]:
     """The ids that the function yields. A sample's key holds the function's code and its module's file."""
     module_name, function_name, folder = named(text, base)
     function, origin = foreign(module_name, function_name, folder)
@@ -38,17 +38,17 @@ def python_source(
                 code="NF-DATA-049",
             )
         seen.add(name)
-        yield name, Found((origin,), detail)
+        yield name, FoundSample((origin,), detail)
 
 
-def read_by(text: str, base: Path, path: Path, common: Mapping[str, Any], label: Any) -> Found:
+def read_by(text: str, base: Path, path: Path, common: Mapping[str, Any], label: Any) -> FoundSample:
     """A file that a function of the user's reads; its code is part of the sample's key."""
     module_name, function_name, folder = named(text, base)
     function, origin = foreign(module_name, function_name, folder)
     detail = {
         "kind": "reader", "module": module_name, "function": function_name, "code": whole_digest(function),
     }
-    return Found((path, origin), {**detail, **common}, label)
+    return FoundSample((path, origin), {**detail, **common}, label)
 
 
 def read_file(path: Path, origin: Path, detail: Mapping[str, Any]) -> dict[str, Array]:

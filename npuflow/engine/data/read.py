@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from npuflow.base.errors import DataError
-from npuflow.engine.data.array import Rows
-from npuflow.engine.data.config import Sample
+from npuflow.engine.data.array import FileRows
+from npuflow.engine.data.config import InputSample
 from npuflow.engine.data.image import decode
 from npuflow.engine.data.python import python_samples, read_file
 from npuflow.engine.data.steps import applied, grey, of_picture, split
@@ -19,14 +19,14 @@ from npuflow.ir.types import Array, TensorType
 Listed = tuple[tuple[Path, ...], Mapping[str, Any]]     # the files and the detail of a `Found`
 
 
-def samples(listed: Mapping[str, Listed]) -> Iterator[tuple[str, Sample]]:
+def samples(listed: Mapping[str, Listed]) -> Iterator[tuple[str, InputSample]]:
     """Every listed sample, one at a time; rows of one file share its decoding."""
-    rows = Rows()
+    rows = FileRows()
     pending: dict[tuple[Path, str, str], set[str]] = {}
     for name, (files, detail) in listed.items():
         kind = detail["kind"]
         if kind == "random":
-            yield name, Sample(noise=int(detail["seed"]))
+            yield name, InputSample(noise=int(detail["seed"]))
         elif kind == "python":
             pending.setdefault((files[0], detail["module"], detail["function"]), set()).add(name)
         elif kind == "reader":
@@ -55,10 +55,10 @@ def prepared_pixels(pixels: Array, preparation: Mapping[str, Any], name: str, ki
     if single and pixels.ndim == 3 and not any("channels" in step for step in preparation["steps"]):
         pixels = grey(pixels)                 # the recipe fed arrays of one channel
     pixels = applied(pixels, first, name)
-    return Sample({name: pixels}, tuple(rest), picture=True).feed({name: kind})[name]
+    return InputSample({name: pixels}, tuple(rest), picture=True).feed({name: kind})[name]
 
 
-def _read(path: Path, detail: Mapping[str, Any], rows: Rows) -> Sample:
+def _read(path: Path, detail: Mapping[str, Any], rows: FileRows) -> InputSample:
     try:
         if detail["kind"] == "picture":
             array = decode(path, detail.get("alpha", "drop"), detail.get("colour", True))
@@ -69,7 +69,7 @@ def _read(path: Path, detail: Mapping[str, Any], rows: Rows) -> Sample:
         where = path.parent if detail["kind"] == "zarr" else path
         return _sample(rows.sample(where, detail), detail, picture=False)
     except DataError as fault:
-        return Sample(broken=str(fault))
+        return InputSample(broken=str(fault))
 
 
 def _plain_numbers(path: Path, detail: Mapping[str, Any]) -> Array:
@@ -83,7 +83,7 @@ def _plain_numbers(path: Path, detail: Mapping[str, Any]) -> Array:
         raise DataError(f'"{path.name}" cannot be read', because=str(fault), code="NF-DATA-085") from fault
 
 
-def _sound(name: str, sample: Sample, detail: Mapping[str, Any]) -> Sample:
+def _sound(name: str, sample: InputSample, detail: Mapping[str, Any]) -> InputSample:
     """A sample with NaN or infinity in it becomes one that is left out, or an error:
     it would spoil every range."""
     policy = detail.get("nonfinite", "leave_out")
@@ -104,13 +104,15 @@ def _sound(name: str, sample: Sample, detail: Mapping[str, Any]) -> Sample:
                 hint='[data] nonfinite = "leave_out" goes on without it, "keep" feeds it as it is',
                 code="NF-DATA-053",
             ).at(item=name)
-        return Sample(broken=f'{reason}; [data] nonfinite = "keep" would feed it as it is')
+        return InputSample(broken=f'{reason}; [data] nonfinite = "keep" would feed it as it is')
     return sample
 
 
-def _sample(arrays: Mapping[str, Array], detail: Mapping[str, Any], picture: bool) -> Sample:
+def _sample(arrays: Mapping[str, Array], detail: Mapping[str, Any], picture: bool) -> InputSample:
     steps = detail.get("steps", ())
     first, rest = split(of_picture(steps) if picture else steps)
     if "" in arrays and any(step.get("input") for step in first):
-        first, rest = [], [*first, *rest]     # which model input this array is for is known when it is fed
-    return Sample({name: applied(array, first, name) for name, array in arrays.items()}, tuple(rest), picture)
+        first, rest = [], [*first, *rest]  # which model input this array is for is known when it is fed
+    return InputSample(
+        {name: applied(array, first, name) for name, array in arrays.items()}, tuple(rest), picture
+    )

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from npuflow.base.errors import DataError
-from npuflow.engine.data.config import Sample
+from npuflow.engine.data.config import InputSample
 from npuflow.ir.types import Array, TensorType
 
 
-def steps(sample: Sample, inputs: Mapping[str, TensorType]) -> list[dict[str, Array]]:
+def steps(sample: InputSample, inputs: Mapping[str, TensorType]) -> list[dict[str, Array]]:
     """What the inputs without state are fed, step by step. An array that fits its input as it is has no axis
     of steps and is fed in each of them."""
     keys = {name: _key(sample, name, len(inputs)) for name in inputs}
@@ -30,7 +30,7 @@ def steps(sample: Sample, inputs: Mapping[str, TensorType]) -> list[dict[str, Ar
 
 
 def begun(
-    sample: Sample, inputs: Mapping[str, TensorType], start: Mapping[str, Array]
+    sample: InputSample, inputs: Mapping[str, TensorType], start: Mapping[str, Array]
 ) -> dict[str, Array]:
     """The state that a sequence begins with: what the sample has under the input's name, else `start`."""
     stated = {name: inputs[name] for name in start if name in sample.arrays}
@@ -38,7 +38,7 @@ def begun(
 
 
 def labelled(
-    sample: Sample, inputs: Mapping[str, TensorType], start: Mapping[str, Array], label: Any
+    sample: InputSample, inputs: Mapping[str, TensorType], start: Mapping[str, Array], label: Any
 ) -> Iterator[tuple[dict[str, Array], Any]]:
     """What a network is fed step by step, with the labels: one for each step, or one for all. `start`: the
     state that the first step is fed; empty where the network has none."""
@@ -57,19 +57,19 @@ def _rows(arrays: Mapping[str, Array], cut: set[str | None], count: int) -> Iter
         yield {key: array[t] if key in cut else array for key, array in arrays.items()}
 
 
-def _key(sample: Sample, name: str, inputs: int) -> str | None:
+def _key(sample: InputSample, name: str, inputs: int) -> str | None:
     if name in sample.arrays:
         return name
     return next(iter(sample.arrays)) if inputs == 1 and len(sample.arrays) == 1 else None
 
 
-def _is_long(sample: Sample, name: str, array: Array, kind: TensorType) -> bool:
+def _is_long(sample: InputSample, name: str, array: Array, kind: TensorType) -> bool:
     if sample.picture or not array.ndim or _fits(sample, name, array, kind):
         return False
     return len(array) > 0 and _fits(sample, name, array[0], kind)
 
 
-def _fits(sample: Sample, name: str, array: Array, kind: TensorType) -> bool:
+def _fits(sample: InputSample, name: str, array: Array, kind: TensorType) -> bool:
     try:
         replace(sample, arrays={name: array}).feed({name: kind})
     except DataError:

@@ -46,7 +46,7 @@ class Normalize(Config):
 
 
 @dataclass(frozen=True)
-class Step(Config):
+class DataStep(Config):
     """One step; exactly one of its operations is given, with the settings that belong to it."""
 
     input: str = ""                       # the model input it is for; empty: every one
@@ -108,7 +108,7 @@ class Step(Config):
 
 
 OPERATIONS = ("transpose", "resize", "center_crop", "pad", "channels", "normalize", "layout", "dtype")
-Plain = Mapping[str, Any]                 # a step as `Step.plain` gives it
+Plain = Mapping[str, Any]                 # a step as `DataStep.plain` gives it
 
 
 def _is_dtype(name: str) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from npuflow.base.errors import DataError
-from npuflow.engine.data.config import Damaged
+from npuflow.engine.data.config import DamagedData
 from npuflow.ir.types import Array
 
 MARKS = ("zarr.json", ".zarray", ".zgroup")
@@ -44,14 +44,14 @@ def _opened(path: str, stamp: tuple[int, ...]) -> dict[str, Any]:
             if isinstance(array, zarr.Array)
         }
     except Exception as fault:  # zarr and its codecs raise whatever they like for a damaged store
-        raise Damaged(
+        raise DamagedData(
             f'"{Path(path).name}" is not a readable zarr store',
             because=_said(fault),
             code="NF-DATA-058",
         ) from fault
 
 
-class Rows(Mapping[str, Array]):
+class StoreRows(Mapping[str, Array]):
     """The arrays of a store, to be asked for one by one; a row is read from its chunks alone."""
 
     def __init__(self, path: Path) -> None:

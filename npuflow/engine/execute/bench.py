@@ -7,9 +7,9 @@ from bisect import bisect_right
 import numpy as np
 
 from npuflow.base.errors import InternalError
-from npuflow.engine.execute.layout import Tensor
-from npuflow.engine.sim.dataflow import Facts
-from npuflow.engine.sim.operands import Bench, Operand
+from npuflow.engine.execute.layout import BatchTensor
+from npuflow.engine.sim.dataflow import CommandFacts
+from npuflow.engine.sim.operands import Bench, FlatOperand
 from npuflow.hw.command import Command
 from npuflow.hw.elements import ELEMENTS
 from npuflow.ir.types import Array
@@ -23,27 +23,27 @@ class TensorBench(Bench):
 
     def __init__(self, batch: int) -> None:
         self.batch = batch
-        self.facts = Facts()
+        self.facts = CommandFacts()
         self.peaks = {}
         self._scratch, self._codes = {}, {}
         self._next = FIRST
         self._starts: list[int] = []
-        self._known: list[Tensor] = []
-        self._sum: Tensor | None = None
+        self._known: list[BatchTensor] = []
+        self._sum: BatchTensor | None = None
 
     def address(self, tensor_bytes: int) -> int:
         """A new address with so many bytes behind it."""
         found, self._next = self._next, self._next + -(-max(tensor_bytes, 1) // ALIGN) * ALIGN + ALIGN
         return found
 
-    def know(self, tensor: Tensor) -> Tensor:
+    def know(self, tensor: BatchTensor) -> BatchTensor:
         """Commands may name this tensor from now on."""
         at = bisect_right(self._starts, tensor.address)
         self._starts.insert(at, tensor.address)
         self._known.insert(at, tensor)
         return tensor
 
-    def at(self, address: int) -> Tensor:
+    def at(self, address: int) -> BatchTensor:
         """The tensor that an address falls into."""
         found = self._known[max(bisect_right(self._starts, address) - 1, 0)]
         inside = address - found.address
@@ -51,20 +51,20 @@ class TensorBench(Bench):
             raise InternalError(f"no tensor at {address:#x}", code="NF-INTERNAL-049")
         return found
 
-    def begin(self, acc: Tensor | None) -> None:
+    def begin(self, acc: BatchTensor | None) -> None:
         """The sums of the next commands; what is known of others is over."""
         self._sum, self.peaks = acc, {}
 
     def operand(
         self, i: int, c: Command, name: str, dtype: str = "", strides: tuple[int, ...] | None = None
-    ) -> Operand:
+    ) -> FlatOperand:
         kind = ELEMENTS[dtype or c.text(f"{name}_type")]
         tensor, address = self.at(c.number(name)), c.number(name)
         whole = c.vector(f"{name}_strides") if strides is None else strides
         steps = tuple(step // kind.bytes for step in whole)
         scale = ELEMENTS[tensor.dtype].bytes // kind.bytes
         start = (address - tensor.address) // kind.bytes
-        return Operand(tensor.flat.view(kind.numpy), start, tensor.sample * scale, steps)
+        return FlatOperand(tensor.flat.view(kind.numpy), start, tensor.sample * scale, steps)
 
     def constant(self, i: int, c: Command, name: str, dtype: str, count: int) -> Array | None:
         tensor = self.at(c.number(name))

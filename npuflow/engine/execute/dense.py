@@ -27,7 +27,7 @@ from npuflow.engine.execute.places import pad
 from npuflow.engine.execute.windows import Factors, Windows, factors, places, taps, windows
 from npuflow.engine.sim.compiled import compiled
 from npuflow.engine.sim.opcode import Step
-from npuflow.engine.sim.operands import Operand
+from npuflow.engine.sim.operands import FlatOperand
 from npuflow.hw.command import Command
 from npuflow.ir.types import Array
 
@@ -86,7 +86,7 @@ def product(bench: TensorBench, c: Command, last: Command) -> Step | None:
     return _bound(bench, s, x, to, found, end, flags)
 
 
-def _result(bench: TensorBench, last: Command) -> Operand | None:
+def _result(bench: TensorBench, last: Command) -> FlatOperand | None:
     """The result as [n, channels, height, width]; that of sequences comes as [1, n, channels, width]."""
     y, axis = bench.operand(0, last, "y"), last.number("channel_axis")
     if axis == 2 and last.vector("dims")[0] == 1:
@@ -94,7 +94,7 @@ def _result(bench: TensorBench, last: Command) -> Operand | None:
     return y if axis == 1 else None
 
 
-def _packed(y: Operand, sizes: tuple[int, int, int]) -> bool:
+def _packed(y: FlatOperand, sizes: tuple[int, int, int]) -> bool:
     """Whether rows, places and channels follow each other without gaps."""
     high, wide, channels = sizes
     _, c, h, w = y.strides
@@ -103,7 +103,13 @@ def _packed(y: Operand, sizes: tuple[int, int, int]) -> bool:
 
 
 def _bound(
-    bench: TensorBench, s: Windows, x: Operand, y: Operand, found: Factors, end: tables.Ending, flags: Array
+    bench: TensorBench,
+    s: Windows,
+    x: FlatOperand,
+    y: FlatOperand,
+    found: Factors,
+    end: tables.Ending,
+    flags: Array,
 ) -> Step:
     n, channels = s.dims[:2]
     per, pixels = channels // s.groups, prod(s.size)

@@ -14,14 +14,20 @@ from npuflow.engine.execute.places import pad
 from npuflow.engine.execute.windows import Factors, Windows, places, taps
 from npuflow.engine.sim.compiled import compiled
 from npuflow.engine.sim.opcode import Step
-from npuflow.engine.sim.operands import Operand
+from npuflow.engine.sim.operands import FlatOperand
 from npuflow.ir.types import Array
 
 ROWS = 4                         # places that a tile covers
 
 
 def depthwise(
-    bench: TensorBench, s: Windows, x: Operand, y: Operand, found: Factors, end: tables.Ending, flags: Array
+    bench: TensorBench,
+    s: Windows,
+    x: FlatOperand,
+    y: FlatOperand,
+    found: Factors,
+    end: tables.Ending,
+    flags: Array,
 ) -> Step | None:
     """The kernel on planes padded as the windows reach; None for fewer channels than a vector has bytes."""
     n, channels = s.dims[:2]

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from npuflow.engine.execute.boundary import encoded
-from npuflow.engine.execute.stretch import Call, Stretch
+from npuflow.engine.execute.stretch import NodeCall, Stretch
 from npuflow.engine.interpret import Interpreter
-from npuflow.engine.partition import Step, host_steps, segments
+from npuflow.engine.partition import HostStep, host_steps, segments
 from npuflow.engine.sim.fast import usable
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
@@ -54,7 +54,7 @@ class Executor:
             found += self._together(samples[start : start + self.batch], wanted, keep is not None)
         return found
 
-    def timed(self, samples: Sequence[Mapping[str, Array]]) -> list[tuple[Call, float]]:
+    def timed(self, samples: Sequence[Mapping[str, Array]]) -> list[tuple[NodeCall, float]]:
         """One batch, with processor seconds by call of the integer nodes."""
         self.run_many(samples)
         return [row for stretch in self._stretches(len(samples), False).values() for row in stretch.timed()]
@@ -92,7 +92,7 @@ class Executor:
                 kept[value] = [stored] * count
         return [{v: arrays[b] for v, arrays in kept.items()} for b in range(count)]
 
-    def _step(self, step: Step, values: _Values, count: int) -> _Values:
+    def _step(self, step: HostStep, values: _Values, count: int) -> _Values:
         if step.kind == "model":
             rows = [self._host.model(step, {v: values[v][b] for v in step.inputs}) for b in range(count)]
             return {v: [row[v] for row in rows] for v in step.outputs}

@@ -13,7 +13,7 @@ from npuflow.ir.types import Array
 
 
 @dataclass(frozen=True)
-class Layout:
+class TensorLayout:
     """The shape of one sample, and its dimensions in memory from the outermost to the innermost."""
 
     shape: tuple[int, ...]
@@ -32,24 +32,24 @@ class Layout:
         return tuple(steps)
 
 
-def plain(shape: tuple[int, ...]) -> Layout:
+def plain(shape: tuple[int, ...]) -> TensorLayout:
     """C order."""
-    return Layout(shape, tuple(range(len(shape))))
+    return TensorLayout(shape, tuple(range(len(shape))))
 
 
-def channels_last(shape: tuple[int, ...]) -> Layout:
+def channels_last(shape: tuple[int, ...]) -> TensorLayout:
     """Channels (dimension 1) innermost: all channels of a place lie side by side."""
-    return Layout(shape, (0, *range(2, len(shape)), 1))
+    return TensorLayout(shape, (0, *range(2, len(shape)), 1))
 
 
 @dataclass(frozen=True)
-class Tensor:
+class BatchTensor:
     """A value of all samples of a batch: `flat` has them one after the other, `address` names it in commands;
     of a constant there is one for all samples."""
 
     address: int
     dtype: str
-    layout: Layout
+    layout: TensorLayout
     flat: Array
     constant: bool = False
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from npuflow.engine.execute.bench import FIRST
 from npuflow.engine.execute.decoded import decoded
-from npuflow.engine.execute.layout import Layout, Tensor, channels_last, plain
+from npuflow.engine.execute.layout import BatchTensor, TensorLayout, channels_last, plain
 from npuflow.engine.lowering import lowered
 from npuflow.engine.partition import Segment
 from npuflow.engine.sim.fast import usable
@@ -24,7 +24,7 @@ NOTHING = np.zeros(0, np.uint8)
 FREE = {"CONV", "REQUANT", "LUT", "ADD", "MUL", "MINMAX", "PRELU", "RESCALE", "MAXPOOL", "REDUCE", "RESIZE"}
 
 
-def layouts(graph: Graph, part: Segment, numerics: Numerics) -> dict[str, Layout]:
+def layouts(graph: Graph, part: Segment, numerics: Numerics) -> dict[str, TensorLayout]:
     """Value -> layout of those that do not lie in C order."""
     if not usable():
         return {}
@@ -75,7 +75,7 @@ def _commands(graph: Graph, node: Node, numerics: Numerics) -> list[Command] | N
     address = iter(range(FIRST, 2 * FIRST, 1 << 32))
 
     def buffer(dtype: str, shape: tuple[int, ...]) -> Buffer:
-        return Tensor(next(address), dtype, plain(shape), NOTHING).buffer
+        return BatchTensor(next(address), dtype, plain(shape), NOTHING).buffer
 
     def held(value: str) -> Buffer:
         return buffer(graph.values[value].element, graph.values[value].type.shape)

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from npuflow.engine.execute.layout import Tensor
+from npuflow.engine.execute.layout import BatchTensor
 from npuflow.engine.sim.opcode import Step
 from npuflow.ir.codes import encode
 from npuflow.ir.moves import Move, dense
@@ -17,7 +17,7 @@ from npuflow.ir.types import Array
 
 
 def moved(
-    site: Site, moves: Sequence[Move], inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+    site: Site, moves: Sequence[Move], inputs: Sequence[BatchTensor], outputs: Sequence[BatchTensor]
 ) -> list[Step]:
     """The steps of a mover; AssertionError where a copy follows no dimensions of its tensors."""
     if not moves:
@@ -48,7 +48,7 @@ def _reshaped(sink: Array, source: Array) -> None:
         np.copyto(sink, np.ascontiguousarray(source).reshape(sink.shape))
 
 
-def _views(move: Move, sides: Sequence[tuple[Tensor, int, tuple[int, ...]]]) -> list[Array]:
+def _views(move: Move, sides: Sequence[tuple[BatchTensor, int, tuple[int, ...]]]) -> list[Array]:
     """What a copy meets of every tensor, as views of one shape [samples, ...]. Steps are those of dense
     tensors: each becomes one along a dimension, after dimensions that were merged are parted again."""
     parts: list[tuple[int, tuple[int, ...]]] = [
@@ -77,13 +77,13 @@ def _views(move: Move, sides: Sequence[tuple[Tensor, int, tuple[int, ...]]]) -> 
     return [_view(side[0], start, axes) for side, start, axes in zip(sides, starts, every, strict=True)]
 
 
-def _place(tensor: Tensor, offset: int) -> tuple[int, ...]:
+def _place(tensor: BatchTensor, offset: int) -> tuple[int, ...]:
     return tuple(int(i) for i in np.unravel_index(offset, tensor.layout.shape)) if offset else (0,) * len(
         tensor.layout.shape
     )
 
 
-def _axis(tensor: Tensor, step: int) -> tuple[int, int]:
+def _axis(tensor: BatchTensor, step: int) -> tuple[int, int]:
     """The dimension that a step of a dense tensor follows, and how many of its elements it passes."""
     shape = tensor.layout.shape
     if step == 0:
@@ -94,7 +94,7 @@ def _axis(tensor: Tensor, step: int) -> tuple[int, int]:
     raise AssertionError("a copy that follows no dimension")
 
 
-def _room(tensor: Tensor, axis: int, step: int, start: int, size: int) -> int:
+def _room(tensor: BatchTensor, axis: int, step: int, start: int, size: int) -> int:
     """How many steps stay in the dimension, at most `size`."""
     if step == 0:
         return size
@@ -102,7 +102,7 @@ def _room(tensor: Tensor, axis: int, step: int, start: int, size: int) -> int:
     return min(size, (extent - 1 - start) // step + 1 if step > 0 else start // -step + 1)
 
 
-def _check(tensor: Tensor, start: list[int], axes: Sequence[tuple[int, tuple[int, int]]]) -> None:
+def _check(tensor: BatchTensor, start: list[int], axes: Sequence[tuple[int, tuple[int, int]]]) -> None:
     """The whole copy stays in every dimension."""
     low, high = list(start), list(start)
     for size, (axis, count) in axes:
@@ -113,7 +113,7 @@ def _check(tensor: Tensor, start: list[int], axes: Sequence[tuple[int, tuple[int
     assert inside, "a copy that leaves its dimension"
 
 
-def _view(tensor: Tensor, start: list[int], axes: Sequence[tuple[int, tuple[int, int]]]) -> Array:
+def _view(tensor: BatchTensor, start: list[int], axes: Sequence[tuple[int, tuple[int, int]]]) -> Array:
     steps, item = tensor.layout.strides, tensor.flat.itemsize
     at = sum(i * step for i, step in zip(start, steps, strict=True))
     samples = 1 if tensor.constant else tensor.flat.size // tensor.layout.size

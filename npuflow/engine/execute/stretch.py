@@ -14,7 +14,7 @@ from npuflow.base.errors import ModelError, Where
 from npuflow.engine.execute.bench import TensorBench
 from npuflow.engine.execute.decoded import decoded
 from npuflow.engine.execute.fused import arranged, fused
-from npuflow.engine.execute.layout import Layout, Tensor, plain
+from npuflow.engine.execute.layout import BatchTensor, TensorLayout, plain
 from npuflow.engine.execute.layouts import layouts
 from npuflow.engine.execute.moves import moved
 from npuflow.engine.execute.pool import Pool
@@ -32,7 +32,7 @@ from npuflow.ir.types import Array
 
 
 @dataclass(frozen=True)
-class Call:
+class NodeCall:
     """One step of a node. `slow`: by the operator's own specification, sample by sample."""
 
     node: Node
@@ -48,11 +48,11 @@ class Stretch:
         self.graph, self.part, self.numerics, self.batch = graph, part, numerics, batch
         self.bench = TensorBench(batch)
         self.layouts = layouts(graph, part, numerics)
-        self.held: dict[str, Tensor] = {}
-        self._turned: dict[str, Tensor] = {}
-        self._constants: dict[tuple[int, str], Tensor] = {}
+        self.held: dict[str, BatchTensor] = {}
+        self._turned: dict[str, BatchTensor] = {}
+        self._constants: dict[tuple[int, str], BatchTensor] = {}
         self._pool = Pool(batch, keep)
-        self.calls: list[Call] = []
+        self.calls: list[NodeCall] = []
         for value in part.inputs:
             self._make(value)
         last = {v: k for k, node in enumerate(part.nodes) for v in node.inputs if v}
@@ -77,7 +77,7 @@ class Stretch:
             except ModelError as error:
                 raise error.at(Where(node=call.node.name)) from None
 
-    def timed(self) -> list[tuple[Call, float]]:
+    def timed(self) -> list[tuple[NodeCall, float]]:
         """The same, with processor seconds by call."""
         found = []
         for call in self.calls:
@@ -86,25 +86,25 @@ class Stretch:
             found.append((call, time.process_time() - start))
         return found
 
-    def _make(self, value: str) -> Tensor:
+    def _make(self, value: str) -> BatchTensor:
         held = self.graph.values[value]
         layout = self.layouts.get(value) or plain(held.type.shape)
         self.held[value] = self._tensor(held.element, layout)
         return self.held[value]
 
-    def _tensor(self, dtype: str, layout: Layout) -> Tensor:
+    def _tensor(self, dtype: str, layout: TensorLayout) -> BatchTensor:
         flat = self._pool.take(ELEMENTS[dtype].numpy, layout.size)
         address = self.bench.address(layout.size * ELEMENTS[dtype].bytes)
-        return self.bench.know(Tensor(address, dtype, layout, flat))
+        return self.bench.know(BatchTensor(address, dtype, layout, flat))
 
-    def _constant(self, array: Array, element: str = "") -> Tensor:
+    def _constant(self, array: Array, element: str = "") -> BatchTensor:
         """A constant, or a parameter of a node."""
         raw = np.ascontiguousarray(array)
         address = self.bench.address(raw.nbytes)
         kind = element or raw.dtype.name
-        return self.bench.know(Tensor(address, kind, plain(array.shape), raw.reshape(-1), True))
+        return self.bench.know(BatchTensor(address, kind, plain(array.shape), raw.reshape(-1), True))
 
-    def _input(self, node: Node, value: str, free: bool) -> Tensor:
+    def _input(self, node: Node, value: str, free: bool) -> BatchTensor:
         """What a node reads: as it lies, or in C order for a node that is not `free` of layouts."""
         array = self.graph.const(value)
         if array is not None:
@@ -115,7 +115,7 @@ class Stretch:
         if value not in self._turned:
             turned = self._turned[value] = self._tensor(tensor.dtype, plain(tensor.layout.shape))
             step = partial(np.copyto, turned.logical, tensor.logical)
-            self.calls.append(Call(node, step, "layout"))
+            self.calls.append(NodeCall(node, step, "layout"))
         return self._turned[value]
 
     def _bind(self, node: Node) -> None:
@@ -133,8 +133,8 @@ class Stretch:
         self.calls += calls if calls is not None else [self._slow(node, site, inputs, outputs)]
 
     def _moves(
-        self, node: Node, site: Site, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]
-    ) -> list[Call] | None:
+        self, node: Node, site: Site, inputs: Sequence[BatchTensor | None], outputs: Sequence[BatchTensor]
+    ) -> list[NodeCall] | None:
         moves = site.op.moves(site)
         if moves is None:
             return None
@@ -142,11 +142,16 @@ class Stretch:
             steps = moved(site, moves, [t for t in inputs if t is not None], outputs)
         except AssertionError:
             return None
-        return [Call(node, step, "move") for step in steps]
+        return [NodeCall(node, step, "move") for step in steps]
 
     def _commands(
-        self, node: Node, site: Site, space: Space, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]
-    ) -> list[Call] | None:
+        self,
+        node: Node,
+        site: Site,
+        space: Space,
+        inputs: Sequence[BatchTensor | None],
+        outputs: Sequence[BatchTensor],
+    ) -> list[NodeCall] | None:
         """The node by compiled kernels of its commands; None where one of them has none."""
         acc = None
         if space.accumulator is not None:
@@ -154,7 +159,7 @@ class Stretch:
             dtype = forms.sum_type(site, self.numerics)
             flat = self.bench.scratch("sums", dtype, (self.batch * prod(shape),))
             address = self.bench.address(prod(shape) * ELEMENTS[dtype].bytes)
-            acc = self.bench.know(Tensor(address, dtype, plain(shape), flat))
+            acc = self.bench.know(BatchTensor(address, dtype, plain(shape), flat))
         params = {o.name: self._constant(site.array(o.name)).buffer for o in space.params}
         buffers = [None if t is None else t.buffer for t in inputs]
         sums = None if acc is None else acc.buffer
@@ -162,7 +167,7 @@ class Stretch:
         emitted = lowered(site, space, self.numerics, buffers, made, params, sums)
         commands = [arranged(c) for c in decoded(emitted)]
         self.bench.begin(acc)
-        found: list[Call] = []
+        found: list[NodeCall] = []
         at = 0
         while at < len(commands):
             taken, step = fused(self.bench, commands[at:])
@@ -170,17 +175,17 @@ class Stretch:
                 taken, step = 1, simulated(commands[at].opcode).bind(self.bench, at, commands[at])
             if step is None:
                 return None
-            found.append(Call(node, step, "+".join(c.opcode for c in commands[at : at + taken])))
+            found.append(NodeCall(node, step, "+".join(c.opcode for c in commands[at : at + taken])))
             at += taken
         return found
 
     def _slow(
-        self, node: Node, site: Site, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]
-    ) -> Call:
+        self, node: Node, site: Site, inputs: Sequence[BatchTensor | None], outputs: Sequence[BatchTensor]
+    ) -> NodeCall:
         """The operator's specification, sample by sample."""
         views = [None if t is None else t.logical for t in inputs]
         step = partial(_specified, site, self.numerics, views, [t.logical for t in outputs], self.batch)
-        return Call(node, step, type(site.op).__name__, slow=True)
+        return NodeCall(node, step, type(site.op).__name__, slow=True)
 
 
 def _specified(

@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 
 from npuflow.engine.export_c import simd
-from npuflow.engine.export_c.kernel import Writer
-from npuflow.engine.export_c.layer import Layer
+from npuflow.engine.export_c.kernel import SourceWriter
+from npuflow.engine.export_c.layer import ConvLayer
 from npuflow.ir.types import Array
 
 BLOCK = 16
@@ -131,7 +131,7 @@ static NN_KERNEL void $NAME(const $X *x, $Y *y, nn_int16 *s, const int32_t *d, c
 """
 
 
-def convolution(w: Writer, layer: Layer) -> None:
+def convolution(w: SourceWriter, layer: ConvLayer) -> None:
     """Any convolution with a few channels a group."""
     g = layer.groups
     channels, out = layer.x_dims[1] // g, layer.y_dims[1] // g
@@ -165,7 +165,7 @@ def convolution(w: Writer, layer: Layer) -> None:
     _called(w, layer, own, channels, channels, width, taps, pairs, blocks.astype(kind), padded)
 
 
-def depthwise(w: Writer, layer: Layer) -> None:
+def depthwise(w: SourceWriter, layer: ConvLayer) -> None:
     """One channel in, one out."""
     channels = layer.x_dims[1]
     padded = -(-channels // BLOCK) * BLOCK
@@ -191,8 +191,8 @@ def depthwise(w: Writer, layer: Layer) -> None:
 
 
 def _called(
-    w: Writer,
-    layer: Layer,
+    w: SourceWriter,
+    layer: ConvLayer,
     own: str,
     channels: int,
     held: int,

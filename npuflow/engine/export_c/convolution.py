@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from npuflow.engine.export_c import blocked
-from npuflow.engine.export_c.kernel import Writer
-from npuflow.engine.export_c.layer import Layer
+from npuflow.engine.export_c.kernel import SourceWriter
+from npuflow.engine.export_c.layer import ConvLayer
 from npuflow.hw.elements import ELEMENTS
 from npuflow.ir.types import Array
 
@@ -51,7 +51,7 @@ static NN_KERNEL void $NAME(const $X *x, const $W *w, $Y *y, const int32_t *d, c
 """
 
 
-def write(w: Writer, layer: Layer) -> None:
+def write(w: SourceWriter, layer: ConvLayer) -> None:
     layer = flattened(layer)
     found = layer.finish.scale(layer.peak)
     total = layer.peak + int(np.abs(layer.finish.bias).max())
@@ -71,7 +71,7 @@ def write(w: Writer, layer: Layer) -> None:
     plain(w, layer)
 
 
-def flattened(layer: Layer) -> Layer:
+def flattened(layer: ConvLayer) -> ConvLayer:
     """A window of one point reads every stride-th point: the input gets that stride, and
     its pixels lie in a row."""
     if layer.weight.shape[2:] != (1, 1) or layer.origin != (0, 0) or layer.insert != (1, 1):
@@ -95,7 +95,7 @@ def flattened(layer: Layer) -> Layer:
     return layer
 
 
-def plain(w: Writer, layer: Layer) -> None:
+def plain(w: SourceWriter, layer: ConvLayer) -> None:
     """Slow and exact, for any types, groups and insertions."""
     f, found = layer.finish, layer.finish.scale(layer.peak)
     way = "n" if found.way == "f" else found.way

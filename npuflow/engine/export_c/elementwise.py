@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from npuflow.engine.export_c.kernel import Writer, elements, merged
-from npuflow.engine.export_c.whole import Command
+from npuflow.engine.export_c.kernel import SourceWriter, elements, merged
+from npuflow.engine.export_c.whole import TensorCommand
 
 TWO = r"""
 static NN_KERNEL void $NAME(const $A *restrict a, const $B *restrict b, $Y *restrict y, const int32_t *d,
@@ -56,8 +56,8 @@ static NN_KERNEL void $NAME(const $A *restrict a, $Y *restrict y, const int32_t 
 
 
 def two(
-    w: Writer,
-    c: Command,
+    w: SourceWriter,
+    c: TensorCommand,
     name: str,
     operands: tuple[str, str],
     parameters: str,
@@ -83,8 +83,8 @@ def two(
 
 
 def one(
-    w: Writer,
-    c: Command,
+    w: SourceWriter,
+    c: TensorCommand,
     name: str,
     parameters: str,
     expression: str,

@@ -10,7 +10,7 @@ import numpy as np
 
 from npuflow.engine.allocate import aligned
 from npuflow.engine.export_c.prelude import prelude
-from npuflow.engine.export_c.program import ALIGN, CProgram, Port
+from npuflow.engine.export_c.program import ALIGN, CPort, CProgram
 from npuflow.ir.types import Array
 
 LARGE = 4 << 20  # bytes of constants beyond which they are a file of their own
@@ -86,7 +86,7 @@ def _header(program: CProgram, apart: bool) -> str:
     return "\n".join(lines)
 
 
-def _port(prefix: str, p: Port) -> list[str]:
+def _port(prefix: str, p: CPort) -> list[str]:
     quant = p.value.quant
     assert quant is not None
     shape = " x ".join(map(str, p.value.type.shape)) or "scalar"

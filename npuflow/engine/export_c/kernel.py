@@ -15,7 +15,7 @@ import numpy as np
 
 from npuflow.base.errors import ModelError
 from npuflow.base.registry import Registry
-from npuflow.engine.export_c.whole import Buffers, Command, Storage
+from npuflow.engine.export_c.whole import Buffers, Storage, TensorCommand
 from npuflow.hw.elements import ELEMENTS
 from npuflow.ir.types import Array
 
@@ -51,13 +51,13 @@ def scale(peak: int, factor: int, shift: int) -> Scale:
 class Kernel:
     """The base of the files of `kernels`."""
 
-    def write(self, w: Writer, run: Sequence[Command]) -> int:
+    def write(self, w: SourceWriter, run: Sequence[TensorCommand]) -> int:
         """The call of the first command of a run; how many commands of the run it stands for."""
         raise NotImplementedError
 
 
 @dataclass
-class Writer:
+class SourceWriter:
     """The source as it grows: functions by name, static data, and the calls in order."""
 
     buffers: Buffers
@@ -93,7 +93,7 @@ class Writer:
         self.used.add(own.number)
         return f"@{own.number}:{offset // item}:{dtype}@"
 
-    def operands(self, c: Command, numbers: Sequence[int]) -> tuple[str, str, str]:
+    def operands(self, c: TensorCommand, numbers: Sequence[int]) -> tuple[str, str, str]:
         """The first arguments of a kernel: its input, its result, and extents, strides and the like."""
         return self.pointer(c["x"], c["x_type"]), self.pointer(c["y"], c["y_type"]), self.vector(numbers)
 
@@ -123,20 +123,20 @@ class Writer:
         return self.buffers.at(address)[0]
 
 
-def elements(c: Command, name: str) -> tuple[int, ...]:
+def elements(c: TensorCommand, name: str) -> tuple[int, ...]:
     """An operand's strides in elements."""
     item = ELEMENTS[c[f"{name}_type"]].bytes
     return tuple(s // item for s in c[f"{name}_strides"])
 
 
-def window(c: Command) -> list[int]:
+def window(c: TensorCommand) -> list[int]:
     """Extents, window and strides of a pooling command."""
     names = "kernel", "stride", "dilation", "origin"
     sizes = [*c["x_dims"], c["out_height"], c["out_width"], *(n for name in names for n in c[name])]
     return [*sizes, *elements(c, "x"), *elements(c, "y")]
 
 
-def codes(c: Command) -> tuple[int, int, int, int]:
+def codes(c: TensorCommand) -> tuple[int, int, int, int]:
     """The last arguments of a kernel: both zero points, and the bounds of the result."""
     return c["x_zero"], c["zero"], c["lo"], c["hi"]
 
@@ -165,7 +165,7 @@ def merged(dims: Sequence[int], *strides: Sequence[int], rank: int = 4) -> list[
     return [1] * pad + sizes + [n for o in own for n in [0] * pad + o]
 
 
-def spread(c: Command, name: str, zero: int | None = None) -> int:
+def spread(c: TensorCommand, name: str, zero: int | None = None) -> int:
     """The largest magnitude of an operand's centred codes."""
     lo, hi = ELEMENTS[c[f"{name}_type"]].range
     z = c[f"{name}_zero"] if zero is None else zero

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from npuflow.base.errors import ModelError
-from npuflow.engine.export_c.kernel import Scale, Writer, scale
-from npuflow.engine.export_c.whole import Command
+from npuflow.engine.export_c.kernel import Scale, SourceWriter, scale
+from npuflow.engine.export_c.whole import TensorCommand
 from npuflow.hw.elements import ELEMENTS
 from npuflow.ir.types import Array
 
@@ -36,7 +36,7 @@ class Finish:
         """Whether bias, multiplier and bounds go on from channel to channel."""
         return tuple(int(a.size > 1) for a in (self.bias, self.multiplier, self.lo))
 
-    def arguments(self, w: Writer, gain: int) -> tuple[str, ...]:
+    def arguments(self, w: SourceWriter, gain: int) -> tuple[str, ...]:
         """Bias, multipliers and bounds as constants. `gain`: what multipliers are scaled by."""
         return (
             w.constant("bias", self.bias),
@@ -47,7 +47,7 @@ class Finish:
 
 
 @dataclass(frozen=True)
-class Layer:
+class ConvLayer:
     """A convolution of a whole tensor. Strides are in elements; `weight` is centred,
     [out, in / group, kernel]."""
 
@@ -76,7 +76,7 @@ class Layer:
         return most * int(np.abs(self.weight).reshape(len(self.weight), -1).sum(1).max())
 
 
-def finish_of(w: Writer, c: Command, channels: int) -> Finish:
+def finish_of(w: SourceWriter, c: TensorCommand, channels: int) -> Finish:
     """From the constants that a REQUANT names."""
 
     def held(name: str, otherwise: int) -> Array:

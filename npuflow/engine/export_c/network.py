@@ -15,7 +15,7 @@ MOST = 12  # layers that a refusal lists
 
 
 @dataclass(frozen=True)
-class Network:
+class IntegerNetwork:
     """Nodes in order, and the integer values that go in and out, with the names that the model gives them."""
 
     graph: Graph
@@ -24,7 +24,7 @@ class Network:
     outputs: tuple[tuple[str, Value], ...]
 
 
-def network_of(graph: Graph) -> Network:
+def network_of(graph: Graph) -> IntegerNetwork:
     """A ModelError with the list of layers where some run on the host or in float."""
     host = [n for n in graph.nodes if not is_npu(n) and boundary(graph, n) is None]
     # a boundary between integer layers, or one that an output of the host needs
@@ -59,4 +59,4 @@ def network_of(graph: Graph) -> Network:
                 hint="npuflow inspect shows what runs where",
                 code="NF-PROGRAM-051",
             )
-    return Network(graph, nodes, tuple(inputs), tuple(outputs))
+    return IntegerNetwork(graph, nodes, tuple(inputs), tuple(outputs))

@@ -11,9 +11,9 @@ import numpy as np
 from npuflow.base.errors import ModelError
 from npuflow.engine.allocate import Layout, Life, aligned, check_layout
 from npuflow.engine.arrange import arrange
-from npuflow.engine.export_c.kernel import KERNELS, Kernel, Writer
+from npuflow.engine.export_c.kernel import KERNELS, Kernel, SourceWriter
 from npuflow.engine.export_c.layout import channels_last
-from npuflow.engine.export_c.network import Network
+from npuflow.engine.export_c.network import IntegerNetwork
 from npuflow.engine.export_c.whole import Buffers, Storage, commands_of
 from npuflow.hw.target import Numerics
 from npuflow.ir.types import Array, Value
@@ -23,7 +23,7 @@ TOKEN = re.compile(r"@(\d+):(-?\d+):(\w+)@")
 
 
 @dataclass(frozen=True)
-class Port:
+class CPort:
     """One tensor of the interface: the model's name, a C identifier, its type."""
 
     name: str
@@ -36,8 +36,8 @@ class CProgram:
     """What the files are written from."""
 
     name: str
-    inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
+    inputs: tuple[CPort, ...]
+    outputs: tuple[CPort, ...]
     rounding: str
     functions: tuple[str, ...]
     data: tuple[str, ...]
@@ -56,13 +56,13 @@ def identifier(name: str) -> str:
     return found if found and not found[0].isdigit() else f"t_{found}"
 
 
-def program_of(network: Network, numerics: Numerics, name: str) -> CProgram:
+def program_of(network: IntegerNetwork, numerics: Numerics, name: str) -> CProgram:
     """Every node as calls of kernels; values that no two steps need at once share the arena."""
     graph = network.graph
     ports = [*network.inputs, *network.outputs]
     fixed = {value.id for _, value in ports}
     last = channels_last(graph, network.nodes, numerics, fixed)
-    w = Writer(Buffers(), numerics.rounding)
+    w = SourceWriter(Buffers(), numerics.rounding)
     groups: list[tuple[str, list[str]]] = []
     touched: list[set[int]] = []
     for node in network.nodes:
@@ -145,9 +145,9 @@ def _kernel(opcode: str, layer: str) -> Kernel:
     return found
 
 
-def _ports(network: Network) -> list[Port]:
+def _ports(network: IntegerNetwork) -> list[CPort]:
     """Identifiers that differ, among inputs and among outputs."""
-    found: list[Port] = []
+    found: list[CPort] = []
     for side in (network.inputs, network.outputs):
         taken: set[str] = set()
         for name, value in side:
@@ -155,11 +155,11 @@ def _ports(network: Network) -> list[Port]:
             while ident in taken:
                 ident, n = f"{identifier(name)}_{n}", n + 1
             taken.add(ident)
-            found.append(Port(name, ident, value))
+            found.append(CPort(name, ident, value))
     return found
 
 
-def _distinct(network: Network, outputs: list[Port]) -> None:
+def _distinct(network: IntegerNetwork, outputs: list[CPort]) -> None:
     """Every output has memory of its own."""
     taken = {value.id for _, value in network.inputs}
     for port in outputs:
@@ -172,7 +172,7 @@ def _key(own: Storage) -> str:
     return f"{own.number}"
 
 
-def _arena(w: Writer, touched: list[set[int]], outside: Mapping[int, str]) -> Layout:
+def _arena(w: SourceWriter, touched: list[set[int]], outside: Mapping[int, str]) -> Layout:
     """Addresses of all that lives between calls."""
     spans: dict[int, list[int]] = {}
     for step, numbers in enumerate(touched):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npuflow.engine.export_c.kernel import Writer
+from npuflow.engine.export_c.kernel import SourceWriter
 
 PIXELS = 6  # pixels at a time: 12 sums, 2 weights and a pixel fill 16 registers
 
@@ -157,11 +157,11 @@ ADDED = {
 }
 
 
-def window(w: Writer) -> None:
+def window(w: SourceWriter) -> None:
     w.functions.setdefault("nn_window", WINDOW)
 
 
-def finish(w: Writer, kind: str) -> None:
+def finish(w: SourceWriter, kind: str) -> None:
     """Sums of 16 channels as codes of a type."""
     w.functions.setdefault("nn_codes", CODES.replace("@ADDED@", ADDED[w.rounding]))
     packed = {"int8": "_mm_packs_epi16", "uint8": "_mm_packus_epi16"}.get(kind)
@@ -169,7 +169,7 @@ def finish(w: Writer, kind: str) -> None:
     w.functions.setdefault(f"nn_finish_{kind}", FINISH.replace("@VECTOR@", vector).replace("@Y@", kind))
 
 
-def products(w: Writer, kind: str) -> None:
+def products(w: SourceWriter, kind: str) -> None:
     """Sums of products of up to PIXELS pixels with 16 channels, for weights of a type."""
     name = f"nn_products_{kind}"
     if name not in w.functions:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from npuflow.engine.export_c.files import Sample
-from npuflow.engine.export_c.network import Network
+from npuflow.engine.export_c.network import IntegerNetwork
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import prune
 from npuflow.ir.types import Array
 
 
-def random_samples(network: Network, numerics: Numerics, count: int, seed: int = 0) -> list[Sample]:
+def random_samples(network: IntegerNetwork, numerics: Numerics, count: int, seed: int = 0) -> list[Sample]:
     """Codes drawn over the whole range of every input; always the same for a seed."""
     rng = np.random.default_rng(seed)
     found = []
@@ -25,7 +25,7 @@ def random_samples(network: Network, numerics: Numerics, count: int, seed: int =
     return found
 
 
-def sample(network: Network, numerics: Numerics, given: dict[str, Array]) -> Sample:
+def sample(network: IntegerNetwork, numerics: Numerics, given: dict[str, Array]) -> Sample:
     """One sample: codes of the inputs by their names, and those of the outputs."""
     from npuflow.engine.interpret import Interpreter
 

@@ -72,7 +72,7 @@ class Buffers:
 
 
 @dataclass(frozen=True)
-class Command:
+class TensorCommand:
     """What the instruction set would be given for the whole tensor; pointers are addresses of buffers."""
 
     opcode: str
@@ -98,7 +98,7 @@ def commands_of(
     last: frozenset[str],
     all_: Buffers,
     site: Site | None = None,
-) -> list[Command]:
+) -> list[TensorCommand]:
     """A node as commands on whole tensors. `last`: the values whose channels lie innermost."""
     site = site or graph.site(node)
     moves = site.op.moves(site)
@@ -130,7 +130,7 @@ def commands_of(
         shape, held_in = space.accumulator.shape, forms.sum_type(site, numerics)
         acc = _buffer(all_.add("sum", f"{node.outputs[0]}.sums", held_in, prod(shape)), shape, False)
     emitted = lowered(site, space, numerics, inputs, outputs, params, acc)
-    return [Command(opcode, fields) for opcode, fields in emitted]
+    return [TensorCommand(opcode, fields) for opcode, fields in emitted]
 
 
 def _buffer(own: Storage, shape: Sequence[int], channels_last: bool) -> Buffer:
@@ -153,7 +153,7 @@ def _as_it_lies(site: Site) -> tuple[Move, ...]:
     return (Move(0, (size,), (1,), (1,)),)
 
 
-def _moved(site: Site, move: Move, last: frozenset[str], all_: Buffers) -> Command:
+def _moved(site: Site, move: Move, last: frozenset[str], all_: Buffers) -> TensorCommand:
     """A strided copy as a COPY or FILL of elements."""
     target = site.outputs[move.output]
     item = np.dtype(target.dtype).itemsize
@@ -183,7 +183,7 @@ def _moved(site: Site, move: Move, last: frozenset[str], all_: Buffers) -> Comma
         quant = target.quant
         assert quant is not None
         code = int(quantize(move.value, quant.scale[0], quant.zero_point[0], quant.lo, quant.hi))
-        return Command("FILL", {**fields, "value": code})
+        return TensorCommand("FILL", {**fields, "value": code})
     assert move.source is not None
     constant = site.consts[move.source]
     base = (
@@ -191,7 +191,7 @@ def _moved(site: Site, move: Move, last: frozenset[str], all_: Buffers) -> Comma
         if constant is not None
         else all_.value(source.id, source.dtype, source.type.size).base
     )
-    return Command(
+    return TensorCommand(
         "COPY",
         {
             **fields,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from npuflow.engine.figures.layered import Layout, Needs, layout
+from npuflow.engine.figures.layered import GraphLayout, Needs, layout
 from npuflow.engine.figures.spec import GREY, LIGHT, Row, Spec, coloured, figure, hidden, rows, shown
 
 BOX, GAP = (150.0, 34.0), (20.0, 24.0)
@@ -23,14 +23,14 @@ def boxes(nodes: Mapping[str, Row], needs: Needs, colours: Mapping[str, tuple[st
     return {**found, "config": {"legend": {"orient": "bottom", "direction": "horizontal"}}}
 
 
-def _placed(nodes: Mapping[str, Row], placed: Layout) -> Iterator[Row]:
+def _placed(nodes: Mapping[str, Row], placed: GraphLayout) -> Iterator[Row]:
     wide, tall = BOX
     for name, (x, y) in placed.places.items():
         across = {"left": x - wide / 2, "x": x, "right": x + wide / 2}
         yield {"name": name, **nodes[name], **across, "top": y, "bottom": y + tall}
 
 
-def _arrows(placed: Layout, x: Spec, y: Spec) -> Iterator[Row]:
+def _arrows(placed: GraphLayout, x: Spec, y: Spec) -> Iterator[Row]:
     points = [
         {"route": i, "step": k, "x": across, "top": down}
         for i, route in enumerate(placed.routes)

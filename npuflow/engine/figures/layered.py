@@ -11,7 +11,7 @@ Needs = Mapping[str, Iterable[str]]
 
 
 @dataclass(frozen=True)
-class Layout:
+class GraphLayout:
     """Middles of the boxes' upper edges, by name; routes of arrows as points; width and height of it all."""
 
     places: Mapping[str, tuple[float, float]]
@@ -20,7 +20,9 @@ class Layout:
     height: float
 
 
-def layout(needs: Needs, box: tuple[float, float], gap: tuple[float, float], margin: float = 24.0) -> Layout:
+def layout(
+    needs: Needs, box: tuple[float, float], gap: tuple[float, float], margin: float = 24.0
+) -> GraphLayout:
     """`needs`: name -> the names that it needs, all of them keys. `box` and `gap`: width and height."""
     (wide, tall), (across, down) = box, gap
     found = layers(needs)
@@ -36,7 +38,7 @@ def layout(needs: Needs, box: tuple[float, float], gap: tuple[float, float], mar
             places[name] = x + mine / 2, margin + level * (tall + down)
             x += mine + across
     routes = [_points([places[name] for name in path], tall) for path in paths]
-    return Layout({name: places[name] for name in needs}, routes, width, height)
+    return GraphLayout({name: places[name] for name in needs}, routes, width, height)
 
 
 def _points(places: Sequence[tuple[float, float]], tall: float) -> list[tuple[float, float]]:

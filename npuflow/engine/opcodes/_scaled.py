@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from npuflow.engine.sim import access, exact
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.hw.command import Command
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.isa import element, numbers, pointer
@@ -26,7 +26,7 @@ def accesses(c: Command, groups: int, channels: int) -> Iterator[Region]:
     yield from access.flat(c, "scales", groups * channels, ELEMENTS[c.text("scales_type")].bytes)
 
 
-def scales(memory: Memory, c: Command, groups: int, channels: int) -> exact.Wide:
+def scales(memory: SimulatedMemory, c: Command, groups: int, channels: int) -> exact.Wide:
     """[B, groups, channels]"""
     found = memory.flat(c.core, c.number("scales"), c.text("scales_type"), groups * channels)
     return np.asarray(found.astype(np.int64).reshape(-1, groups, channels))

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.engine.sim import cycles
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated, Step
 from npuflow.engine.sim.operands import Bench
 from npuflow.hw.command import Command
@@ -20,7 +20,7 @@ from npuflow.hw.target import Target
 Array = npt.NDArray[Any]
 
 
-class Transfer(Simulated):
+class TransferOpcode(Simulated):
     """The base of opcodes that move bytes as they are, `element` of them at a time."""
 
     copies = True
@@ -29,7 +29,7 @@ class Transfer(Simulated):
         if f["element"] not in (1, 2, 4, 8):
             yield f"element of {f['element']} bytes"
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         source, sink = memory.dma(c)
         sink[...] = source
 
@@ -40,7 +40,7 @@ class Transfer(Simulated):
         return partial(np.copyto, *_merged(sink, source))
 
 
-class BusTransfer(Transfer):
+class BusTransferOpcode(TransferOpcode):
     """One between external and local memory."""
 
     def latency(self, c: Command, target: Target) -> Terms:

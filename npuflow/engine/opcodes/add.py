@@ -7,7 +7,7 @@ from functools import partial
 
 from npuflow.engine.sim import access, exact, fast
 from npuflow.engine.sim.compiled import linear_rows
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated, Step
 from npuflow.engine.sim.operands import Bench
 from npuflow.hw.command import Command
@@ -16,7 +16,7 @@ from npuflow.hw.region import Region
 
 
 @OPCODES.entry
-class Add(Simulated):
+class AddOpcode(Simulated):
     """y = clamp(R(((a - a_zero) * a_multiplier + (b - b_zero) * b_multiplier) / 2^shift) + zero, lo, hi);
     stride 0 broadcasts. Multipliers are signed (subtraction).
     """
@@ -33,7 +33,7 @@ class Add(Simulated):
     def accesses(self, c: Command) -> Iterator[Region]:
         return access.elementwise(c, "a", "b")
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         dims = c.vector("dims")
         a = exact.times(exact.signed(memory, c, "a", dims), c.number("a_multiplier"))
         b = exact.times(exact.signed(memory, c, "b", dims), c.number("b_multiplier"))

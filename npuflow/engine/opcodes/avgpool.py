@@ -10,7 +10,7 @@ import numpy as np
 
 from npuflow.engine.sim import access, exact, fast
 from npuflow.engine.sim.compiled import compiled, rounded
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated, Step
 from npuflow.engine.sim.operands import Bench
 from npuflow.hw.command import NONE, Command
@@ -19,7 +19,7 @@ from npuflow.hw.region import Region
 
 
 @OPCODES.entry
-class AvgPool(Simulated):
+class AvgPoolOpcode(Simulated):
     """s = sum of (x - x_zero) over window positions inside the tile; k = number of window positions with
     count_lo <= coordinate < count_hi in both dimensions (tile coordinates); y = clamp(R(s * m[k] /
     2^shift) + zero, lo, hi), m = uint32 table of kernel area + 1 entries.
@@ -47,7 +47,7 @@ class AvgPool(Simulated):
         dims = c.vector("x_dims")
         return prod(dims[:2]) * c.number("out_height") * c.number("out_width") * prod(c.vector("kernel"))
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         dims, out = c.vector("x_dims"), (c.number("out_height"), c.number("out_width"))
         total = exact.windows(exact.signed(memory, c, "x", dims), c).sum(axis=(-4, -3))
         counts = []

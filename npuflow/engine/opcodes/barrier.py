@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated
 from npuflow.hw.command import Command
 from npuflow.hw.isa import OPCODES, Terms, numbers
@@ -13,7 +13,7 @@ from npuflow.hw.target import Target
 
 
 @OPCODES.entry
-class Barrier(Simulated):
+class BarrierOpcode(Simulated):
     """Retires when every core of the bit mask has reached the barrier with this id."""
 
     code = 20
@@ -27,5 +27,5 @@ class Barrier(Simulated):
     def latency(self, c: Command, target: Target) -> Terms:
         return Terms(target.compute.command_cycles)
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         """Cores run in an order that respects it: there is nothing to compute."""

@@ -8,7 +8,7 @@ from math import ceil, prod
 import numpy as np
 
 from npuflow.engine.sim import access, cycles, exact
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated, Step
 from npuflow.engine.sim.operands import Bench
 from npuflow.hw.check import MAX_ELEMENTS
@@ -20,7 +20,7 @@ from npuflow.hw.target import Compute, Target
 
 
 @OPCODES.entry
-class Conv(Simulated):
+class ConvOpcode(Simulated):
     """acc[n,o,y,x] (dense, (+)= when accumulate) = sum over c,i,j of (X[n, g*Cg+c, Y, X] - x_zero) *
     (w[o,c,i,j] - wz[o]). x is [n, C, H, W] with x_dims extents and x_strides; Cg = C / groups; g = o /
     (out_channels / groups); w is dense [out_channels, Cg, kernel]. Y = y*stride + i*dilation + origin
@@ -77,7 +77,7 @@ class Conv(Simulated):
         passes = groups * ceil(pixels / compute.array_rows) * ceil(per_out / compute.array_cols)
         return passes * area * per_in, passes, macs
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         dims = c.vector("x_dims")
         groups, out = c.number("groups"), c.number("out_channels")
         height, width, (kh, kw) = c.number("out_height"), c.number("out_width"), c.vector("kernel")
@@ -92,7 +92,7 @@ class Conv(Simulated):
         acc = exact.matmul(weight, columns).reshape(*batch, out, height, width)
         exact.accumulate(memory, c, (dims[0], out, height, width), acc)
 
-    def _weights(self, memory: Memory, c: Command, count: int) -> exact.Wide:
+    def _weights(self, memory: SimulatedMemory, c: Command, count: int) -> exact.Wide:
         """The dense weights as int64."""
         if ELEMENTS[c.text("w_type")].packed:
             return exact.packed(memory, c, "w", np.arange(count))

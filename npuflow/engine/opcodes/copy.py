@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from npuflow.engine.opcodes._transfers import Transfer
+from npuflow.engine.opcodes._transfers import TransferOpcode
 from npuflow.hw.command import Command
 from npuflow.hw.isa import OPCODES, Field, numbers
 from npuflow.hw.region import LOCAL, Region
 
 
 @OPCODES.entry
-class Copy(Transfer):
+class CopyOpcode(TransferOpcode):
     """Local to local: y[i0..i5] = x[i0..i5], `element` bytes each."""
 
     code = 19

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from npuflow.engine.sim import access, exact
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated
 from npuflow.hw.command import Command
 from npuflow.hw.isa import CLAMP, OPCODES, ROUNDING, numbers, tensor
@@ -15,7 +15,7 @@ from npuflow.hw.region import Region
 
 
 @OPCODES.entry
-class Div(Simulated):
+class DivOpcode(Simulated):
     """y = clamp(R((a - a_zero) * multiplier / ((b - b_zero) * 2^shift)) + zero, lo, hi); R of an exact
     quotient; x / 0 saturates to the sign of x, 0 / 0 is zero (the quotient is +-2^40 or 0).
     """
@@ -35,7 +35,7 @@ class Div(Simulated):
     def operations(self, c: Command) -> int:
         return 4 * super().operations(c)
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         dims, shift = c.vector("dims"), c.number("shift")
         num = exact.times(exact.signed(memory, c, "a", dims), c.number("multiplier")).astype(object)
         den = exact.signed(memory, c, "b", dims).astype(object)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.engine.sim import access, floats
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated
 from npuflow.hw.command import Command
 from npuflow.hw.isa import BOUNDS, OPCODES, Field, numbers, tensor
@@ -66,7 +66,7 @@ class FArith(Simulated):
     def accesses(self, c: Command) -> Iterator[Region]:
         return access.elementwise(c, "a", "b")
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         dims = c.vector("dims")
         a, b = (floats.tensor(memory, c, name, dims) for name in "ab")
         with np.errstate(all="ignore"):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from npuflow.engine.sim import access, floats
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated
 from npuflow.hw.command import Command
 from npuflow.hw.elements import ELEMENTS
@@ -40,7 +40,7 @@ class FCast(Simulated):
     def accesses(self, c: Command) -> Iterator[Region]:
         return access.elementwise(c, "x")
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         dims, source, kind = c.vector("dims"), c.text("x_type"), c.text("y_type")
         factor = float(np.uint32(c.number("factor")).view(np.float32))
         if ELEMENTS[source].kind == "int":

@@ -8,9 +8,9 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.engine.opcodes.conv import Conv
+from npuflow.engine.opcodes.conv import ConvOpcode
 from npuflow.engine.sim import access, cycles, exact, floats
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated
 from npuflow.hw.command import Command
 from npuflow.hw.elements import ELEMENTS
@@ -43,7 +43,7 @@ class FConv(Simulated):
     )
 
     def problems(self, f: Fields) -> Iterator[str]:
-        yield from Conv().problems(f)
+        yield from ConvOpcode().problems(f)
         yield from floats.chunk_problems(f)
 
     def accesses(self, c: Command) -> Iterator[Region]:
@@ -56,9 +56,9 @@ class FConv(Simulated):
         yield from access.sums(c, made, bool(c.number("accumulate")))
 
     def latency(self, c: Command, target: Target) -> Terms:
-        return cycles.on_array(target, *Conv().passes(c, target.compute), cycles.widths(c, "x", "w"))
+        return cycles.on_array(target, *ConvOpcode().passes(c, target.compute), cycles.widths(c, "x", "w"))
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         dims, kind = c.vector("x_dims"), c.text("x_type")
         groups, out, (kh, kw) = c.number("groups"), c.number("out_channels"), c.vector("kernel")
         per, places = dims[1] // groups, c.number("out_height") * c.number("out_width")

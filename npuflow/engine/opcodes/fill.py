@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from npuflow.engine.sim import access
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated
 from npuflow.hw.command import Command
 from npuflow.hw.elements import ELEMENTS
@@ -14,7 +14,7 @@ from npuflow.hw.region import Region
 
 
 @OPCODES.entry
-class Fill(Simulated):
+class FillOpcode(Simulated):
     """y[i] = value."""
 
     code = 3
@@ -30,5 +30,5 @@ class Fill(Simulated):
     def accesses(self, c: Command) -> Iterator[Region]:
         return access.elementwise(c)
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         memory.operand(c, "y", c.vector("dims"))[...] = c.number("value")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from npuflow.engine.sim import access, exact
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated
 from npuflow.hw.command import Command
 from npuflow.hw.isa import OPCODES, numbers, pointer, tensor
@@ -35,7 +35,7 @@ class FLut(Simulated):
         yield from access.flat(c, "table", ENTRIES, 2)
         yield access.tensor(c, "y", dims, True)
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         dims = c.vector("dims")
         table = memory.flat(c.core, c.number("table"), "uint16", ENTRIES)
         memory.operand(c, "y", dims)[...] = exact.lookup(table, memory.operand(c, "x", dims), c, "the table")

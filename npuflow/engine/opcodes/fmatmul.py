@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from npuflow.engine.opcodes.matmul import MatMul
+from npuflow.engine.opcodes.matmul import MatMulOpcode
 from npuflow.engine.sim import access, cycles, floats
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated
 from npuflow.hw.command import Command
 from npuflow.hw.isa import FLOAT_SUM, OPCODES, Fields, Terms, numbers, pointer, tensor
@@ -35,7 +35,7 @@ class FMatMul(Simulated):
     )
 
     def problems(self, f: Fields) -> Iterator[str]:
-        yield from MatMul().problems(f)
+        yield from MatMulOpcode().problems(f)
         yield from floats.chunk_problems(f)
 
     def accesses(self, c: Command) -> Iterator[Region]:
@@ -46,9 +46,9 @@ class FMatMul(Simulated):
         yield from access.sums(c, (batch, m, n), bool(c.number("accumulate")))
 
     def latency(self, c: Command, target: Target) -> Terms:
-        return cycles.on_array(target, *MatMul().passes(c, target.compute), cycles.widths(c, "a", "b"))
+        return cycles.on_array(target, *MatMulOpcode().passes(c, target.compute), cycles.widths(c, "a", "b"))
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         batch, m, k, n = (c.number(i) for i in ("batch", "m", "k", "n"))
         a, b = floats.tensor(memory, c, "a", (batch, m, k)), floats.tensor(memory, c, "b", (batch, k, n))
         acc = memory.accumulator(c, (batch, m, n))

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from npuflow.engine.sim import access, exact, floats
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated
 from npuflow.hw.command import Command
 from npuflow.hw.isa import BOUNDS, OPCODES, numbers, tensor
@@ -44,7 +44,7 @@ class FPool(Simulated):
         dims = c.vector("x_dims")
         return prod(dims[:2]) * c.number("out_height") * c.number("out_width") * prod(c.vector("kernel"))
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         dims, out = c.vector("x_dims"), (c.number("out_height"), c.number("out_width"))
         x = floats.tensor(memory, c, "x", dims)
         there = exact.windows(np.ones(x.shape, bool), c)

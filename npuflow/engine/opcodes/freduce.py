@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from npuflow.engine.sim import access, floats
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated
 from npuflow.hw.command import Command
 from npuflow.hw.isa import FLOAT_SUM, OPCODES, Fields, numbers, tensor
@@ -50,7 +50,7 @@ class FReduce(Simulated):
         gone = [d for d in range(4) if c.number("axes") >> d & 1]
         return [d for d in range(4) if d not in gone], gone
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         dims, (kept, gone) = c.vector("dims"), self._split(c)
         x = floats.tensor(memory, c, "x", dims)
         x = x.transpose(0, *(1 + d for d in kept), *(1 + d for d in gone))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from npuflow.engine.sim import access, floats
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated
 from npuflow.hw.command import Command
 from npuflow.hw.isa import BOUNDS, OPCODES, Fields, element, numbers, pointer, tensor
@@ -47,7 +47,7 @@ class FRound(Simulated):
             yield from access.flat(c, name, dims[c.number("channel_axis")], 2)
         yield access.tensor(c, "y", dims, True)
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         dims, axis = c.vector("dims"), c.number("channel_axis")
 
         def bound(name: str) -> np.typing.NDArray[np.uint16] | None:

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from npuflow.engine.sim import access, floats
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated
 from npuflow.hw.command import Command
 from npuflow.hw.isa import OPCODES, Fields, numbers, tensor
@@ -41,7 +41,7 @@ class FSoftmax(Simulated):
     def operations(self, c: Command) -> int:
         return 4 * prod(c.vector("dims"))
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         dims, kind = c.vector("dims"), c.text("y_type")
         x = np.moveaxis(floats.tensor(memory, c, "x", dims), 2, -1)  # [B, A, I, R]
         with np.errstate(all="ignore"):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from npuflow.engine.opcodes._transfers import BusTransfer
+from npuflow.engine.opcodes._transfers import BusTransferOpcode
 from npuflow.hw.command import Command
 from npuflow.hw.isa import DMA, OPCODES, numbers
 from npuflow.hw.region import LOCAL, Region
 
 
 @OPCODES.entry
-class Load(BusTransfer):
+class LoadOpcode(BusTransferOpcode):
     """local[i0..i5] = external[i0..i5] for i < dims; `element` bytes each (1, 2, 4 or 8). mask 0: of this
     core alone. Else a multicast load of the cores in the mask: the k-th LOAD with this mask in a queue is
     the same transfer on each of them, from the same external bytes to each core's own `local`; it

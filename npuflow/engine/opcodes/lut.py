@@ -9,7 +9,7 @@ import numpy as np
 
 from npuflow.engine.sim import access, exact, fast
 from npuflow.engine.sim.compiled import compiled
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated, Step
 from npuflow.engine.sim.operands import Bench
 from npuflow.hw.command import Command
@@ -19,7 +19,7 @@ from npuflow.hw.region import Region
 
 
 @OPCODES.entry
-class Lut(Simulated):
+class LutOpcode(Simulated):
     """T has `entries` entries; an index outside is a fault. bits = 0: y = T[x - base], T of 8- or 16-bit y
     containers. bits = s > 0: d = x - base, i = d >> s, f = d mod 2^s, T of int32 with g = `fraction`
     bits behind the point: y = clamp((T[i] * (2^s - f) + T[i+1] * f + 2^(s+g-1)) >> (s + g), lo, hi)
@@ -48,7 +48,7 @@ class Lut(Simulated):
         yield from access.flat(c, "table", c.number("entries"), size)
         yield access.tensor(c, "y", dims, True)
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         dims, bits = c.vector("dims"), c.number("bits")
         d = memory.operand(c, "x", dims).astype(np.int64) - c.number("base")
         y = memory.operand(c, "y", dims)

@@ -8,7 +8,7 @@ from math import ceil
 import numpy as np
 
 from npuflow.engine.sim import access, cycles, exact
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated, Step
 from npuflow.engine.sim.operands import Bench
 from npuflow.hw.check import MAX_ELEMENTS
@@ -20,7 +20,7 @@ from npuflow.hw.target import Compute, Target
 
 
 @OPCODES.entry
-class MatMul(Simulated):
+class MatMulOpcode(Simulated):
     """acc[b,m,n] (dense, (+)= when accumulate) = sum over k of (a[b,m,k] - a_zero) * (b[b,k,n] - bz[n]);
     bz[n] = b_zero, or int32 at `b_zeros` when that is not NONE. b_strides of packed types count
     elements.
@@ -62,13 +62,13 @@ class MatMul(Simulated):
         passes = batch * ceil(m / compute.array_rows) * ceil(n / compute.array_cols)
         return passes * k, passes, macs
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         batch, m, k, n = (c.number(i) for i in ("batch", "m", "k", "n"))
         a = exact.signed(memory, c, "a", (batch, m, k))
         b = self._matrix(memory, c, (batch, k, n)) - exact.zeros(memory, c, "b", n)[:, None, None, :]
         exact.accumulate(memory, c, (batch, m, n), exact.matmul(a, b))
 
-    def _matrix(self, memory: Memory, c: Command, dims: tuple[int, int, int]) -> exact.Wide:
+    def _matrix(self, memory: SimulatedMemory, c: Command, dims: tuple[int, int, int]) -> exact.Wide:
         """The right operand as int64."""
         if not ELEMENTS[c.text("b_type")].packed:
             return memory.operand(c, "b", dims).astype(np.int64)

@@ -10,7 +10,7 @@ import numpy as np
 
 from npuflow.engine.sim import access, exact, fast
 from npuflow.engine.sim.compiled import compiled, inside
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated, Step
 from npuflow.engine.sim.operands import Bench
 from npuflow.hw.command import Command
@@ -20,7 +20,7 @@ from npuflow.hw.region import Region
 
 
 @OPCODES.entry
-class MaxPool(Simulated):
+class MaxPoolOpcode(Simulated):
     """y[n,c,y,x] = clamp(max of x[n,c,Y,X] over the window, lo, hi); Y = y*stride + i*dilation + origin;
     outside the tile is skipped; an empty window gives lo. y is [x_dims[0], x_dims[1], out_height,
     out_width].
@@ -42,7 +42,7 @@ class MaxPool(Simulated):
         dims = c.vector("x_dims")
         return prod(dims[:2]) * c.number("out_height") * c.number("out_width") * prod(c.vector("kernel"))
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         dims = c.vector("x_dims")
         floor = np.int64(-(1 << 40))
         above = memory.operand(c, "x", dims).astype(np.int64) - floor

@@ -9,7 +9,7 @@ import numpy as np
 
 from npuflow.engine.sim import access, exact, fast
 from npuflow.engine.sim.compiled import compiled
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated, Step
 from npuflow.engine.sim.operands import Bench
 from npuflow.hw.command import Command
@@ -18,7 +18,7 @@ from npuflow.hw.region import Region
 
 
 @OPCODES.entry
-class MinMax(Simulated):
+class MinMaxOpcode(Simulated):
     """y = clamp(max(a, b) if maximum else min(a, b), lo, hi); all three share one scale."""
 
     code = 10
@@ -30,7 +30,7 @@ class MinMax(Simulated):
     def accesses(self, c: Command) -> Iterator[Region]:
         return access.elementwise(c, "a", "b")
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         dims = c.vector("dims")
         a, b = (memory.operand(c, name, dims).astype(np.int64) for name in "ab")
         best = np.maximum(a, b) if c.number("maximum") else np.minimum(a, b)

@@ -9,7 +9,7 @@ import numpy as np
 
 from npuflow.engine.sim import access, exact, fast
 from npuflow.engine.sim.compiled import compiled, rounded
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated, Step
 from npuflow.engine.sim.operands import Bench
 from npuflow.hw.command import Command
@@ -18,7 +18,7 @@ from npuflow.hw.region import Region
 
 
 @OPCODES.entry
-class Mul(Simulated):
+class MulOpcode(Simulated):
     """y = clamp(R((a - a_zero) * (b - b_zero) * multiplier / 2^shift) + zero, lo, hi)."""
 
     code = 8
@@ -33,7 +33,7 @@ class Mul(Simulated):
     def accesses(self, c: Command) -> Iterator[Region]:
         return access.elementwise(c, "a", "b")
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         dims = c.vector("dims")
         product = exact.signed(memory, c, "a", dims) * exact.signed(memory, c, "b", dims)
         exact.finish(memory, c, dims, exact.times(product, c.number("multiplier")))

@@ -9,7 +9,7 @@ import numpy as np
 
 from npuflow.engine.sim import access, exact, fast
 from npuflow.engine.sim.compiled import compiled, rounded
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated, Step
 from npuflow.engine.sim.operands import Bench
 from npuflow.hw.command import Command
@@ -18,7 +18,7 @@ from npuflow.hw.region import Region
 
 
 @OPCODES.entry
-class PRelu(Simulated):
+class PReluOpcode(Simulated):
     """v = x - x_zero; y = clamp(R(v >= 0 ? v * multiplier / 2^shift : v * (slope - slope_zero) * negative
     / 2^negative_shift) + zero, lo, hi).
     """
@@ -36,7 +36,7 @@ class PRelu(Simulated):
     def accesses(self, c: Command) -> Iterator[Region]:
         return access.elementwise(c, "x", "slope")
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         dims = c.vector("dims")
         v, slope = exact.signed(memory, c, "x", dims), exact.signed(memory, c, "slope", dims)
         above = exact.divided(exact.times(v, c.number("multiplier")), c.number("shift"), c.text("rounding"))

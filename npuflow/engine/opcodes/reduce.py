@@ -9,7 +9,7 @@ import numpy as np
 
 from npuflow.engine.sim import access, exact, fast
 from npuflow.engine.sim.compiled import compiled
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated, Step
 from npuflow.engine.sim.operands import Bench
 from npuflow.hw.command import Command
@@ -18,7 +18,7 @@ from npuflow.hw.region import Region
 
 
 @OPCODES.entry
-class Reduce(Simulated):
+class ReduceOpcode(Simulated):
     """x viewed as [A, R, I]; acc[a,i] (dense; combined with the old value when accumulate) = sum over r of
     (x - x_zero), or max over r of (x - x_zero).
     """
@@ -35,7 +35,7 @@ class Reduce(Simulated):
         yield access.tensor(c, "x", dims)
         yield from access.sums(c, (dims[0], dims[2]), bool(c.number("accumulate")))
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         dims = c.vector("dims")
         v = exact.signed(memory, c, "x", dims)
         acc = memory.accumulator(c, (dims[0], dims[2]))

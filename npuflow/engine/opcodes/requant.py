@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from npuflow.engine.sim import access, exact, fast
 from npuflow.engine.sim.compiled import compiled, rounded
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated, Step
 from npuflow.engine.sim.operands import Bench, walk
 from npuflow.hw.command import Command
@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 
 
 @OPCODES.entry
-class Requant(Simulated):
+class RequantOpcode(Simulated):
     """y[i] = clamp(R((acc[i] + (bias[c] << bias_shift)) * m[c] / 2^shift) + zero, lo[c], hi[c]). acc is
     dense over dims; c = index along channel_axis. bias NONE: 0. m[c] = multiplier, or uint32 at
     `multipliers` when that is not NONE; lo/hi likewise from int32 at los/his.
@@ -54,7 +54,7 @@ class Requant(Simulated):
             yield from access.flat(c, name, channels, 4)
         yield access.tensor(c, "y", dims, True)
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         dims, axis = c.vector("dims"), c.number("channel_axis")
 
         def vector(name: str, dtype: str, otherwise: int) -> exact.Wide:

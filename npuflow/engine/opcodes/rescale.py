@@ -7,7 +7,7 @@ from functools import partial
 
 from npuflow.engine.sim import access, exact, fast
 from npuflow.engine.sim.compiled import linear_rows
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated, Step
 from npuflow.engine.sim.operands import Bench
 from npuflow.hw.command import Command
@@ -16,7 +16,7 @@ from npuflow.hw.region import Region
 
 
 @OPCODES.entry
-class Rescale(Simulated):
+class RescaleOpcode(Simulated):
     """y = clamp(R((x - x_zero) * multiplier / 2^shift) + zero, lo, hi)."""
 
     code = 12
@@ -31,7 +31,7 @@ class Rescale(Simulated):
     def accesses(self, c: Command) -> Iterator[Region]:
         return access.elementwise(c, "x")
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         dims = c.vector("dims")
         exact.finish(memory, c, dims, exact.times(exact.signed(memory, c, "x", dims), c.number("multiplier")))
 

@@ -11,7 +11,7 @@ import numpy as np
 from npuflow.base.errors import ModelError
 from npuflow.engine.sim import access, exact, fast
 from npuflow.engine.sim.compiled import compiled, rounded
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated, Step
 from npuflow.engine.sim.operands import Bench
 from npuflow.hw.check import SHIFT
@@ -21,7 +21,7 @@ from npuflow.hw.region import Region
 
 
 @OPCODES.entry
-class Resize(Simulated):
+class ResizeOpcode(Simulated):
     """rows: int32 [out_height, 4] = (i0, i1, w0, w1), i + origin[0] a row of the tile; columns likewise
     with origin[1]; s = sum over both rows and columns of w_row * w_col * (x - x_zero); y = clamp(R(s *
     multiplier / 2^(2*weight_bits + shift)) + zero, lo, hi).
@@ -52,7 +52,7 @@ class Resize(Simulated):
         dims = c.vector("x_dims")
         return 4 * prod(dims[:2]) * c.number("out_height") * c.number("out_width")
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         dims, out = c.vector("x_dims"), (c.number("out_height"), c.number("out_width"))
         v = exact.signed(memory, c, "x", dims)
         for axis, name in enumerate(("rows", "columns")):

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from math import ceil, prod
 
 from npuflow.engine.opcodes import _scaled
-from npuflow.engine.opcodes.conv import Conv
+from npuflow.engine.opcodes.conv import ConvOpcode
 from npuflow.engine.sim import exact
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Step
 from npuflow.engine.sim.operands import Bench
 from npuflow.hw.command import Command
@@ -18,7 +18,7 @@ from npuflow.hw.target import Compute
 
 
 @OPCODES.entry
-class ScaledConv(Conv):
+class ScaledConvOpcode(ConvOpcode):
     """CONV with groups = 1 whose products are summed in groups of `group` consecutive input channels, each
     sum times a number of its own: acc[n,o,y,x] (+)= sum over g of scales[g,o] * (the sum of CONV over input
     channels g*group to (g+1)*group - 1). `scales` is dense [ceil(C / group), out_channels].
@@ -26,7 +26,7 @@ class ScaledConv(Conv):
 
     code = 21
     name = "SCALEDCONV"
-    fields = (*Conv.fields, *_scaled.FIELDS)
+    fields = (*ConvOpcode.fields, *_scaled.FIELDS)
 
     def problems(self, f: Fields) -> Iterator[str]:
         yield from super().problems(f)
@@ -48,7 +48,7 @@ class ScaledConv(Conv):
             work = passes * ceil(pixels / compute.array_pixels)
         return work, passes, macs
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         dims, out = c.vector("x_dims"), c.number("out_channels")
         height, width, kernel = c.number("out_height"), c.number("out_width"), c.vector("kernel")
         columns = exact.windows(exact.signed(memory, c, "x", dims), c)  # [B, n, C, kh, kw, oh, ow]

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from math import ceil
 
 from npuflow.engine.opcodes import _scaled
-from npuflow.engine.opcodes.matmul import MatMul
+from npuflow.engine.opcodes.matmul import MatMulOpcode
 from npuflow.engine.sim import exact
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Step
 from npuflow.engine.sim.operands import Bench
 from npuflow.hw.command import Command
@@ -18,7 +18,7 @@ from npuflow.hw.target import Compute
 
 
 @OPCODES.entry
-class ScaledMatMul(MatMul):
+class ScaledMatMulOpcode(MatMulOpcode):
     """MATMUL whose products are summed in groups of `group` consecutive terms, each sum times a number of its
     own: acc[b,m,n] (+)= sum over g of scales[g,n] * (the sum of MATMUL over k from g*group to (g+1)*group -
     1). `scales` is dense [ceil(k / group), n].
@@ -26,7 +26,7 @@ class ScaledMatMul(MatMul):
 
     code = 22
     name = "SCALEDMATMUL"
-    fields = (*MatMul.fields, *_scaled.FIELDS)
+    fields = (*MatMulOpcode.fields, *_scaled.FIELDS)
 
     def accesses(self, c: Command) -> Iterator[Region]:
         yield from _scaled.accesses(c, len(_scaled.pieces(c, c.number("k"))), c.number("n"))
@@ -40,7 +40,7 @@ class ScaledMatMul(MatMul):
             work = passes * ceil(c.number("m") / compute.array_pixels)
         return work, passes, macs
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         batch, m, k, n = (c.number(i) for i in ("batch", "m", "k", "n"))
         a = exact.signed(memory, c, "a", (batch, m, k))
         b = self._matrix(memory, c, (batch, k, n)) - exact.zeros(memory, c, "b", n)[:, None, None, :]

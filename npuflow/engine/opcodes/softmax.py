@@ -10,7 +10,7 @@ import numpy as np
 from npuflow.base.errors import ModelError
 from npuflow.engine.sim import access, exact, fast
 from npuflow.engine.sim.compiled import compiled
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated, Step
 from npuflow.engine.sim.operands import Bench
 from npuflow.hw.command import Command
@@ -19,7 +19,7 @@ from npuflow.hw.region import Region
 
 
 @OPCODES.entry
-class Softmax(Simulated):
+class SoftmaxOpcode(Simulated):
     """x viewed as [A, R, I], over R: d = max - x; e = (low[d mod 2^low_bits] * high[d >> low_bits]) >> 15
     with uint32 tables, 2^low_bits entries in low and `entries` in high (high NONE: e = low[d],
     `entries` in low); S = sum e (int64); y = clamp(floor((2 * e * multiplier + S) / (2 * S)) + zero,
@@ -49,7 +49,7 @@ class Softmax(Simulated):
     def operations(self, c: Command) -> int:
         return 4 * super().operations(c)
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         dims, bits = c.vector("dims"), c.number("low_bits")
         x = memory.operand(c, "x", dims).astype(np.int64)
         d = x.max(2, keepdims=True) - x

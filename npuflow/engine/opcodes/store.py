@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from npuflow.engine.opcodes._transfers import BusTransfer
+from npuflow.engine.opcodes._transfers import BusTransferOpcode
 from npuflow.hw.command import Command
 from npuflow.hw.isa import DMA, OPCODES, Fields
 from npuflow.hw.region import LOCAL, Region
 
 
 @OPCODES.entry
-class Store(BusTransfer):
+class StoreOpcode(BusTransferOpcode):
     """external[i0..i5] = local[i0..i5] for i < dims; `space` must be DATA."""
 
     code = 2

@@ -18,7 +18,7 @@ from npuflow.engine.correct.bias import correct_biases
 from npuflow.engine.correct.error import outputs_of
 from npuflow.engine.precision.cost import CostModel
 from npuflow.engine.precision.culprit import Culprit
-from npuflow.engine.precision.fakequant import Network, Ranges
+from npuflow.engine.precision.fakequant import FakeQuantNetwork, Ranges
 from npuflow.engine.precision.judge import close
 from npuflow.engine.precision.problem import Rig, cost_of
 from npuflow.engine.precision.quality import quality
@@ -63,7 +63,7 @@ class Fix:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class FixCandidate:
     """A change of the recipe: what is quantised how, from which ranges, biases corrected or not."""
 
     what: str
@@ -119,7 +119,7 @@ class Clinic:
         )
         return _best(ranked)[:SHOWN]
 
-    def measured(self, one: Candidate, output: str) -> Output | None:
+    def measured(self, one: FixCandidate, output: str) -> Output | None:
         """The output with a change, as the quantised network has it; None where it cannot be quantised."""
         rig, network = self.rig, self.rig.network
         try:
@@ -134,7 +134,7 @@ class Clinic:
         found = quality(network.graph, rig.truth, outputs_of(made, rig.held))
         return next(o for o in found if o.name == output)
 
-    def made(self, one: Candidate) -> Graph:
+    def made(self, one: FixCandidate) -> Graph:
         network = self.rig.network
         scheme, placed = self._scheme(one), network.placed
         ranges = {**self.rig.ranges, **one.ranges}
@@ -151,7 +151,7 @@ class Clinic:
         )
         return done.graph
 
-    def cycles(self, one: Candidate) -> float:
+    def cycles(self, one: FixCandidate) -> float:
         cost, plain = self.cost, self.cost.network
         built = cost.cycles(self._levels(plain, self.rig.network.quantize))
         return cost.cycles(self._levels(plain, self._scheme(one))) / max(built, 1e-9)
@@ -163,11 +163,11 @@ class Clinic:
             replace(self.rig, network=replace(self.rig.network, quantize=self.recipe)), self.target
         )
 
-    def _scheme(self, one: Candidate) -> Quantize:
+    def _scheme(self, one: FixCandidate) -> Quantize:
         base = one.scheme or self.rig.network.quantize
         return replace(base, overrides=(*base.overrides, *one.overrides))
 
-    def _levels(self, plain: Network, scheme: Quantize) -> Levels:
+    def _levels(self, plain: FakeQuantNetwork, scheme: Quantize) -> Levels:
         """Levels of the recipe's own units under a scheme: float where nothing quantises them any more."""
         network = replace(plain, quantize=scheme)
         types = network.types({**self.extrema, **self.rig.ranges})
@@ -177,24 +177,26 @@ class Clinic:
         wide = {w.value for w in network.weights if is_wide(self._weight_bits(network, w.node))}
         return (*levels, *(WIDE if w.value in wide else NARROW for w in plain.weights))
 
-    def _weight_bits(self, network: Network, node: int) -> int:
+    def _weight_bits(self, network: FakeQuantNetwork, node: int) -> int:
         from npuflow.engine.place import op_name
         from npuflow.engine.quantize.names import names_of
 
         one = network.graph.nodes[node]
         return network.quantize.weights_of(names_of(one), op_name(one)).bits
 
-    def _candidates(self, found: Sequence[Culprit], enough: Callable[[], bool]) -> Iterator[Candidate]:
+    def _candidates(self, found: Sequence[Culprit], enough: Callable[[], bool]) -> Iterator[FixCandidate]:
         yield from self._free(found)
         for one in found[:2]:
             yield self._wide([one])
         if self.recipe.activations.bits < 8:
             scheme = replace(self.rig.network.quantize, activations=replace(self.recipe.activations, bits=8))
-            yield Candidate("8 bits for activations", "[quantize]\nactivations = { bits = 8 }", scheme=scheme)
+            yield FixCandidate(
+                "8 bits for activations", "[quantize]\nactivations = { bits = 8 }", scheme=scheme
+            )
         made = self.searched() if not enough() else None
         if made is not None:
             text = '[precision]\nstrategy = "auto"'
-            yield Candidate("widths by need", text, tuple(made[0]), made[1])
+            yield FixCandidate("widths by need", text, tuple(made[0]), made[1])
         if not enough() and found:
             yield self._float(found[0])
         helpful = [one for one in found if one.after > one.before + 0.01]
@@ -204,29 +206,29 @@ class Clinic:
         if not enough():
             yield from self._all_wide()
 
-    def _free(self, found: Sequence[Culprit]) -> Iterator[Candidate]:
+    def _free(self, found: Sequence[Culprit]) -> Iterator[FixCandidate]:
         """What costs no cycles: ranges, methods, bias correction."""
         for one in found[:2]:
             values = self._values(one)
             if one.kind == "activation" and any(self._differs(v) for v in values):
                 own = {v: self.extrema[v] for v in values if v in self.extrema}
-                yield Candidate(f"min-max range for {_called(one)}", _minmax(list(own)), ranges=own)
+                yield FixCandidate(f"min-max range for {_called(one)}", _minmax(list(own)), ranges=own)
             if one.kind == "weight" and self.recipe.weights.per == "tensor":
                 layer = self._weight_layer(one)
                 text = _override((layer,), weight_per="channel")
-                yield Candidate(
+                yield FixCandidate(
                     f"weights per channel for {_called(one)}",
                     text,
                     (Override((layer,), weight_per="channel"),),
                 )
         if not self.corrected:
-            yield Candidate("bias correction", '[correct]\nbias = "auto"', corrected=True)
+            yield FixCandidate("bias correction", '[correct]\nbias = "auto"', corrected=True)
         for method, ranges in self.others().items():
-            yield Candidate(
+            yield FixCandidate(
                 f'method "{method}" for all ranges', f'[calibrate]\nmethod = "{method}"', ranges=ranges
             )
 
-    def _wide(self, found: Sequence[Culprit]) -> Candidate:
+    def _wide(self, found: Sequence[Culprit]) -> FixCandidate:
         """The widest integers for some units, their ranges not clipped."""
         rig = self.rig
         first, numerics = len(rig.network.groups), rig.network.numerics
@@ -240,9 +242,9 @@ class Clinic:
         what = _called(found[0]) if len(found) == 1 else f"{len(found)} tensors from {_called(found[0])} on"
         parts = [_override(o.layers, **_said(o)) for o in made.overrides]
         text = "\n".join([*parts, *([_minmax(list(clipped))] if clipped else [])])
-        return Candidate(f"{bits} bits for {what}", text, made.overrides, clipped)
+        return FixCandidate(f"{bits} bits for {what}", text, made.overrides, clipped)
 
-    def _float(self, one: Culprit) -> Candidate:
+    def _float(self, one: Culprit) -> FixCandidate:
         levels = [NARROW] * len(self.rig.names)
         first = len(self.rig.network.groups)
         if one.unit < first:
@@ -251,16 +253,16 @@ class Clinic:
         else:
             overrides = (Override((self._weight_layer(one),), float=True),)
         text = "\n".join(_override(o.layers, **_said(o)) for o in overrides)
-        return Candidate(f"float on the host for the layers around {_called(one)}", text, overrides)
+        return FixCandidate(f"float on the host for the layers around {_called(one)}", text, overrides)
 
-    def _all_wide(self) -> Iterator[Candidate]:
+    def _all_wide(self) -> Iterator[FixCandidate]:
         bits = max(self.rig.network.numerics.activation_bits)
         if bits > self.recipe.activations.bits:
             base = self.rig.network.quantize
             scheme = replace(base, activations=replace(base.activations, bits=bits))
             text = f'[calibrate]\nmethod = "minmax"\n[quantize]\nactivations = {{ bits = {bits} }}'
             wide = {v: span for v, span in self.extrema.items() if v in self.rig.ranges}
-            yield Candidate(f"{bits} bits for all activations", text, ranges=wide, scheme=scheme)
+            yield FixCandidate(f"{bits} bits for all activations", text, ranges=wide, scheme=scheme)
 
     def _values(self, one: Culprit) -> tuple[str, ...]:
         groups = self.rig.network.groups

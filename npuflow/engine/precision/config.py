@@ -8,13 +8,13 @@ from typing import Annotated, Literal
 
 from npuflow.base.tables import Config, Fault, Range
 from npuflow.engine.quantize.config import Quantize, check_width
-from npuflow.engine.rounding.config import Candidates
+from npuflow.engine.rounding.config import CandidateWidths
 from npuflow.hw.target import Bits, Numerics
 from npuflow.strategies import NARROW, OWN, STRATEGIES, WIDE, Budget, Goal
 
 
 @dataclass(frozen=True)
-class Precision(Config):
+class PrecisionTable(Config, table="precision"):
     """Bit widths by need, on held-out calibration samples. Overrides of [quantize]
     stay as they are written."""
 
@@ -72,7 +72,7 @@ class Precision(Config):
 
 
 @dataclass(frozen=True)
-class Widths(Candidates, table="precision"):
+class Widths(CandidateWidths, table="precision"):
     """Widths that a search may choose from."""
 
     activations: tuple[Bits, ...] = ()

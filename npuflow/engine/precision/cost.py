@@ -18,7 +18,7 @@ from functools import cached_property
 from npuflow.engine.correct.bias import originals
 from npuflow.engine.host import node_cycles
 from npuflow.engine.place import op_name
-from npuflow.engine.precision.fakequant import Network
+from npuflow.engine.precision.fakequant import FakeQuantNetwork
 from npuflow.engine.quantize.names import names_of
 from npuflow.engine.schedule.choice import Costs
 from npuflow.engine.schedule.machine import Machine
@@ -35,7 +35,7 @@ STEEPEST = 32.0                           # exponent from which on engines count
 
 
 @dataclass(frozen=True)
-class Layer:
+class NodeCost:
     """One node: array cycles with narrow operands and cycles on the host; the units that it
     reads, writes, and its weights.
     What it writes does not slow the array down, however wide."""
@@ -70,7 +70,7 @@ class CostModel:
     """Cycles of a network whose units are its groups of activations, then its weights. `narrow`: its
     quantised graph with the recipe's widths."""
 
-    network: Network
+    network: FakeQuantNetwork
     target: Target
     narrow: Graph
     widths: tuple[int, ...] = ()          # bits of the levels from OWN on
@@ -83,7 +83,7 @@ class CostModel:
         return {**groups, **{w.value: first + j for j, w in enumerate(self.network.weights)}}
 
     @cached_property
-    def layers(self) -> tuple[Layer, ...]:
+    def layers(self) -> tuple[NodeCost, ...]:
         network, units, first = self.network, self.units, len(self.network.groups)
         macs = [node_macs(network.graph, node) for node in network.nodes]
         array = [0.0] * len(network.nodes)
@@ -99,7 +99,7 @@ class CostModel:
             )
             weights = tuple(u for u in reads if u >= first)
             host = node_cycles(network.graph, node, self.target)
-            found.append(Layer(cycles, host, tuple(u for u in reads if u < first), writes, weights))
+            found.append(NodeCost(cycles, host, tuple(u for u in reads if u < first), writes, weights))
         return tuple(found)
 
     @cached_property

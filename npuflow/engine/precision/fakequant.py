@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.engine.calibrate.observe import session
-from npuflow.engine.place import Placement, op_name
+from npuflow.engine.place import NodePlacement, op_name
 from npuflow.engine.quantize.config import Quantize, Weights
 from npuflow.engine.quantize.names import names_of
 from npuflow.engine.quantize.rounded import chosen, real_bias, real_weight
-from npuflow.engine.quantize.scales import Groups, activation_inputs, activation_types, join_recurrent
+from npuflow.engine.quantize.scales import ScaleGroups, activation_inputs, activation_types, join_recurrent
 from npuflow.engine.quantize.types import weight_type
 from npuflow.engine.to_onnx import export_model
 from npuflow.hw.target import Numerics
@@ -41,7 +41,7 @@ FINE = 100
 
 
 @dataclass(frozen=True)
-class Weight:
+class LayerWeight:
     """A constant weight of a layer that the NPU runs."""
 
     node: int
@@ -50,7 +50,7 @@ class Weight:
 
 
 @dataclass(frozen=True)
-class Network:
+class FakeQuantNetwork:
     """What is quantised: the float graph, the place of its nodes, the scheme and the target's arithmetic.
 
     `stated`: types that the model or a table fixes, by value id; `rounded`: codes of
@@ -58,7 +58,7 @@ class Network:
     """
 
     graph: Graph
-    placed: Placement
+    placed: NodePlacement
     quantize: Quantize
     numerics: Numerics
     stated: Mapping[str, QuantType] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Network:
     def groups(self) -> tuple[tuple[str, ...], ...]:
         """Values that share one type, set by set, in the order of the graph; constants in an
         activation's place included."""
-        joined = Groups(stated=dict(self.stated))
+        joined = ScaleGroups(stated=dict(self.stated))
         found: dict[str, None] = {}
         for node in self.nodes:
             ids = [value_id for _, value_id in activation_inputs(self.graph, node)]
@@ -91,16 +91,16 @@ class Network:
         return tuple(map(tuple, sets.values()))
 
     @cached_property
-    def weights(self) -> tuple[Weight, ...]:
+    def weights(self) -> tuple[LayerWeight, ...]:
         """Constant weights, once each."""
         mine = {n.outputs for n in self.nodes}
-        found: dict[str, Weight] = {}
+        found: dict[str, LayerWeight] = {}
         for index, node in enumerate(self.graph.nodes):
             if node.outputs not in mine:
                 continue
             for operand, value_id in enumerate(node.inputs):
                 if value_id and node.op.role(operand) == "weight" and self.graph.const(value_id) is not None:
-                    found.setdefault(value_id, Weight(index, operand, value_id))
+                    found.setdefault(value_id, LayerWeight(index, operand, value_id))
         return tuple(found.values())
 
     def types(self, ranges: Ranges, bits: int | None = None) -> dict[str, QuantType]:
@@ -122,7 +122,7 @@ class Network:
             rows.append((quant.scale[0], quant.lo - zero, quant.hi - zero))
         return np.array(rows, np.float32).reshape(-1, 3)
 
-    def coded(self, weight: Weight, bits: int | None = None) -> dict[str, Array]:
+    def coded(self, weight: LayerWeight, bits: int | None = None) -> dict[str, Array]:
         """A weight as its codes give it back, by value id, and the bias that goes with it where it is not the
         float one; at the recipe's width, or at `bits` where the recipe has no exception."""
         real = self.graph.const(weight.value)
@@ -137,7 +137,7 @@ class Network:
         return {weight.value: np.ascontiguousarray(found)}
 
 
-    def weight_quant(self, weight: Weight, bits: int | None = None) -> QuantType:
+    def weight_quant(self, weight: LayerWeight, bits: int | None = None) -> QuantType:
         """The type of a weight's codes; at the recipe's width, or at `bits` where
         the recipe has no exception."""
         known = self._rounded(weight, bits)
@@ -152,17 +152,17 @@ class Network:
         axes = (axis(site, weight.operand) for axis in (node.op.channel_axis, node.op.group_axis))
         return weight_type(real, next(axes), self._scheme(weight, bits), self.numerics, next(axes))
 
-    def is_rounded(self, weight: Weight) -> bool:
+    def is_rounded(self, weight: LayerWeight) -> bool:
         """Whether a rounding method chose the weight's codes."""
         return self._rounded(weight, None) is not None
 
-    def _scheme(self, weight: Weight, bits: int | None) -> Weights:
+    def _scheme(self, weight: LayerWeight, bits: int | None) -> Weights:
         node = self.graph.nodes[weight.node]
         scheme = self.quantize.weights_of(names_of(node), op_name(node))
         pinned = any(r.weight_bits for r in self.quantize.matching(names_of(node), op_name(node)))
         return scheme if bits is None or pinned else scheme.with_(bits=bits)
 
-    def _rounded(self, weight: Weight, bits: int | None) -> RoundedWeight | None:
+    def _rounded(self, weight: LayerWeight, bits: int | None) -> RoundedWeight | None:
         """Codes that were chosen before, where there are such for the width."""
         if weight.value in self.stated:
             return None
@@ -181,7 +181,7 @@ class FakeQuant:
     """A network's session. `run` takes a quantiser table and the weights that differ from the float ones.
     `probes`: values that it shows instead of the graph's outputs where it is asked for them."""
 
-    def __init__(self, network: Network, probes: Sequence[str] = ()) -> None:
+    def __init__(self, network: FakeQuantNetwork, probes: Sequence[str] = ()) -> None:
         self.network, self.probes = network, tuple(probes)
         self._session, fed = self._start()
         self._plain = {v: np.ascontiguousarray(network.graph.const(v)) for v in self._given() if v in fed}

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from npuflow.engine.precision.config import Precision
+from npuflow.engine.precision.config import PrecisionTable
 from npuflow.ir.graph import Graph
 from npuflow.strategies import Budget
 
 
-def budget_of(table: Precision, graph: Graph) -> Budget:
+def budget_of(table: PrecisionTable, graph: Graph) -> Budget:
     """The table's budget; `state_db` where that is more and the network feeds back, for
     which no layer leaves the NPU."""
     budget = table.budget

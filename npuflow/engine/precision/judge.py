@@ -31,7 +31,7 @@ LOOKED = 4                                # samples whose tensors are looked at 
 
 
 @dataclass(frozen=True)
-class Shown:
+class JudgedOutput:
     """One output as it was found, and whether it is close enough."""
 
     output: Output
@@ -44,11 +44,11 @@ def affordable(graph: Graph, feeds: Sequence[Feed]) -> list[Feed]:
     return [feeds[int(i)] for i in np.linspace(0, len(feeds) - 1, count).round()] if count else []
 
 
-def shown(real: Graph, graph: Graph, feeds: Sequence[Feed], budget: Budget) -> tuple[Shown, ...]:
+def shown(real: Graph, graph: Graph, feeds: Sequence[Feed], budget: Budget) -> tuple[JudgedOutput, ...]:
     """Every output of the quantised `graph` beside that of `real`."""
     truth, made = outputs_of(real, feeds), outputs_of(graph, feeds)
     found = (*quality(real, truth, made), *_whole(real, truth, made))
-    return tuple(Shown(one, close(budget, one)) for one in found)
+    return tuple(JudgedOutput(one, close(budget, one)) for one in found)
 
 
 def close(budget: Budget, one: Output) -> bool:

@@ -40,7 +40,7 @@ CORRECTION = "bias correction"
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """A cause of noise. `share`: of the output's noise power (negative: it takes noise away); `alone`: dB of
     the output with this cause alone; `without`: dB with everything else as built. `fix`: what removes it,
     with `cycles`, estimated, as a share of all."""
@@ -62,7 +62,7 @@ class Ledger:
     output: str
     sqnr: float
     samples: int
-    entries: tuple[Entry, ...]
+    entries: tuple[LedgerEntry, ...]
     remainder: float
 
 
@@ -104,7 +104,9 @@ class _Split:
             progress(done + 1, len(self.causes))
         for cause_name, power in ((ARITHMETIC, plain - fake), (CORRECTION, total - plain)):
             rest = _db(max(total - power, 0.0))
-            rows.append(Entry("", "", cause_name, power / max(total, 1e-30), _db(max(power, 0.0)), rest))
+            rows.append(
+                LedgerEntry("", "", cause_name, power / max(total, 1e-30), _db(max(power, 0.0)), rest)
+            )
         rows.sort(key=lambda one: -one.share)
         return Ledger(
             self.name, _db(total), len(self.held), tuple(rows), 1.0 - sum(one.share for one in rows)
@@ -187,7 +189,7 @@ class _Split:
             wrong += float((off * off)[np.isfinite(off)].sum())
         return wrong / self.signal
 
-    def _entry(self, cause: _Cause, power: float, total: float, alone: float, without: float) -> Entry:
+    def _entry(self, cause: _Cause, power: float, total: float, alone: float, without: float) -> LedgerEntry:
         rig = self.rig
         _, tensor = rig.names[cause.unit]
         fix, cycles = "", 0.0
@@ -199,7 +201,7 @@ class _Split:
                 added = self.cost.delta(self.levels, cause.unit, WIDE)
                 fix, cycles = f"{bits} bits", added / self.cost.cycles(self.levels)
         layer = layer_of(rig, cause.unit)
-        return Entry(
+        return LedgerEntry(
             layer, tensor, cause.cause, power / max(total, 1e-30), _db(alone), _db(without), fix, cycles
         )
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from npuflow.engine.calibrate.statistics import Statistics, TensorStatistics
+from npuflow.engine.calibrate.statistics import ObservedStatistics, StatisticsColumn
 from npuflow.engine.quantize.scales import activation_inputs
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
@@ -23,7 +23,7 @@ LEAST = 100.0                             # ... and so wide
 NOTHING = 20.0                            # exp(-20) of the largest weight is below any code
 
 
-def masked(graph: Graph, statistics: Statistics) -> Mapping[str, Range]:
+def masked(graph: Graph, statistics: ObservedStatistics) -> Mapping[str, Range]:
     """Bounds of tensors that hold masks: those that a Softmax reads, and the operand that brings the mask."""
     known, producer = set(statistics.names), graph.producer()
     found: dict[str, Range] = {}
@@ -58,7 +58,7 @@ def _back(graph: Graph, producer: Mapping[str, Node], value_id: str) -> tuple[li
     return path, None
 
 
-def _bands(tensor: TensorStatistics) -> Range | None:
+def _bands(tensor: StatisticsColumn) -> Range | None:
     """(lowest, highest) value of the upper band where values lie in two bands far apart; else None."""
     lower, upper, counts = tensor.cells()
     if len(counts) < 2:

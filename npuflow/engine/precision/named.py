@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from npuflow.calibrators import Grid
-from npuflow.engine.calibrate.statistics import Statistics
-from npuflow.engine.calibrate.thresholds import Calibrate, Layer
+from npuflow.engine.calibrate.statistics import ObservedStatistics
+from npuflow.engine.calibrate.thresholds import Calibrate, LayerCalibration
 from npuflow.engine.calibrate.thresholds import thresholds as chosen_by
 from npuflow.engine.precision.clipping import Clipped, clip
 from npuflow.engine.precision.fakequant import Ranges
@@ -85,7 +85,7 @@ def compared(rig: Rig, built: Sequence[Output], method: str, others: Ranges, cho
 
 def automatic(
     rig: Rig,
-    statistics: Statistics,
+    statistics: ObservedStatistics,
     calibrate: Calibrate,
     quantize: Quantize,
     masks: Mapping[str, tuple[float, float]],
@@ -97,7 +97,9 @@ def automatic(
     stay, and masks are clipped."""
     network, tried = rig.network, {}
     for method in dict.fromkeys(("minmax", *methods)):
-        bounds = tuple(Layer(layers=(name,), method=method, bounds=span) for name, span in masks.items())
+        bounds = tuple(
+            LayerCalibration(layers=(name,), method=method, bounds=span) for name, span in masks.items()
+        )
         layers = (
             *bounds,
             *(replace(one, method=method) if one.method == "auto" else one for one in calibrate.layers),

@@ -18,7 +18,14 @@ from npuflow.engine.correct.error import outputs_of
 from npuflow.engine.place import op_name
 from npuflow.engine.precision.cost import CostModel
 from npuflow.engine.precision.drop import MetricDrop
-from npuflow.engine.precision.fakequant import FakeQuant, Feed, Network, Ranges, Table, unclipped_steps
+from npuflow.engine.precision.fakequant import (
+    FakeQuant,
+    FakeQuantNetwork,
+    Feed,
+    Ranges,
+    Table,
+    unclipped_steps,
+)
 from npuflow.engine.precision.quality import (
     EXACT,
     Outputs,
@@ -42,7 +49,7 @@ STEADY = 8                                # held-out samples that rank mixtures
 
 
 @dataclass(frozen=True)
-class Choice:
+class WidthChoice:
     """Widths as a recipe writes them, and the ranges of what is wider than before."""
 
     overrides: tuple[Override, ...]
@@ -54,7 +61,7 @@ class Rig:
     """A network with its ranges, ready to be run in any mixture. `wide_ranges`: of every activation, without
     clipping. `widths`: bits of the levels from OWN on."""
 
-    network: Network
+    network: FakeQuantNetwork
     ranges: Ranges
     wide_ranges: Ranges
     fit: Sequence[Feed]
@@ -163,7 +170,7 @@ class Rig:
                 weights.update(self.weight(j, level))
         return table, weights
 
-    def choice(self, levels: Levels) -> Choice:
+    def choice(self, levels: Levels) -> WidthChoice:
         """The levels as overrides: by value for what layers write, by layer for what they read
         from outside or as constants."""
         network, first = self.network, len(self.network.groups)
@@ -210,7 +217,7 @@ class Rig:
         found += [Override(layers=self._exactly(left), float=True)] if left else []
         usual = network.quantize.activations.bits
         wider = (v for bits, some in changed.items() if bits > usual or bits == self.widest for v in some)
-        return Choice(tuple(found), {v: self.wide_ranges[v] for v in wider if v in self.wide_ranges})
+        return WidthChoice(tuple(found), {v: self.wide_ranges[v] for v in wider if v in self.wide_ranges})
 
     def _kept(self, readers: Iterable[Node], wide: Collection[str]) -> dict[int, list[str]]:
         """By width what layers of the NPU write and `readers` read beside their wide

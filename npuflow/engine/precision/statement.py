@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from npuflow.engine.evaluate import Score
 from npuflow.engine.precision.advice import Fix
 from npuflow.engine.precision.culprit import Culprit
-from npuflow.engine.precision.judge import Shown
+from npuflow.engine.precision.judge import JudgedOutput
 from npuflow.strategies import Budget, Output
 
 MORE = "npuflow show verdict RECIPE"
@@ -34,7 +34,7 @@ class Statement:
 
 
 def statement(
-    outputs: Sequence[Shown],
+    outputs: Sequence[JudgedOutput],
     samples: int,
     reason: str,
     budget: Budget,

@@ -22,7 +22,7 @@ from npuflow.engine.search.pinned import NO_PINS, Pins
 from npuflow.engine.search.plan import plan_network
 from npuflow.engine.sim.clock import timeline_of
 from npuflow.engine.sim.order import Order, order_of
-from npuflow.hw.target import ArrayRate, Host, Target
+from npuflow.hw.target import ArrayRate, HostProcessor, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import No
 
@@ -36,7 +36,7 @@ NAMED = 2                                 # targets that are named
 
 
 @dataclass(frozen=True)
-class Case:
+class BudgetCase:
     """A graph on a target with a cycle budget. `narrow`: the same with 8-bit activations, if it has wider."""
 
     graph: Graph
@@ -66,7 +66,7 @@ class Case:
     def milliseconds(self, cycles: float) -> float:
         return cycles / self.target.compute.clock_mhz / 1000
 
-    def changed(self, table: str, **keys: float) -> Case:
+    def changed(self, table: str, **keys: float) -> BudgetCase:
         return replace(
             self, target=replace(self.target, **{table: replace(getattr(self.target, table), **keys)})
         )
@@ -76,7 +76,7 @@ class Case:
 class Missed:
     """A program beside its budget, both in cycles."""
 
-    case: Case
+    case: BudgetCase
     found: Profile
     bounds: Bounds
     allowed: float
@@ -123,7 +123,7 @@ def _setup(t: Target) -> Target:
 
 
 def _host(t: Target) -> Target:
-    return replace(t, host=Host(float(ENDLESS // 2), float(ENDLESS // 2)))
+    return replace(t, host=HostProcessor(float(ENDLESS // 2), float(ENDLESS // 2)))
 
 
 FREE: Mapping[str, Callable[[Target], Target]] = {        # from what is easily changed to what is not
@@ -218,10 +218,10 @@ def _suggestions(missed: Missed, shipped: Mapping[str, Target]) -> list[str]:
     return [f"{text}, not enough by itself" for _, text in near[:3]]
 
 
-Option = tuple[str, Case]
+Option = tuple[str, BudgetCase]
 
 
-def _plans(case: Case) -> Iterator[list[Option]]:
+def _plans(case: BudgetCase) -> Iterator[list[Option]]:
     """Other plans for the same machine."""
     if case.pins != NO_PINS:
         yield [("[tiling] without groups, keep and tiles", replace(case, pins=NO_PINS))]

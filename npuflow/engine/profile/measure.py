@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.html_table import titled
-from npuflow.engine.host import Work
+from npuflow.engine.host import HostWork
 from npuflow.engine.profile.path import critical_path
 from npuflow.engine.program.container import Program
 from npuflow.engine.sim.access import regions
@@ -54,7 +54,7 @@ class Profile:
         rows, target = [], self.program.target
         for index, node in enumerate(self.program.meta["nodes"]):
             if node.get("host"):
-                work = Work(**node["host"])
+                work = HostWork(**node["host"])
                 rows.append({
                     "nodes": [index], "name": self.name(index), "op": node["op"],
                     "cycles": work.cycles(target), "limit": "host", "host_terms": work.terms(target),
@@ -63,10 +63,10 @@ class Profile:
         return rows
 
     @cached_property
-    def host(self) -> Work:
+    def host(self) -> HostWork:
         """What the host does in all. Commands do not see it; `totals` adds its cycles to
         those of clock and schedule."""
-        return sum((Work(**n["host"]) for n in self.program.meta["nodes"] if n.get("host")), Work())
+        return sum((HostWork(**n["host"]) for n in self.program.meta["nodes"] if n.get("host")), HostWork())
 
     @property
     def host_cycles(self) -> float:

@@ -27,7 +27,7 @@ from npuflow.base.errors import ModelError, Where
 from npuflow.base.html_table import titled
 from npuflow.base.tables import canonical, read
 from npuflow.engine.program.meta import check_meta
-from npuflow.engine.program.taps import Taps, decode_taps
+from npuflow.engine.program.taps import ProgramTaps, decode_taps
 from npuflow.hw.command import Command
 from npuflow.hw.encode import Words, decode_all
 from npuflow.hw.isa import WORDS
@@ -57,7 +57,7 @@ class Program:
     graph_bytes: bytes = b""
 
     @cached_property
-    def taps(self) -> Taps:
+    def taps(self) -> ProgramTaps:
         """Where values lie that only local memory holds."""
         counts = [len(words) for words in self.commands]
         return decode_taps(self.tap_bytes, counts, len(self.meta["nodes"]), self.meta["local_bytes"])

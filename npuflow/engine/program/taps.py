@@ -48,14 +48,14 @@ class Tapped:
 
 
 @dataclass(frozen=True)
-class Taps:
+class ProgramTaps:
     """All taps of a program, by core, and the values that they show."""
 
     values: Mapping[str, Tapped]
     cores: tuple[tuple[Tap, ...], ...]
 
 
-def encode_taps(taps: Taps) -> bytes:
+def encode_taps(taps: ProgramTaps) -> bytes:
     """The section; nothing if there are no taps."""
     if not any(taps.cores):
         return b""
@@ -70,11 +70,11 @@ def encode_taps(taps: Taps) -> bytes:
     return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def decode_taps(body: bytes, counts: Sequence[int], nodes: int, local_bytes: int) -> Taps:
+def decode_taps(body: bytes, counts: Sequence[int], nodes: int, local_bytes: int) -> ProgramTaps:
     """The section of a program with so many commands per core and nodes; whatever is
     wrong with it is a ModelError."""
     if not body:
-        return Taps({}, tuple(() for _ in counts))
+        return ProgramTaps({}, tuple(() for _ in counts))
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -102,7 +102,7 @@ def decode_taps(body: bytes, counts: Sequence[int], nodes: int, local_bytes: int
     for core, count in zip(found["cores"], counts, strict=True):
         _need(isinstance(core, list), "a core is not a list")
         cores.append(tuple(_tap(entry, count, names, values, local_bytes) for entry in core))
-    return Taps(values, tuple(cores))
+    return ProgramTaps(values, tuple(cores))
 
 
 def _tap(entry: Any, count: int, names: Sequence[str], values: Mapping[str, Tapped], local_bytes: int) -> Tap:

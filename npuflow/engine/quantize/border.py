@@ -10,7 +10,7 @@ from math import log10
 
 import numpy as np
 
-from npuflow.engine.pixel_padding import Border
+from npuflow.engine.pixel_padding import PixelBorder
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 
@@ -24,7 +24,7 @@ class BorderError:
     text: str
 
 
-def bordered(graph: Graph, source: Graph, borders: Sequence[Border]) -> Iterator[BorderError]:
+def bordered(graph: Graph, source: Graph, borders: Sequence[PixelBorder]) -> Iterator[BorderError]:
     """For every layer of the quantised graph that pads pixels. `source`: the float
     graph, which has its weights."""
     makers = source.producer()

@@ -26,7 +26,7 @@ MANY = 8                                  # nodes that share a weight and are st
 
 
 @dataclass
-class Groups:
+class ScaleGroups:
     """Sets of values that must have one scale (union-find). `stated`: the type that a
     set must have, by its root."""
 
@@ -74,7 +74,7 @@ def activation_types(
     """QuantType of every value that the chosen (NPU) nodes read or write as
     activation; shared-scale sets have one.
     `fixed`: types that are stated and stay."""
-    groups, (bits, stated) = Groups(stated=dict(fixed)), _widths(graph, chosen, config)
+    groups, (bits, stated) = ScaleGroups(stated=dict(fixed)), _widths(graph, chosen, config)
     spans: dict[str, Range] = {}
     for node in chosen:
         ids = [value_id for _, value_id in activation_inputs(graph, node)]
@@ -107,7 +107,7 @@ def activation_types(
 
 
 def join_recurrent(
-    groups: Groups, graph: Graph, nodes: Sequence[Node], coded: Container[str]
+    groups: ScaleGroups, graph: Graph, nodes: Sequence[Node], coded: Container[str]
 ) -> None:
     """A state has one type from run to run: its codes are kept as they are. So has a value of a layer that is
     unrolled, in all steps: the steps then have equal constants, which stay in local memory."""
@@ -148,7 +148,11 @@ def _steps(nodes: Sequence[Node]) -> Iterator[tuple[str, ...]]:
 
 
 def _types(
-    groups: Groups, spans: Mapping[str, Range], bits: Mapping[str, int], config: Quantize, numerics: Numerics
+    groups: ScaleGroups,
+    spans: Mapping[str, Range],
+    bits: Mapping[str, int],
+    config: Quantize,
+    numerics: Numerics,
 ) -> dict[str, QuantType]:
     hulls: dict[str, Range] = {}
     for value_id, (lo, hi) in spans.items():

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from npuflow.engine.precision.advice import Fix
-from npuflow.engine.precision.judge import Shown
+from npuflow.engine.precision.judge import JudgedOutput
 from npuflow.engine.precision.widened import Widened
 from npuflow.strategies import Output
 
@@ -29,7 +29,7 @@ OUTPUTS = (
 def tables(
     before: Sequence[Output],
     after: Sequence[Output],
-    found: Sequence[Shown],
+    found: Sequence[JudgedOutput],
     wider: Sequence[Widened],
     fixes: Sequence[Fix],
     clipped: Mapping[str, float],

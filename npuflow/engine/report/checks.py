@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from npuflow.engine.qdq_check import TensorParting
-from npuflow.engine.qdq_verdict import Verdict
+from npuflow.engine.qdq_verdict import QdqVerdict
 from npuflow.engine.rewrite import Applied
-from npuflow.engine.rewrite_check import Culprit, OutputError
+from npuflow.engine.rewrite_check import OutputError, RewriteCulprit
 
 Table = tuple[str, Sequence[str], Sequence[Sequence[Any]]]
 
@@ -20,7 +20,7 @@ FED = ("fed: different", "fed: by rounding", "fed: mean difference, codes", "bia
 
 
 def of_rewrites(
-    applied: Sequence[Applied], errors: Sequence[OutputError], culprits: Sequence[Culprit], reason: str
+    applied: Sequence[Applied], errors: Sequence[OutputError], culprits: Sequence[RewriteCulprit], reason: str
 ) -> list[Table]:
     """Every output beside the source model's, what moved values, and every change."""
     rows = [(e.name, e.absolute, e.relative, e.limit, e.note) for e in errors]
@@ -40,7 +40,7 @@ def of_rewrites(
     ]
 
 
-def of_qdq(tensors: Mapping[str, TensorParting], verdict: Verdict | None, reason: str) -> list[Table]:
+def of_qdq(tensors: Mapping[str, TensorParting], verdict: QdqVerdict | None, reason: str) -> list[Table]:
     """What they say together, and every tensor that has other codes than the program's."""
     rows = [_row(name, one) for name, one in tensors.items() if one.different or one.fed_different]
     said = verdict.text if verdict is not None else f"not compared: {reason}"

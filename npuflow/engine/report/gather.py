@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from npuflow.engine.fidelity import Fidelity
+from npuflow.engine.fidelity import TensorFidelity
 from npuflow.engine.partition import boundary, boundary_bytes, is_npu, segments
-from npuflow.engine.place import Placement
+from npuflow.engine.place import NodePlacement
 from npuflow.engine.precision.statement import Statement
 from npuflow.engine.profile import Profile, roofline, timeline
 from npuflow.engine.report.suggest import Suggestion
@@ -27,7 +27,7 @@ Histogram = Callable[[str], tuple[float, float, Sequence[float]] | None]
 
 
 @dataclass(frozen=True)
-class Sources:
+class ReportSources:
     """Products of a build. `histogram`: value id -> (lo, hi, counts); `methods`: value id -> threshold
     method; `suggestions`: value id -> what could be done about it; `channels`: value id -> [2, channels], the
     extrema where they were asked for; `facts`: headline figures; `notes`: further tables (title, columns,
@@ -36,10 +36,10 @@ class Sources:
 
     title: str
     graph: Graph                          # quantised
-    placement: Placement
+    placement: NodePlacement
     refusals: Sequence[Refusal]
     profile: Profile
-    fidelity: Mapping[str, Fidelity]
+    fidelity: Mapping[str, TensorFidelity]
     ranges: Mapping[str, tuple[float, float]]
     methods: Mapping[str, str]
     histogram: Histogram
@@ -50,7 +50,7 @@ class Sources:
     accuracy: Statement = field(default_factory=lambda: Statement(None, ""))
 
 
-def report_data(s: Sources) -> dict[str, Any]:
+def report_data(s: ReportSources) -> dict[str, Any]:
     """JSON for `page.render` and for machines; numbers that are not finite become null."""
     meta, layers = s.profile.program.meta, _layers(s.profile)
     found = {
@@ -103,7 +103,7 @@ def _layers(profile: Profile) -> dict[int, dict[str, Any]]:
     return found
 
 
-def _node(s: Sources, node: Node, measured: Mapping[str, Any]) -> dict[str, Any]:
+def _node(s: ReportSources, node: Node, measured: Mapping[str, Any]) -> dict[str, Any]:
     on_npu = is_npu(node)
     outputs = [o for o in node.outputs if o]
     quality = next(
@@ -123,7 +123,7 @@ def _node(s: Sources, node: Node, measured: Mapping[str, Any]) -> dict[str, Any]
     return found | dict(measured)
 
 
-def _tensor(s: Sources, value: Value) -> dict[str, Any]:
+def _tensor(s: ReportSources, value: Value) -> dict[str, Any]:
     assert value.quant is not None
     # codes of inputs and outputs stand aside
     source = value.id if value.id in s.ranges else value.id.removesuffix(":q")
@@ -149,7 +149,7 @@ def _tensor(s: Sources, value: Value) -> dict[str, Any]:
     }
 
 
-def _placement(s: Sources) -> list[tuple[str, Sequence[str], Sequence[Sequence[Any]]]]:
+def _placement(s: ReportSources) -> list[tuple[str, Sequence[str], Sequence[Sequence[Any]]]]:
     host = [(p.node, p.op, p.reason) for p in s.placement.places if not p.on_npu]
     crossings = boundary_bytes(s.graph, segments(s.graph))
     return [

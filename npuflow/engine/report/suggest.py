@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from npuflow.engine.calibrate.statistics import Statistics, TensorStatistics
+from npuflow.engine.calibrate.statistics import ObservedStatistics, StatisticsColumn
 from npuflow.engine.quantize.scales import activation_inputs
 from npuflow.hw.elements import wide
 from npuflow.ir.graph import Graph
@@ -36,7 +36,7 @@ class Suggestion:
 
 
 def suggestions(
-    one: TensorStatistics,
+    one: StatisticsColumn,
     samples: Sequence[str],
     span: tuple[float, float] | None = None,
     quant: QuantType | None = None,
@@ -48,7 +48,7 @@ def suggestions(
     return sorted(found, key=lambda s: -s.weight)
 
 
-def _alone(one: TensorStatistics, samples: Sequence[str]) -> Iterator[Suggestion]:
+def _alone(one: StatisticsColumn, samples: Sequence[str]) -> Iterator[Suggestion]:
     nan, up, down = (int(n) for n in one.totals[1:])
     if nan or up or down:
         yield Suggestion(
@@ -72,7 +72,7 @@ def _alone(one: TensorStatistics, samples: Sequence[str]) -> Iterator[Suggestion
     yield from _lonely(one, samples)
 
 
-def _lonely(one: TensorStatistics, samples: Sequence[str]) -> Iterator[Suggestion]:
+def _lonely(one: StatisticsColumn, samples: Sequence[str]) -> Iterator[Suggestion]:
     """A single sample that determines the range."""
     peaks = np.maximum(np.abs(one.low), np.abs(one.high)).astype(np.float64)
     if len(peaks) < 4 or len(peaks) != len(samples):
@@ -89,7 +89,7 @@ def _lonely(one: TensorStatistics, samples: Sequence[str]) -> Iterator[Suggestio
 
 
 def _chosen(
-    one: TensorStatistics, span: tuple[float, float], quant: QuantType | None
+    one: StatisticsColumn, span: tuple[float, float], quant: QuantType | None
 ) -> Iterator[Suggestion]:
     lo, hi = span
     if one.lo < lo or one.hi > hi:
@@ -114,7 +114,7 @@ def _chosen(
         yield Suggestion("few codes", text, 2.0 + (CODES - used) / CODES)
 
 
-def _fine(one: TensorStatistics, span: tuple[float, float], quant: QuantType) -> Iterator[Suggestion]:
+def _fine(one: StatisticsColumn, span: tuple[float, float], quant: QuantType) -> Iterator[Suggestion]:
     """Values that are rounded to zero: the range is wide, most of the values are small."""
     half, coded = quant.scale[0] / 2, one.count - one.zeros
     own = max(span[1], 0.0) - min(span[0], 0.0)
@@ -208,7 +208,7 @@ def channel_suggestions(extrema: Array) -> Iterator[Suggestion]:
 
 def of_network(
     graph: Graph,
-    statistics: Statistics,
+    statistics: ObservedStatistics,
     ranges: Mapping[str, tuple[float, float]],
     quants: Mapping[str, QuantType],
     channels: Mapping[str, Array] = MappingProxyType({}),

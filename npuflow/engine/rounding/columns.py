@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.engine.calibrate.observe import session
-from npuflow.engine.rounding.layers import Layer
+from npuflow.engine.rounding.layers import WeightedLayer
 from npuflow.engine.to_onnx import export_model
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Taps
@@ -20,11 +20,11 @@ Codes = npt.NDArray[np.int16]             # [groups, places, terms]
 
 
 @dataclass
-class Observer:
+class ColumnObserver:
     """The float network with every input of a layer as an output: one pass a sample for all layers."""
 
     graph: Graph
-    layers: Sequence[Layer]
+    layers: Sequence[WeightedLayer]
 
     def __post_init__(self) -> None:
         self.made = list(
@@ -51,7 +51,7 @@ def seed_of(graph: Graph, feed: Mapping[str, Array]) -> int:
     return seed
 
 
-def columns(graph: Graph, layer: Layer, source: Array, seed: int) -> Codes:
+def columns(graph: Graph, layer: WeightedLayer, source: Array, seed: int) -> Codes:
     """A layer's columns of one sample. Places are drawn, by what the sample holds: neither its
     name nor its order matters."""
     node = graph.nodes[layer.node]

@@ -27,7 +27,7 @@ class Counting(Config, table="moments"):
 
 
 @dataclass(frozen=True)
-class Round(Config):
+class RoundTable(Config, table="round"):
     """Rounding of constant weights by what the layer reads on calibration samples."""
 
     method: Annotated[str, ROUNDERS] = "auto"
@@ -47,14 +47,14 @@ class Round(Config):
 
 
 @dataclass(frozen=True)
-class Candidates(Config, table="precision"):
+class CandidateWidths(Config, table="precision"):
     """Widths of weights that a search may choose: weights are rounded for each of them ahead of it."""
 
     weights: tuple[Bits, ...] = ()
     """Of weights; empty: the recipe's own and the target's widest."""
 
 
-def rounds(quantize: Quantize, table: Round, candidates: Candidates) -> bool:
+def rounds(quantize: Quantize, table: RoundTable, candidates: CandidateWidths) -> bool:
     """Whether any weight is rounded by moments."""
     widths = {quantize.weights.bits, *(rule.weight_bits for rule in quantize.overrides), *candidates.weights}
     return any(table.rounder.wants(bits) for bits in widths if bits is not None)

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from npuflow.engine.correct.error import Feed, output_error, outputs_of
 from npuflow.engine.correct.trial import NETWORK, Trial
 from npuflow.engine.quantize.rounded import real_bias, real_weight
-from npuflow.engine.rounding.rounded import Done
+from npuflow.engine.rounding.rounded import RoundingResult
 from npuflow.ir.codes import encode
 from npuflow.ir.graph import Graph, constant
 from npuflow.ir.types import Array, QuantType
@@ -43,7 +43,7 @@ def to_nearest(
     return RoundedWeight(encode(real, quant), quant, bias, shift)
 
 
-def trials(done: Iterable[tuple[str, Done]]) -> list[Trial]:
+def trials(done: Iterable[tuple[str, RoundingResult]]) -> list[Trial]:
     """A line for every layer: its squared error on held-out samples against that of
     rounding to the nearest."""
     return [Trial("round", name, one.was, one.now, one.used) for name, one in done]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from math import frexp
 
-from npuflow.engine.place import Placement
+from npuflow.engine.place import NodePlacement
 from npuflow.engine.rounding.config import Counting
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
@@ -21,7 +21,7 @@ PER_TERM = 2                              # places for every term of a grouped l
 
 
 @dataclass(frozen=True)
-class Layer:
+class WeightedLayer:
     """`node`: its index; `weight`, `source`, `bias`: value ids ("": no bias of its
     own that could take up a mean).
     `fraction`: bits behind the point of the grid; `places`: of the output that every sample is looked at.
@@ -38,12 +38,12 @@ class Layer:
 
 def layers(
     graph: Graph,
-    placed: Placement,
+    placed: NodePlacement,
     table: Counting,
     ends: Mapping[str, tuple[float, float]],
     stated: Collection[str],
     log: Callable[[str], None],
-) -> Iterator[Layer]:
+) -> Iterator[WeightedLayer]:
     """Layers of the NPU in order, whatever their width. `ends`: the extrema of every tensor; `stated`:
     weights whose codes the model states."""
     readers = Counter(v for n in graph.nodes for v in n.inputs if v)
@@ -65,7 +65,7 @@ def _found(
     readers: Mapping[str, int],
     table: Counting,
     ends: Mapping[str, tuple[float, float]],
-) -> tuple[str, Layer | None]:
+) -> tuple[str, WeightedLayer | None]:
     node = graph.nodes[index]
     site = graph.site(node)
     places, source = node.op.places(site), node.inputs[0]
@@ -86,7 +86,7 @@ def _found(
     peak = max(abs(end) for end in ends[source])
     own = _bias(graph, node, weight + 1, readers, rows)
     fraction = BITS - max(frexp(peak)[1], BITS - 60) if peak > 0 else 0
-    return "", Layer(index, node.name, node.inputs[weight], source, own, fraction, count)
+    return "", WeightedLayer(index, node.name, node.inputs[weight], source, own, fraction, count)
 
 
 def _bias(graph: Graph, node: Node, at: int, readers: Mapping[str, int], rows: int) -> str:

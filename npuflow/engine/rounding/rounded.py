@@ -55,7 +55,7 @@ def matrix(graph: Graph, node: int, weight: str, names: tuple[str, ...], kind: s
 
 
 @dataclass(frozen=True)
-class Done:
+class RoundingResult:
     """The rounded weight, and whether it is used. `was`, `now`: noise over signal of the layer's outputs,
     rounded to the nearest and so, on held-out samples (on all where there are none). `plain`: the shift of
     the bias if it were rounded to the nearest.
@@ -96,7 +96,7 @@ def rounded(
     scheme: Weights,
     numerics: Numerics,
     aim: Aim | None = None,
-) -> Done:
+) -> RoundingResult:
     """Round a layer, to the nearest if the method has no interest in its width. Where its bias can take
     up what rounding does to the mean of its outputs, only what varies counts. `aim`: what the float
     network has in the place of what the layer reads here; the codes are then for the weights that come
@@ -124,7 +124,7 @@ def rounded(
     codes = source.tensor_of(made.codes, quant.dtype)
     weight = RoundedWeight(codes, quant.with_(scale=_scales(made, quant, problem)), bias, shift(made))
     used = wanted and (not rounder.judged or (held is not None and now < was))
-    return Done(weight, was, now, used, shift(plain))
+    return RoundingResult(weight, was, now, used, shift(plain))
 
 
 def _scales(made: Rounding, quant: QuantType, problem: LayerProblem) -> tuple[float, ...]:

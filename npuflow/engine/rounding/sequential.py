@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from npuflow.engine.correct.walk import Walk
+from npuflow.engine.correct.walk import SampleWalk
 from npuflow.engine.quantize.config import Weights
-from npuflow.engine.rounding.columns import Codes, Observer, columns, seed_of
+from npuflow.engine.rounding.columns import Codes, ColumnObserver, columns, seed_of
 from npuflow.engine.rounding.judge import with_weights
-from npuflow.engine.rounding.layers import Layer
+from npuflow.engine.rounding.layers import WeightedLayer
 from npuflow.engine.rounding.moments import Moments, of_columns
-from npuflow.engine.rounding.rounded import Aim, Done, Matrix, rounded
+from npuflow.engine.rounding.rounded import Aim, Matrix, RoundingResult, rounded
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
@@ -27,14 +27,14 @@ Feed = Mapping[str, Array]
 
 
 def sequential(
-    graph: Graph, layers: Iterable[tuple[Layer, Matrix]], fit: Sequence[Feed], rounder: Rounder,
+    graph: Graph, layers: Iterable[tuple[WeightedLayer, Matrix]], fit: Sequence[Feed], rounder: Rounder,
     scheme: Callable[[Matrix], Weights], numerics: Numerics, progress: Callable[[int], None],
-) -> dict[str, Done]:
+) -> dict[str, RoundingResult]:
     """By weight, in order of the network."""
     chosen = [(one, source) for one, source in layers if rounder.wants(scheme(source).bits)]
     chosen.sort(key=lambda pair: pair[0].node)
-    walk, found = Walk(graph, fit), dict[str, Done]()
-    observer = Observer(graph, [layer for layer, _ in chosen])
+    walk, found = SampleWalk(graph, fit), dict[str, RoundingResult]()
+    observer = ColumnObserver(graph, [layer for layer, _ in chosen])
     real = [observer.columns(feed) for feed in fit]
     seeds = [seed_of(graph, feed) for feed in fit]
     for k, (layer, source) in enumerate(chosen):

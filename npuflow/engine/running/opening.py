@@ -10,7 +10,7 @@ from npuflow.base.errors import UsageError
 from npuflow.engine.program.container import MAGIC, Program, load_program
 from npuflow.engine.running.backend import Backend, Exact
 from npuflow.engine.running.onnx_model import OnnxModel
-from npuflow.engine.running.programs import Simulated, Tensors
+from npuflow.engine.running.programs import SimulatedProgram, Tensors
 from npuflow.engine.running.stated_model import stated_model
 from npuflow.engine.sources import gathered
 from npuflow.frontends import Bindings
@@ -76,7 +76,7 @@ def _program(program: Program, exact: Exact | None, batch: int, raw: bool) -> Ba
             hint='a program is run by "executor" or "simulator"',
             code="NF-RUN-006",
         )
-    return Tensors(program, batch, raw) if chosen == "executor" else Simulated(program, batch, raw)
+    return Tensors(program, batch, raw) if chosen == "executor" else SimulatedProgram(program, batch, raw)
 
 
 def _no_program(exact: Exact | None, name: str) -> None:

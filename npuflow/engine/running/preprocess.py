@@ -11,7 +11,7 @@ import numpy as np
 
 from npuflow.base.errors import DataError, RecipeError, UsageError
 from npuflow.base.tables import read
-from npuflow.engine.data.config import Preparation, Sample
+from npuflow.engine.data.config import InputSample, Preparation
 from npuflow.engine.data.read import prepared, prepared_pixels
 from npuflow.engine.data.steps import applied, split
 from npuflow.engine.running.ports import Array, Port
@@ -68,6 +68,6 @@ class Prepare:
                 code="NF-RUN-010",
             )
         first, rest = split(self.preparation["steps"])
-        return Sample({port.name: applied(array, first, port.name)}, tuple(rest)).feed({port.name: kind})[
-            port.name
-        ]
+        return InputSample({port.name: applied(array, first, port.name)}, tuple(rest)).feed(
+            {port.name: kind}
+        )[port.name]

@@ -12,7 +12,7 @@ from npuflow.engine.execute.executor import Executor
 from npuflow.engine.feed import fed, start_of
 from npuflow.engine.program.container import Program
 from npuflow.engine.program.graph_section import decode_graph
-from npuflow.engine.runner import Runner as Simulation
+from npuflow.engine.runner import ProgramRunner as Simulation
 from npuflow.engine.running.backend import Dump, Exact
 from npuflow.engine.running.ports import Array, Port, Sample
 from npuflow.engine.state import Pairs, pairs
@@ -82,7 +82,7 @@ def filled(samples: Sequence[Sample], sizes: Sequence[int]) -> Iterator[tuple[li
         at += len(part)
 
 
-class Simulated(_Program):
+class SimulatedProgram(_Program):
     """A program command by command, on modelled memories."""
 
     exact: Exact = "simulator"

@@ -20,7 +20,7 @@ Feed = Callable[[Sample], Sample]
 
 
 @dataclass(frozen=True)
-class Request:
+class QueuedSample:
     """One sample, and who waits for it."""
 
     sample: Sample
@@ -45,7 +45,7 @@ class Requests:
     ) -> None:
         self._run, self._feed, self.batch, self.linger, self.limit = run, feed, batch, linger, limit
         self.sizes: dict[int, int] = {}  # samples run together -> how often
-        self._waiting: deque[Request] = deque()
+        self._waiting: deque[QueuedSample] = deque()
         self._there = threading.Condition()
         self._closed = False
         self._deadlines = Deadlines()
@@ -56,7 +56,7 @@ class Requests:
     def submit(self, sample: Sample, timeout: float | None = None) -> Future[Outputs]:
         """The outputs to come; after `timeout` seconds the future raises TimeoutError, and the sample is not
         run if it was still waiting."""
-        request = Request(sample)
+        request = QueuedSample(sample)
         with self._there:
             if self._closed:
                 raise UsageError("the runner is closed", code="NF-RUN-007")
@@ -93,15 +93,15 @@ class Requests:
             if fed:
                 self._answer(fed)
 
-    def _fed(self, request: Request) -> Request | None:
+    def _fed(self, request: QueuedSample) -> QueuedSample | None:
         """A request whose sample is ready to run; a faulty one is answered with its fault."""
         try:
-            return Request(self._feed(request.sample), request.future, request.since)
+            return QueuedSample(self._feed(request.sample), request.future, request.since)
         except Exception as error:  # whatever it is, it is the caller's to see
             _settle(request.future, error)
             return None
 
-    def _next(self) -> list[Request]:
+    def _next(self) -> list[QueuedSample]:
         """The next batch; nothing when the queue is closed and empty."""
         with self._there:
             while True:
@@ -118,7 +118,7 @@ class Requests:
                 if self._waiting:
                     return [self._waiting.popleft() for _ in range(min(self.batch, len(self._waiting)))]
 
-    def _answer(self, requests: Sequence[Request]) -> None:
+    def _answer(self, requests: Sequence[QueuedSample]) -> None:
         """Run a batch; where that fails, every sample by itself, so that a faulty one harms no other."""
         try:
             found = self._run([r.sample for r in requests])

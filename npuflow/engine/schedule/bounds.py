@@ -51,7 +51,7 @@ class Bounds:
 
 
 @dataclass
-class Network:
+class BoundedNetwork:
     """A network whose bounds are asked for."""
 
     graph: Graph
@@ -97,7 +97,7 @@ class Network:
 
 
 def bounds_of(graph: Graph, machine: Machine, numerics: Numerics) -> Bounds:
-    net, cores = Network(graph, machine, numerics), machine.compute.cores
+    net, cores = BoundedNetwork(graph, machine, numerics), machine.compute.cores
     macs = sum(net.space(n).macs * prod(map(len, part.values())) for n, part in net.needed.items())
     loads, amount, inside = _compulsory(net)
     memory, dma = machine.memory, machine.dma
@@ -114,7 +114,7 @@ def bounds_of(graph: Graph, machine: Machine, numerics: Numerics) -> Bounds:
     )
 
 
-def _engines(net: Network, number: int, cores: int) -> float:
+def _engines(net: BoundedNetwork, number: int, cores: int) -> float:
     """A segment's work on its busiest engine; before its first command comes a load, behind its last one of
     the array a command of the vector unit, and a store."""
     layers = [net.least(n) for n in net.parts[number] if n not in net.moving]
@@ -129,7 +129,7 @@ def _engines(net: Network, number: int, cores: int) -> float:
     return before + most / cores + behind
 
 
-def _chain(net: Network, number: int) -> Chain:
+def _chain(net: BoundedNetwork, number: int) -> Chain:
     return Chain(
         net.graph,
         net.parts[number],
@@ -142,7 +142,7 @@ def _chain(net: Network, number: int) -> Chain:
     )
 
 
-def _compulsory(net: Network) -> tuple[tuple[int, float], int, int]:
+def _compulsory(net: BoundedNetwork) -> tuple[tuple[int, float], int, int]:
     """((loads, their bytes), external bytes, bytes in the chip's shared memory) that are the least: what the
     host writes and reads, and every constant; packed weights have two codes a byte. Loads: one for each
     value, and one for each layer of the array with constants of its own."""
@@ -177,13 +177,13 @@ def _compulsory(net: Network) -> tuple[tuple[int, float], int, int]:
     return (own + len(read), float(constants + loaded)), constants + loaded + put - inside, inside
 
 
-def _given(net: Network) -> Collection[str]:
+def _given(net: BoundedNetwork) -> Collection[str]:
     """Values that the host writes."""
     made = {o for part in net.parts for n in part for o in net.graph.nodes[n].outputs}
     return {v for v in net.graph.values if v not in made}
 
 
-def _read_bytes(net: Network, number: int) -> dict[str, int]:
+def _read_bytes(net: BoundedNetwork, number: int) -> dict[str, int]:
     """Activations that a node reads, with the bytes of what it needs of them; a part that is moved does not
     count."""
     node, views = net.graph.nodes[number], net.views
@@ -196,13 +196,13 @@ def _read_bytes(net: Network, number: int) -> dict[str, int]:
     return {i: read[k] * views.item(i) for k, i in live if k in read}
 
 
-def _is_view(net: Network, number: int) -> bool:
+def _is_view(net: BoundedNetwork, number: int) -> bool:
     """Whether a node only names bytes that are there."""
     moves = net.moving.get(number)
     return moves is not None and all((number, n) in net.views.saved for n in range(len(moves)))
 
 
-def _spans(net: Network, values: Sequence[str]) -> Mapping[str, list[tuple[int, int]]]:
+def _spans(net: BoundedNetwork, values: Sequence[str]) -> Mapping[str, list[tuple[int, int]]]:
     """Bytes of values by the owner of their bytes."""
     found: dict[str, list[tuple[int, int]]] = {}
     for value in dict.fromkeys(values):

@@ -11,13 +11,13 @@ from npuflow.engine.schedule.borders import Spread, loaded, spreads, stored
 from npuflow.engine.schedule.cores import Core, External, Slot
 from npuflow.engine.schedule.frame import Frame
 from npuflow.engine.schedule.geometry import Hold, Member
-from npuflow.engine.schedule.jobs import Barrier, BorderCopy, Job, Phase, Places, Rows, Schedule
+from npuflow.engine.schedule.jobs import Barrier, BorderCopy, CopyRows, Job, Phase, Places, Schedule
 from npuflow.engine.schedule.local import Local, scratch_offsets
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.schedule.meet import meetings
 from npuflow.engine.schedule.model import Ref
 from npuflow.engine.schedule.movers import move
-from npuflow.engine.schedule.parts import Part, UnitSlots
+from npuflow.engine.schedule.parts import CorePart, UnitSlots
 from npuflow.ir.space import Box, elements
 
 
@@ -79,7 +79,7 @@ class GroupOnCore:
         self.core, self.frame, self.spread, self.number = core, frame, spread, core.group
         self.machine = core.machine
         self.held: dict[str, list[Slot]] = {}
-        self.parts: dict[int, Part] = {}
+        self.parts: dict[int, CorePart] = {}
 
     def run(self) -> None:
         if self.frame.moves:
@@ -122,7 +122,7 @@ class GroupOnCore:
                 BorderCopy(border, item), self.core.kept[value].now, self.frame.group.nodes[0]
             )
 
-    def _part(self, p: int, turns: bool) -> Part:
+    def _part(self, p: int, turns: bool) -> CorePart:
         """A part with its slots; where parts take turns, sums and what is made within a
         tile share one scratch area."""
         units, align, local = self.frame.units[p], self.machine.memory.slot_align, self.core.local
@@ -131,7 +131,7 @@ class GroupOnCore:
         else:
             choice = self.frame.group.parts[p].choice
             assert choice is not None
-            part = self.parts[p] = Part(
+            part = self.parts[p] = CorePart(
                 self.core, self.frame.members[p], choice, [UnitSlots(unit) for unit in units]
             )
         offsets = scratch_offsets(units, align)
@@ -185,7 +185,7 @@ class GroupOnCore:
         c, nodes = self.machine.compute, self.frame.group.nodes
         cycles = c.command_cycles + ceil(elements(box) / c.vector_lanes)
         maker = self.frame.topology.maker.get(value, -1)
-        what = Rows(value, ref, box, old.now, new.now)
+        what = CopyRows(value, ref, box, old.now, new.now)
         node = maker if maker in nodes else nodes[0]
         self.core.compute(self.core.queues.vector, cycles, [(old.now, box)], [(new.now, box)], what, node, 0)
 

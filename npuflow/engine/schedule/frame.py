@@ -17,7 +17,7 @@ from npuflow.engine.schedule.groups import Group
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.schedule.model import Layer, describe, space_of
 from npuflow.engine.schedule.moves import assembled, piece_bytes
-from npuflow.engine.schedule.units import Unit, units_of, windowed
+from npuflow.engine.schedule.units import SlotUnit, units_of, windowed
 from npuflow.engine.schedule.views import Views, views_of
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
@@ -238,7 +238,7 @@ class Frame:
         return tuple(found)
 
     @cached_property
-    def units(self) -> tuple[list[Unit], ...]:
+    def units(self) -> tuple[list[SlotUnit], ...]:
         return tuple(
             units_of(layer, part.choice, member.layer) if part.choice is not None else []
             for layer, part, member in zip(self.layers, self.group.parts, self.members, strict=True)

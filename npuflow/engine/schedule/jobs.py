@@ -16,7 +16,7 @@ from npuflow.engine.schedule.borders import Border
 from npuflow.engine.schedule.geometry import Member
 from npuflow.engine.schedule.model import Ref
 from npuflow.engine.schedule.moves import Piece
-from npuflow.engine.schedule.units import Unit
+from npuflow.engine.schedule.units import SlotUnit
 from npuflow.ir.moves import Move
 from npuflow.ir.op import Site
 from npuflow.ir.space import Box, Interval, Tile, elements
@@ -81,7 +81,7 @@ class Run:
     """One run of a part over a window: its units, and by unit the boxes of every tile."""
 
     member: Member
-    units: Sequence[Unit]
+    units: Sequence[SlotUnit]
     boxes: Sequence[Sequence[tuple[Box, ...]]]
 
 
@@ -127,7 +127,7 @@ class PieceCopy(NamedTuple):
     piece: Piece
 
 
-class Fill(NamedTuple):
+class FillRun(NamedTuple):
     """Writes a run of a mover's constant, of `most` elements."""
 
     site: Site
@@ -135,7 +135,7 @@ class Fill(NamedTuple):
     most: int
 
 
-class Rows(NamedTuple):
+class CopyRows(NamedTuple):
     """Copies rows of a value that the next stripe needs again from one slot to the next."""
 
     value: str
@@ -145,21 +145,21 @@ class Rows(NamedTuple):
     new: Allocation
 
 
-class Compute(NamedTuple):
+class ComputeTile(NamedTuple):
     """What a node of a part does for a tile: `member` is its position in the part."""
 
     tile: TileRun
     member: int
 
 
-class Gather(NamedTuple):
+class GatherColumns(NamedTuple):
     """Lays the columns of a convolution's tile: fills the padding, or copies the rest."""
 
     tile: TileRun
     opcode: str
 
 
-What = Constants | BoxCopy | BorderCopy | PieceCopy | Fill | Rows | Compute | Gather
+What = Constants | BoxCopy | BorderCopy | PieceCopy | FillRun | CopyRows | ComputeTile | GatherColumns
 
 
 @dataclass(slots=True, eq=False)

@@ -16,7 +16,7 @@ from npuflow.engine.schedule.frame import Frame
 from npuflow.engine.schedule.groups import Group
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.schedule.staying import candidates, chosen, with_staying
-from npuflow.engine.schedule.units import Unit, units_of
+from npuflow.engine.schedule.units import SlotUnit, units_of
 from npuflow.ir.space import elements
 
 LOOK = 1 << 30                            # parts ahead of its own that a constant may come to local memory
@@ -236,7 +236,7 @@ def _parts(frame: Frame, g: int, at: Sequence[int], align: int) -> Iterator[tupl
         yield f"{g}.scratch/0", scratch, at[0], True
 
 
-def scratch_offsets(units: Sequence[Unit], align: int) -> list[int]:
+def scratch_offsets(units: Sequence[SlotUnit], align: int) -> list[int]:
     """Where the units of a part that share the scratch area begin in it."""
     found, at = [], 0
     for unit in units:

@@ -11,7 +11,7 @@ import numpy as np
 from npuflow.engine.schedule.cores import Core, Slot
 from npuflow.engine.schedule.cycles import Transfer, strided_transfer
 from npuflow.engine.schedule.frame import Frame
-from npuflow.engine.schedule.jobs import NO_BOX, Fill, Outside, PieceCopy
+from npuflow.engine.schedule.jobs import NO_BOX, FillRun, Outside, PieceCopy
 from npuflow.engine.schedule.moves import FILL_MOST, Piece, assembled, pieces_of, staging_bytes
 from npuflow.ir.moves import Move
 from npuflow.ir.op import Site
@@ -61,7 +61,7 @@ class _Mover:
         """A run of the constant, stored as often as needed."""
         c = self.core.machine.compute
         slot.renew(most * item_of(self.site, move))
-        cycles, what = c.command_cycles + ceil(most / c.vector_lanes), Fill(self.site, move, most)
+        cycles, what = c.command_cycles + ceil(most / c.vector_lanes), FillRun(self.site, move, most)
         self.core.compute(self.core.queues.vector, cycles, [], [(slot.now, None)], what, self.node, 0)
         for piece in pieces_of(move, most):
             self.store(move, piece, slot, 0)

@@ -16,9 +16,9 @@ from npuflow.engine.schedule.choice import Choice
 from npuflow.engine.schedule.cores import Core, Slot
 from npuflow.engine.schedule.cycles import array_cycles, extents_of, gather_cycles, vector_cycles
 from npuflow.engine.schedule.geometry import Member
-from npuflow.engine.schedule.jobs import Compute, Constants, Gather, Place, Run, TileRun
+from npuflow.engine.schedule.jobs import ComputeTile, Constants, GatherColumns, Place, Run, TileRun
 from npuflow.engine.schedule.model import COLUMNS, PACK, Ref, follower_ranges
-from npuflow.engine.schedule.units import Unit
+from npuflow.engine.schedule.units import SlotUnit
 from npuflow.hw.target import Compute as Engines
 from npuflow.ir.space import Box, Interval, Tile, elements
 
@@ -30,7 +30,7 @@ Boxes = tuple[Box, ...]
 class UnitSlots:
     """A unit's slots on a core, and what each holds from one run of its part to the next."""
 
-    unit: Unit
+    unit: SlotUnit
     slots: list[Slot] = field(default_factory=list)
     holds: list[Boxes | None] = field(default_factory=list)
     turn: int = 0
@@ -105,7 +105,7 @@ class Reads(NamedTuple):
     refs: Mapping[int, tuple[int, ...]] = MappingProxyType({})
 
 
-class Part:
+class CorePart:
     """A part of a group on a core; every run is for a window."""
 
     def __init__(self, core: Core, member: Member, choice: Choice, units: Sequence[UnitSlots]) -> None:
@@ -228,21 +228,27 @@ class Part:
         written: list[Place] = [(tile.allocations[self.columns], None)]
         filled, copied = gather_cycles(self.member.spaces[0], tile.ranges, core.machine.compute)
         if filled:
-            core.compute(core.queues.vector, filled, [], written, Gather(tile, "FILL"), node, tile.index)
+            core.compute(
+                core.queues.vector, filled, [], written, GatherColumns(tile, "FILL"), node, tile.index
+            )
         if copied:
             read = self._places(self.moving, tile)
-            core.compute(core.queues.vector, copied, read, written, Gather(tile, "COPY"), node, tile.index)
+            core.compute(
+                core.queues.vector, copied, read, written, GatherColumns(tile, "COPY"), node, tile.index
+            )
 
     def _compute(self, tile: TileRun) -> None:
         core, nodes = self.core, self.member.nodes
         array, vector = self._cycles(tile.ranges, tile.finished)
         if self.array:
             read, sums = self._places(self.fed, tile), self._places(Reads(self.sums, []), tile)
-            core.compute(core.queues.tensor, array, read, sums, Compute(tile, 0), nodes[0], tile.index)
+            core.compute(core.queues.tensor, array, read, sums, ComputeTile(tile, 0), nodes[0], tile.index)
         for k, cycles in enumerate(vector):
             written = self._places(self.written[k], tile) if tile.finished else []
             read = self._places(self.read[k], tile)
-            core.compute(core.queues.vector, cycles, read, written, Compute(tile, k), nodes[k], tile.index)
+            core.compute(
+                core.queues.vector, cycles, read, written, ComputeTile(tile, k), nodes[k], tile.index
+            )
 
     def _cycles(self, tile: Tile, finished: bool) -> tuple[int, list[int]]:
         """Of the array, and of the vector unit for each node; tiles of one kind cost the same."""

@@ -11,7 +11,7 @@ from npuflow.engine.allocate import Life, aligned
 from npuflow.engine.schedule.frame import Frame
 from npuflow.engine.schedule.geometry import Member
 from npuflow.engine.schedule.groups import Group
-from npuflow.engine.schedule.units import Unit
+from npuflow.engine.schedule.units import SlotUnit
 from npuflow.ir.op import Site
 
 Name = tuple[int, int, int]               # group, part, unit
@@ -43,7 +43,7 @@ class Staying:
 def candidates(frames: Sequence[Frame], moments: Sequence[Sequence[int]]) -> list[Staying]:
     """Units of constants with one content, whose slots hold all of it, in one segment. `moments`: by group,
     when each part runs."""
-    found: dict[Hashable, list[tuple[Name, Unit, int]]] = {}
+    found: dict[Hashable, list[tuple[Name, SlotUnit, int]]] = {}
     for g, frame in enumerate(frames):
         if frame.moves:
             continue
@@ -94,7 +94,7 @@ def _names(one: Staying) -> list[str]:
     return [f"{g}.{p}.{u}/{k}" for g, p, u in one.units for k in range(one.slots)]
 
 
-def _tiles(group: Group, p: int, member: Member, unit: Unit) -> int:
+def _tiles(group: Group, p: int, member: Member, unit: SlotUnit) -> int:
     """Blocks that the unit has over all tiles of its part."""
     choice = group.parts[p].choice
     assert choice is not None
@@ -102,7 +102,7 @@ def _tiles(group: Group, p: int, member: Member, unit: Unit) -> int:
     return prod(-(-a.size // sizes[a.name]) for a in member.layer.axes if a.name in axes)
 
 
-def _content(member: Member, unit: Unit) -> Hashable:
+def _content(member: Member, unit: SlotUnit) -> Hashable:
     return tuple(_digest(member.sites[r.member], r.key) for r in unit.refs)
 
 

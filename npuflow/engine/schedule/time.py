@@ -18,7 +18,7 @@ from npuflow.engine.schedule.timetable import INSIDE, OUTSIDE, Timetable
 
 
 @dataclass
-class Terms:
+class CycleBreakdown:
     """What a group adds up to on one core, in cycles, and the bytes that it moves outside the chip."""
 
     array: float = 0.0
@@ -34,7 +34,7 @@ class ScheduleTime:
     is one for all) and its end."""
 
     cycles: float
-    terms: tuple[Terms, ...]
+    terms: tuple[CycleBreakdown, ...]
     ends: tuple[float, ...]
 
     @property
@@ -63,9 +63,9 @@ def time_of(schedule: Schedule, machine: Machine) -> ScheduleTime:
     return ScheduleTime(cycles, tuple(map(_together, clock.terms)), tuple(ends))
 
 
-def _together(cores: Sequence[Terms]) -> Terms:
+def _together(cores: Sequence[CycleBreakdown]) -> CycleBreakdown:
     array, vector, set_up = (max(getattr(c, name) for c in cores) for name in ("array", "vector", "set_up"))
-    return Terms(array, vector, set_up, sum(c.bus for c in cores), sum(c.bytes for c in cores))
+    return CycleBreakdown(array, vector, set_up, sum(c.bus for c in cores), sum(c.bytes for c in cores))
 
 
 class _Core:
@@ -87,7 +87,7 @@ class _Clock:
         widths = float(memory.external_bandwidth), float(memory.shared_bandwidth)
         self.table = Timetable(self.queues.count, count, widths, Banks(memory))
         self.cores = [_Core() for _ in range(count)]
-        self.terms = [[Terms() for _ in range(count)] for _ in range(groups)]
+        self.terms = [[CycleBreakdown() for _ in range(count)] for _ in range(groups)]
         self.groups: list[int] = []               # by entry of the timetable
 
     def add(self, phase: Phase) -> None:

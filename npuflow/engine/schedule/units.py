@@ -16,7 +16,7 @@ from npuflow.ir.space import DimMap, Operand, Space
 
 
 @dataclass(frozen=True)
-class Unit:
+class SlotUnit:
     """Operands that share a slot and change together."""
 
     refs: tuple[Ref, ...]
@@ -28,7 +28,7 @@ class Unit:
         return self.refs[0].home
 
 
-def units_of(layer: Layer, choice: Choice, whole: Layer) -> list[Unit]:
+def units_of(layer: Layer, choice: Choice, whole: Layer) -> list[SlotUnit]:
     """Streams as the tiling of a window leaves them: constants whose split axes
     coincide are packed into one block.
 
@@ -40,15 +40,15 @@ def units_of(layer: Layer, choice: Choice, whole: Layer) -> list[Unit]:
     ]
 
 
-def _units(layer: Layer, choice: Choice) -> list[Unit]:
+def _units(layer: Layer, choice: Choice) -> list[SlotUnit]:
     sizes = dict(choice.sizes)
     split = frozenset(a.name for a in layer.axes if sizes[a.name] < a.size)
     slots = {ref: n for stream, n in zip(layer.streams, choice.slots, strict=True) for ref in stream.refs}
     constants = [r for s in layer.streams if s.home == "const" for r in s.refs]
     own = [(s, n) for s, n in zip(layer.streams, choice.slots, strict=True) if s.home != "const"]
-    units = [Unit(s.refs, n, _bytes(layer, sizes, s)) for s, n in own]
+    units = [SlotUnit(s.refs, n, _bytes(layer, sizes, s)) for s, n in own]
     return units + [
-        Unit(s.refs, max(slots[r] for r in s.refs), _bytes(layer, sizes, s))
+        SlotUnit(s.refs, max(slots[r] for r in s.refs), _bytes(layer, sizes, s))
         for s in bundles(constants, split)
     ]
 

@@ -17,7 +17,7 @@ from npuflow.ir.op import Site
 
 
 @dataclass(frozen=True)
-class Work:
+class LayerWork:
     """Cycles of one core; both at once where the engines overlap perfectly."""
 
     array: float
@@ -29,7 +29,7 @@ class Least:
     """Ways to compute a layer (as it is; with gathered columns), and what one tile cannot do without:
     `latency`: a command of each engine that the layer needs, one behind the other."""
 
-    ways: tuple[Work, ...]
+    ways: tuple[LayerWork, ...]
     latency: int
 
     @property
@@ -48,12 +48,12 @@ def least_work(site: Site, part: Part, numerics: Numerics, c: Compute) -> Least:
     vector = layer.vector_work * size(made) / prod(layer.space.outputs[0].shape) / c.vector_lanes
     if layer.mac is None:
         useful = sum(served) / (size((made[0], *made[2:])) * len(served)) if sum(served) else 1.0
-        return Least((Work(0.0, c.command_cycles + vector * useful),), c.command_cycles)
+        return Least((LayerWork(0.0, c.command_cycles + vector * useful),), c.command_cycles)
     front, ending = c.command_cycles + c.fill_cycles, c.command_cycles + vector
-    ways = [Work(front + _array(layer, layer.mac, sizes, served, c), ending)]
+    ways = [LayerWork(front + _array(layer, layer.mac, sizes, served, c), ending)]
     if slides(layer.space) and c.dataflow == "weight_stationary":
         array, gathered = _by_columns(layer, layer.mac, sizes, served, c)
-        ways.append(Work(front + array, ending + gathered))
+        ways.append(LayerWork(front + array, ending + gathered))
     return Least(tuple(ways), front + c.command_cycles)
 
 

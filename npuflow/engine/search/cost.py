@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Grid:
+class CandidateGrid:
     """Candidate tile sizes and tile counts per axis; every array has one entry per candidate.
 
     `memo`: what has been found for these candidates; layers with equal axes share a
@@ -57,8 +57,8 @@ class Grid:
         found: npt.NDArray[np.bool_] | None = self.memo[key]
         return found
 
-    def take(self, index: Ints) -> Grid:
-        return Grid(
+    def take(self, index: Ints) -> CandidateGrid:
+        return CandidateGrid(
             {a: s[index] for a, s in self.sizes.items()},
             {a: c[index] for a, c in self.counts.items()},
             len(index),
@@ -97,14 +97,14 @@ class Estimate:
     cycles: Floats
 
 
-def _per_size(grid: Grid, axis: str, function: Callable[[int], tuple[int, ...]]) -> tuple[Ints, ...]:
+def _per_size(grid: CandidateGrid, axis: str, function: Callable[[int], tuple[int, ...]]) -> tuple[Ints, ...]:
     """Evaluate a function of one tile size on the few different sizes, and spread the
     results over the candidates."""
     unique, inverse = grid.different(axis)
     return tuple(np.array(column, np.int64)[inverse] for column in zip(*map(function, unique), strict=True))
 
 
-def extents(ref: Ref, layer: Layer, grid: Grid) -> tuple[list[Ints], list[Ints]]:
+def extents(ref: Ref, layer: Layer, grid: CandidateGrid) -> tuple[list[Ints], list[Ints]]:
     """Per dimension of an operand: the largest extent of a tile, and the sum of
     extents over its axis' tiles."""
     largest, summed = [], []
@@ -132,7 +132,7 @@ def _aligned(values: Ints, unit: int) -> Ints:
     return -(-values // unit) * unit
 
 
-def traffic(layer: Layer, machine: Machine, grid: Grid) -> list[Traffic]:
+def traffic(layer: Layer, machine: Machine, grid: CandidateGrid) -> list[Traffic]:
     """What each stream of the layer occupies and moves."""
     align, burst = machine.memory.slot_align, machine.memory.burst
     result: list[Traffic] = []
@@ -149,7 +149,7 @@ def traffic(layer: Layer, machine: Machine, grid: Grid) -> list[Traffic]:
     return result
 
 
-def _moved(stream: Stream, layer: Layer, align: int, burst: int, grid: Grid) -> Traffic:
+def _moved(stream: Stream, layer: Layer, align: int, burst: int, grid: CandidateGrid) -> Traffic:
     """One stream, in commands of its own."""
     ones = np.ones(grid.length, np.int64)
     distinct = ones
@@ -178,7 +178,7 @@ def _moved(stream: Stream, layer: Layer, align: int, burst: int, grid: Grid) -> 
     return Traffic(local, distinct, total, rows, ones)
 
 
-def _own_load(stream: Stream, packed: Sequence[Stream], grid: Grid) -> Ints:
+def _own_load(stream: Stream, packed: Sequence[Stream], grid: CandidateGrid) -> Ints:
     """1 where the stream needs its own load, 0 where it is packed with an earlier one (same split axes)."""
     own = np.ones(grid.length, np.int64)
     for other in packed:
@@ -205,7 +205,7 @@ def _bursts(total: Floats, run: Floats, burst: int) -> Floats:
     return total / np.maximum(run, 1) * np.ceil(run / burst) * burst
 
 
-def _loads(stream: Stream, moved: Traffic, order: Sequence[str], grid: Grid, resident: bool) -> Ints:
+def _loads(stream: Stream, moved: Traffic, order: Sequence[str], grid: CandidateGrid, resident: bool) -> Ints:
     """How often the stream's box changes when axes nest in this order (outermost first)."""
     if resident or not stream.axes:
         return moved.distinct
@@ -219,7 +219,7 @@ def _loads(stream: Stream, moved: Traffic, order: Sequence[str], grid: Grid, res
     return loads
 
 
-def tensor_cycles(layer: Layer, machine: Machine, grid: Grid) -> Floats:
+def tensor_cycles(layer: Layer, machine: Machine, grid: CandidateGrid) -> Floats:
     """Cycles of the MAC array over all tiles, edge waste included."""
     mac, c = layer.mac, machine.compute
     if mac is None:
@@ -250,7 +250,7 @@ def tensor_cycles(layer: Layer, machine: Machine, grid: Grid) -> Floats:
     return cycles + steps * (c.command_cycles + c.fill_cycles)
 
 
-def _rounds(layer: Layer, mac: MacMap, grid: Grid, width: int) -> tuple[Floats, Floats]:
+def _rounds(layer: Layer, mac: MacMap, grid: CandidateGrid, width: int) -> tuple[Floats, Floats]:
     """(array cycles of a pass over all position tiles, `width` positions in each; position tiles)."""
     rounds, tiles = np.zeros(grid.length), np.ones(grid.length)
     parts = []
@@ -266,7 +266,7 @@ def _rounds(layer: Layer, mac: MacMap, grid: Grid, width: int) -> tuple[Floats, 
     return rounds, tiles
 
 
-def _lone_groups(layer: Layer, mac: MacMap, grid: Grid) -> Floats:
+def _lone_groups(layer: Layer, mac: MacMap, grid: CandidateGrid) -> Floats:
     """Share of a depthwise layer's groups that are the only one of their tile: to the
     array that is a dense layer."""
     assert mac.group_axis is not None
@@ -288,7 +288,7 @@ def _points(layer: Layer, mac: MacMap) -> float:
     return float(np.prod([layer.space.axis(name).size for name in mac.positions], dtype=np.float64))
 
 
-def _passes(layer: Layer, mac: MacMap, c: Compute, grid: Grid) -> Iterator[Floats]:
+def _passes(layer: Layer, mac: MacMap, c: Compute, grid: CandidateGrid) -> Iterator[Floats]:
     """Factors of the number of array passes over all tiles: one for every axis that the array cuts."""
     depth = c.array_rows if c.dataflow == "weight_stationary" else 1
     for name, unit in ((mac.rows, depth), (mac.cols, c.array_cols)):
@@ -314,7 +314,7 @@ def _passes(layer: Layer, mac: MacMap, c: Compute, grid: Grid) -> Iterator[Float
 
 
 def _gathering(
-    layer: Layer, machine: Machine, stream: Stream, m: Traffic, grid: Grid, tries: Sequence[Try]
+    layer: Layer, machine: Machine, stream: Stream, m: Traffic, grid: CandidateGrid, tries: Sequence[Try]
 ) -> Floats:
     """Cycles of the vector unit for gathering columns: more commands a tile where the window hangs over the
     input's edge, as it does at both ends."""
@@ -327,14 +327,15 @@ def _gathering(
     return again * (layer.gathered / m.distinct / c.vector_lanes + (copies + fills) * c.command_cycles)
 
 
-def result_tiles(layer: Layer, grid: Grid) -> Ints:
+def result_tiles(layer: Layer, grid: CandidateGrid) -> Ints:
     """Tiles of the result, of every candidate."""
     counts = [grid.counts[axis.name] for axis in layer.axes if axis.kind != "sum"]
     return reduce(np.multiply, counts, np.ones(grid.length, np.int64))
 
 
 def estimate(
-    layer: Layer, machine: Machine, grid: Grid, moved: Sequence[Traffic], tries: Sequence[Try], tensor: Floats
+    layer: Layer, machine: Machine, grid: CandidateGrid, moved: Sequence[Traffic], tries: Sequence[Try],
+    tensor: Floats,
 ) -> Estimate:
     """The pipeline's makespan: a row for every nesting and slot policy. `tensor`: see tensor_cycles."""
     d, c = machine.dma, machine.compute

@@ -24,7 +24,7 @@ from npuflow.engine.search.refuse import Search, refusal
 from npuflow.engine.search.score import Scored, Scorer
 from npuflow.engine.search.spans import Coster, grown, in_network, in_subgraph, joins, reach, run_at
 from npuflow.engine.search.stay import Stayer
-from npuflow.engine.search.strategies import Result, Strategy, Tried, usable
+from npuflow.engine.search.strategies import Result, TilingStrategy, Tried, usable
 
 State = tuple[list[Scored], set[str]]     # groups, and the values that stay in local memory between them
 
@@ -89,7 +89,7 @@ class Fuser:
             if tried is not None:
                 tried.append(Tried(strategy.name, 0.0, result))
 
-    def _proposed(self, strategy: Strategy, found: State) -> list[State]:
+    def _proposed(self, strategy: TilingStrategy, found: State) -> list[State]:
         """Groups with ever more values that stay; none where a strategy has nothing of its own to propose."""
         if strategy.form == "rows stay":
             return [found] if self._placed(*found) else []

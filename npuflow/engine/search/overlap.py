@@ -24,7 +24,7 @@ from npuflow.engine.schedule.groups import Group
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.schedule.model import Layer
 from npuflow.engine.search.coarse import Boxes, Course, Tiles
-from npuflow.engine.search.cost import Grid, traffic
+from npuflow.engine.search.cost import CandidateGrid, traffic
 from npuflow.engine.search.tilings import footprint, reverses, slot_counts
 from npuflow.ir.space import Axis, Tile
 
@@ -137,7 +137,7 @@ def _choices(layer: Layer, machine: Machine) -> Iterator[Choice]:
     sizes = [_sizes(layer, a, machine) for a in layer.axes]
     counted = [(d, [-(-a.size // s) for a, s in zip(layer.axes, d, strict=True)]) for d in product(*sizes)]
     few = [(drawn, counts) for drawn, counts in counted if prod(counts) <= tuned.OVERLAP_TILES]
-    grid = Grid(
+    grid = CandidateGrid(
         {n: np.array([drawn[i] for drawn, _ in few], np.int64) for i, n in enumerate(names)},
         {n: np.array([counts[i] for _, counts in few], np.int64) for i, n in enumerate(names)},
         len(few),

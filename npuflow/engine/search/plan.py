@@ -34,7 +34,7 @@ FUSING = 2                                # from this level on, parts are joined
 
 
 @dataclass(frozen=True)
-class Plan:
+class TilingPlan:
     groups: tuple[Group, ...]
     bounds: Bounds
     solved: int               # different layers searched; the others repeat one of them
@@ -83,7 +83,7 @@ class Plan:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Plan:
+    def from_json(cls, data: Mapping[str, Any]) -> TilingPlan:
         return cls(
             tuple(group_of_json(g) for g in data["groups"]),
             Bounds(**data["bounds"]),
@@ -104,7 +104,7 @@ class Plan:
 def plan_network(
     graph: Graph, machine: Machine, numerics: Numerics, level: int = DEFAULT_LEVEL, pins: Pins = NO_PINS,
     allocation: Method = "greedy", known: Memo | None = None, without: Collection[str] = (),
-) -> Plan:
+) -> TilingPlan:
     """Group and tile every integer node of a quantised graph; equal layers and equal
     runs of them are costed once.
 
@@ -142,7 +142,7 @@ def plan_network(
         hint = "[tiling] without leaves strategies out: fewer of them" if without else ""
         raise FitError("no plan of the network fits local memory", hint=hint, code="NF-FIT-005")
     starts, windows = sum(f.starts for f in fusers), sum(len(f.windows) for f in fusers)
-    return Plan(
+    return TilingPlan(
         best.groups,
         bounds,
         len(planner.solved),

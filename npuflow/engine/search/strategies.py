@@ -34,7 +34,7 @@ APPLIES: Mapping[When, Callable[[int, int, bool], bool]] = {
 
 
 @dataclass(frozen=True)
-class Strategy:
+class TilingStrategy:
     """`bus`: the assumed cost of a bus cycle to neighbouring groups, in cycles; `keeps`: whether
     tensors stay in local memory between groups where that saves cycles; `joins`: whether groups
     may join values in local memory."""
@@ -48,34 +48,45 @@ class Strategy:
     joins: bool = True
 
 
-def _groups(bus: float, when: When = "always") -> tuple[Strategy, Strategy]:
+def _groups(bus: float, when: When = "always") -> tuple[TilingStrategy, TilingStrategy]:
     what = "fusion groups by dynamic programming over cuts, then tensors that stay between groups"
     alone = "the same groups, and all tensors between them in external memory"
     return (
-        Strategy(f"bus x {bus}", "groups", what, when, bus),
-        Strategy(f"bus x {bus}, nothing stays", "groups", alone, "above the default level", bus, keeps=False),
+        TilingStrategy(f"bus x {bus}", "groups", what, when, bus),
+        TilingStrategy(
+            f"bus x {bus}, nothing stays", "groups", alone, "above the default level", bus, keeps=False
+        ),
     )
 
 
-STRATEGIES: tuple[Strategy, ...] = (
-    Strategy("default level", "lower level", "the plan of the default level", "above the default level"),
-    Strategy(
-        "rows stay, bus x 1.0", "rows stay",
+STRATEGIES: tuple[TilingStrategy, ...] = (
+    TilingStrategy(
+        "default level", "lower level", "the plan of the default level", "above the default level"
+    ),
+    TilingStrategy(
+        "rows stay, bus x 1.0",
+        "rows stay",
         "dynamic programming over cuts, with activations resident on the cores that compute them",
-        "on several cores, or where values are joined", 1.0,
+        "on several cores, or where values are joined",
+        1.0,
     ),
     *_groups(tuned.BUS_COST),
-    Strategy(
-        "joined outside", "groups",
-        "fusion groups that join no values in local memory", "where values are joined", tuned.BUS_COST,
+    TilingStrategy(
+        "joined outside",
+        "groups",
+        "fusion groups that join no values in local memory",
+        "where values are joined",
+        tuned.BUS_COST,
         joins=False,
     ),
     *_groups(0.6, "on one core, or above the default level"),
     *_groups(0.0, "on one core, or above the default level"),
-    Strategy(
+    TilingStrategy(
         "overlapping", "overlapping", "tiles of the best plan drawn anew, so that parts of a group overlap"
     ),
-    Strategy("on one core", "one core", "all of these on one core, and the others idle", "on several cores"),
+    TilingStrategy(
+        "on one core", "one core", "all of these on one core, and the others idle", "on several cores"
+    ),
 )
 
 
@@ -91,7 +102,7 @@ class Tried:
 
 def usable(
     cores: int, level: int, without: Collection[str] = (), joins: bool = True
-) -> tuple[Strategy, ...]:
+) -> tuple[TilingStrategy, ...]:
     """The strategies that apply, but those that are left out. `joins`: the network joins values."""
     return tuple(s for s in STRATEGIES if APPLIES[s.when](cores, level, joins) and s.name not in without)
 

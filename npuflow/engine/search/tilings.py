@@ -18,9 +18,9 @@ from npuflow.engine.schedule.choice import Choice, Costs
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.schedule.model import Layer
 from npuflow.engine.search.cost import (
+    CandidateGrid,
     Estimate,
     Floats,
-    Grid,
     Ints,
     Traffic,
     Try,
@@ -75,7 +75,7 @@ def sizes_of(axis: Axis, units: tuple[int, ...], most: int) -> Sequence[int]:
 
 def grid_of(
     layer: Layer, machine: Machine, level: int = DEFAULT_LEVEL, fixed: Mapping[str, int] | None = None
-) -> Grid:
+) -> CandidateGrid:
     """The product of all axes' candidate sizes, coarsened until it is small enough;
     `fixed`: axes with one size only."""
     c, mac = machine.compute, layer.mac
@@ -88,7 +88,7 @@ def grid_of(
 
 def _grid(
     axes: tuple[Axis, ...], likes: tuple[int, ...], level: int, fixed: Mapping[str, int] | None = None
-) -> Grid:
+) -> CandidateGrid:
     """`likes`: per axis the granularity of the hardware, or 0."""
     most = dict(zip(("par", "sum"), tuned.SIZES[level], strict=True))
     while True:
@@ -104,18 +104,20 @@ def _grid(
     mesh = np.meshgrid(*[np.arange(len(x)) for x in lists], indexing="ij") if lists else []
     which = {a.name: m.ravel() for a, m in zip(axes, mesh, strict=True)}
     sizes = {a.name: np.array(x, np.int64)[which[a.name]] for a, x in zip(axes, lists, strict=True)}
-    found = Grid(sizes, {a.name: -(-a.size // sizes[a.name]) for a in axes}, total)
+    found = CandidateGrid(sizes, {a.name: -(-a.size // sizes[a.name]) for a in axes}, total)
     found.memo.update((a.name, (list(x), which[a.name])) for a, x in zip(axes, lists, strict=True))
     return found
 
 
 @lru_cache(maxsize=2048)
-def _coarse(axes: tuple[Axis, ...], likes: tuple[int, ...]) -> Grid:
+def _coarse(axes: tuple[Axis, ...], likes: tuple[int, ...]) -> CandidateGrid:
     """Grids of the parts of groups: small, and asked for again and again."""
     return _grid(axes, likes, 0)
 
 
-def slot_counts(layer: Layer, moved: Sequence[Traffic], kinds: Sequence[str], grid: Grid) -> list[Ints]:
+def slot_counts(
+    layer: Layer, moved: Sequence[Traffic], kinds: Sequence[str], grid: CandidateGrid
+) -> list[Ints]:
     """Local slots of every stream: one when its content never changes, all when resident, else one or two."""
     out_counts, slots = result_tiles(layer, grid), []
     for stream, m, kind in zip(layer.streams, moved, kinds, strict=True):
@@ -153,7 +155,7 @@ def _there(layer: Layer) -> Iterator[tuple[str, ...]]:
         yield tuple("there" if s.home == "const" else other for s in layer.streams)
 
 
-def orders(layer: Layer, grid: Grid, some: Ints | None = None) -> Iterator[tuple[str, ...]]:
+def orders(layer: Layer, grid: CandidateGrid, some: Ints | None = None) -> Iterator[tuple[str, ...]]:
     """Nestings of the axes that a candidate splits, or one of some; `sum` axes
     innermost, unsplit axes outermost."""
     split = [
@@ -168,7 +170,7 @@ def orders(layer: Layer, grid: Grid, some: Ints | None = None) -> Iterator[tuple
         yield (*idle, *nesting, *sums)
 
 
-def footprint(grid: Grid, moved: Sequence[Traffic], slots: Sequence[Ints]) -> Ints:
+def footprint(grid: CandidateGrid, moved: Sequence[Traffic], slots: Sequence[Ints]) -> Ints:
     """Bytes of local memory of every candidate."""
     total = np.zeros(grid.length, np.int64)
     for m, n in zip(moved, slots, strict=True):
@@ -210,7 +212,7 @@ class Tilings:
         fixed: Mapping[str, int] | None = None, drawn: Tilings | None = None,
     ) -> None:
         self.layer, self.machine, self.stays = layer, machine, stays
-        self.grid: Grid
+        self.grid: CandidateGrid
         self.moved: Sequence[Traffic]
         if drawn is not None:
             self.grid, self.moved = drawn.grid, drawn.moved
@@ -297,7 +299,7 @@ class Tilings:
         """Candidates that may still win; all, where several sizes of local memory are asked for."""
         return True if self.stays is not None else self.least <= self.ceiling
 
-    def _few(self, index: Ints) -> tuple[Grid, Sequence[Traffic]]:
+    def _few(self, index: Ints) -> tuple[CandidateGrid, Sequence[Traffic]]:
         """The grid and the streams of some candidates."""
         if len(index) == self.grid.length:
             return self.grid, self.moved

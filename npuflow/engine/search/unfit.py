@@ -18,7 +18,7 @@ from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.schedule.model import Layer, Ref, describe
 from npuflow.engine.search.parts import Planner, needed
 from npuflow.engine.search.pinned import NO_PINS, Pins
-from npuflow.engine.search.plan import FUSING, Plan, plan_network
+from npuflow.engine.search.plan import FUSING, TilingPlan, plan_network
 from npuflow.engine.search.tilings import Tilings
 from npuflow.hw.elements import ELEMENTS, container
 from npuflow.hw.target import Numerics, Target
@@ -37,7 +37,7 @@ ACTIVATIONS = ("input", "output", "inner", "source", "result")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PlanRequest:
     """What was asked of the planner."""
 
     graph: Graph
@@ -51,14 +51,14 @@ class Wanted:
     def arguments(self) -> tuple[Graph, Machine, Numerics, int, Pins, Method]:
         return self.graph, self.machine, self.numerics, self.level, self.pins, self.allocation
 
-    def plan(self) -> Plan | None:
+    def plan(self) -> TilingPlan | None:
         """The plan, or None where there is none."""
         try:
             return plan_network(*self.arguments)
         except TargetError:
             return None
 
-    def with_memory(self, size: int) -> Wanted:
+    def with_memory(self, size: int) -> PlanRequest:
         return replace(self, machine=_sized(self.machine, size))
 
 
@@ -74,7 +74,7 @@ class Constraint:
 class Unfit:
     """The layers that have no tile, each by itself."""
 
-    wanted: Wanted
+    wanted: PlanRequest
     indices: tuple[int, ...]
 
     @cached_property
@@ -104,7 +104,7 @@ class Unfit:
         return list(dict.fromkeys(op_name(self.wanted.graph.nodes[i]) for i in self.indices))
 
 
-def explained(wanted: Wanted, fault: TargetError, shipped: Mapping[str, Target]) -> TargetError:
+def explained(wanted: PlanRequest, fault: TargetError, shipped: Mapping[str, Target]) -> TargetError:
     """The planner's refusal with what is behind it. `shipped`: other targets to try."""
     if not isinstance(fault, FitError):
         return fault
@@ -157,7 +157,7 @@ def _minimal(unfit: Unfit, worst: int) -> list[str]:
     return [c.name for c in left]
 
 
-def _constraints(layer: Layer, w: Wanted) -> list[Constraint]:
+def _constraints(layer: Layer, w: PlanRequest) -> list[Constraint]:
     """From the softest to the hardest."""
     found = [Constraint(f"[tiling] level = {w.level} tries few sizes", lambda x, m, _: (x, m, HARDEST))]
     if w.machine.memory.local_align > 1:
@@ -238,7 +238,7 @@ def _suggestions(unfit: Unfit, shipped: Mapping[str, Target]) -> list[str]:
     return [text for text in found if text]
 
 
-def _told(change: str, trial: Wanted) -> str:
+def _told(change: str, trial: PlanRequest) -> str:
     """A change with its result, or nothing where it does not help."""
     plan = trial.plan()
     if plan is None:
@@ -274,7 +274,7 @@ def _takes(unfit: Unfit, target: Target) -> bool:
 
 
 # --- pins
-def _pinned(wanted: Wanted, fault: TargetError, shipped: Mapping[str, Target]) -> TargetError:
+def _pinned(wanted: PlanRequest, fault: TargetError, shipped: Mapping[str, Target]) -> TargetError:
     """Every layer fits; what the recipe pins does not."""
     pins, level = wanted.pins, min(wanted.level, FUSING)
     quick = replace(wanted, level=max(level, FUSING))
@@ -332,7 +332,7 @@ def _pin_text(pin: Pin) -> str:
 
 
 # --- trials
-def _layer(wanted: Wanted, index: int) -> Layer:
+def _layer(wanted: PlanRequest, index: int) -> Layer:
     site = wanted.graph.site(wanted.graph.nodes[index])
     layer = describe([site], wanted.numerics, needed(wanted.graph, (index,)))
     return gathered(layer, wanted.machine.compute, wanted.machine.memory)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 
-class Compiled:
+class CompiledFunction:
     """A function that becomes machine code when it is first called; until then nothing loads the compiler.
 
     The code is cached on disk and releases the interpreter lock. Functions of this kind that
@@ -36,7 +36,7 @@ class Compiled:
 
         f = self.function
         called = {name: f.__globals__.get(name) for name in f.__code__.co_names}
-        inner = {name: value.code for name, value in called.items() if isinstance(value, Compiled)}
+        inner = {name: value.code for name, value in called.items() if isinstance(value, CompiledFunction)}
         bound = FunctionType(
             f.__code__, {**f.__globals__, **inner}, f.__name__, f.__defaults__, f.__closure__
         )
@@ -48,10 +48,10 @@ class Compiled:
         return self.code(*args)
 
 
-def compiled(function: Callable[..., Any]) -> Compiled:
+def compiled(function: Callable[..., Any]) -> CompiledFunction:
     """Mark a function to be compiled when it is first called."""
     assert isinstance(function, FunctionType)
-    return Compiled(function)
+    return CompiledFunction(function)
 
 
 @compiled

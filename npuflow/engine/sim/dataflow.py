@@ -42,7 +42,7 @@ class Definition:
 
 
 @dataclass
-class Facts:
+class CommandFacts:
     """By position in the order: constant operands by name, the sum a command works
     on, LOADs that nobody needs."""
 
@@ -60,9 +60,9 @@ class Facts:
         return changed
 
 
-def facts_of(program: Program, order: Order) -> Facts:
+def facts_of(program: Program, order: Order) -> CommandFacts:
     """The facts of a program; they hold for every input."""
-    facts, defined = Facts(), []
+    facts, defined = CommandFacts(), []
     cores = [_Spans() for _ in program.commands]
     const = np.frombuffer(program.const, np.uint8)
     for i, (core, index) in enumerate(order.sequence):
@@ -83,7 +83,7 @@ def facts_of(program: Program, order: Order) -> Facts:
     return facts
 
 
-def _read(facts: Facts, spans: _Spans, region: Region, command: Command, i: int) -> None:
+def _read(facts: CommandFacts, spans: _Spans, region: Region, command: Command, i: int) -> None:
     lo, hi = region.span
     owners = spans.overlapping(lo, hi)
     known = len(owners) == 1 and owners[0][0] <= lo and hi <= owners[0][1]
@@ -105,7 +105,7 @@ def _read(facts: Facts, spans: _Spans, region: Region, command: Command, i: int)
 
 
 def _write(
-    facts: Facts, spans: _Spans, region: Region, command: Command, i: int, const: Bytes
+    facts: CommandFacts, spans: _Spans, region: Region, command: Command, i: int, const: Bytes
 ) -> Definition | None:
     lo, hi = region.span
     if region.name == "acc" and i in facts.sums:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.errors import ModelError
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.hw.command import Command
 from npuflow.hw.elements import ELEMENTS
 
@@ -64,12 +64,12 @@ def settle(v: Wide, c: Command, lo: Any = None, hi: Any = None) -> Wide:
     return np.asarray(np.minimum(np.maximum(shifted, low), high).astype(np.int64))
 
 
-def signed(memory: Memory, c: Command, name: str, dims: tuple[int, ...]) -> Wide:
+def signed(memory: SimulatedMemory, c: Command, name: str, dims: tuple[int, ...]) -> Wide:
     """An operand minus its zero point, as int64."""
     return memory.operand(c, name, dims).astype(np.int64) - c.number(f"{name}_zero")
 
 
-def finish(memory: Memory, c: Command, dims: tuple[int, ...], v: Wide) -> None:
+def finish(memory: SimulatedMemory, c: Command, dims: tuple[int, ...], v: Wide) -> None:
     memory.operand(c, "y", dims)[...] = settle(divided(v, c.number("shift"), c.text("rounding")), c)
 
 
@@ -110,7 +110,7 @@ def matmul(a: Wide, b: Wide) -> Wide:
     return np.asarray(np.matmul(a.astype(object), b.astype(object)))
 
 
-def accumulate(memory: Memory, c: Command, dims: tuple[int, ...], value: Wide) -> None:
+def accumulate(memory: SimulatedMemory, c: Command, dims: tuple[int, ...], value: Wide) -> None:
     acc = memory.accumulator(c, dims)
     if c.number("accumulate"):
         value = value + acc
@@ -125,14 +125,14 @@ def wrapped(value: Wide, bits: int) -> Wide:
     return value
 
 
-def zeros(memory: Memory, c: Command, name: str, count: int) -> Wide:
+def zeros(memory: SimulatedMemory, c: Command, name: str, count: int) -> Wide:
     at = c.pointer(f"{name}_zeros")
     if at is None:
         return np.full((1, count), c.number(f"{name}_zero"), np.int64)
     return memory.flat(c.core, at, "int32", count).astype(np.int64)
 
 
-def packed(memory: Memory, c: Command, name: str, at: Wide) -> Wide:
+def packed(memory: SimulatedMemory, c: Command, name: str, at: Wide) -> Wide:
     """Elements of a packed operand at places `at`, counted from its address: [B, *at.shape]."""
     kind = ELEMENTS[c.text(f"{name}_type")]
     first, last = int(at.min()) * kind.bits, (int(at.max()) + 1) * kind.bits

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from npuflow.base.errors import ModelError
 from npuflow.engine.sim.compiled import rounded
-from npuflow.engine.sim.operands import Bench, Operand, walk
+from npuflow.engine.sim.operands import Bench, FlatOperand, walk
 from npuflow.hw.command import Command
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.isa import ROUNDINGS
@@ -78,7 +78,9 @@ def spread(c: Command, name: str) -> int:
     return max(abs(lo - zero), abs(hi - zero))
 
 
-def rows(bench: Bench, dims: tuple[int, ...], *operands: Operand) -> tuple[int, list[Array], tuple[int, ...]]:
+def rows(
+    bench: Bench, dims: tuple[int, ...], *operands: FlatOperand
+) -> tuple[int, list[Array], tuple[int, ...]]:
     """Rows over all samples: length, absolute offsets per operand, steps."""
     strides = tuple((o.sample, *o.strides) for o in operands)
     length, offsets, steps, _ = walk((bench.batch, *dims), strides)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.engine.sim import windows as w
-from npuflow.engine.sim.operands import Bench, Operand, walk
+from npuflow.engine.sim.operands import Bench, FlatOperand, walk
 from npuflow.hw.command import Command
 from npuflow.hw.region import dense
 
@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 Step = Callable[[], None]
 
 
-def filler(bench: Bench, c: Command, x: Operand, out: Array, first: int, half: Any) -> Step:
+def filler(bench: Bench, c: Command, x: FlatOperand, out: Array, first: int, half: Any) -> Step:
     """Fills `out` [rows, C * kh * kw, oh * ow] for samples first.. of the B * n in the
     tile, whenever it is called."""
     dims, size = c.vector("x_dims"), (c.number("out_height"), c.number("out_width"))

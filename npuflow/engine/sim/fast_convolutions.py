@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.engine.sim import pairs
-from npuflow.engine.sim.operands import Bench, Operand
+from npuflow.engine.sim.operands import Bench, FlatOperand
 from npuflow.hw.command import Command
 from npuflow.hw.elements import ELEMENTS
 
@@ -99,7 +99,7 @@ def convolution(bench: Bench, i: int, c: Command, weights: Array, zeros: Array, 
     return bind(bench.scratch, shape, centred.astype(np.int16), c.number("groups"), source, end)
 
 
-def _simple(c: Command, x: Operand) -> _Shape:
+def _simple(c: Command, x: FlatOperand) -> _Shape:
     """Strides of one-tap axes become those of the tile; what then reads the tile as
     it lies becomes one long row."""
     dims, strides, skip = list(c.vector("x_dims")), list(x.strides), 0

@@ -15,7 +15,7 @@ from npuflow.engine.sim import windows as w
 from npuflow.engine.sim.fast_columns import filler
 from npuflow.engine.sim.fast_convolutions import convolution
 from npuflow.engine.sim.gemm import product
-from npuflow.engine.sim.operands import Bench, Operand
+from npuflow.engine.sim.operands import Bench, FlatOperand
 from npuflow.hw.command import Command
 from npuflow.hw.elements import ELEMENTS
 
@@ -137,7 +137,7 @@ class _Conv:
             self._piece(bench, c, x, first, min(step, rows - first), xs, planes, alone)
 
     def _piece(
-        self, bench: Bench, c: Command, x: Operand, first: int, count: int, xs: tuple[Half, ...],
+        self, bench: Bench, c: Command, x: FlatOperand, first: int, count: int, xs: tuple[Half, ...],
         planes: list[tuple[Array, Half]], alone: bool,
     ) -> None:
         groups, per = self.groups, self.out // self.groups
@@ -210,7 +210,7 @@ class _MatMul:
         self.keep = bool(c.number("accumulate"))
         # one matrix for all samples: their rows in one product
         shared = self.b.sample == 0 and batch == 1
-        self.fills: list[tuple[Operand, tuple[int, ...], Array, Half]] = []
+        self.fills: list[tuple[FlatOperand, tuple[int, ...], Array, Half]] = []
         lefts, rights = [], []
         for j, h in enumerate(a_halves):
             left = bench.scratch(f"left{j}", "uint8", (bench.batch, batch, m, k))

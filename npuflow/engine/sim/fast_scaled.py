@@ -16,7 +16,7 @@ from npuflow.engine.sim.compiled import compiled
 from npuflow.engine.sim.fast_columns import filler
 from npuflow.engine.sim.fast_products import COLUMN_BYTES, EXACT_K, Half, as_bytes, halves
 from npuflow.engine.sim.gemm import product
-from npuflow.engine.sim.operands import Bench, Operand
+from npuflow.engine.sim.operands import Bench, FlatOperand
 from npuflow.hw.command import Command
 from npuflow.hw.elements import ELEMENTS
 
@@ -91,7 +91,7 @@ def matmul(bench: Bench, i: int, c: Command, parts: Parts) -> Step | None:
     return _Scaled(flat, adds)
 
 
-def _filled(bench: Bench, x: Operand, dims: tuple[int, int, int], out: Array, half: Half) -> Step:
+def _filled(bench: Bench, x: FlatOperand, dims: tuple[int, int, int], out: Array, half: Half) -> Step:
     shaped = out.reshape(bench.batch, *dims)
 
     def fill() -> None:

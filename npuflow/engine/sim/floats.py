@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.hw.command import Command
 from npuflow.hw.isa import Fields
 
@@ -49,13 +49,18 @@ def pattern(value: Array, name: str) -> npt.NDArray[np.uint16]:
     return np.where(np.isnan(value), np.uint16(NANS[name]), found)
 
 
-def tensor(memory: Memory, c: Command, name: str, dims: tuple[int, ...]) -> npt.NDArray[np.float64]:
+def tensor(memory: SimulatedMemory, c: Command, name: str, dims: tuple[int, ...]) -> npt.NDArray[np.float64]:
     """A float operand as numbers."""
     return real(memory.operand(c, name, dims), c.text(f"{name}_type"))
 
 
 def finish(
-    memory: Memory, c: Command, dims: tuple[int, ...], value: Array, low: Any = None, high: Any = None
+    memory: SimulatedMemory,
+    c: Command,
+    dims: tuple[int, ...],
+    value: Array,
+    low: Any = None,
+    high: Any = None,
 ) -> None:
     """y = clamp(R(value)); bounds are patterns of y's type, those of the command unless given. Comparisons
     with NaN are false."""
@@ -68,7 +73,7 @@ def finish(
     memory.operand(c, "y", dims)[...] = made
 
 
-def start(memory: Memory, c: Command, acc: Array, count: int, axis: int) -> npt.NDArray[np.float32]:
+def start(memory: SimulatedMemory, c: Command, acc: Array, count: int, axis: int) -> npt.NDArray[np.float32]:
     """What sums begin with: the old ones, a bias along a dimension of `acc`, or +0."""
     if c.number("accumulate"):
         return acc.copy()

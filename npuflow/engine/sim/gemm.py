@@ -18,14 +18,14 @@ Bytes = npt.NDArray[np.uint8]
 Sums = npt.NDArray[np.int32]
 
 
-class Product(Protocol):
+class MatrixProduct(Protocol):
     """out[...] = (a - a_zero) @ (b - b_zero) modulo 2^32, whenever it is called, from
     the arrays it was made for."""
 
     def __call__(self) -> None: ...
 
 
-def product(a: Bytes, a_zero: int, b: Bytes, b_zero: int, out: Sums) -> Product:
+def product(a: Bytes, a_zero: int, b: Bytes, b_zero: int, out: Sums) -> MatrixProduct:
     """A product bound to its arrays (all C-contiguous)."""
     if not fast():
         return _Float64(a, a_zero, b, b_zero, out)

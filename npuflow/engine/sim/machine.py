@@ -16,7 +16,7 @@ from npuflow.engine.sim.access import regions
 from npuflow.engine.sim.bounds import check_bounds
 from npuflow.engine.sim.dataflow import facts_of
 from npuflow.engine.sim.fast import usable
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Step, simulated
 from npuflow.engine.sim.operands import Bench
 from npuflow.engine.sim.order import Order, order_of
@@ -28,7 +28,7 @@ from npuflow.hw.region import dense
 Array = npt.NDArray[Any]
 
 
-class Machine:
+class SimulatedMachine:
     """Runs the NPU segments of a program over B samples at a time.
 
     `write` puts an integer tensor [B, *shape] into DATA, `read` takes one out, `run` executes one
@@ -48,7 +48,7 @@ class Machine:
     ) -> None:
         self.program = program
         self.order = order if order is not None else order_of(program)
-        self.memory = Memory(program, batch)
+        self.memory = SimulatedMemory(program, batch)
         self.seen: dict[str, Array] = {}
         names = tuple(watch)
         self._watched = tuple(n for n in names if n in program.meta["values"])

@@ -17,7 +17,7 @@ Bytes = npt.NDArray[np.uint8]
 MAX_BYTES = 1 << 34
 
 
-class Memory:
+class SimulatedMemory:
     """DATA [B, n] and one local memory [B, m] per core; CONST is shared by all samples."""
 
     def __init__(self, program: Program, batch: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.operands import Bench
 from npuflow.hw.command import Command
 from npuflow.hw.isa import Opcode, opcodes
@@ -19,7 +19,7 @@ Step = Callable[[], None]
 class Simulated(Opcode):
     """An opcode that the simulator runs."""
 
-    def execute(self, memory: Memory, c: Command) -> None:
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
         """Exactly what the docstring says, for every sample of the memory."""
         raise NotImplementedError(f"{self.name}.execute")
 

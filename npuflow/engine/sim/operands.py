@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.engine.sim.dataflow import Definition, Facts
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.dataflow import CommandFacts, Definition
+from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.hw.command import Command
 from npuflow.hw.elements import ELEMENTS
 
@@ -19,7 +19,7 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Operand:
+class FlatOperand:
     """Element offsets into a flat array: `base`, one step per sample, one per dimension."""
 
     flat: Array
@@ -31,7 +31,7 @@ class Operand:
 class Bench:
     """What binding a command needs: memories, facts, sums' arrays, scratch space."""
 
-    def __init__(self, memory: Memory, facts: Facts) -> None:
+    def __init__(self, memory: SimulatedMemory, facts: CommandFacts) -> None:
         self.memory, self.facts, self.batch = memory, facts, memory.batch
         self._views: dict[tuple[int, str], Array] = {}
         self._sums: dict[int, Array] = {}
@@ -44,7 +44,7 @@ class Bench:
 
     def operand(
         self, i: int, c: Command, name: str, dtype: str = "", strides: tuple[int, ...] | None = None
-    ) -> Operand:
+    ) -> FlatOperand:
         """A tensor operand (dtype and strides from its fields), or a dense one."""
         dtype = dtype or c.text(f"{name}_type")
         size = ELEMENTS[dtype].bytes
@@ -53,12 +53,12 @@ class Bench:
         if ELEMENTS[dtype].packed:
             assert known is not None, "packed elements are read where they are known alone"
             whole = c.vector(f"{name}_strides") if strides is None else strides
-            return Operand(self._spread(known, dtype, c.number(name) - known.base), 0, 0, whole)
+            return FlatOperand(self._spread(known, dtype, c.number(name) - known.base), 0, 0, whole)
         if known is not None:
             assert known.content is not None
-            return Operand(known.content.view(dtype), (c.number(name) - known.base) // size, 0, steps)
+            return FlatOperand(known.content.view(dtype), (c.number(name) - known.base) // size, 0, steps)
         block = self.memory.local[c.core]
-        return Operand(
+        return FlatOperand(
             self._view(block, c.core, dtype), c.number(name) // size, block.strides[0] // size, steps
         )
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.engine.program.taps import Tap, Tapped
-from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.memory import SimulatedMemory
 
 Array = npt.NDArray[Any]
 
@@ -24,7 +24,7 @@ class Shadow:
         self.seen: Array = np.zeros(value.shape, bool)
         self.torn: Array | None = None           # [B, *shape]; most tensors never need it
 
-    def take(self, memory: Memory, core: int, tap: Tap) -> None:
+    def take(self, memory: SimulatedMemory, core: int, tap: Tap) -> None:
         """Read what lies in local memory now; an element that is there already must be the same."""
         now = memory.view(memory.local[core], tap.address, self.value.dtype, tap.extent, tap.strides)
         at = tuple(slice(a, b) for a, b in tap.box)

@@ -15,7 +15,7 @@ MOST = 4096                               # nodes that a loop may become
 _make = onnx.helper.make_node
 
 
-class Builder(Protocol):
+class UnrollBuilder(Protocol):
     """What it asks of the graph under construction."""
 
     arrays: dict[str, Array]
@@ -27,7 +27,7 @@ class Builder(Protocol):
     def node(self, node: onnx.NodeProto, version: int) -> None: ...
 
 
-def unrolled(builder: Builder, node: onnx.NodeProto, version: int) -> str:
+def unrolled(builder: UnrollBuilder, node: onnx.NodeProto, version: int) -> str:
     """Add a Loop or Scan written out; else say why it stays."""
     body = next(a.g for a in node.attribute if a.name == "body")
     return (
@@ -35,7 +35,7 @@ def unrolled(builder: Builder, node: onnx.NodeProto, version: int) -> str:
     )
 
 
-def _loop(builder: Builder, node: onnx.NodeProto, body: onnx.GraphProto, version: int) -> str:
+def _loop(builder: UnrollBuilder, node: onnx.NodeProto, body: onnx.GraphProto, version: int) -> str:
     """As many steps as the trip count says, or until a condition that is known at every step."""
     count, going = (_number(builder, name) if name else None for name in (*node.input, "", "")[:2])
     if node.input[0] and count is None:
@@ -64,7 +64,7 @@ def _loop(builder: Builder, node: onnx.NodeProto, body: onnx.GraphProto, version
     return ""
 
 
-def _scan(builder: Builder, node: onnx.NodeProto, body: onnx.GraphProto, version: int) -> str:
+def _scan(builder: UnrollBuilder, node: onnx.NodeProto, body: onnx.GraphProto, version: int) -> str:
     """A step for each slice of the scanned inputs."""
     given = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute if a.name != "body"}
     count: int = given["num_scan_inputs"]
@@ -99,7 +99,7 @@ def _scan(builder: Builder, node: onnx.NodeProto, body: onnx.GraphProto, version
 
 
 def _step(
-    builder: Builder,
+    builder: UnrollBuilder,
     node: onnx.NodeProto,
     body: onnx.GraphProto,
     version: int,
@@ -122,7 +122,7 @@ def _step(
 
 
 def _finish(
-    builder: Builder,
+    builder: UnrollBuilder,
     node: onnx.NodeProto,
     version: int,
     states: list[str],
@@ -153,12 +153,12 @@ def _called(node: onnx.NodeProto) -> str:
     return node.name or _prefix(node)
 
 
-def _number(builder: Builder, name: str) -> int | None:
+def _number(builder: UnrollBuilder, name: str) -> int | None:
     held = builder.arrays.get(name)
     return int(held.reshape(-1)[0]) if held is not None and held.size == 1 else None
 
 
-def _constant(builder: Builder, node: onnx.NodeProto, name: str, values: Array) -> str:
+def _constant(builder: UnrollBuilder, node: onnx.NodeProto, name: str, values: Array) -> str:
     value = f"{_prefix(node)}/{name}"
     builder.constant(value, values)
     return value

@@ -9,8 +9,8 @@ from npuflow.frontends import Bindings, Reading
 from npuflow.frontends._nodes import ends
 from npuflow.frontends._nodes.build import NodeBuilder
 from npuflow.frontends.caffe.layers import LAYERS
-from npuflow.frontends.caffe.network import Net, UnsupportedError
-from npuflow.frontends.caffe.parse import Network, damaged
+from npuflow.frontends.caffe.network import CaffeOperatorError, Net
+from npuflow.frontends.caffe.parse import CaffeNetwork, damaged
 from npuflow.ir.types import TensorType
 from npuflow.onnx.run import EXPORT_OPSET
 from npuflow.onnx.types import value_info
@@ -18,7 +18,7 @@ from npuflow.onnx.types import value_info
 GONE = ("Dropout", "Silence", "Accuracy", "SoftmaxWithLoss", "Data", "ImageData", "HDF5Data", "Split")
 
 
-def reading(network: Network, bindings: Bindings) -> Reading:
+def reading(network: CaffeNetwork, bindings: Bindings) -> Reading:
     """The network as a graph."""
     try:
         return _built(network, bindings)
@@ -28,7 +28,7 @@ def reading(network: Network, bindings: Bindings) -> Reading:
         raise damaged(f"{type(fault).__name__}: {fault}") from fault
 
 
-def _built(network: Network, bindings: Bindings) -> Reading:
+def _built(network: CaffeNetwork, bindings: Bindings) -> Reading:
     graph = NodeBuilder({"": EXPORT_OPSET})
     infos = [value_info(name, TensorType(shape)) for name, shape in network.inputs.items()]
     names = [*network.inputs, *(top for layer in network.layers for top in layer.tops)]
@@ -52,9 +52,9 @@ def _built(network: Network, bindings: Bindings) -> Reading:
         net.begin(layer, i)
         try:
             if layer.kind not in LAYERS:
-                raise UnsupportedError("no converter")
+                raise CaffeOperatorError("no converter")
             LAYERS[layer.kind](net, layer)
-        except UnsupportedError as fault:
+        except CaffeOperatorError as fault:
             refused[f"{layer.kind}: {fault}" if str(fault) != "no converter" else layer.kind] += 1
             lost.update(layer.tops)
     if refused:

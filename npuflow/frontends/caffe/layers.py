@@ -7,13 +7,13 @@ from functools import partial
 
 import numpy as np
 
-from npuflow.frontends.caffe.network import Net, UnsupportedError, needed, one, pair
-from npuflow.frontends.caffe.parse import Layer
+from npuflow.frontends.caffe.network import CaffeOperatorError, Net, needed, one, pair
+from npuflow.frontends.caffe.parse import CaffeLayer
 from npuflow.frontends.caffe.shapes import SHAPES
 from npuflow.ir.types import Array
 
 
-def conv(net: Net, layer: Layer, transposed: bool = False) -> None:
+def conv(net: Net, layer: CaffeLayer, transposed: bool = False) -> None:
     given = layer.table("convolution_param")
     x, group = net.values[layer.bottoms[0]], int(one(given, "group", 1))
     kernel = pair(given, "kernel_size", 0, "kernel")
@@ -39,7 +39,7 @@ def conv(net: Net, layer: Layer, transposed: bool = False) -> None:
     )
 
 
-def dense(net: Net, layer: Layer) -> None:
+def dense(net: Net, layer: CaffeLayer) -> None:
     given = layer.table("inner_product_param")
     axis, biased = int(one(given, "axis", 1)), bool(one(given, "bias_term", True))
     weight, *rest = needed(layer, 1 + biased)
@@ -59,11 +59,11 @@ def dense(net: Net, layer: Layer) -> None:
     net.give(layer, "Reshape", made, net.ints([*shape[:axis], outputs]))
 
 
-def pool(net: Net, layer: Layer) -> None:
+def pool(net: Net, layer: CaffeLayer) -> None:
     given, image = layer.table("pooling_param"), net.shape(layer.bottoms[0])[2:]
     kind = str(one(given, "pool", "MAX"))
     if kind not in ("MAX", "AVE", 0, 1, "0", "1"):
-        raise UnsupportedError(f"pooling {kind}")
+        raise CaffeOperatorError(f"pooling {kind}")
     largest = kind in ("MAX", "0")
     x = net.values[layer.bottoms[0]]
     if one(given, "global_pooling", False):
@@ -107,23 +107,23 @@ def pool(net: Net, layer: Layer) -> None:
     )
 
 
-def unary(kind: str, net: Net, layer: Layer) -> None:
+def unary(kind: str, net: Net, layer: CaffeLayer) -> None:
     net.give(layer, kind, net.values[layer.bottoms[0]])
 
 
-def plain(kind: str, net: Net, layer: Layer) -> None:
+def plain(kind: str, net: Net, layer: CaffeLayer) -> None:
     """Exp and Log to the base e alone."""
     if layer.table(f"{layer.kind.lower()}_param"):
-        raise UnsupportedError("with a base, scale or shift")
+        raise CaffeOperatorError("with a base, scale or shift")
     unary(kind, net, layer)
 
 
-def swish(net: Net, layer: Layer) -> None:
+def swish(net: Net, layer: CaffeLayer) -> None:
     x = net.values[layer.bottoms[0]]
     net.give(layer, "Mul", x, net.inner("Sigmoid", x))
 
 
-def relu(net: Net, layer: Layer) -> None:
+def relu(net: Net, layer: CaffeLayer) -> None:
     slope = float(one(layer.table("relu_param"), "negative_slope", 0.0))
     if slope:
         net.give(layer, "LeakyRelu", net.values[layer.bottoms[0]], alpha=slope)
@@ -131,26 +131,26 @@ def relu(net: Net, layer: Layer) -> None:
         unary("Relu", net, layer)
 
 
-def relu6(net: Net, layer: Layer) -> None:
+def relu6(net: Net, layer: CaffeLayer) -> None:
     top = float(one(layer.table("relu6_param"), "threshold", 6.0))
     ends = [net.constant(np.float32(v)) for v in (0.0, top)]
     net.give(layer, "Clip", net.values[layer.bottoms[0]], *ends)
 
 
-def prelu(net: Net, layer: Layer) -> None:
+def prelu(net: Net, layer: CaffeLayer) -> None:
     slope = needed(layer, 1)[0].reshape(-1)
     rank = len(net.shape(layer.bottoms[0]))
     shaped = slope.reshape(-1, *(1,) * (rank - 2)) if slope.size > 1 else slope
     net.give(layer, "PRelu", net.values[layer.bottoms[0]], net.constant(shaped, "slope"))
 
 
-def elu(net: Net, layer: Layer) -> None:
+def elu(net: Net, layer: CaffeLayer) -> None:
     net.give(
         layer, "Elu", net.values[layer.bottoms[0]], alpha=float(one(layer.table("elu_param"), "alpha", 1.0))
     )
 
 
-def power(net: Net, layer: Layer) -> None:
+def power(net: Net, layer: CaffeLayer) -> None:
     given, x = layer.table("power_param"), net.values[layer.bottoms[0]]
     exponent, scale, shift = (
         float(one(given, n, d)) for n, d in (("power", 1.0), ("scale", 1.0), ("shift", 0.0))
@@ -165,7 +165,7 @@ def power(net: Net, layer: Layer) -> None:
         net.give(layer, "Identity", x)
 
 
-def batch_norm(net: Net, layer: Layer) -> None:
+def batch_norm(net: Net, layer: CaffeLayer) -> None:
     mean, var, factor = needed(layer, 3)[:3]
     total = float(factor.reshape(-1)[0])
     scale = 1.0 / total if total else 0.0
@@ -176,7 +176,7 @@ def batch_norm(net: Net, layer: Layer) -> None:
     net.give(layer, "BatchNormalization", net.values[layer.bottoms[0]], *given, epsilon=epsilon)
 
 
-def scale(net: Net, layer: Layer) -> None:
+def scale(net: Net, layer: CaffeLayer) -> None:
     given, x = layer.table("scale_param"), net.values[layer.bottoms[0]]
     axis, rank = int(one(given, "axis", 1)), len(net.shape(layer.bottoms[0]))
 
@@ -186,7 +186,7 @@ def scale(net: Net, layer: Layer) -> None:
 
     if len(layer.bottoms) > 1:
         if one(given, "bias_term", False):
-            raise UnsupportedError("a bias behind a scale that the network computes")
+            raise CaffeOperatorError("a bias behind a scale that the network computes")
         other = net.shape(layer.bottoms[1])
         factor = net.inner(
             "Reshape", net.values[layer.bottoms[1]], net.ints([*other, *(1,) * (rank - axis - len(other))])
@@ -200,10 +200,10 @@ def scale(net: Net, layer: Layer) -> None:
         net.give(layer, "Mul", x, along(weight))
 
 
-def lrn(net: Net, layer: Layer) -> None:
+def lrn(net: Net, layer: CaffeLayer) -> None:
     given = layer.table("lrn_param")
     if one(given, "norm_region", "ACROSS_CHANNELS") != "ACROSS_CHANNELS":
-        raise UnsupportedError("within channels")
+        raise CaffeOperatorError("within channels")
     net.give(
         layer,
         "LRN",
@@ -215,7 +215,7 @@ def lrn(net: Net, layer: Layer) -> None:
     )
 
 
-def eltwise(net: Net, layer: Layer) -> None:
+def eltwise(net: Net, layer: CaffeLayer) -> None:
     given = layer.table("eltwise_param")
     kind = {"PROD": "Mul", "SUM": "Add", "MAX": "Max"}[str(one(given, "operation", "SUM"))]
     factors = [float(v) for v in given.get("coeff", [])] if kind == "Add" else []
@@ -228,13 +228,13 @@ def eltwise(net: Net, layer: Layer) -> None:
     net.give(layer, kind, *rows)
 
 
-def softmax(net: Net, layer: Layer) -> None:
+def softmax(net: Net, layer: CaffeLayer) -> None:
     net.give(
         layer, "Softmax", net.values[layer.bottoms[0]], axis=int(one(layer.table("softmax_param"), "axis", 1))
     )
 
 
-LAYERS: dict[str, Callable[[Net, Layer], None]] = {
+LAYERS: dict[str, Callable[[Net, CaffeLayer], None]] = {
     **SHAPES,
     **dict.fromkeys(("Convolution", "DepthwiseConvolution", "ConvolutionDepthwise"), conv),
     "Deconvolution": partial(conv, transposed=True),

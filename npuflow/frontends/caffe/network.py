@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from npuflow.frontends._nodes.build import NodeBuilder
-from npuflow.frontends.caffe.parse import Layer
+from npuflow.frontends.caffe.parse import CaffeLayer
 from npuflow.ir.types import Array
 
 Options = Mapping[str, list[Any]]
 
 
-class UnsupportedError(Exception):
+class CaffeOperatorError(Exception):
     """A layer that cannot be converted, with the reason."""
 
 
@@ -30,7 +30,7 @@ class Net:
     origin: str = ""
     _names: list[str] = field(default_factory=list)
 
-    def begin(self, layer: Layer, index: int) -> None:
+    def begin(self, layer: CaffeLayer, index: int) -> None:
         self.origin = layer.name
         self._names = [
             top
@@ -58,7 +58,7 @@ class Net:
         self.graph.call(kind, inputs, [name], self.origin, **attributes)
         return name
 
-    def give(self, layer: Layer, kind: str, *inputs: str, **attributes: Any) -> None:
+    def give(self, layer: CaffeLayer, kind: str, *inputs: str, **attributes: Any) -> None:
         """The layer's results."""
         self.graph.call(kind, inputs, self._names, self.origin, **attributes)
         self.values.update(zip(layer.tops, self._names, strict=True))
@@ -78,9 +78,9 @@ def pair(options: Options, name: str, default: int, long: str = "") -> list[int]
     return rows * 2 if len(rows) == 1 else rows[:2]
 
 
-def needed(layer: Layer, count: int) -> tuple[Array, ...]:
+def needed(layer: CaffeLayer, count: int) -> tuple[Array, ...]:
     if len(layer.blobs) < count:
-        raise UnsupportedError(
+        raise CaffeOperatorError(
             f'layer "{layer.name}" has no weights (is the .caffemodel beside the .prototxt?)'
         )
     return layer.blobs

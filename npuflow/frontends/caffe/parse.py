@@ -41,7 +41,7 @@ OLD = {
 
 
 @dataclass(frozen=True)
-class Layer:
+class CaffeLayer:
     """A layer: its options by name (`convolution_param` and others as mappings of lists), and its blobs."""
 
     name: str
@@ -57,12 +57,12 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Network:
+class CaffeNetwork:
     inputs: Mapping[str, tuple[int, ...]]
-    layers: tuple[Layer, ...] = field(default_factory=tuple)
+    layers: tuple[CaffeLayer, ...] = field(default_factory=tuple)
 
 
-def opened(path: Path) -> Network:
+def opened(path: Path) -> CaffeNetwork:
     """The network of a .prototxt and the .caffemodel beside it."""
     weights = path.with_suffix(".caffemodel")
     try:
@@ -75,7 +75,7 @@ def opened(path: Path) -> Network:
         ) from fault
 
 
-def parsed(text: bytes, weights: bytes) -> Network:
+def parsed(text: bytes, weights: bytes) -> CaffeNetwork:
     """The network of both files' bytes; a ModelError for what is none."""
     try:
         stated = message(iter(tokens(text.decode())))
@@ -104,7 +104,7 @@ def damaged(because: str) -> ModelError:
     )
 
 
-def _network(stated: Mapping[str, list[Any]], held: Mapping[str, tuple[Array, ...]]) -> Network:
+def _network(stated: Mapping[str, list[Any]], held: Mapping[str, tuple[Array, ...]]) -> CaffeNetwork:
     inputs: dict[str, tuple[int, ...]] = {}
     shapes = [tuple(map(int, one["dim"])) for one in stated.get("input_shape", [])]
     sizes = list(map(int, stated.get("input_dim", [])))
@@ -121,10 +121,10 @@ def _network(stated: Mapping[str, list[Any]], held: Mapping[str, tuple[Array, ..
             given = [tuple(map(int, s["dim"])) for s in one["input_param"][0]["shape"]]
             inputs.update(zip(tops, given * (len(tops) if len(given) == 1 else 1), strict=True))
             continue
-        layers.append(Layer(name, kind, tuple(one.get("bottom", [])), tops, one, held.get(name, ())))
+        layers.append(CaffeLayer(name, kind, tuple(one.get("bottom", [])), tops, one, held.get(name, ())))
     if not layers or not inputs:
         raise damaged("it states no layers" if not layers else "it states no inputs with their sizes")
-    return Network(inputs, tuple(layers))
+    return CaffeNetwork(inputs, tuple(layers))
 
 
 def _tested(layer: Mapping[str, list[Any]]) -> bool:

@@ -7,17 +7,17 @@ from itertools import pairwise
 
 import numpy as np
 
-from npuflow.frontends.caffe.network import Net, UnsupportedError, one
-from npuflow.frontends.caffe.parse import Layer
+from npuflow.frontends.caffe.network import CaffeOperatorError, Net, one
+from npuflow.frontends.caffe.parse import CaffeLayer
 
 
-def concat(net: Net, layer: Layer) -> None:
+def concat(net: Net, layer: CaffeLayer) -> None:
     given = layer.table("concat_param")
     axis = int(one(given, "axis", one(given, "concat_dim", 1)))
     net.give(layer, "Concat", *(net.values[b] for b in layer.bottoms), axis=axis)
 
 
-def split(net: Net, layer: Layer) -> None:
+def split(net: Net, layer: CaffeLayer) -> None:
     given, shape = layer.table("slice_param"), net.shape(layer.bottoms[0])
     axis = int(one(given, "axis", one(given, "slice_dim", 1)))
     at = [int(v) for v in given.get("slice_point", [])]
@@ -27,7 +27,7 @@ def split(net: Net, layer: Layer) -> None:
     net.give(layer, "Split", net.values[layer.bottoms[0]], net.ints(sizes), axis=axis)
 
 
-def flatten(net: Net, layer: Layer) -> None:
+def flatten(net: Net, layer: CaffeLayer) -> None:
     given, shape = layer.table("flatten_param"), net.shape(layer.bottoms[0])
     first = int(one(given, "axis", 1)) % len(shape)
     last = int(one(given, "end_axis", -1)) % len(shape)
@@ -37,22 +37,22 @@ def flatten(net: Net, layer: Layer) -> None:
     )
 
 
-def reshape(net: Net, layer: Layer) -> None:
+def reshape(net: Net, layer: CaffeLayer) -> None:
     given = layer.table("reshape_param")
     if int(one(given, "axis", 0)) or int(one(given, "num_axes", -1)) != -1:
-        raise UnsupportedError("of some dimensions")
+        raise CaffeOperatorError("of some dimensions")
     sizes = [int(v) for v in one(given, "shape", {"dim": []})["dim"]]
     net.give(layer, "Reshape", net.values[layer.bottoms[0]], net.ints(sizes))
 
 
-def permute(net: Net, layer: Layer) -> None:
+def permute(net: Net, layer: CaffeLayer) -> None:
     order = [int(v) for v in layer.table("permute_param").get("order", [])]
     rank = len(net.shape(layer.bottoms[0]))
     order += [i for i in range(rank) if i not in order]
     net.give(layer, "Transpose", net.values[layer.bottoms[0]], perm=order)
 
 
-def shuffle(net: Net, layer: Layer) -> None:
+def shuffle(net: Net, layer: CaffeLayer) -> None:
     group = int(one(layer.table("shuffle_channel_param"), "group", 1))
     n, c, h, w = net.shape(layer.bottoms[0])
     x = net.inner("Reshape", net.values[layer.bottoms[0]], net.ints([n, group, c // group, h, w]))
@@ -60,7 +60,7 @@ def shuffle(net: Net, layer: Layer) -> None:
     net.give(layer, "Reshape", x, net.ints([n, c, h, w]))
 
 
-def nearest(net: Net, layer: Layer) -> None:
+def nearest(net: Net, layer: CaffeLayer) -> None:
     factor = int(one(layer.table("upsample_param"), "scale", 2))
     n, c, h, w = net.shape(layer.bottoms[0])
     net.give(
@@ -76,7 +76,7 @@ def nearest(net: Net, layer: Layer) -> None:
     )
 
 
-def crop(net: Net, layer: Layer) -> None:
+def crop(net: Net, layer: CaffeLayer) -> None:
     given, shape, like = layer.table("crop_param"), net.shape(layer.bottoms[0]), net.shape(layer.bottoms[1])
     axis = int(one(given, "axis", 2)) % len(shape)
     offsets = [int(v) for v in given.get("offset", [0])]
@@ -87,7 +87,7 @@ def crop(net: Net, layer: Layer) -> None:
     net.give(layer, "Slice", net.values[layer.bottoms[0]], net.ints(begins), net.ints(ends), net.ints(axes))
 
 
-SHAPES: dict[str, Callable[[Net, Layer], None]] = {
+SHAPES: dict[str, Callable[[Net, CaffeLayer], None]] = {
     "Concat": concat,
     "Slice": split,
     "Flatten": flatten,

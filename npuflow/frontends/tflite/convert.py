@@ -10,17 +10,22 @@ from npuflow.base.errors import ModelError, NpuflowError
 from npuflow.frontends import Bindings, Reading
 from npuflow.frontends._nodes import ends
 from npuflow.frontends.tflite.elements import ELEMENTS
-from npuflow.frontends.tflite.network import Builder, UnsupportedError
+from npuflow.frontends.tflite.network import TfliteBuilder, TfliteOperatorError
 from npuflow.frontends.tflite.products import PRODUCTS
-from npuflow.frontends.tflite.schema import Network, Operator, parsed
+from npuflow.frontends.tflite.schema import Operator, TfliteNetwork, parsed
 from npuflow.frontends.tflite.shapes import SHAPES
 from npuflow.frontends.tflite.spatial import SPATIAL
 from npuflow.onnx.types import value_info
 
-CONVERTERS: dict[str, Callable[[Builder, Operator], None]] = {**ELEMENTS, **PRODUCTS, **SHAPES, **SPATIAL}
+CONVERTERS: dict[str, Callable[[TfliteBuilder, Operator], None]] = {
+    **ELEMENTS,
+    **PRODUCTS,
+    **SHAPES,
+    **SPATIAL,
+}
 
 
-def opened(path: Path) -> Network:
+def opened(path: Path) -> TfliteNetwork:
     """The network in a .tflite file."""
     try:
         data = path.read_bytes()
@@ -31,7 +36,7 @@ def opened(path: Path) -> Network:
     return parsed(data)
 
 
-def reading(network: Network, bindings: Bindings) -> Reading:
+def reading(network: TfliteNetwork, bindings: Bindings) -> Reading:
     """The network as a graph."""
     try:
         return _built(network, bindings)
@@ -47,8 +52,8 @@ def reading(network: Network, bindings: Bindings) -> Reading:
         ) from fault
 
 
-def _built(network: Network, bindings: Bindings) -> Reading:
-    builder = Builder(network)
+def _built(network: TfliteNetwork, bindings: Bindings) -> Reading:
+    builder = TfliteBuilder(network)
     infos = [value_info(builder.tensor(i).name, builder.type(i)) for i in network.inputs]
     made = [tensor.name for tensor in network.tensors]
     fed, faults = ends.inputs(builder.graph, infos, made, bindings)
@@ -79,7 +84,7 @@ def _built(network: Network, bindings: Bindings) -> Reading:
     return ends.reading(builder.graph, fed, wanted, own)
 
 
-def _convert(builder: Builder, operator: Operator, lost: set[int]) -> str | None:
+def _convert(builder: TfliteBuilder, operator: Operator, lost: set[int]) -> str | None:
     """Adds an operator; else why not, and "" where that is another operator's fault."""
     name = f"{operator.name} {operator.custom}".rstrip()
     broken = [
@@ -102,6 +107,6 @@ def _convert(builder: Builder, operator: Operator, lost: set[int]) -> str | None
     try:
         CONVERTERS[operator.name](builder, operator)
         builder.finish()
-    except UnsupportedError as fault:
+    except TfliteOperatorError as fault:
         return f"{name}: {fault}"
     return None

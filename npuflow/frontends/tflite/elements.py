@@ -10,8 +10,8 @@ import numpy as np
 
 from npuflow.frontends.tflite.network import (
     PLAIN,
-    Builder,
-    UnsupportedError,
+    TfliteBuilder,
+    TfliteOperatorError,
     along,
     element,
     quant_of,
@@ -60,62 +60,62 @@ ONE_TO_ONE = {
 CLIPS = {"RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0), "RELU_0_TO_1": (0.0, 1.0)}
 
 
-def operands(builder: Builder, operator: Operator) -> tuple[list[str], str]:
+def operands(builder: TfliteBuilder, operator: Operator) -> tuple[list[str], str]:
     """Names of all operands in one layout, and the layout."""
     layout = builder.layout(operator.inputs)
     return [builder.value(i, layout) for i in operator.inputs], layout
 
 
-def plain(kind: str, builder: Builder, operator: Operator, **attributes: Any) -> None:
+def plain(kind: str, builder: TfliteBuilder, operator: Operator, **attributes: Any) -> None:
     """The ONNX operator of the same meaning, and the fused activation."""
     inputs, layout = operands(builder, operator)
     activation = operator.options.get("FusedActivationFunction", 0)
     builder.node(kind, inputs, builder.result(operator.outputs[0], layout, activation), **attributes)
 
 
-def clip(builder: Builder, operator: Operator) -> None:
+def clip(builder: TfliteBuilder, operator: Operator) -> None:
     (x,), layout = operands(builder, operator)
     bounds = [builder.constant(bound) for bound in CLIPS[operator.name]]
     builder.node("Clip", [x, *bounds], builder.result(operator.outputs[0], layout))
 
 
-def leaky(builder: Builder, operator: Operator) -> None:
+def leaky(builder: TfliteBuilder, operator: Operator) -> None:
     plain("LeakyRelu", builder, operator, alpha=float(operator.options.get("Alpha", 0.0)))
 
 
-def gelu(builder: Builder, operator: Operator) -> None:
+def gelu(builder: TfliteBuilder, operator: Operator) -> None:
     plain("Gelu", builder, operator, approximate="tanh" if operator.options.get("Approximate") else "none")
 
 
-def rsqrt(builder: Builder, operator: Operator) -> None:
+def rsqrt(builder: TfliteBuilder, operator: Operator) -> None:
     (x,), layout = operands(builder, operator)
     builder.node("Reciprocal", [builder.node("Sqrt", [x])], builder.result(operator.outputs[0], layout))
 
 
-def square(builder: Builder, operator: Operator) -> None:
+def square(builder: TfliteBuilder, operator: Operator) -> None:
     (x,), layout = operands(builder, operator)
     builder.node("Mul", [x, x], builder.result(operator.outputs[0], layout))
 
 
-def squared_difference(builder: Builder, operator: Operator) -> None:
+def squared_difference(builder: TfliteBuilder, operator: Operator) -> None:
     inputs, layout = operands(builder, operator)
     difference = builder.node("Sub", inputs)
     builder.node("Mul", [difference, difference], builder.result(operator.outputs[0], layout))
 
 
-def not_equal(builder: Builder, operator: Operator) -> None:
+def not_equal(builder: TfliteBuilder, operator: Operator) -> None:
     inputs, layout = operands(builder, operator)
     builder.node("Not", [builder.node("Equal", inputs)], builder.result(operator.outputs[0], layout))
 
 
-def floor_div(builder: Builder, operator: Operator) -> None:
+def floor_div(builder: TfliteBuilder, operator: Operator) -> None:
     inputs, layout = operands(builder, operator)
     if builder.tensor(operator.outputs[0]).dtype != "float32":
-        raise UnsupportedError("of whole numbers")
+        raise TfliteOperatorError("of whole numbers")
     builder.node("Floor", [builder.node("Div", inputs)], builder.result(operator.outputs[0], layout))
 
 
-def floor_mod(builder: Builder, operator: Operator) -> None:
+def floor_mod(builder: TfliteBuilder, operator: Operator) -> None:
     (x, y), layout = operands(builder, operator)
     if builder.tensor(operator.outputs[0]).dtype != "float32":
         builder.node("Mod", [x, y], builder.result(operator.outputs[0], layout))
@@ -124,24 +124,24 @@ def floor_mod(builder: Builder, operator: Operator) -> None:
     builder.node("Sub", [x, whole], builder.result(operator.outputs[0], layout))
 
 
-def select(builder: Builder, operator: Operator) -> None:
+def select(builder: TfliteBuilder, operator: Operator) -> None:
     shapes = {builder.tensor(i).shape for i in operator.inputs}
     if len(shapes) > 1:
-        raise UnsupportedError("a condition of another shape than its operands")
+        raise TfliteOperatorError("a condition of another shape than its operands")
     plain("Where", builder, operator)
 
 
-def cast(builder: Builder, operator: Operator) -> None:
+def cast(builder: TfliteBuilder, operator: Operator) -> None:
     plain("Cast", builder, operator, to=element(builder.tensor(operator.outputs[0]).dtype))
 
 
-def quantize(builder: Builder, operator: Operator) -> None:
+def quantize(builder: TfliteBuilder, operator: Operator) -> None:
     """Floats are rounded where they are; codes are real numbers that are rounded again."""
     source, result = operator.inputs[0], operator.outputs[0]
     tensor, last = builder.tensor(result), result in builder.source.outputs
     codes = builder.activation(tensor)
     if codes is None:
-        raise UnsupportedError(f"to {tensor.dtype} without scale")
+        raise TfliteOperatorError(f"to {tensor.dtype} without scale")
     layout = builder.home(source)
     held = builder.data(source)
     if held is not None and builder.tensor(source).codes is None:
@@ -164,7 +164,7 @@ def quantize(builder: Builder, operator: Operator) -> None:
     builder.forms[result] = {layout: builder.rounded(result, x, x)}
 
 
-def dequantize(builder: Builder, operator: Operator) -> None:
+def dequantize(builder: TfliteBuilder, operator: Operator) -> None:
     source, result = operator.inputs[0], operator.outputs[0]
     held, codes = builder.data(source), builder.tensor(source).codes
     if held is not None and codes is None:                                    # weights of half precision
@@ -190,7 +190,7 @@ def codes_of(held: Array, codes: Codes, dtype: str) -> Array | None:
     return rounded.astype(quant.dtype) if np.isfinite(rounded).all() else None
 
 
-ELEMENTS: dict[str, Callable[[Builder, Operator], None]] = {
+ELEMENTS: dict[str, Callable[[TfliteBuilder, Operator], None]] = {
     **{name: partial(plain, kind) for name, kind in ONE_TO_ONE.items()},
     **dict.fromkeys(CLIPS, clip),
     "LEAKY_RELU": leaky,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from npuflow.frontends._nodes.build import NodeBuilder
-from npuflow.frontends.tflite.schema import Codes, Network, Operator, Tensor
+from npuflow.frontends.tflite.schema import Codes, Operator, TfliteNetwork, TfliteTensor
 from npuflow.ir.types import Array, QuantType, TensorType, Value, span
 from npuflow.onnx.run import EXPORT_OPSET
 from npuflow.onnx.types import ELEMENTS
@@ -26,7 +26,7 @@ ACTIVATIONS: dict[int, tuple[str, tuple[float, ...]]] = {
 LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Sub", "Mul", "BatchNormalization")
 
 
-class UnsupportedError(Exception):
+class TfliteOperatorError(Exception):
     """An operator that cannot be converted, with the reason."""
 
 
@@ -44,14 +44,14 @@ class _Result:
 
 
 @dataclass
-class Builder:
+class TfliteBuilder:
     """Operators and constants go into `graph`; names of each tensor's value by layout.
 
     A tensor of four dimensions is kept in the layout in which it was produced; the other
     form is made where it is read.
     """
 
-    source: Network
+    source: TfliteNetwork
     graph: NodeBuilder = field(default_factory=lambda: NodeBuilder({"": EXPORT_OPSET}))
     forms: dict[int, dict[str, str]] = field(default_factory=dict)
     # constants that are computed while reading
@@ -65,7 +65,7 @@ class Builder:
         self._taken = {t.name for t in self.source.tensors}
 
     # --- tensors
-    def tensor(self, index: int) -> Tensor:
+    def tensor(self, index: int) -> TfliteTensor:
         return self.source.tensors[index]
 
     def data(self, index: int) -> Array | None:
@@ -77,7 +77,7 @@ class Builder:
         index = operator.inputs[place] if place < len(operator.inputs) else -1
         held = self.data(index) if index >= 0 else None
         if held is None:
-            raise UnsupportedError(f"{what} that the network computes")
+            raise TfliteOperatorError(f"{what} that the network computes")
         return [int(v) for v in held.reshape(-1)]
 
     def layout(self, indices: Sequence[int]) -> str:
@@ -154,7 +154,7 @@ class Builder:
                 codes = Codes(codes.scale, codes.zero, PLACE[codes.axis + lead])
         return self.stored(held, codes, self.tensor(index))
 
-    def stored(self, held: Array, codes: Codes | None, tensor: Tensor) -> str:
+    def stored(self, held: Array, codes: Codes | None, tensor: TfliteTensor) -> str:
         """A constant's values; those of codes as floats, with the codes stated."""
         if held.dtype == np.float16:
             held = held.astype(np.float32)
@@ -184,7 +184,7 @@ class Builder:
         self._after.append(_Result(index, layout, activation, first, value, back))
         return first
 
-    def around(self, name: str, tensor: Tensor, whole: bool) -> tuple[str, str]:
+    def around(self, name: str, tensor: TfliteTensor, whole: bool) -> tuple[str, str]:
         """Names of a value before and behind its rounding, where that stays in the graph. An output of the
         network is the one behind; elsewhere the one before has the name."""
         codes = self.activation(tensor)
@@ -198,7 +198,7 @@ class Builder:
         for one in after:
             if one.activation:
                 if one.activation not in ACTIVATIONS:
-                    raise UnsupportedError(f"activation function {one.activation}")
+                    raise TfliteOperatorError(f"activation function {one.activation}")
                 kind, bounds = ACTIVATIONS[one.activation]
                 self.node(kind, [one.first, *(self.constant(b) for b in bounds)], one.value)
             self.forms[one.index] = {one.layout: self.rounded(one.index, one.value, one.back)}
@@ -206,7 +206,7 @@ class Builder:
                 self.value(one.index, PLAIN)
 
     @staticmethod
-    def activation(tensor: Tensor) -> Codes | None:
+    def activation(tensor: TfliteTensor) -> Codes | None:
         """The codes that a value is rounded to."""
         return tensor.codes if tensor.dtype in ROUNDED else None
 
@@ -240,7 +240,7 @@ class Builder:
         self.graph.call("Clip", [whole, *ends], [value])
         self.graph.nodes += later
 
-    def around_codes(self, tensor: Tensor, codes: Codes, value: str, back: str) -> str:
+    def around_codes(self, tensor: TfliteTensor, codes: Codes, value: str, back: str) -> str:
         """QuantizeLinear and back, as operators of the network."""
         self.kept.append(value)
         many = codes.axis is not None
@@ -330,7 +330,7 @@ def quant_type(codes: Codes, dtype: str) -> QuantType | None:
     return QuantType(WIDTHS[dtype], dtype != "uint8", tuple(scale), tuple(codes.zero), codes.axis)
 
 
-def quant_of(codes: Codes, tensor: Tensor) -> QuantType | None:
+def quant_of(codes: Codes, tensor: TfliteTensor) -> QuantType | None:
     """The codes of an activation; None where they are no type that a network computes with."""
     return None if codes.axis is not None else quant_type(codes, tensor.dtype)
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from npuflow.frontends.tflite.network import NCHW, PLACE, PLAIN, Builder, UnsupportedError, element
+from npuflow.frontends.tflite.network import NCHW, PLACE, PLAIN, TfliteBuilder, TfliteOperatorError, element
 from npuflow.frontends.tflite.schema import Operator
 from npuflow.frontends.tflite.shapes import reshaped
 from npuflow.frontends.tflite.spatial import bias, weight
 
 
-def dense(builder: Builder, operator: Operator) -> None:
+def dense(builder: TfliteBuilder, operator: Operator) -> None:
     x, w = operator.inputs[:2]
     if operator.options.get("WeightsFormat"):
-        raise UnsupportedError("shuffled weights")
+        raise TfliteOperatorError("shuffled weights")
     result, depth = operator.outputs[0], builder.tensor(w).shape[1]
     activation, shape = operator.options["FusedActivationFunction"], builder.tensor(result).shape
     added = bias(builder, operator, 2)
@@ -30,7 +30,7 @@ def dense(builder: Builder, operator: Operator) -> None:
         builder.node("Add", [product, *added], name)
 
 
-def batched(builder: Builder, operator: Operator) -> None:
+def batched(builder: TfliteBuilder, operator: Operator) -> None:
     sides = []
     for index, turned in zip(
         operator.inputs, (operator.options.get("AdjX"), operator.options.get("AdjY")), strict=True
@@ -45,7 +45,7 @@ def batched(builder: Builder, operator: Operator) -> None:
     builder.node("MatMul", sides, builder.result(operator.outputs[0]))
 
 
-def softmax(kind: str, builder: Builder, operator: Operator) -> None:
+def softmax(kind: str, builder: TfliteBuilder, operator: Operator) -> None:
     source = operator.inputs[0]
     layout = builder.home(source)
     x, beta = builder.value(source, layout), operator.options.get("Beta", 1.0)
@@ -54,7 +54,7 @@ def softmax(kind: str, builder: Builder, operator: Operator) -> None:
     builder.node(kind, [x], builder.result(operator.outputs[0], layout), axis=1 if layout == NCHW else -1)
 
 
-def reduction(kind: str, builder: Builder, operator: Operator) -> None:
+def reduction(kind: str, builder: TfliteBuilder, operator: Operator) -> None:
     source, result = operator.inputs[0], operator.outputs[0]
     rank = len(builder.tensor(source).shape)
     axes = sorted({a % rank for a in builder.ints(operator, 1, "axes")})
@@ -75,14 +75,14 @@ def reduction(kind: str, builder: Builder, operator: Operator) -> None:
     builder.node(kind, [x, builder.shape(placed)], name, keepdims=int(keep))
 
 
-def best(kind: str, builder: Builder, operator: Operator) -> None:
+def best(kind: str, builder: TfliteBuilder, operator: Operator) -> None:
     axis = builder.ints(operator, 1, "axis")[0]
     found = builder.node(kind, [builder.value(operator.inputs[0])], axis=axis, keepdims=0)
     result = operator.outputs[0]
     builder.node("Cast", [found], builder.result(result), to=element(builder.tensor(result).dtype))
 
 
-def top(builder: Builder, operator: Operator) -> None:
+def top(builder: TfliteBuilder, operator: Operator) -> None:
     count = builder.shape(builder.ints(operator, 1, "count"))
     values, places = operator.outputs
     name, found = builder.result(values), builder.free(f"{builder.origin}:places")
@@ -90,7 +90,7 @@ def top(builder: Builder, operator: Operator) -> None:
     builder.node("Cast", [found], builder.result(places), to=element(builder.tensor(places).dtype))
 
 
-def unit(builder: Builder, operator: Operator) -> None:
+def unit(builder: TfliteBuilder, operator: Operator) -> None:
     source = operator.inputs[0]
     layout = builder.home(source)
     name = builder.result(operator.outputs[0], layout, operator.options.get("FusedActivationFunction", 0))
@@ -99,7 +99,7 @@ def unit(builder: Builder, operator: Operator) -> None:
     )
 
 
-def running_sum(builder: Builder, operator: Operator) -> None:
+def running_sum(builder: TfliteBuilder, operator: Operator) -> None:
     axis = builder.shape(builder.ints(operator, 1, "axis")[:1])
     given = {name.lower(): int(operator.options.get(name, False)) for name in ("Exclusive", "Reverse")}
     builder.node(
@@ -107,7 +107,7 @@ def running_sum(builder: Builder, operator: Operator) -> None:
     )
 
 
-PRODUCTS: dict[str, Callable[[Builder, Operator], None]] = {
+PRODUCTS: dict[str, Callable[[TfliteBuilder, Operator], None]] = {
     "FULLY_CONNECTED": dense, "BATCH_MATMUL": batched, "SOFTMAX": partial(softmax, "Softmax"),
     "LOG_SOFTMAX": partial(softmax, "LogSoftmax"), "L2_NORMALIZATION": unit, "CUMSUM": running_sum,
     "ARG_MAX": partial(best, "ArgMax"), "ARG_MIN": partial(best, "ArgMin"), "TOPK_V2": top,

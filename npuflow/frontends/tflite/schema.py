@@ -40,7 +40,7 @@ class Codes:
 
 
 @dataclass(frozen=True)
-class Tensor:
+class TfliteTensor:
     """A value; `data` for a constant. int4 constants are held as int8. `dtype` is ""
     for types that ONNX lacks."""
 
@@ -65,16 +65,16 @@ class Operator:
 
 
 @dataclass(frozen=True)
-class Network:
+class TfliteNetwork:
     """The main subgraph of a file."""
 
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[TfliteTensor, ...]
     operators: tuple[Operator, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
 
-def parsed(data: bytes) -> Network:
+def parsed(data: bytes) -> TfliteNetwork:
     """The network in the bytes of a .tflite file."""
     try:
         import tflite
@@ -105,7 +105,7 @@ def parsed(data: bytes) -> Network:
         ) from fault
 
 
-def _network(tflite: ModuleType, data: bytes) -> Network:
+def _network(tflite: ModuleType, data: bytes) -> TfliteNetwork:
     model = tflite.Model.GetRootAs(data, 0)
     if model.Version() != 3:
         raise ModelError(
@@ -117,14 +117,14 @@ def _network(tflite: ModuleType, data: bytes) -> Network:
         raise ModelError("the TFLite model holds no subgraph", code="NF-MODEL-064")
     graph = model.Subgraphs(0)
     types = _names(tflite.TensorType)
-    tensors: list[Tensor] = []
+    tensors: list[TfliteTensor] = []
     taken: set[str] = set()
     for i in range(graph.TensorsLength()):
         tensors.append(_tensor(graph.Tensors(i), i, model, data, types, taken))
         taken.add(tensors[-1].name)
     codes = [_code(tflite, model.OperatorCodes(i)) for i in range(model.OperatorCodesLength())]
     operators = [_operator(tflite, graph.Operators(i), codes) for i in range(graph.OperatorsLength())]
-    network = Network(tuple(tensors), tuple(operators), _ints(graph, "Inputs"), _ints(graph, "Outputs"))
+    network = TfliteNetwork(tuple(tensors), tuple(operators), _ints(graph, "Inputs"), _ints(graph, "Outputs"))
     used = [*network.inputs, *network.outputs, *(t for o in operators for t in (*o.inputs, *o.outputs))]
     if any(not -1 <= t < len(tensors) for t in used) or -1 in (*network.inputs, *network.outputs):
         raise ModelError("the TFLite model refers to a tensor that it lacks", code="NF-MODEL-064")
@@ -174,20 +174,22 @@ def _ints(table: Any, name: str) -> tuple[int, ...]:
 
 def _tensor(
     tensor: Any, index: int, model: Any, data: bytes, types: Mapping[int, str], taken: set[str]
-) -> Tensor:
+) -> TfliteTensor:
     kind = types.get(tensor.Type(), f"number {tensor.Type()}")
     name = (tensor.Name() or b"").decode() or f"tensor{index}"
     name = name if name not in taken else f"{name}#{index}"
     shape = _ints(tensor, "Shape")
     if tensor.Sparsity() is not None:
-        return Tensor(name, shape, "", None, None, "a sparse constant")
+        return TfliteTensor(name, shape, "", None, None, "a sparse constant")
     if tensor.IsVariable():
-        return Tensor(name, shape, "", None, None, "a variable")
+        return TfliteTensor(name, shape, "", None, None, "a variable")
     if kind not in TYPES:
-        return Tensor(name, shape, "", None, None, f"the type {kind}")
+        return TfliteTensor(name, shape, "", None, None, f"the type {kind}")
     held = _buffer(model.Buffers(tensor.Buffer()), data)
     values = None if held is None else _values(held, TYPES[kind], shape)
-    return Tensor(name, shape, TYPES[kind], values, _quantised(tensor.Quantization(), TYPES[kind], shape))
+    return TfliteTensor(
+        name, shape, TYPES[kind], values, _quantised(tensor.Quantization(), TYPES[kind], shape)
+    )
 
 
 def _buffer(buffer: Any, data: bytes) -> Array | None:

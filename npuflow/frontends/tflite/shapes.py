@@ -11,8 +11,8 @@ from npuflow.frontends.tflite.network import (
     NCHW,
     PLACE,
     PLAIN,
-    Builder,
-    UnsupportedError,
+    TfliteBuilder,
+    TfliteOperatorError,
     element,
     still,
 )
@@ -21,7 +21,7 @@ from npuflow.frontends.tflite.schema import Operator
 FIRST, LAST = -(2**63), 2**63 - 1                 # as far as a slice goes
 
 
-def reshaped(builder: Builder, index: int, shape: Sequence[int]) -> str:
+def reshaped(builder: TfliteBuilder, index: int, shape: Sequence[int]) -> str:
     """A value with another shape; nothing is moved where its layouts have the same order."""
     old = builder.tensor(index).shape
     layout = builder.home(index) if len(old) == 4 and still(old) else PLAIN
@@ -31,7 +31,7 @@ def reshaped(builder: Builder, index: int, shape: Sequence[int]) -> str:
     )
 
 
-def reshape(builder: Builder, operator: Operator) -> None:
+def reshape(builder: TfliteBuilder, operator: Operator) -> None:
     source, result = operator.inputs[0], operator.outputs[0]
     shape = builder.tensor(result).shape
     held = builder.data(source)
@@ -43,7 +43,7 @@ def reshape(builder: Builder, operator: Operator) -> None:
     builder.node("Reshape", [builder.value(source, layout), builder.shape(shape)], builder.result(result))
 
 
-def transpose(builder: Builder, operator: Operator) -> None:
+def transpose(builder: TfliteBuilder, operator: Operator) -> None:
     source, result = operator.inputs[0], operator.outputs[0]
     perm = builder.ints(operator, 1, "a permutation")
     held = builder.data(source)
@@ -56,7 +56,7 @@ def transpose(builder: Builder, operator: Operator) -> None:
     builder.node(kind, [builder.value(source, layout)], builder.result(result), **more)
 
 
-def concat(builder: Builder, operator: Operator) -> None:
+def concat(builder: TfliteBuilder, operator: Operator) -> None:
     layout = builder.layout(operator.inputs)
     rank = len(builder.tensor(operator.outputs[0]).shape)
     axis = operator.options["Axis"] % rank
@@ -65,7 +65,7 @@ def concat(builder: Builder, operator: Operator) -> None:
     builder.node("Concat", inputs, name, axis=PLACE[axis] if layout == NCHW else axis)
 
 
-def split(builder: Builder, operator: Operator) -> None:
+def split(builder: TfliteBuilder, operator: Operator) -> None:
     source, place = (operator.inputs[1], 0) if operator.name == "SPLIT" else (operator.inputs[0], 2)
     layout, rank = builder.home(source), len(builder.tensor(source).shape)
     axis = builder.ints(operator, place, "an axis")[0] % rank
@@ -75,13 +75,13 @@ def split(builder: Builder, operator: Operator) -> None:
     builder.many("Split", inputs, names, axis=PLACE[axis] if layout == NCHW else axis)
 
 
-def pack(builder: Builder, operator: Operator) -> None:
+def pack(builder: TfliteBuilder, operator: Operator) -> None:
     axis = operator.options["Axis"] % len(builder.tensor(operator.outputs[0]).shape)
     parts = [builder.node("Unsqueeze", [builder.value(i), builder.shape([axis])]) for i in operator.inputs]
     builder.node("Concat", parts, builder.result(operator.outputs[0]), axis=axis)
 
 
-def unpack(builder: Builder, operator: Operator) -> None:
+def unpack(builder: TfliteBuilder, operator: Operator) -> None:
     source = operator.inputs[0]
     axis = operator.options["Axis"] % len(builder.tensor(source).shape)
     parts = [builder.free(f"{builder.tensor(o).name}:part") for o in operator.outputs]
@@ -90,7 +90,7 @@ def unpack(builder: Builder, operator: Operator) -> None:
         builder.node("Squeeze", [part, builder.shape([axis])], builder.result(result))
 
 
-def pad(builder: Builder, operator: Operator) -> None:
+def pad(builder: TfliteBuilder, operator: Operator) -> None:
     source, layout = operator.inputs[0], builder.home(operator.inputs[0])
     pairs = np.asarray(builder.ints(operator, 1, "paddings")).reshape(-1, 2)
     if layout == NCHW:
@@ -103,18 +103,18 @@ def pad(builder: Builder, operator: Operator) -> None:
         mode = "reflect"
         if operator.options.get("Mode"):                       # with the edge itself
             if pairs.max(initial=0) > 1:
-                raise UnsupportedError("symmetric padding by more than one")
+                raise TfliteOperatorError("symmetric padding by more than one")
             mode = "edge"
     builder.node("Pad", inputs, builder.result(operator.outputs[0], layout), mode=mode)
 
 
-def cut(builder: Builder, operator: Operator) -> None:
+def cut(builder: TfliteBuilder, operator: Operator) -> None:
     begins, sizes = builder.ints(operator, 1, "a beginning"), builder.ints(operator, 2, "a size")
     ends = [LAST if size < 0 else begin + size for begin, size in zip(begins, sizes, strict=True)]
     _slice(builder, operator, begins, ends, [1] * len(begins))
 
 
-def strided(builder: Builder, operator: Operator) -> None:
+def strided(builder: TfliteBuilder, operator: Operator) -> None:
     given, rank = operator.options, len(builder.tensor(operator.inputs[0]).shape)
     wanted = [builder.ints(operator, place, "bounds") for place in (1, 2, 3)]
     begins, ends, steps = [0] * rank, [LAST] * rank, [1] * rank
@@ -138,7 +138,7 @@ def strided(builder: Builder, operator: Operator) -> None:
 
 
 def _slice(
-    builder: Builder, operator: Operator, begins: list[int], ends: list[int], steps: list[int]
+    builder: TfliteBuilder, operator: Operator, begins: list[int], ends: list[int], steps: list[int]
 ) -> None:
     """A slice of all axes; dimensions that come or go are a Reshape behind it."""
     source, result = operator.inputs[0], operator.outputs[0]
@@ -165,38 +165,38 @@ def _slice(
         builder.node("Reshape", [builder.node("Slice", inputs), builder.shape(new)], builder.result(result))
 
 
-def sizes_of(builder: Builder, operator: Operator) -> None:
+def sizes_of(builder: TfliteBuilder, operator: Operator) -> None:
     """The shape of a tensor is known: every size of a TFLite file is stated."""
     result = operator.outputs[0]
     shape = builder.tensor(operator.inputs[0]).shape
     builder.folded[result] = np.asarray(shape, builder.tensor(result).dtype)
 
 
-def filled(builder: Builder, operator: Operator) -> None:
+def filled(builder: TfliteBuilder, operator: Operator) -> None:
     result = operator.outputs[0]
     inputs = [builder.value(operator.inputs[-1 if operator.name == "FILL" else 0])]
     builder.node("Expand", [*inputs, builder.shape(builder.tensor(result).shape)], builder.result(result))
 
 
-def tile(builder: Builder, operator: Operator) -> None:
+def tile(builder: TfliteBuilder, operator: Operator) -> None:
     repeats = builder.shape(builder.ints(operator, 1, "a number of copies"))
     builder.node("Tile", [builder.value(operator.inputs[0]), repeats], builder.result(operator.outputs[0]))
 
 
-def gather(builder: Builder, operator: Operator) -> None:
+def gather(builder: TfliteBuilder, operator: Operator) -> None:
     if operator.options.get("BatchDims"):
-        raise UnsupportedError("indices by samples (batch_dims)")
+        raise TfliteOperatorError("indices by samples (batch_dims)")
     inputs = [builder.value(i) for i in operator.inputs]
     builder.node("Gather", inputs, builder.result(operator.outputs[0]), axis=operator.options.get("Axis", 0))
 
 
-def gather_nd(builder: Builder, operator: Operator) -> None:
+def gather_nd(builder: TfliteBuilder, operator: Operator) -> None:
     x, places = (builder.value(i) for i in operator.inputs)
     wide = builder.node("Cast", [places], to=element("int64"))
     builder.node("GatherND", [x, wide], builder.result(operator.outputs[0]))
 
 
-def backwards(builder: Builder, operator: Operator) -> None:
+def backwards(builder: TfliteBuilder, operator: Operator) -> None:
     rank = len(builder.tensor(operator.inputs[0]).shape)
     axes = {a % rank for a in builder.ints(operator, 1, "axes")}
     turned = [a in axes for a in range(rank)]
@@ -206,7 +206,7 @@ def backwards(builder: Builder, operator: Operator) -> None:
     )
 
 
-SHAPES: dict[str, Callable[[Builder, Operator], None]] = {
+SHAPES: dict[str, Callable[[TfliteBuilder, Operator], None]] = {
     **dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"), reshape),
     "TRANSPOSE": transpose,
     "CONCATENATION": concat,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from npuflow.frontends.tflite.network import NCHW, Builder, UnsupportedError
+from npuflow.frontends.tflite.network import NCHW, TfliteBuilder, TfliteOperatorError
 from npuflow.frontends.tflite.schema import Codes, Operator
 from npuflow.ir.types import Array
 
@@ -28,26 +28,26 @@ def padding(
     return [*begins, *ends]
 
 
-def weight(builder: Builder, index: int, perm: Sequence[int]) -> str:
+def weight(builder: TfliteBuilder, index: int, perm: Sequence[int]) -> str:
     """A constant kernel with its axes in ONNX's order."""
     held, tensor = builder.data(index), builder.tensor(index)
     if held is None:
         if index in builder.forms:
             return builder.node("Transpose", [builder.value(index)], perm=list(perm))
-        raise UnsupportedError("weights that the network computes")
+        raise TfliteOperatorError("weights that the network computes")
     codes = tensor.codes if index not in builder.folded else None
     if codes is not None and codes.axis is not None:
         codes = Codes(codes.scale, codes.zero, list(perm).index(codes.axis))
     return builder.stored(held.transpose(list(perm)), codes, tensor)
 
 
-def bias(builder: Builder, operator: Operator, place: int) -> list[str]:
+def bias(builder: TfliteBuilder, operator: Operator, place: int) -> list[str]:
     index = operator.inputs[place] if place < len(operator.inputs) else -1
     return [] if index < 0 else [builder.value(index)]
 
 
 def window(
-    builder: Builder, operator: Operator, kernel: Sequence[int], dilated: bool = True
+    builder: TfliteBuilder, operator: Operator, kernel: Sequence[int], dilated: bool = True
 ) -> dict[str, Any]:
     """Attributes of a window: strides, dilations, pads."""
     given, sizes = operator.options, builder.tensor(operator.inputs[0]).shape[1:3]
@@ -57,7 +57,7 @@ def window(
     return {"strides": strides, "pads": pads, **({"dilations": dilations} if dilated else {})}
 
 
-def conv(builder: Builder, operator: Operator) -> None:
+def conv(builder: TfliteBuilder, operator: Operator) -> None:
     x, w = operator.inputs[:2]
     shape = builder.tensor(w).shape
     inputs = [builder.value(x, NCHW), weight(builder, w, (0, 3, 1, 2)), *bias(builder, operator, 2)]
@@ -68,7 +68,7 @@ def conv(builder: Builder, operator: Operator) -> None:
     )
 
 
-def depthwise(builder: Builder, operator: Operator) -> None:
+def depthwise(builder: TfliteBuilder, operator: Operator) -> None:
     x, w = operator.inputs[:2]
     shape = builder.tensor(w).shape
     inputs = [builder.value(x, NCHW), weight(builder, w, (3, 0, 1, 2)), *bias(builder, operator, 2)]
@@ -79,7 +79,7 @@ def depthwise(builder: Builder, operator: Operator) -> None:
     )
 
 
-def transposed(builder: Builder, operator: Operator) -> None:
+def transposed(builder: TfliteBuilder, operator: Operator) -> None:
     _, w, x = operator.inputs[:3]
     given, shape, sizes = (
         operator.options,
@@ -102,7 +102,7 @@ def transposed(builder: Builder, operator: Operator) -> None:
     )
 
 
-def pool(kind: str, builder: Builder, operator: Operator) -> None:
+def pool(kind: str, builder: TfliteBuilder, operator: Operator) -> None:
     given = operator.options
     kernel = [given["FilterHeight"], given["FilterWidth"]]
     result = builder.result(operator.outputs[0], NCHW, given["FusedActivationFunction"])
@@ -110,7 +110,7 @@ def pool(kind: str, builder: Builder, operator: Operator) -> None:
     builder.node(kind, [builder.value(operator.inputs[0], NCHW)], result, kernel_shape=kernel, **more)
 
 
-def resize(builder: Builder, operator: Operator) -> None:
+def resize(builder: TfliteBuilder, operator: Operator) -> None:
     given, linear = operator.options, operator.name == "RESIZE_BILINEAR"
     sizes = builder.tensor(operator.outputs[0]).shape
     if given.get("AlignCorners"):
@@ -135,12 +135,12 @@ def resize(builder: Builder, operator: Operator) -> None:
     )
 
 
-def blocks(kind: str, builder: Builder, operator: Operator) -> None:
+def blocks(kind: str, builder: TfliteBuilder, operator: Operator) -> None:
     x, result = builder.value(operator.inputs[0], NCHW), builder.result(operator.outputs[0], NCHW)
     builder.node(kind, [x], result, blocksize=operator.options["BlockSize"])
 
 
-def normalised(builder: Builder, operator: Operator) -> None:
+def normalised(builder: TfliteBuilder, operator: Operator) -> None:
     given, x = operator.options, builder.value(operator.inputs[0], NCHW)
     size = 2 * given["Radius"] + 1
     result = builder.result(operator.outputs[0], NCHW)
@@ -149,7 +149,7 @@ def normalised(builder: Builder, operator: Operator) -> None:
     )
 
 
-def space_to_batch(builder: Builder, operator: Operator) -> None:
+def space_to_batch(builder: TfliteBuilder, operator: Operator) -> None:
     """Pixels of every block, each as a sample of its own."""
     block = builder.ints(operator, 1, "blocks")
     pads = np.asarray(builder.ints(operator, 2, "paddings")).reshape(-1, 2)
@@ -169,7 +169,7 @@ def space_to_batch(builder: Builder, operator: Operator) -> None:
     builder.node("Reshape", [x, builder.shape(builder.tensor(result).shape)], builder.result(result))
 
 
-def batch_to_space(builder: Builder, operator: Operator) -> None:
+def batch_to_space(builder: TfliteBuilder, operator: Operator) -> None:
     block = builder.ints(operator, 1, "blocks")
     crops = np.asarray(builder.ints(operator, 2, "crops")).reshape(-1, 2)
     n, *shape = builder.tensor(operator.inputs[0]).shape
@@ -192,7 +192,7 @@ def batch_to_space(builder: Builder, operator: Operator) -> None:
     builder.node("Slice", [x, *bounds], result)
 
 
-SPATIAL: dict[str, Callable[[Builder, Operator], None]] = {
+SPATIAL: dict[str, Callable[[TfliteBuilder, Operator], None]] = {
     "CONV_2D": conv,
     "DEPTHWISE_CONV_2D": depthwise,
     "TRANSPOSE_CONV": transposed,

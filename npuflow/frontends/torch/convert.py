@@ -11,7 +11,7 @@ from npuflow.frontends import Bindings
 from npuflow.frontends._nodes import ends
 from npuflow.frontends.torch.elements import ELEMENTS
 from npuflow.frontends.torch.layers import LAYERS
-from npuflow.frontends.torch.network import DTYPES, Network, UnsupportedError, Value
+from npuflow.frontends.torch.network import DTYPES, TorchNetwork, TorchOperatorError, TorchValue
 from npuflow.frontends.torch.recurrent import RECURRENT
 from npuflow.frontends.torch.shapes import SHAPES
 from npuflow.ir.packed import pack
@@ -77,7 +77,7 @@ def decomposed(torch: Any, program: Any, names: set[str]) -> Any:
 def converted(
     torch: Any, program: Any, names: Sequence[str]
 ) -> tuple[tuple[bytes, tuple[str, ...]], Counter[str]]:
-    net = Network(torch)
+    net = TorchNetwork(torch)
     fed = _placeholders(net, program, names)
     refused: Counter[str] = Counter()
     lost: set[Any] = set()
@@ -96,7 +96,7 @@ def converted(
     return (pack(found.graph, found.stated), found.notes), refused
 
 
-def _placeholders(net: Network, program: Any, names: Sequence[str]) -> list[str]:
+def _placeholders(net: TorchNetwork, program: Any, names: Sequence[str]) -> list[str]:
     """Parameters, buffers and constants as torch tensors; inputs as values. The names of inputs."""
     signature = program.graph_signature
     held = {**dict(program.state_dict), **dict(program.constants)}
@@ -125,7 +125,7 @@ def _placeholders(net: Network, program: Any, names: Sequence[str]) -> list[str]
         ports.append((node, name))
     fed, _ = ends.inputs(net.graph, infos, [], Bindings())
     for node, name in ports:
-        net.values[node] = Value(net.graph.singles.get(name, name))
+        net.values[node] = TorchValue(net.graph.singles.get(name, name))
     return fed
 
 
@@ -136,7 +136,7 @@ def _type(example: Any) -> TensorType:
     return TensorType(tuple(int(size) for size in example.shape), dtype)
 
 
-def _outputs(net: Network, program: Any) -> list[str]:
+def _outputs(net: TorchNetwork, program: Any) -> list[str]:
     """Names of the network's outputs, each a value of its own."""
     (last,) = [node for node in program.graph.nodes if node.op == "output"]
     user = set(program.graph_signature.user_outputs)
@@ -147,7 +147,7 @@ def _outputs(net: Network, program: Any) -> list[str]:
     for i, one in enumerate(rows):
         net.origin = "output" if len(rows) == 1 else f"output{i}"
         name = net.name(net[one])
-        if name in found or name in net.graph.arrays or not isinstance(net[one], Value):
+        if name in found or name in net.graph.arrays or not isinstance(net[one], TorchValue):
             name = net.apply("Identity", name).name
         found.append(name)
     return found
@@ -157,7 +157,7 @@ def _flat(one: Any) -> list[Any]:
     return [part for each in one for part in _flat(each)] if isinstance(one, list | tuple) else [one]
 
 
-def _convert(net: Network, node: Any, lost: set[Any]) -> str | None:
+def _convert(net: TorchNetwork, node: Any, lost: set[Any]) -> str | None:
     """Adds an operator; else why not, and "" where that is another operator's fault."""
     target = str(node.target)
     if lost.intersection(node.all_input_nodes):
@@ -167,7 +167,7 @@ def _convert(net: Network, node: Any, lost: set[Any]) -> str | None:
     )
     args, kwargs = net[node.args], {key: net[value] for key, value in node.kwargs.items()}
     net.origin = origin(node)
-    values = [v for v in _flat([args, list(kwargs.values())]) if isinstance(v, Value)]
+    values = [v for v in _flat([args, list(kwargs.values())]) if isinstance(v, TorchValue)]
     if not values and kind not in RANDOM:
         try:
             with net.torch.no_grad():
@@ -180,7 +180,7 @@ def _convert(net: Network, node: Any, lost: set[Any]) -> str | None:
         return target
     try:
         made = CONVERTERS[plain](net, node, args, kwargs)
-    except UnsupportedError as fault:
+    except TorchOperatorError as fault:
         return f"{target}: {fault}"
     except NpuflowError:
         raise
@@ -192,10 +192,10 @@ def _convert(net: Network, node: Any, lost: set[Any]) -> str | None:
     return None
 
 
-def _mutated(net: Network, node: Any, made: Any, target: str) -> str | None:
+def _mutated(net: TorchNetwork, node: Any, made: Any, target: str) -> str | None:
     """An operator in place: what reads its operand later reads the result."""
     first = node.args[0]
-    if isinstance(net.values[first], Value):
+    if isinstance(net.values[first], TorchValue):
         base = str(first.target).split(".")[1] if str(first.target).startswith("aten.") else ""
         if base in VIEWS and any(len(one.users) > 1 for one in first.all_input_nodes):
             return f"{target}: in place on a view of another tensor"

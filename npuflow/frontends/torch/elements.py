@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from npuflow.frontends.torch.network import Network, UnsupportedError, Value
+from npuflow.frontends.torch.network import TorchNetwork, TorchOperatorError, TorchValue
 from npuflow.onnx.types import ELEMENTS as NUMBERS
 
-Converter = Callable[[Network, Any, list[Any], dict[str, Any]], Any]
+Converter = Callable[[TorchNetwork, Any, list[Any], dict[str, Any]], Any]
 UNARY = {
     "relu": "Relu",
     "sigmoid": "Sigmoid",
@@ -68,43 +68,43 @@ SAME = (
 )
 
 
-def unary(kind: str, net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def unary(kind: str, net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     return net.apply(kind, args[0])
 
 
-def binary(kind: str, net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def binary(kind: str, net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     a, b = typed(net, node, args[0]), typed(net, node, args[1])
     made = net.apply(kind, a, b)
     mode = kwargs.get("rounding_mode")
     if mode not in (None, "floor"):
-        raise UnsupportedError(f"rounding mode {mode}")
+        raise TorchOperatorError(f"rounding mode {mode}")
     return net.apply("Floor", made) if mode else made
 
 
-def typed(net: Network, node: Any, value: Any) -> Any:
+def typed(net: TorchNetwork, node: Any, value: Any) -> Any:
     """An operand in the type that both have by torch's rules."""
     operands = [net[a] for a in node.args[:2]]
     if (
         isinstance(value, net.torch.Tensor)
         and value.dim() == 0
-        and any(isinstance(o, Value) for o in operands)
+        and any(isinstance(o, TorchValue) for o in operands)
     ):
         value = value.item()
-    kinds = {net.graph.type(o.name).dtype for o in operands if isinstance(o, Value)}
+    kinds = {net.graph.type(o.name).dtype for o in operands if isinstance(o, TorchValue)}
     example = node.meta.get("val")
     wanted = str(getattr(example, "dtype", "torch.float32")).removeprefix("torch.")
     wanted = "float32" if wanted in ("float16", "bfloat16", "float64") else wanted
     if wanted == "bool":
         wanted = "float32" if "float32" in kinds or isinstance(value, float) else next(iter(kinds))
-    if isinstance(value, Value) and net.graph.type(value.name).dtype != wanted:
+    if isinstance(value, TorchValue) and net.graph.type(value.name).dtype != wanted:
         return net.apply("Cast", value, to=NUMBERS[wanted])
-    if not isinstance(value, Value):
+    if not isinstance(value, TorchValue):
         array = net.array(value) if isinstance(value, net.torch.Tensor) else np.asarray(value)
         return net.constant(array.astype(wanted), net.names.get(id(value), ""))
     return value
 
 
-def sum_of(sign: str, net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def sum_of(sign: str, net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     a, b = typed(net, node, args[0]), typed(net, node, args[1])
     alpha = kwargs.get("alpha", 1)
     if alpha != 1:
@@ -112,11 +112,11 @@ def sum_of(sign: str, net: Network, node: Any, args: list[Any], kwargs: dict[str
     return net.apply(sign, *((b, a) if node.target.__name__.startswith("rsub") else (a, b)))
 
 
-def not_equal(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def not_equal(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     return net.apply("Not", net.apply("Equal", typed(net, node, args[0]), typed(net, node, args[1])))
 
 
-def clip(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def clip(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     rows = [*args[1:], None, None][:2]
     lo, hi = kwargs.get("min", rows[0]), kwargs.get("max", rows[1])
     if node.target.__name__.startswith("clamp_max"):
@@ -126,46 +126,46 @@ def clip(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Va
     return net.apply("Clip", args[0], *ends)
 
 
-def bounded(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def bounded(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     lo, hi = [*args[1:], *(-1.0, 1.0)[len(args) - 1 :]][:2]
     return net.apply("Clip", args[0], float(kwargs.get("min_val", lo)), float(kwargs.get("max_val", hi)))
 
 
 def fixed_clip(
-    lo: float, hi: float, net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]
-) -> Value:
+    lo: float, hi: float, net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]
+) -> TorchValue:
     return net.apply("Clip", args[0], lo, hi)
 
 
 def with_alpha(
-    kind: str, default: float, net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]
-) -> Value:
+    kind: str, default: float, net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]
+) -> TorchValue:
     return net.apply(kind, args[0], alpha=float(args[1] if len(args) > 1 else default))
 
 
-def gelu(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def gelu(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     return net.apply("Gelu", args[0], approximate=kwargs.get("approximate", "none"))
 
 
-def silu(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def silu(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     return net.apply("Mul", args[0], net.apply("Sigmoid", args[0]))
 
 
-def hardsigmoid(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def hardsigmoid(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     return net.apply("HardSigmoid", args[0], alpha=1 / 6, beta=0.5)
 
 
-def rsqrt(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def rsqrt(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     return net.apply("Reciprocal", net.apply("Sqrt", args[0]))
 
 
-def softplus(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def softplus(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     if len(args) > 1 and args[1] != 1:
-        raise UnsupportedError(f"beta {args[1]}")
+        raise TorchOperatorError(f"beta {args[1]}")
     return net.apply("Softplus", args[0])
 
 
-def prelu(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def prelu(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     slope = net.array(args[1])
     rank = len(net.shape(args[0]))
     return net.apply(
@@ -173,65 +173,65 @@ def prelu(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> V
     )
 
 
-def softmax(kind: str, net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def softmax(kind: str, net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     return net.apply(kind, args[0], axis=int(args[1] if len(args) > 1 else kwargs["dim"]))
 
 
-def cast(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def cast(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     """`to` and its like: the type that the result has."""
     wanted = str(node.meta["val"].dtype).removeprefix("torch.")
     wanted = "float32" if wanted in ("float16", "bfloat16", "float64") else wanted
     have = net.graph.type(args[0].name).dtype
-    made: Value = args[0] if have == wanted else net.apply("Cast", args[0], to=NUMBERS[wanted])
+    made: TorchValue = args[0] if have == wanted else net.apply("Cast", args[0], to=NUMBERS[wanted])
     return made
 
 
-def same(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def same(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return args[0]
 
 
-def where(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def where(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     kind = str(node.meta["val"].dtype).removeprefix("torch.")
     rows = [
         net.constant(np.asarray(net.array(v) if hasattr(v, "dtype") else v, kind))
-        if not isinstance(v, Value)
+        if not isinstance(v, TorchValue)
         else v
         for v in args[1:]
     ]
     return net.apply("Where", args[0], *rows)
 
 
-def masked_fill(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def masked_fill(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     x, mask, value = args
     return net.apply("Where", mask, net.constant(np.asarray(float(value), net.type(x).dtype)), x)
 
 
-def reduction(kind: str, net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def reduction(kind: str, net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     axes = args[1] if len(args) > 1 and args[1] is not None else kwargs.get("dim")
     keep = bool(args[2] if len(args) > 2 else kwargs.get("keepdim", False))
     rows = [] if axes is None or axes == [] else [axes] if isinstance(axes, int) else list(axes)
     return net.apply(kind, args[0], net.ints(rows) if rows else "", keepdims=int(keep))
 
 
-def vector_norm(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def vector_norm(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     if (args[1] if len(args) > 1 else kwargs.get("ord", 2)) != 2:
-        raise UnsupportedError("of another order than 2")
+        raise TorchOperatorError("of another order than 2")
     return reduction("ReduceL2", net, node, [args[0], *args[2:]], kwargs)
 
 
-def best(kind: str, net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def best(kind: str, net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     axis = args[1] if len(args) > 1 else kwargs.get("dim")
     keep = bool(args[2] if len(args) > 2 else kwargs.get("keepdim", False))
     if axis is None:
-        raise UnsupportedError("over all dimensions")
+        raise TorchOperatorError("over all dimensions")
     return net.apply(kind, args[0], axis=int(axis), keepdims=int(keep))
 
 
-def running_sum(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def running_sum(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     return net.apply("CumSum", args[0], net.constant(np.asarray(args[1], np.int64)))
 
 
-def top(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> list[Value]:
+def top(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> list[TorchValue]:
     axis = args[2] if len(args) > 2 else -1
     largest = args[3] if len(args) > 3 else True
     return net.several("TopK", [args[0], net.ints([args[1]])], 2, axis=int(axis), largest=int(largest))

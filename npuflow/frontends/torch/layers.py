@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from npuflow.frontends.torch.elements import Converter
-from npuflow.frontends.torch.network import Network, UnsupportedError, Value
+from npuflow.frontends.torch.network import TorchNetwork, TorchOperatorError, TorchValue
 
 
 def option(args: list[Any], kwargs: dict[str, Any], place: int, name: str, default: Any) -> Any:
@@ -23,7 +23,7 @@ def pair(value: Any, count: int) -> list[int]:
     return [int(v) for v in (rows * count if len(rows) == 1 else rows)]
 
 
-def conv(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def conv(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     x, w = args[0], args[1]
     rank = len(net.shape(w)) - 2
     strides, dilations = (
@@ -54,14 +54,14 @@ def conv(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Va
     )
 
 
-def batch_of_one(net: Network, x: Any, rank: int, made: Any) -> Value:
+def batch_of_one(net: TorchNetwork, x: Any, rank: int, made: Any) -> TorchValue:
     """Torch takes images without a batch; ONNX does not."""
     if len(net.shape(x)) == rank + 2:
         return made(x)
     return net.apply("Squeeze", made(net.apply("Unsqueeze", x, net.ints([0]))), net.ints([0]))
 
 
-def deconv(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def deconv(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     x, w = args[0], args[1]
     rank = len(net.shape(w)) - 2
     strides, pads, more = (
@@ -82,7 +82,7 @@ def deconv(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> 
     )
 
 
-def convolution(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def convolution(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     """The general form, with a flag for transposed ones."""
     x, w, b, stride, padding, dilation, transposed, more, group = args[:9]
     if transposed:
@@ -90,7 +90,7 @@ def convolution(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]
     return conv(net, node, [x, w, b, stride, padding, dilation, group], {})
 
 
-def linear(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def linear(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     x, w, b = args[0], args[1], option(args, kwargs, 2, "bias", None)
     if len(net.shape(x)) == 2:
         return net.apply("Gemm", x, w, b, transB=1)
@@ -102,7 +102,7 @@ def linear(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> 
     return product if b is None else net.apply("Add", product, b)
 
 
-def addmm(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def addmm(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     return net.apply(
         "Gemm",
         args[1],
@@ -113,20 +113,20 @@ def addmm(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> V
     )
 
 
-def matmul(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def matmul(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     return net.apply("MatMul", args[0], args[1])
 
 
-def einsum(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def einsum(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     return net.apply("Einsum", *args[1], equation=args[0])
 
 
-def batch_norm(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def batch_norm(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     x, scale, shift, mean, var = args[:5]
     no_training = node.target.__name__.startswith("_native_batch_norm_legit_no_training")
     training = False if no_training else args[5]
     if training or mean is None or var is None:
-        raise UnsupportedError("statistics of the batch (export the module in evaluation mode)")
+        raise TorchOperatorError("statistics of the batch (export the module in evaluation mode)")
     count = len(mean)
     scale = net.torch.ones(count) if scale is None else scale
     shift = net.torch.zeros(count) if shift is None else shift
@@ -135,7 +135,7 @@ def batch_norm(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any])
     return [made, None, None] if no_training else made  # type: ignore[return-value]
 
 
-def layer_norm(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def layer_norm(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     x, sizes = args[0], args[1]
     weight, bias = option(args, kwargs, 2, "weight", None), option(args, kwargs, 3, "bias", None)
     weight = net.torch.ones(sizes) if weight is None else weight
@@ -150,7 +150,7 @@ def layer_norm(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any])
     return [made, None, None] if node.target.__name__.startswith("native") else made
 
 
-def rms_norm(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def rms_norm(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     x, sizes = args[0], args[1]
     weight = option(args, kwargs, 2, "weight", None)
     epsilon = option(args, kwargs, 3, "eps", float(np.finfo(np.float32).eps))
@@ -158,7 +158,7 @@ def rms_norm(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -
     return net.apply("RMSNormalization", x, weight, version=23, axis=-len(sizes), epsilon=float(epsilon))
 
 
-def group_norm(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def group_norm(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     x, groups = args[0], int(args[1])
     count = net.shape(x)[1]
     weight, bias = option(args, kwargs, 2, "weight", None), option(args, kwargs, 3, "bias", None)
@@ -172,10 +172,10 @@ def group_norm(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any])
     )
 
 
-def instance_norm(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def instance_norm(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     x, weight, bias, _, _, own = args[:6]
     if not own:
-        raise UnsupportedError("running statistics")
+        raise TorchOperatorError("running statistics")
     count = net.shape(x)[1]
     return net.apply(
         "InstanceNormalization",
@@ -186,7 +186,9 @@ def instance_norm(net: Network, node: Any, args: list[Any], kwargs: dict[str, An
     )
 
 
-def pool(kind: str, rank: int, net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def pool(
+    kind: str, rank: int, net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]
+) -> TorchValue:
     kernel = pair(args[1], rank)
     strides = pair(option(args, kwargs, 2, "stride", None) or kernel, rank)
     more: dict[str, Any] = {}
@@ -197,14 +199,16 @@ def pool(kind: str, rank: int, net: Network, node: Any, args: list[Any], kwargs:
         ceil = option(args, kwargs, 4, "ceil_mode", False)
         more["count_include_pad"] = int(option(args, kwargs, 5, "count_include_pad", True))
         if option(args, kwargs, 6, "divisor_override", None):
-            raise UnsupportedError("divisor_override")
+            raise TorchOperatorError("divisor_override")
     pads = pair(option(args, kwargs, 3, "padding", 0), rank)
     return net.apply(
         kind, args[0], kernel_shape=kernel, strides=strides, pads=pads * 2, ceil_mode=int(bool(ceil)), **more
     )
 
 
-def adaptive(kind: str, rank: int, net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def adaptive(
+    kind: str, rank: int, net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]
+) -> Any:
     image = net.shape(args[0])[-rank:]
     wanted = pair_or_none(args[1], rank)
     sizes = [size if one is None else int(one) for size, one in zip(image, wanted, strict=True)]
@@ -213,7 +217,7 @@ def adaptive(kind: str, rank: int, net: Network, node: Any, args: list[Any], kwa
     elif list(image) == sizes:
         made = args[0]
     elif any(i % s for i, s in zip(image, sizes, strict=True)):
-        raise UnsupportedError(f"from {list(image)} to {sizes}, which does not divide it")
+        raise TorchOperatorError(f"from {list(image)} to {sizes}, which does not divide it")
     else:
         kernel = [i // s for i, s in zip(image, sizes, strict=True)]
         made = net.apply(kind, args[0], kernel_shape=kernel, strides=kernel)
@@ -225,15 +229,15 @@ def pair_or_none(value: Any, count: int) -> list[Any]:
     return rows * count if len(rows) == 1 else rows
 
 
-def mean_pool(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def mean_pool(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return adaptive("AveragePool", 2, net, node, args, kwargs)
 
 
-def max_pool_with_indices(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
+def max_pool_with_indices(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
     return [pool("MaxPool", 2, net, node, args, kwargs), None]
 
 
-def resize(mode: str, net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def resize(mode: str, net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     """`upsample_*2d`: the size of the result is known."""
     shape = [int(s) for s in node.meta["val"].shape]
     corners = mode != "nearest" and bool(args[2] if len(args) > 2 else kwargs.get("align_corners"))
@@ -247,7 +251,7 @@ def resize(mode: str, net: Network, node: Any, args: list[Any], kwargs: dict[str
     return net.apply("Resize", args[0], "", "", net.ints(shape), **more)
 
 
-def attention(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def attention(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     q, k, v = args[:3]
     mask, causal = (
         option(args, kwargs, 3, "attn_mask", None),
@@ -257,10 +261,10 @@ def attention(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) 
     more = {} if scale is None else {"scale": float(scale)}
     if len(net.shape(q)) == 4 and net.shape(q)[1] == net.shape(k)[1]:
         return net.apply("Attention", q, k, v, mask, version=23, is_causal=int(causal), **more)
-    raise UnsupportedError(f"queries of shape {list(net.shape(q))}, keys of {list(net.shape(k))}")
+    raise TorchOperatorError(f"queries of shape {list(net.shape(q))}, keys of {list(net.shape(k))}")
 
 
-def embedding(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def embedding(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     return net.apply("Gather", args[0], args[1], axis=0)
 
 

@@ -15,12 +15,12 @@ from npuflow.onnx.run import EXPORT_OPSET
 DTYPES = {"float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"}
 
 
-class UnsupportedError(Exception):
+class TorchOperatorError(Exception):
     """An operator that cannot be converted, with the reason."""
 
 
 @dataclass
-class Network:
+class TorchNetwork:
     """`values`: by node of the program, a value, a torch tensor (a constant), a number, or several
     of them. Operators whose operands are all constant are computed by torch."""
 
@@ -42,19 +42,19 @@ class Network:
         return one
 
     def is_constant(self, one: Any) -> bool:
-        return not isinstance(one, Value)
+        return not isinstance(one, TorchValue)
 
     def type(self, value: Any) -> TensorType:
         return self.graph.type(self.name(value))
 
     def shape(self, value: Any) -> tuple[int, ...]:
-        if isinstance(value, Value):
+        if isinstance(value, TorchValue):
             return self.graph.type(value.name).shape
         return tuple(value.shape) if hasattr(value, "shape") else ()
 
     def name(self, value: Any, like: Any = None) -> str:
         """The name of a value; a constant is stored. `like`: numbers take its element type."""
-        if isinstance(value, Value):
+        if isinstance(value, TorchValue):
             return value.name
         if isinstance(value, self.torch.Tensor):
             key = id(value)
@@ -62,7 +62,7 @@ class Network:
                 self.kept.append(value)
                 self.stored[key] = self.constant(self.array(value), self.names.get(key, ""))
             return self.stored[key]
-        dtype = self.graph.type(like.name).dtype if isinstance(like, Value) else None
+        dtype = self.graph.type(like.name).dtype if isinstance(like, TorchValue) else None
         return self.constant(np.asarray(value, dtype or ("float32" if isinstance(value, float) else "int64")))
 
     def array(self, value: Any) -> Array:
@@ -82,17 +82,17 @@ class Network:
     def free(self, name: str) -> str:
         return self.graph.free(name)
 
-    def apply(self, kind: str, *inputs: Any, version: int = EXPORT_OPSET, **attributes: Any) -> Value:
+    def apply(self, kind: str, *inputs: Any, version: int = EXPORT_OPSET, **attributes: Any) -> TorchValue:
         """An operator of one result."""
         return self.several(kind, inputs, 1, version, **attributes)[0]
 
     def several(
         self, kind: str, inputs: Sequence[Any], count: int, version: int = EXPORT_OPSET, **attributes: Any
-    ) -> list[Value]:
+    ) -> list[TorchValue]:
         """An operator of ONNX's vocabulary; "" and None are absent inputs, texts are names."""
         import onnx
 
-        like = next((i for i in inputs if isinstance(i, Value)), None)
+        like = next((i for i in inputs if isinstance(i, TorchValue)), None)
         given = [i if isinstance(i, str) else "" if i is None else self.name(i, like) for i in inputs]
         while given and not given[-1]:
             given.pop()
@@ -104,11 +104,11 @@ class Network:
         outputs = [base] + [self.free(f"{base}:{i}") for i in range(1, count)]
         node = onnx.helper.make_node(kind, given, outputs, self.origin, **attributes)
         self.graph.node(node, version)
-        return [Value(name) for name in outputs]
+        return [TorchValue(name) for name in outputs]
 
 
 @dataclass(frozen=True)
-class Value:
+class TorchValue:
     """A value that depends on the network's inputs, by its name."""
 
     name: str

@@ -8,25 +8,27 @@ from typing import Any
 import numpy as np
 
 from npuflow.frontends.torch.elements import Converter
-from npuflow.frontends.torch.network import Network, UnsupportedError, Value
+from npuflow.frontends.torch.network import TorchNetwork, TorchOperatorError, TorchValue
 
 GATES = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}  # ONNX's order of torch's gates
 
 
-def recurrent(kind: str, net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> list[Value]:
+def recurrent(
+    kind: str, net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]
+) -> list[TorchValue]:
     if isinstance(args[3], list | tuple):
-        raise UnsupportedError("packed sequences")
+        raise TorchOperatorError("packed sequences")
     x, states, params, biased, layers, _, training, both, batch_first = args[:9]
     if training:
-        raise UnsupportedError("in training mode")
+        raise TorchOperatorError("in training mode")
     states = list(states) if isinstance(states, list | tuple) else [states]
     ways = 2 if both else 1
     per = (4 if biased else 2) + int(_projected(kind, params, biased, ways, layers))
     if len(params) != per * ways * layers or per in (3, 5):
-        raise UnsupportedError("a projection of the state")
+        raise TorchOperatorError("a projection of the state")
     if batch_first:
         x = net.apply("Transpose", x, perm=[1, 0, 2])
-    finals: list[list[Value]] = [[] for _ in states]
+    finals: list[list[TorchValue]] = [[] for _ in states]
     for layer in range(layers):
         rows = [params[(layer * ways + d) * per :][:per] for d in range(ways)]
         first = [_part(net, state, layer * ways, ways, layers * ways) for state in states]
@@ -42,11 +44,11 @@ def _projected(kind: str, params: Any, biased: bool, ways: int, layers: int) -> 
     return kind == "LSTM" and len(params) == (5 if biased else 3) * ways * layers
 
 
-def _part(net: Network, state: Any, first: int, count: int, whole: int) -> Any:
+def _part(net: TorchNetwork, state: Any, first: int, count: int, whole: int) -> Any:
     """The initial states of one layer."""
     if count == whole:
         return state
-    if isinstance(state, Value):
+    if isinstance(state, TorchValue):
         return net.apply("Slice", state, net.ints([first]), net.ints([first + count]), net.ints([0]))
     part = state[first : first + count]
     net.kept.append(part)
@@ -54,8 +56,8 @@ def _part(net: Network, state: Any, first: int, count: int, whole: int) -> Any:
 
 
 def _layer(
-    kind: str, net: Network, x: Any, rows: list[Any], states: list[Any], biased: bool, ways: int
-) -> tuple[Value, list[Value]]:
+    kind: str, net: TorchNetwork, x: Any, rows: list[Any], states: list[Any], biased: bool, ways: int
+) -> tuple[TorchValue, list[TorchValue]]:
     order = GATES[kind]
     hidden = int(rows[0][1].shape[1])
 
@@ -73,7 +75,7 @@ def _layer(
         if biased
         else None
     )
-    zero = [not isinstance(s, Value) and not bool(s.any()) for s in states]
+    zero = [not isinstance(s, TorchValue) and not bool(s.any()) for s in states]
     first = [None if none else state for none, state in zip(zero, states, strict=True)]
     more: dict[str, Any] = {"hidden_size": hidden, "direction": "bidirectional" if ways == 2 else "forward"}
     if kind == "GRU":

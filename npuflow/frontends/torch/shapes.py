@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from npuflow.frontends.torch.elements import Converter
-from npuflow.frontends.torch.network import Network, UnsupportedError, Value
+from npuflow.frontends.torch.network import TorchNetwork, TorchOperatorError, TorchValue
 
 END = 2**63 - 1
 
@@ -16,16 +16,16 @@ def result(node: Any) -> list[int]:
     return [int(size) for size in node.meta["val"].shape]
 
 
-def reshape(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def reshape(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     return net.apply("Reshape", args[0], net.ints(result(node)))
 
 
-def permute(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def permute(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     rank = len(net.shape(args[0]))
     return net.apply("Transpose", args[0], perm=[int(a) % rank for a in args[1]])
 
 
-def transpose(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def transpose(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     rank = len(net.shape(args[0]))
     a, b = (int(v) % rank for v in (args[1:3] if len(args) > 2 else (0, 1)))
     perm = list(range(rank))
@@ -33,19 +33,19 @@ def transpose(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) 
     return net.apply("Transpose", args[0], perm=perm)
 
 
-def cat(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def cat(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     axis = args[1] if len(args) > 1 else kwargs.get("dim", 0)
     parts = [p for p in args[0] if net.shape(p) != (0,)]
     return net.apply("Concat", *parts, axis=int(axis))
 
 
-def stack(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def stack(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     axis = int(args[1] if len(args) > 1 else kwargs.get("dim", 0))
     parts = [net.apply("Unsqueeze", p, net.ints([axis])) for p in args[0]]
     return net.apply("Concat", *parts, axis=axis)
 
 
-def pieces(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> list[Value]:
+def pieces(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> list[TorchValue]:
     """chunk and split: the sizes are those of the results."""
     axis = int(args[2] if len(args) > 2 else kwargs.get("dim", 0))
     sizes = [int(v.shape[axis]) for v in node.meta["val"]]
@@ -54,7 +54,7 @@ def pieces(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> 
     return net.several("Split", [args[0], net.ints(sizes)], len(sizes), axis=axis)
 
 
-def unbind(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> list[Value]:
+def unbind(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> list[TorchValue]:
     axis = int(args[1] if len(args) > 1 else kwargs.get("dim", 0))
     count = net.shape(args[0])[axis]
     return [
@@ -62,14 +62,14 @@ def unbind(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> 
     ]
 
 
-def getitem(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def getitem(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     made = args[0][args[1]]
     if made is None:
-        raise UnsupportedError("a result that is not computed")
+        raise TorchOperatorError("a result that is not computed")
     return made
 
 
-def cut(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def cut(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     given: list[Any] = [args[i] if len(args) > i else None for i in range(1, 5)]
     axis, begin, end, step = given
     return net.apply(
@@ -82,28 +82,28 @@ def cut(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Val
     )
 
 
-def select(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def select(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     return net.apply("Gather", args[0], net.constant(np.asarray(args[2], np.int64)), axis=int(args[1]))
 
 
-def index_select(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def index_select(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     return net.apply("Gather", args[0], args[2], axis=int(args[1]))
 
 
-def index(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def index(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     """x[i], x[:, i]: one tensor of indices."""
     given = [(axis, one) for axis, one in enumerate(args[1]) if one is not None]
-    if len(given) != 1 or (not isinstance(given[0][1], Value) and given[0][1].dtype == net.torch.bool):
-        raise UnsupportedError(f"{len(given)} tensors of indices, or a mask")
+    if len(given) != 1 or (not isinstance(given[0][1], TorchValue) and given[0][1].dtype == net.torch.bool):
+        raise TorchOperatorError(f"{len(given)} tensors of indices, or a mask")
     axis, places = given[0]
     return net.apply("Gather", args[0], places, axis=axis)
 
 
-def expand(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def expand(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     return net.apply("Expand", args[0], net.ints(result(node)))
 
 
-def repeat(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def repeat(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     times = [int(v) for v in args[1]]
     rank = len(net.shape(args[0]))
     x = args[0]
@@ -112,11 +112,11 @@ def repeat(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> 
     return net.apply("Tile", x, net.ints([*(1,) * (rank - len(times)), *times]))
 
 
-def roll(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def roll(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     """The end of every axis in front of its beginning."""
     axes = args[2] if len(args) > 2 else kwargs.get("dims", [])
     if not axes:
-        raise UnsupportedError("without dimensions")
+        raise TorchOperatorError("without dimensions")
     x = args[0]
     for shift, axis in zip(args[1], axes, strict=True):
         size = net.shape(x)[axis]
@@ -124,11 +124,11 @@ def roll(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Va
         if at != size:
             parts = net.several("Split", [x, net.ints([at, size - at])], 2, axis=int(axis))
             x = net.apply("Concat", parts[1], parts[0], axis=int(axis))
-    made: Value = x if isinstance(x, Value) else net.apply("Identity", x)
+    made: TorchValue = x if isinstance(x, TorchValue) else net.apply("Identity", x)
     return made
 
 
-def flip(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def flip(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     axes = [int(a) for a in args[1]]
     return net.apply(
         "Slice",
@@ -140,7 +140,7 @@ def flip(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Va
     )
 
 
-def pad(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def pad(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     """Torch states pairs from the last dimension on."""
     mode = args[2] if len(args) > 2 and isinstance(args[2], str) else kwargs.get("mode", "constant")
     value = args[3] if len(args) > 3 else kwargs.get("value")
@@ -150,7 +150,7 @@ def pad(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Val
         mode = "reflect"
     kinds = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}
     if mode not in kinds:
-        raise UnsupportedError(f"padding {mode}")
+        raise TorchOperatorError(f"padding {mode}")
     rank, pairs = len(net.shape(args[0])), list(args[1])
     begins, ends = [0] * rank, [0] * rank
     for i in range(len(pairs) // 2):
@@ -161,11 +161,11 @@ def pad(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Val
     return net.apply("Pad", *inputs, mode=kinds[mode])
 
 
-def shuffle(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def shuffle(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> TorchValue:
     return net.apply("DepthToSpace", args[0], blocksize=int(args[1]), mode="CRD")
 
 
-def filled(net: Network, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def filled(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """full_like, zeros_like, new_zeros: constants of a known shape."""
     like, kind = node.meta["val"], node.target.__name__
     value = (

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from npuflow.engine.export_c.elementwise import two, whole
-from npuflow.engine.export_c.kernel import KERNELS, Kernel, Writer, scale, spread
-from npuflow.engine.export_c.whole import Command
+from npuflow.engine.export_c.kernel import KERNELS, Kernel, SourceWriter, scale, spread
+from npuflow.engine.export_c.whole import TensorCommand
 
 
 @KERNELS.entry
-class Add(Kernel):
-    def write(self, w: Writer, run: Sequence[Command]) -> int:
+class AddKernel(Kernel):
+    def write(self, w: SourceWriter, run: Sequence[TensorCommand]) -> int:
         c = run[0]
         ma, mb = c["a_multiplier"], c["b_multiplier"]
         found = scale(spread(c, "a") * abs(ma) + spread(c, "b") * abs(mb), 1, c["shift"])

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from math import prod
 
 from npuflow.base.errors import ModelError
-from npuflow.engine.export_c.kernel import KERNELS, Kernel, Writer, codes, scale, spread, window
-from npuflow.engine.export_c.whole import Command
+from npuflow.engine.export_c.kernel import KERNELS, Kernel, SourceWriter, codes, scale, spread, window
+from npuflow.engine.export_c.whole import TensorCommand
 
 # d: as of the maximum; then the first and the end of the coordinates that count (two each)
 TEXT = r"""
@@ -53,8 +53,8 @@ static NN_KERNEL void $NAME(const $X *restrict x, $Y *restrict y, const int32_t 
 
 
 @KERNELS.entry
-class AvgPool(Kernel):
-    def write(self, w: Writer, run: Sequence[Command]) -> int:
+class AvgPoolKernel(Kernel):
+    def write(self, w: SourceWriter, run: Sequence[TensorCommand]) -> int:
         c = run[0]
         table = w.array_of(c["multipliers"])
         if table is None:

@@ -9,14 +9,14 @@ import numpy as np
 
 from npuflow.base.errors import ModelError
 from npuflow.engine.export_c import convolution
-from npuflow.engine.export_c.kernel import KERNELS, Kernel, Writer, elements
-from npuflow.engine.export_c.layer import Layer, finish_of
-from npuflow.engine.export_c.whole import Command
+from npuflow.engine.export_c.kernel import KERNELS, Kernel, SourceWriter, elements
+from npuflow.engine.export_c.layer import ConvLayer, finish_of
+from npuflow.engine.export_c.whole import TensorCommand
 
 
 @KERNELS.entry
-class Conv(Kernel):
-    def write(self, w: Writer, run: Sequence[Command]) -> int:
+class ConvKernel(Kernel):
+    def write(self, w: SourceWriter, run: Sequence[TensorCommand]) -> int:
         c = run[0]
         end = run[1] if len(run) > 1 else None
         held = w.array_of(c["w"])
@@ -44,7 +44,7 @@ class Conv(Kernel):
             y_strides = (y_strides[1], y_strides[2], 0, y_strides[3])
         convolution.write(
             w,
-            Layer(
+            ConvLayer(
                 x=c["x"],
                 x_type=c["x_type"],
                 x_zero=c["x_zero"],

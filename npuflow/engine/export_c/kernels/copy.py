@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from npuflow.engine.export_c.kernel import KERNELS, Kernel, Writer, elements, merged
-from npuflow.engine.export_c.whole import Command
+from npuflow.engine.export_c.kernel import KERNELS, Kernel, SourceWriter, elements, merged
+from npuflow.engine.export_c.whole import TensorCommand
 
 TEXT = r"""
 static NN_KERNEL void $NAME(const $X *restrict x, $X *restrict y, const int32_t *d)
@@ -30,8 +30,8 @@ static NN_KERNEL void $NAME(const $X *restrict x, $X *restrict y, const int32_t 
 
 
 @KERNELS.entry
-class Copy(Kernel):
-    def write(self, w: Writer, run: Sequence[Command]) -> int:
+class CopyKernel(Kernel):
+    def write(self, w: SourceWriter, run: Sequence[TensorCommand]) -> int:
         c = run[0]
         dims = merged(c["dims"], elements(c, "x"), elements(c, "y"), rank=6)
         own = w.function("copy", TEXT, X=c["x_type"])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from npuflow.engine.export_c.elementwise import two, whole
-from npuflow.engine.export_c.kernel import KERNELS, Kernel, Writer
-from npuflow.engine.export_c.whole import Command
+from npuflow.engine.export_c.kernel import KERNELS, Kernel, SourceWriter
+from npuflow.engine.export_c.whole import TensorCommand
 
 # how a floor is corrected: `rest` of `den`, `num` the numerator
 UP = {
@@ -49,8 +49,8 @@ static int64_t $NAME(int64_t num, int64_t den, int32_t shift)
 
 
 @KERNELS.entry
-class Div(Kernel):
-    def write(self, w: Writer, run: Sequence[Command]) -> int:
+class DivKernel(Kernel):
+    def write(self, w: SourceWriter, run: Sequence[TensorCommand]) -> int:
         c = run[0]
         quotient = w.function("quotient", TEXT.replace("@UP@", UP[w.rounding]))
         two(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from npuflow.engine.export_c.kernel import KERNELS, Kernel, Writer, elements, merged
-from npuflow.engine.export_c.whole import Command
+from npuflow.engine.export_c.kernel import KERNELS, Kernel, SourceWriter, elements, merged
+from npuflow.engine.export_c.whole import TensorCommand
 
 TEXT = r"""
 static NN_KERNEL void $NAME($Y *y, const int32_t *d, int32_t value)
@@ -25,8 +25,8 @@ static NN_KERNEL void $NAME($Y *y, const int32_t *d, int32_t value)
 
 
 @KERNELS.entry
-class Fill(Kernel):
-    def write(self, w: Writer, run: Sequence[Command]) -> int:
+class FillKernel(Kernel):
+    def write(self, w: SourceWriter, run: Sequence[TensorCommand]) -> int:
         c = run[0]
         dims = merged(c["dims"], elements(c, "y"), rank=6)
         own = w.function("fill", TEXT, Y=c["y_type"])

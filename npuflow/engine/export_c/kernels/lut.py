@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from npuflow.engine.export_c.elementwise import one
-from npuflow.engine.export_c.kernel import KERNELS, Kernel, Writer
-from npuflow.engine.export_c.whole import Command
+from npuflow.engine.export_c.kernel import KERNELS, Kernel, SourceWriter
+from npuflow.engine.export_c.whole import TensorCommand
 
 LINE = r"""
 static int64_t $NAME(const nn_int32 *t, int32_t d, int32_t bits, int32_t steps)
@@ -20,8 +20,8 @@ static int64_t $NAME(const nn_int32 *t, int32_t d, int32_t bits, int32_t steps)
 
 
 @KERNELS.entry
-class Lut(Kernel):
-    def write(self, w: Writer, run: Sequence[Command]) -> int:
+class LutKernel(Kernel):
+    def write(self, w: SourceWriter, run: Sequence[TensorCommand]) -> int:
         c = run[0]
         if not c["bits"]:
             table = w.pointer(c["table"], c["y_type"])

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from npuflow.engine.export_c import convolution
-from npuflow.engine.export_c.kernel import KERNELS, Kernel, Writer, elements, spread
-from npuflow.engine.export_c.layer import Layer, finish_of
-from npuflow.engine.export_c.whole import Command
+from npuflow.engine.export_c.kernel import KERNELS, Kernel, SourceWriter, elements, spread
+from npuflow.engine.export_c.layer import ConvLayer, finish_of
+from npuflow.engine.export_c.whole import TensorCommand
 from npuflow.hw.elements import ELEMENTS
 
 # d: batch, m, k, n; strides of a, of b (three each)
@@ -43,8 +43,8 @@ static NN_KERNEL void $NAME(const $A *a, const $B *b, $S *acc, const int32_t *d,
 
 
 @KERNELS.entry
-class MatMul(Kernel):
-    def write(self, w: Writer, run: Sequence[Command]) -> int:
+class MatMulKernel(Kernel):
+    def write(self, w: SourceWriter, run: Sequence[TensorCommand]) -> int:
         c = run[0]
         batch, m, k, n = (c[i] for i in ("batch", "m", "k", "n"))
         alone = len(run) > 1 and run[1].opcode == "REQUANT" and run[1]["acc"] == c["acc"] and batch == 1
@@ -71,7 +71,7 @@ class MatMul(Kernel):
         )
         return 1
 
-    def _as_convolution(self, w: Writer, c: Command, end: Command) -> bool:
+    def _as_convolution(self, w: SourceWriter, c: TensorCommand, end: TensorCommand) -> bool:
         """A constant right side: rows of the left are pixels."""
         held = w.array_of(c["b"])
         if held is None or tuple(end["dims"][:2]) != (1, 1):
@@ -87,7 +87,7 @@ class MatMul(Kernel):
                 return False
             zero = zeros.astype(np.int64)[:, None]
         *_, ym, yn = elements(end, "y")
-        one = Layer(
+        one = ConvLayer(
             x=c["a"],
             x_type=c["a_type"],
             x_zero=c["a_zero"],

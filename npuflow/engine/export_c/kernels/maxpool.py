@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from npuflow.engine.export_c.kernel import KERNELS, Kernel, Writer, window
-from npuflow.engine.export_c.whole import Command
+from npuflow.engine.export_c.kernel import KERNELS, Kernel, SourceWriter, window
+from npuflow.engine.export_c.whole import TensorCommand
 
 # d: n, c, h, w; oh, ow; kernel, stride, dilation, origin (two each); strides of x, of y (four each)
 TEXT = r"""
@@ -48,8 +48,8 @@ static NN_KERNEL void $NAME(const $X *restrict x, $Y *restrict y, const int32_t 
 
 
 @KERNELS.entry
-class MaxPool(Kernel):
-    def write(self, w: Writer, run: Sequence[Command]) -> int:
+class MaxPoolKernel(Kernel):
+    def write(self, w: SourceWriter, run: Sequence[TensorCommand]) -> int:
         c = run[0]
         own = w.function("maxpool", TEXT, X=c["x_type"], Y=c["y_type"])
         w.call(own, *w.operands(c, window(c)), c["lo"], c["hi"])

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from npuflow.engine.export_c.elementwise import two
-from npuflow.engine.export_c.kernel import KERNELS, Kernel, Writer
-from npuflow.engine.export_c.whole import Command
+from npuflow.engine.export_c.kernel import KERNELS, Kernel, SourceWriter
+from npuflow.engine.export_c.whole import TensorCommand
 
 
 @KERNELS.entry
-class MinMax(Kernel):
-    def write(self, w: Writer, run: Sequence[Command]) -> int:
+class MinMaxKernel(Kernel):
+    def write(self, w: SourceWriter, run: Sequence[TensorCommand]) -> int:
         c = run[0]
         sign = ">" if c["maximum"] else "<"
         two(

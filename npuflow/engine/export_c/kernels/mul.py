@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from npuflow.engine.export_c.elementwise import two, whole
-from npuflow.engine.export_c.kernel import KERNELS, Kernel, Writer, scale, spread
-from npuflow.engine.export_c.whole import Command
+from npuflow.engine.export_c.kernel import KERNELS, Kernel, SourceWriter, scale, spread
+from npuflow.engine.export_c.whole import TensorCommand
 
 
 @KERNELS.entry
-class Mul(Kernel):
-    def write(self, w: Writer, run: Sequence[Command]) -> int:
+class MulKernel(Kernel):
+    def write(self, w: SourceWriter, run: Sequence[TensorCommand]) -> int:
         c = run[0]
         peak = spread(c, "a") * spread(c, "b")
         found = scale(peak, c["multiplier"], c["shift"])

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from npuflow.engine.export_c.elementwise import two, whole
-from npuflow.engine.export_c.kernel import KERNELS, Kernel, Writer, scale, spread
-from npuflow.engine.export_c.whole import Command
+from npuflow.engine.export_c.kernel import KERNELS, Kernel, SourceWriter, scale, spread
+from npuflow.engine.export_c.whole import TensorCommand
 
 
 @KERNELS.entry
-class PRelu(Kernel):
-    def write(self, w: Writer, run: Sequence[Command]) -> int:
+class PReluKernel(Kernel):
+    def write(self, w: SourceWriter, run: Sequence[TensorCommand]) -> int:
         c = run[0]
         above = scale(spread(c, "x"), c["multiplier"], c["shift"])
         below = scale(spread(c, "x") * spread(c, "slope"), c["negative"], c["negative_shift"])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from npuflow.engine.export_c.kernel import KERNELS, Kernel, Writer, elements, spread
-from npuflow.engine.export_c.whole import Command
+from npuflow.engine.export_c.kernel import KERNELS, Kernel, SourceWriter, elements, spread
+from npuflow.engine.export_c.whole import TensorCommand
 
 TEXT = r"""
 static NN_KERNEL void $NAME(const $X *restrict x, $S *restrict acc, const int32_t *d, int32_t zx,
@@ -31,8 +31,8 @@ static NN_KERNEL void $NAME(const $X *restrict x, $S *restrict acc, const int32_
 
 
 @KERNELS.entry
-class Reduce(Kernel):
-    def write(self, w: Writer, run: Sequence[Command]) -> int:
+class ReduceKernel(Kernel):
+    def write(self, w: SourceWriter, run: Sequence[TensorCommand]) -> int:
         c = run[0]
         sums = w.storage(c["acc"])
         keep = bool(c["accumulate"])

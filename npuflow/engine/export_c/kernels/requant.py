@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from npuflow.engine.export_c.kernel import KERNELS, Kernel, Writer, elements
+from npuflow.engine.export_c.kernel import KERNELS, Kernel, SourceWriter, elements
 from npuflow.engine.export_c.layer import finish_of
-from npuflow.engine.export_c.whole import Command
+from npuflow.engine.export_c.whole import TensorCommand
 
 # d: extents, strides of y; then what the channel is of a flat place: (place / inner) % channels
 TEXT = r"""
@@ -30,8 +30,8 @@ static NN_KERNEL void $NAME(const $S *acc, $Y *y, const int32_t *d, const int64_
 
 
 @KERNELS.entry
-class Requant(Kernel):
-    def write(self, w: Writer, run: Sequence[Command]) -> int:
+class RequantKernel(Kernel):
+    def write(self, w: SourceWriter, run: Sequence[TensorCommand]) -> int:
         c = run[0]
         dims, axis = tuple(c["dims"]), c["channel_axis"]
         sums = w.storage(c["acc"])

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from npuflow.engine.export_c.elementwise import one, whole
-from npuflow.engine.export_c.kernel import KERNELS, Kernel, Writer, scale, spread
-from npuflow.engine.export_c.whole import Command
+from npuflow.engine.export_c.kernel import KERNELS, Kernel, SourceWriter, scale, spread
+from npuflow.engine.export_c.whole import TensorCommand
 
 
 @KERNELS.entry
-class Rescale(Kernel):
-    def write(self, w: Writer, run: Sequence[Command]) -> int:
+class RescaleKernel(Kernel):
+    def write(self, w: SourceWriter, run: Sequence[TensorCommand]) -> int:
         c = run[0]
         found = scale(spread(c, "x"), c["multiplier"], c["shift"])
         kind = "int32_t" if found.factor < 1 << 31 else "int64_t"

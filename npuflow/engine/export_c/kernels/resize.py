@@ -8,8 +8,8 @@ import numpy as np
 
 from npuflow.base.errors import ModelError
 from npuflow.engine.export_c.elementwise import whole
-from npuflow.engine.export_c.kernel import KERNELS, Kernel, Writer, codes, elements, scale, spread
-from npuflow.engine.export_c.whole import Command
+from npuflow.engine.export_c.kernel import KERNELS, Kernel, SourceWriter, codes, elements, scale, spread
+from npuflow.engine.export_c.whole import TensorCommand
 
 # d: n, c, out height, out width; strides of x, of y; origin
 TEXT = r"""
@@ -42,8 +42,8 @@ static NN_KERNEL void $NAME(const $X *restrict x, $Y *restrict y, const int32_t 
 
 
 @KERNELS.entry
-class Resize(Kernel):
-    def write(self, w: Writer, run: Sequence[Command]) -> int:
+class ResizeKernel(Kernel):
+    def write(self, w: SourceWriter, run: Sequence[TensorCommand]) -> int:
         c = run[0]
         tables = [w.array_of(c[name]) for name in ("rows", "columns")]
         if any(t is None for t in tables):

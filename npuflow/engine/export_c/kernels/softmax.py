@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from npuflow.base.errors import ModelError
 from npuflow.engine.export_c.elementwise import whole
-from npuflow.engine.export_c.kernel import KERNELS, Kernel, Writer, elements
-from npuflow.engine.export_c.whole import Command
+from npuflow.engine.export_c.kernel import KERNELS, Kernel, SourceWriter, elements
+from npuflow.engine.export_c.whole import TensorCommand
 
 DIVIDED = r"""
 /* floor((a * m + b) / d) for a < 2^33, m < 2^32, b < d < 2^62: by digits of one bit. */
@@ -59,8 +59,8 @@ static NN_KERNEL void $NAME(const $X *x, $Y *y, const int32_t *d, const nn_uint3
 
 
 @KERNELS.entry
-class Softmax(Kernel):
-    def write(self, w: Writer, run: Sequence[Command]) -> int:
+class SoftmaxKernel(Kernel):
+    def write(self, w: SourceWriter, run: Sequence[TensorCommand]) -> int:
         c = run[0]
         low, high = w.array_of(c["low"]), w.array_of(c["high"]) if "high" in c.fields else None
         if low is None or ("high" in c.fields and high is None):
