@@ -114,8 +114,8 @@ EXPLAINED: dict[str, str] = {
     "NF-METRIC-003": "The metric compares with labels, and samples have none.",
     "NF-TARGET-011": "The text of a rule is not an inequality over the listed names.",
     "NF-QUANT-001": (
-        "`[quantize]` asks for codes that the arithmetic of the target does not have: more bits, zero "
-        "points, or a sign."
+        "`[quantize]` asks for codes or floats that the arithmetic of the target does not have (more bits, "
+        "zero points, a sign, scales by groups, a float type), or for two of them that exclude each other."
     ),
     "NF-QUANT-002": "More bits than the target computes with.",
     "NF-TILING-001": (

@@ -11,6 +11,9 @@ from typing import Any
 from npuflow.flow.executor_deaths import Deaths, none_left
 from npuflow.flow.interrupt import blocked
 
+ANY_PORT = "127.0.0.1:0"
+"""Where a scheduler answers over HTTP, also without a dashboard: its usual port may be taken."""
+
 
 def threads(jobs: int, *, dashboard: bool) -> Any:
     """One worker in this process, with so many threads."""
@@ -22,9 +25,10 @@ def threads(jobs: int, *, dashboard: bool) -> Any:
             processes=False,
             n_workers=1,
             threads_per_worker=jobs,
-            dashboard_address="127.0.0.1:0" if dashboard else None,
+            dashboard_address=ANY_PORT,
             memory_limit=0,
             silence_logs=50,
+            scheduler_kwargs={"dashboard": dashboard},
         )
 
 
@@ -42,14 +46,13 @@ def processes(jobs: int, share: int, deaths: Deaths, *, dashboard: bool) -> Any:
             processes=True,
             n_workers=jobs,
             threads_per_worker=1,
-            dashboard_address="127.0.0.1:0" if dashboard else None,
+            dashboard_address=ANY_PORT,
             memory_limit=share,
             silence_logs=50,
             env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             worker_class=deaths.nanny(),
-            scheduler_kwargs={
-                "allowed_failures": 0
-            },  # a death is reported, with all that it may be due to
+            # a death is reported, with all that it may be due to
+            scheduler_kwargs={"allowed_failures": 0, "dashboard": dashboard},
         )
     try:
         made.wait_for_workers(jobs, timeout=60)

@@ -306,7 +306,7 @@ class Target(Config, table="target"):
                     "compute.float_rates",
                     f"no rate for {name}, which numerics.float_types lists",
                     hint=f'add {{ type = "{name}", times = 0.5 }}',
-                    code="NF-TARGET-014",
+                    code="NF-TARGET-015",
                 )
 
 

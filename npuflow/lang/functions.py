@@ -54,7 +54,8 @@ def function(name: str) -> Function:
         except TypeError as fault:
             wrong = next((k for k in given if k not in signature.parameters), "")
             raise UsageError(
-                f"{name}: {fault}",
+                f"{name} does not take these arguments",
+                because=str(fault),
                 hint=suggestion(wrong, tuple(signature.parameters)) if wrong else f"{name}{signature}",
                 code="NF-USAGE-093",
             ) from None
@@ -204,7 +205,11 @@ def _node(
     try:
         return onnx.helper.make_node(kind, ids, made, domain=domain, **plain)
     except (TypeError, ValueError) as fault:
-        raise UsageError(f"{shown}: {fault}", code="NF-USAGE-093") from fault
+        raise UsageError(
+            f"{shown}: an attribute has a value that ONNX has no form for",
+            because=str(fault),
+            code="NF-USAGE-100",
+        ) from fault
 
 
 def _results(shown: str, attributes: Mapping[str, Any], tensors: Sequence[Tensor | None]) -> int:

@@ -142,7 +142,7 @@ def _outputs(net: TorchNetwork, program: Any) -> list[str]:
     user = set(program.graph_signature.user_outputs)
     rows = [one for one in _flat(last.args[0]) if getattr(one, "name", None) in user]
     if not rows:
-        raise ModelError("the module returns no tensor", code="NF-MODEL-092")
+        raise ModelError("the module returns no tensor", code="NF-MODEL-104")
     found: list[str] = []
     for i, one in enumerate(rows):
         net.origin = "output" if len(rows) == 1 else f"output{i}"

@@ -110,7 +110,7 @@ def _scripted(torch: Any, path: Path, inputs: Mapping[str, tuple[int, ...]]) -> 
             f'"{path.name}" states no shapes',
             because=f"TorchScript has none; its inputs are {', '.join(names)}",
             hint=f"[model] inputs = {{ {shapes} }}, or export the module to a .pt2 file",
-            code="NF-MODEL-086",
+            code="NF-MODEL-102",
         )
     example = tuple(torch.zeros(inputs[name]) for name in names)
     try:
@@ -143,7 +143,7 @@ def _called(path: Path) -> tuple[Any, Any, Any]:
         raise ModelError(
             f"{name} of {file} must return (module, example_inputs)",
             because=f"it returns {type(given).__name__}",
-            code="NF-MODEL-089",
+            code="NF-MODEL-103",
         )
     module, example = given
     return made, module.eval(), tuple(example) if isinstance(example, list | tuple) else (example,)
