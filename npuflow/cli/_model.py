@@ -39,6 +39,8 @@ def ports(path: Path) -> Ports:
     other files are not read."""
     import onnx
 
+    if path.suffix.lower() != ".onnx":
+        return _read(path)
     try:
         model = onnx.load(str(path), load_external_data=False)
     except OSError as error:

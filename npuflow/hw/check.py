@@ -8,7 +8,7 @@ from math import prod
 
 from npuflow.hw.command import NONE
 from npuflow.hw.elements import ELEMENTS, having
-from npuflow.hw.isa import Fields, Opcode, opcodes
+from npuflow.hw.isa import BOUNDS, Fields, Opcode, opcodes
 
 SHIFT = (-32, 62)
 MAX_ELEMENTS = 1 << 31       # of one command's iteration space: no command can be larger than a memory
@@ -23,7 +23,7 @@ _FLAGS = ("accumulate", "maximum")
 def faults(opcode: str, f: Fields) -> list[str]:
     """Every fault of the fields of one command, in words."""
     known = opcodes()[opcode]
-    return list(_types(known, f)) or [*_shared(f), *known.problems(f)]
+    return list(_types(known, f)) or [*_shared(f), *_bounds(known, f), *known.problems(f)]
 
 
 def _types(opcode: Opcode, f: Fields) -> Iterator[str]:
@@ -56,3 +56,17 @@ def _shared(f: Fields) -> Iterator[str]:
             yield f"the clamp {f['lo']}..{f['hi']} leaves {f['y_type']}"
         if f.get("los", NONE) == NONE and f.get("his", NONE) == NONE and f["lo"] > f["hi"]:
             yield f"the clamp {f['lo']}..{f['hi']} is empty"
+
+
+def _bounds(opcode: Opcode, f: Fields) -> Iterator[str]:
+    """Of commands on floats: patterns of y's type, or its codes."""
+    if not set(BOUNDS) <= set(opcode.fields):
+        return
+    kind = ELEMENTS[f["y_type"]]
+    least, most = kind.range if kind.kind == "int" else (0, (1 << kind.bits) - 1)
+    read = [name for name in ("low", "high") if f.get(f"{name}s", NONE) == NONE]
+    for name in read:
+        if not least <= f[name] <= most:
+            yield f"{name} {f[name]} is outside {least}..{most}, what {f['y_type']} holds"
+    if kind.kind == "int" and f["low"] > f["high"]:
+        yield f"the clamp {f['low']}..{f['high']} is empty"

@@ -10,8 +10,8 @@ from typing import Any, Self
 from npuflow.base.tables import Config
 from npuflow.engine.codegen.generate import generate
 from npuflow.engine.data.config import Preparation
+from npuflow.engine.graph_section import encode_graph
 from npuflow.engine.program.container import Program, load_program
-from npuflow.engine.program.graph_section import encode_graph
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
 from npuflow.hw.target import Compute, Dma, HostProcessor, Limits, Memory, Numerics, Target

@@ -38,8 +38,8 @@ class ModelTable(Config, table="model"):
     """Inputs that always hold the same number (a sampling rate): they become
     constants, and branches on them fold."""
     state: dict[str, str] = field(default_factory=dict)
-    """output = input that takes its value in the next run: recurrent state, key and value caches. A sequence
-    begins with zeros."""
+    """Recurrent state, key and value caches: outputs, each with the input that takes its value in the next
+    run. A sequence begins with zeros."""
 
     def check(self) -> Iterator[Fault]:
         for name, shape in self.inputs.items():

@@ -93,6 +93,20 @@ def test_what_cannot_fold_is_left_as_it_is(graph: Graph, reason: str) -> None:
     assert graph.const("gamma.c") is done.graph.const("gamma.c")
 
 
+def test_a_network_without_a_value_of_its_own_to_migrate_stays() -> None:
+    windows = Net(0, 1, 2, 8, 8)                        # layers of windows: no place at all
+    windows.conv("first", "x", 4)
+    windows.conv("second", "first", 3)
+    flat = Net(0, ROWS, WIDTH)                          # one layer that reads the input: a place, refused
+    flat.gemm("only", "x", WIDTH)
+    for net, values in ((windows, []), (flat, ["x"])):
+        graph = net.graph(net.nodes[-1].outputs[0])
+        rows = [{"x": np.ones(graph.type("x").shape, np.float32)}]
+        done = smooth(graph, Quantize(), USUAL, rows, 1024.0)
+        assert done.graph == graph and not any(scale is not None for scale in done.scales)
+        assert [one.value for one in done.places] == values and all(one.obstacle for one in done.places)
+
+
 def test_outputs_and_inputs_of_the_network_stay() -> None:
     net = Net(0, ROWS, WIDTH)
     net.gemm("first", "x", WIDTH)

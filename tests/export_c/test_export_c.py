@@ -13,7 +13,7 @@ from npuflow.base.errors import ModelError, TargetError
 from npuflow.engine.export_c import kernel
 from npuflow.engine.export_c.network import network_of
 from npuflow.engine.place import place
-from npuflow.engine.quantize.config import Activations, Quantize
+from npuflow.engine.quantize.config import Activations, Override, Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.hw.isa import opcodes
 from npuflow.hw.target import Numerics
@@ -27,11 +27,13 @@ from tests.networks.small import Builder
 ROUNDINGS = ("half_up", "half_even", "half_away", "truncate")
 MOVES = {"LOAD", "STORE", "BARRIER"}  # of tiles between memories: there are none
 REFUSED = {"SCALEDCONV", "SCALEDMATMUL"}
+FLOAT_ROLES = {"float", "float_sum", "any"}  # of operands: a network that needs such a command is refused
 FLOAT = {"quantizelinear", "dequantizelinear", "host"}
 
 
 def test_every_opcode_that_computes_has_a_kernel() -> None:
-    assert {n.upper() for n in kernel.KERNELS.names()} == set(opcodes()) - MOVES - REFUSED
+    integer = {name for name, one in opcodes().items() if not FLOAT_ROLES & {f.role for f in one.fields}}
+    assert {n.upper() for n in kernel.KERNELS.names()} == integer - MOVES - REFUSED
 
 
 @needs_compiler
@@ -113,6 +115,21 @@ def test_layers_of_the_host_are_listed() -> None:
         network_of(done.graph)
     assert caught.value.code == "NF-PROGRAM-031"
     assert f"{float_node.name} (sigmoid)" in caught.value.message
+
+
+def test_layers_in_floats_are_listed() -> None:
+    """All of a network in bfloat16; one layer of it, with the casts beside it, and no other."""
+    b = Builder()
+    x = b.conv(b.conv(b.input("x", (1, 2, 6, 6)), 3, 3), 3, 3)
+    graph, ranges = _graph(b, b.conv(x, 2, 1))
+    numerics, names = Numerics(float_types=("bfloat16",)), [n.name for n in graph.nodes]
+    one = Quantize(overrides=(Override((names[1],), type="bf16"),))
+    for config, listed in ((Quantize(mode="bf16"), names), (one, names[1:2])):
+        done = quantize_graph(graph, lambda _: True, ranges, config, numerics)
+        with pytest.raises(ModelError, match="run on the host or in float: ") as caught:
+            network_of(done.graph)
+        assert caught.value.code == "NF-PROGRAM-031"
+        assert [n for n in names if f"{n} (conv)" in caught.value.message] == listed
 
 
 @needs_compiler

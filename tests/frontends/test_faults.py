@@ -12,6 +12,7 @@ from onnx import parser
 from npuflow.base.errors import ModelError
 from npuflow.base.tables import FilePath
 from npuflow.frontends import FRONTENDS
+from npuflow.stages.hardware import Asked
 from npuflow.stages.model import Model, ModelTable, plugins
 from npuflow.stages.parse import Parse, Parsed, parse
 
@@ -23,7 +24,7 @@ def stage(
     data = parser.parse_model(text).SerializeToString()
     table = ModelTable(FilePath("net.onnx", Path("net.onnx")))
     reading = FRONTENDS["onnx"]().read(data, table.bindings)
-    found: Parsed = parse(Model("onnx", reading, plugins(reading.graph)), Parse())
+    found: Parsed = parse(Model("onnx", reading, plugins(reading.graph)), Asked(), Parse())
     return found
 
 

@@ -23,6 +23,7 @@ from npuflow.flow.refs import Files
 from npuflow.flow.store_writer import Writer
 from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.onnx.run import CannotRunError, run
+from npuflow.stages.hardware import Asked
 from npuflow.stages.model import Model, ModelTable, listing, model
 from npuflow.stages.parse import Parse, Parsed, parse
 
@@ -75,7 +76,7 @@ def through(path: Path, folder: Path) -> Parsed:
     source = Model.load(Reader(held, manifest))
     made = folder / "parse"
     made.mkdir()
-    return Parsed.load(Reader(made, seal(parse(source, Parse()), Writer(made))))
+    return Parsed.load(Reader(made, seal(parse(source, Asked(), Parse()), Writer(made))))
 
 
 def test_no_copy_beyond_the_largest_tensor_is_made(tmp_path: Path) -> None:

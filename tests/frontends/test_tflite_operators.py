@@ -74,8 +74,9 @@ def test_shapes_that_the_network_computes_are_known() -> None:
 
 
 def test_rounding_inside_a_float_network() -> None:
-    """QUANTIZE and DEQUANTIZE around one operator on codes, one of them to other
-    codes; weights of half precision."""
+    """QUANTIZE and DEQUANTIZE around one operator on codes, one of them to other codes; weights of half
+    precision. The graph is the float network, from which the reference is half a step of each scale away;
+    the steps are stated beside it."""
     net, x = Net(), np.random.default_rng(0).standard_normal((1, 8)).astype(np.float32)
     (
         net.tensor("x", (1, 8)),
@@ -94,7 +95,7 @@ def test_rounding_inside_a_float_network() -> None:
     net.op("DEQUANTIZE", ["s"], ["y"], "DequantizeOptions", version=2)
     data = net.done(["x"], ["y"])
     (mine,), (theirs,) = outputs(data, [x]), reference(data, [x])
-    assert np.abs(mine - theirs).max() <= 1e-6
+    assert np.abs(mine - theirs).max() <= (0.05 + 0.13) / 2
     stated = FRONTENDS["tflite"]().read(data, Bindings()).stated
     assert {q.zero_point for q in stated.values()} == {(3,), (-7,)}
 

@@ -165,7 +165,7 @@ EXPECTED = {
     "unify verdict",
     "clipped": "parse rewrite_check unify",
     "column_groups": "quantize",
-    "columns": "evaluate fidelity qdq_check simulate",
+    "columns": "evaluate fidelity qdq_check report simulate",
     "f": "baseline budget clipping correct model precision quantize rewrite_check search.items search.rivals "
     "sensitivity thresholds unify verdict",
     "from_onnx": "model rewrite_check",
@@ -187,7 +187,7 @@ EXPECTED = {
     "fidelity placement precision qdq qdq_check quantize report rewrite_check "
     "search.items search.rivals segments sensitivity simulate tiling tune.items "
     "unify verdict",
-    "onnx_type": "baseline budget checked clipping codegen correct evaluate model parse pixels "
+    "onnx_type": "baseline budget checked clipping codegen correct evaluate hardware model parse pixels "
     "placement precision quantize report rewrite_check search.items search.rivals "
     "segments sensitivity thresholds tiling tune.candidates unify verdict",
     "output_range": "baseline budget channels.items clipping precision quantize search.items "
@@ -195,10 +195,11 @@ EXPECTED = {
     "places": "",
     "prepare": "baseline budget clipping correct precision quantize search.items sensitivity unify "
     "verdict",
-    "reduced": "parse rewrite_check",
+    "reduced": "budget codegen costs.layers costs.runs evaluate fidelity parse precision qdq_check "
+    "rewrite_check simulate tiling verdict",
     "reference": "baseline correct parse pixels precision rewrite_check unify verdict",
     "role": "baseline budget channels.items checked clipping codegen correct costs.layers costs.runs "
-    "costs.tiles evaluate evaluation_inputs fidelity footprints input_check model parse "
+    "costs.tiles evaluate evaluation_inputs fidelity footprints hardware input_check model parse "
     "pixels placement precision qdq qdq_check quantize report rewrite_check search.items "
     "search.rivals segments sensitivity simulate thresholds tiling tune.candidates tune.items "
     "unify verdict",
@@ -214,7 +215,7 @@ EXPECTED = {
     "tune.items unify verdict",
     "unit_bias": "baseline budget clipping parse precision quantize rewrite_check search.items sensitivity "
     "unify verdict",
-    "with_": "baseline budget checked clipping model parse pixels precision quantize rewrite_check "
+    "with_": "baseline budget checked clipping correct model parse pixels precision quantize rewrite_check "
     "search.items search.rivals sensitivity thresholds tiling tune.candidates tune.items "
     "unify verdict",
     "with_border": "pixels rewrite_check",

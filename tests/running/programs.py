@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from npuflow.engine.graph_section import encode_graph
 from npuflow.engine.program.container import Program
-from npuflow.engine.program.graph_section import encode_graph
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.hw.target import Numerics

@@ -16,8 +16,8 @@ import pytest
 
 import npuflow
 from npuflow.base.errors import DataError, ModelError, RecipeError, UsageError
+from npuflow.engine.graph_section import decode_graph, encode_graph
 from npuflow.engine.program.container import Program
-from npuflow.engine.program.graph_section import decode_graph, encode_graph
 from npuflow.engine.running.requests import Requests
 from npuflow.ir.types import Array
 from tests.frontends.tflite_models import Net

@@ -14,6 +14,7 @@ from npuflow.hw.elements import ELEMENTS
 
 Fields = dict[str, Any]
 Tables = Mapping[int, bytes]         # what constant operands hold, by their address in local memory
+PER_CHANNEL = ("bias", "multipliers", "los", "his", "lows", "highs")
 Rule = Callable[[str, Fields, Tables], None]
 RULES: list[Rule] = []
 TABLES = (
@@ -22,6 +23,8 @@ TABLES = (
     ("multipliers", "multiplier"),
     ("los", "lo"),
     ("his", "hi"),
+    ("lows", "low"),
+    ("highs", "high"),
 )
 
 
@@ -87,7 +90,7 @@ def absent_bias(opcode: str, f: Fields, tables: Tables) -> None:
     channel, the channel axis is not."""
     if f.get("bias") == NONE:
         f["bias_type"] = f["bias_shift"] = 0
-    if opcode == "REQUANT" and all(f[n] == NONE for n in ("bias", "multipliers", "los", "his")):
+    if "channel_axis" in f and all(f.get(n, NONE) == NONE for n in PER_CHANNEL):
         f["channel_axis"] = 0
 
 
@@ -101,7 +104,7 @@ def whole_group(opcode: str, f: Fields, tables: Tables) -> None:
 @rule
 def one_channel(opcode: str, f: Fields, tables: Tables) -> None:
     """Where the channel axis has one element, every axis of one element serves as it."""
-    if opcode == "REQUANT" and f["dims"][f["channel_axis"]] == 1:
+    if "channel_axis" in f and f["dims"][f["channel_axis"]] == 1:
         f["channel_axis"] = f["dims"].index(1)
 
 
@@ -139,13 +142,15 @@ def windows(opcode: str, f: Fields, tables: Tables) -> None:
     f["windows"] = (
         places if "w" in f else [[sorted(p for p in row if p >= 0) for row in rows] for rows in places]
     )
-    if opcode == "MAXPOOL":
+    if opcode == "MAXPOOL" or f.get("maximum"):
         f["windows"] = [[sorted(set(row)) for row in rows] for rows in f["windows"]]
-    # where a window is empty, 0 is multiplied by whatever the count chooses
-    if counts:
+    # where a window is empty, 0 is multiplied by whatever the count chooses; in floats it is divided by it
+    if counts and not f.get("maximum"):
+        none = 1 if opcode == "FPOOL" else -1
         places = f["windows"]
         f["counts"] = [
-            [n if rows else -1 for n, rows in zip(counts[d], places[d], strict=True)] for d in (0, 1)
+            [n if rows else min(n, none) for n, rows in zip(counts[d], places[d], strict=True)]
+            for d in (0, 1)
         ]
     for name in ("stride", "dilation", "origin", "insert", "count_lo", "count_hi"):
         f.pop(name, None)
@@ -258,7 +263,7 @@ def _extents(opcode: str, f: Fields) -> dict[str, tuple[int, ...]]:
     """Every field of strides with the extents that it steps along."""
     if opcode in ("LOAD", "STORE"):
         return {"external_strides": f["dims"], "local_strides": f["dims"]}
-    if opcode in ("MATMUL", "SCALEDMATMUL"):
+    if opcode in ("MATMUL", "SCALEDMATMUL", "FMATMUL"):
         return {"a_strides": (f["batch"], f["m"], f["k"]), "b_strides": (f["batch"], f["k"], f["n"])}
     out = {n: f.get("dims") or f["x_dims"] for n in f if n.endswith("_strides")}
     if "out_height" in f and "y_strides" in out:

@@ -15,15 +15,21 @@ from npuflow.engine.program.container import Program
 from npuflow.engine.sim.hazards import hazards_of
 from npuflow.engine.sim.machine import SimulatedMachine
 from npuflow.engine.sim.order import order_of
-from npuflow.hw.elements import ELEMENTS
+from npuflow.hw.elements import ELEMENTS, having
 from npuflow.hw.encode import decode
+from npuflow.hw.floats import encoded
 from npuflow.hw.isa import HEADER_WORDS, ROUNDINGS, WORDS, opcodes
-from tests.sim.cases import LOCAL, MAKERS, Case, random_case
+from tests.sim import float_rules  # noqa: F401
+from tests.sim.cases import LOCAL, MAKERS, TARGET, Case, random_case
 from tests.sim.equivalence import equivalent
+from tests.sim.float_cases import MAKERS as FLOAT_MAKERS
+from tests.sim.float_cases import random_case as float_case
 from tests.sim.programs import flat_copy, serial, wrap
 from tests.sim.scalar import rounded
 from tests.sim.steps import Steps
 from tests.sim.witnesses import judged
+
+FLOAT_OPCODES = (*FLOAT_MAKERS, "FLUT")
 
 
 def run(program: Program, image: np.ndarray) -> np.ndarray:
@@ -35,9 +41,9 @@ def run(program: Program, image: np.ndarray) -> np.ndarray:
 
 def inside(case: Case) -> None:
     """A convolution whose windows all lie in the tile: nothing of it is padding, so everything matters."""
-    case.fields.update(
-        accumulate=0, origin=(0, 0), insert=(1, 1), stride=(1, 1), dilation=(1, 1), acc_type="int32"
-    )
+    case.fields.update(accumulate=0, origin=(0, 0), insert=(1, 1), stride=(1, 1), dilation=(1, 1))
+    if case.opcode != "FCONV":
+        case.fields["acc_type"] = "int32"
     _, _, height, width = case.fields["x_dims"]
     kernel = tuple(min(k, s) for k, s in zip(case.fields["kernel"], (height, width), strict=True))
     case.fields.update(kernel=kernel, out_height=height - kernel[0] + 1, out_width=width - kernel[1] + 1)
@@ -83,9 +89,24 @@ def memories(case: Case, each: int) -> np.ndarray:
                 [-1, 0, 1], shape
             )
             found.append(near.astype(np.int64).astype(f"<i{size}"))
+    if case.opcode in FLOAT_OPCODES:
+        found += _floats(rng, each)
     if "acc" in case.fields and "shift" in case.fields:
         found.append(_steps(case, each))
     return np.concatenate([np.ascontiguousarray(f).view(np.uint8) for f in found])
+
+
+def _floats(rng: np.random.Generator, each: int) -> list[np.ndarray]:
+    """Floats of every type: alike in size, apart in size, and with zeros among them."""
+    found = []
+    for kind in (*having("float"), "float32"):
+        shape = (each, LOCAL // ELEMENTS[kind].bytes)
+        for spread in (0.0, 1.0, 5.0):
+            numbers = rng.normal(size=shape) * np.exp(rng.normal(0, spread, shape))
+            numbers[rng.random(shape) < 0.05] = 0.0
+            with np.errstate(over="ignore"):
+                found.append(numbers.astype("<f4") if kind == "float32" else encoded(numbers, kind))
+    return found
 
 
 def _steps(case: Case, each: int) -> np.ndarray:
@@ -135,13 +156,33 @@ def moves(seed: int, opcode: str) -> tuple[Case, Program, int]:
     return case, serial([load, store, (opcode, fields)]), 2
 
 
+def looked_up(seed: int) -> tuple[Case, Program, int]:
+    """A FLUT of any table: behind the memory that other commands have, for that is too small."""
+    case = Case(np.random.default_rng(seed), "FLUT")
+    case.fields["dims"] = dims = tuple(case.number(1, 6) for _ in range(4))
+    for name in "xy":
+        case.tensor(name, dims, case.pick(*having("float")))
+    case.fields["table"] = LOCAL
+    table = case.rng.integers(0, 1 << 16, 1 << 16).astype("<u2").tobytes()
+    case.consts.append((LOCAL, table))
+    load, store = flat_copy("LOAD", "DATA", 0, 0, LOCAL), flat_copy("STORE", "DATA", LOCAL, 0, LOCAL)
+    fill = flat_copy("LOAD", "CONST", 0, LOCAL, len(table))
+    target = replace(TARGET, memory=replace(TARGET.memory, local_bytes=LOCAL + len(table)))
+    program = serial([load, fill, ("FLUT", case.fields), store], table, target=target)
+    return case, replace(program, meta={**program.meta, "local_bytes": LOCAL + len(table)}), 2
+
+
 def subject(seed: int, opcode: str) -> tuple[Case, Program, int]:
     """A random command in a program, and where it stands."""
     if opcode in ("LOAD", "STORE", "BARRIER"):
         return moves(seed, opcode)
-    case = random_case(seed, opcode)
-    if opcode in ("CONV", "SCALEDCONV"):
+    if opcode == "FLUT":
+        return looked_up(seed)
+    case = (float_case if opcode in FLOAT_MAKERS else random_case)(seed, opcode)
+    if opcode in ("CONV", "SCALEDCONV", "FCONV"):
         inside(case)
+    if opcode == "FROUND":  # sums as memory has them
+        case.consts = [const for const in case.consts if const[0] != case.fields["acc"]]
     program = wrap(case)
     return case, program, len(program.commands[0]) - 2
 
@@ -207,7 +248,7 @@ def test_many_command_mutations_never_pass_silently(opcode: str) -> None:
     assert found.total() >= 3000 and not silent, f"{found}: {silent}"
 
 
-@pytest.mark.parametrize("opcode", sorted(MAKERS))
+@pytest.mark.parametrize("opcode", sorted({*MAKERS, *FLOAT_OPCODES}))
 def test_proofs_hold(opcode: str) -> None:
     """Commands that the rules make equal compute the same, on memories of every magnitude."""
     used = 0

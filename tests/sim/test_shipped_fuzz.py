@@ -30,8 +30,9 @@ TARGETS = {
 LEVELS = (0, 1, 2, 3, 4, 5)
 LOCAL = (0, 8192, 2048, 32768)            # bytes of local memory; 0: what the target has
 SHARD = 180
-SEEDS = range(*(int(n) for n in os.environ.get("NPUFLOW_SHIPPED_FUZZ", "0:2160").split(":")))
+EACH = 30                                 # seeds of every pair of target and level
 ROUND = len(TARGETS) * len(LEVELS)
+SEEDS = range(*(int(n) for n in os.environ.get("NPUFLOW_SHIPPED_FUZZ", f"0:{EACH * ROUND}").split(":")))
 
 
 def drawn(seed: int) -> tuple[str, int, int, bool]:
@@ -86,14 +87,14 @@ def reported(s: Subject, graph: Graph) -> Iterator[str]:
 
 
 def test_the_draw_is_even() -> None:
-    """Of 2,160 seeds every target has 180, every level 360, every pair 30; sizes and 4
+    """Of 2,340 seeds every target has 180, every level 390, every pair 30; sizes and 4
     bits come with each of them."""
-    assert (len(TARGETS) == 12 and len(SEEDS) >= 2000) or "NPUFLOW_SHIPPED_FUZZ" in os.environ
-    draws = [drawn(seed) for seed in range(2160)]
+    assert (len(TARGETS) == 13 and len(SEEDS) >= 2340) or "NPUFLOW_SHIPPED_FUZZ" in os.environ
+    draws = [drawn(seed) for seed in range(2340)]
     assert set(Counter(d[0] for d in draws).values()) == {180}
-    assert set(Counter(d[1] for d in draws).values()) == {360}
-    assert set(Counter(d[:2] for d in draws).values()) == {30} and len({d[:2] for d in draws}) == 72
-    assert len({(d[0], d[2]) for d in draws}) == 48 and len({(d[0], d[3]) for d in draws}) == 24
+    assert set(Counter(d[1] for d in draws).values()) == {390}
+    assert set(Counter(d[:2] for d in draws).values()) == {30} and len({d[:2] for d in draws}) == 78
+    assert len({(d[0], d[2]) for d in draws}) == 52 and len({(d[0], d[3]) for d in draws}) == 26
     assert len({(d[1], d[2], d[3]) for d in draws}) == 48
     several = [n for n, t in TARGETS.items() if t.compute.cores > 1]
     narrow = [n for n, t in TARGETS.items() if 4 in t.numerics.weight_bits]

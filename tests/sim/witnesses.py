@@ -11,8 +11,9 @@ import numpy as np
 from npuflow.base.errors import ModelError
 from npuflow.engine.program.container import Program
 from npuflow.engine.sim.machine import SimulatedMachine
-from npuflow.hw.command import Command
+from npuflow.hw.command import NONE, Command
 from npuflow.hw.elements import ELEMENTS
+from npuflow.hw.floats import encoded
 from tests.sim.cases import LOCAL, SIZES, TARGET, Case
 from tests.sim.equivalence import span_of
 from tests.sim.programs import serial
@@ -26,16 +27,24 @@ ELEMENTWISE = {
     "DIV": ("a", "b"),
     "MINMAX": ("a", "b"),
     "PRELU": ("x", "slope"),
+    "FCAST": ("x",),
+    "FLUT": ("x",),
+    "FARITH": ("a", "b"),
 }
 # with the first operand held, the result goes one way with the second
 RISING = ("ADD", "MUL", "MINMAX", "PRELU")
 PLAIN = ("dims", "table")
 # of codes of the second operand, each with one code of the first
 ROWS = 48
+# commands whose results are rounded from float32: the operand, and the field that only moves its last bits
+ROUNDED = {"FROUND": ("acc", "divisor"), "FSOFTMAX": ("x", "chunk")}
+COLUMNS = 1 << 18
 
 
 def _codes(dtype: str) -> np.ndarray:
-    """Every number of a type."""
+    """Every number of a type; of floats every pattern."""
+    if ELEMENTS[dtype].kind == "float":
+        return np.arange(1 << ELEMENTS[dtype].bits).astype(ELEMENTS[dtype].numpy)
     lo, hi = ELEMENTS[dtype].range
     return np.arange(lo, hi + 1).astype(dtype)
 
@@ -46,7 +55,10 @@ def judged(a: Command, b: Command, case: Case, rng: np.random.Generator) -> tupl
     if a.opcode != b.opcode:
         return "", None
     if a.opcode in ELEMENTWISE:
-        return ("steps", None) if alike(a.opcode, a.fields, b.fields) else _pointwise(a, b, case, rng)
+        same = not a.opcode.startswith("F") and alike(a.opcode, a.fields, b.fields)
+        return ("steps", None) if same else _pointwise(a, b, case, rng)
+    if a.opcode in ROUNDED:
+        return "", _rare(a, b, rng)
     found = sums(a.opcode, a.fields, b.fields, dict(case.consts))
     if found is None:
         return "", None
@@ -149,7 +161,48 @@ def codes_of(c: Command, codes: dict[str, np.ndarray], case: Case) -> np.ndarray
         machine.run(0)
     except ModelError as error:
         return error.message
-    return machine.memory.local[0][0, at : at + size * step].view(fields["y_type"]).copy()
+    return machine.memory.local[0][0, at : at + size * step].view(ELEMENTS[fields["y_type"]].numpy).copy()
+
+
+def _rare(a: Command, b: Command, rng: np.random.Generator) -> np.ndarray | None:
+    """A memory that shows a difference in the last bits of float32, which a result of 16 bits seldom does:
+    many columns at once; None: not looked for, or not found."""
+    name, only = ROUNDED[a.opcode]
+    if any(a.fields[k] != b.fields[k] for k in a.fields if k != only):
+        return None
+    kind, rows = a.fields[f"{name}_type"], a.fields["dims"][1] if name == "x" else 1
+    numbers = rng.normal(0, 1, (rows, COLUMNS))
+    if name == "acc":
+        numbers *= np.exp(rng.normal(0, 4, COLUMNS)) * a.fields["divisor"]
+    body = numbers.astype(np.float32) if kind == "float32" else encoded(numbers, kind)
+    made = [_columns(c, name, body) for c in (a, b)]
+    at = np.flatnonzero((made[0] != made[1]).any(0))
+    if not len(at):
+        return None
+    image = np.zeros((1, LOCAL), np.uint8)
+    view, dims = _view(image[0], a, name), a.fields["dims"]
+    for place in product(*map(range, dims)):
+        line = np.ravel_multi_index(place, dims) if name == "acc" else place[0] * dims[2] + place[2]
+        view[place] = body[place[1] if name == "x" else 0, at[line % len(at)]]
+    return image
+
+
+def _columns(c: Command, name: str, body: np.ndarray) -> np.ndarray:
+    """What the command makes of columns, each by itself."""
+    rows, count = body.shape
+    dims = (1, rows, count) if name == "x" else (1, 1, 1, count)
+    strides = (0, 2 * count, 2) if name == "x" else (0, 0, 0, 2)
+    fields = {**c.fields, name: 0, "y": body.nbytes, "y_strides": strides, "dims": dims}
+    if name == "x":
+        fields["x_strides"] = strides
+    else:
+        fields.update(lows=NONE, highs=NONE, channel_axis=0)
+        fields.update({k: 0x7FFF for k in ("low", "high") if c.fields[f"{k}s"] != NONE})  # NaN bounds nothing
+    size = body.nbytes + 2 * rows * count
+    machine = SimulatedMachine(_alone(c.opcode, fields, size), 1, exact_only=True)
+    machine.memory.local[0][0, : body.nbytes] = np.ascontiguousarray(body).view(np.uint8).ravel()
+    machine.run(0)
+    return machine.memory.local[0][0, body.nbytes : size].view(np.uint16).reshape(rows, count).copy()
 
 
 def _alone(opcode: str, fields: dict, size: int) -> Program:
@@ -162,7 +215,7 @@ def _alone(opcode: str, fields: dict, size: int) -> Program:
 def _view(image: np.ndarray, c: Command, name: str):
     """An operand as the command sees it, to be written."""
     f = c.fields
-    dtype = np.dtype(f[f"{name}_type"])
+    dtype = np.dtype(ELEMENTS[f[f"{name}_type"]].numpy)
     if name == "acc":
         strides = [dtype.itemsize * int(np.prod(f["dims"][d + 1 :])) for d in range(4)]
     else:

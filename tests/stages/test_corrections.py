@@ -75,7 +75,8 @@ def test_other_thresholds_leave_other_tables_steps_alone(tmp_path: Path) -> None
 @pytest.mark.parametrize("choice", ["on", "off"])
 def test_the_recipe_may_decide_instead_of_the_judge(tmp_path: Path, choice: str) -> None:
     recipe = folder(tmp_path)
-    sets = [f"equalize.scale='{choice}'", f"equalize.absorb='{choice}'", f"correct.bias='{choice}'"]
+    keys = ("equalize.scale", "equalize.absorb", "equalize.smooth", "correct.bias")
+    sets = [f"{key}='{choice}'" for key in keys]
     equal, corrected = products(recipe, made(recipe, *sets, until="correct"), "equalize", "correct")
     assert isinstance(equal, Parsed) and isinstance(corrected, Quantized)
     trials = (*equal.trials, *corrected.trials)

@@ -152,11 +152,13 @@ def _columns(graph: Graph, wanted: Sequence[SmoothedActivation], feeds: Sequence
     """Of every activation some places of some samples, [places, channels], the extrema of every channel among
     them."""
     names = list(dict.fromkeys(one.value for one in wanted if one.value not in graph.inputs))
-    session = plain_session(export_model(graph, names))
-    fed = [i.name for i in session.get_inputs()]
+    session = plain_session(export_model(graph, names)) if names else None     # one must make something
     parts: dict[str, list[Array]] = {one.value: [] for one in wanted}
     for feed in feeds:
-        made = dict(zip(names, session.run(names, {k: feed[k] for k in fed}), strict=True))
+        made: dict[str, Array] = {}
+        if session is not None:
+            fed = {i.name: feed[i.name] for i in session.get_inputs()}
+            made = dict(zip(names, session.run(names, fed), strict=True))
         for one in wanted:
             array = made[one.value] if one.value in made else feed[one.value]
             rows = np.moveaxis(array, one.channel, -1).reshape(-1, array.shape[one.channel])

@@ -9,7 +9,7 @@ from npuflow.engine.partition import boundary, is_npu
 from npuflow.engine.place import op_name
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
-from npuflow.ir.types import Value
+from npuflow.ir.types import FloatType, Value
 
 MOST = 12  # layers that a refusal lists
 
@@ -24,6 +24,12 @@ class IntegerNetwork:
     outputs: tuple[tuple[str, Value], ...]
 
 
+def _in_floats(graph: Graph, node: Node) -> bool:
+    """Layers of the NPU on floats, and casts to and from them."""
+    numbers = [graph.values[i].quant for i in (*node.inputs, *node.outputs) if i in graph.values]
+    return is_npu(node) and any(isinstance(number, FloatType) for number in numbers)
+
+
 def network_of(graph: Graph) -> IntegerNetwork:
     """A ModelError with the list of layers where some run on the host or in float."""
     host = [n for n in graph.nodes if not is_npu(n) and boundary(graph, n) is None]
@@ -32,7 +38,8 @@ def network_of(graph: Graph) -> IntegerNetwork:
     inner += [
         n for n in graph.nodes if boundary(graph, n) == "dequantize" and n.outputs[0] not in graph.outputs
     ]
-    refused = host + inner
+    refused = host + [n for n in graph.nodes if _in_floats(graph, n)]
+    refused += [n for n in inner if n not in refused]
     if refused:
         listed = [f"{n.name} ({op_name(n)})" for n in refused]
         more = f" and {len(listed) - MOST} more" if len(listed) > MOST else ""

@@ -50,7 +50,8 @@ class FPool(Simulated):
         there = exact.windows(np.ones(x.shape, bool), c)
         seen = exact.windows(x, c)  # [.., kh, kw, oh, ow]
         if c.number("maximum"):
-            best = np.where(there, seen, -np.inf).max(axis=(-4, -3)) + 0.0  # NaN wins
+            with np.errstate(invalid="ignore"):  # NaNs that signal
+                best = np.where(there, seen, -np.inf).max(axis=(-4, -3)) + 0.0  # NaN wins
             floats.finish(memory, c, (*dims[:2], *out), best)
             return
         terms = np.moveaxis(seen.reshape(*seen.shape[:3], -1, *out), 3, -2)  # [.., oh, k, ow]

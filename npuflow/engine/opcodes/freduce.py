@@ -59,8 +59,9 @@ class FReduce(Simulated):
         old = acc.reshape(acc.shape[0], -1)
         keep = bool(c.number("accumulate"))
         if c.number("maximum"):
-            best = x.max(-1) + 0.0
-            best = (np.maximum(best, old) + 0.0 if keep else best).astype(np.float32)
+            with np.errstate(invalid="ignore"):  # NaNs that signal
+                best = x.max(-1) + 0.0
+                best = (np.maximum(best, old) + 0.0 if keep else best).astype(np.float32)
             acc[...] = floats.single(best).reshape(acc.shape)
             return
         start = old[..., None] if keep else np.zeros((), np.float32)

@@ -58,5 +58,6 @@ class FRound(Simulated):
             return values.reshape([-1, *(dims[axis] if i == axis else 1 for i in range(4))])
 
         # 24 bits over 24: a quotient in float64 lies on no border of 16 bits that the exact one is beside
-        value = memory.accumulator(c, dims).astype(np.float64) / c.number("divisor")
+        with np.errstate(invalid="ignore"):  # NaNs that signal
+            value = memory.accumulator(c, dims).astype(np.float64) / c.number("divisor")
         floats.finish(memory, c, dims, value, bound("lows"), bound("highs"))

@@ -5,7 +5,7 @@ Layout, little endian: magic (8 bytes), format version u32, section count u32, t
 zero padded); per section: name (16 bytes), offset u64, size u64, xxh3-128 (16 bytes); then the xxh3-128 of
 all before it; then the sections, each on a 64-byte boundary, zeros between. Sections: `meta` (canonical
 JSON), `core0`.. (commands), `const`, `taps` (if there are any: see taps.py), `graph` (if it is
-kept: see graph_section.py), `host0`..
+kept: see engine/graph_section.py), `host0`..
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from typing import Any
 from npuflow.base.errors import UsageError
 from npuflow.engine.execute.executor import Executor
 from npuflow.engine.feed import fed, start_of
+from npuflow.engine.graph_section import decode_graph
 from npuflow.engine.program.container import Program
-from npuflow.engine.program.graph_section import decode_graph
 from npuflow.engine.runner import ProgramRunner as Simulation
 from npuflow.engine.running.backend import Dump, Exact
 from npuflow.engine.running.ports import Array, Port, Sample

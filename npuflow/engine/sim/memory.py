@@ -40,8 +40,15 @@ class SimulatedMemory:
         self, block: Bytes, address: int, dtype: str, dims: tuple[int, ...], strides: tuple[int, ...]
     ) -> npt.NDArray[Any]:
         """[B, *dims] of one memory (B = 1 for CONST)."""
+        return self._view(block, address, ELEMENTS[dtype].numpy, dims, strides)
+
+    @staticmethod
+    def _view(
+        block: Bytes, address: int, numpy: str, dims: tuple[int, ...], strides: tuple[int, ...]
+    ) -> npt.NDArray[Any]:
+        """The same of a numpy type: there are transfers of more bytes at once than any element type has."""
         shape, steps = (block.shape[0], *dims), (block.strides[0], *strides)
-        kind = np.dtype(ELEMENTS[dtype].numpy).newbyteorder("<")
+        kind = np.dtype(numpy).newbyteorder("<")
         return np.ndarray(shape, kind, buffer=block, offset=address, strides=steps)
 
     def operand(self, c: Command, name: str, dims: tuple[int, ...]) -> npt.NDArray[Any]:
@@ -60,11 +67,11 @@ class SimulatedMemory:
 
     def dma(self, c: Command) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Source and destination of LOAD, STORE and COPY, as unsigned elements."""
-        dtype, dims, local = f"uint{8 * c.number('element')}", c.vector("dims"), self.local[c.core]
+        numpy, dims, local = f"uint{8 * c.number('element')}", c.vector("dims"), self.local[c.core]
         if c.opcode == "COPY":
-            x = self.view(local, c.number("x"), dtype, dims, c.vector("x_strides"))
-            return x, self.view(local, c.number("y"), dtype, dims, c.vector("y_strides"))
+            x = self._view(local, c.number("x"), numpy, dims, c.vector("x_strides"))
+            return x, self._view(local, c.number("y"), numpy, dims, c.vector("y_strides"))
         block = self.const if c.text("space") == "CONST" else self.data
-        outside = self.view(block, c.number("external"), dtype, dims, c.vector("external_strides"))
-        inside = self.view(local, c.number("local"), dtype, dims, c.vector("local_strides"))
+        outside = self._view(block, c.number("external"), numpy, dims, c.vector("external_strides"))
+        inside = self._view(local, c.number("local"), numpy, dims, c.vector("local_strides"))
         return (outside, inside) if c.opcode == "LOAD" else (inside, outside)
