@@ -104,6 +104,8 @@ def _floats(rng: np.random.Generator, each: int) -> list[np.ndarray]:
         for spread in (0.0, 1.0, 5.0):
             numbers = rng.normal(size=shape) * np.exp(rng.normal(0, spread, shape))
             numbers[rng.random(shape) < 0.05] = 0.0
+            if spread == 5.0:
+                numbers[rng.random(shape) < 0.05] = rng.choice([-np.inf, np.inf, np.nan])
             with np.errstate(over="ignore"):
                 found.append(numbers.astype("<f4") if kind == "float32" else encoded(numbers, kind))
     return found
