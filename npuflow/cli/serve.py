@@ -43,7 +43,7 @@ def serve(
     max_mb: Annotated[float, typer.Option("--max-mb", help="Megabytes of one request.")] = 64.0,
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds until an answer: status 504.")] = 30.0,
     stop_seconds: Annotated[
-        float, typer.Option("--stop-seconds", help="Seconds that begun requests have when it stops.")
+        float, typer.Option("--stop-seconds", help="Seconds left to requests in progress when it stops.")
     ] = 10.0,
     exact: Annotated[
         Kind | None,

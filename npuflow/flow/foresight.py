@@ -29,7 +29,7 @@ class Foresight:
         self.most = most
         self.needs: dict[str, Need] = {}
         self._seers = [step.name for step in plan if foresees(step.signature.output) and step.stage.quick]
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._read: dict[str, str] = {}
         self._known_as = {step.name: step.whole for step in plan}
         self._above: dict[str, frozenset[str]] = {}
@@ -74,13 +74,13 @@ class Foresight:
         self, begun: str, states: Mapping[str, StepState], emit: Callable[[Event], None]
     ) -> Iterator[tuple[str, BuildError]]:
         for name, need in self.needs.items():
-            if begun not in self._above[name] or name in self._told or states[name].over_with:
+            if begun not in self._above[name] or name in self._reported or states[name].over_with:
                 continue
             if need.fixed + need.least * need.each > self.most:
-                self._told.add(name)
+                self._reported.add(name)
                 yield name, self._error(name, need)
             elif need.fixed + need.count * need.each > self.most:
-                self._told.add(name)
+                self._reported.add(name)
                 whole = shown(need.fixed + need.count * need.each)
                 text = (
                     f"{self._known_as[name]} will need about {whole} of memory, and there are "

@@ -176,7 +176,7 @@ class _Reading:
             )
             return None
         beside = self._existing(name, at, [p.name for p in near])
-        return self._told(beside, f"extends {name}" if library else "")
+        return self._path_of(beside, f"extends {name}" if library else "")
 
     def _existing(self, name: str, at: Locator, near: Sequence[str]) -> Path | RecipeError:
         try:
@@ -194,7 +194,7 @@ class _Reading:
             code="NF-RECIPE-003",
         )
 
-    def _told(self, found: Path | RecipeError, lost: str) -> Path | None:
+    def _path_of(self, found: Path | RecipeError, lost: str) -> Path | None:
         """The file; else its fault is kept: `lost` names what is not known for it,
         without a name the recipe is not."""
         if isinstance(found, Path):
@@ -234,7 +234,7 @@ class _Reading:
             )
             return {}, {}
         if "/" in name or name.endswith(".toml") or name.startswith("pkg:"):
-            path = self._told(self._existing(name, at, ()), table)
+            path = self._path_of(self._existing(name, at, ()), table)
         elif (folder / f"{name}.toml").is_file():
             path = folder / f"{name}.toml"
         else:

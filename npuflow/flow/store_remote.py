@@ -35,7 +35,7 @@ class Remote:
 
     def __init__(self, url: str, mode: Mode, warn: Callable[[str], None] | None = None) -> None:
         self.url, self.mode = url, mode
-        self._told = warn
+        self._report = warn
         self.down = False
         self._guard = threading.Lock()
         self._opened: tuple[Any, str] | None = None
@@ -44,11 +44,11 @@ class Remote:
 
     def warn(self, text: str) -> None:
         """Tell whoever listens; a store that opens this remote listens when nobody else does."""
-        if self._told is not None:
-            self._told(text)
+        if self._report is not None:
+            self._report(text)
 
     def listen(self, reported: Callable[[str], None]) -> None:
-        self._told = self._told or reported
+        self._report = self._report or reported
 
     def _files(self) -> tuple[Any, str]:
         """The file system behind the URL and the folder in it; options may follow a `?`."""

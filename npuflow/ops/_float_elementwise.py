@@ -15,7 +15,7 @@ from npuflow.ir.op import Op, Site
 from npuflow.ir.space import Axis, DimMap, Operand, Space, whole
 from npuflow.ir.types import Array, FloatType
 from npuflow.ops._broadcast import strided
-from npuflow.ops._float_form import Real, bound_fields, bounds, finished, real
+from npuflow.ops._float_form import Real, RoundedFloats, bound_fields, bounds, finished, real
 
 
 def _extremum(largest: bool) -> Callable[[Real, Real], Any]:
@@ -38,14 +38,10 @@ FUNCTIONS: Mapping[str, Callable[[Real, Real], Any]] = {
 
 
 @dataclass(frozen=True)
-class Arithmetic(Op):
+class Arithmetic(RoundedFloats):
     """An operation of FARITH on two operands, or on any number of them one after the other."""
 
-    floats: ClassVar[bool] = True
     arithmetic: ClassVar[str] = ""
-
-    def float_prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
-        return bounds(site)
 
     def float_compute(
         self, site: Site, inputs: Sequence[Array | None], numerics: Numerics
@@ -55,9 +51,6 @@ class Arithmetic(Op):
             for i in range(min(1, len(inputs) - 1), len(inputs)):  # one operand alone is taken with itself
                 value = FUNCTIONS[self.arithmetic](value, real(site, inputs, i))
         return finished(site, np.broadcast_to(value, site.out_shape))
-
-    def float_space(self, site: Site, numerics: Numerics) -> Space | None:
-        return self.space(site, numerics)
 
     def float_lower(self, site: Site, tile: TileView, em: Emitter) -> None:
         y, count = tile.outputs[0], len(site.inputs)

@@ -4,13 +4,17 @@ rounding."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from npuflow.hw.floats import clamped, decoded, encoded
+from npuflow.hw.target import Numerics
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import Site, bound_array
+from npuflow.ir.op import Op, Site, bound_array
+from npuflow.ir.space import Space
 from npuflow.ir.types import Array
 
 Real = npt.NDArray[np.float64]
@@ -72,3 +76,16 @@ def emit_round(site: Site, tile: TileView, em: Emitter, channel_dim: int, diviso
         channel_axis=min(4 - len(y.box) + channel_dim, 3),
         **bound_fields(site, tile),
     )
+
+
+@dataclass(frozen=True)
+class RoundedFloats(Op):
+    """An operator whose float results are rounded once and clamped; it iterates as on codes."""
+
+    floats: ClassVar[bool] = True
+
+    def float_prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+        return bounds(site)
+
+    def float_space(self, site: Site, numerics: Numerics) -> Space | None:
+        return self.space(site, numerics)

@@ -14,10 +14,10 @@ import numpy as np
 from npuflow.hw.floats import products
 from npuflow.hw.target import Numerics
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import Op, Site
+from npuflow.ir.op import Site
 from npuflow.ir.space import Space
 from npuflow.ir.types import Array
-from npuflow.ops._float_form import bounds, emit_round, finished, real
+from npuflow.ops._float_form import RoundedFloats, emit_round, finished, real
 from npuflow.ops._weighted import ConvOp, WeightedOp
 from npuflow.ops._windows import out_hw, pair
 
@@ -40,14 +40,23 @@ def chunked(space: Space, axis: str, chunk: int) -> Space:
 
 
 @dataclass(frozen=True)
-class ConvFloats(ConvOp):
+class ProductFloats(RoundedFloats):
+    """Sums of products are split between chunks alone."""
+
+    float_axis: ClassVar[str] = "k"
+    """The axis that is summed."""
+
+    def float_space(self, site: Site, numerics: Numerics) -> Space | None:
+        space = self.space(site, numerics)
+        return None if space is None else chunked(space, self.float_axis, numerics.float_chunk)
+
+
+@dataclass(frozen=True)
+class ConvFloats(ProductFloats, ConvOp):
     """K is ordered by blocks of `float_chunk` channels, then by taps, then by channels in the block. All
     taps of a depthwise convolution are one chunk."""
 
-    floats: ClassVar[bool] = True
-
-    def float_prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
-        return bounds(site)
+    float_axis: ClassVar[str] = "ci"
 
     def float_compute(
         self, site: Site, inputs: Sequence[Array | None], numerics: Numerics
@@ -74,10 +83,6 @@ class ConvFloats(ConvOp):
             columns = np.moveaxis(images[n, :, some], 0, 1).reshape(-1, count * per, images.shape[-1])
             out[n, some] = products(rows[some], columns[:, order], chunk, start[some])
         return finished(site, out.reshape(site.out_shape))
-
-    def float_space(self, site: Site, numerics: Numerics) -> Space | None:
-        space = self.space(site, numerics)
-        return None if space is None else chunked(space, "ci", numerics.float_chunk)
 
     def float_lower(self, site: Site, tile: TileView, em: Emitter) -> None:
         op, weight = site.op, site.inputs[1]
@@ -120,13 +125,8 @@ def _chunk(op: ConvOp, per_group: int, numerics: Numerics) -> int:
 
 
 @dataclass(frozen=True)
-class GemmFloats(WeightedOp):
+class GemmFloats(ProductFloats, WeightedOp):
     """The factors alpha and beta are in weight and bias."""
-
-    floats: ClassVar[bool] = True
-
-    def float_prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
-        return bounds(site)
 
     def float_compute(
         self, site: Site, inputs: Sequence[Array | None], numerics: Numerics
@@ -137,10 +137,6 @@ class GemmFloats(WeightedOp):
         bias = inputs[2] if site.present(2) else None
         start = np.zeros((), np.float32) if bias is None else np.asarray(bias, np.float32)
         return finished(site, products(left, right, numerics.float_chunk, start))
-
-    def float_space(self, site: Site, numerics: Numerics) -> Space | None:
-        space = self.space(site, numerics)
-        return None if space is None else chunked(space, "k", numerics.float_chunk)
 
     def float_lower(self, site: Site, tile: TileView, em: Emitter) -> None:
         op = cast(_Gemm, site.op)
@@ -172,20 +168,11 @@ class GemmFloats(WeightedOp):
 
 
 @dataclass(frozen=True)
-class MatMulFloats(Op):
-    floats: ClassVar[bool] = True
-
-    def float_prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
-        return bounds(site)
-
+class MatMulFloats(ProductFloats):
     def float_compute(
         self, site: Site, inputs: Sequence[Array | None], numerics: Numerics
     ) -> tuple[Array, ...]:
         return finished(site, products(real(site, inputs, 0), real(site, inputs, 1), numerics.float_chunk))
-
-    def float_space(self, site: Site, numerics: Numerics) -> Space | None:
-        space = self.space(site, numerics)
-        return None if space is None else chunked(space, "k", numerics.float_chunk)
 
     def float_lower(self, site: Site, tile: TileView, em: Emitter) -> None:
         for fields in cast(_MatMul, site.op).commands(site, tile):

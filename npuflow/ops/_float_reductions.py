@@ -17,7 +17,7 @@ from npuflow.ir.op import Op, Site
 from npuflow.ir.space import Space
 from npuflow.ir.types import Array
 from npuflow.ir.windows import Window
-from npuflow.ops._float_form import bound_fields, bounds, emit_round, finished, real, result
+from npuflow.ops._float_form import RoundedFloats, bound_fields, emit_round, finished, real, result
 from npuflow.ops._pool import pool_operands, pool_space
 from npuflow.ops._windows import pair, taps
 
@@ -31,13 +31,8 @@ class _Reduction(Protocol):
 
 
 @dataclass(frozen=True)
-class ReductionFloats(Op):
+class ReductionFloats(RoundedFloats):
     """Sums go row-major through the dimensions that are reduced."""
-
-    floats: ClassVar[bool] = True
-
-    def float_prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
-        return bounds(site)
 
     def float_compute(
         self, site: Site, inputs: Sequence[Array | None], numerics: Numerics
@@ -95,12 +90,7 @@ class _Average(_Pool, Protocol):
 
 
 @dataclass(frozen=True)
-class MaxPoolFloats(Op):
-    floats: ClassVar[bool] = True
-
-    def float_prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
-        return bounds(site)
-
+class MaxPoolFloats(RoundedFloats):
     def float_compute(
         self, site: Site, inputs: Sequence[Array | None], numerics: Numerics
     ) -> tuple[Array, ...]:
@@ -108,9 +98,6 @@ class MaxPoolFloats(Op):
         spec = cast(_Pool, site.op).windows(x.shape[2:])
         best = np.stack([view for _, view in taps(x, spec, -np.inf)]).max(0)
         return finished(site, best + 0.0)
-
-    def float_space(self, site: Site, numerics: Numerics) -> Space | None:
-        return self.space(site, numerics)
 
     def float_lower(self, site: Site, tile: TileView, em: Emitter) -> None:
         spec = cast(_Pool, site.op).windows(site.shape(0)[2:])
@@ -120,13 +107,8 @@ class MaxPoolFloats(Op):
 
 
 @dataclass(frozen=True)
-class AveragePoolFloats(Op):
+class AveragePoolFloats(RoundedFloats):
     """All positions of a window are one chunk."""
-
-    floats: ClassVar[bool] = True
-
-    def float_prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
-        return bounds(site)
 
     def float_compute(
         self, site: Site, inputs: Sequence[Array | None], numerics: Numerics

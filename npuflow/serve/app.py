@@ -126,7 +126,7 @@ async def as_json(request: web.Request, handler: Any) -> web.StreamResponse:
 
 
 def status_of(error: Exception) -> tuple[int, str]:
-    """The HTTP status of an error, and what the client is told."""
+    """The HTTP status and the message that a client gets for an error."""
     if isinstance(error, ProtocolError):
         return error.status, str(error)
     if isinstance(error, web.HTTPException):

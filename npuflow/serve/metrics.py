@@ -65,16 +65,16 @@ def _lines(models: Mapping[str, Shown]) -> Iterator[str]:
     yield from _histogram("npuflow_batch_size", "Samples computed together.", sizes)
 
 
-def _family(name: str, kind: str, told: str, rows: Iterable[tuple[str, float]]) -> Iterator[str]:
-    yield f"# HELP {name} {told}"
+def _family(name: str, kind: str, description: str, rows: Iterable[tuple[str, float]]) -> Iterator[str]:
+    yield f"# HELP {name} {description}"
     yield f"# TYPE {name} {kind}"
     yield from (f"{name}{labels} {value}" for labels, value in rows)
 
 
 def _histogram(
-    name: str, told: str, rows: Mapping[str, tuple[list[tuple[float, int]], int, float]]
+    name: str, description: str, rows: Mapping[str, tuple[list[tuple[float, int]], int, float]]
 ) -> Iterator[str]:
-    yield f"# HELP {name} {told}"
+    yield f"# HELP {name} {description}"
     yield f"# TYPE {name} histogram"
     for model, (buckets, rest, total) in rows.items():
         seen = 0

@@ -24,7 +24,7 @@ async def serve(
     stop: asyncio.Event | None = None,
 ) -> None:
     """Serve until `stop` is set, or a SIGINT or SIGTERM comes; `started` is given the address. Requests that
-    have begun are answered within `stop_seconds`."""
+    are in progress are answered within `stop_seconds`."""
     ended = stop or asyncio.Event()
     server = Server(models)
     runner = web.AppRunner(

@@ -217,7 +217,7 @@ def _suggestions(unfit: Unfit, shipped: Mapping[str, Target]) -> list[str]:
     """Changes after which all layers have tiles, each tried, with what came out."""
     w, found = unfit.wanted, []
     if w.level < HARDEST and all(_runs(x, w.machine, HARDEST) for x in unfit.layers):
-        found.append(_told(f"[tiling] level = {HARDEST}", replace(w, level=HARDEST)))
+        found.append(_outcome(f"[tiling] level = {HARDEST}", replace(w, level=HARDEST)))
     eight = BYTE in w.numerics.activation_bits
     if eight and all(_runs(_narrow(x, ACTIVATIONS), w.machine, w.level) for x in unfit.layers):
         found.append(
@@ -229,7 +229,7 @@ def _suggestions(unfit: Unfit, shipped: Mapping[str, Target]) -> list[str]:
     if len(unfit.indices) < sum(n.is_integer for n in w.graph.nodes):
         found.append(f"[[quantize.overrides]] layers = {unfit.names}, float = true: {left}")
     size = _rounded(max(unfit.demands), w.machine)
-    found.append(_told(f"target.memory.local_bytes >= {size}", w.with_memory(size)))
+    found.append(_outcome(f"target.memory.local_bytes >= {size}", w.with_memory(size)))
     takes = list(
         islice((name for name, target in sorted(shipped.items(), key=_size) if _takes(unfit, target)), NAMED)
     )
@@ -238,7 +238,7 @@ def _suggestions(unfit: Unfit, shipped: Mapping[str, Target]) -> list[str]:
     return [text for text in found if text]
 
 
-def _told(change: str, trial: PlanRequest) -> str:
+def _outcome(change: str, trial: PlanRequest) -> str:
     """A change with its result, or nothing where it does not help."""
     plan = trial.plan()
     if plan is None:
@@ -297,13 +297,13 @@ def _pinned(wanted: PlanRequest, fault: TargetError, shipped: Mapping[str, Targe
     lines = [fault.because, f"minimal set of conflicting constraints: {binding}"]
     tried = [t for t in fault.hint.split("; ") if t.endswith(" fits") or " fits" in t]
     gone = " and ".join(_pin_text(n) for n in names if n not in stay)
-    tried.append(_told(f"without {gone}", replace(wanted, pins=_pins(stay))))
+    tried.append(_outcome(f"without {gone}", replace(wanted, pins=_pins(stay))))
     if wanted.level < HARDEST and pins.groups:
-        tried.append(_told(f"[tiling] level = {HARDEST}", replace(wanted, level=HARDEST)))
+        tried.append(_outcome(f"[tiling] level = {HARDEST}", replace(wanted, level=HARDEST)))
     if not any("memory.local_bytes" in t for t in tried):
         least = _least(lambda size: quick.with_memory(size).plan() is not None, wanted.machine)
         if least:
-            tried.append(_told(f"target.memory.local_bytes >= {least}", wanted.with_memory(least)))
+            tried.append(_outcome(f"target.memory.local_bytes >= {least}", wanted.with_memory(least)))
     takes: list[str] = []
     for name, target in sorted(shipped.items(), key=_size):
         if target.memory.local_bytes > wanted.machine.memory.local_bytes and len(takes) < NAMED:
