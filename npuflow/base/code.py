@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from npuflow.base.code_class import Mentions
 from npuflow.base.code_find import CodeError
-from npuflow.base.code_module import Form
+from npuflow.base.code_kept import KEPT, Closure, Mark
+from npuflow.base.code_memo import PICTURES
 from npuflow.base.code_sources import Sources
 from npuflow.base.code_walk import ClosureWalk
 from npuflow.base.digest import digest
@@ -26,36 +26,21 @@ __all__ = [
     "facets_of",
     "files_read",
     "forget",
+    "open_memo",
     "package_file",
     "plugin_closure",
     "registry_named",
+    "save_memo",
     "whole_digest",
 ]
-
-Forms = dict[str, tuple[Form, ...]]
-
-
-@dataclass(frozen=True)
-class Closure:
-    """What a piece of code consists of: definitions and data files by digest, libraries by version."""
-
-    digest: str
-    definitions: dict[str, str] = field(default_factory=dict)
-    libraries: dict[str, str] = field(default_factory=dict)
-    files: dict[str, str] = field(default_factory=dict)
-    entries: frozenset[str] = frozenset()
-    """Registry entries named by constants ("ops/relu"); their code is not in the digest."""
-    mentions: frozenset[str] = field(default=frozenset(), repr=False)
-    """Attributes that the code mentions of objects that it is given (see `code_scope`)."""
 
 
 class _State:
     """What this process has read so far."""
 
     sources = Sources()
-    # one per process
-    closures: dict[tuple[str, str | None, tuple[str, ...] | None, bool], Closure] = {}  # noqa: RUF012
-    forms: dict[tuple[str, str | None], Forms | None] = {}  # noqa: RUF012
+    passing: dict[Mark, Closure] = {}  # noqa: RUF012
+    """Closures that hold in this process only."""
 
 
 def closure(target: Any) -> Closure:
@@ -107,9 +92,9 @@ def facets_of(registry: Registry, name: str, wanted: Mentions) -> tuple[str, ...
     """The methods of an entry that code may use which mentions `wanted`; None if the entry is no class."""
     source = registry.source(name)
     mark = (source.module, source.attribute)
-    if mark not in _State.forms:
-        _State.forms[mark] = ClosureWalk(_State.sources).forms(*mark)
-    forms = _State.forms[mark]
+    if mark not in KEPT.forms:
+        KEPT.forms[mark] = ClosureWalk(_State.sources).forms(*mark)
+    forms = KEPT.forms[mark]
     if forms is None:
         return None
     return tuple(
@@ -120,8 +105,20 @@ def facets_of(registry: Registry, name: str, wanted: Mentions) -> tuple[str, ...
 def forget() -> None:
     """Read all sources again on next use (after files changed under a running process)."""
     _State.sources = Sources()
-    _State.closures.clear()
-    _State.forms.clear()
+    _State.passing.clear()
+    KEPT.forget()
+
+
+def open_memo(folder: Path) -> None:
+    """Take over what earlier processes found, as far as it still holds; `save_memo` writes this one's."""
+    PICTURES.open(folder / "code.json")
+    KEPT.open(folder / "closures.json", _State.sources)
+
+
+def save_memo() -> None:
+    """Let later processes know what this one found."""
+    PICTURES.save()
+    KEPT.save(_State.sources)
 
 
 def files_read() -> dict[str, str]:
@@ -138,14 +135,14 @@ def package_file(name: str) -> Path:
 
 def _closure(module: str, name: str | None, facets: tuple[str, ...] | None, entry: bool) -> Closure:
     mark = (module, name, facets, entry)
-    found = _State.closures.get(mark)
+    found = KEPT.closures.get(mark) or _State.passing.get(mark)
     if found is None:
         walk = ClosureWalk(_State.sources)
         if entry or name is None:
             walk.entry(module, name, facets)
         else:
             walk.definition(module, name)
-        found = _State.closures[mark] = _sealed(walk)
+        found = (KEPT.closures if walk.lasting else _State.passing)[mark] = _sealed(walk)
     return found
 
 

@@ -39,12 +39,12 @@ class Finder:
 
     def __init__(self) -> None:
         self.own: set[str] = {"npuflow"}
-        self._places: dict[str, Place] = {}
+        self.places: dict[str, Place] = {}
 
     def find(self, name: str) -> Place:
-        place = self._places.get(name)
+        place = self.places.get(name)
         if place is None:
-            place = self._places[name] = self._find(name)
+            place = self.places[name] = self._find(name)
         return place
 
     def _find(self, name: str) -> Place:

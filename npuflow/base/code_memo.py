@@ -29,9 +29,12 @@ class Pictures:
         self._used: dict[str, Any] = {}
         self._path: Path | None = None
         self._grown = False
+        self._unread = False
 
     def restore(self, module: SourceModule) -> bool:
         """Fill in a module from the picture of its content, if there is one."""
+        if self._unread:
+            self._read()
         mark = _mark(module)
         found = self._known.get(mark) or self._used.get(mark)
         if found is None:
@@ -45,10 +48,14 @@ class Pictures:
         self._grown = True
 
     def open(self, path: Path) -> None:
-        """Remember through this file: what it holds is taken over, and `save` writes it."""
-        self._path = path
+        """Remember through this file: what it holds counts (read on first use), and `save` writes it."""
+        self._path, self._unread = path, True
+
+    def _read(self) -> None:
+        assert self._path is not None
+        self._unread = False
         try:
-            head, _, body = path.read_bytes().partition(b"\n")
+            head, _, body = self._path.read_bytes().partition(b"\n")
             if head.decode() == f"{_maker()} {bytes_digest(body)}":
                 self._known = {**json.loads(body), **self._known}
         except (OSError, ValueError):

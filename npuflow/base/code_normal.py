@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import functools
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import xxhash
 
@@ -13,12 +14,12 @@ from npuflow.base.digest import ALGORITHM, encode
 _DROPPED = {"ctx", "type_comment", "kind", "type_ignores"}
 
 
-def syntax_digest(nodes: Iterable[ast.AST], skip: Callable[[ast.AST], bool] = lambda node: False) -> str:
+def syntax_digest(nodes: Iterable[ast.AST]) -> str:
     """The digest of statements: no positions, comments, docstrings, `pass` or empty
-    fields; `skip` leaves nodes out."""
+    fields."""
     out = bytearray()
     for node in nodes:
-        _node(node, out, skip)
+        _node(node, out)
     return f"{ALGORITHM}:{xxhash.xxh3_128_hexdigest(out)}"
 
 
@@ -27,42 +28,42 @@ def inert(node: object) -> bool:
     return isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
 
 
-def _node(node: ast.AST, out: bytearray, skip: Callable[[ast.AST], bool]) -> None:
+def _node(node: ast.AST, out: bytearray) -> None:
     out += b"("
-    _text(type(node).__name__, out)
+    out += _text(type(node).__name__)
     for name in node._fields:
         if name in _DROPPED:
             continue
         value = getattr(node, name, None)
         if isinstance(value, list):
             value = _pieces(value) if isinstance(node, ast.JoinedStr) else value
-            value = [
-                part for part in value if not (inert(part) or (isinstance(part, ast.AST) and skip(part)))
-            ]
+            value = [part for part in value if not inert(part)]
         if (value is None and not isinstance(node, ast.Constant)) or value == []:
             continue
-        _text(name, out)
+        out += _text(name)
         if isinstance(value, ast.AST):
-            _node(value, out, skip)
+            _node(value, out)
         elif isinstance(value, list):
-            _list(value, out, skip)
+            _list(value, out)
         else:
             _leaf(value, out)
     out += b")"
 
 
-def _list(values: list[object], out: bytearray, skip: Callable[[ast.AST], bool]) -> None:
+def _list(values: list[object], out: bytearray) -> None:
     out += b"["
     for value in values:
         if isinstance(value, ast.AST):
-            _node(value, out, skip)
+            _node(value, out)
         else:
             _leaf(value, out)
     out += b"]"
 
 
 def _leaf(value: object, out: bytearray) -> None:
-    if isinstance(value, complex):
+    if type(value) is str:
+        out += _string(value)
+    elif isinstance(value, complex):
         out += b"c" + encode([value.real, value.imag])
     elif value is Ellipsis:
         out += b"E"
@@ -70,10 +71,16 @@ def _leaf(value: object, out: bytearray) -> None:
         out += encode(value)
 
 
-def _text(text: str, out: bytearray) -> None:
+@functools.lru_cache(1 << 16)
+def _string(text: str) -> bytes:
+    return encode(text)
+
+
+@functools.cache
+def _text(text: str) -> bytes:
+    """A name of the syntax itself: of a kind of node, or of a field."""
     raw = text.encode()
-    out += struct.pack(">H", len(raw))
-    out += raw
+    return struct.pack(">H", len(raw)) + raw
 
 
 def _pieces(values: list[object]) -> list[object]:

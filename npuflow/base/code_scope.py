@@ -39,6 +39,8 @@ class Reference(NamedTuple):
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_BINDING = {ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Lambda,
+            ast.Global, ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.MatchMapping}
 
 
 def imports_of(node: ast.Import | ast.ImportFrom, package: str) -> dict[str, ImportTarget]:
@@ -297,29 +299,48 @@ class References(ast.NodeVisitor):
     def _bind(self, node: ast.AST, scope: _Scope) -> None:
         """Note what `node` binds in its own function scope: nested functions, classes and
         comprehensions have theirs."""
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            scope.names.add(node.name)
-            return
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            for name, target in imports_of(node, self.package).items():
-                scope.imports.setdefault(name, []).append(target)
-            return
-        if isinstance(node, ast.Global):
-            scope.globals.update(node.names)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
-            scope.names.add(node.id)
-        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
-            scope.names.add(node.name)
-        elif isinstance(node, ast.MatchMapping) and node.rest:
-            scope.names.add(node.rest)
-        if isinstance(node, ast.Lambda):
-            return
-        inside = isinstance(node, _COMPREHENSIONS)
-        for child in ast.walk(node) if inside else ast.iter_child_nodes(node):
-            if not inside:
-                self._bind(child, scope)
-            elif isinstance(child, ast.NamedExpr) and isinstance(child.target, ast.Name):
-                scope.names.add(child.target.id)  # a walrus binds around its comprehension
+        waiting = [node]
+        while waiting:  # the most frequent nodes first: every node of every function passes here
+            node = waiting.pop()
+            kind = type(node)
+            if isinstance(node, ast.Name):
+                if not isinstance(node.ctx, ast.Load):
+                    scope.names.add(node.id)
+                continue
+            if kind in _BINDING:
+                if self._binds(node, scope):
+                    continue
+            elif kind in _COMPREHENSIONS:
+                inner = (one.target for one in ast.walk(node) if isinstance(one, ast.NamedExpr))
+                # a walrus binds around its comprehension
+                scope.names.update(target.id for target in inner if isinstance(target, ast.Name))
+                continue
+            for name in kind._fields:
+                value = getattr(node, name, None)
+                if isinstance(value, ast.AST):
+                    waiting.append(value)
+                elif type(value) is list:
+                    waiting += [one for one in value if isinstance(one, ast.AST)]
+
+    def _binds(self, node: ast.AST, scope: _Scope) -> bool:
+        """Note the names that one node binds by itself; True if what is inside it has a scope of its own."""
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                scope.names.add(node.name)
+                return True
+            case ast.Import() | ast.ImportFrom():
+                for name, target in imports_of(node, self.package).items():
+                    scope.imports.setdefault(name, []).append(target)
+                return True
+            case ast.Lambda():
+                return True
+            case ast.Global():
+                scope.globals.update(node.names)
+            case ast.ExceptHandler() | ast.MatchAs() | ast.MatchStar() if node.name:
+                scope.names.add(node.name)
+            case ast.MatchMapping() if node.rest:
+                scope.names.add(node.rest)
+        return False
 
     # ***** annotations *****
 

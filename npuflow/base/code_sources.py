@@ -27,7 +27,7 @@ class Sources:
         self.artifacts: dict[tuple[str, str], bool] = {}
         """Which classes are artifacts, by module and name."""
         self.data: dict[str, str] = {}
-        """Package data read: path -> digest."""
+        """Other files read: package data, and sources behind closures that were kept. Path -> digest."""
 
     def module(self, place: Place) -> SourceModule:
         found = self._modules.get(place.name)

@@ -35,6 +35,8 @@ class ClosureWalk:
         self.libraries: dict[str, str] = {}
         self.files: dict[str, str] = {}
         self.entries: set[str] = set()
+        self.lasting = True
+        """Every question had an answer that another process can check (see `code_kept`)."""
         self.mentions: set[str] = set()
         """What the code mentions of objects that are known only while running, its
         own `self` not among them."""
@@ -337,9 +339,7 @@ class ClosureWalk:
         """The walk stops at a registry: it notes entries named by constants, and reaches the
         list of names, and all entries."""
         name, package = registry
-        known = Registry.known.get(name)
-        live = known if known is not None and known.package == package else Registry.unlisted(name, package)
-        self.sources.registries[name] = live
+        live = self.sources.registries[name] = Registry.at_hand(name, package)
         ref = origin[1] if origin else None
         if ref is not None and ref.how == "subscript" and ref.const is not None and not attrs:
             live.source(ref.const)
@@ -354,6 +354,7 @@ class ClosureWalk:
     def _lazy(self, place: Place, chain: tuple[str, ...], origin: Origin | None) -> None:
         """A facade with a module-level `__getattr__`: only the running module can
         say where the name comes from."""
+        self.lasting = False
         found = getattr(importlib.import_module(place.name), chain[0], None)
         if isinstance(found, types.ModuleType):
             self._follow(self.find(found.__name__), chain[1:], origin)

@@ -56,6 +56,12 @@ class Registry:
         self._marked, self._loaded, self._sources = {}, {}, None
         return self
 
+    @classmethod
+    def at_hand(cls, name: str, package: str) -> Registry:
+        """The registry known by its name if it is of that package, else one for looking only."""
+        known = cls.known.get(name)
+        return known if known is not None and known.package == package else cls.unlisted(name, package)
+
     def __repr__(self) -> str:
         return f"Registry({self.name!r}, {self.package!r})"
 

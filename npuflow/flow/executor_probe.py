@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from npuflow.base.code_memo import PICTURES
+from npuflow.base.code import definition_closure, open_memo
 from npuflow.flow import store_files as files
 
 
@@ -30,11 +30,9 @@ def ask(question: Question) -> list[str]:
     from npuflow.flow.processor import processor
 
     faults: list[str] = []
-    PICTURES.open(Path(question.root) / "memo" / "code.json")
+    open_memo(Path(question.root) / "memo")
     for name, (module, attribute, wanted) in question.stages.items():
         try:
-            from npuflow.base.code import definition_closure
-
             import_module(module)
             found = definition_closure(module, attribute).digest
         except Exception as fault:  # whatever keeps a stage from being imported there is the answer

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npuflow.base.code_memo import PICTURES
+from npuflow.base import code
 from npuflow.base.errors import InputError, NpuflowError, Where
 from npuflow.base.files import DIGESTS
 from npuflow.base.tables import table_of
@@ -56,7 +56,7 @@ def open_cache(recipe: Recipe | None, settings: Settings) -> Store:
     root = cache_place(recipe, settings)
     remote = settings.remote or (table.remote if table is not None else None)
     DIGESTS.open(root / "memo" / "files.json")
-    PICTURES.open(root / "memo" / "code.json")
+    code.open_memo(root / "memo")
     mode = table.remote_mode if table is not None else "read-write"
     if remote and mode != "off":
         from npuflow.flow.store_remote import connect
@@ -124,7 +124,7 @@ def keep_memos() -> None:
     """Let the next process know what this one read: the digests of files, and what
     the sources of stages are."""
     DIGESTS.save()
-    PICTURES.save()
+    code.save_memo()
 
 
 def _build(

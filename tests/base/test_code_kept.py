@@ -1,0 +1,119 @@
+"""Closures kept between processes are used only while every answer that they were drawn from is the same."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SCRIPT = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from npuflow.base import code, code_walk
+code.open_memo(Path(sys.argv[1]) / "memo")
+drawn = []
+begin = code_walk.ClosureWalk.__init__
+code_walk.ClosureWalk.__init__ = lambda self, sources: drawn.append(1) or begin(self, sources)
+found = code.definition_closure("some.one", "f")
+plugin = code.plugin_closure(code.registry_named("some ops"), "relu", ("infer",))
+print(found.digest, plugin.digest, sorted(plugin.definitions), sorted(found.entries), sorted(found.mentions))
+print(len(drawn))
+print(sorted(Path(path).name for path in code.files_read()))
+code.save_memo()
+"""
+
+FILES = {
+    "__init__.py": "",
+    "one.py": """
+from some.two import g
+from some.reg import OPS
+try:
+    from some import fast
+except ImportError:
+    fast = None
+def f(x): return g() + OPS["relu"].infer(x) + x.half(1) + len(OPS.names()) + fast.h()
+""",
+    "two.py": "from some.three import h\ndef g(): return h()\ndef spare(): return 0\n",
+    "three.py": "def h(): return 1\n",
+    "reg.py": "from npuflow.base.registry import Registry\nOPS = Registry('some ops', 'some.ops')\n",
+    "ops/__init__.py": "",
+    "ops/relu.py": """
+from some.reg import OPS
+@OPS.entry
+class Relu:
+    def infer(self, x): return x
+    def lower(self, x): return -x
+""",
+}
+
+
+def run(folder: Path) -> list[str]:
+    line = [sys.executable, "-c", SCRIPT, str(folder)]
+    return subprocess.run(line, capture_output=True, text=True, check=True, cwd=ROOT).stdout.splitlines()
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        path = tmp_path / "some" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+def test_another_process_draws_no_closure_again(package: Path) -> None:
+    first, second = run(package), run(package)
+    assert first[1] == "2" and second[1] == "0"
+    assert second[0] == first[0] and second[2] == first[2]
+
+
+@pytest.mark.parametrize(
+    "name, text",
+    [
+        ("three.py", "def h(): return 2\n"),
+        ("fast.py", "def h(): return 3\n"),  # a module that was looked for and not there
+        ("ops/silu.py", FILES["ops/relu.py"]),  # the list of entries is part of the closure
+        ("ops/relu.py", FILES["ops/relu.py"].replace("return x", "return x + 1")),
+    ],
+)
+def test_what_changed_is_seen(package: Path, name: str, text: str) -> None:
+    first = run(package)
+    (package / "some" / name).write_text(text)
+    second = run(package)
+    assert second[1] == "2" and second[0] != first[0]
+    (package / "memo" / "closures.json").unlink()
+    assert run(package)[0] == second[0]
+
+
+def test_a_comment_draws_anew_and_changes_nothing(package: Path) -> None:
+    first = run(package)
+    (package / "some" / "three.py").write_text("def h(): return 1  # one\n")
+    assert run(package)[:2] == [first[0], "2"]
+    assert run(package)[1] == "0"
+
+
+def test_a_file_that_is_gone_is_seen(package: Path) -> None:
+    first = run(package)
+    (package / "some" / "three.py").rename(package / "some" / "three")
+    (package / "some" / "two.py").write_text("def g(): return 1\n")
+    assert run(package)[0] != first[0]
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "other maker", "empty", "no text"])
+def test_a_damaged_memo_is_no_memo(package: Path, damage: str) -> None:
+    first, path = run(package), package / "memo" / "closures.json"
+    data = path.read_bytes()
+    changed = {
+        "cut": data[:-5],
+        "flip": data[:200] + bytes([data[200] ^ 1]) + data[201:],
+        "other maker": b"y" + data[1:],
+        "empty": b"",
+        "no text": b"\xff" * 40,
+    }[damage]
+    path.write_bytes(changed)
+    assert run(package)[:2] == [first[0], "2"]
