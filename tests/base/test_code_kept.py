@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from packages import DAMAGES, damaged
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -104,16 +105,8 @@ def test_a_file_that_is_gone_is_seen(package: Path) -> None:
     assert run(package)[0] != first[0]
 
 
-@pytest.mark.parametrize("damage", ["cut", "flip", "other maker", "empty", "no text"])
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_memo_is_no_memo(package: Path, damage: str) -> None:
     first, path = run(package), package / "memo" / "closures.json"
-    data = path.read_bytes()
-    changed = {
-        "cut": data[:-5],
-        "flip": data[:200] + bytes([data[200] ^ 1]) + data[201:],
-        "other maker": b"y" + data[1:],
-        "empty": b"",
-        "no text": b"\xff" * 40,
-    }[damage]
-    path.write_bytes(changed)
+    path.write_bytes(damaged(path.read_bytes(), damage))
     assert run(package)[:2] == [first[0], "2"]

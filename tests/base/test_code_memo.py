@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from packages import DAMAGES, damaged
 
 from npuflow.base import code, code_memo, code_module
 from npuflow.base.code_find import Finder
@@ -42,22 +43,14 @@ def test_a_picture_gives_the_module_back(tmp_path: Path) -> None:
         assert state(again) == state(one)
 
 
-@pytest.mark.parametrize("damage", ["cut", "flip", "other maker", "empty", "no text"])
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_memo_is_no_memo(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "code.json"
     first = code_memo.Pictures()
     first.open(path)
     first.keep(module(SOURCES[5], parse=True))
     first.save()
-    data = path.read_bytes()
-    changed = {
-        "cut": data[:-5],
-        "flip": data[:200] + bytes([data[200] ^ 1]) + data[201:],
-        "other maker": b"y" + data[1:],
-        "empty": b"",
-        "no text": b"\xff" * 40,
-    }[damage]
-    path.write_bytes(changed)
+    path.write_bytes(damaged(path.read_bytes(), damage))
     second = code_memo.Pictures()
     second.open(path)
     assert not second.restore(module(SOURCES[5], parse=False))
