@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from npuflow.engine.quantize.config import Weights
 from npuflow.engine.rounding.moments import of_columns
-from npuflow.engine.rounding.rounded import Matrix, rounded
+from npuflow.engine.rounding.rounded import Matrix, Wanted, rounded
 from npuflow.engine.rounding.sequential import aimed
 from npuflow.hw.target import Numerics
 from npuflow.rounders import ROUNDERS, LayerProblem, Rounder
@@ -75,6 +75,17 @@ def test_no_layer_is_worse_than_rounded_to_the_nearest(method: str, problem: Lay
         assert (one == one.astype(np.float32)).all() and (made.scale == one * np.rint(made.scale / one)).all()
     else:
         assert (made.scale == made.scale.astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@given(problem=problems(), seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=20, deadline=None)
+def test_pruned_weights_stay_zero(method: str, problem: LayerProblem, seed: int) -> None:
+    keep = np.random.default_rng(seed).random(problem.weight.shape) < 0.5
+    pruned = replace(problem, weight=problem.weight * keep, keep=keep)
+    made = ROUNDERS[method]()(pruned)
+    assert not pruned.real(made)[~keep].any()
+    assert (pruned.errors(made) <= pruned.errors(pruned.nearest()) * (1 + 1e-9) + 1e-12).all() or pruned.shared
 
 
 @pytest.mark.parametrize("method", ["gptq", "coordinate"])
@@ -156,7 +167,9 @@ def test_moved_weights_make_up_for_what_the_layers_above_lost(bias: str) -> None
         return float(((found - tensor @ real[0].T / 64) ** 2).sum())
 
     scheme, method = Weights(bits=4), ROUNDERS["coordinate"]()
-    plain, better = (rounded(method, source, bias, moments, None, scheme, Numerics(), a) for a in (None, aim))
+    plain, better = (
+        rounded(method, source, bias, moments, None, scheme, Numerics(), Wanted(a)) for a in (None, aim)
+    )
     assert off(better) < 0.5 * off(plain)
 
 
