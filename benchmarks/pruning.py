@@ -3,10 +3,10 @@
     python benchmarks/pruning.py SCORER TASK RECIPE [--patterns 2:4 4:8 rows] [--limit N] [--skip NAME ...]
         [--bits 8] [--cache DIR] [--set KEY=VALUE ...]
 
-SCORER and TASK as for accuracy.py. For every pattern: weights chosen by magnitude and left as they are, chosen
-and refitted by second moments, and refitted one layer after the other. Figures with float activations are
-those of the float network with the weights that the codes stand for; quantised ones of the quantised graph,
-activations and biases as the recipe says, its codes computed by onnxruntime between exact roundings.
+SCORER and TASK as for accuracy.py. For every pattern: weights chosen by magnitude and left as they are,
+chosen and refitted by second moments, and refitted one layer after the other. Figures with float activations
+are those of the float network with the weights that the codes stand for; quantised ones of the quantised
+graph, activations and biases as the recipe says, its codes computed by onnxruntime between exact roundings.
 """
 
 from __future__ import annotations
