@@ -37,7 +37,8 @@ class LayerProblem:
     format's usual scales and zero points. Codes go from `lo` to `hi`. `shared`: all outputs have one scale,
     which must stay one. `fixed`: scales may not change at all (powers of two). `part`: so many terms after
     one another share a scale, and `scale` is [groups, outputs, terms]; 0: all terms of an output do.
-    `sub_bits`: the scales of an output's parts are integers of so many bits times one number.
+    `sub_bits`: the scales of an output's parts are integers of so many bits times one number. `keep`:
+    [groups, outputs, terms], weights that may be other than zero (None: all).
     """
 
     weight: Reals
@@ -51,6 +52,7 @@ class LayerProblem:
     fixed: bool = False
     part: int = 0
     sub_bits: int | None = None
+    keep: npt.NDArray[np.bool_] | None = None
 
     def by_term(self, scale: Reals) -> Reals:
         """Scales in a shape that broadcasts over the weight."""
@@ -84,13 +86,7 @@ class LayerProblem:
     def damped(self, share: float) -> Reals:
         """The moments with a share of their mean diagonal added to it, so that terms the samples say little
         of stay near their weights; terms that are always zero count as one."""
-        terms = self.gram.shape[-1]
-        diagonal = np.diagonal(self.gram, axis1=1, axis2=2)
-        usual = diagonal.mean(-1, keepdims=True)
-        more = share * usual + np.where(diagonal > 0, 0.0, np.where(usual > 0, usual, 1.0))
-        found = self.gram.copy()
-        found[:, np.arange(terms), np.arange(terms)] += more
-        return found
+        return damped(self.gram, share)
 
     def best(self, *tried: Rounding) -> Rounding:
         """Output by output the rounding of least error (of all outputs together where they share a
@@ -105,6 +101,18 @@ class LayerProblem:
         return Rounding(codes, scale)
 
 
+def damped(gram: Reals, share: float) -> Reals:
+    """Moments [groups, terms, terms] with a share of their mean diagonal added to it; terms that are always
+    zero count as one."""
+    terms = gram.shape[-1]
+    diagonal = np.diagonal(gram, axis1=1, axis2=2)
+    usual = diagonal.mean(-1, keepdims=True)
+    more = share * usual + np.where(diagonal > 0, 0.0, np.where(usual > 0, usual, 1.0))
+    found = gram.copy()
+    found[:, np.arange(terms), np.arange(terms)] += more
+    return found
+
+
 def stored(scale: Reals) -> Reals:
     """Scales as models keep them: float32."""
     return scale.astype(np.float32).astype(np.float64)
@@ -115,6 +123,7 @@ class Rounder(Config):
     calling it gives codes and scales.
 
     It sees no image and no network. What it gives must not be worse than rounding every weight by itself.
+    Weights outside of `keep` are zero, and their codes the zero point.
     """
 
     judged: ClassVar[bool] = False        # kept only where held-out samples say so

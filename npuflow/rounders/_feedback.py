@@ -25,12 +25,14 @@ def feedback(problem: LayerProblem, gram: Reals, scale: Reals, block: int, order
     zero = problem.zero
     wide = np.broadcast_to(problem.by_term(scale), weight.shape)
     wide = np.take_along_axis(wide, order[:, None, :], 2) if problem.part else wide
+    keep = None if problem.keep is None else np.take_along_axis(problem.keep, order[:, None, :], 2)
     for first in range(0, terms, block):
         last = min(first + block, terms)
         errors = np.empty((*weight.shape[:2], last - first))
         for k in range(first, last):
             column = weight[..., k]
             code = np.clip(np.rint(column / wide[..., k]) + zero, problem.lo, problem.hi)
+            code = code if keep is None else np.where(keep[..., k], code, zero)
             error = (column - wide[..., k] * (code - zero)) / factor[:, None, k, k]
             codes[..., k], errors[..., k - first] = code, error
             weight[..., k:last] -= error[..., None] * factor[:, None, k, k:last]

@@ -79,6 +79,7 @@ def _sweep(problem: LayerProblem, gram: Reals, codes: Reals, scale: Reals, slope
             now = codes[..., first + k]
             own = scale[..., first + k] if problem.part else scale
             wanted = np.clip(np.rint(now + near[..., k] / (own * inner[:, None, k, k])), low, high)
+            wanted = wanted if problem.keep is None else np.where(problem.keep[..., first + k], wanted, 0.0)
             step = wanted - now
             moves = int(np.count_nonzero(step))
             if moves:

@@ -22,6 +22,7 @@ from npuflow.engine.rounding import moments as counting
 from npuflow.engine.rounding.columns import Codes, ColumnObserver
 from npuflow.engine.rounding.config import CandidateWidths, Counting, RoundTable, rounds
 from npuflow.engine.rounding.layers import WeightedLayer, layers
+from npuflow.engine.rounding.pruning import Prune
 from npuflow.engine.rounding.rounded import Matrix, matrix
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, part, stage
@@ -70,10 +71,11 @@ def grids(
     rounding: RoundTable,
     candidates: CandidateWidths,
     quantize: Quantize,
+    prune: Prune,
 ) -> Iterator[tuple[str, LayerGrid]]:
     """A sample beyond the next power of two makes a grid coarser, and only then what was
     counted on it is counted again."""
-    if not rounds(quantize, rounding, candidates):
+    if not rounds(quantize, rounding, candidates, prune):
         log("all weights are rounded to the nearest")
         return
     if statistics.noise:

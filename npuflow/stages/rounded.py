@@ -16,13 +16,14 @@ from npuflow.engine.quantize.types import weight_type
 from npuflow.engine.rounding.config import CandidateWidths, Counting, RoundTable, rounds
 from npuflow.engine.rounding.judge import judged, to_nearest, trials
 from npuflow.engine.rounding.layers import WeightedLayer
-from npuflow.engine.rounding.rounded import RoundingResult
+from npuflow.engine.rounding.rounded import RoundingResult, Wanted
 from npuflow.engine.rounding.rounded import rounded as rounded_by
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, part, stage
 from npuflow.hw.target import Numerics
 from npuflow.ir.types import quant_of
 from npuflow.rounders import RoundedWeight
+from npuflow.stages.masks import Masks
 from npuflow.stages.moments import LayerMoments
 from npuflow.stages.parse import Parsed
 from npuflow.stages.samples import Sample, feeds
@@ -42,6 +43,7 @@ class RoundedLayer(Artifact):
             "was": one.was,
             "now": one.now,
             "used": one.used,
+            "pruned": one.pruned,
             "bias": weight.bias,
             "quant": asdict(weight.quant),
             "others": [asdict(other.quant) for other in self.others],
@@ -60,7 +62,9 @@ class RoundedLayer(Artifact):
     def load(cls, folder: Reader) -> Self:
         about, a = folder.json("about"), folder.arrays("weight")
         weight = RoundedWeight(a["codes"], quant_of(about["quant"]), about["bias"], a.get("shift"))
-        done = RoundingResult(weight, about["was"], about["now"], about["used"], a.get("plain"))
+        done = RoundingResult(
+            weight, about["was"], about["now"], about["used"], a.get("plain"), about["pruned"]
+        )
         others = tuple(
             RoundedWeight(a[f"codes_{i}"], quant_of(quant), about["bias"], a.get(f"shift_{i}"))
             for i, quant in enumerate(about["others"])
@@ -124,6 +128,9 @@ def chosen(
     if table.rounder.judged and weights:
         nearest = {}
         for name, one in layers.items():
+            if one.done.pruned:
+                nearest[name] = one.done.weight             # zeros stay: both sides have them
+                continue
             node, real = source.nodes[one.layer.node], source.const(name)
             assert real is not None
             site, at = source.site(node), node.inputs.index(name)
@@ -134,7 +141,8 @@ def chosen(
         _, held = split(list(feeds(samples, source, counting.samples)), counting.held_out)
         trial = judged(source, weights, nearest, held)
         reported.append(trial)
-        weights = weights if trial.kept else {}
+        pruned = {name: one.done.weight for name, one in layers.items() if one.done.pruned}
+        weights = weights if trial.kept else pruned
     for line in reported:
         log(line.line())
     others = {at_width(one.layer.weight, o.quant.bits): o for one in rounding.values() for o in one.others}
@@ -157,16 +165,19 @@ def rounded(
     candidates: CandidateWidths,
     quantize: Quantize,
     numerics: Numerics,
+    masks: Masks | None,
 ) -> Iterator[tuple[str, RoundedLayer]]:
     """Ask the method for codes and scales, at the recipe's width and at those that a search may choose."""
     for name, one in moments.items():
         source = one.matrix
         scheme = quantize.weights_of(source.names, source.kind)
-        done = rounded_by(table.rounder, source, one.layer.bias, one.fit, one.held, scheme, numerics)
+        mask = masks.layers.get(one.layer.weight) if masks is not None else None
+        seen = source, one.layer.bias, one.fit, one.held
+        done = rounded_by(table.rounder, *seen, scheme, numerics, Wanted(mask=mask))
         others = []
         for bits in sorted({*candidates.weights} - {scheme.bits}):
-            if table.rounder.wants(bits):
+            if mask is not None or table.rounder.wants(bits):
                 other = scheme.with_(bits=bits)
-                more = rounded_by(table.rounder, source, one.layer.bias, one.fit, one.held, other, numerics)
+                more = rounded_by(table.rounder, *seen, other, numerics, Wanted(mask=mask))
                 others += [more.weight] if more.used else []
         yield name, RoundedLayer(one.layer, done, tuple(others))

@@ -16,6 +16,7 @@ from npuflow.engine.rounding.sequential import sequential as in_turn
 from npuflow.flow.stage import Items, log, progress, stage
 from npuflow.hw.target import Numerics
 from npuflow.rounders import RoundedWeight
+from npuflow.stages.masks import Masks
 from npuflow.stages.moments import LayerMoments
 from npuflow.stages.parse import Parsed
 from npuflow.stages.rounded import Rounded
@@ -44,6 +45,7 @@ def sequential(
     counting: Counting,
     quantize: Quantize,
     numerics: Numerics,
+    masks: Masks | None,
 ) -> Rounded:
     """Go through the network once. A method that is judged is used where the outputs come closer than with
     all layers rounded at once."""
@@ -60,7 +62,8 @@ def sequential(
 
     layers = [(one.layer, one.matrix) for one in moments.values()]
     done = in_turn(
-        graph.graph, layers, fit, table.rounder, scheme, numerics, lambda at: progress(at, len(moments))
+        graph.graph, layers, fit, table.rounder, scheme, numerics, lambda at: progress(at, len(moments)),
+        masks.layers if masks is not None else {},
     )
     weights = {name: one.weight for name, one in done.items()}
     reported: tuple[Trial, ...] = ()

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from npuflow.engine.quantize.config import Weights
 from npuflow.engine.rounding.moments import of_columns
-from npuflow.engine.rounding.rounded import Matrix, rounded
+from npuflow.engine.rounding.pruning import LayerMask
+from npuflow.engine.rounding.rounded import Matrix, Wanted, rounded
 from npuflow.engine.rounding.sequential import aimed
 from npuflow.hw.target import Numerics
 from npuflow.rounders import ROUNDERS, LayerProblem, Rounder
@@ -75,6 +76,18 @@ def test_no_layer_is_worse_than_rounded_to_the_nearest(method: str, problem: Lay
         assert (one == one.astype(np.float32)).all() and (made.scale == one * np.rint(made.scale / one)).all()
     else:
         assert (made.scale == made.scale.astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@given(problem=problems(), seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=20, deadline=None)
+def test_pruned_weights_stay_zero(method: str, problem: LayerProblem, seed: int) -> None:
+    keep = np.random.default_rng(seed).random(problem.weight.shape) < 0.5
+    pruned = replace(problem, weight=problem.weight * keep, keep=keep)
+    made = ROUNDERS[method]()(pruned)
+    assert not pruned.real(made)[~keep].any()
+    plain = pruned.errors(pruned.nearest())
+    assert pruned.shared or (pruned.errors(made) <= plain * (1 + 1e-9) + 1e-12).all()
 
 
 @pytest.mark.parametrize("method", ["gptq", "coordinate"])
@@ -156,8 +169,31 @@ def test_moved_weights_make_up_for_what_the_layers_above_lost(bias: str) -> None
         return float(((found - tensor @ real[0].T / 64) ** 2).sum())
 
     scheme, method = Weights(bits=4), ROUNDERS["coordinate"]()
-    plain, better = (rounded(method, source, bias, moments, None, scheme, Numerics(), a) for a in (None, aim))
+    plain, better = (
+        rounded(method, source, bias, moments, None, scheme, Numerics(), Wanted(a)) for a in (None, aim)
+    )
     assert off(better) < 0.5 * off(plain)
+
+
+def test_a_layer_makes_up_for_what_its_outputs_are_added_to() -> None:
+    rng = np.random.default_rng(9)
+    seen = np.rint(rng.normal(1.0, 1.0, size=(400, 8)) * 2**6).astype(np.int16)[None]
+    tensor = rng.normal(size=(5, 8)).astype(np.float32)
+    lacking = (seen[0] / 64) @ rng.normal(size=(8, 5)) * 0.3 + 0.5
+    moments = of_columns([seen], 6)
+    assert moments is not None
+    source = Matrix(tensor, np.arange(40).reshape(1, 5, 8), 0, 1.0, ("layer",), "gemm")
+    aim = aimed([seen], [seen], moments, True, [lacking[None]])
+    scheme, keep = Weights(bits=8), rng.random((1, 5, 8)) < 0.7
+    for mask in (None, LayerMask(keep, 0.01)):
+        errors = []
+        for wanted in (Wanted(mask=mask), Wanted(aim, mask)):
+            nearest = ROUNDERS["nearest"]()
+            weight = rounded(nearest, source, "b", moments, None, scheme, Numerics(), wanted).weight
+            assert weight.shift is not None
+            made = np.array(weight.quant.scale)[:, None] * weight.codes @ (seen[0].T / 64)
+            errors.append(((made + weight.shift[:, None] - tensor @ (seen[0].T / 64) - lacking.T) ** 2).sum())
+        assert errors[1] < 0.6 * errors[0]
 
 
 def _error(weight: Any, tensor: Any, x: Any) -> float:

@@ -30,6 +30,8 @@ bias = "on"
 [round]
 method = "coordinate"
 [moments]
+[prune]
+pattern = "rows"
 [budget]
 cycles = 1000000
 [ledger]

@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from npuflow.base.errors import RecipeError
 from npuflow.engine.correct.trial import NETWORK
 from npuflow.engine.to_onnx import export_model
 from npuflow.flow.run_state import Result
+from npuflow.ir.sparsity import Pattern
 from npuflow.rounders import ROUNDERS
 from tests.networks import recipes
 from tests.networks.floats import Net
@@ -150,3 +152,35 @@ def test_one_layer_after_the_other(shared: Path) -> None:
     (chosen,) = products(shared, judged, "sequential")
     trial = next(t for t in chosen.trials if t.correction == "sequential")
     assert trial.kept == (trial.after < trial.before)
+
+
+def test_pruned_layers_have_zeros_in_the_program(tmp_path: Path) -> None:
+    recipe = folder(tmp_path)
+    sets = ["prune.pattern='2:4'", "quantize.weights.bits=8"]
+    for more in ([], ["quantize.weights.bits=4"], ["round.mode='sequential'"]):
+        result = made(recipe, *sets, *more, until="simulate")
+        quantized, simulation, masks = products(recipe, result, "correct", "simulate", "masks")
+        assert simulation.checks and not any(c.different for c in simulation.checks)
+        assert list(masks.layers) == ["point.w"]            # the others look through windows
+        graph = quantized.graph
+        codes = graph.consts[graph.values["point.w:q"].const]
+        assert Pattern(2, 4).holds(codes.reshape(16, 12)) and np.count_nonzero(codes) > 80
+        with np.load(result.products["masks"]) as held:
+            np.testing.assert_array_equal(held["point.w"] | (codes == 0), True)
+            assert held["point.w"].dtype == bool and held["point.w"].mean() == 0.5
+
+
+def test_a_refit_makes_up_for_zeros(tmp_path: Path) -> None:
+    recipe = folder(tmp_path)
+    for sets, factor in (((), 0.9), (("prune.refit=false",), 1.0)):
+        (masks,) = products(recipe, made(recipe, "prune.pattern='2:4'", *sets, until="masks"), "masks")
+        (trial,) = masks.trials
+        assert trial.after <= factor * trial.before
+
+
+def test_a_pattern_that_is_none_and_layers_that_are_not_there(tmp_path: Path) -> None:
+    recipe = folder(tmp_path)
+    with pytest.raises(RecipeError, match='"2/4" is no pattern'):
+        made(recipe, "prune.pattern='2/4'")
+    with pytest.raises(RecipeError, match="nowhere"):
+        made(recipe, "prune.pattern='2:4'", "prune.layers=['nowhere']")

@@ -54,17 +54,18 @@ def seed_of(graph: Graph, feed: Mapping[str, Array]) -> int:
 def columns(graph: Graph, layer: WeightedLayer, source: Array, seed: int) -> Codes:
     """A layer's columns of one sample. Places are drawn, by what the sample holds: neither its
     name nor its order matters."""
+    node, at = graph.nodes[layer.node], places(graph, layer, seed)
+    return gathered(node.op.columns(source.shape, at), node.op.column_groups(), source, layer.fraction)
+
+
+def places(graph: Graph, layer: WeightedLayer, seed: int) -> npt.NDArray[np.int64]:
+    """The places of a layer's output that a sample is looked at."""
     node = graph.nodes[layer.node]
     count = node.op.places(graph.site(node))
-    if layer.places < count:
-        at = np.sort(
-            np.random.default_rng((seed, layer.node)).choice(
-                count, layer.places, replace=False, shuffle=False
-            )
-        )
-    else:
-        at = np.arange(count)
-    return gathered(node.op.columns(source.shape, at), node.op.column_groups(), source, layer.fraction)
+    if layer.places >= count:
+        return np.arange(count)
+    rng = np.random.default_rng((seed, layer.node))
+    return np.asarray(np.sort(rng.choice(count, layer.places, replace=False, shuffle=False)))
 
 
 def gathered(taps: Taps, groups: int, source: Array, fraction: int) -> Codes:

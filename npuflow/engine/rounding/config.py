@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from npuflow.base.tables import Config, Range
 from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.rounding.pruning import Prune, prunes
 from npuflow.hw.target import Bits
 from npuflow.rounders import ROUNDERS, Rounder
 
@@ -54,7 +55,9 @@ class CandidateWidths(Config, table="precision"):
     """Of weights; empty: the recipe's own and the target's widest."""
 
 
-def rounds(quantize: Quantize, table: RoundTable, candidates: CandidateWidths) -> bool:
-    """Whether any weight is rounded by moments."""
+def rounds(quantize: Quantize, table: RoundTable, candidates: CandidateWidths, prune: Prune) -> bool:
+    """Whether any weight is rounded, or pruned, by moments."""
+    if prunes(prune):
+        return True
     widths = {quantize.weights.bits, *(rule.weight_bits for rule in quantize.overrides), *candidates.weights}
     return any(table.rounder.wants(bits) for bits in widths if bits is not None)

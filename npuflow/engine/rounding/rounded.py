@@ -9,6 +9,7 @@ import numpy as np
 from npuflow.engine.quantize.config import Weights
 from npuflow.engine.quantize.types import weight_type
 from npuflow.engine.rounding.moments import Int64s, Moments
+from npuflow.engine.rounding.pruning import LayerMask
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array, QuantType
@@ -58,7 +59,7 @@ def matrix(graph: Graph, node: int, weight: str, names: tuple[str, ...], kind: s
 class RoundingResult:
     """The rounded weight, and whether it is used. `was`, `now`: noise over signal of the layer's outputs,
     rounded to the nearest and so, on held-out samples (on all where there are none). `plain`: the shift of
-    the bias if it were rounded to the nearest.
+    the bias if it were rounded to the nearest. `pruned`: some of its weights are zero on purpose.
     """
 
     weight: RoundedWeight
@@ -66,25 +67,51 @@ class RoundingResult:
     now: float
     used: bool
     plain: Reals | None = None
+    pruned: bool = False
 
 
 @dataclass(frozen=True)
 class Aim:
     """What the float network's columns, in the same places, have to do with those that the layer
     reads: their `mean` [groups, terms], and `cross` [groups, terms, terms], the mean product of each
-    of theirs with each of the layer's."""
+    of theirs with each of the layer's. What the layer's outputs are added to may be off, too: `more`
+    [groups, outputs, terms] is the mean product of what is missing there with the layer's columns, and
+    `shift` [groups, outputs] its mean."""
 
     mean: Reals
     cross: Reals
+    more: Reals | None = None
+    shift: Reals | None = None
+
+    def along(self, weight: Reals) -> Reals:
+        """[groups, outputs, terms]: what the wanted outputs have to do with the layer's columns."""
+        along = np.matmul(weight, self.cross)
+        return along if self.more is None else along + self.more
 
 
 def moved(problem: LayerProblem, aim: Aim) -> Reals:
     """The weights whose outputs come closest, in least squares, to what the float weights make
     of the float columns; damped."""
-    off = np.matmul(problem.weight, aim.cross - problem.gram)
+    off = aim.along(problem.weight) - np.matmul(problem.weight, problem.gram)
     return np.asarray(
         problem.weight + np.linalg.solve(problem.damped(PULL), off.swapaxes(1, 2)).swapaxes(1, 2)
     )
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a layer is to become, beside its own weights: `aim`, what the float network has in the place of
+    what it reads; `mask`, which of its weights are kept."""
+
+    aim: Aim | None = None
+    mask: LayerMask | None = None
+
+    def weights(self, own: Reals, problem: LayerProblem) -> Reals:
+        """The real weights that are rounded."""
+        if self.mask is not None:
+            along = None if self.aim is None else self.aim.along(own)
+            return self.mask.weights(own, problem.gram, along)
+        return own if self.aim is None else moved(problem, self.aim)
 
 
 def rounded(
@@ -95,20 +122,23 @@ def rounded(
     held: Moments | None,
     scheme: Weights,
     numerics: Numerics,
-    aim: Aim | None = None,
+    wanted: Wanted = Wanted(),
 ) -> RoundingResult:
     """Round a layer, to the nearest if the method has no interest in its width. Where its bias can take
-    up what rounding does to the mean of its outputs, only what varies counts. `aim`: what the float
-    network has in the place of what the layer reads here; the codes are then for the weights that come
-    closest to the float layer's outputs."""
+    up what rounding does to the mean of its outputs, only what varies counts. `wanted`: what the codes are
+    for, if it is not the layer's own weights."""
     quant = weight_type(source.tensor, source.axis, scheme, numerics, source.inner)
-    center = fit.mean if bias else None
+    center, mask, aim = fit.mean if bias else None, wanted.mask, wanted.aim
     problem = _problem(source, quant, fit.around(center), numerics)
     own = problem.weight
-    if aim is not None:
-        problem = replace(problem, weight=moved(problem, aim))
-    plain, wanted = problem.nearest(), rounder.wants(quant.bits)
-    made = rounder(problem) if wanted else plain
+    real = wanted.weights(own, problem)
+    if mask is not None:
+        tensor = source.tensor_of(real, "float64")
+        quant = weight_type(tensor, source.axis, scheme, numerics, source.inner)
+        problem = replace(_problem(source, quant, problem.gram, numerics), keep=mask.keep)
+    problem = replace(problem, weight=real)
+    plain, asked = problem.nearest(), rounder.wants(quant.bits)
+    made = rounder(problem) if asked else plain
     judge = problem if held is None else replace(problem, gram=held.around(center))
     signal = max(
         float(judge.errors(Rounding(np.zeros_like(made.codes) + judge.zero[..., None], made.scale)).sum()),
@@ -117,14 +147,18 @@ def rounded(
     was, now = (float(judge.errors(one).sum()) / signal for one in (plain, made))
 
     def shift(one: Rounding) -> Reals | None:
-        wanted = np.matmul(own, (fit.mean if aim is None else aim.mean)[..., None])
-        made = np.matmul(problem.real(one), fit.mean[..., None])
-        return source.gain * (wanted - made).reshape(-1) if bias else None
+        floats = np.matmul(own, (fit.mean if aim is None else aim.mean)[..., None])[..., 0]
+        floats = floats if aim is None or aim.shift is None else floats + aim.shift
+        codes = np.matmul(problem.real(one), fit.mean[..., None])[..., 0]
+        return source.gain * (floats - codes).reshape(-1) if bias else None
 
+    better = not rounder.judged or (held is not None and now < was)
+    if mask is not None and not better:
+        made = plain                                        # the zeros stay, whatever the samples say
     codes = source.tensor_of(made.codes, quant.dtype)
     weight = RoundedWeight(codes, quant.with_(scale=_scales(made, quant, problem)), bias, shift(made))
-    used = wanted and (not rounder.judged or (held is not None and now < was))
-    return RoundingResult(weight, was, now, used, shift(plain))
+    used = mask is not None or (asked and better)
+    return RoundingResult(weight, was, now, used, shift(plain), mask is not None)
 
 
 def _scales(made: Rounding, quant: QuantType, problem: LayerProblem) -> tuple[float, ...]:

@@ -1,0 +1,77 @@
+"""Pruned networks: what zeros cost, by pattern, choice and refit.
+
+    python benchmarks/pruning.py SCORER TASK RECIPE [--patterns 2:4 4:8 rows] [--limit N] [--skip NAME ...]
+        [--bits 8] [--cache DIR] [--set KEY=VALUE ...]
+
+SCORER and TASK as for accuracy.py. For every pattern: weights chosen by magnitude and left as they are,
+chosen and refitted by second moments, and refitted one layer after the other. Figures with float activations
+are those of the float network with the weights that the codes stand for; quantised ones of the quantised
+graph, activations and biases as the recipe says, its codes computed by onnxruntime between exact roundings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from accuracy import Task, module
+from rounding import Network, shown, spent
+
+from npuflow import build, load_recipe
+from npuflow.engine.correct.error import outputs_of
+from npuflow.engine.rounding.judge import with_weights
+from npuflow.stages.rounded import Rounded
+
+WAYS = {
+    "magnitude, not refitted": ["prune.method='magnitude'", "prune.refit=false"],
+    "moments, refitted": [],
+    "the same, one layer after the other": ["round.mode='sequential'"],
+}
+
+
+def figures(network: Network, sets: Sequence[str], task: Task, feeds: Sequence[Any]) -> list[str]:
+    """With float activations, and quantised."""
+    until = "sequential" if any("sequential" in one for one in sets) else "rounded"
+    done = build(network.recipe, sets, until=until, cache=network.cache)
+    weights = network.store.load(done.outputs[until], Rounded).weights
+    found = outputs_of(with_weights(network.parsed.graph, weights), feeds)[0]
+    arrays = [{task.name: np.concatenate(one)} for one in (found, task.base)]
+    return [shown(task.scorer.score(task.task, *arrays)), shown(network.quantised(sets, task, feeds))]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("scorer", type=Path)
+    parser.add_argument("task")
+    parser.add_argument("recipe", type=Path)
+    parser.add_argument("--patterns", nargs="+", default=["2:4", "4:8", "rows"])
+    parser.add_argument("--limit", type=int)
+    parser.add_argument("--skip", nargs="+", default=[])
+    parser.add_argument("--bits", type=int, default=8)
+    parser.add_argument("--cache", type=Path)
+    parser.add_argument("--set", nargs="+", default=[])
+    args = parser.parse_args()
+    model = args.recipe.parent / Path(load_recipe(args.recipe).tables["model"]["path"])
+    task = Task(module(args.scorer), args.task, model, args.limit)
+    network = Network(args.recipe, args.cache, args.set)
+    feeds = [network.fed(feed) for feed in task.samples()]
+    print("| pattern | weights | build | float activations | quantised |\n| --- | --- | --- | --- | --- |")
+    for pattern in args.patterns:
+        for name, more in WAYS.items():
+            sets = [*args.set, f"prune.pattern='{pattern}'", f"prune.skip={args.skip}", *more]
+            sets.append(f"quantize.weights.bits={args.bits}")
+            found, seconds = spent(lambda sets=sets: figures(network, sets, task, feeds))
+            print(f"| {pattern} | {name} | {seconds:.0f} s | {' | '.join(found)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
