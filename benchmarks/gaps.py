@@ -8,7 +8,7 @@ Rows go to gaps.csv, the table to gaps.md. What has a row is not planned again, 
 planned at the default level.
 
 Cycles are the NPU's, by the schedule. The bound is explained in docs/explanation/bounds.md; `binds` is the
-largest of its terms: the engines, the bus, or the longest chain of dependent layers.
+largest of its terms: the engines, the bus, the longest chain of dependent layers, or weights that come late.
 """
 
 from __future__ import annotations

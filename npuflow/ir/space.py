@@ -84,7 +84,8 @@ class Space:
     """Axes of the loop nest and the operand maps. `inputs` are graph inputs by position (None: not read
     by the tile, e.g. an absent optional input), `params` the integer parameter arrays by name,
     `outputs` the results, `macs` multiply-accumulates per point of the axes' product, `ops` vector
-    operations per output element, `copies`: one command for each input copies it into its place.
+    operations per output element, `copies`: one command for each input, or for the output of one input,
+    copies it into its place.
     """
 
     axes: tuple[Axis, ...]

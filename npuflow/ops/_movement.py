@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from typing import ClassVar
 
 import numpy as np
 
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.codes import encode
+from npuflow.ir.lowering import Buffer, Emitter
 from npuflow.ir.moves import Move, dense, merged
 from npuflow.ir.op import No, Site, Yes, first_no, need
+from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, IntArray, TensorType
 from npuflow.ops._float_moves import Moved
 
@@ -38,6 +41,34 @@ def pieces_to_moves(
             sum(c[3] * d for c, d in zip(combination, dst, strict=True)),
         )))
     return moves
+
+
+def copy_space(site: Site, maps: Sequence[DimMap], whole: Collection[int] = ()) -> Space | None:
+    """The space of a mover that one command copies in local memory: an axis "d0", "d1"... for every dimension
+    of its output, `maps` of its input; tiles never split the dimensions `whole`. None: it has not one
+    activation."""
+    shape, out = site.shape(0), site.out_shape
+    if site.consts[0] is not None or len(site.inputs) != 1 or not prod(out) or len(out) > MAX_DIMS:
+        return None
+    axes = [Axis(f"d{d}", size, multiple=size if d in whole else 1) for d, size in enumerate(out)]
+    y = Operand("y", out, tuple(DimMap(a.name) for a in axes))
+    return Space(tuple(axes), (Operand("x", shape, tuple(maps)),), (y,), ops=1, copies=True)
+
+
+def emit_copy(
+    em: Emitter, y: Buffer, source: int, dims: Sequence[int], steps: Sequence[int], to: Sequence[int]
+) -> None:
+    """COPY from an address of local memory into a buffer, over at most six dimensions."""
+    pad = (0,) * (MAX_DIMS - len(dims))
+    em.emit(
+        "COPY",
+        x=source,
+        y=y.address,
+        element=np.dtype(y.dtype).itemsize,
+        dims=(*(1 for _ in pad), *dims),
+        x_strides=(*pad, *steps),
+        y_strides=(*pad, *to),
+    )
 
 
 @dataclass(frozen=True)

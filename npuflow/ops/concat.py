@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
@@ -15,7 +15,7 @@ from npuflow.ir.moves import Move, dense, merged
 from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site, Yes, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, TensorType
-from npuflow.ops._movement import MoveOp
+from npuflow.ops._movement import MoveOp, emit_copy
 
 
 @OPS.entry
@@ -75,16 +75,8 @@ class Concat(MoveOp):
         y, at = tile.outputs[0], 0
         for k in range(len(site.inputs)):
             x = tile.input(k)
-            pad = (0,) * (6 - len(x.strides))
-            em.emit(
-                "COPY",
-                x=x.address,
-                y=y.address + at * y.strides[self.axis],
-                element=np.dtype(y.dtype).itemsize,
-                dims=(*(1 for _ in pad), *x.extent),
-                x_strides=(*pad, *x.strides),
-                y_strides=(*pad, *y.strides),
-            )
+            part = replace(y, address=y.address + at * y.strides[self.axis])
+            emit_copy(em, part, x.address, x.extent, x.strides, y.strides)
             at += x.extent[self.axis]
 
     @classmethod

@@ -8,10 +8,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.moves import Move
 from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site
+from npuflow.ir.space import DimMap, Space
 from npuflow.ir.types import Array, TensorType
-from npuflow.ops._movement import MoveOp, pieces_to_moves
+from npuflow.ops._movement import MoveOp, copy_space, emit_copy, pieces_to_moves
 from npuflow.ops._reshaping import static_input
 
 
@@ -73,6 +75,17 @@ class Slice(MoveOp):
         shape = site.shape(0)
         pieces = [[(len(r), r.start, r.step, 0)] for r in self._ranges(shape)]
         return tuple(pieces_to_moves(pieces, shape, site.out_shape))
+
+    def local_space(self, site: Site) -> Space | None:
+        ranges = self._ranges(site.shape(0))
+        if any(r.step < 0 for r in ranges):
+            return None
+        return copy_space(site, [DimMap(f"d{d}", r.step, 1, r.start, r.start) for d, r in enumerate(ranges)])
+
+    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+        x, y = tile.input(0), tile.outputs[0]
+        steps = [s * r.step for s, r in zip(x.strides, self._ranges(site.shape(0)), strict=True)]
+        emit_copy(em, y, x.address, y.extent, steps, y.strides)
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:

@@ -8,10 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.moves import Move, dense, merged
 from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site
+from npuflow.ir.space import DimMap, Space
 from npuflow.ir.types import Array, TensorType
-from npuflow.ops._movement import MoveOp
+from npuflow.ops._movement import MoveOp, copy_space, emit_copy
 
 
 @OPS.entry
@@ -41,6 +43,14 @@ class Transpose(MoveOp):
         source = dense(site.shape(0))
         out = site.out_shape
         return (merged(Move(0, out, tuple(source[p] for p in self.perm), dense(out))),)
+
+    def local_space(self, site: Site) -> Space | None:
+        maps = [DimMap(f"d{self.perm.index(d)}") for d in range(len(self.perm))]
+        return copy_space(site, maps)
+
+    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+        x, y = tile.input(0), tile.outputs[0]
+        emit_copy(em, y, x.address, y.extent, [x.strides[p] for p in self.perm], y.strides)
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:

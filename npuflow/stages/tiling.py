@@ -99,7 +99,7 @@ def tiling(
         )
     log(
         f"{plan.cycles:.0f} cycles of the NPU; bounds: engines {bounds.compute:.0f}, "
-        f"bus {bounds.traffic:.0f}, chain {bounds.chain:.0f}, "
+        f"bus {bounds.traffic:.0f}, chain {bounds.chain:.0f}, weights {bounds.late:.0f}, "
         f"roofline {bounds.roofline:.0f}; gap {plan.gap:.2f}"
     )
     log(f"{plan.bytes / 1e6:.2f} MB external traffic, at least {bounds.bytes / 1e6:.2f} MB")

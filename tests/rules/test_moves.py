@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from npuflow.testing.rule import RuleSuite
 from tests.networks.onnx_text import model, normal, ops, rewritten
 
 
@@ -125,3 +126,35 @@ def test_shape_arithmetic_folds() -> None:
               f = Concat<axis=0>(n, m) a = Reshape(x, f) y = Tanh(a)"""
     done = rewritten(model("float[2,3,4] x => float[2,12] y", body))
     assert ops(done) == ["reshape", "tanh"] and not any(v.const for v in done.graph.values.values())
+
+
+def shuffled(body: str, out: str = "2,12,3,5", **shapes: tuple[int, ...]) -> bytes:
+    """The channels of an image, as rows that are turned."""
+    given = {"cut": (2, 3, 4, 3, 5), "back": (2, 12, 3, 5), **shapes}
+    return model(
+        f"float[2,12,3,5] x => float[{out}] y", body, {k: np.array(v, np.int64) for k, v in given.items()}
+    )
+
+
+TURNED = "a = Reshape(x, cut) b = Transpose<perm=[0,2,1,3,4]>(a) y = Reshape(b, back)"
+
+
+class TestMergePermutation(RuleSuite):
+    name = "merge_permutation"
+    applies = (
+        shuffled(TURNED),
+        shuffled(TURNED.replace("0,2,1,3,4", "0,2,1,3"), cut=(2, 3, 4, 15)),
+        shuffled(TURNED.replace("0,2,1,3,4", "0,1,3,2,4,5"), cut=(2, 2, 3, 2, 3, 5)),
+    )
+    leaves = (
+        shuffled(TURNED, out="2,4,9,5", back=(2, 4, 9, 5)),
+        shuffled(TURNED.replace("0,2,1,3,4", "1,0,2,3,4")),
+        shuffled(TURNED.replace("0,2,1,3,4", "0,2,1"), cut=(24, 3, 5)),
+        shuffled(TURNED.replace("b, back)", "b, back) z = Tanh(b)"), out="2,4,3,3,5] z, float[2,12,3,5"),
+    )
+
+
+def test_a_shuffle_is_one_run_of_indices() -> None:
+    done = rewritten(shuffled(TURNED))
+    (node,) = done.graph.nodes
+    assert ops(done) == ["gather"] and len(node.op.moves(done.graph.site(node)) or ()) == 1

@@ -1,4 +1,4 @@
-"""Values that a group makes are joined in local memory."""
+"""Values that a group makes are joined, permuted and cut in local memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
-from npuflow.ir.op import OPS
+from npuflow.ir.op import OPS, Op
 from tests.networks.harness import SMALL, check_exact, machine
 from tests.networks.small import Builder
 
@@ -65,3 +65,37 @@ def test_what_a_copy_takes_is_known_to_the_schedule() -> None:
     plan = plan_network(graph, machine(WIDE), WIDE.numerics)
     program = check_exact(graph, {"x": arrays["x"]}, WIDE, plan)
     assert program.meta["plan"]["cycles"] == pytest.approx(plan.cycles)
+
+
+def moved(kind: str) -> tuple[Graph, dict[str, np.ndarray]]:
+    """Layers with a mover between them."""
+    b = Builder()
+    x = b.conv(b.input("x", (1, 4, 12, 10)), 12, 1, clip=(0.0, 6.0))
+    order = tuple(np.arange(12).reshape(3, 4).T.reshape(-1).tolist())
+    op: Op = {
+        "gather": OPS["gather"](order, (12,), 1),
+        "transpose": OPS["transpose"]((0, 1, 3, 2)),
+        "channels last": OPS["transpose"]((0, 2, 3, 1)),
+        "slice": OPS["slice"]((2, 1, 1), (11, 9, 12), (1, 2, 3), (2, 1, 3)),
+    }[kind]
+    x = b.add(op, x)
+    last = kind == "channels last"
+    y = b.add(OPS["sigmoid"](), x) if last else b.conv(b.conv(x, 8, 3, clip=(0.0, 6.0)), 4, 1)
+    graph = Graph(("x",), (y,), tuple(b.nodes), b.values, b.consts)
+    ranges = {k: (float(a.min()), float(a.max())) for k, a in b.arrays.items()}
+    return quantize_graph(graph, lambda _: True, ranges, Quantize(), WIDE.numerics).graph, b.arrays
+
+
+@pytest.mark.parametrize("target", [SMALL, WIDE, CORES], ids=["small", "wide", "cores"])
+@pytest.mark.parametrize("kind", ["gather", "transpose", "channels last", "slice"])
+def test_data_is_moved_inside_a_group(kind: str, target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, arrays = moved(kind)
+    plan = plan_network(graph, machine(target), target.numerics)
+    program = check_exact(graph, {"x": arrays["x"]}, target, plan)
+    assert program.meta["plan"]["cycles"] == pytest.approx(plan.cycles)
+    mover = next(n for n in graph.nodes if n.op.moves_data)
+    monkeypatch.setattr(type(mover.op), "local_space", lambda self, site: None)
+    apart = plan_network(graph, machine(target), target.numerics)
+    assert plan.cycles <= apart.cycles
+    if target is WIDE:
+        assert plan.bytes < apart.bytes

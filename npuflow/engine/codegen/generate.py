@@ -331,6 +331,7 @@ def _plan_meta(plan: TilingPlan, time: ScheduleTime) -> dict[str, Any]:
         "bound_compute": plan.bounds.compute,
         "bound_traffic": plan.bounds.traffic,
         "bound_chain": plan.bounds.chain,
+        "bound_late": plan.bounds.late,
         "bound_alone": plan.bounds.alone,
         "roofline": plan.bounds.roofline,
     }

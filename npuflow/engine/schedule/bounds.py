@@ -13,6 +13,7 @@ from math import prod
 from npuflow.engine.partition import is_npu, segments
 from npuflow.engine.schedule.chain import Chain
 from npuflow.engine.schedule.frame import moves_of
+from npuflow.engine.schedule.late import LateConstants
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.schedule.model import packed_arrays, space_of
 from npuflow.engine.schedule.needed import Part, needed_parts, size, takes_all, touched
@@ -38,15 +39,18 @@ class Bounds:
     bytes: int  # inputs, outputs and constants once
     chain: float = 0.0  # dependent layers one after the other, each with its commands
     alone: float = 0.0  # as compute, on one core
+    late: float = 0.0  # the work before a layer's last result, then the weights that come behind it
 
     @property
     def cycles(self) -> float:
-        return max(self.compute, self.traffic, self.chain)
+        return max(self.compute, self.traffic, self.chain, self.late)
 
     @property
     def binds(self) -> str:
         """What the bound is of."""
-        terms = {"engines": self.compute, "bus": self.traffic, "chain": self.chain}
+        terms = {
+            "engines": self.compute, "bus": self.traffic, "chain": self.chain, "weights": self.late,
+        }
         return max(terms, key=lambda name: terms[name])
 
 
@@ -84,6 +88,18 @@ class BoundedNetwork:
         nodes = [n for part in self.parts for n in part]
         return needed_parts(self.graph, nodes, self.moving, self.space)
 
+    @cached_property
+    def packed_bytes(self) -> Mapping[str, int]:
+        """Bytes of the constants of layers, as they lie in memory; packed weights have two codes a byte."""
+        packed = {
+            d
+            for part in self.parts
+            for n in part
+            if n not in self.moving
+            for d in packed_arrays(self.graph.site(self.graph.nodes[n]), self.space(n), self.numerics)
+        }
+        return {d: -(-int(a.nbytes) // (1 + (d in packed))) for d, a in self.graph.consts.items()}
+
     def least(self, node: int) -> Least:
         if node not in self._least:
             site = self.graph.site(self.graph.nodes[node])
@@ -111,22 +127,49 @@ def bounds_of(graph: Graph, machine: Machine, numerics: Numerics) -> Bounds:
         amount,
         sum(_chain(net, number).end for number in range(len(net.parts))),
         sum(_engines(net, number, 1) for number in range(len(net.parts))),
+        sum(_late(net, number) for number in range(len(net.parts))),
     )
 
 
 def _engines(net: BoundedNetwork, number: int, cores: int) -> float:
     """A segment's work on its busiest engine; before its first command comes a load, behind its last one of
     the array a command of the vector unit, and a store."""
-    layers = [net.least(n) for n in net.parts[number] if n not in net.moving]
-    if not layers:
+    work = _work(net, net.parts[number])
+    if not work:
         return 0.0
-    most = max(
+    before = net.front if number == 0 else 0
+    behind = net.front if number == len(net.parts) - 1 else 0
+    return before + work / cores + behind
+
+
+def _work(net: BoundedNetwork, nodes: Collection[int]) -> float:
+    """Cycles of one core's busiest engine."""
+    layers = [net.least(n) for n in nodes if n not in net.moving]
+    return max(
         sum(min(w.array * share + w.vector * (1 - share) for w in layer.ways) for layer in layers)
         for share in WEIGHTS
     )
-    before = net.front if number == 0 else 0
-    behind = net.front if number == len(net.parts) - 1 else 0
-    return before + most / cores + behind
+
+
+def _late(net: BoundedNetwork, number: int) -> float:
+    """Of all layers that a segment has to pass the one behind which most is left: see late.py. Those that
+    promise most are looked at first."""
+    memory, cores = net.machine.memory, net.machine.compute.cores
+    late = LateConstants(net.graph, net.parts[number], net.moving, net.space, net.needed, net.packed_bytes)
+    room, rate = memory.local_bytes * cores, memory.external_bandwidth
+    promising: list[tuple[float, float, int]] = []
+    for node, before in late.through.items():
+        if node in net.moving or (most := late.most(node)) <= room:
+            continue
+        begin = _work(net, before) / cores + (net.front if number == 0 else 0)
+        begin = max(begin, late.before(before) / rate)
+        promising.append((begin + (most - room) / rate, begin, node))
+    found = 0.0
+    for least, begin, node in sorted(promising, reverse=True):
+        if least <= found:
+            break
+        found = max(found, begin + max(0, late.behind(node) - room) / rate)
+    return found
 
 
 def _chain(net: BoundedNetwork, number: int) -> Chain:
@@ -148,12 +191,6 @@ def _compulsory(net: BoundedNetwork) -> tuple[tuple[int, float], int, int]:
     value, and one for each layer of the array with constants of its own."""
     graph = net.graph
     working = [n for part in net.parts for n in part if not _is_view(net, n)]
-    packed = {
-        d
-        for n in working
-        if n not in net.moving
-        for d in packed_arrays(graph.site(graph.nodes[n]), net.space(n), net.numerics)
-    }
     known: set[str] = set()
     own = constants = 0
     for n in working:
@@ -161,7 +198,7 @@ def _compulsory(net: BoundedNetwork) -> tuple[tuple[int, float], int, int]:
         arrays = {p for _, p in node.params or () if isinstance(p, str)}
         arrays |= {d for i in node.inputs if i and (d := graph.values[i].const) is not None}
         own += bool(arrays - known) and n not in net.moving and bool(net.space(n).macs)
-        constants += sum(-(-int(graph.consts[a].nbytes) // (1 + (a in packed))) for a in arrays - known)
+        constants += sum(net.packed_bytes[a] for a in arrays - known)
         known |= arrays
     given, read = _given(net), dict[str, int]()
     for n in working:

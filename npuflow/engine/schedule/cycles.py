@@ -95,7 +95,8 @@ def vector_cycles(space: Space, tile: Tile, finished: bool, c: Compute) -> int:
         commands, each = _reductions(space, tile)
         return commands * (c.command_cycles + ceil(each / c.vector_lanes)) + ending
     if space.copies:
-        sizes = [elements(o.box(tile)) for o in space.inputs if o is not None]
+        inputs = [o for o in space.inputs if o is not None]
+        sizes = [elements(o.box(tile)) for o in (inputs if len(inputs) > 1 else space.outputs)]
         return sum(c.command_cycles + ceil(n / c.vector_lanes) for n in sizes)
     # operands that one command after the other takes in
     folds = len(space.inputs) - 1
