@@ -97,6 +97,15 @@ class Opcode:
         """Element operations of a command of the vector unit."""
         return prod(c.vector("dims"))
 
+    def rows(self, c: Command) -> tuple[int, int]:
+        """Of a transfer over the bus: contiguous rows on the external side, and the bytes of each."""
+        raise NotImplementedError(f"{self.name}.rows")
+
+    @property
+    def transfers(self) -> bool:
+        """Whether it moves bytes over the bus."""
+        return self.queue in ("LOAD", "STORE")
+
     def latency(self, c: Command, target: Target) -> Terms:
         """Cycles of a command on its engine."""
         cycles = ceil(self.operations(c) / target.compute.vector_lanes)

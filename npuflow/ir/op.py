@@ -23,7 +23,9 @@ Param = int | str | tuple[int, ...]   # an integer, integers, or the content dig
 # of a clip: one, or one per channel (second dimension) of a layer with weights
 Bound = float | tuple[float, ...]
 Weights = tuple[Array, Array | None]      # a weight and what is added to its products
-Role = Literal["activation", "weight", "bias", "plain"]   # plain: not quantised (shapes, indices)
+# plain: not quantised (shapes); index: whole numbers, which are their own codes; table: has the type of the
+# result, whose elements are its elements
+Role = Literal["activation", "weight", "bias", "plain", "index", "table"]
 
 
 @dataclass(frozen=True)
@@ -238,6 +240,11 @@ class Op(InFloats):
         """The exact range of the output when the function fixes it (Softmax: 0..1);
         then statistics are not asked."""
         return None
+
+    def whole_numbers(self, site: Site) -> Mapping[str, int]:
+        """Inputs and outputs, by value id, that are whole numbers with codes equal to themselves (indices),
+        and the number that they stay below."""
+        return {}
 
     def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
         """Integer constants of the quantised node (multipliers, shifts, clamp bounds, tables), fixed once."""

@@ -243,8 +243,14 @@ class _Builder:
         inputs = list(node.inputs)
         for i, value_id in activations.items():
             inputs[i] = self.as_codes(value_id, self.types[value_id])
-            if node.op.shares_scale and self.types[value_id] != self.types[node.outputs[0]]:
+            shared = node.op.shares_scale or node.op.role(i) == "table"
+            if shared and self.types[value_id] != self.types[node.outputs[0]]:
                 inputs[i] = self.retyped(inputs[i], self.types[node.outputs[0]])
+        for i, value_id in enumerate(node.inputs):
+            if node.op.role(i) == "index":
+                inputs[i] = self.as_codes(value_id, self.types[value_id])
+            elif node.op.role(i) == "table" and real.consts[i] is not None:
+                inputs[i] = self.as_codes(value_id, self.types[node.outputs[0]])
         weight = next(
             (i for i, v in enumerate(real.consts) if v is not None and node.op.role(i) == "weight"), None
         )
