@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,8 @@ from npuflow.ir.floats import InFloats
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.moves import Move
 from npuflow.ir.space import Space
-from npuflow.ir.types import Array, IntArray, QuantType, TensorType, Value
+from npuflow.ir.types import Array, IntArray, QuantType, TensorType, Value, WholeNumbers
+from npuflow.ir.windows import Taps
 
 OPS = Registry("ops", "npuflow.ops")
 
@@ -76,16 +77,6 @@ class OpSample:
     inputs: tuple[Array | None, ...]
     constant: tuple[int, ...] = ()
     lsb: int = 1                          # accepted distance of `integer` from the quantised float reference
-
-
-class Taps(NamedTuple):
-    """Where the columns of an input lie in it: `first` [places, taps], flat, of the first channel (-1:
-    padding); from channel to channel it is `step` further. The terms of a column are the `channels` of its
-    group, each with all taps."""
-
-    first: npt.NDArray[np.int64]
-    step: int
-    channels: int
 
 
 @dataclass(frozen=True)
@@ -241,9 +232,8 @@ class Op(InFloats):
         then statistics are not asked."""
         return None
 
-    def whole_numbers(self, site: Site) -> Mapping[str, int]:
-        """Inputs and outputs, by value id, that are whole numbers with codes equal to themselves (indices),
-        and the number that they stay below."""
+    def whole_numbers(self, site: Site) -> Mapping[str, WholeNumbers]:
+        """Inputs and outputs, by value id, that are whole numbers with codes equal to themselves."""
         return {}
 
     def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:

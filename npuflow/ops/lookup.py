@@ -14,11 +14,11 @@ from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import OPS, No, OnnxCall, Op, OpSample, Role, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
-from npuflow.ir.types import Array, IntArray, TensorType
+from npuflow.ir.types import Array, IntArray, TensorType, WholeNumbers
 from npuflow.ops._draw import draw
 
-MOST = 1 << 16                            # rows that an index of 16 bits tells apart
-SLOTS = 4                                 # of local memory: two for the table's tile, the rest for all else
+MOST = 1 << 16  # rows that an index of 16 bits tells apart
+SLOTS = 4  # of local memory: two for the table's tile, the rest for all else
 
 
 @OPS.entry
@@ -83,10 +83,10 @@ class Lookup(Op):
     def role(self, index: int) -> Role:
         return "index" if index == 1 else "table"
 
-    def whole_numbers(self, site: Site) -> Mapping[str, int]:
+    def whole_numbers(self, site: Site) -> Mapping[str, WholeNumbers]:
         index = site.inputs[1]
         assert index is not None
-        return {index.id: max(site.shape(0)[1], self.wrap)}
+        return {index.id: WholeNumbers(max(site.shape(0)[1], self.wrap), not self.wrap)}
 
     def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
         return {}
@@ -130,15 +130,37 @@ class Lookup(Op):
         numbers = {"entries": rows, "wrap": self.wrap or rows}
         if tile.inputs[0] is None:
             first, item = tile.ranges["i"][0], np.dtype(y.dtype).itemsize
-            em.emit("LOADROWS", space="CONST", external=em.constant(0) + first * item, element=item,
-                    row=site.shape(0)[2] * item, **numbers, index=index.address, index_type=index.dtype,
-                    index_step=index.strides[0], y=y.address, dims=y.extent[1:], y_strides=y.strides[1:])
+            em.emit(
+                "LOADROWS",
+                space="CONST",
+                external=em.constant(0) + first * item,
+                element=item,
+                row=site.shape(0)[2] * item,
+                **numbers,
+                index=index.address,
+                index_type=index.dtype,
+                index_step=index.strides[0],
+                y=y.address,
+                dims=y.extent[1:],
+                y_strides=y.strides[1:],
+            )
             return
         x = tile.input(0)
         steps = index.strides if len(index.strides) > 1 else (0, *index.strides, 0)
-        em.emit("GATHER", x=x.address, x_type=x.dtype, x_strides=x.strides, index=index.address,
-                index_type=index.dtype, index_strides=steps, y=y.address, y_type=y.dtype,
-                y_strides=y.strides, dims=y.extent, **numbers)
+        em.emit(
+            "GATHER",
+            x=x.address,
+            x_type=x.dtype,
+            x_strides=x.strides,
+            index=index.address,
+            index_type=index.dtype,
+            index_strides=steps,
+            y=y.address,
+            y_type=y.dtype,
+            y_strides=y.strides,
+            dims=y.extent,
+            **numbers,
+        )
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:

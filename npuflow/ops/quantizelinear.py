@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from npuflow.hw.target import Numerics
-from npuflow.ir.codes import encode
+from npuflow.ir.codes import check_rows, encode
 from npuflow.ir.op import OPS, Site
 from npuflow.ir.types import Array, IntArray, QuantType
 from npuflow.ops._boundary import BoundaryOp
@@ -17,6 +17,9 @@ from npuflow.ops._boundary import BoundaryOp
 @OPS.entry
 @dataclass(frozen=True)
 class QuantizeLinear(BoundaryOp):
+    """`table_rows`: of the table that the numbers are indices into; others are an error (0: any numbers)."""
+
+    table_rows: int = 0
     onnx: ClassVar[str] = "QuantizeLinear"
 
     def quant_type(self, site: Site) -> QuantType:
@@ -26,4 +29,5 @@ class QuantizeLinear(BoundaryOp):
         self, site: Site, inputs: Sequence[IntArray | Array | None], numerics: Numerics
     ) -> tuple[IntArray, ...]:
         assert inputs[0] is not None
+        check_rows(inputs[0], self.table_rows, site.node.inputs[0])
         return (encode(inputs[0], site.out_quant),)

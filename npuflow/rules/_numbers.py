@@ -11,8 +11,8 @@ from npuflow.onnx.run import EXPORT_OPSET
 from npuflow.rules._parts import Parts
 
 INTEGERS = ("int64", "int32")
-FLOAT = 1                                 # onnx's number of the type
-SELECTIONS = ("argextreme", "topk")       # operators whose results are whole numbers
+FLOAT = 1  # onnx's number of the type
+SELECTIONS = ("argextreme", "topk")  # operators whose results are whole numbers
 
 
 def number(parts: Parts, value_id: str) -> str:
@@ -24,8 +24,7 @@ def number(parts: Parts, value_id: str) -> str:
     node, kept = maker(parts.graph, value_id), parts.type(value_id)
     if node is not None and kind(node) == "host:cast":
         source = node.inputs[0]
-        made = maker(parts.graph, source)
-        if made is not None and kind(made) in SELECTIONS:
+        if _found(parts, source):
             return source
         if parts.type(source).dtype in INTEGERS:
             return number(parts, source)
@@ -38,3 +37,11 @@ def number(parts: Parts, value_id: str) -> str:
         types=(TensorType(kept.shape),),
     )
     return parts.op_as(cast, (value_id,), "numbers")
+
+
+def _found(parts: Parts, value_id: str) -> bool:
+    """Whether the value is positions that the NPU found, or moves of such."""
+    node = maker(parts.graph, value_id)
+    while node is not None and node.op.moves_data and len(node.inputs) == 1:
+        node = maker(parts.graph, node.inputs[0])
+    return node is not None and kind(node) in SELECTIONS

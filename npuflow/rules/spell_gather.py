@@ -43,7 +43,7 @@ def _rows(parts: Parts, x: str, index: str, axis: int, shape: tuple[int, ...]) -
     own = parts.shape(x)
     flat = parts.reshape(number(parts, index), (parts.type(index).size,))
     table, outer = parts.array(x), prod(own[:axis])
-    if table is not None and outer > 1:                    # a constant is laid so that an index means one row
+    if table is not None and outer > 1:  # a constant is laid so that an index means one row
         turned = np.moveaxis(table, axis, 0)
         rows = parts.const(np.ascontiguousarray(turned).reshape(1, own[axis], -1), "table")
         y = parts.op("lookup", (rows, flat))

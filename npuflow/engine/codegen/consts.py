@@ -39,7 +39,8 @@ class ConstPool:
     def whole(self, digest: str, array: Array) -> int:
         """The address of a constant that is there once as a whole, in C order."""
         if digest not in self._tables:
-            self._tables[digest] = self.add(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes())
+            raw = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+            self._tables[digest] = self.add(raw.tobytes())
         return self._tables[digest]
 
     def to_bytes(self) -> bytes:

@@ -29,7 +29,9 @@ class GatherOpcode(Simulated):
     name = "GATHER"
     queue = "VECTOR"
     fields = (
-        *tensor("x", rank=3), *tensor("index", rank=3), *tensor("y", "write", 3),
+        *tensor("x", rank=3),
+        *tensor("index", rank=3),
+        *tensor("y", "write", 3),
         *numbers("dims:3 entries wrap"),
     )
 

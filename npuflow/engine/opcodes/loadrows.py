@@ -30,9 +30,13 @@ class LoadRowsOpcode(BusTransferOpcode):
     name = "LOADROWS"
     queue = "LOAD"
     fields = (
-        Field("space", enum=SPACES), *numbers("external element row entries wrap"),
-        Field("index", access="read"), element("index", "tensor"), *numbers("index_step!"),
-        Field("y", access="write"), *numbers("dims:2 y_strides:2!"),
+        Field("space", enum=SPACES),
+        *numbers("external element row entries wrap"),
+        Field("index", access="read"),
+        element("index", "tensor"),
+        *numbers("index_step!"),
+        Field("y", access="write"),
+        *numbers("dims:2 y_strides:2!"),
     )
 
     def problems(self, f: Fields) -> Iterator[str]:
@@ -52,7 +56,7 @@ class LoadRowsOpcode(BusTransferOpcode):
         return rows, width * c.number("element")
 
     def execute(self, memory: SimulatedMemory, c: Command) -> None:
-        rows, width = c.vector("dims")
+        rows, _ = c.vector("dims")
         index = c.number("index"), c.text("index_type"), (rows,), (c.number("index_step"),)
         at = rows_meant(memory.view(memory.local[c.core], *index), c.number("entries"), c.number("wrap"))
         table, y = memory.rows(c)

@@ -115,11 +115,24 @@ def whole_types(graph: Graph, chosen: Sequence[Node]) -> dict[str, QuantType]:
     """The types of whole numbers that are their own codes: 16 bits, with a sign where that suffices."""
     below: dict[str, int] = {}
     for node in chosen:
-        for value_id, most in node.op.whole_numbers(graph.site(node)).items():
-            below[value_id] = max(most, below.get(value_id, 0))
-    return {
-        value_id: QuantType(INDEX_BITS, most <= 1 << (INDEX_BITS - 1), (1.0,)) for value_id, most in below.items()
-    }
+        for value_id, kept in node.op.whole_numbers(graph.site(node)).items():
+            below[value_id] = max(kept.below, below.get(value_id, 0))
+    half = 1 << (INDEX_BITS - 1)
+    return {value_id: QuantType(INDEX_BITS, most <= half, (1.0,)) for value_id, most in below.items()}
+
+
+def checked_rows(graph: Graph, chosen: Sequence[Node]) -> dict[str, int]:
+    """Values that are indices, or become some by moves alone, with the rows of the smallest table that they
+    point into."""
+    found: dict[str, int] = {}
+    for node in reversed(chosen):
+        for value_id, kept in node.op.whole_numbers(graph.site(node)).items():
+            if kept.checked:
+                found[value_id] = min(kept.below, found.get(value_id, kept.below))
+        rows = [found[o] for o in node.outputs if o in found]
+        if rows and node.op.moves_data and node.op.shares_scale:
+            found.update({i: min(*rows, found.get(i, rows[0])) for i in node.inputs if i})
+    return found
 
 
 def join_recurrent(

@@ -257,7 +257,8 @@ class CorePart:
 
     def _rows(self, tile: TileRun) -> tuple[int, int]:
         """How many rows of a table a tile of the first member loads, and the bytes of each."""
-        (*rows, width), value = extent(self.member.spaces[0].outputs[0].box(tile.ranges)), self.member.sites[0].outputs[0]
+        made, value = self.member.spaces[0].outputs[0], self.member.sites[0].outputs[0]
+        *rows, width = extent(made.box(tile.ranges))
         return prod(rows), width * ELEMENTS[value.element].bytes
 
     def _cycles(self, tile: Tile, finished: bool) -> tuple[int, list[int]]:

@@ -71,7 +71,8 @@ class SimulatedMemory:
         if c.opcode == "COPY":
             x = self._view(local, c.number("x"), numpy, dims, c.vector("x_strides"))
             return x, self._view(local, c.number("y"), numpy, dims, c.vector("y_strides"))
-        outside = self._view(self._outside(c), c.number("external"), numpy, dims, c.vector("external_strides"))
+        at = c.number("external"), numpy, dims, c.vector("external_strides")
+        outside = self._view(self._outside(c), *at)
         inside = self._view(local, c.number("local"), numpy, dims, c.vector("local_strides"))
         return (outside, inside) if c.opcode == "LOAD" else (inside, outside)
 
