@@ -27,10 +27,8 @@ WEIGHTS = {
     "wide": normal(2, 3, 40, 4),
     "w": normal(3, 8, 5),
     "k": np.array([3], np.int64),
-    "shift": np.array([[0, 1]], np.int64),
     "depth": np.array(5, np.int64),
     "ends": np.array([-1.0, 2.0], np.float32),
-    "flat": np.array([-1], np.int64),
 }
 IDS = np.random.default_rng(5).integers(-40, 40, (2, 6))
 
@@ -65,6 +63,7 @@ def quantised(graph: Graph, given: dict[str, np.ndarray]) -> Graph:
         ("float[4,8] x, int64[3] near => float[3,8] y", "r = Relu(x) y = Gather(r, near)", "lookup"),
         ("float[4,8] x, int64[2,8] near => float[2,8] y", "y = GatherElements(x, near)", "lookup"),
         ("float[5,4,2] x, int64[3,2,1] near => float[3,2,4,2] y", "y = GatherND(x, near)", "lookup"),
+        ("int64[2,6] ids => float[2,5,6] y", "y = OneHot<axis=1>(ids, depth, ends)", "lookup"),
         ("float[2,6,7] x => int64[2,1,7] y", "y = ArgMax<axis=1>(x)", "argextreme"),
         ("float[2,6] x => int64[2] y", "y = ArgMin<axis=-1, keepdims=0>(x)", "argextreme"),
         ("float[2,9] x => float[2,3] y, int64[2,3] p", "y, p = TopK(x, k)", "topk"),
