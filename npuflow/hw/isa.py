@@ -121,9 +121,12 @@ def element(name: str, role: Role) -> Field:
     return Field(f"{name}_type", enum=CODED, role=role)
 
 
-def tensor(name: str, access: Access = "read", rank: int = 4, role: Role = "tensor") -> tuple[Field, ...]:
+def tensor(
+    name: str, access: Access = "read", rank: int = 4, role: Role = "tensor", *, optional: bool = False
+) -> tuple[Field, ...]:
     """A tensor operand: address, element type, byte strides."""
-    return (Field(name, access=access), element(name, role), Field(f"{name}_strides", rank, signed=True))
+    strides = Field(f"{name}_strides", rank, signed=True)
+    return (Field(name, access=access, optional=optional), element(name, role), strides)
 
 
 def pointer(name: str, access: Access = "read", optional: bool = False) -> Field:

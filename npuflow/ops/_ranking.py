@@ -94,7 +94,7 @@ class RankingOp(Op):
             fields, dims = x.as3("x", axis, axis + 1, start)
             for name, buffer in zip(("y", "at")[1 - self.values :], tile.outputs, strict=True):
                 fields.update(buffer.as3(name, axis, axis + 1, start)[0])
-            em.emit("TOPK", **fields, dims=dims, count=self.k, **flags, results=2 + self.values)
+            em.emit("TOPK", **fields, dims=dims, count=self.k, **flags)
 
 
 def ranked(rng: np.random.Generator) -> Iterable[Array]:

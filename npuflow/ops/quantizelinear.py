@@ -3,14 +3,14 @@ narrower float type."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from npuflow.hw.target import Numerics
 from npuflow.ir.codes import check_rows, encode
 from npuflow.ir.op import OPS, Site
-from npuflow.ir.types import Array, IntArray, QuantType
+from npuflow.ir.types import Array, IntArray, QuantType, WholeNumbers
 from npuflow.ops._boundary import BoundaryOp
 
 
@@ -24,6 +24,10 @@ class QuantizeLinear(BoundaryOp):
 
     def quant_type(self, site: Site) -> QuantType:
         return site.out_quant
+
+    def whole_numbers(self, site: Site) -> Mapping[str, WholeNumbers]:
+        rows = self.table_rows
+        return {site.node.inputs[0]: WholeNumbers(rows, checked=True)} if rows else {}
 
     def integer(
         self, site: Site, inputs: Sequence[IntArray | Array | None], numerics: Numerics

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from npuflow.hw.command import NONE
 from npuflow.hw.elements import ELEMENTS
 from tests.sim.equivalence import RULES, Fields, Tables
 
@@ -63,7 +64,8 @@ def _gather(f: Fields, tables: Tables) -> Fields:
     if form == "rows":
         return {"copied": _pairs(_bytes(first + rows * f["x_strides"][1], size), _bytes(y, size))}
     step = f["x_strides"][1]
-    return {"rows": rows, "step": step, "copied": _pairs(_bytes(first, size), _bytes(y, size), index[..., None])}
+    copied = _pairs(_bytes(first, size), _bytes(y, size), index[..., None])
+    return {"rows": rows, "step": step, "copied": copied}
 
 
 def _loadrows(f: Fields, tables: Tables) -> Fields:
@@ -79,14 +81,14 @@ def _loadrows(f: Fields, tables: Tables) -> Fields:
 
 
 def _topk(f: Fields, tables: Tables) -> Fields:
-    dims, results = f["dims"], f["results"]
+    dims = f["dims"]
     made, size = (dims[0], f["count"], dims[2]), ELEMENTS[f["x_type"]].bytes
     found: Fields = {"x": _places(f, "x", dims).tolist()}
     found["kind"] = f["x_type"] if dims[1] > 1 else size
     if dims[1] > 1:
-        found["order"] = f["maximum"], f["last"] if results & 2 else 0
-    for bit, name in ((1, "y"), (2, "at")):
-        if results & bit:
+        found["order"] = f["maximum"], f["last"] if f["at"] != NONE else 0
+    for name in ("y", "at"):
+        if f[name] != NONE:
             kind = ELEMENTS[f[f"{name}_type"]].bytes
             found[name] = kind, _places(f, name, made).tolist()
     return found

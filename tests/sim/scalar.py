@@ -364,8 +364,8 @@ class Scalar:
             order = sorted(range(rows), key=lambda r: (sign * x(a, r, i), later * r))
             made = [(r, x(a, r, i)) for r in order[: c.number("count")]]
             for k, (r, value) in enumerate(made):
-                if c.number("results") & 1:
+                if c.pointer("y") is not None:
                     self.write(c, (a, k, i), value)
-                if c.number("results") & 2:
+                if c.pointer("at") is not None:
                     at = sum(p * s for p, s in zip((a, k, i), c.vector("at_strides"), strict=True))
                     self.put(c.text("at_type"), c.number("at") + at, r)

@@ -151,9 +151,11 @@ class CommandList:
         fall into."""
         known = opcodes()[opcode]
         queue = {"TENSOR": self.tensor, "LOAD": self.queues.constants}.get(known.queue, self.vector)
+        absent = {f.name for f in known.fields if f.optional and values.get(f.name, NONE) == NONE}
         named = [name for name in known.pointers("read") if values.get(name, NONE) != NONE]
+        made = [name for name in known.pointers("write", "sum") if name not in absent]
         read = [p for name in named for p in _find(places, opcode, name, values)]
-        written = [p for name in known.pointers("write", "sum") for p in _find(places, opcode, name, values)]
+        written = [p for name in made for p in _find(places, opcode, name, values)]
         if values.get("accumulate"):
             read += written
         needs: Latest = {}

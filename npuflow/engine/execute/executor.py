@@ -17,7 +17,6 @@ from npuflow.engine.interpret import Interpreter
 from npuflow.engine.partition import HostStep, host_steps, segments
 from npuflow.engine.sim.fast import usable
 from npuflow.hw.target import Numerics
-from npuflow.ir.codes import check_rows
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 
@@ -99,11 +98,10 @@ class Executor:
             return {v: [row[v] for row in rows] for v in step.outputs}
         (node,) = step.nodes
         source, quant = values[node.inputs[0]], self.graph.values[node.outputs[0]].quant
-        if step.kind == "quantize" and quant is not None and quant.per_tensor and usable():
-            for array in source:
-                check_rows(array, node.op.table_rows, node.inputs[0])  # type: ignore[attr-defined]
-            return {node.outputs[0]: [encoded(array, quant) for array in source]}
         site = self.graph.site(node)
+        plain = quant is not None and quant.per_tensor and not node.op.whole_numbers(site)
+        if step.kind == "quantize" and quant is not None and plain and usable():
+            return {node.outputs[0]: [encoded(array, quant) for array in source]}
         return {node.outputs[0]: [np.asarray(node.op.integer(site, [a], self.numerics)[0]) for a in source]}
 
     def _stretches(self, count: int, keep: bool) -> Mapping[int, Stretch]:
