@@ -97,9 +97,9 @@ class Opcode:
         """Element operations of a command of the vector unit."""
         return prod(c.vector("dims"))
 
-    def rows(self, c: Command) -> tuple[int, int]:
+    def external_rows(self, c: Command) -> tuple[int, int]:
         """Of a transfer over the bus: contiguous rows on the external side, and the bytes of each."""
-        raise NotImplementedError(f"{self.name}.rows")
+        raise NotImplementedError(f"{self.name}.external_rows")
 
     @property
     def transfers(self) -> bool:

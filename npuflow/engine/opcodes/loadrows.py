@@ -51,7 +51,7 @@ class LoadRowsOpcode(BusTransferOpcode):
         yield Region("index", LOCAL, False, c.number("index"), _bytes(c), (rows,), (c.number("index_step"),))
         yield Region("y", LOCAL, True, c.number("y"), size, (rows, width), c.vector("y_strides"))
 
-    def rows(self, c: Command) -> tuple[int, int]:
+    def external_rows(self, c: Command) -> tuple[int, int]:
         rows, width = c.vector("dims")
         return rows, width * c.number("element")
 

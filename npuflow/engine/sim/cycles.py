@@ -48,7 +48,7 @@ def rows_of(command: Command) -> tuple[int, int]:
 
 def burst_bytes(command: Command, target: Target) -> int:
     """What a transfer costs on external memory: every row in whole bursts."""
-    rows, size = opcodes()[command.opcode].rows(command)
+    rows, size = opcodes()[command.opcode].external_rows(command)
     return rows * ceil(size / target.memory.burst) * target.memory.burst
 
 
