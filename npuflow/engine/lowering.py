@@ -23,6 +23,9 @@ class _Recorder:
     def emit(self, opcode: str, **values: object) -> None:
         self.commands.append((opcode, values))
 
+    def constant(self, index: int) -> int:
+        raise NotImplementedError("whole tensors have no external memory")
+
 
 def lowered(
     site: Site, space: Space, numerics: Numerics, inputs: Sequence[Buffer | None], outputs: Sequence[Buffer],
@@ -31,6 +34,7 @@ def lowered(
     """The commands of the whole operator on whole tensors."""
     recorder = _Recorder(numerics)
     sizes = {axis.name: axis.size for axis in space.axes}
-    read = tuple(None if one is None else buffer for one, buffer in zip(space.inputs, inputs, strict=False))
+    kept = [space.fetches or operand is not None for operand in space.inputs]       # a whole table lies there
+    read = tuple(buffer if keep else None for keep, buffer in zip(kept, inputs, strict=False))
     forms.lower(site, TileView(space.full, sizes, read, tuple(outputs), params, acc), recorder)
     return recorder.commands

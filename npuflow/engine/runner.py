@@ -19,6 +19,7 @@ from npuflow.engine.sim.machine import SimulatedMachine
 from npuflow.engine.sim.order import order_of
 from npuflow.engine.sim.shadow import Shadow
 from npuflow.engine.state import Steps, pairs
+from npuflow.ir.codes import check_rows
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -178,6 +179,7 @@ class ProgramRunner:
             self._gather(step["value"], machine, values)
             convert = quantize if kind == "quantize" else dequantize
             for v in values:
+                check_rows(v[step["value"]], step.get("rows", 0), step["value"])
                 v[step["out"]] = convert(v[step["value"]], step["quant"])
             self._deliver([step["out"]], machine, values)
 

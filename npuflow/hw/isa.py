@@ -97,6 +97,15 @@ class Opcode:
         """Element operations of a command of the vector unit."""
         return prod(c.vector("dims"))
 
+    def external_rows(self, c: Command) -> tuple[int, int]:
+        """Of a transfer over the bus: contiguous rows on the external side, and the bytes of each."""
+        raise NotImplementedError(f"{self.name}.external_rows")
+
+    @property
+    def transfers(self) -> bool:
+        """Whether it moves bytes over the bus."""
+        return self.queue in ("LOAD", "STORE")
+
     def latency(self, c: Command, target: Target) -> Terms:
         """Cycles of a command on its engine."""
         cycles = ceil(self.operations(c) / target.compute.vector_lanes)
@@ -112,9 +121,12 @@ def element(name: str, role: Role) -> Field:
     return Field(f"{name}_type", enum=CODED, role=role)
 
 
-def tensor(name: str, access: Access = "read", rank: int = 4, role: Role = "tensor") -> tuple[Field, ...]:
+def tensor(
+    name: str, access: Access = "read", rank: int = 4, role: Role = "tensor", *, optional: bool = False
+) -> tuple[Field, ...]:
     """A tensor operand: address, element type, byte strides."""
-    return (Field(name, access=access), element(name, role), Field(f"{name}_strides", rank, signed=True))
+    strides = Field(f"{name}_strides", rank, signed=True)
+    return (Field(name, access=access, optional=optional), element(name, role), strides)
 
 
 def pointer(name: str, access: Access = "read", optional: bool = False) -> Field:

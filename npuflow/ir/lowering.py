@@ -117,3 +117,6 @@ class Emitter(Protocol):
     def emit(self, opcode: str, **values: object) -> None:
         """One command of hw.isa; a field left out is 0 (optional pointers: hw.command.NONE). Enum fields
         take names, vectors tuples."""
+
+    def constant(self, index: int) -> int:
+        """The address in external memory (CONST) of the whole constant that is an input of the node."""

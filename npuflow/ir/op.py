@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,8 @@ from npuflow.ir.floats import InFloats
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.moves import Move
 from npuflow.ir.space import Space
-from npuflow.ir.types import Array, IntArray, QuantType, TensorType, Value
+from npuflow.ir.types import Array, IntArray, QuantType, TensorType, Value, WholeNumbers
+from npuflow.ir.windows import Taps
 
 OPS = Registry("ops", "npuflow.ops")
 
@@ -23,7 +24,9 @@ Param = int | str | tuple[int, ...]   # an integer, integers, or the content dig
 # of a clip: one, or one per channel (second dimension) of a layer with weights
 Bound = float | tuple[float, ...]
 Weights = tuple[Array, Array | None]      # a weight and what is added to its products
-Role = Literal["activation", "weight", "bias", "plain"]   # plain: not quantised (shapes, indices)
+# plain: not quantised (shapes); index: whole numbers, which are their own codes; table: has the type of the
+# result, whose elements are its elements
+Role = Literal["activation", "weight", "bias", "plain", "index", "table"]
 
 
 @dataclass(frozen=True)
@@ -74,16 +77,6 @@ class OpSample:
     inputs: tuple[Array | None, ...]
     constant: tuple[int, ...] = ()
     lsb: int = 1                          # accepted distance of `integer` from the quantised float reference
-
-
-class Taps(NamedTuple):
-    """Where the columns of an input lie in it: `first` [places, taps], flat, of the first channel (-1:
-    padding); from channel to channel it is `step` further. The terms of a column are the `channels` of its
-    group, each with all taps."""
-
-    first: npt.NDArray[np.int64]
-    step: int
-    channels: int
 
 
 @dataclass(frozen=True)
@@ -238,6 +231,10 @@ class Op(InFloats):
         """The exact range of the output when the function fixes it (Softmax: 0..1);
         then statistics are not asked."""
         return None
+
+    def whole_numbers(self, site: Site) -> Mapping[str, WholeNumbers]:
+        """Inputs and outputs, by value id, that are whole numbers with codes equal to themselves."""
+        return {}
 
     def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
         """Integer constants of the quantised node (multipliers, shifts, clamp bounds, tables), fixed once."""

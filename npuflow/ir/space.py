@@ -85,7 +85,8 @@ class Space:
     by the tile, e.g. an absent optional input), `params` the integer parameter arrays by name,
     `outputs` the results, `macs` multiply-accumulates per point of the axes' product, `ops` vector
     operations per output element, `copies`: one command for each input, or for the output of one input,
-    copies it into its place.
+    copies it into its place, `fetches`: the result is loaded row by row from a constant in external memory,
+    by indices in local memory.
     """
 
     axes: tuple[Axis, ...]
@@ -96,6 +97,7 @@ class Space:
     ops: int = 0
     accumulator: Operand | None = None    # present when partial sums live in local memory between commands
     copies: bool = False
+    fetches: bool = False
     _index: dict[str, Axis] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -130,6 +130,14 @@ def quant_of(row: Mapping[str, Any]) -> QuantType:
     """The type from its fields as plain values (`dataclasses.asdict` and JSON make such)."""
     fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in row.items()}
     return FloatType(**fields) if "element" in fields else QuantType(**fields)
+
+
+class WholeNumbers(NamedTuple):
+    """Whole numbers from -`below` to `below` - 1, such as indices. `checked`: where they enter the program,
+    others are an error."""
+
+    below: int
+    checked: bool = False
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from npuflow.ir.space import DimMap
 from npuflow.ir.types import UNKNOWN
+
+
+class Taps(NamedTuple):
+    """Where the columns of an input lie in it: `first` [places, taps], flat, of the first channel (-1:
+    padding); from channel to channel it is `step` further. The terms of a column are the `channels` of its
+    group, each with all taps."""
+
+    first: npt.NDArray[np.int64]
+    step: int
+    channels: int
 
 
 @dataclass(frozen=True)

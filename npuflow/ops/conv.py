@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site, Taps, Weights, Yes, first_no
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site, Weights, Yes, first_no
 from npuflow.ir.space import Space
 from npuflow.ir.types import Array, TensorType
-from npuflow.ir.windows import Window, tap_places, windows
+from npuflow.ir.windows import Taps, Window, tap_places, windows
 from npuflow.ops._float_products import ConvFloats
 from npuflow.ops._weighted import conv_rows, moved_bias, scaled_bias
 from npuflow.ops._windows import convolve, spatial_names, taps, window_columns, window_measures, within

@@ -11,9 +11,10 @@ import numpy.typing as npt
 
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, No, OpSample, Site, Taps, Weights, Yes, first_no, need
+from npuflow.ir.op import OPS, No, OpSample, Site, Weights, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, TensorType
+from npuflow.ir.windows import Taps
 from npuflow.ops._draw import draw
 from npuflow.ops._float_products import GemmFloats
 from npuflow.ops._grouped import scale_fields, scale_operands, sum_axis

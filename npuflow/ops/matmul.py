@@ -13,9 +13,10 @@ import numpy.typing as npt
 
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Buffer, Emitter, TileView
-from npuflow.ir.op import OPS, No, OpSample, Role, Site, Taps, Yes, first_no, need
+from npuflow.ir.op import OPS, No, OpSample, Role, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, IntArray, TensorType
+from npuflow.ir.windows import Taps
 from npuflow.ops._broadcast import broadcast_shape
 from npuflow.ops._draw import draw
 from npuflow.ops._float_products import MatMulFloats

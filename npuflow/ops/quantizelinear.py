@@ -3,27 +3,35 @@ narrower float type."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from npuflow.hw.target import Numerics
-from npuflow.ir.codes import encode
+from npuflow.ir.codes import check_rows, encode
 from npuflow.ir.op import OPS, Site
-from npuflow.ir.types import Array, IntArray, QuantType
+from npuflow.ir.types import Array, IntArray, QuantType, WholeNumbers
 from npuflow.ops._boundary import BoundaryOp
 
 
 @OPS.entry
 @dataclass(frozen=True)
 class QuantizeLinear(BoundaryOp):
+    """`table_rows`: of the table that the numbers are indices into; others are an error (0: any numbers)."""
+
+    table_rows: int = 0
     onnx: ClassVar[str] = "QuantizeLinear"
 
     def quant_type(self, site: Site) -> QuantType:
         return site.out_quant
 
+    def whole_numbers(self, site: Site) -> Mapping[str, WholeNumbers]:
+        rows = self.table_rows
+        return {site.node.inputs[0]: WholeNumbers(rows, checked=True)} if rows else {}
+
     def integer(
         self, site: Site, inputs: Sequence[IntArray | Array | None], numerics: Numerics
     ) -> tuple[IntArray, ...]:
         assert inputs[0] is not None
+        check_rows(inputs[0], self.table_rows, site.node.inputs[0])
         return (encode(inputs[0], site.out_quant),)

@@ -9,9 +9,10 @@ import numpy as np
 from npuflow.ir.op import Node
 from npuflow.ir.queries import kind, maker
 from npuflow.rules._match import attribute
+from npuflow.rules._numbers import INTEGERS, number
 from npuflow.rules._parts import Parts
 
-MAKES = ("sub", "sign", "abs", "clip", "mul", "max", "reshape")
+MAKES = ("sub", "sign", "abs", "clip", "mul", "max", "reshape", "host")
 _BOOL = 9                                 # onnx's number of the type
 
 
@@ -34,6 +35,8 @@ def mask(parts: Parts, value_id: str) -> str | NoMask:
         return _compared(parts, node, name)
     if name == "cast" and parts.type(node.inputs[0]).dtype == "float32" and attribute(node, "to") == _BOOL:
         return parts.op("abs", (parts.op("sign", (node.inputs[0],)),), "mask")
+    if name == "cast" and parts.type(node.inputs[0]).dtype in INTEGERS and attribute(node, "to") == _BOOL:
+        return parts.op("abs", (parts.op("sign", (number(parts, node.inputs[0]),)),), "mask")
     if name in _LOGIC:
         return _combined(parts, node, lambda *m: _LOGIC[name](parts, *m))
     return NoMask(f"a truth value made by {getattr(node.op, 'op_type', '') or name}")

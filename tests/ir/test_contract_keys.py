@@ -215,6 +215,8 @@ EXPECTED = {
     "tune.items unify verdict",
     "unit_bias": "baseline budget clipping parse precision quantize rewrite_check search.items sensitivity "
     "unify verdict",
+    "whole_numbers": "baseline budget clipping codegen evaluate fidelity precision qdq_check quantize "
+    "search.items search.rivals sensitivity simulate thresholds unify verdict",
     "with_": "baseline budget checked clipping correct model parse pixels precision quantize rewrite_check "
     "search.items search.rivals sensitivity thresholds tiling tune.candidates tune.items "
     "unify verdict",

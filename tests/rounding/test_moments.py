@@ -15,8 +15,9 @@ from npuflow.engine.rounding.layers import WeightedLayer
 from npuflow.engine.rounding.moments import Moments, of_columns
 from npuflow.engine.rounding.rounded import matrix
 from npuflow.ir.graph import Graph
-from npuflow.ir.op import OPS, Op, Taps
+from npuflow.ir.op import OPS, Op
 from npuflow.ir.types import Array
+from npuflow.ir.windows import Taps
 from tests.networks.floats import Net
 
 

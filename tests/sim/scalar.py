@@ -337,3 +337,35 @@ class Scalar:
                 raise Fault("SOFTMAX sum")
             for r in range(rows):
                 self.clamp(c, (a, r, i), (2 * e[r] * c.number("multiplier") + total) // (2 * total))
+
+    # --- indices
+    def row(self, c: Command, index: int) -> int:
+        rows = c.number("entries")
+        r = index + c.number("wrap") if index < 0 else index
+        return r if 0 <= r < rows else rows - 1
+
+    def gather(self, c: Command) -> None:
+        x, index = self.tensor(c, "x"), self.tensor(c, "index")
+        for a, j, i in self.each(c):
+            self.write(c, (a, j, i), x(a, self.row(c, index(a, j, i)), i))
+
+    def loadrows(self, c: Command) -> None:
+        source, n = self.const if c.text("space") == "CONST" else self.data, c.number("element")
+        for j, i in self.each(c):
+            index = self.get(c.text("index_type"), c.number("index") + j * c.number("index_step"))
+            at = c.number("external") + self.row(c, index) * c.number("row") + i * n
+            to = c.number("y") + sum(k * s for k, s in zip((j, i), c.vector("y_strides"), strict=True))
+            self.local[to : to + n] = source[at : at + n]
+
+    def topk(self, c: Command) -> None:
+        x, (outer, rows, inner) = self.tensor(c, "x"), c.vector("dims")
+        sign, later = (-1 if c.number("maximum") else 1), (-1 if c.number("last") else 1)
+        for a, i in product(range(outer), range(inner)):
+            order = sorted(range(rows), key=lambda r: (sign * x(a, r, i), later * r))
+            made = [(r, x(a, r, i)) for r in order[: c.number("count")]]
+            for k, (r, value) in enumerate(made):
+                if c.pointer("y") is not None:
+                    self.write(c, (a, k, i), value)
+                if c.pointer("at") is not None:
+                    at = sum(p * s for p, s in zip((a, k, i), c.vector("at_strides"), strict=True))
+                    self.put(c.text("at_type"), c.number("at") + at, r)

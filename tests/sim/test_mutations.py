@@ -19,7 +19,7 @@ from npuflow.hw.elements import ELEMENTS, having
 from npuflow.hw.encode import decode
 from npuflow.hw.floats import encoded
 from npuflow.hw.isa import HEADER_WORDS, ROUNDINGS, WORDS, opcodes
-from tests.sim import float_rules  # noqa: F401
+from tests.sim import float_rules, index_rules  # noqa: F401
 from tests.sim.cases import LOCAL, MAKERS, TARGET, Case, random_case
 from tests.sim.equivalence import equivalent
 from tests.sim.float_cases import MAKERS as FLOAT_MAKERS

@@ -147,12 +147,15 @@ class CommandList:
     def compute(
         self, opcode: str, values: Mapping[str, object], places: Sequence[Place], node: int, step: int
     ) -> None:
-        """A TENSOR or VECTOR command on the places that its pointers fall into."""
+        """A command of the array, of the vector unit, or a load by indices, on the places that its pointers
+        fall into."""
         known = opcodes()[opcode]
-        queue = self.tensor if known.queue == "TENSOR" else self.vector
+        queue = {"TENSOR": self.tensor, "LOAD": self.queues.constants}.get(known.queue, self.vector)
+        absent = {f.name for f in known.fields if f.optional and values.get(f.name, NONE) == NONE}
         named = [name for name in known.pointers("read") if values.get(name, NONE) != NONE]
+        made = [name for name in known.pointers("write", "sum") if name not in absent]
         read = [p for name in named for p in _find(places, opcode, name, values)]
-        written = [p for name in known.pointers("write", "sum") for p in _find(places, opcode, name, values)]
+        written = [p for name in made for p in _find(places, opcode, name, values)]
         if values.get("accumulate"):
             read += written
         needs: Latest = {}

@@ -21,6 +21,7 @@ class ConstPool:
         self._align = align
         self._parts: list[bytes] = []
         self._known: dict[bytes, int] = {}
+        self._tables: dict[str, int] = {}                 # by content digest
         self.size = 0
         self.given = 0                                    # bytes asked for, before deduplication
 
@@ -34,6 +35,13 @@ class ConstPool:
             self._parts += [block, bytes(padded - len(block))]
             self.size += padded
         return address
+
+    def whole(self, digest: str, array: Array) -> int:
+        """The address of a constant that is there once as a whole, in C order."""
+        if digest not in self._tables:
+            raw = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+            self._tables[digest] = self.add(raw.tobytes())
+        return self._tables[digest]
 
     def to_bytes(self) -> bytes:
         return b"".join(self._parts)

@@ -243,9 +243,10 @@ def _host(graph: Graph, part: Segment, out: _Output) -> None:
         coded = node.outputs[0] if step.kind == "quantize" else node.inputs[0]
         quant = graph.values[coded].quant
         assert quant is not None
-        out.steps.append(
-            {"kind": step.kind, "value": node.inputs[0], "out": node.outputs[0], "quant": quant_meta(quant)}
-        )
+        indices = [kept.below for kept in node.op.whole_numbers(graph.site(node)).values()]
+        known = {"rows": min(indices)} if indices else {}
+        ends = {"value": node.inputs[0], "out": node.outputs[0]}
+        out.steps.append({"kind": step.kind, **ends, "quant": quant_meta(quant), **known})
 
 
 def quant_meta(quant: QuantType) -> dict[str, Any]:

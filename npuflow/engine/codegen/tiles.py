@@ -44,6 +44,13 @@ class TileEmitter:
             values = on_columns(values, self._columns)
         self._core.commands.compute(opcode, values, self._places, self._job.node, self._job.tile)
 
+    def constant(self, index: int) -> int:
+        assert isinstance(self._job.what, ComputeTile)
+        site = self._job.what.tile.run.member.sites[self._job.what.member]
+        value, array = site.inputs[index], site.consts[index]
+        assert value is not None and value.const is not None and array is not None
+        return self._core.consts.whole(value.const, array)
+
 
 class _Overheard:
     """An Emitter that only remembers what a tile's CONV would be."""
@@ -55,6 +62,9 @@ class _Overheard:
     def emit(self, opcode: str, **values: object) -> None:
         if opcode == "CONV":
             self.conv = values
+
+    def constant(self, index: int) -> int:
+        raise NotImplementedError("a convolution loads no rows by indices")
 
 
 @dataclass

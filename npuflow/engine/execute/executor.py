@@ -98,9 +98,10 @@ class Executor:
             return {v: [row[v] for row in rows] for v in step.outputs}
         (node,) = step.nodes
         source, quant = values[node.inputs[0]], self.graph.values[node.outputs[0]].quant
-        if step.kind == "quantize" and quant is not None and quant.per_tensor and usable():
-            return {node.outputs[0]: [encoded(array, quant) for array in source]}
         site = self.graph.site(node)
+        plain = quant is not None and quant.per_tensor and not node.op.whole_numbers(site)
+        if step.kind == "quantize" and quant is not None and plain and usable():
+            return {node.outputs[0]: [encoded(array, quant) for array in source]}
         return {node.outputs[0]: [np.asarray(node.op.integer(site, [a], self.numerics)[0]) for a in source]}
 
     def _stretches(self, count: int, keep: bool) -> Mapping[int, Stretch]:

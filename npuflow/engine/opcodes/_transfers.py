@@ -43,8 +43,11 @@ class TransferOpcode(Simulated):
 class BusTransferOpcode(TransferOpcode):
     """One between external and local memory."""
 
+    def external_rows(self, c: Command) -> tuple[int, int]:
+        return cycles.rows_of(c)
+
     def latency(self, c: Command, target: Target) -> Terms:
-        rows, _ = cycles.rows_of(c)
+        rows, _ = self.external_rows(c)
         wait = target.dma.row_cycles * (rows - 1)
         return Terms(target.compute.command_cycles, target.dma.setup_cycles, wait)
 

@@ -12,7 +12,8 @@
                  `owner` the value whose bytes it shares
     steps        in order: {"kind": "npu", "segment", "first": [per core], "count": [per core]}
                  {"kind": "host", "model": index, "inputs": [ids], "outputs": [ids]}
-                 {"kind": "quantize" | "dequantize", "value": id, "out": id, "quant": {...}}
+                 {"kind": "quantize" | "dequantize", "value": id, "out": id, "quant": {...}}; "rows": of the
+                 table that they are indices into, if they are some
     nodes        [{"name", "op", "origin", "macs"}], what word 1 of a command counts; `host`: {"macs",
                  "elements", "bytes"} of a node that costs the host time
     data_bytes, const_bytes, local_bytes
@@ -179,6 +180,7 @@ def _steps(meta: Mapping[str, Any], counts: Sequence[int], hosts: int) -> None:
                 f"a {kind} step names no values",
             )
             check_quant(step.get("quant"), f"{kind} of {step['value']!r}")
+            need(natural(step.get("rows", 0), 1 << 32), f"{kind} of {step['value']!r}: rows are no number")
             need(step["value"] in known, f"{kind} reads {step['value']!r}, which nothing produces")
             known.add(step["out"])
         else:

@@ -16,7 +16,7 @@ from npuflow.engine.quantize.floats import constants
 from npuflow.engine.quantize.names import names_of, stated, unknown_layers
 from npuflow.engine.quantize.ports import bare, own_names
 from npuflow.engine.quantize.rounded import chosen, recoded, replaced
-from npuflow.engine.quantize.scales import Range, activation_inputs, activation_types
+from npuflow.engine.quantize.scales import Range, activation_inputs, activation_types, checked_rows
 from npuflow.engine.quantize.stated import usable
 from npuflow.engine.quantize.types import activation_type
 from npuflow.engine.quantize.weights import coded_bias, coded_weight
@@ -140,6 +140,7 @@ class _Builder:
     integer: set[str] = field(default_factory=set)        # ids that hold codes in the new graph
     types: dict[str, QuantType] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
+    rows: dict[str, int] = field(default_factory=dict)    # of the tables that indices point into
     forms: dict[tuple[str, str], str] = field(default_factory=dict)     # names of values made here
 
     def build(self) -> Graph:
@@ -149,6 +150,7 @@ class _Builder:
         npu = [source.nodes[i] for i in sorted(self.chosen) if not self.chosen[i]]
         self.types = activation_types(source, npu, self.ranges, self.config, self.numerics, self.fixed)
         self.types.update({v: q for v, q in self.fixed.items() if v in self.coded})
+        self.rows = checked_rows(source, npu)
         held: dict[str, QuantType] = {}
         for i, number in self.chosen.items():
             made = [o for o in source.nodes[i].outputs if o]
@@ -207,7 +209,8 @@ class _Builder:
         name, fresh = self.form(value_id, quant.element if isinstance(quant, FloatType) else "q")
         if fresh:
             self.values[name] = Value(name, self.source.type(value_id), quant)
-            self.nodes.append(Node(OPS["quantizelinear"](), (value_id,), (name,)))
+            op = OPS["quantizelinear"](table_rows=self.rows.get(value_id, 0))
+            self.nodes.append(Node(op, (value_id,), (name,)))
         return name
 
     def form(self, value_id: str, suffix: str) -> tuple[str, bool]:
@@ -243,8 +246,14 @@ class _Builder:
         inputs = list(node.inputs)
         for i, value_id in activations.items():
             inputs[i] = self.as_codes(value_id, self.types[value_id])
-            if node.op.shares_scale and self.types[value_id] != self.types[node.outputs[0]]:
+            shared = node.op.shares_scale or node.op.role(i) == "table"
+            if shared and self.types[value_id] != self.types[node.outputs[0]]:
                 inputs[i] = self.retyped(inputs[i], self.types[node.outputs[0]])
+        for i, value_id in enumerate(node.inputs):
+            if node.op.role(i) == "index":
+                inputs[i] = self.as_codes(value_id, self.types[value_id])
+            elif node.op.role(i) == "table" and real.consts[i] is not None:
+                inputs[i] = self.as_codes(value_id, self.types[node.outputs[0]])
         weight = next(
             (i for i, v in enumerate(real.consts) if v is not None and node.op.role(i) == "weight"), None
         )

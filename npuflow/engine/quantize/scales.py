@@ -22,6 +22,7 @@ from npuflow.ir.op import Node
 from npuflow.ir.types import QuantType, span
 
 Range = tuple[float, float]
+INDEX_BITS = 16
 MANY = 8                                  # nodes that share a weight and are steps of one layer
 
 
@@ -62,7 +63,7 @@ def activation_inputs(graph: Graph, node: Node) -> list[tuple[int, str]]:
         if not value_id or graph.type(value_id).dtype != "float32":
             continue
         role = node.op.role(i)
-        if role == "activation" or (role == "weight" and graph.const(value_id) is None):
+        if role == "activation" or (role in ("weight", "table") and graph.const(value_id) is None):
             found.append((i, value_id))
     return found
 
@@ -74,8 +75,10 @@ def activation_types(
     """QuantType of every value that the chosen (NPU) nodes read or write as
     activation; shared-scale sets have one.
     `fixed`: types that are stated and stay."""
+    whole = whole_types(graph, chosen)
+    fixed = {**fixed, **whole}
     groups, (bits, stated) = ScaleGroups(stated=dict(fixed)), _widths(graph, chosen, config)
-    spans: dict[str, Range] = {}
+    spans: dict[str, Range] = {value_id: span(quant) for value_id, quant in whole.items()}
     for node in chosen:
         ids = [value_id for _, value_id in activation_inputs(graph, node)]
         known = node.op.output_range(graph.site(node))
@@ -85,14 +88,16 @@ def activation_types(
         for value_id in node.outputs:
             if value_id:
                 spans[value_id] = known if known is not None else _span(graph, value_id, ranges, fixed)
-        if node.op.shares_scale:
-            groups.join([*ids, *(o for o in node.outputs if o)])
+        tables = [v for i, v in enumerate(node.inputs) if node.op.role(i) == "table" and v in ids]
+        if node.op.shares_scale or tables:
+            groups.join([*(ids if node.op.shares_scale else tables), node.outputs[0], *node.outputs[1:]])
     join_recurrent(groups, graph, chosen, spans)
     widest: dict[str, tuple[bool, int]] = {}
     for value_id in spans:
         # An exception of the recipe counts for its whole set; among equals the wider wins.
         root = groups.find(value_id)
-        widest[root] = max(widest.get(root, (False, 0)), (value_id in stated, bits[value_id]))
+        width = bits.get(value_id, config.activations.bits)
+        widest[root] = max(widest.get(root, (False, 0)), (value_id in stated, width))
     widths = {root: width for root, (_, width) in widest.items()}
     types = _types(groups, spans, widths, config, numerics)
     if not config.trim:
@@ -104,6 +109,30 @@ def activation_types(
         )
     )
     return _types(groups, spans, widths, config, numerics)
+
+
+def whole_types(graph: Graph, chosen: Sequence[Node]) -> dict[str, QuantType]:
+    """The types of whole numbers that are their own codes: 16 bits, with a sign where that suffices."""
+    below: dict[str, int] = {}
+    for node in chosen:
+        for value_id, kept in node.op.whole_numbers(graph.site(node)).items():
+            below[value_id] = max(kept.below, below.get(value_id, 0))
+    half = 1 << (INDEX_BITS - 1)
+    return {value_id: QuantType(INDEX_BITS, most <= half, (1.0,)) for value_id, most in below.items()}
+
+
+def checked_rows(graph: Graph, chosen: Sequence[Node]) -> dict[str, int]:
+    """Values that are indices, or become some by moves alone, with the rows of the smallest table that they
+    point into."""
+    found: dict[str, int] = {}
+    for node in reversed(chosen):
+        for value_id, kept in node.op.whole_numbers(graph.site(node)).items():
+            if kept.checked:
+                found[value_id] = min(kept.below, found.get(value_id, kept.below))
+        rows = [found[o] for o in node.outputs if o in found]
+        if rows and node.op.moves_data and node.op.shares_scale:
+            found.update({i: min(*rows, found.get(i, rows[0])) for i in node.inputs if i})
+    return found
 
 
 def join_recurrent(

@@ -13,8 +13,8 @@ from npuflow.engine.calibrate.observe import session
 from npuflow.engine.rounding.layers import WeightedLayer
 from npuflow.engine.to_onnx import export_model
 from npuflow.ir.graph import Graph
-from npuflow.ir.op import Taps
 from npuflow.ir.types import Array
+from npuflow.ir.windows import Taps
 
 Codes = npt.NDArray[np.int16]             # [groups, places, terms]
 

@@ -19,6 +19,7 @@ from npuflow.engine.schedule.model import packed_arrays, space_of
 from npuflow.engine.schedule.needed import Part, needed_parts, size, takes_all, touched
 from npuflow.engine.schedule.views import Views, views_of
 from npuflow.engine.schedule.work import Least, least_work
+from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.moves import Move
@@ -197,6 +198,10 @@ def _compulsory(net: BoundedNetwork) -> tuple[tuple[int, float], int, int]:
         node = graph.nodes[n]
         arrays = {p for _, p in node.params or () if isinstance(p, str)}
         arrays |= {d for i in node.inputs if i and (d := graph.values[i].const) is not None}
+        if n not in net.moving and net.space(n).fetches:          # at least one row, whatever the indices
+            result = graph.values[node.outputs[0]]
+            constants += result.type.shape[-1] * ELEMENTS[result.element].bytes
+            continue
         own += bool(arrays - known) and n not in net.moving and bool(net.space(n).macs)
         constants += sum(net.packed_bytes[a] for a in arrays - known)
         known |= arrays

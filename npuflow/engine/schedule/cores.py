@@ -110,6 +110,15 @@ class Core:
         """A job of the array or of the vector unit."""
         self.jobs.append(Job(self.index, queue, self.group, node, tile, reads, writes, cycles, what))
 
+    def fetch(
+        self, rows: int, size: int, reads: Sequence[Place], writes: Sequence[Place], what: What, node: int,
+        tile: int,
+    ) -> None:
+        """Rows of `size` bytes each of a constant, by the indices that it reads."""
+        moved, queue = rows_transfer(rows, size, self.machine), self.queues.constants
+        job = Job(self.index, queue, self.group, node, tile, reads, writes, moved.front, what, moved.bytes)
+        self.jobs.append(job)
+
     def load_block(
         self, size: int, to: Allocation, what: What, node: int, tile: int, key: Hashable = None
     ) -> None:

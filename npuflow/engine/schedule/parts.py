@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
+from math import prod
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -19,8 +20,9 @@ from npuflow.engine.schedule.geometry import Member
 from npuflow.engine.schedule.jobs import ComputeTile, Constants, GatherColumns, Place, Run, TileRun
 from npuflow.engine.schedule.model import COLUMNS, PACK, Ref, follower_ranges
 from npuflow.engine.schedule.units import SlotUnit
+from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.target import Compute as Engines
-from npuflow.ir.space import Box, Interval, Tile, elements
+from npuflow.ir.space import Box, Interval, Tile, elements, extent
 
 BESIDE = ("bias", "multipliers", "los", "his")   # parameters of the requantisation, not of the array
 Boxes = tuple[Box, ...]
@@ -245,10 +247,19 @@ class CorePart:
             core.compute(core.queues.tensor, array, read, sums, ComputeTile(tile, 0), nodes[0], tile.index)
         for k, cycles in enumerate(vector):
             written = self._places(self.written[k], tile) if tile.finished else []
-            read = self._places(self.read[k], tile)
+            read, what = self._places(self.read[k], tile), ComputeTile(tile, k)
+            if self.member.spaces[k].fetches:
+                core.fetch(*self._rows(tile), read, written, what, nodes[k], tile.index)
+                continue
             core.compute(
-                core.queues.vector, cycles, read, written, ComputeTile(tile, k), nodes[k], tile.index
+                core.queues.vector, cycles, read, written, what, nodes[k], tile.index
             )
+
+    def _rows(self, tile: TileRun) -> tuple[int, int]:
+        """How many rows of a table a tile of the first member loads, and the bytes of each."""
+        made, value = self.member.spaces[0].outputs[0], self.member.sites[0].outputs[0]
+        *rows, width = extent(made.box(tile.ranges))
+        return prod(rows), width * ELEMENTS[value.element].bytes
 
     def _cycles(self, tile: Tile, finished: bool) -> tuple[int, list[int]]:
         """Of the array, and of the vector unit for each node; tiles of one kind cost the same."""

@@ -42,6 +42,8 @@ def least_work(site: Site, part: Part, numerics: Numerics, c: Compute) -> Least:
     """Of a node with an iteration space, of which a part is needed. Products with padding or inserted zeros
     do not count."""
     layer = describe([site], numerics, {o.id for o in site.outputs})
+    if layer.space.fetches:                               # neither engine has a part in it
+        return Least((LayerWork(0.0, 0.0),), c.command_cycles)
     sizes, made = {a: len(i) for a, i in part.items()}, touched(layer.space.outputs[0], part)
     places = site.op.tap_places(site, [indices.tolist() for indices in made[2:]])
     served = [prod(at) * len(made[0]) for at in product(*places)] if places else []

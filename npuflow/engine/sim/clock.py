@@ -21,7 +21,7 @@ from npuflow.engine.program.container import Program
 from npuflow.engine.sim.cycles import bank_bytes, burst_bytes, in_shared, terms_of
 from npuflow.engine.sim.order import Order
 from npuflow.hw.command import Command
-from npuflow.hw.isa import Terms
+from npuflow.hw.isa import Terms, opcodes
 from npuflow.hw.target import Target
 
 Floats = npt.NDArray[np.float64]
@@ -159,12 +159,11 @@ class _Clock:
         if self.target.memory.bank_ports:
             self.banks[i] = self._conflict(i, q, command)
         self.due[i] = self.now + self.terms[i].total + self.banks[i]
-        if command.opcode in ("LOAD", "STORE"):
+        transfers = opcodes()[command.opcode].transfers
+        if transfers:
             inside = in_shared(command, self.target.memory)
             (self.shared if inside else self.moved)[i] = burst_bytes(command, self.target)
-        heapq.heappush(
-            self.events, (self.due[i], i, "move" if command.opcode in ("LOAD", "STORE") else "end")
-        )
+        heapq.heappush(self.events, (self.due[i], i, "move" if transfers else "end"))
 
     def _conflict(self, i: int, q: int, command: Command) -> float:
         """Cycles for which the command's banks have no port left: the bytes that it and

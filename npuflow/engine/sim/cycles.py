@@ -39,7 +39,7 @@ def on_array(target: Target, work: int, passes: int, macs: int, bits: tuple[int,
 
 
 def rows_of(command: Command) -> tuple[int, int]:
-    """(contiguous rows, bytes of each) on the external side of a transfer."""
+    """(contiguous rows, bytes of each) on the external side of a LOAD or STORE."""
     found = _external(command).squeezed()
     # a broadcast row is moved as often as it is read
     total = prod(command.vector("dims")) * command.number("element")
@@ -48,7 +48,7 @@ def rows_of(command: Command) -> tuple[int, int]:
 
 def burst_bytes(command: Command, target: Target) -> int:
     """What a transfer costs on external memory: every row in whole bursts."""
-    rows, size = rows_of(command)
+    rows, size = opcodes()[command.opcode].external_rows(command)
     return rows * ceil(size / target.memory.burst) * target.memory.burst
 
 
@@ -59,17 +59,7 @@ def in_shared(command: Command, memory: Memory) -> bool:
 
 
 def _external(command: Command) -> Region:
-    dims, strides = command.vector("dims"), command.vector("external_strides")
-    write = command.opcode == "STORE"
-    return Region(
-        "external",
-        command.text("space"),
-        write,
-        command.number("external"),
-        command.number("element"),
-        dims,
-        strides,
-    )
+    return next(r for r in regions(command) if r.space != LOCAL)
 
 
 def bank_bytes(command: Command, memory: Memory) -> dict[int, float]:

@@ -71,7 +71,18 @@ class SimulatedMemory:
         if c.opcode == "COPY":
             x = self._view(local, c.number("x"), numpy, dims, c.vector("x_strides"))
             return x, self._view(local, c.number("y"), numpy, dims, c.vector("y_strides"))
-        block = self.const if c.text("space") == "CONST" else self.data
-        outside = self._view(block, c.number("external"), numpy, dims, c.vector("external_strides"))
+        at = c.number("external"), numpy, dims, c.vector("external_strides")
+        outside = self._view(self._outside(c), *at)
         inside = self._view(local, c.number("local"), numpy, dims, c.vector("local_strides"))
         return (outside, inside) if c.opcode == "LOAD" else (inside, outside)
+
+    def rows(self, c: Command) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """The table and the rows picked of LOADROWS, as unsigned elements."""
+        (count, width), size = c.vector("dims"), c.number("element")
+        block, table = self._outside(c), (c.number("entries"), width)
+        outside = self._view(block, c.number("external"), f"uint{8 * size}", table, (c.number("row"), size))
+        y = c.number("y"), f"uint{8 * size}", (count, width), c.vector("y_strides")
+        return outside, self._view(self.local[c.core], *y)
+
+    def _outside(self, c: Command) -> Bytes:
+        return self.const if c.text("space") == "CONST" else self.data

@@ -1,0 +1,103 @@
+"""Base of the operators that order elements along a dimension: the TOPK command, its place and its cycles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.hw.target import Numerics, Target
+from npuflow.ir.lowering import Emitter, TileView
+from npuflow.ir.op import Imported, No, OnnxCall, Op, Site, Yes, first_no, need
+from npuflow.ir.space import Axis, DimMap, Operand, Space
+from npuflow.ir.types import Array, TensorType, WholeNumbers
+
+MOST = 1 << 16  # elements along the dimension: positions have 16 bits
+
+
+@dataclass(frozen=True)
+class RankingOp(Op):
+    """Elements along `axis` in order, the `k` foremost of them; positions are whole numbers in float32. Of
+    equal elements the first comes first, or with `select_last_index` the last."""
+
+    axis: int = -1
+    k: int = 1
+    largest: int = 1
+    select_last_index: int = 0
+    domain: ClassVar[str] = "npuflow"
+    values: ClassVar[bool] = False  # elements are a result beside their positions
+
+    @classmethod
+    def from_onnx(cls, call: OnnxCall) -> Imported | No:
+        return No("made by rules only")
+
+    @property
+    def counted(self) -> int:
+        """The result that is positions."""
+        return int(self.values)
+
+    def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
+        assert types[0] is not None
+        shape = list(types[0].shape)
+        shape[self.axis] = self.k
+        return (TensorType(tuple(shape), types[0].dtype),) * (1 + self.values)
+
+    def order(self, x: Array) -> npt.NDArray[np.int64]:
+        """Positions of the foremost elements."""
+        axis, key = self.axis % x.ndim, -x if self.largest else x
+        if self.select_last_index:
+            order = x.shape[axis] - 1 - np.argsort(np.flip(key, axis), axis, kind="stable")
+        else:
+            order = np.argsort(key, axis, kind="stable")
+        return np.take(order, np.arange(self.k), axis)
+
+    def whole_numbers(self, site: Site) -> Mapping[str, WholeNumbers]:
+        size, made = site.shape(0)[self.axis], site.outputs[self.counted]
+        return {made.id: WholeNumbers(size)}
+
+    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+        return {}
+
+    def accepts(self, site: Site, target: Target) -> Yes | No:
+        x = site.shape(0)
+        return first_no(
+            need(0 < len(x) <= 4, f"rank {len(x)}, not 1 to 4"),
+            need(site.consts[0] is None, "its input is a constant"),
+            need(min(x, default=0) > 0, f"an empty tensor {x}"),
+            need(not x or 1 <= self.k <= x[self.axis], f"{self.k} of {x[self.axis] if x else 0} elements"),
+            need(
+                not x or x[self.axis] <= MOST, f"{x[self.axis] if x else 0} elements; positions have 16 bits"
+            ),
+            need(site.outputs[0].type.dtype == "float32", f"dtype {site.outputs[0].type.dtype}"),
+        )
+
+    def space(self, site: Site, numerics: Numerics) -> Space:
+        shape, out = site.shape(0), site.out_shape
+        axis = self.axis % len(shape)
+        # what lies behind the dimension stays whole, so that a tile is one [A, R, I] block
+        axes = tuple(
+            Axis(f"d{i}", d, "whole" if i >= axis else "par") for i, d in enumerate(shape) if i != axis
+        )
+        maps = tuple(DimMap() if i == axis else DimMap(f"d{i}") for i in range(len(shape)))
+        results = tuple(Operand(name, out, maps) for name in ("y", "at")[1 - self.values :])
+        axes = axes or (Axis("d", 1, "whole"),)
+        return Space(axes, (Operand("x", shape, maps),), results, ops=shape[axis])
+
+    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+        axis, x = self.axis % len(site.shape(0)), tile.input(0)
+        loops = max(b.loops(axis) for b in (x, *tile.outputs))
+        flags = {"maximum": self.largest, "last": self.select_last_index}
+        for start in np.ndindex(x.extent[:loops]):
+            fields, dims = x.as3("x", axis, axis + 1, start)
+            for name, buffer in zip(("y", "at")[1 - self.values :], tile.outputs, strict=True):
+                fields.update(buffer.as3(name, axis, axis + 1, start)[0])
+            em.emit("TOPK", **fields, dims=dims, count=self.k, **flags)
+
+
+def ranked(rng: np.random.Generator) -> Iterable[Array]:
+    """Inputs of samples, with equal elements among them."""
+    for shape in ((2, 5), (3, 7, 4), (1, 2, 9, 3), (6,)):
+        yield np.asarray(rng.integers(-4, 5, shape), np.float32)

@@ -1,0 +1,65 @@
+"""Gather, GatherElements and GatherND by indices that are computed, as look-ups."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from npuflow.rules import RULES
+from npuflow.rules._numbers import INTEGERS, number
+from npuflow.rules._parts import Decomposition, Parts
+
+
+@RULES.entry
+class SpellGather(Decomposition):
+    """A Gather becomes a look-up in its table as [outer, rows, inner], with the indices in one row; the
+    others where one dimension is picked from. Behind the rules for constant indices."""
+
+    order = 5
+    triggers = ("host:gather", "host:gatherelements", "host:gathernd")
+    makes = ("lookup", "host", "reshape", "slice", "transpose")
+
+    def spelled(self, parts: Parts) -> tuple[str, ...] | str | None:
+        x, index = parts.input(0), parts.input(1)
+        if parts.number(1) is not None:
+            return None
+        if parts.type(index).dtype not in INTEGERS:
+            return f"indices of {parts.type(index).dtype}"
+        name = parts.node.op.op_type.lower()  # type: ignore[attr-defined]
+        shape, picks = parts.shape(x), parts.shape(index)
+        if name == "gathernd":
+            batch = parts.integer("batch_dims", 0)
+            if batch or picks[-1] != 1:
+                return f"indices of {picks[-1]} dimensions" + (f", and {batch} of a batch" if batch else "")
+            return (_rows(parts, x, index, 0, (*picks[:-1], *shape[1:])),)
+        axis = parts.integer("axis", 0) % max(len(shape), 1)
+        if name == "gather":
+            return (_rows(parts, x, index, axis, (*shape[:axis], *picks, *shape[axis + 1 :])),)
+        return (_elements(parts, x, index, axis),)
+
+
+def _rows(parts: Parts, x: str, index: str, axis: int, shape: tuple[int, ...]) -> str:
+    own = parts.shape(x)
+    flat = parts.reshape(number(parts, index), (parts.type(index).size,))
+    table, outer = parts.array(x), prod(own[:axis])
+    if table is not None and outer > 1:  # a constant is laid so that an index means one row
+        turned = np.moveaxis(table, axis, 0)
+        rows = parts.const(np.ascontiguousarray(turned).reshape(1, own[axis], -1), "table")
+        y = parts.op("lookup", (rows, flat))
+        back = parts.reshape(y, (parts.type(index).size, outer, prod(own[axis + 1 :])))
+        return parts.reshape(parts.transpose(back, (1, 0, 2)), shape)
+    wanted = outer, own[axis], prod(own[axis + 1 :])
+    rows = parts.reshape(x, wanted) if table is None else parts.const(table.reshape(wanted), "table")
+    return parts.reshape(parts.op("lookup", (rows, flat)), shape)
+
+
+def _elements(parts: Parts, x: str, index: str, axis: int) -> str:
+    own, picks = parts.shape(x), parts.shape(index)
+    for d, size in enumerate(picks):
+        if d != axis:
+            x = parts.slice(x, d, 0, size)
+    outer, inner = prod(picks[:axis]), prod(picks[axis + 1 :])
+    rows = parts.reshape(x, (outer, own[axis], inner))
+    at = parts.reshape(number(parts, index), (outer, picks[axis], inner))
+    return parts.reshape(parts.op("lookup", (rows, at)), picks)
