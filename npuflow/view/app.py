@@ -36,7 +36,7 @@ class View:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.comparison = network.Comparison(store)
+        self.comparison = network.BuildFigures(store)
         self._stopping = asyncio.Event()
 
     def application(self) -> web.Application:

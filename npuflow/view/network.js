@@ -144,7 +144,7 @@ function histogram(one) {
   const values = counts.map((count, i) => ({ from: lo + i * step, to: lo + (i + 1) * step, count: count + 1, seen: count }));
   const bars = { data: { values }, mark: { type: "bar", color: "#2f6fb0" }, encoding: {
     x: { field: "from", type: "quantitative", title: "value", scale: { nice: false, zero: false } }, x2: { field: "to" },
-    y: { field: "count", type: "quantitative", scale: { type: "log" }, title: "values seen, plus 1" }, tooltip: [{ field: "from" }, { field: "to" }, { field: "seen" }] } };
+    y: { field: "count", type: "quantitative", scale: { type: "log", domainMin: 1 }, title: "values seen, plus 1" }, y2: { datum: 1 }, tooltip: [{ field: "from" }, { field: "to" }, { field: "seen" }] } };
   const ends = (one.threshold || []).map((at) => ({ at }));
   return { title: "What calibration saw, and the threshold", layer: [bars, { data: { values: ends }, mark: { type: "rule", color: "#d9822b", strokeWidth: 2 }, encoding: { x: { field: "at", type: "quantitative" } } }] };
 }

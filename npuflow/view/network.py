@@ -74,7 +74,7 @@ def library(store: Store, name: str) -> str | None:
     return None if made is None else made.text(LIBRARY[1])
 
 
-class Comparison:
+class BuildFigures:
     """The figures of every build; what was read of a build is kept until it is built again."""
 
     def __init__(self, store: Store) -> None:

@@ -130,7 +130,7 @@ def test_layers_and_tensors_are_those_of_the_report(tmp_path: Path) -> None:
 def test_builds_are_compared_by_their_figures(tmp_path: Path) -> None:
     store = Store(tmp_path / "cache")
     names = [stored(store, tmp_path / str(n), 100 * n, 10.0 + n) for n in (1, 2)]
-    comparison = network.Comparison(store)
+    comparison = network.BuildFigures(store)
     rows = {row["id"]: row["figures"] for row in comparison.rows()}
     assert rows[names[1]] == {"simulate.cycles": 200.0, "simulate.ms": 1.0, "fidelity.worst_sqnr_db": 12.0}
     assert {row["id"] for row in comparison.rows()} == {*names}

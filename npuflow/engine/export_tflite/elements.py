@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from npuflow.engine.export_tflite.builder import (
+    DTYPES,
     NHWC,
     PLAIN,
     LiteBuilder,
@@ -18,7 +19,7 @@ from npuflow.engine.export_tflite.builder import (
     in_nhwc,
     narrow,
 )
-from npuflow.engine.export_tflite.forms import Layer, form
+from npuflow.engine.export_tflite.forms import LiteLayer, form
 from npuflow.frontends.tflite.schema import Codes
 from npuflow.ir.op import Site
 
@@ -48,7 +49,7 @@ def fixed(name: str, bits: int) -> Codes:
     return Codes((scale,), (zero,), None)
 
 
-def fixed_width(layer: Layer, name: str, bits: int) -> int:
+def fixed_width(layer: LiteLayer, name: str, bits: int) -> int:
     """16 bits where the result's own scale is finer than the one that TFLite fixes for 8."""
     return 16 if layer.site.out_quant.scale[0] < FIXED[name, bits][0] * (1 - 1e-6) else bits
 
@@ -63,7 +64,7 @@ def operands(b: LiteBuilder, site: Site, bits: int) -> tuple[str, list[int]]:
 
 
 @form("Add", "Sub", "Mul")
-def arithmetic(b: LiteBuilder, layer: Layer) -> None:
+def arithmetic(b: LiteBuilder, layer: LiteLayer) -> None:
     bits = b.width(layer.site)
     layout, sides = operands(b, layer.site, bits)
     fused, bounds = activation(layer.site)
@@ -73,11 +74,11 @@ def arithmetic(b: LiteBuilder, layer: Layer) -> None:
 
 
 @form("Max", "Min")
-def extremes(b: LiteBuilder, layer: Layer) -> None:
+def extremes(b: LiteBuilder, layer: LiteLayer) -> None:
     """All operands on the result's scale first; more than two, or one, are several operators or QUANTIZE."""
     layout, sides = operands(b, layer.site, b.width(layer.site))
     codes, _ = codes_of(layer.site.out_quant, layer.y)
-    dtype = layer.site.outputs[0].dtype.removeprefix("u")
+    dtype = DTYPES[layer.site.out_quant.bits]
     sides, name = [requantised(b, x, codes, dtype) for x in sides], EXTREMES[layer.call.op_type]
     while len(sides) > 2:
         first, second, *rest = sides
@@ -98,14 +99,14 @@ def requantised(b: LiteBuilder, index: int, codes: Codes, dtype: str) -> int:
 
 
 @form("Identity")
-def identity(b: LiteBuilder, layer: Layer) -> None:
+def identity(b: LiteBuilder, layer: LiteLayer) -> None:
     layout = b.layout(layer.x)
     x = b.read(layer.x, layout)
     b.give(layer.y, "QUANTIZE", [x], layout, bounds=clamped(layer.site))
 
 
 @form("Relu", "Clip")
-def clip(b: LiteBuilder, layer: Layer) -> None:
+def clip(b: LiteBuilder, layer: LiteLayer) -> None:
     """A change of scale, then bounds in codes."""
     ends = layer.constant(1), layer.constant(2)
     real = (-np.inf, np.inf) if ends[0] is None else (float(ends[0].item()), np.inf)
@@ -127,7 +128,7 @@ def clip(b: LiteBuilder, layer: Layer) -> None:
 
 
 @form(*FUNCTIONS)
-def function(b: LiteBuilder, layer: Layer) -> None:
+def function(b: LiteBuilder, layer: LiteLayer) -> None:
     name, layout, bits = FUNCTIONS[layer.call.op_type], b.layout(layer.x), b.width(layer.site)
     narrow(name, bits)
     options: dict[str, Any] = {}
@@ -140,7 +141,7 @@ def function(b: LiteBuilder, layer: Layer) -> None:
 
 
 @form("Sigmoid", "Tanh")
-def fixed_function(b: LiteBuilder, layer: Layer) -> None:
+def fixed_function(b: LiteBuilder, layer: LiteLayer) -> None:
     name, layout = "LOGISTIC" if layer.call.op_type == "Sigmoid" else "TANH", b.layout(layer.x)
     bits = fixed_width(layer, name, b.width(layer.site))
     x = b.read(layer.x, layout, bits)
@@ -148,7 +149,7 @@ def fixed_function(b: LiteBuilder, layer: Layer) -> None:
 
 
 @form("QuickGelu")
-def silu(b: LiteBuilder, layer: Layer) -> None:
+def silu(b: LiteBuilder, layer: LiteLayer) -> None:
     """x times LOGISTIC of x: one rounding more than the table of the program."""
     if layer.get("alpha", 1.0) != 1.0:
         raise LiteRefusal("a Swish with alpha other than 1")
@@ -160,7 +161,7 @@ def silu(b: LiteBuilder, layer: Layer) -> None:
 
 
 @form("HardSigmoid")
-def hard_sigmoid(b: LiteBuilder, layer: Layer) -> None:
+def hard_sigmoid(b: LiteBuilder, layer: LiteLayer) -> None:
     """A depthwise convolution of one channel, alpha its weight and beta its bias, between 0 and 1."""
     layout, bits = b.layout(layer.x), b.width(layer.site)
     own, ends = clamped(layer.site), bounds_of((0.0, 1.0), layer.site.out_quant)
@@ -191,14 +192,14 @@ def hard_sigmoid(b: LiteBuilder, layer: Layer) -> None:
 
 
 @form("PRelu")
-def prelu(b: LiteBuilder, layer: Layer) -> None:
+def prelu(b: LiteBuilder, layer: LiteLayer) -> None:
     narrow("PRELU", b.width(layer.site))
     layout, sides = operands(b, layer.site, 8)
     b.give(layer.y, "PRELU", sides, layout, bounds=clamped(layer.site))
 
 
 @form("Softmax")
-def softmax(b: LiteBuilder, layer: Layer) -> None:
+def softmax(b: LiteBuilder, layer: LiteLayer) -> None:
     """Over the last dimension: channels are that in one layout, the graph's last in the other."""
     rank, bits = len(layer.site.out_shape), b.width(layer.site)
     axis = int(layer.get("axis", -1)) % rank
@@ -210,7 +211,7 @@ def softmax(b: LiteBuilder, layer: Layer) -> None:
 
 
 @form("GlobalAveragePool", "ReduceMean", "ReduceSum", "ReduceMax")
-def reduction(b: LiteBuilder, layer: Layer) -> None:
+def reduction(b: LiteBuilder, layer: LiteLayer) -> None:
     """A sum is a mean times its number of terms: LiteRT's reference kernel of SUM does not scale."""
     site, name = layer.site, "REDUCE_MAX" if layer.call.op_type == "ReduceMax" else "MEAN"
     rank, bits = len(site.shape(0)), b.width(layer.site)
@@ -239,7 +240,7 @@ def reduction(b: LiteBuilder, layer: Layer) -> None:
     )
 
 
-def summed(b: LiteBuilder, layer: Layer, x: int, axes: list[int], layout: str, bits: int) -> None:
+def summed(b: LiteBuilder, layer: LiteLayer, x: int, axes: list[int], layout: str, bits: int) -> None:
     site, dtype = layer.site, b.tensors[x].dtype
     terms = int(np.prod([site.shape(0)[d] for d in site.op.reduced(len(site.shape(0))) or ()]))
     keeps = len(site.out_shape) == len(site.shape(0))

@@ -10,7 +10,7 @@ from npuflow.engine.export_c.network import IntegerNetwork, network_of
 from npuflow.engine.export_tflite import elements, images, products, shapes
 from npuflow.engine.export_tflite.builder import NHWC, PLAIN, LiteBuilder, LiteRefusal
 from npuflow.engine.export_tflite.container import written
-from npuflow.engine.export_tflite.forms import FORMS, Layer
+from npuflow.engine.export_tflite.forms import FORMS, LiteLayer
 from npuflow.engine.place import op_name
 from npuflow.frontends.tflite.schema import Codes, TfliteNetwork, TfliteTensor
 from npuflow.ir.graph import Graph, prune
@@ -62,7 +62,7 @@ def to_tflite(graph: Graph, description: str = "") -> LiteModel:
         try:
             if call.op_type not in FORMS:
                 raise LiteRefusal("no operator of TFLite in integers is this one")
-            FORMS[call.op_type](b, Layer(site, call))
+            FORMS[call.op_type](b, LiteLayer(site, call))
         except LiteRefusal as why:
             refused.append(f"{node.name} ({op_name(node)}): {why}")
             _skipped(b, node.outputs)

@@ -12,7 +12,7 @@ from npuflow.ir.types import Array
 
 
 @dataclass(frozen=True)
-class Layer:
+class LiteLayer:
     """A node with its ONNX form: attributes, and constants by position."""
 
     site: Site
@@ -36,7 +36,7 @@ class Layer:
         return None if isinstance(held, int) else held
 
 
-Convert = Callable[[LiteBuilder, Layer], None]
+Convert = Callable[[LiteBuilder, LiteLayer], None]
 FORMS: dict[str, Convert] = {}
 
 

@@ -17,14 +17,14 @@ from npuflow.engine.export_tflite.builder import (
     codes_of,
     narrow,
 )
-from npuflow.engine.export_tflite.forms import Layer, form
+from npuflow.engine.export_tflite.forms import LiteLayer, form
 from npuflow.frontends.tflite.schema import Codes
 from npuflow.ir.windows import Window, windows
 
 SAME, VALID = 0, 1
 
 
-def spec_of(layer: Layer) -> tuple[Window, ...]:
+def spec_of(layer: LiteLayer) -> tuple[Window, ...]:
     return windows(
         layer.site.shape(0)[2:],
         layer.get("kernel_shape"),
@@ -59,7 +59,7 @@ def valid(w: Window) -> bool:
 
 
 def padded(
-    b: LiteBuilder, layer: Layer, spec: Sequence[Window], bits: int, lowest: bool = False
+    b: LiteBuilder, layer: LiteLayer, spec: Sequence[Window], bits: int, lowest: bool = False
 ) -> tuple[int, int]:
     """The input of a layer with windows, behind a PAD where neither SAME nor VALID is its padding. `lowest`:
     with the least code instead of zero."""
@@ -86,7 +86,7 @@ def padded(
     return made, VALID
 
 
-def pool(b: LiteBuilder, layer: Layer, name: str, x: int, padding: int, spec: Sequence[Window]) -> None:
+def pool(b: LiteBuilder, layer: LiteLayer, name: str, x: int, padding: int, spec: Sequence[Window]) -> None:
     """A pool keeps the scale of its input."""
     fused, bounds = activation(layer.site)
     codes = b.tensors[x].codes
@@ -112,7 +112,7 @@ def pool(b: LiteBuilder, layer: Layer, name: str, x: int, padding: int, spec: Se
 
 
 @form("MaxPool")
-def max_pool(b: LiteBuilder, layer: Layer) -> None:
+def max_pool(b: LiteBuilder, layer: LiteLayer) -> None:
     spec = spec_of(layer)
     if any(w.dilation != 1 for w in spec):
         raise LiteRefusal("a pool with dilation")
@@ -120,13 +120,13 @@ def max_pool(b: LiteBuilder, layer: Layer) -> None:
 
 
 @form("GlobalMaxPool")
-def global_max_pool(b: LiteBuilder, layer: Layer) -> None:
+def global_max_pool(b: LiteBuilder, layer: LiteLayer) -> None:
     spec = windows(layer.site.shape(0)[2:], layer.site.shape(0)[2:])
     pool(b, layer, "MAX_POOL_2D", b.read(layer.x, NHWC, b.width(layer.site)), VALID, spec)
 
 
 @form("AveragePool")
-def average_pool(b: LiteBuilder, layer: Layer) -> None:
+def average_pool(b: LiteBuilder, layer: LiteLayer) -> None:
     """As a depthwise convolution where the result has a scale of its own: AVERAGE_POOL_2D has the input's."""
     site, spec, bits = layer.site, spec_of(layer), b.width(layer.site)
     if any(w.dilation != 1 for w in spec):
@@ -178,14 +178,14 @@ def finer(b: LiteBuilder, index: int) -> int:
     return made
 
 
-def no_bias(b: LiteBuilder, layer: Layer, channels: int, scale: float, bits: int) -> int:
+def no_bias(b: LiteBuilder, layer: LiteLayer, channels: int, scale: float, bits: int) -> int:
     dtype, unit = "int64" if bits == 16 else "int32", layer.site.quant(0).scale[0] * scale
     codes = Codes((unit,) * channels, (0,) * channels, 0)
     return b.tensor(f"{layer.y}:bias", (channels,), dtype, codes, np.zeros(channels, dtype))
 
 
 @form("Resize")
-def resize(b: LiteBuilder, layer: Layer) -> None:
+def resize(b: LiteBuilder, layer: LiteLayer) -> None:
     site, rank = layer.site, len(layer.site.out_shape)
     if rank not in (3, 4) or site.shape(0)[:2] != site.out_shape[:2]:
         raise LiteRefusal("a resize of other than the dimensions in space")
@@ -215,7 +215,7 @@ def resize(b: LiteBuilder, layer: Layer) -> None:
 
 
 @form("DepthToSpace", "SpaceToDepth")
-def blocks(b: LiteBuilder, layer: Layer) -> None:
+def blocks(b: LiteBuilder, layer: LiteLayer) -> None:
     block, depth = int(layer.get("blocksize")), layer.call.op_type == "DepthToSpace"
     if depth and layer.get("mode", "DCR") != "DCR" and layer.site.out_shape[1] != 1:
         raise LiteRefusal("blocks in the order CRD")

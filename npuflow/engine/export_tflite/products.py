@@ -15,7 +15,7 @@ from npuflow.engine.export_tflite.builder import (
     clamped,
     in_nhwc,
 )
-from npuflow.engine.export_tflite.forms import Layer, form
+from npuflow.engine.export_tflite.forms import LiteLayer, form
 from npuflow.engine.export_tflite.images import SAME, VALID, padded, spec_of, two
 from npuflow.frontends.tflite.schema import Codes
 from npuflow.ir.op import Site
@@ -42,12 +42,12 @@ def weight_codes(site: Site) -> tuple[Array, Array]:
     return (held.astype(np.int16) - shift).astype(np.int8), np.asarray(quant.scale) * site.op.gain()
 
 
-def weight(b: LiteBuilder, layer: Layer, codes: Array, scale: Array, axis: int) -> int:
+def weight(b: LiteBuilder, layer: LiteLayer, codes: Array, scale: Array, axis: int) -> int:
     quant = Codes(tuple(scale.tolist()), (0,) * scale.size, axis if scale.size > 1 else None)
     return b.tensor(layer.site.node.inputs[1], codes.shape, "int8", quant, codes)
 
 
-def bias(b: LiteBuilder, layer: Layer, scale: Array, channels: int, bits: int) -> list[int]:
+def bias(b: LiteBuilder, layer: LiteLayer, scale: Array, channels: int, bits: int) -> list[int]:
     """The bias in units of the products; the shift of its own scale is done here. Convolutions want one."""
     site, codes, name = layer.site, np.zeros(channels, np.int64), f"{layer.y}:bias"
     if site.present(2):
@@ -63,7 +63,7 @@ def bias(b: LiteBuilder, layer: Layer, scale: Array, channels: int, bits: int) -
 
 
 @form("Conv")
-def conv(b: LiteBuilder, layer: Layer) -> None:
+def conv(b: LiteBuilder, layer: LiteLayer) -> None:
     site, bits = layer.site, b.width(layer.site)
     codes, scale = weight_codes(site)
     spec, groups = spec_of(layer), int(layer.get("group", 1))
@@ -91,7 +91,7 @@ def conv(b: LiteBuilder, layer: Layer) -> None:
 
 
 @form("ConvTranspose")
-def conv_transpose(b: LiteBuilder, layer: Layer) -> None:
+def conv_transpose(b: LiteBuilder, layer: LiteLayer) -> None:
     """The full result, of which STRIDED_SLICE keeps what the pads do not cut off; SAME where that is its."""
     site, bits = layer.site, b.width(layer.site)
     codes, scale = weight_codes(site)
@@ -143,7 +143,7 @@ def conv_transpose(b: LiteBuilder, layer: Layer) -> None:
     )
 
 
-def connected(b: LiteBuilder, layer: Layer, x: int, held: Array, scale: Array) -> None:
+def connected(b: LiteBuilder, layer: LiteLayer, x: int, held: Array, scale: Array) -> None:
     """FULLY_CONNECTED over the last dimension; `held`: a row of weights per output."""
     bits = b.width(layer.site)
     fused, bounds = activation(layer.site)
@@ -162,7 +162,7 @@ def connected(b: LiteBuilder, layer: Layer, x: int, held: Array, scale: Array) -
     )
 
 
-def columns(b: LiteBuilder, layer: Layer, rows: Array, bits: int) -> tuple[int, Array]:
+def columns(b: LiteBuilder, layer: LiteLayer, rows: Array, bits: int) -> tuple[int, Array]:
     """The input of a product, and its weights' rows in the order of its columns."""
     if layer.x not in b.flat:
         return b.read(layer.x, PLAIN, bits), rows
@@ -174,7 +174,7 @@ def columns(b: LiteBuilder, layer: Layer, rows: Array, bits: int) -> tuple[int, 
 
 
 @form("Gemm")
-def gemm(b: LiteBuilder, layer: Layer) -> None:
+def gemm(b: LiteBuilder, layer: LiteLayer) -> None:
     codes, scale = weight_codes(layer.site)
     if int(layer.get("transA", 0)):
         raise LiteRefusal("a Gemm whose first operand is transposed")
@@ -182,7 +182,7 @@ def gemm(b: LiteBuilder, layer: Layer) -> None:
 
 
 @form("MatMul")
-def matmul(b: LiteBuilder, layer: Layer) -> None:
+def matmul(b: LiteBuilder, layer: LiteLayer) -> None:
     site, bits = layer.site, b.width(layer.site)
     if site.consts[1] is not None and len(site.shape(1)) == 2:
         codes, scale = weight_codes(site)
@@ -196,7 +196,7 @@ def matmul(b: LiteBuilder, layer: Layer) -> None:
     b.give(layer.y, "BATCH_MATMUL", sides, PLAIN, bits, bounds=clamped(site), AdjX=False, AdjY=False)
 
 
-def batched(b: LiteBuilder, layer: Layer) -> int:
+def batched(b: LiteBuilder, layer: LiteLayer) -> int:
     """Constant matrices, one for each index of the batch: on one scale."""
     codes, scale = weight_codes(layer.site)
     if scale.size > 1:

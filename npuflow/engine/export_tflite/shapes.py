@@ -8,7 +8,7 @@ import numpy as np
 
 from npuflow.engine.export_tflite.builder import NHWC, PLAIN, LiteBuilder, LiteRefusal, codes_of
 from npuflow.engine.export_tflite.elements import places
-from npuflow.engine.export_tflite.forms import Layer, form
+from npuflow.engine.export_tflite.forms import LiteLayer, form
 from npuflow.ir.op import Node
 
 
@@ -23,7 +23,7 @@ def by_layout(values: Sequence[int], layout: str, rank: int, missing: int) -> li
 
 
 @form("Reshape", "Flatten", "Squeeze", "Unsqueeze")
-def reshape(b: LiteBuilder, layer: Layer) -> None:
+def reshape(b: LiteBuilder, layer: LiteLayer) -> None:
     """A flattened image that only products of matrices read keeps its channels last: weights are turned."""
     shape, out = layer.site.shape(0), layer.site.out_shape
     flattened = (
@@ -57,7 +57,7 @@ def by_columns(b: LiteBuilder, node: Node, value_id: str) -> bool:
 
 
 @form("Transpose")
-def transpose(b: LiteBuilder, layer: Layer) -> None:
+def transpose(b: LiteBuilder, layer: LiteLayer) -> None:
     """From one layout to the other nothing moves: it is the same tensor."""
     perm, rank = tuple(layer.get("perm")), len(layer.site.out_shape)
     free = layer.y not in b.graph.outputs or layer.x not in b.graph.inputs
@@ -72,7 +72,7 @@ def transpose(b: LiteBuilder, layer: Layer) -> None:
 
 
 @form("Concat")
-def concat(b: LiteBuilder, layer: Layer) -> None:
+def concat(b: LiteBuilder, layer: LiteLayer) -> None:
     layout, rank = b.layout(*layer.site.node.inputs), len(layer.site.out_shape)
     axis = int(layer.get("axis")) % rank
     sides = [b.read(i, layout) for i in layer.site.node.inputs]
@@ -83,7 +83,7 @@ def concat(b: LiteBuilder, layer: Layer) -> None:
     b.give(layer.y, "CONCATENATION", sides, layout, Axis=at, FusedActivationFunction=0)
 
 
-def cut(b: LiteBuilder, layer: Layer, output: str, ranges: Sequence[tuple[int, int, int]]) -> None:
+def cut(b: LiteBuilder, layer: LiteLayer, output: str, ranges: Sequence[tuple[int, int, int]]) -> None:
     """STRIDED_SLICE: first, behind the last, step, by dimension of the graph."""
     layout, rank = b.layout(layer.x), len(layer.site.shape(0))
     x = b.read(layer.x, layout)
@@ -94,7 +94,7 @@ def cut(b: LiteBuilder, layer: Layer, output: str, ranges: Sequence[tuple[int, i
 
 
 @form("Slice")
-def slice_(b: LiteBuilder, layer: Layer) -> None:
+def slice_(b: LiteBuilder, layer: LiteLayer) -> None:
     shape = layer.site.shape(0)
     rows = [layer.constant(k) for k in range(1, 5)]
     ranges = [(0, d, 1) for d in shape]
@@ -107,7 +107,7 @@ def slice_(b: LiteBuilder, layer: Layer) -> None:
 
 
 @form("Split")
-def split(b: LiteBuilder, layer: Layer) -> None:
+def split(b: LiteBuilder, layer: LiteLayer) -> None:
     shape, axis = layer.site.shape(0), int(layer.get("axis", 0)) % len(layer.site.shape(0))
     sizes, at = layer.constant(1), 0
     assert sizes is not None
@@ -123,7 +123,7 @@ def split(b: LiteBuilder, layer: Layer) -> None:
 
 
 @form("Pad")
-def pad(b: LiteBuilder, layer: Layer) -> None:
+def pad(b: LiteBuilder, layer: LiteLayer) -> None:
     rank, pads = len(layer.site.shape(0)), layer.constant(1)
     assert pads is not None
     if int(pads.min()) < 0:
@@ -149,7 +149,7 @@ def pad(b: LiteBuilder, layer: Layer) -> None:
 
 
 @form("Gather")
-def gather(b: LiteBuilder, layer: Layer) -> None:
+def gather(b: LiteBuilder, layer: LiteLayer) -> None:
     indices = layer.constant(1)
     assert indices is not None
     x = b.read(layer.x, PLAIN)
@@ -158,6 +158,6 @@ def gather(b: LiteBuilder, layer: Layer) -> None:
 
 
 @form("Expand")
-def expand(b: LiteBuilder, layer: Layer) -> None:
+def expand(b: LiteBuilder, layer: LiteLayer) -> None:
     x = b.read(layer.x, PLAIN)
     b.give(layer.y, "BROADCAST_TO", [x, b.ints(layer.site.out_shape)], codes=b.tensors[x].codes)
