@@ -5,7 +5,7 @@
 Networks are names of `shapes.py` or files; ranges are those of one random sample, the target is edge-4t with
 wide sums. Every compiler on the path, -O0 and -O3, UBSan and AVX2: codes that differ over N random samples;
 with --rounds the milliseconds of a run beside onnxruntime's, in turn. Networks that are not whole on the NPU
-are listed with the number of layers that are not.
+are listed with the number of layers that are not. `--macs` bounds the products of all samples of a network.
 """
 
 from __future__ import annotations
@@ -32,8 +32,15 @@ from npuflow.engine.place import place
 from npuflow.engine.quantize.config import Activations, Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.to_onnx import export_model
+from npuflow.ir.macs import node_macs
 from tests.networks.subjects import Subject, subject
 
+# of inputs with free dimensions
+SHAPES = {
+    "ppocrv4-rec": {"x": (1, 3, 48, 320)},
+    "ppocrv4-det": {"x": (1, 3, 320, 320)},
+    "attacut-c": {"input": (1, 96)},
+}
 UB = ("-fsanitize=undefined", "-fsanitize-undefined-trap-on-error")
 FLAGS = (("-O0",), ("-O3",), ("-O3", "-mavx2"), ("-O1", *UB), ("-O2", "-mavx2", *UB))
 TIMED = (("-O3",), ("-O3", "-mavx2"))
@@ -54,7 +61,7 @@ def ran(program: Path, rounds: int = 0) -> tuple[int, float]:
     return int(differ[1]) if differ else -1, float(ms[1]) if ms else 0.0
 
 
-def measure(name: str, one: Subject, samples: int, bits: int, rounds: int) -> None:
+def measure(name: str, one: Subject, samples: int, bits: int, rounds: int, most: float) -> None:
     target = target_named("edge-4t")
     numerics = replace(target.numerics, wide_acc_bits=max(48, target.numerics.acc_bits))
     placement = place(one.graph, replace(target, numerics=numerics))
@@ -66,6 +73,8 @@ def measure(name: str, one: Subject, samples: int, bits: int, rounds: int) -> No
     except NpuflowError as error:
         print(f"| {name} | {bits} | {error.message[:100]} |", flush=True)
         return
+    macs = max(1, sum(node_macs(done.graph, n) for n in network.nodes))
+    samples = max(2, min(samples, int(most / macs))) if most else samples
     with tempfile.TemporaryDirectory() as place_:
         folder = Path(place_)
         files.write(program, folder, random_samples(network, numerics, samples))
@@ -98,15 +107,18 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=3)
     parser.add_argument("--bits", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=0)
+    parser.add_argument("--macs", type=float, default=0.0)
     chosen = parser.parse_args()
     for name in chosen.networks:
         try:
-            graph = NETWORKS[name]()[0] if name in NETWORKS else of_file(name)[0]
+            graph = (
+                NETWORKS[name]()[0] if name in NETWORKS else of_file(name, SHAPES.get(Path(name).stem, {}))[0]
+            )
             one = subject(name, graph)
         except Exception as error:  # a model whose random sample no runtime takes is one line of the table
             print(f"| {Path(name).stem} | {chosen.bits} | {str(error).splitlines()[0][:100]} |", flush=True)
             continue
-        measure(Path(name).stem, one, chosen.samples, chosen.bits, chosen.rounds)
+        measure(Path(name).stem, one, chosen.samples, chosen.bits, chosen.rounds, chosen.macs)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ No data goes through them: ranges are made up, so that cycles, bytes and memory 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 import numpy as np
@@ -139,16 +139,33 @@ def quantised(
     return quantize_graph(graph, on_npu, ranges, config, numerics).graph
 
 
-def of_file(path: str) -> tuple[Graph, dict[str, tuple[float, float]]]:
-    """The graph of a model's file as the rules leave it, one sample at a time, with made-up ranges."""
+def of_file(
+    path: str, shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+) -> tuple[Graph, dict[str, tuple[float, float]]]:
+    """The graph of a model's file as the rules leave it, one sample at a time, with made-up ranges. `shapes`:
+    of inputs with free dimensions; of the others these are 1."""
     from pathlib import Path
 
     from npuflow.frontends.onnx import Onnx
     from npuflow.stages.model import ModelTable
     from npuflow.stages.parse import parsed
 
-    graph = parsed(Path(path).read_bytes(), Onnx(), ModelTable(Path(path), dims={"N": 1})).graph
+    bound = free_inputs(path) | dict(shapes)
+    graph = parsed(Path(path).read_bytes(), Onnx(), ModelTable(Path(path), inputs=bound)).graph
     return graph, dict.fromkeys(graph.values, (-1.0, 1.0))
+
+
+def free_inputs(path: str) -> dict[str, tuple[int, ...]]:
+    """Inputs with free dimensions, these at 1."""
+    import onnx
+
+    model, found = onnx.load(path, load_external_data=False), {}
+    held = {i.name for i in model.graph.initializer}
+    for one in model.graph.input:
+        sizes = [d.dim_value for d in one.type.tensor_type.shape.dim]
+        if one.name not in held and any(size <= 0 for size in sizes):
+            found[one.name] = tuple(max(size, 1) for size in sizes)
+    return found
 
 
 def planned(graph: Graph, target: Target, level: int = 3) -> TilingPlan:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from npuflow.flow.plan import Plan
     from npuflow.flow.recipe import Recipe
     from npuflow.flow.run import Result
+    from npuflow.flow.store import Store
 
 
 def run(
@@ -142,6 +143,7 @@ def _one(
         number, said = len(warnings) + (verdict.get("verdict_ok") is False), _accuracy(verdict)
         took = duration(result.seconds)
         sys.stdout.write(_conclusion(recipe, result, result.ran, result.hit, took, number) + said)
+        sys.stdout.write(_page(store, recipe, settings) if result.ok else "")
         again = [(_conclusion(recipe, result, 0, result.hit + result.ran, MARK, number) + said)[:-1]]
     poor = int(strict and verdict.get("verdict_ok") is False)
     code = max((fault.exit_code for fault in result.errors), default=poor)
@@ -180,6 +182,16 @@ def unchanged(body: Mapping[str, Any]) -> dict[str, Any]:
     if body["event"] == "summary":
         return {**body, "hit": body["hit"] + body["ran"], "ran": 0, "seconds": MARK}
     return dict(body)
+
+
+def _page(store: Store, recipe: Recipe, settings: Settings) -> str:
+    """A link to the build where `npuflow view` serves a page over this cache."""
+    from npuflow.flow.store_lease import root_file
+    from npuflow.view.address import address
+
+    where = address(store.root)
+    root = root_file(store.root, output_folder(recipe, settings).absolute())
+    return f"  {where}#{root.stem}\n" if where and root.exists() else ""
 
 
 def _conclusion(recipe: Recipe, result: Result, ran: int, hit: int, took: str, warnings: int) -> str:

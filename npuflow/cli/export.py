@@ -1,4 +1,4 @@
-"""Products in formats that other tools read: QDQ ONNX, calibration tables, C."""
+"""Products in formats that other tools read: QDQ ONNX, calibration tables, C, TFLite."""
 
 from __future__ import annotations
 
@@ -95,6 +95,28 @@ def c_program(
 
     reported = write(source, output, name=name, samples=samples, large=large, sets=sets or [], cache=cache)
     typer.echo("\n".join(reported))
+
+
+@app.command()
+def tflite(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SOURCE", help="A recipe, or a .npu whose build is in the cache.", show_default=False
+        ),
+    ],
+    output: OutOption,
+    check: Annotated[
+        int, typer.Option("--check", metavar="N", help="Run it in LiteRT on so many random samples.", min=0)
+    ] = 0,
+    sets: SetOption = None,
+    cache: CacheOption = None,
+) -> None:
+    """The quantised network as TFLite: int8 per channel or int16x8, integers in and out, for LiteRT and for
+    compilers that read TFLite (Vela)."""
+    from npuflow.cli._export_tflite import write
+
+    typer.echo("\n".join(write(source, output, check, sets or [], cache)))
 
 
 def _made(path: Path, stage: str, sets: list[str], cache: Path | None) -> Reader:

@@ -16,6 +16,8 @@ from npuflow.ir.codes import decode
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 
+PAIRS = 200                               # values of a tensor that are kept beside their float ones
+
 
 @dataclass(frozen=True)
 class TensorFidelity:
@@ -31,6 +33,8 @@ class TensorFidelity:
     strange: int = 0
     apart: int = 0
     samples: int = 0
+    # of the first sample, at places spread evenly over the tensor: float values, and what the codes stand for
+    pairs: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
 
     def __str__(self) -> str:
         if self.samples and self.apart == self.samples:
@@ -43,6 +47,7 @@ class TensorFidelity:
 
 @dataclass
 class _Sums:
+    pairs: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
     signal: float = 0.0
     noise: float = 0.0
     other: float = 0.0
@@ -63,6 +68,9 @@ class _Sums:
         if not numbers.all():
             self.strange += int(a.size - numbers.sum())
             a, b = a[numbers], np.nan_to_num(b[numbers])
+        if not self.pairs[0]:
+            at = np.unique(np.linspace(0, max(a.size - 1, 0), min(a.size, PAIRS)).astype(np.int64))
+            self.pairs = tuple(map(_short, a[at])), tuple(map(_short, b[at]))
         self.signal += float(a @ a)
         self.noise += float(((a - b) ** 2).sum())
         self.other += float(b @ b)
@@ -76,8 +84,19 @@ class _Sums:
         cosine = self.cross / norm if norm else 1.0 if self.signal == self.other else 0.0
         level = None if sqnr is None else float(sqnr)
         return TensorFidelity(
-            level, float(cosine), self.ends / max(self.count, 1), self.strange, self.apart, self.samples
+            level,
+            float(cosine),
+            self.ends / max(self.count, 1),
+            self.strange,
+            self.apart,
+            self.samples,
+            self.pairs,
         )
+
+
+def _short(number: float) -> float:
+    """As many digits as a figure shows."""
+    return float(f"{number:.5g}")
 
 
 def measure(

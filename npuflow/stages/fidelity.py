@@ -26,7 +26,7 @@ class FidelityTable(Config, table="fidelity"):
 
 @dataclass(frozen=True)
 class Fidelity(Artifact):
-    """By value id: SQNR, cosine, share of codes at an end of the range."""
+    """By value id: SQNR, cosine, share of codes at an end of the range, and pairs of values."""
 
     tensors: Mapping[str, engine.TensorFidelity]
 
@@ -35,7 +35,9 @@ class Fidelity(Artifact):
 
     @classmethod
     def load(cls, folder: Reader) -> Self:
-        return cls({name: engine.TensorFidelity(**f) for name, f in folder.json("tensors").items()})
+        rows = folder.json("tensors")
+        found = {n: {**f, "pairs": tuple(map(tuple, f["pairs"]))} for n, f in rows.items()}
+        return cls({name: engine.TensorFidelity(**f) for name, f in found.items()})
 
     def summary(self) -> dict[str, Any]:
         known = {name: f.sqnr for name, f in self.tensors.items() if f.sqnr is not None}

@@ -14,15 +14,19 @@ from typing import Any
 from aiohttp import web
 
 from npuflow.flow.store import Store
-from npuflow.view import builds
+from npuflow.view import builds, network
 from npuflow.view.watch import BuildWatch
 
 FILES = {
     "/": ("page.html", "text/html"),
     "/page.js": ("page.js", "text/javascript"),
+    "/network.js": ("network.js", "text/javascript"),
+    "/compare.js": ("compare.js", "text/javascript"),
     "/page.css": ("page.css", "text/css"),
 }
-POLICY = "default-src 'self'; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"
+# the plotting library compiles its expressions
+SCRIPTS = "script-src 'self' 'unsafe-eval'"
+POLICY = f"default-src 'self'; {SCRIPTS}; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"
 PERIOD = 0.25  # seconds between two looks while a page is open
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
@@ -32,6 +36,7 @@ class View:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self.comparison = network.BuildFigures(store)
         self._stopping = asyncio.Event()
 
     def application(self) -> web.Application:
@@ -41,6 +46,10 @@ class View:
         app.router.add_get("/api/builds", self.builds)
         app.router.add_get("/api/builds/{build}", self.build)
         app.router.add_get("/api/builds/{build}/log/{stage}", self.log)
+        app.router.add_get("/api/builds/{build}/network", self.network)
+        app.router.add_get("/api/builds/{build}/tensor", self.tensor)
+        app.router.add_get("/api/compare", self.compare)
+        app.router.add_get("/builds/{build}/library.js", self.library)
         app.router.add_get("/builds/{build}/report", self.report)
         app.router.add_get("/events", self.events)
         app.on_shutdown.append(self.stop)
@@ -65,6 +74,22 @@ class View:
             builds.log, self.store, request.match_info["build"], request.match_info["stage"]
         )
         return web.Response(text=_there(found))
+
+    async def network(self, request: web.Request) -> web.Response:
+        return web.json_response(
+            _there(await _beside(network.network, self.store, request.match_info["build"]))
+        )
+
+    async def tensor(self, request: web.Request) -> web.Response:
+        wanted = request.match_info["build"], request.query.get("name", "")
+        return web.json_response(_there(await _beside(network.tensor, self.store, *wanted)))
+
+    async def compare(self, request: web.Request) -> web.Response:
+        return web.json_response(await _beside(self.comparison.rows))
+
+    async def library(self, request: web.Request) -> web.Response:
+        found = _there(await _beside(network.library, self.store, request.match_info["build"]))
+        return web.Response(text=found, content_type="text/javascript")
 
     async def report(self, request: web.Request) -> web.Response:
         found = await _beside(builds.report, self.store, request.match_info["build"])

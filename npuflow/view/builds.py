@@ -16,6 +16,8 @@ from npuflow.flow.store_record import Record
 BUILD = re.compile(r"[0-9a-f]{8,64}")
 DIGEST = re.compile(r"\w+:[0-9a-f]{16,}")
 REPORT = ("report", "report.html")  # the stage, and the entry of its artifact
+MOST_KEPT = 4  # builds whose records stay in memory
+_KEPT: dict[tuple[str, int], list[Record]] = {}
 FIGURES = ("verdict", "evaluate", "simulate", "tiling", "quantize")
 
 
@@ -33,13 +35,13 @@ def builds(store: Store) -> list[dict[str, Any]]:
 
 def build(store: Store, name: str) -> dict[str, Any] | None:
     """One build: its stages in an order in which each comes after what it reads."""
-    records = _records(store, name)
-    if not records:
+    held = records(store, name)
+    if not held:
         return None
-    made = {digest: stage_of(r.stage) for r in records for digest in (r.output, *r.objects)}
+    made = {digest: stage_of(r.stage) for r in held for digest in (r.output, *r.objects)}
     names = {*made.values()}
     rows: dict[str, dict[str, Any]] = {}
-    for one in records:
+    for one in held:
         stage = stage_of(one.stage)
         row = rows.setdefault(
             stage, {"stage": stage, "steps": 0, "seconds": 0.0, "summary": {}, "needs": set(), "key": ""}
@@ -61,7 +63,7 @@ def log(store: Store, name: str, stage: str) -> str | None:
     """What the steps of a stage said, items under their names."""
     parts = [
         (f"{one.item}:\n" if one.item else "") + one.log
-        for one in _records(store, name)
+        for one in records(store, name)
         if stage_of(one.stage) == stage and one.log.strip()
     ]
     return "\n".join(parts) if parts else None
@@ -69,7 +71,7 @@ def log(store: Store, name: str, stage: str) -> str | None:
 
 def report(store: Store, name: str) -> str | None:
     """The report page of a build."""
-    for one in _records(store, name):
+    for one in records(store, name):
         if one.stage == REPORT[0] and store.intact(one.output, remote=False):
             return store.open(one.output).text(REPORT[1])
     return None
@@ -80,13 +82,20 @@ def stage_of(step: str) -> str:
     return step.partition(".")[0]
 
 
-def _records(store: Store, name: str) -> list[Record]:
+def records(store: Store, name: str) -> list[Record]:
+    """The records of a build. Those of the last few builds are kept until these are built again."""
     if not BUILD.fullmatch(name):
         return []
-    with suppress(Damaged):
-        keys = read_root(store.root / "roots" / f"{name}.json")["keys"]
-        found = (store.record(key, touch=False, remote=False) for key in keys)
-        return [one for one in found if one is not None]
+    path = store.root / "roots" / f"{name}.json"
+    with suppress(Damaged, OSError):
+        at = (str(path), path.stat().st_mtime_ns)
+        if at not in _KEPT:
+            keys = read_root(path)["keys"]
+            found = (store.record(key, touch=False, remote=False) for key in keys)
+            _KEPT[at] = [one for one in found if one is not None]
+            while len(_KEPT) > MOST_KEPT:
+                _KEPT.pop(next(iter(_KEPT)), None)
+        return _KEPT.get(at, [])
     return []
 
 

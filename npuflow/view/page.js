@@ -38,9 +38,23 @@ function mark() {
   }
 }
 
+function turn(page) {
+  for (const name of ["stages", "network", "tensor", "compare"]) by(`page-${name}`).hidden = name !== page;
+  by("pages").hidden = page === "compare";
+  for (const one of by("pages").querySelectorAll("a[data-page]")) one.href = `#${chosen}${one.dataset.page && "/"}${one.dataset.page}`;
+}
+
 async function show() {
-  const [id, stage] = location.hash.slice(1).split("/");
+  const [id, stage, name = ""] = location.hash.slice(1).split("/");
   if (!id) return;
+  if (id === "compare") {
+    by("title").textContent = "Builds beside each other";
+    chosen = "";
+    mark();
+    turn("compare");
+    await showCompare();
+    return;
+  }
   if (id !== chosen) {
     const found = await (await asked(`api/builds/${encodeURIComponent(id)}`)).json();
     chosen = id;
@@ -54,7 +68,11 @@ async function show() {
     by("log").hidden = true;
     mark();
   }
-  if (stage) await log(id, stage);
+  const page = ["network", "tensor"].includes(stage) ? stage : "stages";
+  turn(page);
+  if (page === "network") await showNetwork(id, decodeURIComponent(name));
+  else if (page === "tensor") await showTensor(id, decodeURIComponent(name));
+  else if (stage) await log(id, stage);
 }
 
 const said = (summary) => Object.entries(summary).filter(([, value]) => value !== "").map(([name, value]) => `${name} ${value}`.trim()).join(", ");
@@ -85,7 +103,7 @@ function graph(stages) {
     (columns[depth[row.stage]] ||= []).push(row.stage);
   }
   const width = 150, height = 34, tall = Math.max(1, ...columns.map((column) => column.length));
-  const svg = drawn("svg", { width: columns.length * width, height: tall * height, viewBox: `0 0 ${columns.length * width} ${tall * height}` });
+  const svg = drawn("svg", { class: "nodes", width: columns.length * width, height: tall * height, viewBox: `0 0 ${columns.length * width} ${tall * height}` });
   columns.forEach((column, x) => column.forEach((stage, y) => { place[stage] = [x * width, y * height + 4]; }));
   for (const row of stages) for (const need of row.needs) if (place[need]) {
     const [x, y] = place[need], [u, v] = place[row.stage];
@@ -141,9 +159,12 @@ document.addEventListener("keydown", (event) => {
   const buttons = [...by("builds").querySelectorAll("button")];
   const at = buttons.indexOf(document.activeElement);
   const step = { ArrowDown: 1, ArrowUp: -1, j: 1, k: -1 }[event.key];
-  if (!step || !buttons.length || event.target.closest("main pre")) return;
+  if (!step || !buttons.length || event.target.closest("main pre, input, select, #layers")) return;
   event.preventDefault();
   buttons[Math.min(Math.max(at + step, 0), buttons.length - 1)].focus();
 });
 addEventListener("hashchange", () => show().catch((fault) => { by("title").textContent = fault.message; }));
-list().then(show).then(follow);
+addEventListener("DOMContentLoaded", () => {
+  follow();
+  list().then(show).catch((fault) => { by("title").textContent = fault.message; });
+});

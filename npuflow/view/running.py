@@ -10,6 +10,7 @@ from aiohttp import web
 
 from npuflow.base.errors import UsageError
 from npuflow.flow.store import Store
+from npuflow.view.address import announced
 from npuflow.view.app import View
 
 
@@ -35,7 +36,9 @@ async def serve(
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM) if stop is None else ():
             loop.add_signal_handler(number, ended.set)
-        started(f"http://127.0.0.1:{runner.addresses[0][1]}/")
-        await ended.wait()
+        address = f"http://127.0.0.1:{runner.addresses[0][1]}/"
+        with announced(store.root, address):
+            started(address)
+            await ended.wait()
     finally:
         await runner.cleanup()

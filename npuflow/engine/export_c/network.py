@@ -30,7 +30,7 @@ def _in_floats(graph: Graph, node: Node) -> bool:
     return is_npu(node) and any(isinstance(number, FloatType) for number in numbers)
 
 
-def network_of(graph: Graph) -> IntegerNetwork:
+def network_of(graph: Graph, because: str = "the C program computes in integers only") -> IntegerNetwork:
     """A ModelError with the list of layers where some run on the host or in float."""
     host = [n for n in graph.nodes if not is_npu(n) and boundary(graph, n) is None]
     # a boundary between integer layers, or one that an output of the host needs
@@ -45,7 +45,7 @@ def network_of(graph: Graph) -> IntegerNetwork:
         more = f" and {len(listed) - MOST} more" if len(listed) > MOST else ""
         raise ModelError(
             f"{len(refused)} layers run on the host or in float: {', '.join(listed[:MOST])}{more}",
-            because="the C program computes in integers only",
+            because=because,
             hint="npuflow inspect gives the reasons; cut the model before them, or choose another target",
             code="NF-PROGRAM-031",
         )
@@ -62,7 +62,7 @@ def network_of(graph: Graph) -> IntegerNetwork:
         if value.quant is None or not value.quant.per_tensor:
             raise ModelError(
                 f'"{name}" has no integer codes',
-                because="the C program takes and gives codes",
+                because="the exported network takes and gives codes",
                 hint="npuflow inspect shows what runs where",
                 code="NF-PROGRAM-051",
             )

@@ -1,0 +1,1 @@
+"""The quantised network as a TFLite file: int8 per channel, int16x8, integers in and out."""

@@ -1,0 +1,91 @@
+"""A written file run by LiteRT's reference kernels, beside the reference interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from npuflow.base.errors import ModelError
+from npuflow.engine.export_c.network import network_of
+from npuflow.engine.export_tflite.export import LiteModel, to_tflite
+from npuflow.engine.interpret import Interpreter
+from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Graph, prune
+from npuflow.ir.types import Array
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Codes of all outputs over all samples: how many, how many differ, and by how much at most."""
+
+    codes: int
+    differ: int
+    worst: int
+
+
+class LiteSession:
+    """LiteRT on a written file: codes of the program in, codes of the program out."""
+
+    def __init__(self, model: LiteModel) -> None:
+        try:
+            from ai_edge_litert import interpreter
+        except ImportError as fault:
+            raise ModelError(
+                "judging a .tflite file needs LiteRT",
+                because=str(fault),
+                hint="pip install ai-edge-litert",
+                code="NF-PROGRAM-123",
+            ) from None
+        self.model = model
+        self.runtime: Any = interpreter.Interpreter(
+            model_content=model.model,
+            experimental_op_resolver_type=interpreter.OpResolverType.BUILTIN_REF,
+        )
+        self.runtime.allocate_tensors()
+
+    def run(self, given: Mapping[str, Array]) -> dict[str, Array]:
+        taken, made = self.runtime.get_input_details(), self.runtime.get_output_details()
+        for end, detail in zip(self.model.inputs, taken, strict=True):
+            self.runtime.set_tensor(detail["index"], end.given(given[end.name]))
+        self.runtime.invoke()
+        ends = zip(self.model.outputs, made, strict=True)
+        return {end.name: end.taken(self.runtime.get_tensor(detail["index"])) for end, detail in ends}
+
+
+def judge_layers(graph: Graph, numerics: Numerics, given: Mapping[str, Array]) -> dict[str, Judgement]:
+    """Every layer alone, on the program's own codes: what its arithmetic and LiteRT's differ by. Layers that
+    are the same tensor in the file are left out."""
+    network = network_of(graph)
+    names = {value.id: name for name, value in network.inputs}
+    whole = prune(
+        network.graph.replaced(
+            inputs=tuple(names),
+            nodes=network.nodes,
+            state=(),
+            outputs=tuple(o for n in network.nodes for o in n.outputs if o),
+        )
+    )
+    kept = Interpreter(whole, numerics).run({i: given[name] for i, name in names.items()})
+    kept |= {i: given[name] for i, name in names.items()}
+    found = {}
+    for node in whole.nodes:
+        inputs = tuple(dict.fromkeys(i for i in node.inputs if i and whole.const(i) is None))
+        outputs = tuple(o for o in node.outputs if o)
+        model = to_tflite(prune(whole.replaced(inputs=inputs, outputs=outputs, nodes=(node,))))
+        if model.operators:
+            found[node.name] = judge(model, [({i: kept[i] for i in inputs}, {o: kept[o] for o in outputs})])
+    return found
+
+
+def judge(model: LiteModel, samples: Iterable[tuple[Mapping[str, Array], Mapping[str, Array]]]) -> Judgement:
+    """Samples: codes of the inputs, and those that the outputs must have."""
+    session, codes, differ, worst = LiteSession(model), 0, 0, 0
+    for given, expected in samples:
+        for name, array in session.run(given).items():
+            apart = np.abs(array - expected[name].astype(np.int64))
+            codes, differ = codes + apart.size, differ + int(np.count_nonzero(apart))
+            worst = max(worst, int(apart.max(initial=0)))
+    return Judgement(codes, differ, worst)

@@ -1,0 +1,47 @@
+"""`npuflow export tflite` on a recipe and on its program: the file, what is reported, what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from commandline import Ran
+
+from npuflow.cli import main
+from tests.cli.test_programs import built, call, product
+
+__all__ = ["built"]
+
+
+def exported(built: Path, capfd: pytest.CaptureFixture[str], source: str, *more: str) -> Ran:
+    where = ["-o", str(built / "net.tflite"), "--cache", str(built / "cache")]
+    return call(capfd, "export", "tflite", source, *where, *more)
+
+
+def test_a_recipe_and_its_program_give_the_same_file(built: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("ai_edge_litert")
+    done = exported(built, capfd, str(built / "net.toml"), "--check", "2")
+    assert done.code == 0, done.err
+    first = (built / "net.tflite").read_bytes()
+    assert "input image: 1x28x28x1, channels last, int8, scale" in done.out
+    assert "LiteRT on 2 random samples: " in done.out
+    assert exported(built, capfd, product(built, ".npu")).code == 0
+    assert parts(first) == parts((built / "net.tflite").read_bytes())
+
+
+def parts(model: bytes) -> list[tuple[str, tuple[int, ...]]]:
+    from npuflow.frontends.tflite.schema import parsed
+
+    return [(t.name, t.shape) for t in parsed(model).tensors]
+
+
+def test_sixteen_bits_with_zero_points_are_refused(built: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("tflite")
+    done = exported(built, capfd, str(built / "net.toml"), "--set", "quantize.activations.bits=16")
+    assert done.code != 0
+    assert "NF-PROGRAM-122" in done.err
+    assert "symmetric = true, signed = true" in done.err
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    assert main(["export", "tflite", str(tmp_path / "none.toml"), "-o", str(tmp_path / "x.tflite")]) != 0
