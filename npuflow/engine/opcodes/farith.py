@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from npuflow.engine.sim import access, floats
 from npuflow.engine.sim.memory import SimulatedMemory
-from npuflow.engine.sim.opcode import Simulated
+from npuflow.engine.sim.opcode import Simulated, Step
+from npuflow.engine.sim.operands import Bench
 from npuflow.hw.command import Command
 from npuflow.hw.isa import BOUNDS, OPCODES, Field, numbers, tensor
 from npuflow.hw.region import Region
@@ -31,11 +32,21 @@ def _prelu(a: Real, b: Real) -> Any:
     return np.where(a < 0, a * b, a)
 
 
-# In float64 sums and quotients of 16-bit floats are never so near a border between two of them that a second
-# rounding could err: 53 bits are more than twice 11 and two.
+def _sum(a: Real, b: Real) -> Any:
+    """Where float64 loses something, the number toward zero with its last bit set: of two types a sum may
+    lie on a border of a third, but for what is lost."""
+    total = a + b
+    part = total - a
+    lost = (a - (total - part)) + (b - part)
+    bits = total.view(np.int64) - (np.signbit(lost) != np.signbit(total))
+    return np.where(np.isfinite(total) & (lost != 0), (bits | 1).view(np.float64), total)
+
+
+# In float64 quotients of 16-bit floats are never so near a border between two of them that a second rounding
+# could err: 53 bits are more than twice 11 and two. Products are exact.
 FUNCTIONS: Mapping[str, Callable[[Real, Real], Any]] = {
-    "add": np.add,
-    "sub": np.subtract,
+    "add": _sum,
+    "sub": lambda a, b: _sum(a, -b),
     "mul": np.multiply,
     "div": np.divide,
     "min": _least,
@@ -71,3 +82,8 @@ class FArith(Simulated):
         a, b = (floats.tensor(memory, c, name, dims) for name in "ab")
         with np.errstate(all="ignore"):
             floats.finish(memory, c, dims, FUNCTIONS[c.text("op")](a, b))
+
+    def bind(self, bench: Bench, i: int, c: Command) -> Step | None:
+        from npuflow.engine.sim.fast_float_rows import arithmetic  # its kernels are slow to load
+
+        return arithmetic(bench, i, c)

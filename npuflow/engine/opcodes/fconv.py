@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from math import prod
 
 import numpy as np
-import numpy.typing as npt
 
 from npuflow.engine.opcodes.conv import ConvOpcode
 from npuflow.engine.sim import access, cycles, exact, floats
 from npuflow.engine.sim.memory import SimulatedMemory
-from npuflow.engine.sim.opcode import Simulated
+from npuflow.engine.sim.opcode import Simulated, Step
+from npuflow.engine.sim.operands import Bench
 from npuflow.hw.command import Command
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.isa import FLOAT_SUM, OPCODES, Fields, Terms, element, numbers, pointer, tensor
@@ -62,7 +62,7 @@ class FConv(Simulated):
         dims, kind = c.vector("x_dims"), c.text("x_type")
         groups, out, (kh, kw) = c.number("groups"), c.number("out_channels"), c.vector("kernel")
         per, places = dims[1] // groups, c.number("out_height") * c.number("out_width")
-        order = _order(per, kh * kw, c.number("block"))
+        order = floats.order(per, kh * kw, c.number("block"))
         columns = exact.windows(floats.tensor(memory, c, "x", dims), c)  # [B, n, C, kh, kw, oh, ow]
         batch = columns.shape[:2]
         columns = columns.reshape(*batch, groups, per * kh * kw, places)[:, :, :, order]
@@ -74,8 +74,7 @@ class FConv(Simulated):
         total = floats.dot(weight, columns, c.number("chunk"), np.broadcast_to(start, shape))
         acc[...] = total.reshape(acc.shape)
 
+    def bind(self, bench: Bench, i: int, c: Command) -> Step | None:
+        from npuflow.engine.sim.fast_floats import convolution  # its kernels are slow to load
 
-def _order(channels: int, taps: int, block: int) -> npt.NDArray[np.int64]:
-    """Where the terms of K lie in a dense weight [channel, tap]."""
-    index = np.arange(channels * taps).reshape(channels, taps)
-    return np.concatenate([index[b : b + block].T.reshape(-1) for b in range(0, channels, block)])
+        return convolution(bench, i, c)

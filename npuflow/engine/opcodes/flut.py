@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from npuflow.engine.sim import access, exact
 from npuflow.engine.sim.memory import SimulatedMemory
-from npuflow.engine.sim.opcode import Simulated
+from npuflow.engine.sim.opcode import Simulated, Step
+from npuflow.engine.sim.operands import Bench
 from npuflow.hw.command import Command
 from npuflow.hw.isa import OPCODES, numbers, pointer, tensor
 from npuflow.hw.region import Region
@@ -39,3 +40,8 @@ class FLut(Simulated):
         dims = c.vector("dims")
         table = memory.flat(c.core, c.number("table"), "uint16", ENTRIES)
         memory.operand(c, "y", dims)[...] = exact.lookup(table, memory.operand(c, "x", dims), c, "the table")
+
+    def bind(self, bench: Bench, i: int, c: Command) -> Step | None:
+        from npuflow.engine.sim.fast_float_rows import table  # its kernels are slow to load
+
+        return table(bench, i, c)

@@ -9,7 +9,8 @@ import numpy as np
 from npuflow.engine.opcodes.matmul import MatMulOpcode
 from npuflow.engine.sim import access, cycles, floats
 from npuflow.engine.sim.memory import SimulatedMemory
-from npuflow.engine.sim.opcode import Simulated
+from npuflow.engine.sim.opcode import Simulated, Step
+from npuflow.engine.sim.operands import Bench
 from npuflow.hw.command import Command
 from npuflow.hw.isa import FLOAT_SUM, OPCODES, Fields, Terms, numbers, pointer, tensor
 from npuflow.hw.region import Region
@@ -54,3 +55,8 @@ class FMatMul(Simulated):
         acc = memory.accumulator(c, (batch, m, n))
         start = np.broadcast_to(floats.start(memory, c, acc, n, 3), acc.shape)
         acc[...] = floats.dot(a, b, c.number("chunk"), start)
+
+    def bind(self, bench: Bench, i: int, c: Command) -> Step | None:
+        from npuflow.engine.sim.fast_floats import matmul  # its kernels are slow to load
+
+        return matmul(bench, i, c)

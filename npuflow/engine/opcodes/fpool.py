@@ -9,7 +9,8 @@ import numpy as np
 
 from npuflow.engine.sim import access, exact, floats
 from npuflow.engine.sim.memory import SimulatedMemory
-from npuflow.engine.sim.opcode import Simulated
+from npuflow.engine.sim.opcode import Simulated, Step
+from npuflow.engine.sim.operands import Bench
 from npuflow.hw.command import Command
 from npuflow.hw.isa import BOUNDS, OPCODES, numbers, tensor
 from npuflow.hw.region import Region
@@ -60,6 +61,11 @@ class FPool(Simulated):
         with np.errstate(all="ignore"):
             value = total.astype(np.float64) / np.multiply.outer(*_counts(c, out))
         floats.finish(memory, c, (*dims[:2], *out), value)
+
+    def bind(self, bench: Bench, i: int, c: Command) -> Step | None:
+        from npuflow.engine.sim.fast_float_rows import pool  # its kernels are slow to load
+
+        return pool(bench, i, c)
 
 
 def _counts(c: Command, out: tuple[int, int]) -> list[np.typing.NDArray[np.int64]]:

@@ -9,7 +9,8 @@ import numpy as np
 
 from npuflow.engine.sim import access, floats
 from npuflow.engine.sim.memory import SimulatedMemory
-from npuflow.engine.sim.opcode import Simulated
+from npuflow.engine.sim.opcode import Simulated, Step
+from npuflow.engine.sim.operands import Bench
 from npuflow.hw.command import Command
 from npuflow.hw.isa import FLOAT_SUM, OPCODES, Fields, numbers, tensor
 from npuflow.hw.region import Region
@@ -67,3 +68,8 @@ class FReduce(Simulated):
         start = old[..., None] if keep else np.zeros((), np.float32)
         total = floats.dot(x, np.ones((x.shape[-1], 1)), c.number("chunk"), start)
         acc[...] = total.reshape(acc.shape)
+
+    def bind(self, bench: Bench, i: int, c: Command) -> Step | None:
+        from npuflow.engine.sim.fast_float_rows import reduction  # its kernels are slow to load
+
+        return reduction(bench, i, c)

@@ -8,7 +8,8 @@ import numpy as np
 
 from npuflow.engine.sim import access, floats
 from npuflow.engine.sim.memory import SimulatedMemory
-from npuflow.engine.sim.opcode import Simulated
+from npuflow.engine.sim.opcode import Simulated, Step
+from npuflow.engine.sim.operands import Bench
 from npuflow.hw.command import Command
 from npuflow.hw.isa import BOUNDS, OPCODES, Fields, element, numbers, pointer, tensor
 from npuflow.hw.region import Region
@@ -61,3 +62,8 @@ class FRound(Simulated):
         with np.errstate(invalid="ignore"):  # NaNs that signal
             value = memory.accumulator(c, dims).astype(np.float64) / c.number("divisor")
         floats.finish(memory, c, dims, value, bound("lows"), bound("highs"))
+
+    def bind(self, bench: Bench, i: int, c: Command) -> Step | None:
+        from npuflow.engine.sim.fast_float_rows import rounding  # its kernels are slow to load
+
+        return rounding(bench, i, c)

@@ -9,7 +9,8 @@ import numpy as np
 
 from npuflow.engine.sim import access, floats
 from npuflow.engine.sim.memory import SimulatedMemory
-from npuflow.engine.sim.opcode import Simulated
+from npuflow.engine.sim.opcode import Simulated, Step
+from npuflow.engine.sim.operands import Bench
 from npuflow.hw.command import Command
 from npuflow.hw.isa import OPCODES, Fields, numbers, tensor
 from npuflow.hw.region import Region
@@ -50,3 +51,8 @@ class FSoftmax(Simulated):
             total = floats.dot(e, np.ones((dims[1], 1)), c.number("chunk"), np.zeros((), np.float32))
             y = floats.pattern(e / total.astype(np.float64), kind)
         memory.operand(c, "y", dims)[...] = np.moveaxis(y, -1, 2)
+
+    def bind(self, bench: Bench, i: int, c: Command) -> Step | None:
+        from npuflow.engine.sim.fast_float_rows import softmax  # its kernels are slow to load
+
+        return softmax(bench, i, c)

@@ -22,8 +22,8 @@ class CompiledFunction:
     it calls are compiled with it.
     """
 
-    def __init__(self, function: FunctionType) -> None:
-        self.function = function
+    def __init__(self, function: FunctionType, **options: bool) -> None:
+        self.function, self.options = function, options
         self.__name__, self.__module__, self.__doc__ = (
             function.__name__,
             function.__module__,
@@ -41,7 +41,8 @@ class CompiledFunction:
             f.__code__, {**f.__globals__, **inner}, f.__name__, f.__defaults__, f.__closure__
         )
         bound.__qualname__, bound.__module__, bound.__doc__ = f.__qualname__, f.__module__, f.__doc__
-        made: Callable[..., Any] = numba.njit(cache=True, nogil=True)(bound)
+        compile_: Any = numba.njit
+        made: Callable[..., Any] = compile_(cache=True, nogil=True, **self.options)(bound)
         return made
 
     def __call__(self, *args: Any) -> Any:
@@ -52,6 +53,13 @@ def compiled(function: Callable[..., Any]) -> CompiledFunction:
     """Mark a function to be compiled when it is first called."""
     assert isinstance(function, FunctionType)
     return CompiledFunction(function)
+
+
+def borrowing(function: Callable[..., Any]) -> CompiledFunction:
+    """The same of a function that allocates no array: references to those that it is given or cuts slices
+    from are not counted, which takes longer than a short row."""
+    assert isinstance(function, FunctionType)
+    return CompiledFunction(function, _nrt=False)
 
 
 @compiled

@@ -80,7 +80,7 @@ def convolution(bench: Bench, i: int, c: Command, weights: Array, zeros: Array, 
     if np.abs(centred).max() >= LIMIT or abs(c.number("x_zero")) + 255 >= LIMIT or not trusted():
         return None
     x = bench.operand(i, c, "x")
-    shape = _simple(c, x)
+    shape = simple(c, x)
     count = shape.dims[0] * c.number("out_channels") * prod(shape.size)
     flat, starts = bench.sum(i, c, count)
     offsets = np.concatenate([s + np.arange(shape.dims[0]) * (count // shape.dims[0]) for s in starts])
@@ -99,7 +99,7 @@ def convolution(bench: Bench, i: int, c: Command, weights: Array, zeros: Array, 
     return bind(bench.scratch, shape, centred.astype(np.int16), c.number("groups"), source, end)
 
 
-def _simple(c: Command, x: FlatOperand) -> _Shape:
+def simple(c: Command, x: FlatOperand) -> _Shape:
     """Strides of one-tap axes become those of the tile; what then reads the tile as
     it lies becomes one long row."""
     dims, strides, skip = list(c.vector("x_dims")), list(x.strides), 0

@@ -92,6 +92,12 @@ def chunk_problems(f: Fields) -> Iterator[str]:
             yield f"{name} must be at least 1"
 
 
+def order(channels: int, taps: int, block: int) -> npt.NDArray[np.int64]:
+    """Where the terms of K lie in a dense weight [channel, tap]."""
+    index = np.arange(channels * taps).reshape(channels, taps)
+    return np.concatenate([index[b : b + block].T.reshape(-1) for b in range(0, channels, block)])
+
+
 def dot(weight: Array, columns: Array, chunk: int, total: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """total + weight [.., n, k] @ columns [.., k, m]: `chunk` terms at a time, each sum exact and rounded
     to float32, then added in float32."""

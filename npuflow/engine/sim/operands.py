@@ -56,7 +56,8 @@ class Bench:
             return FlatOperand(self._spread(known, dtype, c.number(name) - known.base), 0, 0, whole)
         if known is not None:
             assert known.content is not None
-            return FlatOperand(known.content.view(dtype), (c.number(name) - known.base) // size, 0, steps)
+            content = known.content.view(ELEMENTS[dtype].numpy)
+            return FlatOperand(content, (c.number(name) - known.base) // size, 0, steps)
         block = self.memory.local[c.core]
         return FlatOperand(
             self._view(block, c.core, dtype), c.number(name) // size, block.strides[0] // size, steps
@@ -133,7 +134,7 @@ class Bench:
     def _view(self, block: Array, core: int, dtype: str) -> Array:
         key = (core, dtype)
         if key not in self._views:
-            self._views[key] = block.reshape(-1).view(dtype)
+            self._views[key] = block.reshape(-1).view(ELEMENTS[dtype].numpy)
         return self._views[key]
 
 
