@@ -5,7 +5,8 @@
 Networks are names of `shapes.py` or ONNX files; ranges are those of one random sample, the target is edge-4t
 with 8 bits. Printed for each runtime: the SQNR of its float outputs against the program's, the least of all
 outputs, and by how many steps of the output's scale the worst element is off. OpenVINO may live in an
-environment of its own: PYTHON runs a few lines that read the model and the inputs and write its outputs.
+environment of its own: PYTHON runs a few lines that read the model and the inputs and write its outputs. Once as
+it is and once as it is and once without its low-precision transformations, which compute in integers of its own.
 """
 
 from __future__ import annotations
@@ -32,9 +33,12 @@ from tests.networks.subjects import Subject, subject
 
 OPENVINO = """
 import sys, numpy as np, openvino as ov
-model, given, wanted = sys.argv[1:]
+model, given, wanted, plain = sys.argv[1:]
 core = ov.Core()
-net = core.compile_model(core.read_model(model), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+options = {"INFERENCE_PRECISION_HINT": "f32"}
+if plain == "1":
+    options["LP_TRANSFORMS_MODE"] = "NO"
+net = core.compile_model(core.read_model(model), "CPU", options)
 fed = np.load(given)
 names = [n for n in fed.files]
 found = {}
@@ -47,13 +51,15 @@ print(ov.__version__)
 """
 
 
-def elsewhere(python: str, model: bytes, feeds: list[dict[str, Array]]) -> dict[str, Array] | str:
+def elsewhere(
+    python: str, model: bytes, feeds: list[dict[str, Array]], plain: bool
+) -> dict[str, Array] | str:
     """Outputs of OpenVINO by name, sample by sample; or the last line of what it said."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [str(Path(folder) / name) for name in ("net.onnx", "in.npz", "out.npz")]
         Path(paths[0]).write_bytes(model)
         np.savez(paths[1], **{n: np.stack([f[n] for f in feeds]) for n in feeds[0]})
-        words = [python, "-c", OPENVINO, *paths]
+        words = [python, "-c", OPENVINO, *paths, str(int(plain))]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         if done.returncode:
             return (done.stderr.strip().splitlines() or ["it failed"])[-1][:90]
@@ -94,8 +100,9 @@ def measure(name: str, one: Subject, given: argparse.Namespace) -> None:
     ran = [session.run(list(graph.outputs), f) for f in feeds]
     here = {n: np.stack([r[i] for r in ran]) for i, n in enumerate(graph.outputs)}
     row = [distance(graph, here, program)]
-    there = elsewhere(given.python, model, feeds)
-    row.append(there if isinstance(there, str) else distance(graph, there, program))
+    for plain in (False, True):
+        there = elsewhere(given.python, model, feeds, plain)
+        row.append(there if isinstance(there, str) else distance(graph, there, program))
     print(f"| {name} | {' | '.join(row)} |", flush=True)
 
 
@@ -106,8 +113,8 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable)
     given = parser.parse_args()
     print(
-        "| network | onnxruntime | worst, steps | OpenVINO | worst, steps |\n"
-        "| --- | --- | ---: | --- | ---: |"
+        "| network | onnxruntime | worst, steps | OpenVINO | worst, steps | transformations off | worst |\n"
+        "| --- | --- | ---: | --- | ---: | --- | ---: |"
     )
     for name in given.networks:
         graph = NETWORKS[name]()[0] if name in NETWORKS else of_file(name, SHAPES.get(Path(name).stem, {}))[0]
