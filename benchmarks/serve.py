@@ -132,7 +132,8 @@ def main() -> None:
     for batch, load in loads.items():
         print(f"max batch {batch}  {load.text()}")
     rates, costs = loads[8].rate / loads[1].rate, loads[1].cost / loads[8].cost
-    print(f"ratio of rates {rates:.2f}, of processor time a request {costs:.2f}")
+    medians = float(np.median(loads[1].took) / np.median(loads[8].took))
+    print(f"ratio of rates {rates:.2f}, of medians {medians:.2f}, of processor time a request {costs:.2f}")
 
 
 if __name__ == "__main__":

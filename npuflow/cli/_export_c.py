@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from npuflow.cli._exported import graph_of
+from npuflow.cli._slow import Working
 
 
 def write(
@@ -24,16 +25,18 @@ def write(
     from npuflow.engine.export_c.program import identifier, program_of
 
     graph, numerics = graph_of(source, sets, cache, "c")
-    network = network_of(graph)
-    program = program_of(network, numerics, identifier(name or source.stem).lower())
-    found = vectors.random_samples(network, numerics, samples)
-    written = files.write(program, folder, found, int(large * (1 << 20)))
+    with Working("writing C and its test vector"):
+        network = network_of(graph)
+        program = program_of(network, numerics, identifier(name or source.stem).lower())
+        found = vectors.random_samples(network, numerics, samples)
+        written = files.write(program, folder, found, int(large * (1 << 20)))
     taken = f"constants {program.constant_bytes} bytes, arena {program.arena} bytes"
     reported = [
         f"wrote {folder}: {', '.join(p.name for p in written)}",
         f"{len(program.calls)} layers; {taken} ({program.bound} live at once)",
     ]
-    built = compiler.measured(folder, program.name)
+    with Working("compiling it for its size"):
+        built = compiler.measured(folder, program.name)
     if built is None:
         reported.append(
             "note: no C compiler (CC, cc, gcc or clang) was found, so code and stack are not known"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from npuflow.cli._exported import graph_of
+from npuflow.cli._slow import Working
 
 
 def write(source: Path, output: Path, check: int, sets: Sequence[str], cache: Path | None) -> list[str]:
@@ -16,7 +17,8 @@ def write(source: Path, output: Path, check: int, sets: Sequence[str], cache: Pa
     from npuflow.engine.export_tflite.judge import judge
 
     graph, numerics = graph_of(source, sets, cache, "tflite")
-    model = to_tflite(graph, source.stem)
+    with Working("writing TFLite"):
+        model = to_tflite(graph, source.stem)
     output.write_bytes(model.model)
     counts = ", ".join(f"{name} {count}" for name, count in sorted(model.operators.items()))
     reported = [f"wrote {output}: {len(model.model)} bytes; {counts}"]
@@ -30,7 +32,8 @@ def write(source: Path, output: Path, check: int, sets: Sequence[str], cache: Pa
                 f"scale {codes.scale[0]:.6g}, zero point {codes.zero[0]}"
             )
     if check:
-        found = judge(model, random_samples(network_of(graph), numerics, check))
+        with Working(f"running {check} samples here and in LiteRT"):
+            found = judge(model, random_samples(network_of(graph), numerics, check))
         reported.append(
             f"LiteRT on {check} random samples: {found.differ} of {found.codes} codes differ from the "
             f"program's, by {found.worst} at most"

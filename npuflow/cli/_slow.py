@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -59,3 +60,35 @@ class Slow:
         if self._live and self._width:
             self._stream.write("\r" + " " * self._width + "\r")
             self._stream.flush()
+
+
+class Working:
+    """Says what goes on, and for how long, while a block takes more than two seconds and counts nothing."""
+
+    def __init__(self, what: str, stream: TextIO | None = None) -> None:
+        self.what = what
+        self._stream = stream if stream is not None else sys.stderr
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def _watch(self) -> None:
+        begun, live, width = time.monotonic(), self._stream.isatty(), 0
+        pause = AFTER
+        while not self._done.wait(pause):
+            line = f"{self.what}, {time.monotonic() - begun:.0f} s"
+            self._stream.write("\r" + line.ljust(width) if live else line + "\n")
+            self._stream.flush()
+            width, pause = len(line), 1.0 if live else ELSEWHERE
+        if live and width:
+            self._stream.write("\r" + " " * width + "\r")
+            self._stream.flush()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._done.set()
+        self._thread.join()

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from npuflow.cli._engine import InputsArgument, ProgramArgument
+from npuflow.cli._slow import Working
 
 
 def golden(
@@ -40,7 +41,8 @@ def golden(
             hint="npuflow profile lists its layers",
             code="NF-USAGE-080",
         )
-    found = golden_of(runner.program, runner.run_many(samples, dump=tensors or True))
-    save(found, runner.program, output)
+    with Working(f"simulating {len(samples)} samples"):
+        found = golden_of(runner.program, runner.run_many(samples, dump=tensors or True))
+        save(found, runner.program, output)
     size = sum(a.nbytes for a in found.tensors.values())
     typer.echo(f"wrote {output}: {len(found.tensors)} tensors of {found.samples} samples, {size} bytes")

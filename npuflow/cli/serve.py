@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npuflow.base.errors import UsageError
+from npuflow.cli._slow import Working
 from npuflow.cli.run import Kind
 
 if TYPE_CHECKING:
@@ -102,5 +103,6 @@ def _opened(
     from npuflow.engine.running.runner import Runner
     from npuflow.serve.served import Served
 
-    runner = Runner(path, exact=exact, **options)  # type: ignore[arg-type]
+    with Working(f'opening "{path}"'):
+        runner = Runner(path, exact=exact, **options)  # type: ignore[arg-type]
     return Served(name, runner, most, timeout)

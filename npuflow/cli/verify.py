@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npuflow.cli._engine import ProgramArgument
+from npuflow.cli._slow import Working
 
 if TYPE_CHECKING:
     from npuflow.engine.verify.locate import Finding
@@ -36,7 +37,8 @@ def verify(
     from npuflow.engine.verify.golden import dumps, load
     from npuflow.engine.verify.locate import first_difference
 
-    loaded, golden = load_program(program), load(folder)
+    with Working(f'reading "{folder}"'):
+        loaded, golden = load_program(program), load(folder)
     if bytes_digest(loaded.to_bytes()) != golden.program:
         raise DataError(
             f'the golden tensors in "{folder}" are of another program',
@@ -44,7 +46,8 @@ def verify(
             code="NF-DATA-094",
         )
     place = dump or folder / "dump"
-    held = dumps(golden, place)
+    with Working(f'reading "{place}"'):
+        held = dumps(golden, place)
     if not held:
         names = ", ".join(f"{stem}.bin" for stem in list(golden.files.values())[:3])
         raise DataError(
@@ -52,7 +55,8 @@ def verify(
             hint=f"files are named {names}, ...; see {folder / 'golden.json'}",
             code="NF-DATA-096",
         )
-    found = first_difference(loaded, golden, held)
+    with Working(f"comparing {len(held)} tensors"):
+        found = first_difference(loaded, golden, held)
     if as_json:
         body = {"tensors": len(held), "first": asdict(found) if found is not None else None}
         typer.echo(json.dumps(body))

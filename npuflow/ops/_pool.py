@@ -52,6 +52,8 @@ class PoolOp(Op):
     def to_onnx(self, site: Site) -> OnnxCall:
         call = super().to_onnx(site)
         attributes: Mapping[str, Any] = call.attributes
+        if all(d == 1 for d in self.dilations):  # onnxruntime fuses Q/DQ around a pool and then knows no such
+            attributes = {k: v for k, v in attributes.items() if k != "dilations"}
         if self.auto_pad != "NOTSET":
             attributes = {k: v for k, v in attributes.items() if k != "pads"}
         return OnnxCall(call.op_type, attributes)

@@ -100,6 +100,7 @@ class Server:
     async def close(self, app: web.Application) -> None:
         """Compute what still waits, then end the runners' threads."""
         for one in self.models.values():
+            await one.batches.close()
             await asyncio.get_running_loop().run_in_executor(None, one.runner.close)
 
     def _model(self, request: web.Request) -> Served:

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from npuflow.engine.running.ports import Array, joined, rows
 from npuflow.engine.running.runner import Runner
+from npuflow.serve.batches import Batches
 from npuflow.serve.metrics import Counts, Shown
 from npuflow.serve.protocol import Request
 from npuflow.serve.tensors import ProtocolError
@@ -23,6 +24,10 @@ class Served:
     most: int = 64
     timeout: float = 30.0
     counts: Counts = field(default_factory=Counts)
+
+    @cached_property
+    def batches(self) -> Batches:
+        return Batches(self.runner)
 
     @cached_property
     def batched(self) -> bool:
@@ -43,8 +48,8 @@ class Served:
         futures = []
         try:
             for sample in samples:
-                futures.append(asyncio.wrap_future(self.runner.submit(sample, timeout)))
-            found = await asyncio.gather(*futures)
+                futures.append(self.batches.submit(sample, timeout))
+            found = [await futures[0]] if len(futures) == 1 else await asyncio.gather(*futures)
         except BaseException:
             for future in futures:
                 future.cancel()
@@ -56,5 +61,4 @@ class Served:
         return len(next(iter(request.inputs.values()))) if self.batched and request.inputs else 1
 
     def shown(self) -> Shown:
-        queue = self.runner.requests
-        return Shown(self.counts, queue.waiting, dict(queue.sizes))
+        return Shown(self.counts, self.batches.waiting, dict(self.batches.sizes))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -136,3 +138,17 @@ def test_progress_begins_after_two_seconds() -> None:
     with Slow("samples", 2, quiet, lambda: 0.0) as slow:
         slow.at(2)
     assert quiet.getvalue() == ""
+
+
+def test_what_counts_nothing_says_how_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    from npuflow.cli import _slow
+
+    monkeypatch.setattr(_slow, "AFTER", 0.05)
+    quick, slow = io.StringIO(), io.StringIO()
+    with _slow.Working("simulating", quick):
+        pass
+    with _slow.Working("simulating", slow):
+        until = time.monotonic() + 20
+        while not slow.getvalue() and time.monotonic() < until:
+            time.sleep(0.01)
+    assert quick.getvalue() == "" and re.fullmatch(r"simulating, 0 s\n", slow.getvalue())

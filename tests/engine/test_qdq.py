@@ -65,3 +65,14 @@ def test_a_whole_graph_keeps_ids_and_outputs() -> None:
 
 def _step(graph: object) -> float:
     return max(v.quant.scale[0] for v in graph.values.values() if v.quant is not None)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", ["averagepool", "maxpool", "conv", "globalaveragepool"])
+def test_runtimes_may_fuse_quantised_layers(name: str) -> None:
+    """onnxruntime replaces Q/DQ by kernels of its own, which refuse attributes that they do not know."""
+    for sample in samples(name):
+        if "pool" in name and any(d != 1 for d in getattr(sample.op, "dilations", ())):
+            continue  # its kernel of a quantised pool has no dilation
+        graph, case = quantised(sample, NUMERICS, Quantize())
+        session = ort.InferenceSession(to_qdq(graph).model)
+        assert len(session.run(None, case.inputs)) == len(graph.outputs)

@@ -28,6 +28,31 @@ class QueuedSample:
     since: float = field(default_factory=time.monotonic)
 
 
+def outcomes(run: Run, feed: Feed, samples: Sequence[Sample]) -> list[Outputs | Exception]:
+    """Run samples together: the outputs of each, or its fault. Where the whole fails, every sample is run by
+    itself, so that a faulty one harms no other."""
+    found: list[Outputs | Exception] = []
+    ready: list[tuple[int, Sample]] = []
+    for i, sample in enumerate(samples):
+        try:
+            ready.append((i, feed(sample)))
+            found.append({})
+        except Exception as error:  # whatever it is, it is the caller's to see
+            found.append(error)
+    for i, made in zip((i for i, _ in ready), _run(run, [s for _, s in ready]), strict=True):
+        found[i] = made
+    return found
+
+
+def _run(run: Run, samples: Sequence[Sample]) -> list[Outputs | Exception]:
+    if not samples:
+        return []
+    try:
+        return list(run(samples))
+    except Exception as error:  # whatever it is, it is the caller's to see
+        return [error] if len(samples) == 1 else [_run(run, [one])[0] for one in samples]
+
+
 class Requests:
     """`workers` threads run what was submitted, up to `batch` samples together, each first as `feed` makes
     it. `linger`: seconds that an incomplete batch waits for more. `limit`: requests that may wait; 0: any
@@ -89,17 +114,11 @@ class Requests:
     def _work(self) -> None:
         while requests := self._next():
             wanted = [r for r in requests if not r.future.done() and r.future.set_running_or_notify_cancel()]
-            fed = [made for request in wanted if (made := self._fed(request)) is not None]
-            if fed:
-                self._answer(fed)
-
-    def _fed(self, request: QueuedSample) -> QueuedSample | None:
-        """A request whose sample is ready to run; a faulty one is answered with its fault."""
-        try:
-            return QueuedSample(self._feed(request.sample), request.future, request.since)
-        except Exception as error:  # whatever it is, it is the caller's to see
-            _settle(request.future, error)
-            return None
+            found = outcomes(self._run, self._feed, [r.sample for r in wanted])
+            if wanted:
+                self.sizes[len(wanted)] = self.sizes.get(len(wanted), 0) + 1
+            for request, made in zip(wanted, found, strict=True):
+                _settle(request.future, made)
 
     def _next(self) -> list[QueuedSample]:
         """The next batch; nothing when the queue is closed and empty."""
@@ -117,21 +136,6 @@ class Requests:
                     self._there.wait(left)
                 if self._waiting:
                     return [self._waiting.popleft() for _ in range(min(self.batch, len(self._waiting)))]
-
-    def _answer(self, requests: Sequence[QueuedSample]) -> None:
-        """Run a batch; where that fails, every sample by itself, so that a faulty one harms no other."""
-        try:
-            found = self._run([r.sample for r in requests])
-        except Exception as error:  # whatever it is, it is the caller's to see
-            if len(requests) > 1:
-                for request in requests:
-                    self._answer([request])
-            else:
-                _settle(requests[0].future, error)
-            return
-        self.sizes[len(requests)] = self.sizes.get(len(requests), 0) + 1
-        for request, outputs in zip(requests, found, strict=True):
-            _settle(request.future, outputs)
 
 
 def _settle(future: Future[Outputs], found: Outputs | BaseException) -> None:

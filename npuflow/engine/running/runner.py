@@ -16,7 +16,7 @@ from npuflow.engine.running.backend import Dump, Exact
 from npuflow.engine.running.opening import Source, opened
 from npuflow.engine.running.ports import Array, Port, joined, rows, written
 from npuflow.engine.running.preprocess import Prepare, Preprocess, preparation_of
-from npuflow.engine.running.requests import Outputs, Requests
+from npuflow.engine.running.requests import Outputs, Requests, outcomes
 from npuflow.engine.running.steps import state_and_start
 from npuflow.engine.state import Steps
 
@@ -135,6 +135,11 @@ class Runner:
         """`submit` for asyncio."""
         return await asyncio.wrap_future(self.submit(inputs, timeout))
 
+    def outcomes(self, samples: Sequence[Inputs]) -> list[Outputs | Exception]:
+        """Samples of different callers, computed together as those of `submit` are: the outputs of each, or
+        its fault, which harms no other."""
+        return outcomes(lambda part: self._run(part, False), self._request, samples)
+
     def buffers(self, samples: int | None = None) -> dict[str, Array]:
         """Arrays for `out`, one of each output; with `samples`, for so many in `run_batch`."""
         found = {}
@@ -186,7 +191,7 @@ class Runner:
             if self._queue is None:
                 self._queue = Requests(
                     lambda samples: self._run(samples, False),
-                    lambda sample: self._sample({**self._start, **sample}),
+                    self._request,
                     batch=self.batch,
                     workers=self.workers,
                     linger=self.linger,
@@ -196,6 +201,10 @@ class Runner:
 
     def _run(self, samples: Sequence[Mapping[str, Array]], dump: Dump) -> list[Outputs]:
         return self.backend.run(samples, dump)
+
+    def _request(self, inputs: Inputs) -> dict[str, Array]:
+        """What the backend is fed of a sample that follows no other."""
+        return self._sample({**self._start, **inputs})
 
     def _sample(self, inputs: Inputs) -> dict[str, Array]:
         """What the backend is fed: preprocessed and checked."""
