@@ -92,7 +92,10 @@ def test_gemm_factors_are_in_the_constants_once() -> None:
     assert (gemm.op.gain(), gemm.op.bias_factor()) == (1.0, 1.0)
 
 
-def test_operators_without_a_float_form_stay_on_the_host_with_the_reason() -> None:
+def test_operators_without_a_float_form_stay_on_the_host_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(OPS["resize"], "floats", False)
     b = Builder()
     x = b.input("x", (1, 2, 4, 4))
     sizes = ((1, 2, 8, 8), (1.0, 1.0, 2.0, 2.0), "linear", "half_pixel")
