@@ -105,6 +105,21 @@ def test_operators_without_a_float_form_stay_on_the_host_with_the_reason(
     assert not any(isinstance(v.quant, FloatType) for v in done.graph.values.values())
 
 
+def test_functions_whose_table_does_not_fit_local_memory_run_on_the_host() -> None:
+    b = Builder()
+    x = b.conv(b.input("x", (1, 2, 4, 4)), 3, 1)
+    graph = Graph(("x",), (b.add(OPS["sigmoid"](), x),), tuple(b.nodes), b.values, b.consts)
+    config, kinds = Quantize(mode="bf16"), []
+    for room in (1 << 16, 1 << 18):
+        done = quantize_graph(graph, lambda _: True, {}, config, NUMERICS, room=room)
+        kinds.append([n.op.onnx for n in done.graph.nodes if n.is_integer])
+        for note in done.notes:
+            assert note.reason.endswith(
+                "131,072 bytes for all numbers of bfloat16 does not fit 65,536 bytes of local memory"
+            )
+    assert "Sigmoid" not in kinds[0] and "Sigmoid" in kinds[1]
+
+
 def test_a_type_that_the_target_lacks_names_targets_that_have_it() -> None:
     known = {"own": Target(), "one": Target(numerics=NUMERICS, compute=Compute(float_rates=RATES))}
     (fault,) = scheme_faults(Quantize(mode="bf16"), Numerics(), lambda: known)

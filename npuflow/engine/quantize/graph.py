@@ -63,6 +63,7 @@ def quantize_graph(
     stranded: Stranded | None = None,
     coded: Collection[str] = (),
     rounded: Mapping[str, RoundedWeight] = MappingProxyType({}),
+    room: int | None = None,
 ) -> Quantization:
     """Quantise the nodes that `on_npu` (by index) accepts. Nodes whose numbers do not
     fit go to the host, with a note.
@@ -70,7 +71,8 @@ def quantize_graph(
     ranges, with a note. `stranded`: of the nodes left to the NPU those that others on the host have
     made pointless there (`Placement.stranded`). `coded`: inputs that are fed as these codes, whatever
     the recipe says of inputs. `rounded`: codes of weights by value id, used where the layer has a
-    weight of that width and granularity.
+    weight of that width and granularity. `room`: bytes of local memory, which a layer's table has to fit;
+    None: whatever it takes.
     """
     ports = bare(graph, config)
     graph, on_npu = ports.graph, ports.placed(on_npu)
@@ -88,8 +90,9 @@ def quantize_graph(
             notes[i] = Note(node.name, "left in float by the recipe")
     numbers = {i: config.number(names_of(n), op_name(n)) for i, n in enumerate(graph.nodes) if on_npu(i)}
     for i, number in numbers.items():
-        if number and not graph.nodes[i].op.floats:
-            notes[i] = Note(graph.nodes[i].name, f"{op_name(graph.nodes[i])} has no form in {number}")
+        why = _no_float(graph.nodes[i], number, room) if number else None
+        if why is not None:
+            notes[i] = Note(graph.nodes[i].name, why)
     while True:
         chosen = [i for i in range(len(graph.nodes)) if on_npu(i) and i not in notes]
         if stranded is not None and notes:
@@ -107,6 +110,18 @@ def quantize_graph(
         notes.update(
             {i: Note(graph.nodes[i].name, str(error.message)) for i, error in builder.refused.items()}
         )
+
+
+def _no_float(node: Node, number: str, room: int | None) -> str | None:
+    """Why a node does not compute in a float type on the NPU, if it does not."""
+    if not node.op.floats:
+        return f"{op_name(node)} has no form in {number}"
+    if room is not None and node.op.float_table >= room:
+        return (
+            f"its table of {node.op.float_table:,} bytes for all numbers of {number} does not fit "
+            f"{room:,} bytes of local memory"
+        )
+    return None
 
 
 def _unused(graph: Graph, on_npu: Callable[[int], bool], config: Quantize) -> Iterator[Note]:

@@ -104,7 +104,7 @@ def positions(
 
 
 def named(index: Wide, extent: int, c: Command, axis: int) -> None:
-    """A fault where a table of RESIZE or FRESIZE names a row (axis 0) or column that the tile does not have."""
+    """A fault where a table names a row (axis 0) or column that the tile does not have."""
     if not (index.min() >= 0 and index.max() < extent):
         raise ModelError(
             f"{c.opcode}: {'rows' if axis == 0 else 'columns'} name {int(index.max())} of {extent}",
