@@ -78,12 +78,6 @@ def test_functions_are_rounded_once(name: str, mode: Mode) -> None:
     np.testing.assert_array_equal(found, want.astype(np.float32))
 
 
-def test_every_operator_with_an_integer_form_has_one_in_floats() -> None:
-    boundaries = {"quantizelinear", "dequantizelinear"}  # from numbers to codes and back: of integers alone
-    integers = {n for n in OPS.names() if any(True for _ in samples(n))} - boundaries
-    assert not integers - set(FORMS)
-
-
 def test_values_are_of_the_type() -> None:
     graph, _ = quantised(next(iter(samples("conv"))), NUMERICS, Quantize(mode="fp16"))
     held = [v for v in graph.values.values() if v.quant is not None]
