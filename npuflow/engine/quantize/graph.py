@@ -12,7 +12,7 @@ import numpy as np
 from npuflow.base.errors import TargetError
 from npuflow.engine.place import op_name
 from npuflow.engine.quantize.config import Quantize, activation_grid, check_scheme
-from npuflow.engine.quantize.floats import constants
+from npuflow.engine.quantize.floats import constants, refusal
 from npuflow.engine.quantize.names import names_of, stated, unknown_layers
 from npuflow.engine.quantize.ports import bare, own_names
 from npuflow.engine.quantize.rounded import chosen, recoded, replaced
@@ -90,7 +90,7 @@ def quantize_graph(
             notes[i] = Note(node.name, "left in float by the recipe")
     numbers = {i: config.number(names_of(n), op_name(n)) for i, n in enumerate(graph.nodes) if on_npu(i)}
     for i, number in numbers.items():
-        why = _no_float(graph.nodes[i], number, room) if number else None
+        why = refusal(graph.nodes[i], number, room) if number else None
         if why is not None:
             notes[i] = Note(graph.nodes[i].name, why)
     while True:
@@ -110,18 +110,6 @@ def quantize_graph(
         notes.update(
             {i: Note(graph.nodes[i].name, str(error.message)) for i, error in builder.refused.items()}
         )
-
-
-def _no_float(node: Node, number: str, room: int | None) -> str | None:
-    """Why a node does not compute in a float type on the NPU, if it does not."""
-    if not node.op.floats:
-        return f"{op_name(node)} has no form in {number}"
-    if room is not None and node.op.float_table >= room:
-        return (
-            f"its table of {node.op.float_table:,} bytes for all numbers of {number} does not fit "
-            f"{room:,} bytes of local memory"
-        )
-    return None
 
 
 def _unused(graph: Graph, on_npu: Callable[[int], bool], config: Quantize) -> Iterator[Note]:
