@@ -67,6 +67,18 @@ def test_random_tilings_give_the_same_bits(seed: int) -> None:
     check_exact(done, {"x": arrays["x"]}, TARGET, plan)
 
 
+def test_copies_within_local_memory_move_patterns() -> None:
+    b = Builder()
+    x = b.conv(b.input("x", (1, 3, 9, 7)), 6, 3)
+    x = b.add(OPS["concat"](1), b.conv(x, 4, 1), b.conv(x, 5, 1))
+    x = b.add(OPS["transpose"]((0, 1, 3, 2)), b.add(OPS["relu"](), x))
+    x = b.conv(b.add(OPS["slice"]((1, 0), (8, 6), (1, 2), (1, 1)), x), 3, 1)
+    graph = Graph(("x",), (x,), tuple(b.nodes), b.values, b.consts)
+    done = quantize_graph(graph, lambda _: True, {}, Quantize(mode="bf16"), NUMERICS).graph
+    program = check_exact(done, {"x": b.arrays["x"]}, local(TARGET, 1 << 16))
+    assert "COPY" in {c.opcode for c in program.decoded[0]}
+
+
 def test_layers_of_other_types_are_cast_to_and_from() -> None:
     graph, arrays, ranges = network()
     convs = [n.name for n in graph.nodes if n.op.onnx == "Conv"]
