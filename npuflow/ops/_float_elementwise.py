@@ -102,6 +102,7 @@ class Table(Op):
     """A function of one number: the result for every pattern, computed in float64 and rounded once."""
 
     floats: ClassVar[bool] = True
+    float_table: ClassVar[int] = 2 << 16
 
     def float_prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
         source = site.inputs[0]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from npuflow.hw.target import Numerics
+from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import Op, Site
 from npuflow.ir.space import Space
 from npuflow.ir.types import Array
@@ -28,3 +29,6 @@ class Moved(Op):
 
     def float_space(self, site: Site, numerics: Numerics) -> Space | None:
         return self.space(site, numerics)
+
+    def float_lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+        self.lower(site, tile, em)

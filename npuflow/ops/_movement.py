@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.codes import encode
 from npuflow.ir.lowering import Buffer, Emitter
@@ -64,7 +65,7 @@ def emit_copy(
         "COPY",
         x=source,
         y=y.address,
-        element=np.dtype(y.dtype).itemsize,
+        element=ELEMENTS[y.dtype].bytes,
         dims=(*(1 for _ in pad), *dims),
         x_strides=(*pad, *steps),
         y_strides=(*pad, *to),

@@ -17,13 +17,14 @@ from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site, Weights
 from npuflow.ir.space import DimMap, Space
 from npuflow.ir.types import Array, TensorType
 from npuflow.ops._draw import draw
-from npuflow.ops._weighted import ConvOp, conv_rows, scaled_bias
+from npuflow.ops._float_products import ConvFloats
+from npuflow.ops._weighted import conv_rows, scaled_bias
 from npuflow.ops._windows import spatial_names
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class ConvTranspose(ConvOp):
+class ConvTranspose(ConvFloats):
     """`pads` are cut off the full result."""
 
     output_padding: tuple[int, ...] = ()
@@ -136,6 +137,29 @@ class ConvTranspose(ConvOp):
         weight = site.consts[1]
         assert weight is not None
         return {**super().prepare(site, numerics), "kernel": self.kernel(weight)}
+
+    # --- floats
+    def float_prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+        weight = site.consts[1]
+        assert weight is not None
+        return {**super().float_prepare(site, numerics), "kernel": self.kernel(weight)}
+
+    def images(self, x: Array) -> list[Array]:
+        """Of the input with zeros between its rows, for the kernel reversed."""
+        rank, out = len(self.kernel_shape), self.sizes(x.shape[2:])
+        settings = zip(self.kernel_shape, self.dilations, self.strides, self.pads[:rank], strict=True)
+        axes = []
+        for size, d, (k, dil, s, before) in zip(out, x.shape[2:], settings, strict=True):
+            at = np.arange(k)[:, None] * dil + np.arange(size) + before - (k - 1) * dil
+            axes.append((at // s, (at % s == 0) & (at >= 0) & (at // s < d)))
+        found = []
+        for tap in product(*(range(k) for k in self.kernel_shape)):
+            image = x
+            for axis, (t, (index, inside)) in enumerate(zip(tap, axes, strict=True), 2):
+                there = inside[t].reshape([-1 if d == axis else 1 for d in range(x.ndim)])
+                image = np.where(there, np.take(image, np.where(inside[t], index[t], 0), axis), 0.0)
+            found.append(image)
+        return found
 
     # --- target
     def tap_places(self, site: Site, places: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:

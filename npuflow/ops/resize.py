@@ -11,16 +11,17 @@ import numpy as np
 from npuflow.hw.numerics import shift_round
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, Op, OpSample, Site, Yes, first_no, need
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, IntArray, TensorType
+from npuflow.ops._float_resize import ResizeFloats
 from npuflow.ops._reshaping import static_input
 from npuflow.ops._sampling import COORDINATES, ROUNDINGS, WEIGHT_BITS, Sampling, exact, table
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Resize(Op):
+class Resize(ResizeFloats):
     """`scales` and `sizes` are of the whole tensor; the mode's own rounding is `nearest_mode`."""
 
     sizes: tuple[int, ...] = ()
@@ -110,7 +111,8 @@ class Resize(Op):
         shape = site.shape(0)
         return {"rows": table(self._sampling(shape, 2)), "columns": table(self._sampling(shape, 3))}
 
-    def _bits(self) -> int:
+    def weight_bits(self) -> int:
+        """Of the weights of one axis."""
         return 0 if self.mode == "nearest" else WEIGHT_BITS
 
     def integer(
@@ -122,7 +124,7 @@ class Resize(Op):
         rows, columns = site.array("rows").astype(np.int64), site.array("columns").astype(np.int64)
         x = x[:, :, rows[:, 0]] * rows[:, 2, None] + x[:, :, rows[:, 1]] * rows[:, 3, None]
         x = x[..., columns[:, 0]] * columns[:, 2] + x[..., columns[:, 1]] * columns[:, 3]
-        y = shift_round(x, 2 * self._bits(), numerics.rounding) + q.zero_point[0]
+        y = shift_round(x, 2 * self.weight_bits(), numerics.rounding) + q.zero_point[0]
         return (np.clip(y, q.lo, q.hi).astype(q.dtype),)
 
     def accepts(self, site: Site, target: Target) -> Yes | No:
@@ -156,7 +158,7 @@ class Resize(Op):
         em.emit("RESIZE", **x.as4("x"), x_dims=x.extent, x_zero=site.quant(0).zero_point[0], **y.as4("y"),
                 out_height=height, out_width=width, rows=tile.params["rows"].address,
                 columns=tile.params["columns"].address,
-                origin=(-x.box[2][0], -x.box[3][0]), weight_bits=self._bits(), multiplier=1, shift=0,
+                origin=(-x.box[2][0], -x.box[3][0]), weight_bits=self.weight_bits(), multiplier=1, shift=0,
                 zero=q.zero_point[0], lo=q.lo, hi=q.hi, rounding=em.numerics.rounding)
 
     @classmethod

@@ -107,7 +107,16 @@ def quantize(
     scheme = replace(quantize, overrides=(*wider.overrides, *quantize.overrides))
     ranges, pixels = {**taken.ranges, **wider.ranges}, graph.pixels
     done = quantising.quantize_graph(
-        graph.graph, placed.on_npu, ranges, scheme, numerics, stated, stranded, tuple(pixels), known.weights
+        graph.graph,
+        placed.on_npu,
+        ranges,
+        scheme,
+        numerics,
+        stated,
+        stranded,
+        tuple(pixels),
+        known.weights,
+        memory.local_bytes,
     )
     borders = tuple(bordered(done.graph, graph.graph, graph.borders))
     said = (*moved(stated, done.graph), *((one.node, one.text) for one in borders))

@@ -67,6 +67,18 @@ def test_random_tilings_give_the_same_bits(seed: int) -> None:
     check_exact(done, {"x": arrays["x"]}, TARGET, plan)
 
 
+def test_copies_within_local_memory_move_patterns() -> None:
+    b = Builder()
+    x = b.conv(b.input("x", (1, 3, 9, 7)), 6, 3)
+    x = b.add(OPS["concat"](1), b.conv(x, 4, 1), b.conv(x, 5, 1))
+    x = b.add(OPS["transpose"]((0, 1, 3, 2)), b.add(OPS["relu"](), x))
+    x = b.conv(b.add(OPS["slice"]((1, 0), (8, 6), (1, 2), (1, 1)), x), 3, 1)
+    graph = Graph(("x",), (x,), tuple(b.nodes), b.values, b.consts)
+    done = quantize_graph(graph, lambda _: True, {}, Quantize(mode="bf16"), NUMERICS).graph
+    program = check_exact(done, {"x": b.arrays["x"]}, local(TARGET, 1 << 16))
+    assert "COPY" in {c.opcode for c in program.decoded[0]}
+
+
 def test_layers_of_other_types_are_cast_to_and_from() -> None:
     graph, arrays, ranges = network()
     convs = [n.name for n in graph.nodes if n.op.onnx == "Conv"]
@@ -92,7 +104,10 @@ def test_gemm_factors_are_in_the_constants_once() -> None:
     assert (gemm.op.gain(), gemm.op.bias_factor()) == (1.0, 1.0)
 
 
-def test_operators_without_a_float_form_stay_on_the_host_with_the_reason() -> None:
+def test_operators_without_a_float_form_stay_on_the_host_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(OPS["resize"], "floats", False)
     b = Builder()
     x = b.input("x", (1, 2, 4, 4))
     sizes = ((1, 2, 8, 8), (1.0, 1.0, 2.0, 2.0), "linear", "half_pixel")
@@ -100,6 +115,21 @@ def test_operators_without_a_float_form_stay_on_the_host_with_the_reason() -> No
     done = quantize_graph(graph, lambda _: True, {}, Quantize(mode="fp16"), NUMERICS)
     assert [n.reason for n in done.notes] == ["resize has no form in float16"]
     assert not any(isinstance(v.quant, FloatType) for v in done.graph.values.values())
+
+
+def test_functions_whose_table_does_not_fit_local_memory_run_on_the_host() -> None:
+    b = Builder()
+    x = b.conv(b.input("x", (1, 2, 4, 4)), 3, 1)
+    graph = Graph(("x",), (b.add(OPS["sigmoid"](), x),), tuple(b.nodes), b.values, b.consts)
+    config, kinds = Quantize(mode="bf16"), []
+    for room in (1 << 16, 1 << 18):
+        done = quantize_graph(graph, lambda _: True, {}, config, NUMERICS, room=room)
+        kinds.append([n.op.onnx for n in done.graph.nodes if n.is_integer])
+        for note in done.notes:
+            assert note.reason.endswith(
+                "131,072 bytes for all numbers of bfloat16 does not fit 65,536 bytes of local memory"
+            )
+    assert "Sigmoid" not in kinds[0] and "Sigmoid" in kinds[1]
 
 
 def test_a_type_that_the_target_lacks_names_targets_that_have_it() -> None:

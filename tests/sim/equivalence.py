@@ -204,7 +204,7 @@ def long_enough(opcode: str, f: Fields, tables: Tables) -> None:
         most = (last >> bits) + (1 if opcode == "LUT" and bits else 0)
         if first >= 0 and f["entries"] > most:
             f["entries"] = most + 1
-    if opcode == "RESIZE" and all(len(tables.get(f[n], b"")) == 16 * f[out] for n, out in _AXES):
+    if opcode in ("RESIZE", "FRESIZE") and all(len(tables.get(f[n], b"")) == 16 * f[out] for n, out in _AXES):
         places = [
             np.frombuffer(tables[f[n]], np.int32).reshape(-1, 4)[:, :2].astype(np.int64) for n, _ in _AXES
         ]

@@ -11,7 +11,7 @@ from itertools import product
 from math import copysign, exp, floor, inf, isfinite, isnan, nan
 
 from npuflow.hw.command import Command
-from tests.sim.scalar import FORMATS, Scalar
+from tests.sim.scalar import FORMATS, Fault, Scalar
 
 Number = float | Fraction  # a Fraction is finite and not zero; zeros, infinities and NaN are floats
 EXPONENTS = {"float16": 5, "bfloat16": 8}
@@ -230,6 +230,24 @@ class FloatScalar(Scalar):
                 count = sum(low_y <= r < high_y and low_x <= q < high_x for r, q in places)
                 value = number(total(seen, max(len(seen), 1), 0.0))
                 self.close(c, (n, ch, py, px), over(value, number(float(count))))
+
+    def fresize(self, c: Command) -> None:
+        x, (batch, channels, height, width) = self.real(c, "x"), c.vector("x_dims")
+        unit = Fraction(1, 4 ** c.number("weight_bits"))
+        size = (c.number("out_height"), c.number("out_width"))
+        for n, ch, py, px in product(range(batch), range(channels), *map(range, size)):
+            row, column = (
+                [self.at(c, name, "int32", 4 * i + k) for k in range(4)]
+                for name, i in (("rows", py), ("columns", px))
+            )
+            terms: list[Number] = []
+            for i, j in product((0, 1), (0, 1)):
+                r, q = row[i] + c.vector("origin")[0], column[j] + c.vector("origin")[1]
+                if not (0 <= r < height and 0 <= q < width):
+                    raise Fault("FRESIZE")
+                if weight := row[2 + i] * column[2 + j]:
+                    terms.append(times(x(n, ch, r, q), weight * unit))
+            self.close(c, (n, ch, py, px), number(total(terms, 4, 0.0)))
 
     def freduce(self, c: Command) -> None:
         x, dims = self.real(c, "x"), c.vector("dims")

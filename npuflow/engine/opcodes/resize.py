@@ -8,7 +8,6 @@ from math import prod
 
 import numpy as np
 
-from npuflow.base.errors import ModelError
 from npuflow.engine.sim import access, exact, fast
 from npuflow.engine.sim.compiled import compiled, rounded
 from npuflow.engine.sim.memory import SimulatedMemory
@@ -70,11 +69,7 @@ class ResizeOpcode(Simulated):
         total: exact.Wide = np.zeros((), np.int64)
         for i in (0, 1):
             index = table[:, i] + origin
-            if not (index.min() >= 0 and index.max() < extent):
-                raise ModelError(
-                    f"RESIZE: {'rows' if axis == 0 else 'columns'} name {int(index.max())} of {extent}",
-                    code="NF-SIM-006",
-                )
+            exact.named(index, extent, c, axis)
             weight = table[:, 2 + i].reshape(-1, 1) if axis == 0 else table[:, 2 + i]
             total = total + exact.times(np.take(v, index, axis=2 + axis), weight)
         return total

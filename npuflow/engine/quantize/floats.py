@@ -1,11 +1,13 @@
-"""Constants of a layer that computes in floats: weights in its type, biases in that of its sums."""
+"""Layers in floats: whether they can be, and their constants: weights in their type, biases in that of
+sums."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from npuflow.engine.place import op_name
 from npuflow.ir.codes import encode
-from npuflow.ir.op import Site
+from npuflow.ir.op import Node, Site
 from npuflow.ir.types import Array, FloatType, QuantType
 
 
@@ -21,3 +23,15 @@ def constants(site: Site, quant: FloatType) -> dict[int, tuple[Array, QuantType 
             scaled = stored.reshape(-1).astype(np.float64) * site.op.bias_factor()
             found[i] = np.broadcast_to(scaled, (site.out_shape[1],)).astype(np.float32), None
     return found
+
+
+def refusal(node: Node, number: str, room: int | None) -> str | None:
+    """Why a node does not compute in a float type with so many bytes of local memory, if it does not."""
+    if not node.op.floats:
+        return f"{op_name(node)} has no form in {number}"
+    if room is not None and node.op.float_table >= room:
+        return (
+            f"its table of {node.op.float_table:,} bytes for all numbers of {number} does not fit "
+            f"{room:,} bytes of local memory"
+        )
+    return None

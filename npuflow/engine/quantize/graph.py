@@ -12,7 +12,7 @@ import numpy as np
 from npuflow.base.errors import TargetError
 from npuflow.engine.place import op_name
 from npuflow.engine.quantize.config import Quantize, activation_grid, check_scheme
-from npuflow.engine.quantize.floats import constants
+from npuflow.engine.quantize.floats import constants, refusal
 from npuflow.engine.quantize.names import names_of, stated, unknown_layers
 from npuflow.engine.quantize.ports import bare, own_names
 from npuflow.engine.quantize.rounded import chosen, recoded, replaced
@@ -63,6 +63,7 @@ def quantize_graph(
     stranded: Stranded | None = None,
     coded: Collection[str] = (),
     rounded: Mapping[str, RoundedWeight] = MappingProxyType({}),
+    room: int | None = None,
 ) -> Quantization:
     """Quantise the nodes that `on_npu` (by index) accepts. Nodes whose numbers do not
     fit go to the host, with a note.
@@ -70,7 +71,8 @@ def quantize_graph(
     ranges, with a note. `stranded`: of the nodes left to the NPU those that others on the host have
     made pointless there (`Placement.stranded`). `coded`: inputs that are fed as these codes, whatever
     the recipe says of inputs. `rounded`: codes of weights by value id, used where the layer has a
-    weight of that width and granularity.
+    weight of that width and granularity. `room`: bytes of local memory, which a layer's table has to fit;
+    None: whatever it takes.
     """
     ports = bare(graph, config)
     graph, on_npu = ports.graph, ports.placed(on_npu)
@@ -88,8 +90,9 @@ def quantize_graph(
             notes[i] = Note(node.name, "left in float by the recipe")
     numbers = {i: config.number(names_of(n), op_name(n)) for i, n in enumerate(graph.nodes) if on_npu(i)}
     for i, number in numbers.items():
-        if number and not graph.nodes[i].op.floats:
-            notes[i] = Note(graph.nodes[i].name, f"{op_name(graph.nodes[i])} has no form in {number}")
+        why = refusal(graph.nodes[i], number, room) if number else None
+        if why is not None:
+            notes[i] = Note(graph.nodes[i].name, why)
     while True:
         chosen = [i for i in range(len(graph.nodes)) if on_npu(i) and i not in notes]
         if stranded is not None and notes:

@@ -103,6 +103,15 @@ def positions(
     return index, (at % insert == 0) & (index >= 0) & (index < extent)
 
 
+def named(index: Wide, extent: int, c: Command, axis: int) -> None:
+    """A fault where a table names a row (axis 0) or column that the tile does not have."""
+    if not (index.min() >= 0 and index.max() < extent):
+        raise ModelError(
+            f"{c.opcode}: {'rows' if axis == 0 else 'columns'} name {int(index.max())} of {extent}",
+            code="NF-SIM-006",
+        )
+
+
 def matmul(a: Wide, b: Wide) -> Wide:
     """Exact integer a @ b: float64 where no partial sum can reach 2^53, else Python integers."""
     if a.shape[-1] * max(1, _peak(a)) * max(1, _peak(b)) < 1 << 53:

@@ -209,3 +209,34 @@ def softmax(bench: Bench, i: int, c: Command) -> Step | None:
         bench.scratch("float patterns", "uint16", (c.vector("dims")[1],)),
         unclear(bench.scratch, 0)[1],
     )
+
+
+def resize(bench: Bench, i: int, c: Command) -> Step | None:
+    kinds, dims = (c.text("x_type"), c.text("y_type")), c.vector("x_dims")
+    if not usable(*kinds):
+        return None
+    tables = []
+    for axis, name in enumerate(("rows", "columns")):
+        size = c.number("out_height" if axis == 0 else "out_width")
+        known = bench.constant(i, c, name, "int32", 4 * size)
+        if known is None:
+            return None
+        table = known.reshape(size, 4).astype(np.int64)
+        table[:, :2] += c.vector("origin")[axis]
+        if not size or table[:, :2].min() < 0 or table[:, :2].max() >= dims[2 + axis]:
+            return None
+        tables.append(table)
+    largest = [int(np.abs(t[:, 2:]).max()) for t in tables]
+    digits = (largest[0] * largest[1]).bit_length() + DIGITS[kinds[0]]
+    x, y = (bench.operand(i, c, n) for n in "xy")
+    return partial(
+        float_rows.resize_rows,
+        (x.flat, x.base, x.sample, x.strides, dims, kinds[0] == "float16"),
+        (y.flat, y.base, y.sample, y.strides, kinds[1] == "float16"),
+        bench.batch,
+        *tables,
+        (0.25 ** c.number("weight_bits"), digits),
+        *_ends(c),
+        _block(bench, "one", c.number("out_width")),
+        *unclear(bench.scratch, 4),
+    )

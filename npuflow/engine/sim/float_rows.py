@@ -314,3 +314,28 @@ def softmax_rows(  # type: ignore[no-untyped-def]
                     total = total + summed(values, first, min(chunk, size - first), 24, limbs)
                 np.divide(values[:size], np.float64(total), values[:size])
                 narrow(values, 0, size, yh, low, high, y, y0 + b * yb + a * ys[0] + i * ys[2], ys[1])
+
+
+@borrowing
+def resize_rows(source, target, batch, rows, columns, weights, low, high, buffer, terms, limbs):  # type: ignore[no-untyped-def]
+    """Tables are of places in the tile; `weights`: what one unit of a product of two is, and the digits of
+    terms."""
+    unit, digits = weights
+    (x, x0, xb, xs, dims, xh), (y, y0, yb, ys, yh) = source, target
+    width = columns.shape[0]
+    for b in range(batch):
+        for plane in range(dims[0] * dims[1]):
+            n, c = plane // dims[1], plane % dims[1]
+            at, to = x0 + b * xb + n * xs[0] + c * xs[1], y0 + b * yb + n * ys[0] + c * ys[1]
+            for o in range(rows.shape[0]):
+                for q in range(width):
+                    count = 0
+                    for k in range(4):
+                        i, j = k // 2, k % 2
+                        weight = rows[o, 2 + i] * columns[q, 2 + j]
+                        if weight != 0:
+                            p = x[at + rows[o, i] * xs[2] + columns[q, j] * xs[3]]
+                            terms[count] = np.float64(half(p) if xh else brain(p)) * (weight * unit)
+                            count += 1
+                    buffer[q] = summed(terms, 0, count, digits, limbs)
+                narrow(buffer, 0, width, yh, low, high, y, to + o * ys[2], ys[3])

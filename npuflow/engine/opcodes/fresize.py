@@ -1,0 +1,79 @@
+"""Weighted sums of two rows and two columns of floats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+import numpy as np
+
+from npuflow.engine.sim import access, exact, floats
+from npuflow.engine.sim.memory import SimulatedMemory
+from npuflow.engine.sim.opcode import Simulated, Step
+from npuflow.engine.sim.operands import Bench
+from npuflow.hw.command import Command
+from npuflow.hw.isa import BOUNDS, OPCODES, Fields, numbers, pointer, tensor
+from npuflow.hw.region import Region
+
+
+@OPCODES.entry
+class FResize(Simulated):
+    """rows: int32 [out_height, 4] = (i0, i1, w0, w1), i + origin[0] a row of the tile; columns likewise with
+    origin[1]; s = the exact sum over both rows and columns of w_row * w_col / 4^weight_bits * x, without
+    those whose weight is 0, rounded once to float32; y = clamp(R(s), low, high).
+    """
+
+    code = 42
+    name = "FRESIZE"
+    queue = "VECTOR"
+    fields = (
+        *tensor("x", role="float"),
+        *numbers("x_dims:4"),
+        *tensor("y", "write", role="float"),
+        *numbers("out_height out_width"),
+        pointer("rows"),
+        pointer("columns"),
+        *numbers("origin:2! weight_bits"),
+        *BOUNDS,
+    )
+
+    def problems(self, f: Fields) -> Iterator[str]:
+        if f["weight_bits"] > 20:
+            yield f"weight_bits {f['weight_bits']} is above 20"
+
+    def accesses(self, c: Command) -> Iterator[Region]:
+        dims = c.vector("x_dims")
+        height, width = c.number("out_height"), c.number("out_width")
+        yield access.tensor(c, "x", dims)
+        yield from access.flat(c, "rows", height * 4, 4)
+        yield from access.flat(c, "columns", width * 4, 4)
+        yield access.tensor(c, "y", (*dims[:2], height, width), True)
+
+    def operations(self, c: Command) -> int:
+        return 4 * prod(c.vector("x_dims")[:2]) * c.number("out_height") * c.number("out_width")
+
+    def execute(self, memory: SimulatedMemory, c: Command) -> None:
+        dims, out = c.vector("x_dims"), (c.number("out_height"), c.number("out_width"))
+        x = floats.tensor(memory, c, "x", dims)
+        tables = []
+        for axis, name in enumerate(("rows", "columns")):
+            table = memory.flat(c.core, c.number(name), "int32", out[axis] * 4).astype(np.int64)
+            table = np.broadcast_to(table.reshape(-1, out[axis], 4), (len(x), out[axis], 4))
+            index = table[..., :2] + c.vector("origin")[axis]
+            exact.named(index, dims[2 + axis], c, axis)
+            tables.append((index, table[..., 2:]))
+        ((rows, up), (columns, across)), unit = tables, 0.25 ** c.number("weight_bits")
+        terms = np.zeros((len(x), *dims[:2], 4, out[0] * out[1]))
+        for b, (a, d) in ((b, ad) for b in range(len(x)) for ad in np.ndindex(2, 2)):
+            weight = np.multiply.outer(up[b, :, a], across[b, :, d])
+            part = x[b][:, :, rows[b, :, a]][..., columns[b, :, d]]
+            with np.errstate(all="ignore"):
+                value = np.where(weight == 0, 0.0, part * (weight * unit))
+            terms[b, :, :, 2 * a + d] = value.reshape(*dims[:2], -1)
+        total = floats.dot(np.ones((1, 4)), terms, 4, np.zeros((), np.float32))
+        floats.finish(memory, c, (*dims[:2], *out), total.astype(np.float64).reshape(-1, *dims[:2], *out))
+
+    def bind(self, bench: Bench, i: int, c: Command) -> Step | None:
+        from npuflow.engine.sim.fast_float_rows import resize  # its kernels are slow to load
+
+        return resize(bench, i, c)

@@ -1,0 +1,57 @@
+"""Images of floats at another size: the four weighted places of a result are one chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+import numpy as np
+
+from npuflow.hw.floats import sums
+from npuflow.hw.target import Numerics
+from npuflow.ir.lowering import Emitter, TileView
+from npuflow.ir.op import Site
+from npuflow.ir.types import Array
+from npuflow.ops._float_form import RoundedFloats, bound_fields, finished, real
+
+
+class _Resize(Protocol):
+    def weight_bits(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class ResizeFloats(RoundedFloats):
+    """Weights are those of the integer form; a place with the weight 0 is no part of the sum."""
+
+    def float_prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+        return {**super().float_prepare(site, numerics), **site.op.prepare(site, numerics)}
+
+    def float_compute(
+        self, site: Site, inputs: Sequence[Array | None], numerics: Numerics
+    ) -> tuple[Array, ...]:
+        x, bits = real(site, inputs, 0), cast(_Resize, site.op).weight_bits()
+        rows, columns = (site.array(name).astype(np.int64) for name in ("rows", "columns"))
+        terms = []
+        for i, j in np.ndindex(2, 2):
+            weight = np.ldexp((rows[:, 2 + i, None] * columns[:, 2 + j]).astype(np.float64), -2 * bits)
+            with np.errstate(all="ignore"):
+                product = x[:, :, rows[:, i]][..., columns[:, j]] * weight
+            terms.append(np.where(weight == 0, 0.0, product))
+        return finished(site, sums(np.stack(terms, -1), 4))
+
+    def float_lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+        x, y = tile.input(0), tile.outputs[0]
+        em.emit(
+            "FRESIZE",
+            **x.as4("x"),
+            x_dims=x.extent,
+            **y.as4("y"),
+            out_height=y.extent[2],
+            out_width=y.extent[3],
+            rows=tile.params["rows"].address,
+            columns=tile.params["columns"].address,
+            origin=(-x.box[2][0], -x.box[3][0]),
+            weight_bits=cast(_Resize, site.op).weight_bits(),
+            **bound_fields(site, tile),
+        )
