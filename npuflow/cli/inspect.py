@@ -14,6 +14,7 @@ from npuflow.cli._engine import SetOption
 
 if TYPE_CHECKING:
     from npuflow.engine.place import NodePlacement
+    from npuflow.frontends import Bindings
     from npuflow.hw.target import Target
     from npuflow.ir.graph import Graph
 
@@ -58,14 +59,9 @@ def inspect(
     from npuflow.cli._inspected import asked
     from npuflow.engine.rewrite import rewrite
     from npuflow.engine.sources import gathered
-    from npuflow.frontends import Bindings
     from npuflow.rules import RULES, Hardware
 
-    shapes = {n: tuple(_number(d, int, n) for d in v.split(",") if d) for n, v in _pairs(inputs)}
-    bindings = Bindings(
-        shapes, {n: _number(v, int, n) for n, v in _pairs(dims)}, tuple(outputs or ()),
-        {n: _number(v, float, n) for n, v in _pairs(constants)},
-    )
+    bindings = bindings_of(inputs, dims, constants, outputs)
     what = asked(model, target, bindings, sets or [])
     _, reader, source = gathered(what.model)
     reading = reader.read(source, what.bindings)
@@ -80,6 +76,21 @@ def inspect(
     report = _report(reading.graph, done, what.place(done.graph), reading.notes, what.chip)
     named = what.chip.name or what.target
     typer.echo(json.dumps(report) if as_json else _page(model.name, named, report, nodes=nodes))
+
+
+def bindings_of(
+    inputs: list[str] | None, dims: list[str] | None, constants: list[str] | None, outputs: list[str] | None
+) -> Bindings:
+    """What the options fix of a model."""
+    from npuflow.frontends import Bindings
+
+    shapes = {n: tuple(_number(d, int, n) for d in v.split(",") if d) for n, v in _pairs(inputs)}
+    return Bindings(
+        shapes,
+        {n: _number(v, int, n) for n, v in _pairs(dims)},
+        tuple(outputs or ()),
+        {n: _number(v, float, n) for n, v in _pairs(constants)},
+    )
 
 
 def _pairs(options: list[str] | None) -> list[tuple[str, str]]:

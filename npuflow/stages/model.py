@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
 from npuflow.base.errors import ModelError
 from npuflow.base.tables import Config, Fault, FilePath
+from npuflow.engine.begin import begun
 from npuflow.engine.sources import address, frontend, gathered
 from npuflow.engine.state import with_state
 from npuflow.flow.artifact import Artifact, Reader, Writer
@@ -32,6 +33,8 @@ class ModelTable(Config, table="model"):
     """Shapes of inputs, where the model leaves dimensions free."""
     dims: dict[str, int] = field(default_factory=dict)
     """Sizes of free dimensions by their names in the model."""
+    begin: tuple[str, ...] = ()
+    """Cut points: tensors to begin at, instead of the inputs before them. The data hold their values."""
     outputs: tuple[str, ...] = ()
     """Cut points: tensors to end at, instead of the model's own outputs."""
     constants: dict[str, float] = field(default_factory=dict)
@@ -135,14 +138,23 @@ def _described(reader: Gatherer, model: ModelTable) -> dict[str, Any]:
     return {"function": model.path.function, **more}
 
 
+def _changed(reading: Reading, change: Callable[[Graph], Graph], key: str) -> Reading:
+    """Another graph, as a key of the recipe asks for it; codes are stated of the values that it has."""
+    try:
+        graph = change(reading.graph)
+    except ModelError as fault:
+        raise fault.at(key=f"model.{key}") from None
+    stated = {name: quant for name, quant in reading.stated.items() if name in graph.values}
+    return replace(reading, graph=graph, stated=stated)
+
+
 @stage(files=listing, quick=True, minor=True)
 def model(files: Files, model: ModelTable) -> Model:
     """Read the model's files as a graph: types inferred, constants folded, nothing rewritten."""
     name, reader, source = gathered(address(model.path, files["model"].files[0]))
     reading = reader.read(source, model.bindings)
+    if model.begin:
+        reading = _changed(reading, lambda graph: begun(graph, model.begin), "begin")
     if model.state:
-        try:
-            reading = replace(reading, graph=with_state(reading.graph, model.state))
-        except ModelError as fault:
-            raise fault.at(key="model.state") from None
+        reading = _changed(reading, lambda graph: with_state(graph, model.state), "state")
     return Model(name, reading, plugins(reading.graph))

@@ -1,0 +1,42 @@
+"""A part of a model as an ONNX model of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from npuflow.cli.inspect import ConstantOption, DimOption, OutputOption, ShapeOption
+
+
+def extract(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file.", show_default=False)],
+    file: Annotated[Path, typer.Option("--to", "-o", metavar="FILE", help="The ONNX file to write.")],
+    begin: Annotated[
+        list[str] | None,
+        typer.Option("--begin", metavar="TENSOR", help="Begin at this tensor. May be repeated."),
+    ] = None,
+    outputs: OutputOption = None,
+    inputs: ShapeOption = None,
+    dims: DimOption = None,
+    constants: ConstantOption = None,
+) -> None:
+    """Write the part of a model between tensors as ONNX, for any runtime or for a recipe of its own.
+
+    Model files of every format that a recipe takes. Tensors have the names that
+    `npuflow inspect --nodes` shows."""
+    from npuflow.base.errors import UsageError
+    from npuflow.cli.inspect import bindings_of
+    from npuflow.engine.begin import begun
+    from npuflow.engine.sources import gathered
+    from npuflow.engine.to_onnx import export_model
+
+    if not model.is_file():
+        raise UsageError(f'no file "{model}"', hint="a model file", code="NF-USAGE-140")
+    _, reader, source = gathered(model)
+    graph = reader.read(source, bindings_of(inputs, dims, constants, outputs)).graph
+    cut = begun(graph, begin) if begin else graph
+    file.write_bytes(export_model(cut))
+    ends = f"{', '.join(cut.inputs)} -> {', '.join(cut.outputs)}"
+    typer.echo(f"{file}: {len(cut.nodes)} of {len(graph.nodes)} nodes, {ends}")
