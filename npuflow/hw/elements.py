@@ -148,6 +148,6 @@ def packing(bits: int, signed: bool) -> str | None:
 
 
 def sparse_packing(bits: int, signed: bool, pattern: tuple[int, int]) -> str | None:
-    """The type of weights of so many bits of which only those of a pattern are stored; None: there is none."""
+    """The type of weights of so many bits that stores only those of a pattern; None: there is none."""
     rows = [r for r in TABLE if r.sparse == pattern and r.signed == signed and bits <= r.bits]
     return min(rows, key=lambda r: r.bits).name if rows else None

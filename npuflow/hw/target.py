@@ -60,7 +60,7 @@ class Compute(Config, table="target.compute"):
     # speed of the MAC array by the widths of its operands; 8 by 8 bits: 1
     array_rates: tuple[ArrayRate, ...] = (ArrayRate(),)
     clock_mhz: Positive = 1000
-    # speed of the MAC array on weights with the zeros of target.numerics.sparsity, beside dense ones: 2: twice
+    # speed of the MAC array on weights with the zeros of target.numerics.sparsity, beside dense ones
     sparse_times: Rate = 2.0
     # speed of the MAC array on the float types of target.numerics
     float_rates: tuple[FloatRate, ...] = ()

@@ -124,7 +124,7 @@ def test_fewer_bytes_and_half_the_cycles_of_the_array() -> None:
     assert dense["bytes"] - sparse["bytes"] == pytest.approx(weights * 3 / 8, abs=3 * 16)
     assert dense["bound_bytes"] - sparse["bound_bytes"] == pytest.approx(weights * 3 / 8, abs=3 * 16)
     assert sparse["schedule_cycles"] == pytest.approx(sparse["cycles"], rel=0.02)
-    saved = 3 * 64 * 32 * 32 // 16 // 2                                      # half of what 4 x 4 products take
+    saved = 3 * 64 * 32 * 32 // 16 // 2                                 # half of what 4 x 4 products take
     assert dense["cycles"] - sparse["cycles"] > 0.8 * saved
     slow = measured(SPARSE, replace(SMALL.compute, sparse_times=1.0))
     assert slow["cycles"] > sparse["cycles"] + 0.8 * saved
