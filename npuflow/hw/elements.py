@@ -28,7 +28,8 @@ class Element:
 
     `code`: its number in the words of commands; None: no command has it. `packed`: elements follow each other
     bit by bit, the first in the lowest bits of the first byte; else each has bytes of its own. `block`: an
-    exponent that neighbours share.
+    exponent that neighbours share. `sparse`: (n, m), of every m elements n are stored, and which: first the n
+    values in order, then their n places; the others are zero.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Element:
     kind: Kind = "int"
     exponent: int = 0
     block: Block | None = None
+    sparse: tuple[int, int] | None = None
 
     @property
     def bytes(self) -> int:
@@ -74,9 +76,24 @@ class Element:
     def wide(self) -> bool:
         return wide(self.bits)
 
+    @property
+    def place_bits(self) -> int:
+        """Of the place of an element among those that it is stored for."""
+        return (self.sparse[1] - 1).bit_length() if self.sparse is not None else 0
+
+    @cached_property
+    def memory_bits(self) -> int:
+        """That an element takes in memory, among others; of sparse ones a whole number, too."""
+        if self.sparse is None:
+            return self.bits
+        kept, of = self.sparse
+        return kept * (self.bits + self.place_bits) // of
+
     def storage(self, count: int) -> int:
         """Bytes of so many elements one after another, shared exponents included."""
-        bits = count * (self.bits if self.packed or self.block else self.container)
+        if self.sparse is not None:
+            count = -(-count // self.sparse[1]) * self.sparse[1]
+        bits = count * (self.memory_bits if self.packed or self.block else self.container)
         if self.block is not None:
             bits += -(-count // self.block.size) * self.block.exponent_bits
         return -(-bits // 8)
@@ -96,6 +113,8 @@ TABLE = (
     Element("float16", 16, 9, ("float", "any"), kind="float", exponent=5),
     Element("bfloat16", 16, 10, ("float", "any"), kind="float", exponent=8),
     Element("float32", 32, 11, ("float_sum",), kind="float", exponent=8),
+    Element("int8_2of4", 8, 12, ("weight",), packed=True, sparse=(2, 4)),
+    Element("int4_2of4", 4, 13, ("weight",), packed=True, sparse=(2, 4)),
 )
 ELEMENTS: Mapping[str, Element] = {row.name: row for row in TABLE}
 CODED = tuple(name for _, name in sorted((row.code, row.name) for row in TABLE if row.code is not None))
@@ -123,6 +142,12 @@ def container(bits: int, signed: bool) -> str:
 def packing(bits: int, signed: bool) -> str | None:
     """The packed type of weights of so many bits; None: no packed type is smaller than bytes of their own."""
     whole = ELEMENTS[container(bits, signed)].bits
-    rows = [r for r in TABLE if r.packed and "weight" in r.roles and r.signed == signed]
+    rows = [r for r in TABLE if r.packed and "weight" in r.roles and r.signed == signed and r.sparse is None]
     packed = [r for r in rows if bits <= r.bits < whole]
     return min(packed, key=lambda r: r.bits).name if packed else None
+
+
+def sparse_packing(bits: int, signed: bool, pattern: tuple[int, int]) -> str | None:
+    """The type of weights of so many bits that stores only those of a pattern; None: there is none."""
+    rows = [r for r in TABLE if r.sparse == pattern and r.signed == signed and bits <= r.bits]
+    return min(rows, key=lambda r: r.bits).name if rows else None

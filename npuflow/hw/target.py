@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from npuflow.base.tables import Config, Fault, Range
 from npuflow.hw import limits as inequalities
-from npuflow.hw.elements import LEAST, WIDEST, wide
+from npuflow.hw.elements import ELEMENTS, LEAST, WIDEST, wide
 
 Rounding = Literal["half_up", "half_even", "half_away", "truncate"]
 QUEUES = ("LOAD", "STORE", "TENSOR", "VECTOR")   # queue kinds of a core, in encoding order; see queue_names
@@ -60,6 +60,8 @@ class Compute(Config, table="target.compute"):
     # speed of the MAC array by the widths of its operands; 8 by 8 bits: 1
     array_rates: tuple[ArrayRate, ...] = (ArrayRate(),)
     clock_mhz: Positive = 1000
+    # speed of the MAC array on weights with the zeros of target.numerics.sparsity, beside dense ones
+    sparse_times: Rate = 2.0
     # speed of the MAC array on the float types of target.numerics
     float_rates: tuple[FloatRate, ...] = ()
 
@@ -69,8 +71,10 @@ class Compute(Config, table="target.compute"):
         return self.array_rows * self.array_cols * self.array_pixels
 
     def slowness(self, activations: int, weights: int, number: str = "") -> Fraction:
-        """Cycles on operands of so many bits, or of a float type `number`, in multiples of those at 8 by 8
-        bits: of all rates that cover both widths, the fastest."""
+        """Cycles on operands of so many bits, or of a type `number` of floats or sparse weights, in multiples
+        of those at 8 by 8 bits: of all rates that cover both widths, the fastest."""
+        if number and ELEMENTS[number].sparse is not None:
+            return self.slowness(activations, weights) / Fraction(self.sparse_times)
         if number:
             return 1 / Fraction(max(r.times for r in self.float_rates if r.type == number))
         rates = [r.times for r in self.array_rates if activations <= r.activations and weights <= r.weights]
@@ -122,6 +126,8 @@ class Numerics(Config, table="target.numerics"):
     per_channel_weights: bool = True
     # so many consecutive input channels of a weight may have a scale of their own; empty: none
     weight_groups: Annotated[tuple[int, ...], Range(1, 1 << 16)] = ()
+    # zeros of weights that the array skips, which are stored without them: two of every four input channels
+    sparsity: Literal["", "2:4"] = ""
     per_channel_clamp: bool = True
     activation_zero_point: bool = True
     weight_zero_point: bool = False

@@ -47,7 +47,8 @@ class QuantType:
     `group`: with an axis, weights have a scale for every so many consecutive indices of `group_axis`, too,
     the scales of a channel one after another; their one zero point is 0. `sub_bits`: the scales of a channel
     are integers of so many bits times one number (two-level scales); None: any numbers.
-    `narrow`: the restricted range that leaves out the most negative code (signed only).
+    `narrow`: the restricted range that leaves out the most negative code (signed only). `sparse`: (n, m), of
+    every m consecutive elements of these weights at most n are other than zero, and the target skips them.
     """
 
     bits: int
@@ -59,6 +60,7 @@ class QuantType:
     narrow: bool = False
     group_axis: int | None = None
     sub_bits: int | None = None
+    sparse: tuple[int, int] | None = None
 
     @property
     def lo(self) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from npuflow.base.errors import InternalError
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node, Op
+from npuflow.ir.sparsity import Pattern
 from npuflow.ir.types import UNKNOWN, UNRANKED, QuantType, TensorType, Value
 
 
@@ -70,6 +71,9 @@ def _values(graph: Graph) -> Iterator[str]:
         array = graph.consts[value.const]
         if tuple(array.shape) != value.type.shape:
             yield f'constant "{key}" is declared {value.type.shape} and stored {array.shape}'
+        sparse = value.quant.sparse if value.quant is not None else None
+        if sparse is not None and not Pattern(*sparse).holds(array.reshape(1, -1)):
+            yield f'constant "{key}" has more than {sparse[0]} of {sparse[1]} elements that are not zero'
         if array.dtype.name != value.dtype:
             yield f'constant "{key}" is declared {value.dtype} and stored {array.dtype.name}'
 

@@ -90,9 +90,12 @@ def _part(array: IntArray, axis: int, start: int, stop: int) -> IntArray:
 
 
 def sum_axis(site: Site, name: str, size: int) -> Axis:
-    """The axis that products are summed over: splits fall between groups."""
+    """The axis that products are summed over: splits fall between groups, and between those of sparse
+    weights."""
     if not grouped(site):
-        return Axis(name, size, "sum")
+        value = site.inputs[1]
+        sparse = value.quant.sparse if value is not None and value.quant is not None else None
+        return Axis(name, size, "sum") if sparse is None else Axis(name, size, "sum", sparse[1])
     group = site.quant(1).group
     assert group is not None
     return Axis(name, size, "sum", group)

@@ -12,9 +12,21 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from npuflow.base.errors import InternalError
 from npuflow.engine.codegen.consts import pack
 from npuflow.engine.sim.operands import unpacked
-from npuflow.hw.elements import CODED, ELEMENTS, TABLE, Block, Element, container, having, packing, wide
+from npuflow.hw.elements import (
+    CODED,
+    ELEMENTS,
+    TABLE,
+    Block,
+    Element,
+    container,
+    having,
+    packing,
+    sparse_packing,
+    wide,
+)
 from npuflow.hw.target import FloatName
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +50,7 @@ def test_rows_are_numpys_types(name: str) -> None:
 def test_roles() -> None:
     assert having("tensor") == ("int8", "uint8", "int16", "uint16")
     assert having("sum") == ("int32", "int64")
-    assert set(having("weight")) == {*having("tensor"), "int4", "uint4"}
+    assert set(having("weight")) == {*having("tensor"), "int4", "uint4", "int8_2of4", "int4_2of4"}
     assert (having("float"), having("float_sum")) == (("float16", "bfloat16"), ("float32",))
 
 
@@ -54,11 +66,17 @@ def test_the_smallest_type_that_holds_a_width() -> None:
     assert [container(b, False) for b in (4, 12, 32)] == ["uint8", "uint16", "uint32"]
     assert [packing(b, True) for b in (2, 4, 5, 8, 16)] == ["int4", "int4", None, None, None]
     assert [packing(b, False) for b in (3, 8)] == ["uint4", None]
+    assert [sparse_packing(b, True, (2, 4)) for b in (3, 4, 5, 8, 9)] == [
+        "int4_2of4", "int4_2of4", "int8_2of4", "int8_2of4", None
+    ]
+    assert sparse_packing(8, False, (2, 4)) is None and sparse_packing(8, True, (4, 8)) is None
     assert [wide(b) for b in (8, 9)] == [False, True]
 
 
 def test_storage_counts_bits_and_shared_exponents() -> None:
     assert [ELEMENTS[n].storage(5) for n in ("int8", "int16", "int4", "bfloat16")] == [5, 10, 3, 10]
+    sparse = [ELEMENTS[f"int{bits}_2of4"].storage(n) for bits in (8, 4) for n in (4, 8, 9)]
+    assert sparse == [3, 5, 8, 2, 3, 5]
     mx = Element("mxint8", 8, block=Block(32, 8))
     assert [mx.storage(n) for n in (32, 33, 64)] == [33, 35, 66]
     assert Element("bfp4", 4, block=Block(16, 8, axis=1)).storage(16) == 9
@@ -78,13 +96,32 @@ def test_what_is_packed_is_read_back(bits: int, signed: bool, monkeypatch: pytes
     np.testing.assert_array_equal(found[:21], codes.reshape(-1))
 
 
+@pytest.mark.parametrize("name", [row.name for row in TABLE if row.sparse])
+def test_sparse_elements_are_read_back(name: str) -> None:
+    row, rng = ELEMENTS[name], np.random.default_rng(3)
+    assert row.sparse is not None
+    kept, of = row.sparse
+    lo, hi = row.range
+    codes = rng.integers(lo, hi + 1, (50, of)).astype(row.numpy)
+    zeros = np.argsort(rng.random(codes.shape), axis=1)[:, : of - kept]
+    np.put_along_axis(codes, zeros, 0, 1)
+    codes[7] = 0
+    raw, _ = pack([(codes.reshape(5, -1), name)], [((0, 5), (0, 40))])
+    assert len(raw) == row.storage(codes.size) < codes.size
+    found = unpacked(np.frombuffer(raw, np.uint8), name)
+    np.testing.assert_array_equal(found[: codes.size], codes.reshape(-1))
+    codes[3] = 1
+    with pytest.raises(InternalError, match="are not zero"):
+        pack([(codes, name)], [((0, 50), (0, of))])
+
+
 def test_targets_name_the_floats_of_the_table() -> None:
     assert get_args(FloatName) == having("float")
 
 
 TWELVE = '''
-    Element("int12", 12, 12, ("weight",), packed=True),
-    Element("uint12", 12, 13, ("weight",), signed=False, packed=True),
+    Element("int12", 12, 14, ("weight",), packed=True),
+    Element("uint12", 12, 15, ("weight",), signed=False, packed=True),
 '''
 PAGE = (ROOT / "docs/how-to/add-an-opcode.md").read_text()
 (TWO,) = (block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "int2" in block)

@@ -16,6 +16,7 @@ from npuflow.engine.rounding.pruning import LayerMask
 from npuflow.engine.rounding.rounded import Matrix, Wanted, rounded
 from npuflow.engine.rounding.sequential import aimed
 from npuflow.hw.target import Numerics
+from npuflow.ir.sparsity import Pattern
 from npuflow.rounders import ROUNDERS, LayerProblem, Rounder
 
 METHODS = sorted(ROUNDERS.names())
@@ -194,6 +195,21 @@ def test_a_layer_makes_up_for_what_its_outputs_are_added_to() -> None:
             made = np.array(weight.quant.scale)[:, None] * weight.codes @ (seen[0].T / 64)
             errors.append(((made + weight.shift[:, None] - tensor @ (seen[0].T / 64) - lacking.T) ** 2).sum())
         assert errors[1] < 0.6 * errors[0]
+
+
+def test_zeros_that_the_model_brings_along_stay_where_the_target_skips_them() -> None:
+    rng = np.random.default_rng(10)
+    x = np.rint(rng.normal(size=(300, 8)) @ rng.normal(size=(8, 8)) * 2**6).astype(np.int16)[None]
+    tensor = rng.normal(size=(5, 8)).astype(np.float32)
+    tensor[:, [0, 2, 5, 7]] = 0.0
+    moments = of_columns([x], 6)
+    source = Matrix(tensor, np.arange(40).reshape(1, 5, 8), 0, 1.0, ("layer",), "gemm")
+    assert moments is not None
+    held = []
+    for numerics in (Numerics(weight_bits=(4, 8)), Numerics(weight_bits=(4, 8), sparsity="2:4")):
+        done = rounded(ROUNDERS["coordinate"](), source, "", moments, None, Weights(bits=4), numerics)
+        held.append(Pattern(2, 4).holds(done.weight.codes))
+    assert held == [False, True]
 
 
 def _error(weight: Any, tensor: Any, x: Any) -> float:

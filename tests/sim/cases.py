@@ -19,8 +19,21 @@ def _values(c: Case, dtype: str, count: int) -> np.ndarray:
     codes = c.rng.choice([lo, hi], count) if edge else c.rng.integers(lo, hi, count, endpoint=True)
     if not ELEMENTS[dtype].packed:
         return codes.astype(dtype)
+    if ELEMENTS[dtype].sparse is not None:
+        return _sparse(c, codes, ELEMENTS[dtype].bits)
     halves = [int(v) % 16 for v in codes] + [0] * (count % 2)
     return np.array([a + 16 * b for a, b in zip(halves[::2], halves[1::2], strict=True)], np.uint8)
+
+
+def _sparse(c: Case, codes: np.ndarray, bits: int) -> np.ndarray:
+    """Two of every four codes, and their places."""
+    groups, stream = -(-len(codes) // 4), 0
+    for g in range(groups):
+        one, other = (int(v) & ((1 << bits) - 1) for v in c.rng.choice(codes, 2))
+        low, high = sorted(int(v) for v in c.rng.choice(4, 2, replace=False))
+        fields = one | other << bits | low << 2 * bits | high << 2 * bits + 2
+        stream |= fields << g * (2 * bits + 4)
+    return np.frombuffer(stream.to_bytes(-(-groups * (2 * bits + 4) // 8), "little"), np.uint8)
 
 
 def _fill(c: Case) -> None:
@@ -46,7 +59,7 @@ def _conv(c: Case) -> None:
     c.fields["x_dims"] = dims = (n, groups * per, h, w)
     c.tensor("x", dims)
     c.zero("x")
-    dtype = c.pick("int8", "int8", "uint8", "int16", "int4", "uint4")
+    dtype = c.pick("int8", "int8", "uint8", "int16", "int4", "uint4", "int8_2of4", "int4_2of4")
     kernel = c.fields["kernel"]
     c.fields.update(
         w_type=dtype, groups=groups, batch=n, out_channels=out, insert=c.pick((1, 1), (1, 1), (2, 2), (1, 3))
@@ -70,8 +83,8 @@ def _matmul(c: Case) -> None:
         c.tensor(name, dims, broadcast=name == "b")
         c.zero(name)
     if c.rng.random() < 0.4:
-        dtype = c.pick("int8", "uint8", "int16", "int4", "uint4")
-        size = SIZES.get(dtype, 1)             # strides of codes of 4 bits count halves
+        dtype = c.pick("int8", "uint8", "int16", "int4", "uint4", "int8_2of4", "int4_2of4")
+        size = SIZES.get(dtype, 1)             # strides of packed codes count elements
         c.fields.update(b_type=dtype, b_strides=(0 if batch == 1 else k * n * size, n * size, size))
         c.const("b", _values(c, dtype, (1 if batch == 1 else batch) * k * n))
         c.zero("b")

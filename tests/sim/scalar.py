@@ -48,6 +48,19 @@ class Scalar:
         code = byte // 16 if i % 2 else byte % 16
         return code - 16 if dtype == "int4" and code >= 8 else code
 
+    def stored(self, dtype: str, address: int, i: int) -> int:
+        """Element i of four of which two are stored: both codes, then both places, of two bits."""
+        bits = 8 if dtype.startswith("int8") else 4
+        size = 2 * bits + 4
+        last = (i // 4 + 1) * size
+        whole = int.from_bytes(self.local[address : address + -(-last // 8)], "little") >> (last - size)
+        found = 0
+        for k in range(2):
+            code, place = whole >> (k * bits) & ((1 << bits) - 1), whole >> (2 * bits + 2 * k) & 3
+            code -= (code >= 1 << (bits - 1)) << bits
+            found += code * (place == i % 4)
+        return found
+
     def get(self, dtype: str, at: int) -> int:
         return struct.unpack_from(FORMATS[dtype], self.local, at)[0]
 
@@ -59,6 +72,10 @@ class Scalar:
         at, dtype, strides = c.number(name), c.text(f"{name}_type"), c.vector(f"{name}_strides")
         if dtype.endswith("int4"):
             return lambda *index: self.half(
+                dtype, at, sum(i * s for i, s in zip(index, strides, strict=True))
+            )
+        if dtype.endswith("_2of4"):
+            return lambda *index: self.stored(
                 dtype, at, sum(i * s for i, s in zip(index, strides, strict=True))
             )
         return lambda *index: self.get(dtype, at + sum(i * s for i, s in zip(index, strides, strict=True)))
@@ -74,6 +91,8 @@ class Scalar:
     def at(self, c: Command, name: str, dtype: str, i: int) -> int:
         if dtype.endswith("int4"):
             return self.half(dtype, c.number(name), i)
+        if dtype.endswith("_2of4"):
+            return self.stored(dtype, c.number(name), i)
         return self.get(dtype, c.number(name) + i * struct.calcsize(FORMATS[dtype]))
 
     def scale(self, c: Command, value: int, extra: int = 0) -> int:

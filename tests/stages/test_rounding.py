@@ -156,14 +156,16 @@ def test_one_layer_after_the_other(shared: Path) -> None:
 
 def test_pruned_layers_have_zeros_in_the_program(tmp_path: Path) -> None:
     recipe = folder(tmp_path)
-    sets = ["prune.pattern='2:4'", "quantize.weights.bits=8"]
+    sets = ["prune.pattern='2:4'", "quantize.weights.bits=8", "target.numerics.sparsity='2:4'"]
     for more in ([], ["quantize.weights.bits=4"], ["round.mode='sequential'"]):
         result = made(recipe, *sets, *more, until="simulate")
         quantized, simulation, masks = products(recipe, result, "correct", "simulate", "masks")
         assert simulation.checks and not any(c.different for c in simulation.checks)
         assert list(masks.layers) == ["point.w"]            # the others look through windows
         graph = quantized.graph
-        codes = graph.consts[graph.values["point.w:q"].const]
+        kind = graph.values["point.w:q"]
+        assert kind.quant.sparse == (2, 4)
+        codes = graph.consts[kind.const]
         assert Pattern(2, 4).holds(codes.reshape(16, 12)) and np.count_nonzero(codes) > 80
         with np.load(result.products["masks"]) as held:
             np.testing.assert_array_equal(held["point.w"] | (codes == 0), True)

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import xxhash
 
+from npuflow.base.errors import InternalError
 from npuflow.engine.allocate import aligned
 from npuflow.engine.schedule.model import PACK
-from npuflow.hw.elements import ELEMENTS
+from npuflow.hw.elements import ELEMENTS, Element
 from npuflow.ir.space import Box
 from npuflow.ir.types import Array
 
@@ -56,12 +57,34 @@ def pack(arrays: Sequence[tuple[Array, str]], boxes: Sequence[Box]) -> tuple[byt
         offsets.append(len(out))
         part = array[tuple(slice(a, b) for a, b in box)] if box else array
         raw = np.ascontiguousarray(part, array.dtype.newbyteorder("<"))
-        out += _bits(raw, ELEMENTS[dtype].bits) if ELEMENTS[dtype].packed else raw.tobytes()
+        out += _packed(raw, ELEMENTS[dtype]) if ELEMENTS[dtype].packed else raw.tobytes()
     return bytes(out), offsets
+
+
+def _packed(codes: Array, kind: Element) -> bytes:
+    """The lowest bits of every code in C order, or of those that are stored, with their places."""
+    if kind.sparse is None:
+        return _bits(codes, kind.bits)
+    kept, of = kind.sparse
+    groups = codes.reshape(-1, of)
+    # what is not zero first, then zeros that are stored in the place of others, each in order
+    places = np.sort(np.argsort(groups == 0, axis=1, kind="stable")[:, :kept], axis=1)
+    values = np.take_along_axis(groups, places, 1)
+    if np.count_nonzero(values) < np.count_nonzero(groups):
+        raise InternalError(
+            f"more than {kept} of {of} consecutive weights are not zero", code="NF-INTERNAL-090",
+        )
+    fields = ((values, kind.bits), (places, kind.place_bits))
+    planes = [_planes(field, width).reshape(len(groups), -1) for field, width in fields]
+    return np.packbits(np.concatenate(planes, axis=1), bitorder="little").tobytes()
 
 
 def _bits(codes: Array, width: int) -> bytes:
     """The lowest bits of every code in C order, one after another, the first in the
     lowest bits; at the end zeros."""
-    planes = (codes.astype(np.int64).reshape(-1, 1) >> np.arange(width)) & 1
-    return np.packbits(planes.astype(np.uint8), bitorder="little").tobytes()
+    return np.packbits(_planes(codes, width), bitorder="little").tobytes()
+
+
+def _planes(codes: Array, width: int) -> Array:
+    """[code, bit], the lowest first."""
+    return ((codes.astype(np.int64).reshape(-1, 1) >> np.arange(width)) & 1).astype(np.uint8)

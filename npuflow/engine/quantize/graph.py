@@ -17,6 +17,7 @@ from npuflow.engine.quantize.names import names_of, stated, unknown_layers
 from npuflow.engine.quantize.ports import bare, own_names
 from npuflow.engine.quantize.rounded import chosen, recoded, replaced
 from npuflow.engine.quantize.scales import Range, activation_inputs, activation_types, checked_rows
+from npuflow.engine.quantize.sparse import sparse_type
 from npuflow.engine.quantize.stated import usable
 from npuflow.engine.quantize.types import activation_type
 from npuflow.engine.quantize.weights import coded_bias, coded_weight
@@ -297,7 +298,8 @@ class _Builder:
             own = self.source.const(node.inputs[weight])
             assert own is not None
             codes = recoded(own, known, quant)
-        inputs[weight] = self.stored(node.inputs[weight], codes, quant)
+        kind = sparse_type(real, weight, codes, quant, self.numerics)
+        inputs[weight] = self.stored(node.inputs[weight], codes, kind)
         bias = weight + 1
         if real.present(bias) and node.op.role(bias) == "bias":
             coded = coded_bias(real, bias, x, y, quant, codes, self.numerics)

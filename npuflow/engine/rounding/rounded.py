@@ -12,6 +12,7 @@ from npuflow.engine.rounding.moments import Int64s, Moments
 from npuflow.engine.rounding.pruning import LayerMask
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
+from npuflow.ir.sparsity import Pattern
 from npuflow.ir.types import Array, QuantType
 from npuflow.rounders import LayerProblem, Reals, RoundedWeight, Rounder, Rounding
 
@@ -129,9 +130,13 @@ def rounded(
     for, if it is not the layer's own weights."""
     quant = weight_type(source.tensor, source.axis, scheme, numerics, source.inner)
     center, mask, aim = fit.mean if bias else None, wanted.mask, wanted.aim
+    zeros = _own_zeros(source, numerics) if mask is None else None
+    wanted = wanted if zeros is None else replace(wanted, mask=zeros)
     problem = _problem(source, quant, fit.around(center), numerics)
     own = problem.weight
     real = wanted.weights(own, problem)
+    if zeros is not None:
+        problem = replace(problem, keep=zeros.keep)
     if mask is not None:
         tensor = source.tensor_of(real, "float64")
         quant = weight_type(tensor, source.axis, scheme, numerics, source.inner)
@@ -159,6 +164,14 @@ def rounded(
     weight = RoundedWeight(codes, quant.with_(scale=_scales(made, quant, problem)), bias, shift(made))
     used = mask is not None or (asked and better)
     return RoundingResult(weight, was, now, used, shift(plain), mask is not None)
+
+
+def _own_zeros(source: Matrix, numerics: Numerics) -> LayerMask | None:
+    """The zeros of a weight that the model brings along and the target skips."""
+    pattern, rows = Pattern.read(numerics.sparsity), source.rows(source.tensor)
+    if pattern is None or len(rows) > 1 or not pattern.holds(rows[0]):
+        return None
+    return LayerMask(rows != 0, 0.0)
 
 
 def _scales(made: Rounding, quant: QuantType, problem: LayerProblem) -> tuple[float, ...]:

@@ -91,15 +91,16 @@ class BoundedNetwork:
 
     @cached_property
     def packed_bytes(self) -> Mapping[str, int]:
-        """Bytes of the constants of layers, as they lie in memory; packed weights have two codes a byte."""
-        packed = {
-            d
+        """Bytes of the constants of layers, as they lie in memory."""
+        packed = dict(
+            pair
             for part in self.parts
             for n in part
             if n not in self.moving
-            for d in packed_arrays(self.graph.site(self.graph.nodes[n]), self.space(n), self.numerics)
-        }
-        return {d: -(-int(a.nbytes) // (1 + (d in packed))) for d, a in self.graph.consts.items()}
+            for pair in packed_arrays(self.graph.site(self.graph.nodes[n]), self.space(n), self.numerics)
+        )
+        whole = {d: int(a.nbytes) for d, a in self.graph.consts.items()}
+        return {**whole, **{d: ELEMENTS[t].storage(self.graph.consts[d].size) for d, t in packed.items()}}
 
     def least(self, node: int) -> Least:
         if node not in self._least:
@@ -188,7 +189,7 @@ def _chain(net: BoundedNetwork, number: int) -> Chain:
 
 def _compulsory(net: BoundedNetwork) -> tuple[tuple[int, float], int, int]:
     """((loads, their bytes), external bytes, bytes in the chip's shared memory) that are the least: what the
-    host writes and reads, and every constant; packed weights have two codes a byte. Loads: one for each
+    host writes and reads, and every constant, packed weights as they lie. Loads: one for each
     value, and one for each layer of the array with constants of its own."""
     graph = net.graph
     working = [n for part in net.parts for n in part if not _is_view(net, n)]

@@ -9,7 +9,7 @@ from math import prod
 from typing import Literal
 
 from npuflow.base.errors import InternalError
-from npuflow.hw.elements import ELEMENTS, packing
+from npuflow.hw.elements import ELEMENTS, packing, sparse_packing
 from npuflow.hw.target import Numerics
 from npuflow.ir import forms
 from npuflow.ir.op import Site
@@ -44,12 +44,17 @@ class Ref:
     @cached_property
     def bits(self) -> int:
         """That an element takes in memory."""
-        return ELEMENTS[self.dtype].bits
+        return ELEMENTS[self.dtype].memory_bits
 
     @property
     def number(self) -> str:
         """The float type that it is of; empty: integers."""
         return self.dtype if ELEMENTS[self.dtype].kind == "float" else ""
+
+    @property
+    def sparse(self) -> str:
+        """The type of sparse weights that it is of; empty: of none."""
+        return self.dtype if ELEMENTS[self.dtype].sparse is not None else ""
 
     @cached_property
     def step(self) -> int:
@@ -97,7 +102,8 @@ class MacMap:
     group_axis: str | None = None
     group_rows: int = 0
     part: int = 0                         # rows whose sums are scaled by themselves; 0: all of them
-    # of the operand that streams through, and of the one that is held; the float type, if they are of one
+    # of the operand that streams through, and of the one that is held; the type of floats or sparse weights,
+    # if there are any
     bits: tuple[int, int, str] = (8, 8, "")
 
     def blocks(self, depth: int, rows: int) -> int:
@@ -257,21 +263,24 @@ def _packed(site: Site, space: Space, operand: Operand, numerics: Numerics) -> s
         return None
     quant = site.quant(1)
     width = min((b for b in numerics.weight_bits if b >= quant.bits), default=8)
+    if quant.sparse is not None:
+        return sparse_packing(width, quant.signed, quant.sparse)
     # matrices of a batch need not begin on whole bytes
     flat = operand.name != "b" or len(operand.shape) == 2
     return packing(width, quant.signed) if flat else None
 
 
-def packed_arrays(site: Site, space: Space, numerics: Numerics) -> Iterator[str]:
-    """Digests of a node's constants that lie packed."""
+def packed_arrays(site: Site, space: Space, numerics: Numerics) -> Iterator[tuple[str, str]]:
+    """Digests of a node's constants that lie packed, and their types."""
     params = {name: digest for name, digest in site.node.params or () if isinstance(digest, str)}
     for index, operand in (*enumerate(space.inputs), *((None, p) for p in space.params)):
-        if operand is None or _packed(site, space, operand, numerics) is None:
+        dtype = None if operand is None else _packed(site, space, operand, numerics)
+        if operand is None or dtype is None:
             continue
         value = site.inputs[index] if index is not None else None
         digest = value.const if value is not None else params.get(operand.name)
         if digest is not None:
-            yield digest
+            yield digest, dtype
 
 
 def _axes_between(first: Space, other: Space) -> dict[str, str | None]:
@@ -353,8 +362,9 @@ def _mac_map(space: Space, refs: list[Ref]) -> MacMap | None:
     named = {rows, cols, group_axis}
     positions = tuple(a.name for a in space.axes if a.name not in named)
     scaled = (a.multiple for a in space.axes if a.name == rows and a.multiple > 1)
-    part = 0 if moving.number else next(scaled, 0)        # float sums end between chunks, and are not scaled
-    bits = (moving.bits, held.bits, moving.number)
+    special = moving.number or held.sparse
+    part = 0 if special else next(scaled, 0)              # their sums end between chunks, and are not scaled
+    bits = (moving.bits, ELEMENTS[held.dtype].bits, special)
     return MacMap(rows, cols, positions, kernel, group_axis, group_rows, part, bits)
 
 

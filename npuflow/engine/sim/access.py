@@ -25,7 +25,9 @@ def named(command: Command) -> tuple[Region, ...]:
 
 def packed(c: Command, name: str, first: int, last: int) -> Region:
     """The bytes of packed elements `first` to `last`, counted from an operand's address."""
-    bits = ELEMENTS[c.text(f"{name}_type")].bits
+    kind = ELEMENTS[c.text(f"{name}_type")]
+    bits, whole = kind.memory_bits, kind.sparse[1] if kind.sparse is not None else 1
+    first, last = first // whole * whole, -(-(last + 1) // whole) * whole - 1
     low, high = first * bits // 8, ((last + 1) * bits - 1) // 8
     return Region(name, LOCAL, False, c.number(name) + low, 1, (high - low + 1,), (1,))
 

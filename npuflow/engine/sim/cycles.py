@@ -21,10 +21,11 @@ def terms_of(command: Command, target: Target) -> Terms:
 
 
 def widths(command: Command, streamed: str, held: str) -> tuple[int, int, str]:
-    """Bits of the operand that streams through the array and of the one that it holds, and the float type if
-    they are of one."""
-    rows = [ELEMENTS[command.text(f"{name}_type")] for name in (streamed, held)]
-    return rows[0].bits, rows[1].bits, rows[0].name if rows[0].kind == "float" else ""
+    """Bits of the operand that streams through the array and of the one that it holds, and the type if they
+    are floats, or what it holds is sparse."""
+    one, other = (ELEMENTS[command.text(f"{name}_type")] for name in (streamed, held))
+    special = one.name if one.kind == "float" else other.name if other.sparse is not None else ""
+    return one.bits, other.bits, special
 
 
 def on_array(target: Target, work: int, passes: int, macs: int, bits: tuple[int, int, str]) -> Terms:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from npuflow.base.errors import ModelError
 from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.hw.command import Command
-from npuflow.hw.elements import ELEMENTS
+from npuflow.hw.elements import ELEMENTS, Element
 
 Wide = npt.NDArray[Any]      # int64, or Python integers (object) where products may not fit
 LIMIT = 1 << 62
@@ -144,6 +144,8 @@ def zeros(memory: SimulatedMemory, c: Command, name: str, count: int) -> Wide:
 def packed(memory: SimulatedMemory, c: Command, name: str, at: Wide) -> Wide:
     """Elements of a packed operand at places `at`, counted from its address: [B, *at.shape]."""
     kind = ELEMENTS[c.text(f"{name}_type")]
+    if kind.sparse is not None:
+        return _sparse(memory, c, name, at, kind)
     first, last = int(at.min()) * kind.bits, (int(at.max()) + 1) * kind.bits
     raw = memory.flat(c.core, c.number(name) + first // 8, "uint8", -(-last // 8) - first // 8).astype(
         np.int64
@@ -153,6 +155,27 @@ def packed(memory: SimulatedMemory, c: Command, name: str, at: Wide) -> Wide:
         place = at * kind.bits + k - first // 8 * 8
         code |= (raw[:, place // 8] >> (place % 8) & 1) << k
     return code - ((code >> (kind.bits - 1)) << kind.bits) if kind.signed else code
+
+
+def _sparse(memory: SimulatedMemory, c: Command, name: str, at: Wide, kind: Element) -> Wide:
+    """Elements of which only some are stored, behind them their places; a place that is stored twice counts
+    twice."""
+    assert kind.sparse is not None
+    kept, of = kind.sparse
+    size = kept * (kind.bits + kind.place_bits)
+    raw = memory.flat(c.core, c.number(name), "uint8", -(-(int(at.max()) // of + 1) * size // 8))
+    stream = np.unpackbits(np.ascontiguousarray(raw), axis=1, bitorder="little")
+
+    def field(first: Wide, width: int) -> Wide:
+        return np.asarray(sum(stream[:, first + k].astype(np.int64) << k for k in range(width)))
+
+    start, found = at // of * size, np.zeros((len(raw), *at.shape), np.int64)
+    for k in range(kept):
+        code = field(start + k * kind.bits, kind.bits)
+        code = code - ((code >> (kind.bits - 1)) << kind.bits) if kind.signed else code
+        place = field(start + kept * kind.bits + k * kind.place_bits, kind.place_bits)
+        found += np.where(place == at % of, code, 0)
+    return found
 
 
 def lookup(table: Wide, index: Wide, c: Command, what: str) -> Wide:

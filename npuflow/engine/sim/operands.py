@@ -13,7 +13,7 @@ import numpy.typing as npt
 from npuflow.engine.sim.dataflow import CommandFacts, Definition
 from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.hw.command import Command
-from npuflow.hw.elements import ELEMENTS
+from npuflow.hw.elements import ELEMENTS, Element
 
 Array = npt.NDArray[Any]
 
@@ -143,9 +143,27 @@ def unpacked(raw: Array, dtype: str) -> Array:
     whole element are left out."""
     kind = ELEMENTS[dtype]
     stream = np.unpackbits(raw, bitorder="little")
+    if kind.sparse is not None:
+        return _spread_out(stream, kind)
     bits = stream[: stream.size // kind.bits * kind.bits].reshape(-1, kind.bits)
     code = bits.astype(np.int64) @ (np.int64(1) << np.arange(kind.bits))
     return (code - (bits[:, -1].astype(np.int64) << kind.bits) * kind.signed).astype(kind.numpy)
+
+
+def _spread_out(stream: Array, kind: Element) -> Array:
+    """The elements of a stream of bits that stores some of them, and their places."""
+    assert kind.sparse is not None
+    kept, of = kind.sparse
+    size = kept * (kind.bits + kind.place_bits)
+    groups = stream[: stream.size // size * size].reshape(-1, size)
+    values, places = groups[:, : kept * kind.bits], groups[:, kept * kind.bits :]
+    codes = values.reshape(-1, kept, kind.bits).astype(np.int64) @ (np.int64(1) << np.arange(kind.bits))
+    if kind.signed:
+        codes = np.where(codes >> (kind.bits - 1), codes - (1 << kind.bits), codes)
+    where = places.reshape(-1, kept, kind.place_bits).astype(np.int64) @ (1 << np.arange(kind.place_bits))
+    found = np.zeros((len(groups), of), np.int64)
+    np.add.at(found, (np.arange(len(groups))[:, None], where), codes)
+    return found.astype(kind.numpy).reshape(-1)
 
 
 @lru_cache(maxsize=4096)
