@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -41,7 +42,7 @@ def test_what_cannot_be_placed_is_passed_over(
 ) -> None:
     fuser, chosen = groups()
     states = fuser._keep(list(chosen))
-    order = [next(iter(b - a)) for (_, a), (_, b) in zip(states, states[1:], strict=False)]
+    order = [next(iter(b - a)) for (_, a), (_, b) in pairwise(states)]
     assert len(order) >= 4, order
     refused = {order[i] for i in unplaced}
     real = fuser._placed
