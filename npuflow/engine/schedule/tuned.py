@@ -32,6 +32,8 @@ ROLLED = 2                   # a whole buffer at most this many times a stripe's
 AHEAD = 8                    # constants up to 1/8 of local memory may all be there before their part runs
 BUS_COST = 0.2               # assumed cost of a bus cycle to neighbouring groups, in cycles
 
+KEEP_TRIALS = 6              # values that no allocation can place are passed over, so many at most
+
 # Activations that stay on several cores
 STAY_PARTS = 7               # parts of a group at most
 STAY_MISSES = 2              # lengths in a row that are no gain: longer groups are not tried

@@ -210,9 +210,9 @@ class Fuser:
         return all((start, end) == (a, b) or end <= a or b <= start for a, b in self.pinned)
 
     # --- values that stay between groups
-    def _keep(self, chosen: list[Scored]) -> list[State]:
+    def _keep(self, chosen: list[Scored], without: Collection[str] = ()) -> list[State]:
         """Each value that crosses a cut, the largest first, stays in local memory if that saves
-        cycles: all states on the way."""
+        cycles: all states on the way. `without`: values that do not."""
         kept: set[str] = set()
         states = [(list(chosen), set(kept))]
         where = {n: g for g, c in enumerate(chosen) for n in c.group.nodes}
@@ -225,7 +225,7 @@ class Fuser:
                 later = [u for u in users if u > g and chosen[u].group.parts[0].choice is not None]
                 same = [u for u in later if self._segment(chosen[u]) == self._segment(scored)]
                 outside = any(u >= 0 and chosen[u].group.nodes[0] in self.topology.joining for u in users)
-                if same and len(same) == len(later) and not outside:
+                if same and len(same) == len(later) and not outside and value not in without:
                     size = prod(self.topology.graph.type(value).shape)
                     crossing.append((size * (1 + len(set(same))), value, g, max(same)))
         lost = sorted(self.forced - {c[1] for c in crossing} - self._inner(chosen))
@@ -321,16 +321,24 @@ class Fuser:
         return True
 
     def _settled(self, states: list[State]) -> State:
-        """The last state that a real allocation can place, found by halving; groups that
-        never fit run as single parts."""
+        """The last state that a real allocation can place, found by halving, then the same without the value
+        that did not fit; groups that never fit run as single parts."""
         if self._placed(*states[-1]):
             return states[-1]
         if not self._placed(*states[0]):
             return self._apart(states[0][0]), set()
-        low, high = 0, len(states) - 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self._placed(*states[middle]) else (low, middle)
+        groups, low, without = states[0][0], 0, set[str]()
+        for _ in range(tuned.KEEP_TRIALS):
+            high = len(states) - 1
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if self._placed(*states[middle]) else (low, middle)
+            without |= states[high][1] - states[low][1]
+            if without & self.forced:
+                break
+            states = self._keep(list(groups), without)
+            if len(states) == low + 1 or self._placed(*states[-1]):
+                return states[-1]
         return states[low]
 
     def _widened(self, chosen: list[Scored], kept: set[str]) -> list[Scored]:

@@ -1,0 +1,56 @@
+"""Values that stay in local memory between groups: what no allocation can place is passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.engine.schedule.frame import Topology
+from npuflow.engine.search.fuse import Fuser
+from npuflow.engine.search.parts import Planner
+from npuflow.engine.search.score import Scored
+from npuflow.ir.graph import Graph
+from tests.networks.harness import SMALL, machine
+from tests.networks.small import Builder
+
+ROOMY = replace(SMALL, memory=replace(SMALL.memory, local_bytes=1 << 14, external_bandwidth=1.0))
+
+
+def groups() -> tuple[Fuser, list[Scored]]:
+    """A chain of layers, each a group of its own."""
+    b = Builder()
+    x = b.input("x", (1, 8, 12, 12))
+    for channels in (8, 12, 8, 6, 8):
+        x = b.conv(x, channels, 3)
+    graph = Graph(("x",), (x,), tuple(b.nodes), b.values, b.consts)
+    ranges = {k: (float(a.min()), float(a.max())) for k, a in b.arrays.items()}
+    done = quantize_graph(graph, lambda _: True, ranges, Quantize(), ROOMY.numerics).graph
+    topology = Topology(done, machine(ROOMY), ROOMY.numerics)
+    singles = Planner(done, machine(ROOMY), ROOMY.numerics, 3).groups()
+    fuser = Fuser(topology, machine(ROOMY), singles, 3)
+    return fuser, [Scored(s, s.costs, s.choice.local_bytes) for s in singles if s.choice is not None]
+
+
+@pytest.mark.parametrize("unplaced", [(0,), (1,), (0, 1), (2,)])
+def test_what_cannot_be_placed_is_passed_over(
+    unplaced: Sequence[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fuser, chosen = groups()
+    states = fuser._keep(list(chosen))
+    order = [next(iter(b - a)) for (_, a), (_, b) in pairwise(states)]
+    assert len(order) >= 4, order
+    refused = {order[i] for i in unplaced}
+    real = fuser._placed
+
+    def placed(found: Sequence[Scored], kept: Collection[str]) -> bool:
+        return not refused & set(kept) and real(found, set(kept))
+
+    monkeypatch.setattr(fuser, "_placed", placed)
+    found, kept = fuser._settled(states)
+    assert kept == set(order) - refused
+    assert placed(found, kept)
