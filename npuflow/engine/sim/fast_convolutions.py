@@ -129,11 +129,12 @@ def _dense(
 ) -> Step:
     outs, per, taps = len(weights) // groups, weights.shape[1], weights.shape[2]
     halves = (per + 1) // 2
-    together = 1
-    # planes without padding: samples side by side
-    if s.kernel == (1, 1) and s.size[0] == 1 and s.deep == s.size:
+    together, size = 1, s.size
+    # planes that are the outputs' places, no more: samples side by side, each as one long row
+    if s.kernel == (1, 1) and s.deep == s.size:
         room = min(PLANES // (4 * halves * s.plane), SUMS // (4 * outs * s.plane))
         together = max(1, min(len(end[1]), room))
+        size = (1, s.plane) if together > 1 else s.size
     base = np.add.outer(np.arange(halves) * together * s.plane, np.array(s.taps())).reshape(-1)
     padded = np.zeros((len(weights), 2 * halves, taps), np.int16)
     padded[:, :per] = weights
@@ -143,14 +144,14 @@ def _dense(
         .reshape(groups, outs, len(base), 2)
     )
     rows, a = _blocks(np.ascontiguousarray(words).view(np.int32)[..., 0])
-    chunk, run = (1, together * s.size[1]) if together > 1 else _chunk(s, outs)
+    chunk, run = (1, together * s.plane) if together > 1 else _chunk(s, outs)
     pitch = _up(run, pairs.WIDE)
     planes = scratch("planes", "int16", (2 * (halves * together * s.plane + pitch),))
     lines = scratch("lines", "int16", (2, s.plane + pairs.BLOCK))
     panel = scratch("panel", "int32", (pairs.DEEP * pairs.WIDE,))
     out = scratch("tiles", "int32", (outs * pitch,))
     steps = np.arange(pairs.DEEP) * pairs.WIDE
-    geometry = (s.stride, s.origin, *s.deep, s.size, together, chunk)
+    geometry = (s.stride, s.origin, *s.deep, size, together, chunk)
     tables = (a, rows, base)
     space = (planes, planes.view(np.int32), lines, panel, steps, out, pitch)
     return partial(pairs.dense, *source, groups, *geometry, *tables, *space, *end)

@@ -1,0 +1,37 @@
+"""Products over few places of a larger image: samples side by side in one row, beside plain sums."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from npuflow.engine.sim import fast_convolutions
+from npuflow.engine.sim.fast_convolutions import _Shape
+
+
+@pytest.mark.parametrize("samples", [1, 3, 8])
+@pytest.mark.parametrize(("height", "width"), [(7, 1), (4, 3), (3, 3), (1, 5), (4, 20)])
+def test_a_tile_of_one_tap_is_exact(height: int, width: int, samples: int) -> None:
+    rng = np.random.default_rng(height * width)
+    channels, outs, rows, columns, zero = 11, 13, 9, 24, 37
+    image = rng.integers(0, 256, (samples, channels, rows, columns)).astype(np.uint8)
+    weights = rng.integers(-128, 128, (outs, channels, 1)).astype(np.int16)
+    strides = (0, rows * columns, columns, 1)
+    skip = 2 * columns + 1
+    shape = _Shape(
+        (1, channels, height, width), strides, skip, (height, width), (1, 1), (1, 1), (1, 1), (0, 0)
+    )
+    count = outs * height * width
+    sums = np.full(samples * count, 77, np.int32)
+    kept: list[np.ndarray] = []
+
+    def scratch(name: str, dtype: str, dims: tuple[int, ...]) -> np.ndarray:
+        kept.append(np.full(dims, 99, dtype))  # what was there must not matter
+        return kept[-1]
+
+    source = (image.reshape(-1), skip, channels * rows * columns, strides, shape.dims, 0, zero)
+    end = (sums, np.arange(samples) * count, False)
+    fast_convolutions._dense(scratch, shape, weights, 1, source, end)()
+    tile = image[:, :, 2 : 2 + height, 1 : 1 + width].astype(np.int64) - zero
+    wanted = np.einsum("oc,ncp->nop", weights[..., 0].astype(np.int64), tile.reshape(samples, channels, -1))
+    np.testing.assert_array_equal(sums, wanted.reshape(-1))
