@@ -19,7 +19,7 @@ from npuflow.engine.sim.machine import SimulatedMachine
 from npuflow.engine.sim.order import order_of
 from npuflow.engine.sim.shadow import Shadow
 from npuflow.engine.state import Steps, pairs
-from npuflow.ir.codes import check_rows
+from npuflow.hw.rows import check_rows
 
 if TYPE_CHECKING:
     import onnxruntime

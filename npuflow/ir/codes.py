@@ -6,7 +6,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.base.errors import DataError
 from npuflow.hw import floats
 from npuflow.hw.numerics import dequantize, quantize
 from npuflow.ir.types import Array, FloatType, QuantType
@@ -19,22 +18,6 @@ def encode(array: npt.ArrayLike, quant: QuantType) -> Array:
         return floats.encoded(real, quant.element)
     scale, zero = quant.spread(real.shape)
     return np.asarray(quantize(real, scale, zero, quant.lo, quant.hi).astype(quant.dtype))
-
-
-def check_rows(indices: Array, rows: int, name: str) -> None:
-    """An error where an index points outside of a table of so many rows; a negative one counts from its end.
-    No rows: they are no indices."""
-    if not rows or not indices.size:
-        return
-    low, high = indices.min(), indices.max()
-    if not -rows <= low <= high < rows:
-        wrong = high if high >= rows else low
-        raise DataError(
-            f'"{name}" has the index {int(wrong)}; the table has {rows} rows',
-            because=f"indices from {-rows} to {rows - 1} name a row",
-            hint="check that the data were made for this network: its vocabulary, its tokenizer",
-            code="NF-DATA-137",
-        )
 
 
 def decode(codes: Array, quant: QuantType) -> Array:

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from npuflow.hw.rows import check_rows
 from npuflow.hw.target import Numerics
-from npuflow.ir.codes import check_rows, encode
+from npuflow.ir.codes import encode
 from npuflow.ir.op import OPS, Site
 from npuflow.ir.types import Array, IntArray, QuantType, WholeNumbers
 from npuflow.ops._boundary import BoundaryOp

@@ -1,0 +1,26 @@
+"""Indices of a table's rows: the check where they enter a program. The runner and the reference share it, so it
+has no arithmetic of either."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy.typing as npt
+
+from npuflow.base.errors import DataError
+
+
+def check_rows(indices: npt.NDArray[Any], rows: int, name: str) -> None:
+    """An error where an index points outside of a table of so many rows; a negative one counts from its end.
+    No rows: they are no indices."""
+    if not rows or not indices.size:
+        return
+    low, high = indices.min(), indices.max()
+    if not -rows <= low <= high < rows:
+        wrong = high if high >= rows else low
+        raise DataError(
+            f'"{name}" has the index {int(wrong)}; the table has {rows} rows',
+            because=f"indices from {-rows} to {rows - 1} name a row",
+            hint="check that the data were made for this network: its vocabulary, its tokenizer",
+            code="NF-DATA-137",
+        )
