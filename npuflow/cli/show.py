@@ -47,7 +47,9 @@ def show(
 ) -> None:
     """Show a recipe with every default, an artifact, or a step of the last build (with --log, its log).
     `statistics` is a table of tensors with what they suggest, `parse` lists every rewrite with its nodes,
-    `verdict` is the accuracy with fixes that were measured, `precision` what was given wider codes."""
+    `verdict` is the accuracy with fixes that were measured, `precision` what was given wider codes,
+    `strategy` everything that was chosen for every layer and tensor, as TOML that a recipe reads with
+    `extends`."""
     if what.endswith(".toml") and path is None:
         what, path = "recipe", Path(what)
     if export is not None and what != "recipe":
@@ -76,6 +78,10 @@ def _recipe_or_step(what: str, path: Path, sets: SetOption, cache: CacheOption, 
         from npuflow.cli._show_recipe import text
 
         return text(path, sets)
+    if what == "strategy":
+        from npuflow.cli._show_strategy import text as strategy
+
+        return strategy(path, sets, cache)
     if what in ("verdict", "precision") and not log:
         from npuflow.cli import _show_verdict
 

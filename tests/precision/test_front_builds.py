@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import NpuflowError
+from npuflow.cli._show_strategy import text
 from npuflow.engine.to_onnx import export_model
 from npuflow.flow.recipe import load
 from npuflow.flow.recipe_build import Settings, build, open_cache
+from npuflow.ir.text import to_text
 from npuflow.stages.precision import Precision
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.rounded import Rounded
@@ -96,3 +98,47 @@ def test_bad_wishes_are_one_clear_error(project: Path, sets: tuple[str, ...], te
     with pytest.raises(NpuflowError) as caught:
         made(project, *sets)
     assert text in str(caught.value)
+
+
+def test_a_strategy_is_dumped_edited_and_read_back(project: Path) -> None:
+    sets = ("round.method='nearest'", "precision.point=1", "precision.activations=[8, 16]")
+
+    def quantised(recipe: str, *more: str) -> Quantized:
+        result = build(project / recipe, more, cache=project / "cache", until="quantize", publish=False)
+        store = open_cache(load(project / recipe, more), Settings(cache=project / "cache"))
+        return store.load(result.outputs["quantize"], Quantized)
+
+    first = quantised("net.toml", *sets)
+    assert len(set(weight_bits(first))) > 1
+    dumped = text(project / "net.toml", sets, project / "cache")
+    (project / "strategy.toml").write_text(dumped)
+    plain = 'extends = ["net.toml", "strategy.toml"]\n[round]\nmethod = "nearest"\n'
+    (project / "read.toml").write_text(plain)
+    again = quantised("read.toml")
+    assert to_text(again.graph) == to_text(first.graph)
+    assert all(np.array_equal(again.graph.consts[d], array) for d, array in first.graph.consts.items())
+
+    assert "weight_bits = 4" in dumped
+    (project / "strategy.toml").write_text(dumped.replace("weight_bits = 4", "weight_bits = 8"))
+    assert set(weight_bits(quantised("read.toml"))) == {8}
+
+
+def test_exceptions_of_one_layer_that_weights_have_as_a_whole(project: Path) -> None:
+    sets = (
+        "precision.strategy='none'", "round.method='nearest'", "target.numerics.weight_zero_point=true",
+        "quantize.overrides=[{layers=['conv'], weight_symmetric=false, weight_narrow=true}]",
+    )
+    result = build(project / "net.toml", sets, cache=project / "cache", until="quantize", publish=False)
+    store = open_cache(load(project / "net.toml", sets), Settings(cache=project / "cache"))
+    graph = store.load(result.outputs["quantize"], Quantized).graph
+    found = {}
+    for node in graph.nodes:
+        if len(node.inputs) > 1 and node.op.role(1) == "weight":
+            quant = graph.values[node.inputs[1]].quant
+            assert quant is not None
+            found.setdefault(node.op.onnx, []).append((any(quant.zero_point), quant.narrow))
+    assert any(zero for zero, _ in found["Conv"]) and all(narrow for _, narrow in found["Conv"])
+    assert not any(zero or narrow for kind in found if kind != "Conv" for zero, narrow in found[kind])
+    with pytest.raises(NpuflowError, match="zero points; the target has none"):
+        without = [s.replace("zero_point=true", "zero_point=false") for s in sets]
+        build(project / "net.toml", without, cache=project / "cache")

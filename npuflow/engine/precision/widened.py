@@ -4,7 +4,7 @@ what each alone did before."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -38,8 +38,8 @@ def widened(
 def override_text(overrides: Sequence[Override]) -> str:
     """As a recipe has them."""
     tables = []
+    keys = [one.name for one in fields(Override) if one.name not in ("layers", "float")]
     for one in overrides:
-        keys = ("weight_bits", "weight_per", "bits", "input_bits")
         rows = [f"{key} = {toml(getattr(one, key))}" for key in keys if getattr(one, key) is not None]
         rows += ["float = true"] if one.float else []
         tables.append(

@@ -58,6 +58,8 @@ class Override(Config):
     weight_bits: Bits | None = None
     weight_per: Literal["channel", "tensor"] | None = None
     weight_group: Group | None = None     # input channels that share a scale; 0: all of them
+    weight_symmetric: bool | None = None  # zero point 0
+    weight_narrow: bool | None = None     # leave out the most negative code
     bits: Bits | None = None              # of the layer's outputs
     input_bits: Bits | None = None        # of the layer's inputs
     float: bool = False                   # leave the layer to the host, in floating point
@@ -88,10 +90,11 @@ class Quantize(Config):
     def weights_of(self, names: Iterable[str], op: str) -> Weights:
         scheme = self.weights
         for rule in self.matching(names, op):
-            group = scheme.group if rule.weight_group is None else rule.weight_group
-            scheme = scheme.with_(
-                bits=rule.weight_bits or scheme.bits, per=rule.weight_per or scheme.per, group=group
-            )
+            asked = {
+                "bits": rule.weight_bits, "per": rule.weight_per, "group": rule.weight_group,
+                "symmetric": rule.weight_symmetric, "narrow": rule.weight_narrow,
+            }
+            scheme = scheme.with_(**{key: value for key, value in asked.items() if value is not None})
         return scheme
 
     def number(self, names: Iterable[str], op: str) -> str:
@@ -171,6 +174,12 @@ def _misfits(config: Quantize, numerics: Numerics) -> Iterator[TargetError]:
         yield _misfit(
             "weights.symmetric", "weights with zero points; the target has none", "symmetric = true"
         )
+    for i, rule in enumerate(config.overrides):
+        if rule.weight_symmetric is False and not numerics.weight_zero_point:
+            yield _misfit(
+                f"overrides[{i}].weight_symmetric", "weights with zero points; the target has none",
+                "leave it out",
+            )
     if weights.symmetric and not weights.signed:
         yield _misfit(
             "weights.signed", "unsigned weights without zero points hold no negative number", "signed = true"
