@@ -10,6 +10,7 @@ from npuflow.base.errors import ModelError, NpuflowError
 from npuflow.frontends import Bindings, Reading
 from npuflow.frontends._nodes import ends
 from npuflow.frontends.tflite.elements import ELEMENTS
+from npuflow.frontends.tflite.loops import CONTROL, flat
 from npuflow.frontends.tflite.network import TfliteBuilder, TfliteOperatorError
 from npuflow.frontends.tflite.products import PRODUCTS
 from npuflow.frontends.tflite.schema import Operator, TfliteNetwork, parsed
@@ -17,11 +18,17 @@ from npuflow.frontends.tflite.shapes import SHAPES
 from npuflow.frontends.tflite.spatial import SPATIAL
 from npuflow.onnx.types import value_info
 
+
+def _stays(builder: TfliteBuilder, operator: Operator) -> None:
+    raise TfliteOperatorError(str(operator.options.get("Reason", "no constant decides it")))
+
+
 CONVERTERS: dict[str, Callable[[TfliteBuilder, Operator], None]] = {
     **ELEMENTS,
     **PRODUCTS,
     **SHAPES,
     **SPATIAL,
+    **dict.fromkeys(CONTROL, _stays),
 }
 
 
@@ -36,23 +43,23 @@ def opened(path: Path) -> TfliteNetwork:
     return parsed(data)
 
 
-def reading(network: TfliteNetwork, bindings: Bindings) -> Reading:
-    """The network as a graph."""
+def reading(network: TfliteNetwork, bindings: Bindings, source: str = "TFLite") -> Reading:
+    """The network as a graph. `source`: what the file was, for errors."""
     try:
-        return _built(network, bindings)
+        return _built(flat(network), bindings, source)
     except NpuflowError:
         raise
     # options and shapes of a damaged file fit nothing, in as many ways as there are operators
     except Exception as fault:
         raise ModelError(
-            "the TFLite model is damaged",
+            f"the {source} model is damaged",
             because=f"{type(fault).__name__}: {fault}",
             hint="is the file whole?",
             code="NF-MODEL-064",
         ) from fault
 
 
-def _built(network: TfliteNetwork, bindings: Bindings) -> Reading:
+def _built(network: TfliteNetwork, bindings: Bindings, source: str) -> Reading:
     builder = TfliteBuilder(network)
     infos = [value_info(builder.tensor(i).name, builder.type(i)) for i in network.inputs]
     made = [tensor.name for tensor in network.tensors]
@@ -70,7 +77,7 @@ def _built(network: TfliteNetwork, bindings: Bindings) -> Reading:
     if refused:
         listed = [f"{name} ({count} times)" if count > 1 else name for name, count in refused.items()]
         raise ModelError(
-            f"{sum(refused.values())} operators of the TFLite model cannot be converted",
+            f"{sum(refused.values())} operators of the {source} model cannot be converted",
             because="; ".join(listed),
             hint="export the part without them, or export the model to ONNX",
             code="NF-MODEL-066",
