@@ -13,8 +13,7 @@ import pytest
 from npuflow.base.errors import ModelError, NpuflowError
 from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import FRONTENDS, Bindings, Reading
-from npuflow.frontends.tensorflow.names import named, plain
-from npuflow.frontends.tflite.schema import Operator, TfliteNetwork, TfliteTensor
+from npuflow.frontends.tensorflow.names import ends_of, named, plain
 from npuflow.ir.verify import verify
 from npuflow.onnx.run import run
 
@@ -63,12 +62,9 @@ def test_names_are_those_of_layers_inputs_and_outputs() -> None:
         plain("net/conv_1/Relu6;net/bn_1/mul_1;net/conv_1/convolution;", {"conv"}) == "net/conv/convolution"
     )
     assert plain("StatefulPartitionedCall/net/block_1/add", {"block_1", "block"}) == "net/block_1/add"
-    tensors = tuple(
-        TfliteTensor(n, (1,), "float32", None, None) for n in ("input1", "input0", "a;b", "b", "Identity")
-    )
-    network = TfliteNetwork(tensors, (Operator("ADD", (0, 1), (4,), {}),), (1, 0), (4,))
-    found = named(network, ["image", "mask"], ["logits"], ())
-    assert [t.name for t in found.tensors] == ["mask", "image", "b", "b.1", "logits"]
+    old = ["input1", "input0", "a;b", "b", "Identity"]
+    ends = ends_of(old, [1, 0], [4], ["image", "mask"], ["logits"])
+    assert named(old, ends, ()) == ["mask", "image", "b", "b.1", "logits"]
 
 
 @pytest.fixture(scope="module")

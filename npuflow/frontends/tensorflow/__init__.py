@@ -31,8 +31,8 @@ class Tensorflow:
 
     def read(self, source: Source | bytes, bindings: Bindings) -> Reading:
         from npuflow.frontends.tensorflow.load import converted
-        from npuflow.frontends.tflite.convert import reading
 
         assert isinstance(source, Source) and isinstance(source.content, Path)
-        network = isolated(converted, source.content, dict(bindings.inputs), tuple(bindings.outputs))
-        return reading(network, bindings, "TensorFlow")
+        data = isolated(converted, source.content, dict(bindings.inputs), tuple(bindings.outputs))
+        found: Reading = FRONTENDS["tflite"]().read(data, bindings)
+        return found

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from npuflow.base.errors import ModelError
+from npuflow.frontends.tensorflow.faults import damaged
 
 VARIABLES = ("VariableV2", "Variable", "VarHandleOp", "VarIsInitializedOp", "RestoreV2")
 NO_OUTPUT = ("NoOp", "Assert", "Placeholder", "Const", "SaveV2", "MergeV2Checkpoints", "CheckNumerics")
@@ -17,8 +18,6 @@ def frozen(
 ) -> tuple[dict[str, Any], Callable[..., Mapping[str, Any]]]:
     """The inputs (`Placeholder`) by name, and the graph as a function. Its outputs are the cut points of the
     recipe where these are nodes, else the nodes that no other reads."""
-    from npuflow.frontends.tensorflow.load import damaged
-
     graph = tf.compat.v1.GraphDef()
     try:
         graph.ParseFromString(path.read_bytes())

@@ -1,4 +1,4 @@
-"""Runs in a process of its own: a TensorFlow model as a frozen function, then as a TFLite network."""
+"""Runs in a process of its own: a TensorFlow model as a frozen function, then as a TFLite file."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from npuflow.base.errors import ModelError, NpuflowError
-from npuflow.frontends.tensorflow.names import INPUT, named
-from npuflow.frontends.tflite.schema import TfliteNetwork, parsed
+from npuflow.base.errors import ModelError
+from npuflow.frontends.tensorflow.faults import damaged, line
+from npuflow.frontends.tensorflow.frozen import frozen
+from npuflow.frontends.tensorflow.names import INPUT, ends_of, named
 
 
 @dataclass(frozen=True)
@@ -25,14 +26,12 @@ class Opened:
     layers: frozenset[str] = frozenset()
 
 
-def converted(path: Path, inputs: Mapping[str, tuple[int, ...]], outputs: Sequence[str]) -> TfliteNetwork:
-    """The network of a file. `inputs`: shapes that the recipe gives; `outputs`: its cut points."""
+def converted(path: Path, inputs: Mapping[str, tuple[int, ...]], outputs: Sequence[str]) -> bytes:
+    """The model as a TFLite file. `inputs`: shapes that the recipe gives; `outputs`: its cut points."""
     tf = _tensorflow()
     if path.name == "saved_model.pb":
         opened = _saved(tf, path)
     elif path.suffix.lower() == ".pb":
-        from npuflow.frontends.tensorflow.frozen import frozen
-
         opened = Opened(*frozen(tf, path, inputs, outputs))
     else:
         opened = _keras(tf, path)
@@ -46,7 +45,20 @@ def converted(path: Path, inputs: Mapping[str, tuple[int, ...]], outputs: Sequen
         return [tf.identity(one) for one in given.values()]
 
     data = _lite(tf, tf.function(run, input_signature=specs))
-    return named(parsed(data), list(opened.specs), called, opened.layers)
+    return _renamed(data, list(opened.specs), called, opened.layers)
+
+
+def _renamed(data: bytes, inputs: Sequence[str], outputs: Sequence[str], layers: frozenset[str]) -> bytes:
+    """A TFLite file with other names of its tensors."""
+    from tensorflow.lite.tools import flatbuffer_utils
+
+    model = flatbuffer_utils.convert_bytearray_to_object(bytearray(data))
+    for i, graph in enumerate(model.subgraphs):
+        old = [(tensor.name or b"").decode(errors="replace") for tensor in graph.tensors]
+        ends = ends_of(old, graph.inputs, graph.outputs, inputs, outputs) if i == 0 else {}
+        for tensor, name in zip(graph.tensors, named(old, ends, layers), strict=True):
+            tensor.name = name.encode()
+    return bytes(flatbuffer_utils.convert_object_to_bytearray(model))
 
 
 def _tensorflow() -> Any:
@@ -234,21 +246,3 @@ def _with_batch(tf: Any, graph: Any, batch: int) -> Any:
                 held[:1] = batch
                 node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(held))
     return graph
-
-
-def damaged(path: Path, fault: Exception) -> NpuflowError:
-    return ModelError(
-        f'"{path.name}" cannot be loaded by TensorFlow',
-        because=line(fault),
-        hint="is it whole, and of a version that this TensorFlow reads?",
-        code="NF-MODEL-169",
-    ).at(file=str(path))
-
-
-def line(fault: Exception) -> str:
-    """The line of what went wrong that says most: the last one of an error in traced code, else the first."""
-    lines = [one.strip() for one in str(fault).splitlines() if len(one.strip()) > 3]
-    if not lines:
-        return type(fault).__name__
-    said = lines[-1] if lines[0].startswith("in user code") else lines[0]
-    return f"{type(fault).__name__}: {said[:300]}"

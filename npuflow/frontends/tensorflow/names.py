@@ -3,38 +3,37 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import replace
-
-from npuflow.frontends.tflite.schema import TfliteNetwork
+from collections.abc import Collection, Mapping, Sequence
 
 INPUT = "input"  # what load.py calls the inputs, with their numbers behind
 WRAPPERS = ("StatefulPartitionedCall", "PartitionedCall")
 
 
-def named(
-    network: TfliteNetwork, inputs: Sequence[str], outputs: Sequence[str], layers: Collection[str]
-) -> TfliteNetwork:
-    """The network with the model's own names at its ends. What several operators were fused into has the
-    name of the last one, which is the product that the others follow."""
-    ends = dict(zip(network.outputs, outputs, strict=True))
-    for i in network.inputs:
-        ends[i] = inputs[int(network.tensors[i].name.removeprefix(INPUT))]
-    taken = set(ends.values())
-    tensors = []
-    for i, tensor in enumerate(network.tensors):
-        name = ends.get(i) or plain(tensor.name, layers)
+def ends_of(
+    names: Sequence[str],
+    fed: Sequence[int],
+    given: Sequence[int],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+) -> dict[int, str]:
+    """The model's own names of the tensors `fed` and `given`."""
+    ends = {int(i): name for i, name in zip(given, outputs, strict=True)}
+    return ends | {int(i): inputs[int(names[i].removeprefix(INPUT))] for i in fed}
+
+
+def named(names: Sequence[str], ends: Mapping[int, str], layers: Collection[str]) -> list[str]:
+    """Names of tensors, each once. What several operators were fused into has the name of the last one, which
+    is the product that the others follow."""
+    taken, found = set(ends.values()), []
+    for i, old in enumerate(names):
+        name = ends.get(i) or plain(old, layers)
         free, count = name, 0
         while i not in ends and free in taken:
             count += 1
             free = f"{name}.{count}"
         taken.add(free)
-        tensors.append(replace(tensor, name=free))
-    bodies = [
-        replace(body, tensors=tuple(replace(t, name=plain(t.name, layers)) for t in body.tensors))
-        for body in network.bodies
-    ]
-    return replace(network, tensors=tuple(tensors), bodies=tuple(bodies))
+        found.append(free)
+    return found
 
 
 def plain(name: str, layers: Collection[str]) -> str:

@@ -43,23 +43,23 @@ def opened(path: Path) -> TfliteNetwork:
     return parsed(data)
 
 
-def reading(network: TfliteNetwork, bindings: Bindings, source: str = "TFLite") -> Reading:
-    """The network as a graph. `source`: what the file was, for errors."""
+def reading(network: TfliteNetwork, bindings: Bindings) -> Reading:
+    """The network as a graph."""
     try:
-        return _built(flat(network), bindings, source)
+        return _built(flat(network), bindings)
     except NpuflowError:
         raise
     # options and shapes of a damaged file fit nothing, in as many ways as there are operators
     except Exception as fault:
         raise ModelError(
-            f"the {source} model is damaged",
+            "the TFLite model is damaged",
             because=f"{type(fault).__name__}: {fault}",
             hint="is the file whole?",
             code="NF-MODEL-064",
         ) from fault
 
 
-def _built(network: TfliteNetwork, bindings: Bindings, source: str) -> Reading:
+def _built(network: TfliteNetwork, bindings: Bindings) -> Reading:
     builder = TfliteBuilder(network)
     infos = [value_info(builder.tensor(i).name, builder.type(i)) for i in network.inputs]
     made = [tensor.name for tensor in network.tensors]
@@ -77,7 +77,7 @@ def _built(network: TfliteNetwork, bindings: Bindings, source: str) -> Reading:
     if refused:
         listed = [f"{name} ({count} times)" if count > 1 else name for name, count in refused.items()]
         raise ModelError(
-            f"{sum(refused.values())} operators of the {source} model cannot be converted",
+            f"{sum(refused.values())} operators of the TFLite model cannot be converted",
             because="; ".join(listed),
             hint="export the part without them, or export the model to ONNX",
             code="NF-MODEL-066",
