@@ -17,7 +17,7 @@ from npuflow.frontends.tensorflow.names import INPUT, ends_of, named
 
 
 @dataclass(frozen=True)
-class Opened:
+class TensorflowModel:
     """A model as a function of tensors: `specs` by the names of its inputs, with free sizes as None; `call`
     takes tensors in their order and gives tensors by name. `layers`: names of Keras layers."""
 
@@ -32,7 +32,7 @@ def converted(path: Path, inputs: Mapping[str, tuple[int, ...]], outputs: Sequen
     if path.name == "saved_model.pb":
         opened = _saved(tf, path)
     elif path.suffix.lower() == ".pb":
-        opened = Opened(*frozen(tf, path, inputs, outputs))
+        opened = TensorflowModel(*frozen(tf, path, inputs, outputs))
     else:
         opened = _keras(tf, path)
     specs = fixed(tf, path, opened.specs, inputs)
@@ -77,7 +77,7 @@ def _tensorflow() -> Any:
     return tf
 
 
-def _saved(tf: Any, path: Path) -> Opened:
+def _saved(tf: Any, path: Path) -> TensorflowModel:
     """The default signature of a SavedModel."""
     try:
         model = tf.saved_model.load(str(path.parent))
@@ -98,10 +98,10 @@ def _saved(tf: Any, path: Path) -> Opened:
         return {name: given[name] for name in sorted(given)}
 
     call.model = model  # type: ignore[attr-defined]  # its variables live as long as it does
-    return Opened(specs, call)
+    return TensorflowModel(specs, call)
 
 
-def _keras(tf: Any, path: Path) -> Opened:
+def _keras(tf: Any, path: Path) -> TensorflowModel:
     """A Keras model in inference mode."""
     try:
         model = tf.keras.models.load_model(str(path), compile=False)
@@ -130,7 +130,7 @@ def _keras(tf: Any, path: Path) -> Opened:
         names = ends if len(ends) == len(given) else unique(["output"] * len(given))
         return dict(zip(names, given, strict=True))
 
-    return Opened(specs, call, frozenset(str(layer.name) for layer in layers))
+    return TensorflowModel(specs, call, frozenset(str(layer.name) for layer in layers))
 
 
 def _layer(output: Any) -> str:

@@ -13,7 +13,7 @@ MOST = 8192  # operators that loops may become
 CONTROL = ("WHILE", "IF")
 
 
-class _StaysError(Exception):
+class _LoopStaysError(Exception):
     """Why a loop or branch cannot be written out."""
 
 
@@ -22,7 +22,7 @@ def flat(network: TfliteNetwork) -> TfliteNetwork:
     options."""
     if not any(operator.name in CONTROL for operator in network.operators):
         return network
-    writer = _Writer(network.bodies, list(network.tensors))
+    writer = _LoopWriter(network.bodies, list(network.tensors))
     places = {i: i for i in range(len(network.tensors))}
     writer.add(network.operators, places, network)
     for index in network.outputs:
@@ -32,7 +32,7 @@ def flat(network: TfliteNetwork) -> TfliteNetwork:
 
 
 @dataclass
-class _Writer:
+class _LoopWriter:
     """`rows`: tensors that are others in a row along the first axis. They are joined where they are read;
     `joint`: those that were."""
 
@@ -49,7 +49,7 @@ class _Writer:
             if operator.name in CONTROL:
                 try:
                     found = self.control(operator, inputs)
-                except _StaysError as fault:
+                except _LoopStaysError as fault:
                     outputs = tuple(self.place(i, places, graph) for i in operator.outputs)
                     said = {**operator.options, "Reason": str(fault)}
                     self.operators.append(replace(operator, inputs=inputs, outputs=outputs, options=said))
@@ -87,8 +87,8 @@ class _Writer:
             while self.decided(self.call(cond, states)[0]):
                 states, steps = self.call(body, states), steps + 1
                 if max(len(self.operators) - mark, steps) > MOST:
-                    raise _StaysError(f"written out it has more than {MOST} operators")
-        except _StaysError:
+                    raise _LoopStaysError(f"written out it has more than {MOST} operators")
+        except _LoopStaysError:
             del self.operators[mark:]
             raise
         return states
@@ -102,7 +102,7 @@ class _Writer:
     def decided(self, index: int) -> bool:
         held = self.tensors[index].data
         if held is None:
-            raise _StaysError("its condition depends on data")
+            raise _LoopStaysError("its condition depends on data")
         return bool(held.reshape(-1)[0])
 
     def shortened(self, operator: Operator, inputs: tuple[int, ...], graph: TfliteNetwork) -> int | None:
