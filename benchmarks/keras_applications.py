@@ -29,7 +29,6 @@ SIZES = {
     "ResNet50": 96,
     "ResNet50V2": 96,
     "DenseNet121": 96,
-    "NASNetMobile": 224,
     "InceptionV3": 139,
     "Xception": 128,
     "VGG16": 64,
@@ -41,8 +40,7 @@ def model_of(name: str) -> Any:
     """The application with random weights, whose norms are not the identity."""
     tf.keras.utils.set_random_seed(0)
     size = SIZES[name]
-    given = {"input_shape": (size, size, 3), "weights": None, "classes": 100, "classifier_activation": None}
-    model = getattr(tf.keras.applications, name)(**given)
+    model = getattr(tf.keras.applications, name)(input_shape=(size, size, 3), weights=None, classes=100)
     rng = np.random.default_rng(0)
     for weight in model.weights:
         if "moving_mean" in weight.path or "beta" in weight.path or "bias" in weight.path:
@@ -79,6 +77,8 @@ def saved(model: Any, folder: Path) -> dict[str, Path]:
 
 def main(names: list[str]) -> None:
     reader = FRONTENDS["tensorflow"]()
+    print("# Keras applications against TensorFlow\n")
+    print("Largest difference of the class scores over the largest score. Random weights, one random image.\n")
     print("| application | input | nodes | host | SavedModel | Keras | frozen | s |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for name in names or SIZES:
