@@ -45,10 +45,8 @@ def model_of(name: str) -> Any:
     for weight in model.weights:
         if "moving_mean" in weight.path or "beta" in weight.path or "bias" in weight.path:
             weight.assign(rng.normal(0, 0.1, weight.shape))
-        elif (
-            "moving_variance" in weight.path
-            or (weight.path.endswith("gamma")
-            and "layer_scale" not in weight.path)
+        elif "moving_variance" in weight.path or (
+            weight.path.endswith("gamma") and "layer_scale" not in weight.path
         ):
             weight.assign(rng.uniform(0.5, 1.5, weight.shape))
         elif "layer_scale" in weight.path:
@@ -78,7 +76,9 @@ def saved(model: Any, folder: Path) -> dict[str, Path]:
 def main(names: list[str]) -> None:
     reader = FRONTENDS["tensorflow"]()
     print("# Keras applications against TensorFlow\n")
-    print("Largest difference of the class scores over the largest score. Random weights, one random image.\n")
+    print(
+        "Largest difference of the class scores over the largest score. Random weights, one random image.\n"
+    )
     print("| application | input | nodes | host | SavedModel | Keras | frozen | s |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for name in names or SIZES:
