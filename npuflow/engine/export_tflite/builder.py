@@ -269,8 +269,8 @@ class LiteBuilder:
 
     def network(self, outputs: Sequence[str]) -> TfliteNetwork:
         """The whole, with the graph's inputs and outputs, in the layout that each has."""
-        ends = [tuple(self.home(i) for i in ids) for ids in (self.graph.inputs, outputs)]
-        return TfliteNetwork(tuple(self.tensors), tuple(self.operators), *ends)
+        fed, given = (tuple(self.home(i) for i in ids) for ids in (self.graph.inputs, outputs))
+        return TfliteNetwork(tuple(self.tensors), tuple(self.operators), fed, given)
 
     def home(self, value_id: str) -> int:
         """The tensor of a value in the layout in which it came to be; those of one dimension in space as

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from npuflow.frontends.caffe.detection import DETECTION
 from npuflow.frontends.caffe.network import CaffeOperatorError, Net, needed, one, pair
 from npuflow.frontends.caffe.parse import CaffeLayer
 from npuflow.frontends.caffe.shapes import SHAPES
@@ -236,6 +237,7 @@ def softmax(net: Net, layer: CaffeLayer) -> None:
 
 LAYERS: dict[str, Callable[[Net, CaffeLayer], None]] = {
     **SHAPES,
+    **DETECTION,
     **dict.fromkeys(("Convolution", "DepthwiseConvolution", "ConvolutionDepthwise"), conv),
     "Deconvolution": partial(conv, transposed=True),
     "InnerProduct": dense,

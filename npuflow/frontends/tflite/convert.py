@@ -10,6 +10,7 @@ from npuflow.base.errors import ModelError, NpuflowError
 from npuflow.frontends import Bindings, Reading
 from npuflow.frontends._nodes import ends
 from npuflow.frontends.tflite.elements import ELEMENTS
+from npuflow.frontends.tflite.loops import CONTROL, flat
 from npuflow.frontends.tflite.network import TfliteBuilder, TfliteOperatorError
 from npuflow.frontends.tflite.products import PRODUCTS
 from npuflow.frontends.tflite.schema import Operator, TfliteNetwork, parsed
@@ -17,11 +18,17 @@ from npuflow.frontends.tflite.shapes import SHAPES
 from npuflow.frontends.tflite.spatial import SPATIAL
 from npuflow.onnx.types import value_info
 
+
+def _stays(builder: TfliteBuilder, operator: Operator) -> None:
+    raise TfliteOperatorError(str(operator.options.get("Reason", "no constant decides it")))
+
+
 CONVERTERS: dict[str, Callable[[TfliteBuilder, Operator], None]] = {
     **ELEMENTS,
     **PRODUCTS,
     **SHAPES,
     **SPATIAL,
+    **dict.fromkeys(CONTROL, _stays),
 }
 
 
@@ -39,7 +46,7 @@ def opened(path: Path) -> TfliteNetwork:
 def reading(network: TfliteNetwork, bindings: Bindings) -> Reading:
     """The network as a graph."""
     try:
-        return _built(network, bindings)
+        return _built(flat(network), bindings)
     except NpuflowError:
         raise
     # options and shapes of a damaged file fit nothing, in as many ways as there are operators

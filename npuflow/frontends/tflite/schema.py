@@ -4,7 +4,7 @@ knows the parser's package."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -66,12 +66,13 @@ class Operator:
 
 @dataclass(frozen=True)
 class TfliteNetwork:
-    """The main subgraph of a file."""
+    """The main subgraph of a file; `bodies`: all subgraphs by number, where there are others."""
 
     tensors: tuple[TfliteTensor, ...]
     operators: tuple[Operator, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    bodies: tuple[TfliteNetwork, ...] = ()
 
 
 def parsed(data: bytes) -> TfliteNetwork:
@@ -115,14 +116,21 @@ def _network(tflite: ModuleType, data: bytes) -> TfliteNetwork:
         )
     if not model.SubgraphsLength():
         raise ModelError("the TFLite model holds no subgraph", code="NF-MODEL-064")
-    graph = model.Subgraphs(0)
+    codes = [_code(tflite, model.OperatorCodes(i)) for i in range(model.OperatorCodesLength())]
+    graphs = [_subgraph(tflite, model, i, codes, data) for i in range(model.SubgraphsLength())]
+    return replace(graphs[0], bodies=tuple(graphs)) if len(graphs) > 1 else graphs[0]
+
+
+def _subgraph(
+    tflite: ModuleType, model: Any, number: int, codes: list[tuple[str, str]], data: bytes
+) -> TfliteNetwork:
+    graph = model.Subgraphs(number)
     types = _names(tflite.TensorType)
     tensors: list[TfliteTensor] = []
     taken: set[str] = set()
     for i in range(graph.TensorsLength()):
         tensors.append(_tensor(graph.Tensors(i), i, model, data, types, taken))
         taken.add(tensors[-1].name)
-    codes = [_code(tflite, model.OperatorCodes(i)) for i in range(model.OperatorCodesLength())]
     operators = [_operator(tflite, graph.Operators(i), codes) for i in range(graph.OperatorsLength())]
     network = TfliteNetwork(tuple(tensors), tuple(operators), _ints(graph, "Inputs"), _ints(graph, "Outputs"))
     used = [*network.inputs, *network.outputs, *(t for o in operators for t in (*o.inputs, *o.outputs))]

@@ -1,0 +1,38 @@
+"""TensorFlow and Keras models: SavedModels, .keras and .h5 files, frozen graphs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from npuflow.base.isolated import isolated
+from npuflow.frontends import FRONTENDS, Bindings, Reading, Source
+
+SAVED = "saved_model.pb"
+
+
+@FRONTENDS.entry
+class Tensorflow:
+    """`FOLDER/saved_model.pb` of a SavedModel, other `.pb` as frozen graphs, `.keras` and `.h5` files."""
+
+    suffixes: ClassVar[tuple[str, ...]] = (".pb", ".keras", ".h5", ".hdf5")
+
+    def files(self, path: Path) -> tuple[Path, ...]:
+        """Of a SavedModel the graph, the variables and the assets; not the fingerprint, which differs each
+        time that the same model is saved."""
+        if path.name != SAVED:
+            return (path,)
+        more = [path.parent / "variables", path.parent / "assets"]
+        found = [file for folder in more if folder.is_dir() for file in sorted(folder.iterdir())]
+        return (path, *(file for file in found if file.is_file()))
+
+    def gather(self, path: Path) -> Source:
+        return Source(content=path)
+
+    def read(self, source: Source | bytes, bindings: Bindings) -> Reading:
+        from npuflow.frontends.tensorflow.load import converted
+
+        assert isinstance(source, Source) and isinstance(source.content, Path)
+        data = isolated(converted, source.content, dict(bindings.inputs), tuple(bindings.outputs))
+        found: Reading = FRONTENDS["tflite"]().read(data, bindings)
+        return found

@@ -1,0 +1,248 @@
+"""Runs in a process of its own: a TensorFlow model as a frozen function, then as a TFLite file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npuflow.base.errors import ModelError
+from npuflow.frontends.tensorflow.faults import damaged, line
+from npuflow.frontends.tensorflow.frozen import frozen
+from npuflow.frontends.tensorflow.names import INPUT, ends_of, named
+
+
+@dataclass(frozen=True)
+class TensorflowModel:
+    """A model as a function of tensors: `specs` by the names of its inputs, with free sizes as None; `call`
+    takes tensors in their order and gives tensors by name. `layers`: names of Keras layers."""
+
+    specs: Mapping[str, Any]
+    call: Callable[..., Mapping[str, Any]]
+    layers: frozenset[str] = frozenset()
+
+
+def converted(path: Path, inputs: Mapping[str, tuple[int, ...]], outputs: Sequence[str]) -> bytes:
+    """The model as a TFLite file. `inputs`: shapes that the recipe gives; `outputs`: its cut points."""
+    tf = _tensorflow()
+    if path.name == "saved_model.pb":
+        opened = _saved(tf, path)
+    elif path.suffix.lower() == ".pb":
+        opened = TensorflowModel(*frozen(tf, path, inputs, outputs))
+    else:
+        opened = _keras(tf, path)
+    specs = fixed(tf, path, opened.specs, inputs)
+    called: list[str] = []
+
+    def run(*tensors: Any) -> list[Any]:
+        given = opened.call(*tensors)
+        called[:] = given
+        # each output is a tensor of its own, also where the model gives one twice
+        return [tf.identity(one) for one in given.values()]
+
+    data = _lite(tf, tf.function(run, input_signature=specs))
+    return _renamed(data, list(opened.specs), called, opened.layers)
+
+
+def _renamed(data: bytes, inputs: Sequence[str], outputs: Sequence[str], layers: frozenset[str]) -> bytes:
+    """A TFLite file with other names of its tensors."""
+    from tensorflow.lite.tools import flatbuffer_utils
+
+    model = flatbuffer_utils.convert_bytearray_to_object(bytearray(data))
+    for i, graph in enumerate(model.subgraphs):
+        old = [(tensor.name or b"").decode(errors="replace") for tensor in graph.tensors]
+        ends = ends_of(old, graph.inputs, graph.outputs, inputs, outputs) if i == 0 else {}
+        for tensor, name in zip(graph.tensors, named(old, ends, layers), strict=True):
+            tensor.name = name.encode()
+    return bytes(flatbuffer_utils.convert_object_to_bytearray(model))
+
+
+def _tensorflow() -> Any:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    try:
+        import tensorflow as tf
+    except ImportError as fault:
+        raise ModelError(
+            "reading TensorFlow models needs the package tensorflow",
+            because=str(fault),
+            hint="pip install 'npuflow[tensorflow]'",
+            code="NF-MODEL-164",
+        ) from None
+    return tf
+
+
+def _saved(tf: Any, path: Path) -> TensorflowModel:
+    """The default signature of a SavedModel."""
+    try:
+        model = tf.saved_model.load(str(path.parent))
+        signatures = dict(model.signatures)
+    except Exception as fault:  # TensorFlow raises OSError, ValueError, KeyError and errors of its own
+        raise damaged(path, fault) from fault
+    if not signatures:
+        raise ModelError(
+            f'the SavedModel "{path.parent.name}" has no signature',
+            hint="tf.saved_model.save(model, FOLDER, signatures=...) or, of Keras, model.export(FOLDER)",
+            code="NF-MODEL-165",
+        )
+    chosen = signatures.get("serving_default") or signatures[sorted(signatures)[0]]
+    specs: dict[str, Any] = dict(chosen.structured_input_signature[1])
+
+    def call(*tensors: Any) -> dict[str, Any]:
+        given = chosen(**dict(zip(specs, tensors, strict=True)))
+        return {name: given[name] for name in sorted(given)}
+
+    call.model = model  # type: ignore[attr-defined]  # its variables live as long as it does
+    return TensorflowModel(specs, call)
+
+
+def _keras(tf: Any, path: Path) -> TensorflowModel:
+    """A Keras model in inference mode."""
+    try:
+        model = tf.keras.models.load_model(str(path), compile=False)
+    except Exception as fault:  # Keras raises ValueError, OSError, TypeError, KeyError, zip and HDF5 errors
+        raise damaged(path, fault) from fault
+    if not getattr(model, "inputs", None):
+        raise ModelError(
+            f'the Keras model "{path.name}" does not state its inputs',
+            because="it is a subclassed model, or a Sequential one that was never called",
+            hint="model.export(FOLDER) writes a SavedModel, which states them",
+            code="NF-MODEL-166",
+        )
+    names = unique([str(one.name).partition(":")[0] for one in model.inputs])
+    specs = {
+        name: tf.TensorSpec(tuple(one.shape), one.dtype)
+        for name, one in zip(names, model.inputs, strict=True)
+    }
+    ends = unique([_layer(one) for one in getattr(model, "outputs", None) or ()])
+    layers = model._flatten_layers() if hasattr(model, "_flatten_layers") else model.layers
+
+    plain = model.inputs[0] if len(model.inputs) == 1 else list(model.inputs)
+    form = getattr(model, "_inputs_struct", plain)  # one tensor, a list or a dictionary
+
+    def call(*tensors: Any) -> dict[str, Any]:
+        given = tf.nest.flatten(model(tf.nest.pack_sequence_as(form, list(tensors)), training=False))
+        names = ends if len(ends) == len(given) else unique(["output"] * len(given))
+        return dict(zip(names, given, strict=True))
+
+    return TensorflowModel(specs, call, frozenset(str(layer.name) for layer in layers))
+
+
+def _layer(output: Any) -> str:
+    """The name of the layer that gives an output."""
+    operation = getattr(getattr(output, "_keras_history", None), "operation", None)
+    return str(getattr(operation, "name", "output"))
+
+
+def unique(names: Sequence[str]) -> list[str]:
+    found: list[str] = []
+    for name in names:
+        wanted, count = name, 0
+        while wanted in found:
+            count += 1
+            wanted = f"{name}_{count}"
+        found.append(wanted)
+    return found
+
+
+def fixed(tf: Any, path: Path, specs: Mapping[str, Any], inputs: Mapping[str, tuple[int, ...]]) -> list[Any]:
+    """The inputs in fixed shapes: those that the recipe gives; a free first size is a batch of one."""
+    found: list[Any] = []
+    free: dict[str, str] = {}
+    for name, spec in specs.items():
+        stated = spec.shape.as_list() if spec.shape.rank is not None else None
+        shape = inputs.get(name) or stated
+        if name not in inputs and shape and shape[0] is None:
+            shape = [1, *shape[1:]]
+        if shape is None or None in shape:
+            free[name] = "of any rank" if stated is None else str(stated).replace("None", "?")
+        else:
+            found.append(tf.TensorSpec(tuple(shape), spec.dtype, name=f"{INPUT}{len(found)}"))
+    if free:
+        lines = ", ".join(f"{name} = [...]" for name in free)
+        raise ModelError(
+            "the model leaves sizes of its inputs free",
+            because="; ".join(f"{name} is {shape}" for name, shape in free.items()),
+            hint=f"[model] inputs = {{ {lines} }}",
+            code="NF-MODEL-167",
+        ).at(file=str(path))
+    return found
+
+
+def _lite(tf: Any, function: Any) -> bytes:
+    """The function with its variables as constants, by TensorFlow's own converter."""
+    from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+
+    try:
+        concrete = convert_variables_to_constants_v2(
+            function.get_concrete_function(), lower_control_flow=False
+        )
+        converter = tf.lite.TFLiteConverter.from_concrete_functions([_folded(tf, concrete)])
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS, tf.lite.OpsSet.SELECT_TF_OPS]
+        converter.allow_custom_ops = True
+        return bytes(converter.convert())
+    except Exception as fault:  # ConverterError, ValueError, errors of tracing
+        raise ModelError(
+            "TensorFlow does not convert the model",
+            because=line(fault),
+            hint="tf.lite.TFLiteConverter says more; export the part without it, or export the model to ONNX",
+            code="NF-MODEL-168",
+        ) from fault
+
+
+def _folded(tf: Any, concrete: Any) -> Any:
+    """A frozen function whose shapes are all constants: what was traced with free sizes computes them."""
+    from tensorflow.lite.python.util import get_grappler_config, run_graph_optimizations
+
+    if all(
+        output.shape.is_fully_defined() for op in concrete.graph.get_operations() for output in op.outputs
+    ):
+        return concrete
+    graph = _with_batch(
+        tf, concrete.graph.as_graph_def(), int((concrete.inputs[0].shape.as_list() or [1])[0])
+    )
+    wrapped = _function(tf, graph, concrete)
+    config = get_grappler_config(["constfold", "function"])
+    ends = wrapped.inputs, wrapped.outputs
+    folded = run_graph_optimizations(wrapped.graph.as_graph_def(), *ends, config, wrapped.graph)
+    return _function(tf, folded, wrapped)
+
+
+def _function(tf: Any, graph: Any, like: Any) -> Any:
+    """A graph as a function with the inputs and outputs of another; shapes are inferred anew."""
+    from tensorflow.python.eager import context
+
+    for node in graph.node:
+        node.attr.pop("_output_shapes", None)
+    for function in graph.library.function:  # one of the same name with other shapes is in the way
+        while context.context().has_function(function.signature.name):
+            context.context().remove_function(function.signature.name)
+    wrapped = tf.compat.v1.wrap_function(lambda: tf.graph_util.import_graph_def(graph, name=""), [])
+    inputs, outputs = (
+        [wrapped.graph.as_graph_element(one.name) for one in side] for side in (like.inputs, like.outputs)
+    )
+    return wrapped.prune(inputs, outputs)
+
+
+def _with_batch(tf: Any, graph: Any, batch: int) -> Any:
+    """Gives lists of tensors, such as the steps of a recurrent layer, the batch that their elements lack."""
+    for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
+        shapes = {
+            name.partition(":")[0]
+            for node in nodes
+            if node.op.startswith("TensorList")
+            for name in node.input
+        }
+        for node in nodes:
+            if node.op != "Const" or node.name not in shapes:
+                continue
+            held = np.array(tf.make_ndarray(node.attr["value"].tensor))
+            if held.ndim == 1 and (held[:1] == -1).all() and (held[1:] >= 0).all():
+                held[:1] = batch
+                node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(held))
+    return graph

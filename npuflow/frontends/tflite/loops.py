@@ -1,0 +1,182 @@
+"""WHILE and IF of TFLite written out, where what decides them is known: a copy of the body for each step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from npuflow.frontends.tflite.known import known
+from npuflow.frontends.tflite.schema import Operator, TfliteNetwork, TfliteTensor
+from npuflow.ir.types import Array
+
+MOST = 8192  # operators that loops may become
+CONTROL = ("WHILE", "IF")
+
+
+class _LoopStaysError(Exception):
+    """Why a loop or branch cannot be written out."""
+
+
+def flat(network: TfliteNetwork) -> TfliteNetwork:
+    """The network without loops and branches. Those that depend on data stay, with the reason in their
+    options."""
+    if not any(operator.name in CONTROL for operator in network.operators):
+        return network
+    writer = _LoopWriter(network.bodies, list(network.tensors))
+    places = {i: i for i in range(len(network.tensors))}
+    writer.add(network.operators, places, network)
+    for index in network.outputs:
+        if places[index] != index:
+            writer.operators.append(Operator("RESHAPE", (writer.whole(places[index]),), (index,), {}))
+    return TfliteNetwork(tuple(writer.tensors), tuple(writer.operators), network.inputs, network.outputs)
+
+
+@dataclass
+class _LoopWriter:
+    """`rows`: tensors that are others in a row along the first axis. They are joined where they are read;
+    `joint`: those that were."""
+
+    bodies: Sequence[TfliteNetwork]
+    tensors: list[TfliteTensor]
+    operators: list[Operator] = field(default_factory=list)
+    rows: dict[int, list[int]] = field(default_factory=dict)
+    joint: set[int] = field(default_factory=set)
+
+    def add(self, operators: Sequence[Operator], places: dict[int, int], graph: TfliteNetwork) -> None:
+        """Adds operators of a subgraph. `places`: where its tensors are; absent ones are new."""
+        for operator in operators:
+            inputs = tuple(self.place(i, places, graph) for i in operator.inputs)
+            if operator.name in CONTROL:
+                try:
+                    found = self.control(operator, inputs)
+                except _LoopStaysError as fault:
+                    outputs = tuple(self.place(i, places, graph) for i in operator.outputs)
+                    said = {**operator.options, "Reason": str(fault)}
+                    self.operators.append(replace(operator, inputs=inputs, outputs=outputs, options=said))
+                else:
+                    places.update(zip(operator.outputs, found, strict=True))
+                continue
+            made = self.shortened(operator, inputs, graph)
+            if made is not None:
+                places[operator.outputs[0]] = made
+                continue
+            outputs = tuple(self.place(i, places, graph) for i in operator.outputs)
+            read = tuple(self.whole(i) for i in inputs)
+            self.operators.append(replace(operator, inputs=read, outputs=outputs))
+
+    def place(self, index: int, places: dict[int, int], graph: TfliteNetwork) -> int:
+        if index >= 0 and index not in places:
+            places[index] = self.new(graph.tensors[index])
+        return places[index] if index >= 0 else -1
+
+    def new(self, tensor: TfliteTensor) -> int:
+        number = len(self.tensors)
+        self.tensors.append(replace(tensor, name=f"{tensor.name}#{number}"))
+        return number
+
+    def control(self, operator: Operator, inputs: tuple[int, ...]) -> list[int]:
+        """Adds what a loop or branch does; where its results are."""
+        mark = len(self.operators)
+        try:
+            if operator.name == "IF":
+                branch = "Then" if self.decided(inputs[0]) else "Else"
+                return self.call(operator.options[f"{branch}SubgraphIndex"], inputs[1:])
+            states = list(inputs)
+            cond, body = (operator.options[f"{part}SubgraphIndex"] for part in ("Cond", "Body"))
+            steps = 0
+            while self.decided(self.call(cond, states)[0]):
+                states, steps = self.call(body, states), steps + 1
+                if max(len(self.operators) - mark, steps) > MOST:
+                    raise _LoopStaysError(f"written out it has more than {MOST} operators")
+        except _LoopStaysError:
+            del self.operators[mark:]
+            raise
+        return states
+
+    def call(self, number: int, inputs: Sequence[int]) -> list[int]:
+        graph = self.bodies[number]
+        places = dict(zip(graph.inputs, inputs, strict=True))
+        self.add(graph.operators, places, graph)
+        return [self.place(i, places, graph) for i in graph.outputs]
+
+    def decided(self, index: int) -> bool:
+        held = self.tensors[index].data
+        if held is None:
+            raise _LoopStaysError("its condition depends on data")
+        return bool(held.reshape(-1)[0])
+
+    def shortened(self, operator: Operator, inputs: tuple[int, ...], graph: TfliteNetwork) -> int | None:
+        """The tensor that an operator gives, where it is a constant, or rows of others."""
+        result = graph.tensors[operator.outputs[0]]
+        held = [self.tensors[i].data if i >= 0 else None for i in inputs]
+        if all(one is not None for one in held):
+            value = known(operator, [one for one in held if one is not None], result)
+            if value is not None:
+                return self.constant(result, value)
+        if operator.name == "SLICE" and held[1] is not None and held[2] is not None:
+            return self.cut(inputs[0], held[1].reshape(-1).tolist(), held[2].reshape(-1).tolist(), result)
+        if (
+            operator.name == "CONCATENATION"
+            and not operator.options.get("Axis")
+            and any(i in self.rows or 0 in self.tensors[i].shape for i in inputs)
+        ):
+            parts = [part for i in inputs for part in self.rows.get(i, [i]) if self.length(part)]
+            return self.joined(result, parts)
+        if operator.name == "GATHER" and inputs[0] in self.rows and held[1] is not None:
+            return self.picked(self.rows[inputs[0]], held[1], result)
+        return None
+
+    def constant(self, like: TfliteTensor, value: Array) -> int:
+        return self.new(replace(like, data=value, shape=value.shape))
+
+    def length(self, index: int) -> int:
+        shape = self.tensors[index].shape
+        return shape[0] if shape else 0
+
+    def cut(self, source: int, begin: list[int], size: list[int], result: TfliteTensor) -> int | None:
+        """Some rows of a tensor that is made of rows; those of its constant parts are cut."""
+        shape = self.tensors[source].shape
+        if (
+            source not in self.rows
+            or any(begin[1:])
+            or any(s not in (-1, n) for s, n in zip(size[1:], shape[1:], strict=True))
+        ):
+            return None
+        first, last = begin[0], shape[0] if size[0] < 0 else begin[0] + size[0]
+        parts, at = [], 0
+        for part in self.rows[source]:
+            low, high = max(first - at, 0), min(last - at, self.length(part))
+            at += self.length(part)
+            held = self.tensors[part].data
+            if low == 0 and high == self.length(part):
+                parts.append(part)
+            elif low < high:
+                if held is None:
+                    return None
+                parts.append(self.constant(self.tensors[part], held[low:high]))
+        return self.joined(result, parts, shape[1:])
+
+    def joined(self, like: TfliteTensor, parts: list[int], rest: tuple[int, ...] = ()) -> int:
+        rest = self.tensors[parts[0]].shape[1:] if parts else rest
+        shape = (sum(self.length(part) for part in parts), *rest)
+        made = self.new(replace(like, shape=shape))
+        self.rows[made] = parts
+        return made
+
+    def picked(self, parts: list[int], places: Array, result: TfliteTensor) -> int | None:
+        """One row of a tensor that is made of single rows."""
+        if places.size != 1 or any(self.length(part) != 1 for part in parts):
+            return None
+        made = self.new(result)
+        self.operators.append(Operator("RESHAPE", (parts[int(places.reshape(-1)[0])],), (made,), {}))
+        return made
+
+    def whole(self, index: int) -> int:
+        """The tensor itself; one made of rows is joined, once."""
+        if index in self.rows and index not in self.joint:
+            self.joint.add(index)
+            parts = tuple(self.whole(part) for part in self.rows[index])
+            self.operators.append(
+                Operator("CONCATENATION", parts, (index,), {"Axis": 0, "FusedActivationFunction": 0})
+            )
+        return index
