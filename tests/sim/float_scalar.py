@@ -240,6 +240,8 @@ class FloatScalar(Scalar):
                 [self.at(c, name, "int32", 4 * i + k) for k in range(4)]
                 for name, i in (("rows", py), ("columns", px))
             )
+            if max(map(abs, (*row[2:], *column[2:]))) > 1 << c.number("weight_bits"):
+                raise Fault("FRESIZE")
             terms: list[Number] = []
             for i, j in product((0, 1), (0, 1)):
                 r, q = row[i] + c.vector("origin")[0], column[j] + c.vector("origin")[1]

@@ -23,7 +23,7 @@ class FResize(Simulated):
     those whose weight is 0, rounded once to float32; y = clamp(R(s), low, high).
     """
 
-    code = 42
+    code = 35
     name = "FRESIZE"
     queue = "VECTOR"
     fields = (
@@ -61,6 +61,7 @@ class FResize(Simulated):
             table = np.broadcast_to(table.reshape(-1, out[axis], 4), (len(x), out[axis], 4))
             index = table[..., :2] + c.vector("origin")[axis]
             exact.named(index, dims[2 + axis], c, axis)
+            floats.weighed(table[..., 2:], c)
             tables.append((index, table[..., 2:]))
         ((rows, up), (columns, across)), unit = tables, 0.25 ** c.number("weight_bits")
         terms = np.zeros((len(x), *dims[:2], 4, out[0] * out[1]))

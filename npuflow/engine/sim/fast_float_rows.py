@@ -227,6 +227,8 @@ def resize(bench: Bench, i: int, c: Command) -> Step | None:
             return None
         tables.append(table)
     largest = [int(np.abs(t[:, 2:]).max()) for t in tables]
+    if max(largest) > 1 << c.number("weight_bits"):
+        return None
     digits = (largest[0] * largest[1]).bit_length() + DIGITS[kinds[0]]
     x, y = (bench.operand(i, c, n) for n in "xy")
     return partial(

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from npuflow.base.errors import ModelError
 from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.hw.command import Command
 from npuflow.hw.isa import Fields
@@ -83,6 +84,13 @@ def start(memory: SimulatedMemory, c: Command, acc: Array, count: int, axis: int
     bias = memory.flat(c.core, at, "float32", count)
     shaped = bias.reshape([-1, *(count if d == axis else 1 for d in range(1, acc.ndim))])
     return np.broadcast_to(shaped, acc.shape)
+
+
+def weighed(weights: Array, c: Command) -> None:
+    """A fault where a table of FRESIZE holds a weight above 2^weight_bits: products would be inexact."""
+    most, allowed = int(np.abs(weights.astype(np.int64)).max(initial=0)), 1 << c.number("weight_bits")
+    if most > allowed:
+        raise ModelError(f"{c.opcode}: a weight of {most} is above {allowed}", code="NF-SIM-012")
 
 
 def chunk_problems(f: Fields) -> Iterator[str]:
