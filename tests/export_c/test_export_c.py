@@ -25,7 +25,7 @@ from tests.networks.random_networks import network
 from tests.networks.small import Builder
 
 ROUNDINGS = ("half_up", "half_even", "half_away", "truncate")
-MOVES = {"LOAD", "STORE", "BARRIER"}  # of tiles between memories: there are none
+MOVES = {"LOAD", "LOADROWS", "STORE", "BARRIER"}  # of tiles between memories: there are none
 REFUSED = {"SCALEDCONV", "SCALEDMATMUL"}
 FLOAT_ROLES = {"float", "float_sum", "any"}  # of operands: a network that needs such a command is refused
 FLOAT = {"quantizelinear", "dequantizelinear", "host"}

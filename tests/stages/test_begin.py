@@ -63,7 +63,7 @@ def test_a_recipe_that_begins_inside_builds(tmp_path: Path) -> None:
 def test_extract_writes_the_part(tmp_path: Path) -> None:
     file, part = tmp_path / "net.onnx", tmp_path / "part.onnx"
     file.write_bytes(NETWORK)
-    asked = [str(file), "-o", str(part), "--begin", "r", "--output", "s"]
+    asked = ["extract", str(file), "-o", str(part), "--begin", "r", "--output", "s"]
     done = CliRunner().invoke(application("extract"), asked)
     assert done.exit_code == 0, done.output
     assert "1 of 3 nodes, r, z -> s" in done.output
