@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,12 @@ from npuflow.stages.quantize import Quantized
 from npuflow.stages.simulate import Simulation
 from tests.frontends.building import built
 
+# against the float model, which is not rounded, a few bits look bad: layers would be left in float
+AS_STATED = '[precision]\nstrategy = "none"\n'
 DOMAIN = "qonnx.custom_op.general"
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(1, 3, 8, 8)).astype(np.float32)
-MODES = {
+MODES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "ROUND": np.rint, "FLOOR": np.floor, "CEIL": np.ceil, "DOWN": np.trunc,
     "UP": lambda v: np.sign(v) * np.ceil(np.abs(v)),
     "HALF_UP": lambda v: np.sign(v) * np.floor(np.abs(v) + 0.5),
@@ -123,7 +126,8 @@ def test_codes_are_stated(bits: int, domain: str) -> None:
 @pytest.mark.parametrize(("bits", "act"), [(2, 3), (4, 4), (8, 8), (6, 7)])
 def test_programs_keep_the_scales(bits: int, act: int, tmp_path: Path) -> None:
     net = convolution(bits, act)
-    done = built(tmp_path, net.model(), {"x": RNG.normal(size=(8, 3, 8, 8)).astype(np.float32)})
+    data = {"x": RNG.normal(size=(8, 3, 8, 8)).astype(np.float32)}
+    done = built(tmp_path, net.model(), data, AS_STATED)
     stated, graph = done.artifact("parse", Parsed).stated, done.artifact("quantize", Quantized).graph
     assert done.artifact("simulate", Simulation).summary()["different"] == 0
     kernel = graph.values["kq:q"]
@@ -143,13 +147,11 @@ def test_programs_give_the_numbers_of_quant(mode: str, zero: int, tmp_path: Path
     x, k = net.quant("x", "xq", steps[0], bits=8), net.quant(net.const("k", kernel), "kq", steps[1], bits=5)
     net.quant(net.op("Conv", [x, k], "c"), "y", steps[2], zero, 5, mode=mode)
     images = RNG.normal(size=(8, 3, 8, 8)).astype(np.float32)
-    done = built(tmp_path, net.model(), {"x": images})
+    done = built(tmp_path, net.model(), {"x": images}, AS_STATED)
     found = Runner(done.product(".npu")).run_many([{"x": X}])[0]["y"]
     product = np.einsum("oi,nihw->nohw", quant(kernel, steps[1], 0, 5)[:, :, 0, 0], quant(X, steps[0], 0, 8))
     apart = np.abs(found - quant(product, steps[2], zero, 5, mode=mode)) / steps[2]
-    print("APART", mode, zero, apart.max(), (apart == 0).mean(), np.histogram(apart)[0], np.unique(apart)[:10])
-    # exact but for ties; a computed rounding reads codes of its own
-    assert apart.max() <= 1 and (apart == 0).mean() >= (0.99 if mode == "ROUND" else 0.9)
+    assert apart.max() <= 1 and (apart == 0).mean() >= 0.99          # ties may go the other way
 
 
 @pytest.mark.parametrize("mode", [*MODES, "floor"])
