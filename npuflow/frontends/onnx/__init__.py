@@ -71,7 +71,7 @@ class Onnx:
 
         given = _source(source)
         plain = lifted(parse(given.data), given.tensors)
-        if not (plain.stated or plain.blocked or bindings.outputs or bindings.constants or given.tensors):
+        if not (plain.changed or bindings.outputs or bindings.constants or given.tensors):
             return given.data
         model = whole(plain.model, given.tensors)
         inputs = [i for i in model.graph.input if i.name not in bindings.constants]

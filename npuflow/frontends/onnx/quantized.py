@@ -12,7 +12,9 @@ import onnx
 from npuflow.frontends._nodes.microsoft import MICROSOFT
 from npuflow.frontends._nodes.tensors import array
 from npuflow.frontends.onnx import blocks
+from npuflow.frontends.onnx.qonnx import QonnxLifter, is_qonnx
 from npuflow.frontends.onnx.qoperators import Expander
+from npuflow.frontends.onnx.saturation import LINEAR, saturated
 from npuflow.ir.types import Array, QuantType, span
 
 ROUNDING, BACK = "QuantizeLinear", "DequantizeLinear"
@@ -24,9 +26,6 @@ DYNAMIC = (
     "DynamicQuantizeMatMul",
     "DynamicQuantizeLSTM",
 )
-# Quantisers leave out a Relu or Clip whose work the rounding's saturation does:
-# behind these it is spelled out.
-LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Sub", "Mul", "BatchNormalization")
 WIDTHS = {"int8": 8, "uint8": 8, "int16": 16, "uint16": 16, "int4": 4, "uint4": 4, "int2": 2, "uint2": 2}
 Key = tuple[bytes, bytes, str, int | None]
 
@@ -39,6 +38,12 @@ class Lifted:
     stated: dict[str, QuantType] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     blocked: int = 0                          # weights whose scales change within a channel
+    spelled: bool = False                     # whether roundings of QONNX were spelled out
+
+    @property
+    def changed(self) -> bool:
+        """Whether the model computes other numbers than the file, or runs only like this."""
+        return bool(self.stated or self.blocked or self.spelled)
 
 
 def lifted(model: onnx.ModelProto, tensors: Mapping[str, Array] = MappingProxyType({})) -> Lifted:
@@ -46,6 +51,8 @@ def lifted(model: onnx.ModelProto, tensors: Mapping[str, Array] = MappingProxyTy
     between them; weights become floats.
     What does not come in such pairs stays, and runs on the host. `tensors`: those
     kept apart from the model."""
+    if any(is_qonnx(node) for node in model.graph.node):
+        return _qonnx(model, tensors)
     kinds = {node.op_type for node in model.graph.node}
     if not any(k in (ROUNDING, BACK) or k.startswith(MARKS) for k in kinds):
         dynamic = sorted(kinds & set(DYNAMIC))
@@ -57,6 +64,16 @@ def lifted(model: onnx.ModelProto, tensors: Mapping[str, Array] = MappingProxyTy
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     return _Lifter(copy, tensors).result()
+
+
+def _qonnx(model: onnx.ModelProto, tensors: Mapping[str, Array]) -> Lifted:
+    """A model with roundings of QONNX, and maybe others."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    lifter = QonnxLifter(copy, tensors)
+    notes = lifter.run()
+    rest = lifted(copy, tensors)
+    return Lifted(rest.model, {**lifter.stated, **rest.stated}, (*notes, *rest.notes), rest.blocked, True)
 
 
 class _Lifter:
@@ -116,8 +133,8 @@ class _Lifter:
             for i, name in enumerate(made.output):
                 made.output[i] = self.final(name)
                 if made.output[i] in self.clips:
-                    kept.append(self.clip(made.output[i]))
-                    made.output[i] = kept[-1].input[0]
+                    name, made.output[i] = made.output[i], f"{made.output[i]}:all"
+                    kept.append(saturated(made.output[i], name, self.clips[name], self.version, self.added))
         del self.graph.node[:]
         self.graph.node.extend(kept)
         self.graph.initializer.extend(onnx.numpy_helper.from_array(a, name) for name, a in self.added.items())
@@ -141,16 +158,6 @@ class _Lifter:
                 f"are: {shown}"
             )
         return Lifted(self.model, self.stated, tuple(notes), len(self.blocked))
-
-    def clip(self, name: str) -> onnx.NodeProto:
-        """What saturation does to a value, as a node."""
-        bounds = dict(zip(("min", "max"), self.clips[name], strict=True))
-        if self.version < 11:
-            node = onnx.helper.make_node("Clip", [f"{name}:all"], [name])
-            node.attribute.extend(onnx.helper.make_attribute(end, bound) for end, bound in bounds.items())
-            return node
-        self.added.update({f"{name}:{end}": np.array(bound, np.float32) for end, bound in bounds.items()})
-        return onnx.helper.make_node("Clip", [f"{name}:all", *(f"{name}:{end}" for end in bounds)], [name])
 
     def final(self, name: str) -> str:
         while name in self.renamed:
