@@ -55,7 +55,10 @@ class SpellSelection(Decomposition):
             if form != "none":
                 found = _reduced(parts, str(form))
             else:
-                found = _moved(parts, [parts.input(i) for i in sources], _labels(parts, sources))
+                labels = _labels(parts, sources)
+                if not labels.size:
+                    return "it selects nothing"
+                found = _moved(parts, [parts.input(i) for i in sources], labels)
         except CannotRunError as fault:
             return str(fault)
         return (found,) if found is not None else "its indices follow no axis"

@@ -24,6 +24,7 @@ WEIGHTS = {
     "sizes": np.array([2, 3, 4, 5], np.int64),
     "by": np.array(1.5, np.float32),
     "zero": np.array(0.0, np.float32),
+    "none": np.zeros(4, bool),
 }
 
 
@@ -71,6 +72,14 @@ WEIGHTS = {
         ),
         ("float[2,15,5] x => float[2,3,5,5] y", "y = Col2Im(x, image, block)", {"reshape", "matmul"}),
         ("float[2,2,3] x => float[2,4,5,2] y", "y = AffineGrid(x, sizes)", {"reshape", "matmul"}),
+        ("float[2,4,3] x => float[2,3,3] y", "y = Compress<axis=1>(x, kept)", {"gather", "slice", "concat"}),
+        ("float[2,2] x => float[3] y", "y = Compress(x, kept)", {"gather", "reshape"}),
+        ("float[3,4] x => float[6] y", "y = Compress(x, odd)", {"gather", "reshape", "slice"}),
+        (
+            "float[2,4,3] x => float[2,3,3] y",
+            "a = Relu(x) c = Compress<axis=-2>(a, kept) y = Tanh(c)",
+            {"relu", "gather", "slice", "concat", "tanh"},
+        ),
         ("float[3,4] x => float[3,4] y", "y = Mod<fmod=1>(x, by)", {"mul", "abs", "floor", "sign", "sub"}),
     ],
 )
@@ -78,6 +87,8 @@ def test_spelled(signature: str, body: str, made: set[str]) -> None:
     weights = {
         **WEIGHTS,
         "deep": np.array([[[0, 3], [0, 1]]], np.int64),
+        "kept": np.array([True, False, True, True]),
+        "odd": np.arange(12) % 2 == 1,
         "twice": np.array([[1], [3], [1]], np.int64),
         "columns": np.array([[0, 2, 1], [0, 3, 1]], np.int64),
     }
@@ -100,6 +111,12 @@ def test_spelled(signature: str, body: str, made: set[str]) -> None:
             "y = GridSample(x, g)",
             "spell_sampling",
             "the grid is not a constant",
+        ),
+        (
+            "float[4,3] x => float[n,3] y",
+            "y = Compress<axis=0>(x, none)",
+            "spell_selection",
+            "it selects nothing",
         ),
         (
             "float[3] x => float[3] y",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from npuflow.engine.rewrite import rewrite
+from npuflow.testing.rule import graph_of
 from tests.networks.onnx_text import model, normal, on_npu, ops, refused, rewritten
 
 WEIGHTS = {
@@ -76,6 +78,73 @@ PAIR = "float[3,6] x, float[3,6] z => float[3,6] y"
 def test_spelled(signature: str, body: str) -> None:
     done = rewritten(model(signature, body, WEIGHTS, opset=18))
     assert not any(name.startswith("host:") for name in ops(done))
+    on_npu(done)
+
+
+COMPUTED = "the exponent is not a constant, and the base not known to be positive"
+POWERS = {
+    "by": np.array([2, 1, 3, 2, 0.5, 1], np.float32),
+    "whole": np.array([[2], [3], [2]], np.int64),
+    "each": np.array([[2, 1, 3], [1, 2, 2]], np.float32),
+    "many": np.linspace(-2, 2, 40, dtype=np.float32),
+    "two": np.array(2, np.float32),
+    "six": np.array([0.5, 1, 2, 3, 4, 5], np.float32),
+    "small": np.array(0.1, np.float32),
+    "large": np.array(4, np.float32),
+    "signs": np.array([1, -1, 1, -1, 1, -1], np.float32),
+}
+
+
+@pytest.mark.parametrize(
+    ("signature", "body", "made"),
+    [
+        (SAME, "a = Abs(x) y = Pow(a, by)", {"abs", "gather", "slice", "pow", "concat"}),
+        (SAME, "y = Pow(x, whole)", {"gather", "slice", "pow", "concat"}),
+        ("float[2,3] x => float[2,3] y", "y = Pow(x, each)", {"reshape", "gather", "slice", "pow", "concat"}),
+        ("float[6] x => float[3,6] y", "y = Pow(x, whole)", {"expand", "reshape", "gather", "slice", "pow",
+                                                            "concat"}),
+        (SAME, "y = Pow(six, x)", {"mul", "exp"}),
+        (PAIR, "a = Relu(x) b = Add(a, small) y = Pow(b, z)", {"relu", "add", "log", "mul", "exp"}),
+        (PAIR, "a = Clip(x, small, large) y = Pow(a, z)", {"clip", "log", "mul", "exp"}),
+        ("float[2,40] x => float[2,40] y", "a = Clip(x, small, two) y = Pow(a, many)",
+         {"clip", "log", "mul", "exp"}),
+        (PAIR, "a = Mul(z, z) b = Add(a, small) y = Mod<fmod=1>(x, b)",
+         {"mul", "add", "div", "sub", "floor", "abs", "sign"}),
+    ],
+)
+def test_powers_and_remainders(signature: str, body: str, made: set[str]) -> None:
+    done = rewritten(model(signature, body, POWERS, opset=18))
+    assert set(ops(done)) <= made, ops(done)
+    on_npu(done)
+
+
+@pytest.mark.parametrize(
+    ("signature", "body", "rule", "reason"),
+    [
+        (PAIR, "y = Pow(x, z)", "spell_pow", COMPUTED),
+        (PAIR, "a = Sigmoid(x) y = Pow(a, z)", "spell_pow", COMPUTED),
+        (SAME, "y = Pow(signs, x)", "spell_pow", COMPUTED),
+        ("float[40] x => float[40] y", "y = Pow(x, many)", "spell_pow",
+         "40 different exponents, and a base that is not known to be positive"),
+        (PAIR, "y = Mod<fmod=1>(x, z)", "spell_mod",
+         "the divisor is neither a constant nor known to be positive"),
+    ],
+)
+def test_powers_and_remainders_that_stay(signature: str, body: str, rule: str, reason: str) -> None:
+    assert refused(rewrite(graph_of(model(signature, body, POWERS, opset=18))), rule) == reason
+
+
+def test_the_sign_of_a_base_is_looked_up_over_a_few_nodes_only() -> None:
+    doubled = " ".join(f"s{k + 1} = Add(s{k}, s{k})" for k in range(60))
+    body = f"s0 = Relu(x) {doubled} b = Add(s60, small) y = Pow(b, z)"
+    assert refused(rewrite(graph_of(model(PAIR, body, POWERS))), "spell_pow") == COMPUTED
+
+
+def test_tile_of_many_dimensions_is_several_copies() -> None:
+    repeats = {"r": np.array([2, 3, 2, 2], np.int64)}
+    done = rewritten(model("float[2,3,2,2] x => float[4,9,4,4] y", "y = Tile(x, r)", repeats))
+    ranks = [len(done.graph.type(o).shape) for n in done.graph.nodes for o in n.outputs]
+    assert set(ops(done)) == {"reshape", "expand"} and max(ranks) <= 6
     on_npu(done)
 
 

@@ -16,6 +16,8 @@ from npuflow.onnx.run import EXPORT_OPSET, CannotRunError, model_of, run, sessio
 from npuflow.onnx.types import PLAIN, from_proto, is_tensor, to_proto, value_info
 
 _DATA = 4096      # constants up to this many elements take part in inference
+# operators whose shape is in the data of an input, and onnx's inference does not look at it
+_BY_DATA = {"Compress": 1, "MaxUnpool": 2}
 
 Known = Mapping[str, TensorType]
 Consts = Mapping[str, Array]
@@ -45,6 +47,8 @@ def output_types(node: onnx.NodeProto, version: int, known: Known, consts: Const
     reported = tuple(from_proto(result.get(o)) for o in node.output)
     ranked = all(known[i].shape != UNRANKED and known[i].is_static for i in node.input if i)
     function = found.has_function or found.has_context_dependent_function
+    if ranked and not domain and _shaped_by_constant(node, consts):
+        return _completed(node, version, known, consts, reported)
     if (
         ranked
         and function
@@ -56,11 +60,16 @@ def output_types(node: onnx.NodeProto, version: int, known: Known, consts: Const
     return reported
 
 
+def _shaped_by_constant(node: onnx.NodeProto, consts: Consts) -> bool:
+    given = node.input[_BY_DATA.get(node.op_type, len(node.input)) :][:1]
+    return bool(given) and given[0] in consts and consts[given[0]].size <= _DATA
+
+
 def _completed(
     node: onnx.NodeProto, version: int, known: Known, consts: Consts, reported: tuple[TensorType, ...]
 ) -> tuple[TensorType, ...]:
-    """Of a function whose body onnx's inference cannot follow (GroupNormalization): the
-    shapes that one run on ones has."""
+    """Of a node that onnx's inference cannot follow (the body of GroupNormalization, the condition of
+    Compress): the shapes that one run on ones has."""
     alone = _alone(node, known, consts)
     feeds = {
         i.name: np.ones(known[i.name].shape, known[i.name].dtype)
@@ -72,8 +81,9 @@ def _completed(
     except CannotRunError:
         return reported
     shapes = {o.name: np.shape(array) for o, array in zip(alone.output, made, strict=True)}
+    by_data = node.op_type in _BY_DATA
     return tuple(
-        TensorType(tuple(shapes[o]), t.dtype) if o and t.shape == UNRANKED else t
+        TensorType(tuple(shapes[o]), t.dtype) if o and (by_data or t.shape == UNRANKED) else t
         for o, t in zip(node.output, reported, strict=True)
     )
 
