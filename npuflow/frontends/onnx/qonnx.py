@@ -13,7 +13,7 @@ from npuflow.base.errors import ModelError
 from npuflow.frontends._nodes.build import owned
 from npuflow.frontends._nodes.shapes import label
 from npuflow.frontends._nodes.tensors import array
-from npuflow.frontends.onnx.qonnx_form import Form, form_of, rounded, spelled
+from npuflow.frontends.onnx.qonnx_form import QuantForm, form_of, rounded, spelled
 from npuflow.frontends.onnx.saturation import LINEAR, saturated
 from npuflow.ir.types import Array, QuantType
 
@@ -146,7 +146,7 @@ class QonnxLifter:
             self.stated[node.output[0]] = quant
         return spelled(node, form, self.added)
 
-    def weight(self, node: onnx.NodeProto, form: Form, held: Array) -> None:
+    def weight(self, node: onnx.NodeProto, form: QuantForm, held: Array) -> None:
         """A constant: its codes are known, whichever way they were rounded."""
         name = node.output[0]
         real = rounded(form, held.astype(np.float32), label(node))
@@ -162,7 +162,7 @@ class QonnxLifter:
             self.whole.append(label(node))
         self.constant(name, real, quant)
 
-    def activation(self, node: onnx.NodeProto, form: Form, quant: QuantType) -> list[onnx.NodeProto]:
+    def activation(self, node: onnx.NodeProto, form: QuantForm, quant: QuantType) -> list[onnx.NodeProto]:
         """The codes of a value that nothing else reads are stated of it; else those of a Clip of it."""
         value, out = node.input[0], node.output[0]
         twin = self.done.get((value, form.ends, quant))

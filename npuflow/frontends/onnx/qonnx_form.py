@@ -23,7 +23,7 @@ NUMPY: Mapping[str, Callable[[Array], Array]] = {"Round": np.rint, "Ceil": np.ce
 
 
 @dataclass(frozen=True)
-class Form:
+class QuantForm:
     """mode(clip(x / scale + zero point, lo, hi)), then back. `scale` and `zero`: None where the network
     computes them. BipolarQuant has the mode SIGN. Trunc divides whole codes by `divisor` before it rounds.
     """
@@ -73,7 +73,7 @@ class Form:
         )
 
 
-def form_of(node: onnx.NodeProto, consts: Mapping[str, Array]) -> Form:
+def form_of(node: onnx.NodeProto, consts: Mapping[str, Array]) -> QuantForm:
     """What the node says; ModelError where it is not QONNX, or its width is not known before it runs."""
     if node.op_type == "FloatQuant":
         raise ModelError(
@@ -88,7 +88,7 @@ def form_of(node: onnx.NodeProto, consts: Mapping[str, Array]) -> Form:
     given = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     scale = _numbers(consts, node.input[1])
     if node.op_type == "BipolarQuant":
-        return Form((node.input[1], ""), scale, np.zeros(()), 2, True, True, "SIGN")
+        return QuantForm((node.input[1], ""), scale, np.zeros(()), 2, True, True, "SIGN")
     signed, narrow = bool(given.get("signed", 1)), bool(given.get("narrow", 0))
     trunc = node.op_type == "Trunc"
     said = given.get("rounding_mode", b"FLOOR" if trunc else b"ROUND")
@@ -102,15 +102,15 @@ def form_of(node: onnx.NodeProto, consts: Mapping[str, Array]) -> Form:
     bits = _width(node, 3, consts)
     if not trunc:
         if bits == 1 and signed:                         # how QONNX reads it
-            return Form(names, scale, zero, 2, True, True, "SIGN")
-        return Form(names, scale, zero, bits, signed, narrow, mode)
+            return QuantForm(names, scale, zero, 2, True, True, "SIGN")
+        return QuantForm(names, scale, zero, bits, signed, narrow, mode)
     if len(node.input) > 5:
         raise ModelError(
             f"node {label(node)} is a Trunc of version 2; only version 1 is read",
             hint="export the model with a QONNX of version 0.4 or older", code="NF-MODEL-234",
         ).at(node=label(node))
     divisor = 2.0 ** (bits - _width(node, 4, consts))
-    return Form(names, scale, zero, bits, signed, narrow, mode, divisor, saturates=False)
+    return QuantForm(names, scale, zero, bits, signed, narrow, mode, divisor, saturates=False)
 
 
 def _numbers(consts: Mapping[str, Array], name: str) -> Array | None:
@@ -131,7 +131,7 @@ def _width(node: onnx.NodeProto, place: int, consts: Mapping[str, Array]) -> int
     return int(width)
 
 
-def rounded(form: Form, x: Array, name: str) -> Array:
+def rounded(form: QuantForm, x: Array, name: str) -> Array:
     """What the node makes of a constant."""
     try:
         real = _real(form, x, name)
@@ -148,7 +148,7 @@ def rounded(form: Form, x: Array, name: str) -> Array:
     return real
 
 
-def _real(form: Form, x: Array, name: str) -> Array:
+def _real(form: QuantForm, x: Array, name: str) -> Array:
     if form.scale is None or form.zero is None:
         raise ModelError(
             f"node {name} rounds a constant with a scale that the network computes",
@@ -172,7 +172,7 @@ def _real(form: Form, x: Array, name: str) -> Array:
         return np.asarray((codes - zero) * np.where(scale == 0, np.nan, scale), np.float32)
 
 
-def spelled(node: onnx.NodeProto, form: Form, added: dict[str, Array]) -> list[onnx.NodeProto]:
+def spelled(node: onnx.NodeProto, form: QuantForm, added: dict[str, Array]) -> list[onnx.NodeProto]:
     """The node as standard operators of opset 11 and later."""
     chain = _Chain(node, added)
     scale, zero = form.names
