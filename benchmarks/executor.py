@@ -29,13 +29,16 @@ def once(checkout: Path, recipe: Path, words: list[str], folder: Path) -> tuple[
     env = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "npuflow", "build", str(recipe), "--cache", str(folder / "cache")]
     before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run(
+    done = subprocess.run(
         [*command, "--out", str(folder / "out"), "-q", *words],
         env=env,
         cwd=checkout,
-        check=True,
+        check=False,
         capture_output=True,
+        text=True,
     )
+    if done.returncode:
+        raise SystemExit(f"a build failed:\n{done.stdout}{done.stderr}")
     seconds, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
     return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

@@ -109,6 +109,8 @@ class KeptClosures:
         self._stored = len(self.closures), len(self.forms)
 
     def _given(self, sources: Sources) -> dict[str, Any]:
+        # copies, and the closures before the questions: threads of a cluster may draw more meanwhile
+        known, named = dict(self.closures), dict(self.forms)
         pairs: dict[tuple[str, str], int] = {}
         words: dict[str, int] = {}
         closures = [
@@ -123,12 +125,12 @@ class KeptClosures:
                     [words.setdefault(word, len(words)) for word in sorted(one.mentions)],
                 ],
             ]
-            for mark, one in self.closures.items()
+            for mark, one in known.items()
         ]
         return {
             "asked": _asked(sources),
             "closures": closures,
-            "forms": [[*mark, forms] for mark, forms in self.forms.items()],
+            "forms": [[*mark, forms] for mark, forms in named.items()],
             "pairs": list(pairs),
             "words": list(words),
         }
@@ -140,8 +142,8 @@ KEPT = KeptClosures()
 
 def _asked(sources: Sources) -> dict[str, Any]:
     """Every question that walks of this process put, with its answer, as JSON has it."""
-    registries = {one.name: [one.package, _listing(one)] for one in sources.registries.values()}
-    places = {name: _answer(place) for name, place in sources.finder.places.items()}
+    registries = {one.name: [one.package, _listing(one)] for one in list(sources.registries.values())}
+    places = {name: _answer(place) for name, place in dict(sources.finder.places).items()}
     return {
         "files": sources.read(),
         "own": sorted(sources.finder.own),

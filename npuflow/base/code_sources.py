@@ -71,7 +71,8 @@ class Sources:
 
     def read(self) -> dict[str, str]:
         """Every file read so far: path -> digest of its bytes."""
-        return {str(m.path): m.content for m in self._modules.values()} | self.data
+        modules = list(self._modules.values())  # other threads may read more meanwhile
+        return {str(m.path): m.content for m in modules} | self.data
 
     def final(self, module: SourceModule, chain: tuple[str, ...], depth: int = 0) -> str | None:
         """Where a chain of names in a module is defined, as "module:name"; facades and aliases followed."""

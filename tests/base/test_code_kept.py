@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 from packages import DAMAGES, damaged
+
+from npuflow.base import code_kept
+from npuflow.base.code_find import Place
+from npuflow.base.code_sources import Sources
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -110,3 +116,27 @@ def test_a_damaged_memo_is_no_memo(package: Path, damage: str) -> None:
     first, path = run(package), package / "memo" / "closures.json"
     path.write_bytes(damaged(path.read_bytes(), damage))
     assert run(package)[:2] == [first[0], "2"]
+
+
+def test_a_memo_is_written_while_other_threads_draw(tmp_path: Path) -> None:
+    """Workers of a cluster in the same process may still answer what they are asked when a build ends."""
+    kept, sources, ended = code_kept.KeptClosures(), Sources(), Event()
+    kept.open(tmp_path / "closures.json", sources)
+
+    def draw() -> None:
+        for number in range(20_000):
+            if ended.is_set():
+                return
+            kept.closures[f"m{number}", "f", None, False] = code_kept.Closure(f"d{number}")
+            sources.finder.places[f"m{number}"] = Place(f"m{number}", "absent")
+
+    with ThreadPoolExecutor(2) as pool:
+        drawn = [pool.submit(draw) for _ in range(2)]
+        try:
+            for _ in range(5):
+                kept.save(sources)
+        finally:
+            ended.set()
+        for one in drawn:
+            one.result()
+    assert (tmp_path / "closures.json").exists()
