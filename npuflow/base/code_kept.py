@@ -7,11 +7,7 @@ differs today, none of its closures is used, and all are drawn again.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import json
-import os
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +15,8 @@ from typing import Any
 from npuflow.base.code_find import Finder, Place
 from npuflow.base.code_module import Form
 from npuflow.base.code_sources import Sources
-from npuflow.base.digest import bytes_digest, digest_file
+from npuflow.base.digest import digest_file
+from npuflow.base.memo_file import maker_of, read_memo, write_memo
 from npuflow.base.registry import Registry
 
 Mark = tuple[str, str | None, tuple[str, ...] | None, bool]
@@ -52,18 +49,14 @@ class KeptClosures:
         self._stored = (0, 0)
 
     def open(self, path: Path, sources: Sources) -> None:
-        """Take over what the file holds if every question it lists has the same answer
-        now; `sources` then counts what was asked as read. `save` writes it."""
+        """Take over what the file holds if every question it lists has the same answer now; `sources` then
+        counts what was asked as read. `save` writes it. A file that is open is not read again."""
+        if path == self._path:
+            return
         self._path = path
-        try:
-            head, _, body = path.read_bytes().partition(b"\n")
-            if head.decode() != f"{_maker()} {bytes_digest(body)}":
-                return
-            found = json.loads(body)
-            if _holds(found["asked"], sources):
-                self._take(found)
-        except (OSError, ValueError):
-            return  # no memo, one of another npuflow or Python, or a damaged one: closures are drawn again
+        found = read_memo(path, _maker())
+        if found is not None and _holds(found["asked"], sources):
+            self._take(found)
 
     def forget(self) -> None:
         """Draw all closures again on next use; nothing is written any more."""
@@ -75,16 +68,8 @@ class KeptClosures:
         """Write all that is known if it is more than was stored; failing to is no fault of the build."""
         if self._path is None or (len(self.closures), len(self.forms)) == self._stored:
             return
-        body = json.dumps(self._given(sources), separators=(",", ":")).encode()
-        made = self._path.with_name(f".{self._path.name}.{os.urandom(4).hex()}")
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            made.write_bytes(f"{_maker()} {bytes_digest(body)}\n".encode() + body)
-            made.replace(self._path)
+        if write_memo(self._path, _maker(), self._given(sources)):
             self._stored = len(self.closures), len(self.forms)
-        except OSError:
-            with contextlib.suppress(OSError):
-                made.unlink()
 
     def _take(self, found: Any) -> None:
         pairs, words = [(label, made) for label, made in found["pairs"]], found["words"]
@@ -154,7 +139,10 @@ def _asked(sources: Sources) -> dict[str, Any]:
 
 def _holds(asked: Any, sources: Sources) -> bool:
     """Whether every question has the same answer now. If so, it counts as put in this process."""
-    if any(digest_file(path) != content for path, content in asked["files"].items()):
+    try:
+        if any(digest_file(path) != content for path, content in asked["files"].items()):
+            return False
+    except OSError:  # a file is gone
         return False
     finder = Finder()
     finder.own |= set(asked["own"])
@@ -181,7 +169,6 @@ def _listing(registry: Registry) -> list[list[str | None]]:
 
 @functools.cache
 def _maker() -> str:
-    """The code that draws closures, and the Python whose syntax they are of."""
+    """The code that draws closures."""
     folder = Path(__file__).parent
-    parts = [path.read_bytes() for path in sorted([*folder.glob("code*.py"), folder / "digest.py"])]
-    return bytes_digest(b"\0".join(parts)) + f"/{sys.version_info[0]}.{sys.version_info[1]}"
+    return maker_of(sorted([*folder.glob("code*.py"), folder / "digest.py"]))

@@ -3,19 +3,13 @@ parsed by one process only."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import json
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
-from npuflow.base import code_module, code_normal, code_scope
-from npuflow.base import digest as digests
 from npuflow.base.code_module import Class, Facts, Form, SourceModule, SourceUnit
 from npuflow.base.code_scope import ImportTarget, Reference
-from npuflow.base.digest import bytes_digest
+from npuflow.base.memo_file import maker_of, read_memo, write_memo
 
 SPARE = 4  # pictures kept of files that this build does not read, for each that it does
 
@@ -33,8 +27,8 @@ class Pictures:
 
     def restore(self, module: SourceModule) -> bool:
         """Fill in a module from the picture of its content, if there is one."""
-        if self._unread:
-            self._read()
+        if self._unread and self._path is not None:
+            self._read(self._path)
         mark = _mark(module)
         found = self._known.get(mark) or self._used.get(mark)
         if found is None:
@@ -49,18 +43,12 @@ class Pictures:
 
     def open(self, path: Path) -> None:
         """Remember through this file: what it holds counts (read on first use), and `save` writes it."""
-        self._path, self._unread = path, True
+        if path != self._path:
+            self._path, self._unread = path, True
 
-    def _read(self) -> None:
-        assert self._path is not None
+    def _read(self, path: Path) -> None:
         self._unread = False
-        try:
-            head, _, body = self._path.read_bytes().partition(b"\n")
-            if head.decode() == f"{_maker()} {bytes_digest(body)}":
-                self._known = {**json.loads(body), **self._known}
-        except (OSError, ValueError):
-            # no memo, one of another npuflow or Python, or a damaged one: the sources are parsed again
-            return
+        self._known = {**(read_memo(path, _maker()) or {}), **self._known}
 
     def save(self) -> None:
         """Write what this process read, and some of what was there; failing to is no fault of the build."""
@@ -68,16 +56,7 @@ class Pictures:
             return
         rest = [pair for pair in self._known.items() if pair[0] not in self._used]
         kept = {**dict(rest[: SPARE * len(self._used)]), **self._used}
-        body = json.dumps(kept, separators=(",", ":")).encode()
-        made = self._path.with_name(f".{self._path.name}.{os.urandom(4).hex()}")
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            made.write_bytes(f"{_maker()} {bytes_digest(body)}\n".encode() + body)
-            made.replace(self._path)
-            self._grown = False
-        except OSError:
-            with contextlib.suppress(OSError):
-                made.unlink()
+        self._grown = not write_memo(self._path, _maker(), kept)
 
 
 PICTURES = Pictures()
@@ -90,10 +69,10 @@ def _mark(module: SourceModule) -> str:
 
 @functools.cache
 def _maker() -> str:
-    """The code that draws pictures, and the Python whose syntax they are of."""
-    parts = [Path(str(one.__file__)).read_bytes() for one in (code_module, code_normal, code_scope, digests)]
-    own = Path(__file__).read_bytes()
-    return bytes_digest(b"\0".join([own, *parts])) + f"/{sys.version_info[0]}.{sys.version_info[1]}"
+    """The code that draws pictures."""
+    folder = Path(__file__).parent
+    names = ("code_memo", "code_module", "code_normal", "code_scope", "digest")
+    return maker_of(folder / f"{name}.py" for name in names)
 
 
 # ***** as JSON *****

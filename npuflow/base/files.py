@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import time
 from pathlib import Path
 
-from npuflow.base.digest import Hasher, digest_file
+from npuflow.base.digest import digest_file
+from npuflow.base.memo_file import read_memo, write_memo
 
 DOUBTFUL_NS = 2_000_000_000
 """A file hashed this soon after its last change may have changed again within one tick
 of its file system's clock."""
+
+_MAKER = "files/1"
 
 Stat = tuple[int, int, int, int, int]
 
@@ -57,30 +58,15 @@ class FileDigests:
     def open(self, path: Path) -> None:
         """Remember through this file: what it holds is taken over, and `save` writes it."""
         self._path = path
-        try:
-            head, _, body = path.read_bytes().partition(b"\n")
-            if head != _check(body):
-                return
-            for name, (stat, found) in json.loads(body).items():
-                self._known.setdefault(name, (tuple(stat), found, False))
-        except (OSError, ValueError, TypeError):
-            return  # no memo, or a damaged one: everything is read again
+        for name, (stat, found) in (read_memo(path, _MAKER) or {}).items():
+            self._known.setdefault(name, (tuple(stat), found, False))
 
     def save(self) -> None:
         """Write what is certain; failing to is no fault of the build."""
         if self._path is None or not self._fresh:
             return
         kept = {name: (stat, found) for name, (stat, found, doubt) in self._known.items() if not doubt}
-        body = json.dumps(kept, separators=(",", ":")).encode()
-        made = self._path.with_name(f".{self._path.name}.{os.urandom(4).hex()}")
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            made.write_bytes(_check(body) + b"\n" + body)
-            made.replace(self._path)
-            self._fresh = False
-        except OSError:
-            with contextlib.suppress(OSError):
-                made.unlink()
+        self._fresh = not write_memo(self._path, _MAKER, kept)
 
     def forget(self) -> None:
         self._known.clear()
@@ -95,9 +81,3 @@ DIGESTS = FileDigests()
 def file_digest(path: str | os.PathLike[str]) -> str:
     """The digest of a file's bytes, from the memo if the file has not changed."""
     return DIGESTS.digest(path)
-
-
-def _check(body: bytes) -> bytes:
-    hasher = Hasher("file memo")
-    hasher.update(body)
-    return hasher.hexdigest().encode()

@@ -244,11 +244,8 @@ def _softmax(c: Case) -> None:
     c.clamp()
 
 
-def _resize(c: Case) -> None:
-    n, channels, h, w = (c.number(1, k) for k in (2, 3, 6, 6))
-    c.fields["x_dims"] = (n, channels, h, w)
-    c.tensor("x", (n, channels, h, w))
-    c.zero("x")
+def resampled(c: Case, h: int, w: int) -> tuple[tuple[int, int], int]:
+    """Tables of a resizing command on a tile of h rows and w columns; the size of its result, weight_bits."""
     out, bits = (c.number(1, 7), c.number(1, 7)), c.pick(0, 4, 11)
     origin = (c.number(-3, 2), c.number(-3, 2))
     for name, o, extent, start in (("rows", out[0], h, origin[0]), ("columns", out[1], w, origin[1])):
@@ -256,6 +253,15 @@ def _resize(c: Case) -> None:
         weight = c.rng.integers(0, (1 << bits) + 1, o)
         c.const(name, np.column_stack([index, (1 << bits) - weight, weight]).astype(np.int32))
     c.fields.update(out_height=out[0], out_width=out[1], weight_bits=bits, origin=origin)
+    return out, bits
+
+
+def _resize(c: Case) -> None:
+    n, channels, h, w = (c.number(1, k) for k in (2, 3, 6, 6))
+    c.fields["x_dims"] = (n, channels, h, w)
+    c.tensor("x", (n, channels, h, w))
+    c.zero("x")
+    out, bits = resampled(c, h, w)
     c.tensor("y", (n, channels, *out))
     c.fields["multiplier"] = m = c.multiplier(c.pick(1, 16, 31))
     c.finish(8 * SIZES[c.fields["x_type"]] + m.bit_length())

@@ -6,7 +6,7 @@ import numpy as np
 
 from npuflow.hw.elements import having
 from npuflow.hw.floats import encoded
-from tests.sim.cases import SMALL, Case
+from tests.sim.cases import SMALL, Case, resampled
 
 FLOATS = having("float")
 
@@ -131,13 +131,7 @@ def _resize(c: Case) -> None:
     n, channels, h, w = (c.number(1, k) for k in (2, 3, 6, 6))
     c.fields["x_dims"] = (n, channels, h, w)
     _tensor(c, "x", (n, channels, h, w))
-    out, bits = (c.number(1, 7), c.number(1, 7)), c.pick(0, 4, 11)
-    origin = (c.number(-3, 2), c.number(-3, 2))
-    for name, o, extent, start in (("rows", out[0], h, origin[0]), ("columns", out[1], w, origin[1])):
-        index = c.rng.integers(0, extent, (o, 2)) - start
-        weight = c.rng.integers(0, (1 << bits) + 1, o)
-        c.const(name, np.column_stack([index, (1 << bits) - weight, weight]).astype(np.int32))
-    c.fields.update(out_height=out[0], out_width=out[1], weight_bits=bits, origin=origin)
+    out, _ = resampled(c, h, w)
     _tensor(c, "y", (n, channels, *out))
     _bounds(c)
 

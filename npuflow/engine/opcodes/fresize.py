@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod
 
 import numpy as np
 
-from npuflow.engine.sim import access, exact, floats
+from npuflow.engine.opcodes._resampling import ResamplingOpcode
+from npuflow.engine.sim import exact, floats
 from npuflow.engine.sim.memory import SimulatedMemory
-from npuflow.engine.sim.opcode import Simulated, Step
+from npuflow.engine.sim.opcode import Step
 from npuflow.engine.sim.operands import Bench
 from npuflow.hw.command import Command
 from npuflow.hw.isa import BOUNDS, OPCODES, Fields, numbers, pointer, tensor
-from npuflow.hw.region import Region
 
 
 @OPCODES.entry
-class FResize(Simulated):
+class FResize(ResamplingOpcode):
     """rows: int32 [out_height, 4] = (i0, i1, w0, w1), i + origin[0] a row of the tile; columns likewise with
     origin[1]; s = the exact sum over both rows and columns of w_row * w_col / 4^weight_bits * x, without
     those whose weight is 0, rounded once to float32; y = clamp(R(s), low, high).
@@ -40,17 +39,6 @@ class FResize(Simulated):
     def problems(self, f: Fields) -> Iterator[str]:
         if f["weight_bits"] > 20:
             yield f"weight_bits {f['weight_bits']} is above 20"
-
-    def accesses(self, c: Command) -> Iterator[Region]:
-        dims = c.vector("x_dims")
-        height, width = c.number("out_height"), c.number("out_width")
-        yield access.tensor(c, "x", dims)
-        yield from access.flat(c, "rows", height * 4, 4)
-        yield from access.flat(c, "columns", width * 4, 4)
-        yield access.tensor(c, "y", (*dims[:2], height, width), True)
-
-    def operations(self, c: Command) -> int:
-        return 4 * prod(c.vector("x_dims")[:2]) * c.number("out_height") * c.number("out_width")
 
     def execute(self, memory: SimulatedMemory, c: Command) -> None:
         dims, out = c.vector("x_dims"), (c.number("out_height"), c.number("out_width"))

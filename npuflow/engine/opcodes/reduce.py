@@ -50,7 +50,7 @@ class ReduceOpcode(Simulated):
         bench.grow(i, fast.spread(c, "x") * (1 if c.number("maximum") else dims[1]), keep)
         flat, starts = bench.sum(i, c, dims[0] * dims[2])
         numbers = c.number("x_zero"), flat, starts, c.number("maximum"), keep
-        return partial(reduce, x.flat, x.base, x.sample, x.strides, dims, *numbers)
+        return partial(reduce, *x.parts, dims, *numbers)
 
 
 @compiled

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from math import prod
 
 import numpy as np
 
-from npuflow.engine.sim import access, exact, fast
+from npuflow.engine.opcodes._resampling import ResamplingOpcode
+from npuflow.engine.sim import exact, fast
 from npuflow.engine.sim.compiled import compiled, rounded
 from npuflow.engine.sim.memory import SimulatedMemory
-from npuflow.engine.sim.opcode import Simulated, Step
+from npuflow.engine.sim.opcode import Step
 from npuflow.engine.sim.operands import Bench
 from npuflow.hw.check import SHIFT
 from npuflow.hw.command import Command
 from npuflow.hw.isa import CLAMP, OPCODES, ROUNDING, Fields, numbers, pointer, tensor
-from npuflow.hw.region import Region
 
 
 @OPCODES.entry
-class ResizeOpcode(Simulated):
+class ResizeOpcode(ResamplingOpcode):
     """rows: int32 [out_height, 4] = (i0, i1, w0, w1), i + origin[0] a row of the tile; columns likewise
     with origin[1]; s = sum over both rows and columns of w_row * w_col * (x - x_zero); y = clamp(R(s *
     multiplier / 2^(2*weight_bits + shift)) + zero, lo, hi).
@@ -38,18 +37,6 @@ class ResizeOpcode(Simulated):
     def problems(self, f: Fields) -> Iterator[str]:
         if f["weight_bits"] > 20 or not SHIFT[0] <= 2 * f["weight_bits"] + f["shift"] <= SHIFT[1]:
             yield f"weight_bits {f['weight_bits']} with shift {f['shift']}"
-
-    def accesses(self, c: Command) -> Iterator[Region]:
-        dims = c.vector("x_dims")
-        height, width = c.number("out_height"), c.number("out_width")
-        yield access.tensor(c, "x", dims)
-        yield from access.flat(c, "rows", height * 4, 4)
-        yield from access.flat(c, "columns", width * 4, 4)
-        yield access.tensor(c, "y", (dims[0], dims[1], height, width), True)
-
-    def operations(self, c: Command) -> int:
-        dims = c.vector("x_dims")
-        return 4 * prod(dims[:2]) * c.number("out_height") * c.number("out_width")
 
     def execute(self, memory: SimulatedMemory, c: Command) -> None:
         dims, out = c.vector("x_dims"), (c.number("out_height"), c.number("out_width"))
@@ -87,8 +74,8 @@ class ResizeOpcode(Simulated):
         if found is None:
             return None
         x, y = (bench.operand(i, c, n) for n in "xy")
-        where = (x.flat, x.base, x.sample, x.strides, c.vector("x_dims"))
-        to = (y.flat, y.base, y.sample, y.strides, bench.batch)
+        where = (*x.parts, c.vector("x_dims"))
+        to = (*y.parts, bench.batch)
         run = fast.checked(resize, c, "a table names a row or column outside the tile")
         numbers = c.number("x_zero"), c.number("multiplier") * found[0]
         return partial(run, *where, *to, *tables, c.vector("origin"), *numbers, *fast.end(c, found))

@@ -81,7 +81,7 @@ class SoftmaxOpcode(Simulated):
         if two and int(low.max()) * int(high.max()) >= fast.LIMIT:
             return None
         x, y = (bench.operand(i, c, n) for n in "xy")
-        where = (x.flat, x.base, x.sample, x.strides, y.flat, y.base, y.sample, y.strides, bench.batch, dims)
+        where = (*x.parts, *y.parts, bench.batch, dims)
         end = (c.number("multiplier"), c.number("zero"), c.number("lo"), c.number("hi"))
         run = fast.checked(softmax, c, "an index outside a table, or a sum of 0")
         return partial(run, *where, low.copy(), high.copy(), bits, *end)

@@ -77,7 +77,7 @@ class TopKOpcode(Simulated):
     def bind(self, bench: Bench, i: int, c: Command) -> Step | None:
         there = [c.pointer(name) is not None for name in ("y", "at")]
         names = "x", "y" if there[0] else "x", "at" if there[1] else "x"
-        ends = [(o.flat, o.base, o.sample, o.strides) for o in (bench.operand(i, c, name) for name in names)]
+        ends = [o.parts for o in (bench.operand(i, c, name) for name in names)]
         taken = bench.scratch("taken", "bool", (c.vector("dims")[1],))
         numbers = c.vector("dims"), c.number("count"), c.number("maximum"), c.number("last"), *there
         return partial(selected, *(part for end in ends for part in end), *numbers, taken, bench.batch)

@@ -37,7 +37,7 @@ def filler(bench: Bench, c: Command, x: FlatOperand, out: Array, first: int, hal
             return partial(w.half_rows, x.flat, xo + at, n, half.shift == 8, half.add, out.reshape(-1), to)
     item = x.flat.itemsize
     if insert != (1, 1) or item > 2 or not whole:
-        where = (x.flat, x.base, x.sample, x.strides, dims, *shape, size)
+        where = (*x.parts, dims, *shape, size)
         return partial(w.columns, *where, out, first, half.shift, half.add, half.zero)
     # the low or the high byte of every element
     steps = tuple(step * item for step in (x.sample, *x.strides))

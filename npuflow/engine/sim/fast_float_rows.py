@@ -151,17 +151,11 @@ def pool(bench: Bench, i: int, c: Command) -> Step | None:
     counted = c.vector("count_lo"), c.vector("count_hi")
     return partial(
         float_rows.pool_rows,
-        x.flat,
-        x.base,
-        x.sample,
-        x.strides,
+        *x.parts,
         c.vector("x_dims"),
         kinds[0] == "float16",
         DIGITS[kinds[0]],
-        y.flat,
-        y.base,
-        y.sample,
-        y.strides,
+        *y.parts,
         kinds[1] == "float16",
         bench.batch,
         *shape,
@@ -190,15 +184,9 @@ def softmax(bench: Bench, i: int, c: Command) -> Step | None:
     ends = (np.uint16(v) for v in INFINITE[kinds[1]])
     return partial(
         float_rows.softmax_rows,
-        x.flat,
-        x.base,
-        x.sample,
-        x.strides,
+        *x.parts,
         kinds[0] == "float16",
-        y.flat,
-        y.base,
-        y.sample,
-        y.strides,
+        *y.parts,
         kinds[1] == "float16",
         bench.batch,
         c.vector("dims"),
@@ -233,8 +221,8 @@ def resize(bench: Bench, i: int, c: Command) -> Step | None:
     x, y = (bench.operand(i, c, n) for n in "xy")
     return partial(
         float_rows.resize_rows,
-        (x.flat, x.base, x.sample, x.strides, dims, kinds[0] == "float16"),
-        (y.flat, y.base, y.sample, y.strides, kinds[1] == "float16"),
+        (*x.parts, dims, kinds[0] == "float16"),
+        (*y.parts, kinds[1] == "float16"),
         bench.batch,
         *tables,
         (0.25 ** c.number("weight_bits"), digits),

@@ -102,7 +102,7 @@ def _depthwise(bench: Bench, i: int, c: Command, weights: Array, zeros: Array) -
     plane = bench.scratch("plane", "int32", (size[0] * columns,))
     ready = np.ascontiguousarray(weights.reshape(out, *kernel).astype(dtype))
     return partial(
-        w.depthwise, x.flat, x.base, x.sample, x.strides, dims, ready, zeros.astype(dtype), *shape,
+        w.depthwise, *x.parts, dims, ready, zeros.astype(dtype), *shape,
         c.number("x_zero"), buf, plane, flat, starts, bool(c.number("accumulate")),
     )
 
@@ -238,7 +238,7 @@ class _MatMul:
     def __call__(self) -> None:
         for operand, dims, to, half in self.fills:
             w.gather(
-                operand.flat, operand.base, operand.sample, operand.strides, dims, to, half.shift, half.add
+                *operand.parts, dims, to, half.shift, half.add
             )
         keep = self.keep
         for call, weight in self.calls:

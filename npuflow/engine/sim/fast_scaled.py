@@ -95,7 +95,7 @@ def _filled(bench: Bench, x: FlatOperand, dims: tuple[int, int, int], out: Array
     shaped = out.reshape(bench.batch, *dims)
 
     def fill() -> None:
-        w.gather(x.flat, x.base, x.sample, x.strides, dims, shaped, half.shift, half.add)
+        w.gather(*x.parts, dims, shaped, half.shift, half.add)
 
     return fill
 

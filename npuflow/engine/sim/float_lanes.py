@@ -12,6 +12,7 @@ from llvmlite import binding, ir  # type: ignore[import-untyped]
 from numba.core import types
 
 from npuflow.engine.sim.pairs import intrinsic
+from npuflow.engine.sim.vector_loop import counted
 
 FEATURES = binding.get_host_cpu_features()
 F32, F64, I16, I32, I64 = ir.FloatType(), ir.DoubleType(), ir.IntType(16), ir.IntType(32), ir.IntType(64)
@@ -94,30 +95,18 @@ class _Tile:
         return builder.shuffle_vector(one, unknown, ir.Constant(ir.VectorType(I32, LANES), [0] * LANES))
 
     def _loop(self, builder: Any, a: Any, b: Any, base: Any, count: Any) -> list[Any]:
-        start = builder.block
-        head, body, done = (builder.append_basic_block(name) for name in ("head", "body", "sums"))
-        builder.branch(head)
-        builder.position_at_end(head)
-        k, sums = builder.phi(I64), [builder.phi(self.wide) for _ in range(self.rows * self.vectors)]
-        builder.cbranch(builder.icmp_signed("<", k, count), body, done)
-        builder.position_at_end(body)
-        line = builder.gep(b, [builder.load(builder.gep(base, [k]))])
-        pieces = [self._load(builder, line, v * LANES, F64) for v in range(self.vectors)]
-        column, after = builder.gep(a, [builder.mul(k, I64(self.rows))]), []
-        for r in range(self.rows):
-            factor = self._every(builder, builder.load(builder.gep(column, [I64(r)])))
-            for v in range(self.vectors):
-                after.append(self._added(builder, factor, pieces[v], sums[r * self.vectors + v]))
+        def step(k: Any, sums: list[Any]) -> list[Any]:
+            line = builder.gep(b, [builder.load(builder.gep(base, [k]))])
+            pieces = [self._load(builder, line, v * LANES, F64) for v in range(self.vectors)]
+            column, after = builder.gep(a, [builder.mul(k, I64(self.rows))]), []
+            for r in range(self.rows):
+                factor = self._every(builder, builder.load(builder.gep(column, [I64(r)])))
+                for v in range(self.vectors):
+                    after.append(self._added(builder, factor, pieces[v], sums[r * self.vectors + v]))
+            return after
+
         zero = ir.Constant(self.wide, [0.0] * LANES)
-        for phi, first, following in [
-            (k, I64(0), builder.add(k, I64(1))),
-            *((s, zero, t) for s, t in zip(sums, after, strict=True)),
-        ]:
-            phi.add_incoming(first, start)
-            phi.add_incoming(following, builder.block)
-        builder.branch(head)
-        builder.position_at_end(done)
-        return sums
+        return counted(builder, count, [zero] * (self.rows * self.vectors), step)
 
     def _added(self, builder: Any, a: Any, b: Any, total: Any) -> Any:
         """Products of 16-bit floats are exact: fused or not, the sum is the same."""

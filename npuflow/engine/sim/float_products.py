@@ -150,7 +150,9 @@ def phases(source, at, shape, plane):  # type: ignore[no-untyped-def]
 
 
 @borrowing
-def matrices(lefts, rights, size, chunk, digits, row, weights, spreads, left, space, acc, offsets, start):  # type: ignore[no-untyped-def]
+def matrices(  # type: ignore[no-untyped-def]
+    lefts, rights, size, chunk, digits, row, weights, spreads, left, space, acc, offsets, start
+):
     """acc[i] = start + a[i] @ b[i]. `lefts`: patterns, where every row of every left side starts, the step
     within a row, whether they are float16; `rights`: where every right side starts, and two steps; `size`:
     rows, K, columns."""

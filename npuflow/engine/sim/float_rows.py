@@ -40,7 +40,9 @@ def narrow(values, first, n, halves, low, high, y, at, step):  # type: ignore[no
 
 
 @borrowing
-def round_rows(acc, ao, y, yo, ys, n, channel, divisor, halves, lows, highs, buffer):  # type: ignore[no-untyped-def]
+def round_rows(  # type: ignore[no-untyped-def]
+    acc, ao, y, yo, ys, n, channel, divisor, halves, lows, highs, buffer
+):
     for r in range(yo.shape[0]):
         c = channel[r]
         if divisor == 1:
@@ -250,7 +252,9 @@ def pool_rows(  # type: ignore[no-untyped-def]
 
 
 @borrowing
-def _largest(x, at, xs, dims, xh, kernel, stride, dilation, origin, o, wide, out, n):  # type: ignore[no-untyped-def]
+def _largest(  # type: ignore[no-untyped-def]
+    x, at, xs, dims, xh, kernel, stride, dilation, origin, o, wide, out, n
+):
     for q in range(n):
         out[q] = -np.inf
     for i in range(kernel[0]):
@@ -317,7 +321,9 @@ def softmax_rows(  # type: ignore[no-untyped-def]
 
 
 @borrowing
-def resize_rows(source, target, batch, rows, columns, weights, low, high, buffer, terms, limbs):  # type: ignore[no-untyped-def]
+def resize_rows(  # type: ignore[no-untyped-def]
+    source, target, batch, rows, columns, weights, low, high, buffer, terms, limbs
+):
     """Tables are of places in the tile; `weights`: what one unit of a product of two is, and the digits of
     terms."""
     unit, digits = weights

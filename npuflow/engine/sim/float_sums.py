@@ -130,7 +130,9 @@ def leading(limbs):  # type: ignore[no-untyped-def]
 
 
 @borrowing
-def settle(a, ao, rows, b, bo, base, count, total, to, pitch, raw, vectors, limbs, sure):  # type: ignore[no-untyped-def]
+def settle(  # type: ignore[no-untyped-def]
+    a, ao, rows, b, bo, base, count, total, to, pitch, raw, vectors, limbs, sure
+):
     """What a tile left open: such a sum is taken term by term, unless it is infinite or NaN or, by `sure`
     (see `exact`), is exact in float64."""
     terms = rows * vectors * LANES
@@ -189,7 +191,9 @@ def chunk_sums(weights, first, count, spreads, left, places, digits, space):  # 
 
 
 @borrowing
-def tile(a, at, rows, b, q, base, n, left, row, scale, right, total, to, raw, limbs):  # type: ignore[no-untyped-def]
+def tile(  # type: ignore[no-untyped-def]
+    a, at, rows, b, q, base, n, left, row, scale, right, total, to, raw, limbs
+):
     p = PLACES
     if rows == 8:
         return eight(a, at, b, q, base, 0, n, left, row, scale, right, q, total, to, p, raw, 0, limbs, LIMBS)

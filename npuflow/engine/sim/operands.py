@@ -27,6 +27,11 @@ class FlatOperand:
     sample: int
     strides: tuple[int, ...]
 
+    @property
+    def parts(self) -> tuple[Array, int, int, tuple[int, ...]]:
+        """As kernels take it."""
+        return self.flat, self.base, self.sample, self.strides
+
 
 class Bench:
     """What binding a command needs: memories, facts, sums' arrays, scratch space."""

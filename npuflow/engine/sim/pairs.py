@@ -17,6 +17,7 @@ from numba.core import types
 from numba.extending import intrinsic as _made
 
 from npuflow.engine.sim.compiled import compiled, inside
+from npuflow.engine.sim.vector_loop import counted
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:
@@ -63,30 +64,15 @@ class _Tile:
         ]
         nothing = ir.Constant(self.vector, None)
         before = [builder.select(args[9], builder.load(place, align=4), nothing) for place in places]
-        for place, total in zip(places, self._loop(builder, a, b, data(4), args[5], before), strict=True):
+        base = data(4)
+
+        def step(k: Any, sums: list[Any]) -> list[Any]:
+            column = builder.gep(a, [builder.mul(k, self.i64(self.rows))])
+            return self._step(builder, column, b, builder.gep(base, [k]), sums)
+
+        for place, total in zip(places, counted(builder, args[5], before, step), strict=True):
             builder.store(total, place, align=4)
         return context.get_dummy_value()
-
-    def _loop(self, builder: Any, a: Any, b: Any, base: Any, count: Any, before: list[Any]) -> list[Any]:
-        start = builder.block
-        head, body, done = (builder.append_basic_block(name) for name in ("head", "body", "done"))
-        builder.branch(head)
-        builder.position_at_end(head)
-        k, sums = builder.phi(self.i64), [builder.phi(self.vector) for _ in before]
-        builder.cbranch(builder.icmp_signed("<", k, count), body, done)
-        builder.position_at_end(body)
-        after = self._step(
-            builder, builder.gep(a, [builder.mul(k, self.i64(self.rows))]), b, builder.gep(base, [k]), sums
-        )
-        for phi, first, next_ in [
-            (k, self.i64(0), builder.add(k, self.i64(1))),
-            *zip(sums, before, after, strict=True),
-        ]:
-            phi.add_incoming(first, start)
-            phi.add_incoming(next_, builder.block)
-        builder.branch(head)
-        builder.position_at_end(done)
-        return sums
 
     def _step(self, builder: Any, a: Any, b: Any, at: Any, sums: list[Any]) -> list[Any]:
         narrow, double = ir.VectorType(ir.IntType(16), 2 * LANES), ir.VectorType(self.i32, 2 * LANES)
