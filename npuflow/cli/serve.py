@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npuflow.base.errors import UsageError
+from npuflow.base.extras import needs
 from npuflow.cli._slow import Working
 from npuflow.cli.run import Kind
 
@@ -56,12 +57,13 @@ def serve(
     import asyncio
     import sys
 
-    try:
+    with needs(
+        "serving needs the package aiohttp",
+        kind=UsageError,
+        hint="pip install 'npuflow[serve]'",
+        code="NF-RUN-021",
+    ):
         from npuflow.serve.running import serve as run
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"serving needs the package {error.name}", hint="pip install 'npuflow[serve]'", code="NF-RUN-021"
-        ) from None
     options = {"batch": max_batch, "linger": delay / 1e3, "workers": workers, "limit": max_waiting}
     kind = None if exact is None else exact.value
     models = {

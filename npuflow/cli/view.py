@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from npuflow.base.errors import UsageError
+from npuflow.base.extras import needs
 
 
 def view(
@@ -26,12 +27,13 @@ def view(
 
     from npuflow.cli._engine import store
 
-    try:
+    with needs(
+        "the page needs the package aiohttp",
+        kind=UsageError,
+        hint="pip install 'npuflow[view]'",
+        code="NF-RUN-025",
+    ):
         from npuflow.view.running import serve
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"the page needs the package {error.name}", hint="pip install 'npuflow[view]'", code="NF-RUN-025"
-        ) from None
     if cache is not None and not (cache / "store.json").is_file():
         raise UsageError(f'"{cache}" is not a cache', hint="npuflow cache stats shows it", code="NF-RUN-026")
 

@@ -64,9 +64,8 @@ def _bounds(opcode: Opcode, f: Fields) -> Iterator[str]:
         return
     kind = ELEMENTS[f["y_type"]]
     least, most = kind.range if kind.kind == "int" else (0, (1 << kind.bits) - 1)
-    read = [name for name in ("low", "high") if f.get(f"{name}s", NONE) == NONE]
-    for name in read:
-        if not least <= f[name] <= most:
+    for name in ("low", "high"):
+        if f.get(f"{name}s", NONE) == NONE and not least <= f[name] <= most:
             yield f"{name} {f[name]} is outside {least}..{most}, what {f['y_type']} holds"
     if kind.kind == "int" and f["low"] > f["high"]:
         yield f"the clamp {f['low']}..{f['high']} is empty"

@@ -134,6 +134,9 @@ def quant_of(row: Mapping[str, Any]) -> QuantType:
     return FloatType(**fields) if "element" in fields else QuantType(**fields)
 
 
+INDEX_BITS = 16                           # of whole numbers that are their own codes
+
+
 class WholeNumbers(NamedTuple):
     """Whole numbers from -`below` to `below` - 1, such as indices. `checked`: where they enter the program,
     others are an error."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from npuflow.base.errors import DataError
+from npuflow.base.extras import needs
 from npuflow.metrics import METRICS, Outputs
 from npuflow.metrics._boxes import BoxMetric, truth_of
 
@@ -21,16 +22,14 @@ class Coco(BoxMetric):
     (`pip install 'npuflow[coco]'`). All boxes of all samples count; none is marked as a crowd."""
 
     def __call__(self, outputs: Outputs, reference: Outputs, labels: list[Any] | None) -> dict[str, float]:
-        try:
+        with needs(
+            'the metric "coco" needs the package pycocotools',
+            kind=DataError,
+            hint="pip install 'npuflow[coco]'",
+            code="NF-METRIC-024",
+        ):
             from pycocotools.coco import COCO
             from pycocotools.cocoeval import COCOeval
-        except ImportError as fault:
-            raise DataError(
-                'the metric "coco" needs the package pycocotools',
-                because=str(fault),
-                hint="pip install 'npuflow[coco]'",
-                code="NF-METRIC-024",
-            ) from None
         truths: list[dict[str, Any]] = []
         rows: list[list[float]] = []
         raw = outputs[self.output or next(iter(outputs))]

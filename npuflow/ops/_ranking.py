@@ -13,9 +13,9 @@ from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import Imported, No, OnnxCall, Op, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
-from npuflow.ir.types import Array, TensorType, WholeNumbers
+from npuflow.ir.types import INDEX_BITS, Array, TensorType, WholeNumbers
 
-MOST = 1 << 16  # elements along the dimension: positions have 16 bits
+MOST = 1 << INDEX_BITS  # elements along the dimension: their positions are whole numbers
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,11 @@ class RankingOp(Op):
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> Imported | No:
         return No("made by rules only")
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """Operands of the command that are results, in order."""
+        return ("y", "at") if self.values else ("at",)
 
     @property
     def counted(self) -> int:
@@ -63,14 +68,14 @@ class RankingOp(Op):
 
     def accepts(self, site: Site, target: Target) -> Yes | No:
         x = site.shape(0)
+        if not 0 < len(x) <= 4:
+            return No(f"rank {len(x)}, not 1 to 4")
+        size = x[self.axis]
         return first_no(
-            need(0 < len(x) <= 4, f"rank {len(x)}, not 1 to 4"),
             need(site.consts[0] is None, "its input is a constant"),
-            need(min(x, default=0) > 0, f"an empty tensor {x}"),
-            need(not x or 1 <= self.k <= x[self.axis], f"{self.k} of {x[self.axis] if x else 0} elements"),
-            need(
-                not x or x[self.axis] <= MOST, f"{x[self.axis] if x else 0} elements; positions have 16 bits"
-            ),
+            need(min(x) > 0, f"an empty tensor {x}"),
+            need(1 <= self.k <= size, f"{self.k} of {size} elements"),
+            need(size <= MOST, f"{size} elements; positions have {INDEX_BITS} bits"),
             need(site.outputs[0].type.dtype == "float32", f"dtype {site.outputs[0].type.dtype}"),
         )
 
@@ -82,7 +87,7 @@ class RankingOp(Op):
             Axis(f"d{i}", d, "whole" if i >= axis else "par") for i, d in enumerate(shape) if i != axis
         )
         maps = tuple(DimMap() if i == axis else DimMap(f"d{i}") for i in range(len(shape)))
-        results = tuple(Operand(name, out, maps) for name in ("y", "at")[1 - self.values :])
+        results = tuple(Operand(name, out, maps) for name in self.results)
         axes = axes or (Axis("d", 1, "whole"),)
         return Space(axes, (Operand("x", shape, maps),), results, ops=shape[axis])
 
@@ -92,7 +97,7 @@ class RankingOp(Op):
         flags = {"maximum": self.largest, "last": self.select_last_index}
         for start in np.ndindex(x.extent[:loops]):
             fields, dims = x.as3("x", axis, axis + 1, start)
-            for name, buffer in zip(("y", "at")[1 - self.values :], tile.outputs, strict=True):
+            for name, buffer in zip(self.results, tile.outputs, strict=True):
                 fields.update(buffer.as3(name, axis, axis + 1, start)[0])
             em.emit("TOPK", **fields, dims=dims, count=self.k, **flags)
 

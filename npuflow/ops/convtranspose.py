@@ -133,16 +133,17 @@ class ConvTranspose(ConvFloats):
     def rows(self, weight: Array) -> Array:
         return conv_rows(self.kernel(weight))
 
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+    def _stored(self, site: Site) -> dict[str, int | Array]:
         weight = site.consts[1]
         assert weight is not None
-        return {**super().prepare(site, numerics), "kernel": self.kernel(weight)}
+        return {"kernel": self.kernel(weight)}
+
+    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+        return {**super().prepare(site, numerics), **self._stored(site)}
 
     # --- floats
     def float_prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
-        weight = site.consts[1]
-        assert weight is not None
-        return {**super().float_prepare(site, numerics), "kernel": self.kernel(weight)}
+        return {**super().float_prepare(site, numerics), **self._stored(site)}
 
     def images(self, x: Array) -> list[Array]:
         """Of the input with zeros between its rows, for the kernel reversed."""

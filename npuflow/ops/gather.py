@@ -108,8 +108,9 @@ class Gather(MoveOp):
     def local_space(self, site: Site) -> Space | None:
         """Where one command picks all: the axis is never split, a tile has all of it."""
         found, rank = runs(self.indices), len(site.shape(0))
-        steps = min((min(r.across, r.step) for r in found), default=-1)
-        if len(found) != 1 or len(self.index_shape) != 1 or steps < 0 or rank > 5:
+        if len(found) != 1 or len(self.index_shape) != 1 or rank > 5:
+            return None
+        if min(found[0].across, found[0].step) < 0:
             return None
         maps = [DimMap() if d == self.axis else DimMap(f"d{d}") for d in range(rank)]
         return copy_space(site, maps, whole=(self.axis,))

@@ -14,10 +14,10 @@ from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import OPS, No, OnnxCall, Op, OpSample, Role, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
-from npuflow.ir.types import Array, IntArray, TensorType, WholeNumbers
+from npuflow.ir.types import INDEX_BITS, Array, IntArray, TensorType, WholeNumbers
 from npuflow.ops._draw import draw
 
-MOST = 1 << 16  # rows that an index of 16 bits tells apart
+MOST = 1 << INDEX_BITS  # rows that an index tells apart
 SLOTS = 4  # of local memory: two for the table's tile, the rest for all else
 
 
@@ -105,7 +105,7 @@ class Lookup(Op):
         return first_no(
             need(len(x) == 3 and len(index) in (1, 3), f"a table {x} with indices {index}"),
             need(min((*x, *index)) > 0, f"an empty tensor: {x} by {index}"),
-            need(x[1] <= MOST, f"{x[1]} rows; an index of 16 bits tells {MOST} apart"),
+            need(x[1] <= MOST, f"{x[1]} rows; an index of {INDEX_BITS} bits tells {MOST} apart"),
             need(site.consts[1] is None, "constant indices"),
             need(site.outputs[0].type.dtype == "float32", f"dtype {site.outputs[0].type.dtype}"),
             need(

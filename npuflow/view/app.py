@@ -49,7 +49,7 @@ class View:
         app.router.add_get("/api/builds/{build}/network", self.network)
         app.router.add_get("/api/builds/{build}/tensor", self.tensor)
         app.router.add_get("/api/compare", self.compare)
-        app.router.add_get("/builds/{build}/library.js", self.library)
+        app.router.add_get("/builds/{build}/plots.js", self.plot_script)
         app.router.add_get("/builds/{build}/report", self.report)
         app.router.add_get("/events", self.events)
         app.on_shutdown.append(self.stop)
@@ -87,8 +87,8 @@ class View:
     async def compare(self, request: web.Request) -> web.Response:
         return web.json_response(await _beside(self.comparison.rows))
 
-    async def library(self, request: web.Request) -> web.Response:
-        found = _there(await _beside(network.library, self.store, request.match_info["build"]))
+    async def plot_script(self, request: web.Request) -> web.Response:
+        found = _there(await _beside(network.plot_script, self.store, request.match_info["build"]))
         return web.Response(text=found, content_type="text/javascript")
 
     async def report(self, request: web.Request) -> web.Response:

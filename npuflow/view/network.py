@@ -12,7 +12,7 @@ from npuflow.view.builds import builds, records, stage_of
 
 DATA = ("report", "report.json")  # the stage, and the entry of its artifact
 VALUES = ("fidelity", "tensors")
-LIBRARY = ("page_library", "library.js")
+PLOT_SCRIPT = ("page_library", "library.js")
 LAYER = (
     "name",
     "op",
@@ -68,10 +68,10 @@ def tensor(store: Store, name: str, wanted: str) -> dict[str, Any] | None:
     return {**row, "pairs": pairs, "made_by": layers["outputs"], "read_by": layers["inputs"]}
 
 
-def library(store: Store, name: str) -> str | None:
+def plot_script(store: Store, name: str) -> str | None:
     """The script that draws figures, as the build's own report has it."""
-    made = _artifact(store, name, LIBRARY[0])
-    return None if made is None else made.text(LIBRARY[1])
+    made = _artifact(store, name, PLOT_SCRIPT[0])
+    return None if made is None else made.text(PLOT_SCRIPT[1])
 
 
 class BuildFigures:

@@ -1,13 +1,15 @@
 "use strict";
 // The page asks for builds, shows one, and marks its stages as events say that they ran or were hits.
 const by = (id) => document.getElementById(id);
-const made = (tag, text = "", more = {}) => Object.assign(document.createElement(tag), { textContent: text }, more);
+const made = (tag, text = "", more = {}) =>
+  Object.assign(document.createElement(tag), { textContent: text }, more);
 const drawn = (tag, attributes) => {
   const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
   return node;
 };
-let chosen = "", counts = {};
+let chosen = "",
+  counts = {};
 
 async function asked(path) {
   const answer = await fetch(path);
@@ -17,14 +19,23 @@ async function asked(path) {
 
 async function list() {
   const rows = await (await asked("api/builds")).json();
-  by("builds").replaceChildren(...rows.map((row) => {
-    const button = made("button", row.name, { onclick: () => { location.hash = row.id; } });
-    button.dataset.id = row.id;
-    button.append(made("small", `${new Date(1000 * row.at).toLocaleString()}, ${row.steps} steps`), made("small", row.place));
-    const item = made("li");
-    item.append(button);
-    return item;
-  }));
+  by("builds").replaceChildren(
+    ...rows.map((row) => {
+      const button = made("button", row.name, {
+        onclick: () => {
+          location.hash = row.id;
+        },
+      });
+      button.dataset.id = row.id;
+      button.append(
+        made("small", `${new Date(1000 * row.at).toLocaleString()}, ${row.steps} steps`),
+        made("small", row.place),
+      );
+      const item = made("li");
+      item.append(button);
+      return item;
+    }),
+  );
   if (!rows.length) by("title").textContent = "The cache holds no build yet: npuflow build RECIPE";
   const wanted = location.hash.slice(1).split("/")[0];
   if (!wanted && rows.length) location.replace(`#${rows[0].id}`);
@@ -41,7 +52,8 @@ function mark() {
 function turn(page) {
   for (const name of ["stages", "network", "tensor", "compare"]) by(`page-${name}`).hidden = name !== page;
   by("pages").hidden = page === "compare";
-  for (const one of by("pages").querySelectorAll("a[data-page]")) one.href = `#${chosen}${one.dataset.page && "/"}${one.dataset.page}`;
+  for (const one of by("pages").querySelectorAll("a[data-page]"))
+    one.href = `#${chosen}${one.dataset.page && "/"}${one.dataset.page}`;
 }
 
 async function show() {
@@ -75,42 +87,84 @@ async function show() {
   else if (stage) await log(id, stage);
 }
 
-const said = (summary) => Object.entries(summary).filter(([, value]) => value !== "").map(([name, value]) => `${name} ${value}`.trim()).join(", ");
+const said = (summary) =>
+  Object.entries(summary)
+    .filter(([, value]) => value !== "")
+    .map(([name, value]) => `${name} ${value}`.trim())
+    .join(", ");
 
 function figures(found) {
-  by("figures").replaceChildren(...Object.entries(found).flatMap(([stage, summary]) => {
-    const box = made("div");
-    box.append(made("dt", stage), made("dd", said(summary)));
-    return [box];
-  }));
+  by("figures").replaceChildren(
+    ...Object.entries(found).flatMap(([stage, summary]) => {
+      const box = made("div");
+      box.append(made("dt", stage), made("dd", said(summary)));
+      return [box];
+    }),
+  );
 }
 
 function table(stages) {
-  by("stages").tBodies[0].replaceChildren(...stages.map((row) => {
-    const line = made("tr"), name = made("td");
-    line.dataset.stage = row.stage;
-    name.append(made("button", row.stage, { onclick: () => { location.hash = `${chosen}/${row.stage}`; } }));
-    line.append(name, made("td", row.steps), made("td", row.seconds.toFixed(2)), made("td"), made("td", said(row.summary)));
-    return line;
-  }));
+  by("stages").tBodies[0].replaceChildren(
+    ...stages.map((row) => {
+      const line = made("tr"),
+        name = made("td");
+      line.dataset.stage = row.stage;
+      name.append(
+        made("button", row.stage, {
+          onclick: () => {
+            location.hash = `${chosen}/${row.stage}`;
+          },
+        }),
+      );
+      line.append(
+        name,
+        made("td", row.steps),
+        made("td", row.seconds.toFixed(2)),
+        made("td"),
+        made("td", said(row.summary)),
+      );
+      return line;
+    }),
+  );
   update();
 }
 
 function graph(stages) {
-  const depth = {}, columns = [], place = {};
+  const depth = {},
+    columns = [],
+    place = {};
   for (const row of stages) {
     depth[row.stage] = Math.max(-1, ...row.needs.map((need) => depth[need] ?? -1)) + 1;
     (columns[depth[row.stage]] ||= []).push(row.stage);
   }
-  const width = 150, height = 34, tall = Math.max(1, ...columns.map((column) => column.length));
-  const svg = drawn("svg", { class: "nodes", width: columns.length * width, height: tall * height, viewBox: `0 0 ${columns.length * width} ${tall * height}` });
-  columns.forEach((column, x) => column.forEach((stage, y) => { place[stage] = [x * width, y * height + 4]; }));
-  for (const row of stages) for (const need of row.needs) if (place[need]) {
-    const [x, y] = place[need], [u, v] = place[row.stage];
-    svg.append(drawn("path", { d: `M${x + width - 24},${y + 12} C${x + width},${y + 12} ${u - 20},${v + 12} ${u},${v + 12}` }));
-  }
+  const width = 150,
+    height = 34,
+    tall = Math.max(1, ...columns.map((column) => column.length));
+  const svg = drawn("svg", {
+    class: "nodes",
+    width: columns.length * width,
+    height: tall * height,
+    viewBox: `0 0 ${columns.length * width} ${tall * height}`,
+  });
+  columns.forEach((column, x) =>
+    column.forEach((stage, y) => {
+      place[stage] = [x * width, y * height + 4];
+    }),
+  );
+  for (const row of stages)
+    for (const need of row.needs)
+      if (place[need]) {
+        const [x, y] = place[need],
+          [u, v] = place[row.stage];
+        svg.append(
+          drawn("path", {
+            d: `M${x + width - 24},${y + 12} C${x + width},${y + 12} ${u - 20},${v + 12} ${u},${v + 12}`,
+          }),
+        );
+      }
   for (const [stage, [x, y]] of Object.entries(place)) {
-    const box = drawn("g", { "data-stage": stage }), label = drawn("text", { x: x + 6, y: y + 16 });
+    const box = drawn("g", { "data-stage": stage }),
+      label = drawn("text", { x: x + 6, y: y + 16 });
     label.textContent = stage;
     box.append(drawn("rect", { x, y, width: width - 24, height: 24, rx: 4 }), label);
     svg.append(box);
@@ -122,11 +176,15 @@ function graph(stages) {
 function update() {
   for (const [stage, count] of Object.entries(counts)) {
     const kind = count.ran ? "ran" : "hit";
-    for (const box of by("graph").querySelectorAll("g")) if (box.dataset.stage === stage) box.setAttribute("class", kind);
-    for (const line of by("stages").tBodies[0].rows) if (line.dataset.stage === stage) {
-      line.cells[3].className = kind;
-      line.cells[3].textContent = [count.ran && `${count.ran} ran`, count.hit && `${count.hit} hit`].filter(Boolean).join(", ");
-    }
+    for (const box of by("graph").querySelectorAll("g"))
+      if (box.dataset.stage === stage) box.setAttribute("class", kind);
+    for (const line of by("stages").tBodies[0].rows)
+      if (line.dataset.stage === stage) {
+        line.cells[3].className = kind;
+        line.cells[3].textContent = [count.ran && `${count.ran} ran`, count.hit && `${count.hit} hit`]
+          .filter(Boolean)
+          .join(", ");
+      }
   }
 }
 
@@ -144,15 +202,26 @@ function follow() {
     if (found.running > 0 && running === 0) counts = {};
     running = found.running;
     for (const [stage, count] of Object.entries(found.stages || {})) {
-      const sum = counts[stage] ||= { ran: 0, hit: 0 };
+      const sum = (counts[stage] ||= { ran: 0, hit: 0 });
       sum.ran += count.ran || 0;
       sum.hit += count.hit || 0;
     }
-    by("live").textContent = running ? `${running} running: ${Object.keys(counts).slice(-3).join(", ")}` : "nothing runs";
-    if (found.builds) { const kept = chosen; await list(); if (kept) { chosen = ""; await show(); } }
+    by("live").textContent = running
+      ? `${running} running: ${Object.keys(counts).slice(-3).join(", ")}`
+      : "nothing runs";
+    if (found.builds) {
+      const kept = chosen;
+      await list();
+      if (kept) {
+        chosen = "";
+        await show();
+      }
+    }
     update();
   };
-  events.onerror = () => { by("live").textContent = "the server is gone"; };
+  events.onerror = () => {
+    by("live").textContent = "the server is gone";
+  };
 }
 
 document.addEventListener("keydown", (event) => {
@@ -163,8 +232,16 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
   buttons[Math.min(Math.max(at + step, 0), buttons.length - 1)].focus();
 });
-addEventListener("hashchange", () => show().catch((fault) => { by("title").textContent = fault.message; }));
+addEventListener("hashchange", () =>
+  show().catch((fault) => {
+    by("title").textContent = fault.message;
+  }),
+);
 addEventListener("DOMContentLoaded", () => {
   follow();
-  list().then(show).catch((fault) => { by("title").textContent = fault.message; });
+  list()
+    .then(show)
+    .catch((fault) => {
+      by("title").textContent = fault.message;
+    });
 });

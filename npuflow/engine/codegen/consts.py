@@ -57,7 +57,8 @@ def pack(arrays: Sequence[tuple[Array, str]], boxes: Sequence[Box]) -> tuple[byt
         offsets.append(len(out))
         part = array[tuple(slice(a, b) for a, b in box)] if box else array
         raw = np.ascontiguousarray(part, array.dtype.newbyteorder("<"))
-        out += _packed(raw, ELEMENTS[dtype]) if ELEMENTS[dtype].packed else raw.tobytes()
+        kind = ELEMENTS[dtype]
+        out += _packed(raw, kind) if kind.packed else raw.tobytes()
     return bytes(out), offsets
 
 

@@ -9,7 +9,7 @@ from npuflow.engine.partition import boundary, is_npu
 from npuflow.engine.place import op_name
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
-from npuflow.ir.types import FloatType, Value
+from npuflow.ir.types import Value
 
 MOST = 12  # layers that a refusal lists
 
@@ -26,8 +26,8 @@ class IntegerNetwork:
 
 def _in_floats(graph: Graph, node: Node) -> bool:
     """Layers of the NPU on floats, and casts to and from them."""
-    numbers = [graph.values[i].quant for i in (*node.inputs, *node.outputs) if i in graph.values]
-    return is_npu(node) and any(isinstance(number, FloatType) for number in numbers)
+    ends = [graph.values[i] for i in (*node.inputs, *node.outputs) if i]
+    return is_npu(node) and any(value.number for value in ends)
 
 
 def network_of(graph: Graph, because: str = "the C program computes in integers only") -> IntegerNetwork:

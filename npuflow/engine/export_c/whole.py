@@ -111,12 +111,11 @@ def commands_of(
     def held(operand: Operand | None, i: int) -> Buffer | None:
         value = site.inputs[i] if i < len(site.inputs) else None
         constant = site.consts[i] if value is not None else None
-        if value is not None and operand is None and constant is not None and space.fetches:
-            return _constant(all_, value.id, constant)
+        if value is not None and constant is not None and (operand is not None or space.fetches):
+            shape = constant.shape if operand is None else operand.shape
+            return _constant(all_, value.id, constant.reshape(shape))
         if operand is None or value is None:
             return None
-        if constant is not None:
-            return _constant(all_, f"{value.id}", constant.reshape(operand.shape))
         own = all_.value(value.id, value.dtype, value.type.size)
         return _buffer(own, operand.shape, value.id in last)
 

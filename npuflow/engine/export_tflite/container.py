@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from npuflow.base.errors import ModelError
+from npuflow.base.extras import needs
 from npuflow.frontends.tflite.schema import Codes, Operator, TfliteNetwork, TfliteTensor
 from npuflow.ir.types import Array
 
@@ -70,16 +71,14 @@ PLAIN = ("LOGISTIC", "TANH", "RELU", "LOG", "PRELU")  # operators that have no o
 
 def written(network: TfliteNetwork, description: str = "") -> bytes:
     """The file: one subgraph, one signature `serving_default` with the tensors' own names."""
-    try:
+    with needs(
+        "writing .tflite files needs the package tflite",
+        kind=ModelError,
+        hint="pip install 'npuflow[tflite]'",
+        code="NF-PROGRAM-121",
+    ):
         import flatbuffers
         import tflite
-    except ImportError as fault:
-        raise ModelError(
-            "writing .tflite files needs the package tflite",
-            because=str(fault),
-            hint="pip install 'npuflow[tflite]'",
-            code="NF-PROGRAM-121",
-        ) from None
     return _Writer(flatbuffers.Builder(1 << 16), tflite, network).model(description)
 
 

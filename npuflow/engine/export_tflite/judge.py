@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from npuflow.base.errors import ModelError
+from npuflow.base.extras import needs
 from npuflow.engine.export_c.network import network_of
 from npuflow.engine.export_tflite.export import LiteModel, to_tflite
 from npuflow.engine.interpret import Interpreter
@@ -30,15 +31,13 @@ class LiteSession:
     """LiteRT on a written file: codes of the program in, codes of the program out."""
 
     def __init__(self, model: LiteModel) -> None:
-        try:
+        with needs(
+            "judging a .tflite file needs LiteRT",
+            kind=ModelError,
+            hint="pip install ai-edge-litert",
+            code="NF-PROGRAM-123",
+        ):
             from ai_edge_litert import interpreter
-        except ImportError as fault:
-            raise ModelError(
-                "judging a .tflite file needs LiteRT",
-                because=str(fault),
-                hint="pip install ai-edge-litert",
-                code="NF-PROGRAM-123",
-            ) from None
         self.model = model
         self.runtime: Any = interpreter.Interpreter(
             model_content=model.model,

@@ -54,7 +54,7 @@ def _of(real: Graph, node: Node, quantize: Quantize, bits: Mapping[str, int]) ->
     if any(rule.float for rule in quantize.matching(names, op)):
         return Override(layers, float=True)
     own = next((bits[o] for o in layers if o in bits), None)
-    if own is None or not layers:
+    if own is None:
         return None
     number = quantize.number(names, op)
     if number:

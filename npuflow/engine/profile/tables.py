@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from npuflow.base.errors import UsageError
+from npuflow.base.extras import needs
 from npuflow.engine.profile import memory
 from npuflow.engine.profile.measure import Profile, Row
 
@@ -42,13 +43,13 @@ def csv_text(rows: Iterable[Mapping[str, Any]]) -> str:
 
 def save_workbook(path: Path, found: Profile) -> None:
     """Sheets with totals, layers, groups, commands and both memories; needs the package xlsxwriter."""
-    try:
+    with needs(
+        "XLSX needs the package xlsxwriter",
+        kind=UsageError,
+        hint="pip install 'npuflow[xlsx]', or --csv",
+        code="NF-USAGE-051",
+    ):
         import xlsxwriter
-    except ImportError as error:
-        raise UsageError(
-            "XLSX needs the package xlsxwriter",
-            hint="pip install 'npuflow[xlsx]', or --csv", code="NF-USAGE-051",
-        ) from error
     totals = [{"what": k, "value": v} for k, v in flat(found.totals()).items()]
     sheets = {
         "totals": totals, "layers": [*found.operators(), *found.host_rows], "groups": found.layers(),

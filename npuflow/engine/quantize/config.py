@@ -170,16 +170,14 @@ def _misfits(config: Quantize, numerics: Numerics) -> Iterator[TargetError]:
             yield _misfit(
                 key, f"{bits} bits; {_computes(containers)}", f"at most {max(containers)}, or another target"
             )
-    if not weights.symmetric and not numerics.weight_zero_point:
-        yield _misfit(
-            "weights.symmetric", "weights with zero points; the target has none", "symmetric = true"
-        )
-    for i, rule in enumerate(config.overrides):
-        if rule.weight_symmetric is False and not numerics.weight_zero_point:
-            yield _misfit(
-                f"overrides[{i}].weight_symmetric", "weights with zero points; the target has none",
-                "leave it out",
-            )
+    stated = [("weights.symmetric", weights.symmetric, "symmetric = true")]
+    stated += [
+        (f"overrides[{i}].weight_symmetric", rule.weight_symmetric is not False, "leave it out")
+        for i, rule in enumerate(config.overrides)
+    ]
+    for key, symmetric, hint in stated:
+        if not symmetric and not numerics.weight_zero_point:
+            yield _misfit(key, "weights with zero points; the target has none", hint)
     if weights.symmetric and not weights.signed:
         yield _misfit(
             "weights.signed", "unsigned weights without zero points hold no negative number", "signed = true"

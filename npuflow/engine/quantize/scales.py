@@ -19,10 +19,9 @@ from npuflow.engine.quantize.types import activation_type
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
-from npuflow.ir.types import QuantType, span
+from npuflow.ir.types import INDEX_BITS, QuantType, span
 
 Range = tuple[float, float]
-INDEX_BITS = 16
 MANY = 8                                  # nodes that share a weight and are steps of one layer
 
 

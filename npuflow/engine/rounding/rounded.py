@@ -130,13 +130,12 @@ def rounded(
     for, if it is not the layer's own weights."""
     quant = weight_type(source.tensor, source.axis, scheme, numerics, source.inner)
     center, mask, aim = fit.mean if bias else None, wanted.mask, wanted.aim
-    zeros = _own_zeros(source, numerics) if mask is None else None
-    wanted = wanted if zeros is None else replace(wanted, mask=zeros)
     problem = _problem(source, quant, fit.around(center), numerics)
     own = problem.weight
-    real = wanted.weights(own, problem)
+    zeros = _own_zeros(own, numerics) if mask is None else None
     if zeros is not None:
-        problem = replace(problem, keep=zeros.keep)
+        wanted, problem = replace(wanted, mask=zeros), replace(problem, keep=zeros.keep)
+    real = wanted.weights(own, problem)
     if mask is not None:
         tensor = source.tensor_of(real, "float64")
         quant = weight_type(tensor, source.axis, scheme, numerics, source.inner)
@@ -166,9 +165,9 @@ def rounded(
     return RoundingResult(weight, was, now, used, shift(plain), mask is not None)
 
 
-def _own_zeros(source: Matrix, numerics: Numerics) -> LayerMask | None:
-    """The zeros of a weight that the model brings along and the target skips."""
-    pattern, rows = Pattern.read(numerics.sparsity), source.rows(source.tensor)
+def _own_zeros(rows: Reals, numerics: Numerics) -> LayerMask | None:
+    """The zeros of weights [groups, outputs, terms] that the model brings along and the target skips."""
+    pattern = Pattern.read(numerics.sparsity)
     if pattern is None or len(rows) > 1 or not pattern.holds(rows[0]):
         return None
     return LayerMask(rows != 0, 0.0)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from npuflow.base.errors import ModelError
+from npuflow.base.extras import needs
 from npuflow.frontends.tensorflow.faults import damaged, line
 from npuflow.frontends.tensorflow.frozen import frozen
 from npuflow.frontends.tensorflow.names import INPUT, ends_of, named
@@ -65,15 +66,13 @@ def _tensorflow() -> Any:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-    try:
+    with needs(
+        "reading TensorFlow models needs the package tensorflow",
+        kind=ModelError,
+        hint="pip install 'npuflow[tensorflow]'",
+        code="NF-MODEL-164",
+    ):
         import tensorflow as tf
-    except ImportError as fault:
-        raise ModelError(
-            "reading TensorFlow models needs the package tensorflow",
-            because=str(fault),
-            hint="pip install 'npuflow[tensorflow]'",
-            code="NF-MODEL-164",
-        ) from None
     return tf
 
 
@@ -219,7 +218,7 @@ def _function(tf: Any, graph: Any, like: Any) -> Any:
 
     for node in graph.node:
         node.attr.pop("_output_shapes", None)
-    for function in graph.library.function:  # one of the same name with other shapes is in the way
+    for function in _functions(graph):  # one of the same name with other shapes is in the way
         while context.context().has_function(function.signature.name):
             context.context().remove_function(function.signature.name)
     wrapped = tf.compat.v1.wrap_function(lambda: tf.graph_util.import_graph_def(graph, name=""), [])
@@ -229,9 +228,14 @@ def _function(tf: Any, graph: Any, like: Any) -> Any:
     return wrapped.prune(inputs, outputs)
 
 
+def _functions(graph: Any) -> Any:
+    """The functions that nodes of a GraphDef call."""
+    return graph.library.function
+
+
 def _with_batch(tf: Any, graph: Any, batch: int) -> Any:
     """Gives lists of tensors, such as the steps of a recurrent layer, the batch that their elements lack."""
-    for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
+    for nodes in (graph.node, *(function.node_def for function in _functions(graph))):
         shapes = {
             name.partition(":")[0]
             for node in nodes

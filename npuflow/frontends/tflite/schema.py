@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from npuflow.base.errors import ModelError
+from npuflow.base.extras import needs
 from npuflow.ir.types import Array
 
 TYPES = {
@@ -77,15 +78,13 @@ class TfliteNetwork:
 
 def parsed(data: bytes) -> TfliteNetwork:
     """The network in the bytes of a .tflite file."""
-    try:
+    with needs(
+        "reading .tflite files needs the package tflite",
+        kind=ModelError,
+        hint="pip install 'npuflow[tflite]'",
+        code="NF-MODEL-062",
+    ):
         import tflite
-    except ImportError as fault:
-        raise ModelError(
-            "reading .tflite files needs the package tflite",
-            because=str(fault),
-            hint="pip install 'npuflow[tflite]'",
-            code="NF-MODEL-062",
-        ) from None
     if data[4:8] != b"TFL3":
         raise ModelError(
             "not a TFLite model",

@@ -10,8 +10,7 @@ from typing import Any
 
 from npuflow.base.digest import digest
 from npuflow.base.errors import ModelError, NpuflowError
-
-MISSING = "reading PyTorch modules needs the package torch"
+from npuflow.base.extras import needs
 
 
 def converted(path: Path, inputs: Mapping[str, tuple[int, ...]]) -> tuple[bytes, tuple[str, ...]]:
@@ -39,15 +38,13 @@ def _digest(value: Any) -> str:
 
 
 def _torch() -> Any:
-    try:
+    with needs(
+        "reading PyTorch modules needs the package torch",
+        kind=ModelError,
+        hint="pip install 'npuflow[torch]'",
+        code="NF-MODEL-084",
+    ):
         import torch
-    except ImportError as fault:
-        raise ModelError(
-            MISSING,
-            because=str(fault),
-            hint="pip install 'npuflow[torch]'",
-            code="NF-MODEL-084",
-        ) from None
     return torch
 
 
