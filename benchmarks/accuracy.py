@@ -109,13 +109,19 @@ class Task:
         }
 
 
-def main() -> None:
+def task_parser(description: str | None, judged: str = "recipe") -> argparse.ArgumentParser:
+    """Of a script that takes a file of scorers, the name of one of its tasks, and what is judged."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("scorer", type=Path)
     parser.add_argument("task")
-    parser.add_argument("program", type=Path)
+    parser.add_argument(judged, type=Path)
+    return parser
+
+
+def main() -> None:
+    parser = task_parser(__doc__, "program")
     parser.add_argument("model", type=Path)
     parser.add_argument("--limit", type=int)
     parser.add_argument("--batch", type=int, default=8)

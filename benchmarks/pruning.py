@@ -11,7 +11,6 @@ graph, activations and biases as the recipe says, its codes computed by onnxrunt
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from accuracy import Task, module
+from accuracy import Task, module, task_parser
 from rounding import Network, shown, spent
 
 from npuflow import build, load_recipe
@@ -47,12 +46,7 @@ def figures(network: Network, sets: Sequence[str], task: Task, feeds: Sequence[A
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("scorer", type=Path)
-    parser.add_argument("task")
-    parser.add_argument("recipe", type=Path)
+    parser = task_parser(__doc__)
     parser.add_argument("--patterns", nargs="+", default=["2:4", "4:8", "rows"])
     parser.add_argument("--limit", type=int)
     parser.add_argument("--skip", nargs="+", default=[])

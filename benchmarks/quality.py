@@ -13,7 +13,6 @@ run again. --floats keeps the float model's outputs on all inputs.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
@@ -23,7 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from accuracy import Task, module
+from accuracy import Task, module, task_parser
 
 from npuflow import build, load_program, load_recipe
 
@@ -59,12 +58,7 @@ def held(log: Path | None) -> dict[str, dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("scorer", type=Path)
-    parser.add_argument("task")
-    parser.add_argument("recipe", type=Path)
+    parser = task_parser(__doc__)
     parser.add_argument("--per", nargs="+", default=["channel"])
     parser.add_argument("--methods", nargs="+", default=["minmax", "mse"])
     parser.add_argument("--corrections", nargs="+", default=list(CORRECTIONS), choices=list(CORRECTIONS))

@@ -15,7 +15,6 @@ are rounded one after the other.
 
 from __future__ import annotations
 
-import argparse
 import resource
 import sys
 import tempfile
@@ -28,7 +27,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from accuracy import Task, module
+from accuracy import Task, module, task_parser
 
 from npuflow import build, load_program, load_recipe
 from npuflow.engine.calibrate.observe import session
@@ -148,12 +147,7 @@ class Network:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("scorer", type=Path)
-    parser.add_argument("task")
-    parser.add_argument("recipe", type=Path)
+    parser = task_parser(__doc__)
     parser.add_argument("--bits", type=int, nargs="+", default=[4])
     parser.add_argument("--methods", nargs="+", default=["nearest", "gptq", "coordinate"])
     parser.add_argument("--limit", type=int)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +20,6 @@ def read(path: Path, bindings: Bindings = Bindings()) -> Reading:  # noqa: B008
     reader = FRONTENDS["tensorflow"]()
     return reader.read(reader.gather(path), bindings)
 
-
-def test_a_missing_package_is_one_error_that_names_the_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "tensorflow.py").write_text("raise ImportError('no such package here')")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "net.keras").write_bytes(b"x")
-    with pytest.raises(ModelError) as caught:
-        read(tmp_path / "net.keras")
-    assert "npuflow[tensorflow]" in caught.value.hint
-
-
-def test_the_core_never_imports_tensorflow() -> None:
-    code = "import sys, npuflow.frontends.tensorflow as t; t.Tensorflow(); print('tensorflow' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
 
 
 def test_the_files_of_a_saved_model_are_its_graph_and_variables(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -25,22 +23,6 @@ def read(path: Path, bindings: Bindings = Bindings()) -> Reading:  # noqa: B008
     reader = FRONTENDS["torch"]()
     return reader.read(reader.gather(path), bindings)
 
-
-def test_a_missing_package_is_one_error_that_names_the_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "torch.py").write_text("raise ImportError('no such package here')")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "net.pt2").write_bytes(b"x")
-    with pytest.raises(ModelError) as caught:
-        read(tmp_path / "net.pt2")
-    assert "npuflow[torch]" in caught.value.hint and caught.value.where.file == str(tmp_path / "net.pt2")
-
-
-def test_the_core_never_imports_torch(tmp_path: Path) -> None:
-    code = "import sys, npuflow.frontends.torch as t; t.Torch(); print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
 
 
 def test_functions_are_known_by_file_and_name(tmp_path: Path) -> None:
