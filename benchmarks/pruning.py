@@ -20,10 +20,10 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from accuracy import Task, module, task_parser
-from rounding import Network, shown, spent
+from accuracy import Task, task_parser
+from rounding import Network, asked, shown, spent
 
-from npuflow import build, load_recipe
+from npuflow import build
 from npuflow.engine.correct.error import outputs_of
 from npuflow.engine.rounding.judge import with_weights
 from npuflow.stages.rounded import Rounded
@@ -54,9 +54,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--set", nargs="+", default=[])
     args = parser.parse_args()
-    model = args.recipe.parent / Path(load_recipe(args.recipe).tables["model"]["path"])
-    task = Task(module(args.scorer), args.task, model, args.limit)
-    network = Network(args.recipe, args.cache, args.set)
+    task, network = asked(args)
     feeds = [network.fed(feed) for feed in task.samples()]
     print("| pattern | weights | build | float activations | quantised |\n| --- | --- | --- | --- | --- |")
     for pattern in args.patterns:

@@ -15,6 +15,7 @@ are rounded one after the other.
 
 from __future__ import annotations
 
+import argparse
 import resource
 import sys
 import tempfile
@@ -146,6 +147,12 @@ class Network:
         return made
 
 
+def asked(args: argparse.Namespace) -> tuple[Task, Network]:
+    """The task and the network of a command line."""
+    model = args.recipe.parent / Path(load_recipe(args.recipe).tables["model"]["path"])
+    return Task(module(args.scorer), args.task, model, args.limit), Network(args.recipe, args.cache, args.set)
+
+
 def main() -> None:
     parser = task_parser(__doc__)
     parser.add_argument("--bits", type=int, nargs="+", default=[4])
@@ -156,9 +163,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--set", nargs="+", default=[])
     args = parser.parse_args()
-    model = args.recipe.parent / Path(load_recipe(args.recipe).tables["model"]["path"])
-    task = Task(module(args.scorer), args.task, model, args.limit)
-    network = Network(args.recipe, args.cache, args.set)
+    task, network = asked(args)
     print(network.cost(), flush=True)
     feeds = [network.fed(feed) for feed in task.samples()]
     numerics = Numerics(weight_bits=(2, 4, 8, 16))

@@ -48,6 +48,11 @@ def cases() -> tuple[Any, ...]:
         return tuple(collect_testcases(None))
 
 
+def case_named(name: str) -> Any:
+    (case,) = (c for c in cases() if c.name == name)
+    return case
+
+
 def through(model: bytes, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
     """The model as npuflow's float graph, rewritten and checked."""
     reading = FRONTENDS["onnx"]().read(model, Bindings(shapes or {}))

@@ -13,7 +13,7 @@ from npuflow.engine.rewrite import rewrite
 from npuflow.engine.to_onnx import export_model
 from npuflow.ir.queries import kind
 from npuflow.testing.rule import graph_of
-from tests.networks.onnx_cases import cases, judge, through
+from tests.networks.onnx_cases import case_named, judge, through
 from tests.networks.onnx_text import normal, on_npu, ops, refused, rewritten
 
 FLOAT = onnx.TensorProto.FLOAT
@@ -108,7 +108,7 @@ WINDOWS = (
 @pytest.mark.parametrize("name", WINDOWS)
 def test_windows_and_scores_as_outputs(name: str) -> None:
     """Against the outputs that onnx publishes: onnxruntime has no windows."""
-    (case,) = (c for c in cases() if c.name == name)
+    case = case_named(name)
     assert judge(case).reason == ""
     graph = through(case.model.SerializeToString())
     assert not any(kind(n).startswith("host:") for n in graph.nodes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from npuflow.engine.quantize.config import Quantize
-from tests.networks.onnx_cases import cases
+from tests.networks.onnx_cases import case_named
 from tests.networks.onnx_npu import TARGET, judge
 
 CHOSEN = (
@@ -20,6 +20,5 @@ CHOSEN = (
 
 @pytest.mark.parametrize("name", CHOSEN)
 def test_runs_on_the_npu(name: str) -> None:
-    (case,) = (c for c in cases() if c.name == name)
-    verdict = judge(case, TARGET, Quantize())
+    verdict = judge(case_named(name), TARGET, Quantize())
     assert verdict.passed, verdict.reason

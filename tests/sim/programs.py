@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from npuflow.engine.program.container import Program, fingerprint, target_meta
+from npuflow.engine.sim.machine import SimulatedMachine
 from npuflow.hw.encode import encode
 from npuflow.hw.isa import opcodes
 from tests.sim.cases import LOCAL, QUEUES, TARGET, Case
@@ -60,3 +61,14 @@ def wrap(*cases: Case, store: tuple[int, int] = (0, LOCAL)) -> Program:
     run = [(case.opcode, case.fields) for case in cases]
     last = flat_copy("STORE", "DATA", LOCAL + store[0], store[0], store[1] - store[0])
     return serial([flat_copy("LOAD", "DATA", 0, 0, LOCAL), *loads, *run, last], const)
+
+
+def both_ways(program: Program, image: np.ndarray) -> list[np.ndarray]:
+    """The outputs of the kernels, and of plain numpy."""
+    found = []
+    for exact_only in (False, True):
+        machine = SimulatedMachine(program, len(image), exact_only=exact_only)
+        machine.write("in", image)
+        machine.run(0)
+        found.append(machine.read("out"))
+    return found

@@ -12,7 +12,7 @@ from npuflow.engine.sim import fast_floats, float_products, float_sums
 from npuflow.engine.sim.machine import SimulatedMachine
 from npuflow.hw.floats import encoded, nearest
 from tests.sim.cases import LOCAL, Case
-from tests.sim.programs import wrap
+from tests.sim.programs import both_ways, wrap
 
 KINDS = ("narrow", "wide", "cancelling", "ties", "odd")
 
@@ -82,13 +82,7 @@ def test_kernels_have_the_bits_of_plain_numpy(kind: str, shape: str) -> None:
     for how in KINDS:
         c, image = case(how, kind, shape)
         assert c.at <= LOCAL
-        found = []
-        for exact_only in (False, True):
-            machine = SimulatedMachine(wrap(c), 2, exact_only=exact_only)
-            machine.write("in", image)
-            machine.run(0)
-            found.append(machine.read("out"))
-        np.testing.assert_array_equal(*found, err_msg=how)
+        np.testing.assert_array_equal(*both_ways(wrap(c), image), err_msg=how)
 
 
 def test_commands_are_bound_to_kernels() -> None:

@@ -15,7 +15,7 @@ import pytest
 from npuflow.engine.sim import fast, fast_convolutions, gemm, pairs
 from npuflow.engine.sim.machine import SimulatedMachine
 from tests.sim.cases import LOCAL, Case, random_case
-from tests.sim.programs import wrap
+from tests.sim.programs import both_ways, wrap
 
 ROOT = Path(__file__).resolve().parents[2]
 OWN = [
@@ -117,13 +117,7 @@ def test_wide_convolutions_by_bytes(kind: str, dtype: str, acc: str) -> None:
         c.acc(8 * 5 * 6)
         c.fields["acc_type"], c.fields["acc"] = acc, c.place(8 * 5 * 6 * 8)
         image = np.random.default_rng(seed).integers(0, 256, (2, LOCAL)).astype(np.uint8)
-        found = []
-        for exact_only in (False, True):
-            machine = SimulatedMachine(wrap(c), 2, exact_only=exact_only)
-            machine.write("in", image)
-            machine.run(0)
-            found.append(machine.read("out"))
-        np.testing.assert_array_equal(*found)
+        np.testing.assert_array_equal(*both_ways(wrap(c), image))
 
 
 def test_the_simulator_shares_no_arithmetic() -> None:

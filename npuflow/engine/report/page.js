@@ -232,6 +232,9 @@ function nodePanel(n) {
   return parts;
 }
 
+// A table beside the detail of its chosen row.
+const split = (left, right) => el("div", { class: "split" }, el("div", { class: "left" }, left), right);
+
 function layers() {
   const top = (k) => Math.max(...D.nodes.map((n) => n[k] || 0));
   const right = el("div", { class: "right" }),
@@ -253,14 +256,8 @@ function layers() {
     ["SQNR dB", "sqnr", (v) => (has(v) ? v.toFixed(1) : "")],
   ];
   $("layers").append(
-    el(
-      "div",
-      { class: "split" },
-      el(
-        "div",
-        { class: "left" },
-        table(columns, D.nodes, (n) => right.replaceChildren(...nodePanel(n))),
-      ),
+    split(
+      table(columns, D.nodes, (n) => right.replaceChildren(...nodePanel(n))),
       right,
     ),
   );
@@ -274,7 +271,7 @@ function graph() {
     null,
     (row) => byName.has(row.name) && right.replaceChildren(...nodePanel(byName.get(row.name))),
   );
-  $("graph").append(el("div", { class: "split" }, el("div", { class: "left" }, picture), right));
+  $("graph").append(split(picture, right));
 }
 
 // The tensor to look at first: the most pressing advice, else the lowest SQNR.
@@ -324,14 +321,8 @@ function tensors() {
         (row) => tensorOf.has(row.id) && right.replaceChildren(...tensorPanel(tensorOf.get(row.id))),
       ),
     ),
-    el(
-      "div",
-      { class: "split" },
-      el(
-        "div",
-        { class: "left" },
-        table(columns, rows, (t) => right.replaceChildren(...tensorPanel(t))),
-      ),
+    split(
+      table(columns, rows, (t) => right.replaceChildren(...tensorPanel(t))),
       right,
     ),
   );
@@ -356,14 +347,8 @@ function suggestions() {
     ["why, and what to try", "text", null, "long"],
   ];
   box.append(
-    el(
-      "div",
-      { class: "split" },
-      el(
-        "div",
-        { class: "left" },
-        table(columns, rows, (r) => right.replaceChildren(...tensorPanel(r.t))),
-      ),
+    split(
+      table(columns, rows, (r) => right.replaceChildren(...tensorPanel(r.t))),
       right,
     ),
   );
