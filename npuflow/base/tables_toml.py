@@ -13,6 +13,7 @@ import tomli
 from npuflow.base.errors import RecipeError, Where
 
 KeyPath = tuple[str | int, ...]
+TWICE = ("Cannot overwrite", "Cannot declare", "Duplicate")  # how tomli's messages about repeated keys begin
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,13 @@ def parse(text: str, file: str, base: Path) -> tuple[dict[str, Any], Locator]:
         found = re.search(r"\(at line (\d+), column (\d+)\)|\(at end of document\)", str(error))
         line = int(found[1]) if found and found[1] else text.count("\n") + 1
         reason = str(error)[: found.start()].strip() if found else str(error)
+        written = text.splitlines()[line - 1 : line]
         raise RecipeError(
-            "this is not valid TOML", where=Where(file=file, line=line), because=reason, code="NF-RECIPE-013",
+            "this is not valid TOML",
+            where=Where(file=file, line=line),
+            because=": ".join([reason, *(one.strip()[:80] for one in written)]),
+            hint="a key or a table is written twice: keep one" if reason.startswith(TWICE) else "",
+            code="NF-RECIPE-013",
         ) from None
     lines = _Lines(text)
     lines.document()

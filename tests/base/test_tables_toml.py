@@ -26,6 +26,28 @@ def test_toml_errors_name_the_line() -> None:
     assert caught.value.where.line == 3
 
 
+@pytest.mark.parametrize(
+    ("text", "line", "shown"),
+    [
+        ("[model]\npath = 'x'\npath = 'y'\n", 3, "path = 'y'"),
+        ("[model]\n[model]\n", 2, "[model]"),
+        ("a.b = 1\n[a]\n", 2, "[a]"),
+        ("x = {a = 1, a = 2}\n", 1, "x = {a = 1, a = 2}"),
+    ],
+)
+def test_a_key_written_twice_is_shown(text: str, line: int, shown: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        parse(text, "r.toml", Path())
+    assert caught.value.where is not None and caught.value.where.line == line
+    assert caught.value.because.endswith(f": {shown}") and "keep one" in caught.value.hint
+
+
+def test_other_faults_show_their_line() -> None:
+    with pytest.raises(RecipeError) as caught:
+        parse("a = 1\nb = nonsense\n", "r.toml", Path())
+    assert "b = nonsense" in caught.value.because and not caught.value.hint
+
+
 def test_lines_survive_every_way_of_writing_a_key() -> None:
     text = '''
 "quo.ted" = 1   # a = [
