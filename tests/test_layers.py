@@ -1,4 +1,4 @@
-"""The house of two columns, enforced from the imports: who may know whom. Files and functions: their length
+"""The layers of the architecture, enforced from the imports: who may know whom. Files and functions: their length
 and their names."""
 
 from __future__ import annotations
