@@ -10,8 +10,8 @@ from npuflow.hw.target import Compute, Dma, Memory
 @dataclass(frozen=True)
 class Machine:
     """The slices of a target that the time of one inference depends on. `inside`: activations lie in the
-    chip's shared memory. `together`: cores that run a layer side by side, each with its part of the bandwidth, and load together
-    what the axis `apart` does not cut."""
+    chip's shared memory. `together`: cores that run a layer side by side, each with its part of the
+    bandwidth, and load together what the axis `apart` does not cut."""
 
     compute: Compute
     memory: Memory
