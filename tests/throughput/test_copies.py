@@ -99,7 +99,7 @@ def test_obstacles_are_named() -> None:
     room = Copies(program).external_bytes
     narrow = replace(SMALL, memory=replace(SMALL.memory, external_bytes=room + Copies(program).stride))
     found = throughput(build(mixed(SMALL.numerics)[0], narrow))
-    assert not found.overlapped and "external memory" in found.because
+    assert not found.overlapped and "external bytes" in found.because
     assert found.period == found.latency
     meta = {**program.meta, "state": []}
     assert "state" not in Copies(replace(program, meta=meta), 1, 2).obstacle()
