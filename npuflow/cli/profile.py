@@ -70,7 +70,8 @@ def profile(
     _files(found, rows, trace, csv, xlsx)
     _figures(found, roofline, memory_map)
     if as_json:
-        for row in [*rows, {"total": _totals(found)}]:
+        total = _totals(found)
+        for row in [*rows, {"total": {**total, "throughput": total["throughput"].row()}}]:
             typer.echo(json.dumps(row))
         return
     if memory:
@@ -190,8 +191,9 @@ def _cell(name: str, value: Any, what: str = "") -> str:
 
 def _totals(found: Profile) -> dict[str, Any]:
     from npuflow.engine.profile.cores import cores
+    from npuflow.engine.throughput.measure import throughput
 
-    return {**found.totals(), "cores": cores(found)}
+    return {**found.totals(), "cores": cores(found), "throughput": throughput(found.program)}
 
 
 def _summary(found: Profile) -> str:
@@ -233,4 +235,5 @@ def _summary(found: Profile) -> str:
             f"array roofline {total['roofline']:,.0f} cycles"
         )
     lines += [cores.text(found)] if total["cores"] else []
+    lines.append(total["throughput"].text())
     return "\n".join(lines)

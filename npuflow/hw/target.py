@@ -47,6 +47,8 @@ class Compute(Config, table="target.compute"):
     channels for `array_pixels` output positions in a cycle."""
 
     cores: Annotated[int, Range(1, 64)] = 1
+    # all: the cores work on one inference together; data_parallel: each on an inference of its own
+    cores_mode: Literal["all", "data_parallel"] = "all"
     array_rows: Positive = 32
     array_cols: Positive = 32
     array_pixels: Positive = 1            # output positions of one pass; 1: a plain two-dimensional array
@@ -69,6 +71,16 @@ class Compute(Config, table="target.compute"):
     def macs(self) -> int:
         """Multiply-accumulates of one core in a cycle, at 8 bits."""
         return self.array_rows * self.array_cols * self.array_pixels
+
+    @property
+    def instances(self) -> int:
+        """Inferences that run at the same time."""
+        return self.cores if self.cores_mode == "data_parallel" else 1
+
+    @property
+    def of_one_inference(self) -> Compute:
+        """What one inference has of it."""
+        return replace(self, cores=self.cores // self.instances, cores_mode="all")
 
     def slowness(self, activations: int, weights: int, number: str = "") -> Fraction:
         """Cycles on operands of so many bits, or of a type `number` of floats or sparse weights, in multiples

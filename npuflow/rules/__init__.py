@@ -60,7 +60,7 @@ class Hardware:
             compute.array_cols,
             compute.array_pixels,
             compute.dataflow == "output_stationary",
-            compute.cores,
+            compute.of_one_inference.cores,
             memory.external_bandwidth,
             memory.shared_bytes,
             memory.shared_bandwidth,

@@ -12,6 +12,7 @@ from npuflow.engine.codegen.generate import generate
 from npuflow.engine.data.config import Preparation
 from npuflow.engine.graph_section import encode_graph
 from npuflow.engine.program.container import Program, load_program
+from npuflow.engine.throughput.copies import data_parallel
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
 from npuflow.hw.target import Compute, Dma, HostProcessor, Limits, Memory, Numerics, Target
@@ -71,8 +72,12 @@ def codegen(
     program: ProgramTable,
 ) -> CompiledProgram:
     """Commands for every tile, with the fewest waits, and external memory by lifetimes."""
-    target = Target(compute=compute, memory=memory, dma=dma, numerics=numerics, limits=limits, host=host)
+    one = compute.of_one_inference
+    target = Target(compute=one, memory=memory, dma=dma, numerics=numerics, limits=limits, host=host)
     made = generate(quantized.graph, tiled.plan, target)
+    if compute.instances > 1:
+        made = data_parallel(made, compute.instances)
+        log(f"{compute.instances} cores run it at the same time, an inference each")
     found = made.meta["memory"]
     commands = sum(len(w) for w in made.commands)
     log(f"{commands} commands, {len(made.const)} bytes of constants ({found['const_given']} asked for)")

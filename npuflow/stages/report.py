@@ -119,7 +119,7 @@ def report(
         ranges=ranges,
         methods={**thresholds.methods, **given},
         histogram=partial(_histogram, known.content),
-        facts=[*_accuracy(evaluate), *_facts(clock.totals(), quantize, fidelity), _exactness(simulate)],
+        facts=[*_accuracy(evaluate), *_facts(clock.totals(), quantize, fidelity), *_simulated(simulate)],
         notes=[
             *tables(least, chosen.after, verdict.outputs, wider, verdict.fixes, verdict.clipped),
             *_widths(quantize),
@@ -213,9 +213,17 @@ def _accuracy(evaluation: Evaluation | None) -> list[tuple[str, Any]]:
     return found
 
 
-def _exactness(simulation: Simulation) -> tuple[str, Any]:
-    different = sum(1 for c in simulation.checks if c.different)
-    return "tensors that differ from the reference", f"{different} of {len(simulation.checks)}"
+def _simulated(simulation: Simulation) -> list[tuple[str, Any]]:
+    """What the simulator found: inferences at the same time and one after the other, and exactness."""
+    rate, checks = simulation.totals["throughput"], simulation.checks
+    many = int(rate["instances"])
+    own = [("ms of an inference, all cores busy", round(rate["latency_ms"], 4))] if many > 1 else []
+    cores = f", on {many} cores with one each" if many > 1 else ""
+    different = f"{sum(1 for c in checks if c.different)} of {len(checks)}"
+    return [
+        (f"inferences a second{cores}", round(rate["per_second"], 1)), *own,
+        ("tensors that differ from the reference", different),
+    ]
 
 
 def _facts(totals: dict[str, Any], quantize: Quantized, fidelity: Fidelity) -> list[tuple[str, Any]]:

@@ -9,11 +9,15 @@ from typing import Annotated, Any, Self
 
 from npuflow.base.tables import Config, Range
 from npuflow.engine.agreement import TensorCheck, compare, require_equal
+from npuflow.engine.pixels import model_inputs, of_program
 from npuflow.engine.profile import profile
 from npuflow.engine.profile.schedule import compare as compare_forms
 from npuflow.engine.profile.schedule import worst_groups
+from npuflow.engine.program.container import instances_of
 from npuflow.engine.sim.hazards import hazards_of, require_safe
 from npuflow.engine.sim.order import order_of
+from npuflow.engine.throughput.check import require_same
+from npuflow.engine.throughput.measure import throughput
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
@@ -61,6 +65,7 @@ class Simulation(Artifact):
             "ms": _figures(total["milliseconds"]),
             "mb": _figures(total["bytes"] / 1e6),
         }
+        clock |= {"per_second": round(total["throughput"]["per_second"])}
         clock |= {"host_cycles": round(total["host_cycles"]), "host_macs": total["host_macs"]}
         found = {**clock, "tensors": tensors, "different": different, "hazards": self.hazards}
         return {**found, "unseen": unseen} if unseen else found
@@ -93,9 +98,16 @@ def simulate(
         f"{len(order.sequence)} commands, no hazards; {seen} of {len(checks)} tensors equal on {len(fed)} "
         f"samples{rest}, those of the whole-tensor executor too"
     )
+    if instances_of(program) > 1:
+        fed_in = [model_inputs(feed, of_program(program.meta)) for feed in fed]
+        many = require_same(program, fed_in) if fed_in else 0
+        log(f"{instances_of(program)} inferences at the same time: {many} tensors equal those of each alone")
+    rate = throughput(program)
+    log(rate.text())
     found = profile(program)
     if found.host:
         log(f"NPU {found.cycles:,.0f} cycles; host {found.host.described(program.target)}")
     for row in (*compare_forms(found), *worst_groups(found, 1)):
         log(f"{row}" + ("" if row.within else f": more than {row.bar:.0%} apart"))
-    return Simulation(checks, tuple(found.layers()), found.totals())
+    totals = {**found.totals(), "throughput": rate.row()}
+    return Simulation(checks, tuple(found.layers()), totals)

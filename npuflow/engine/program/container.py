@@ -14,7 +14,7 @@ import json
 import os
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -150,14 +150,18 @@ def load_program(path: str | os.PathLike[str], *, check: bool = True) -> Program
 def fingerprint(target: Target) -> str:
     """The digest of what a program's commands depend on: everything but the target's
     name, description and host."""
-    whole = canonical(target)
-    return digest({name: whole[name] for name in MACHINE})
+    return digest(_tables(target, MACHINE))
 
 
 def target_meta(target: Target) -> dict[str, Any]:
     """The target as `meta["target"]`: what the simulator and the fingerprint read, and the host's rates."""
+    return _tables(target, (*MACHINE, "host"))
+
+
+def _tables(target: Target, names: tuple[str, ...]) -> dict[str, Any]:
+    """How cores are used is the program's, not the machine's."""
     whole = canonical(target)
-    return {name: whole[name] for name in (*MACHINE, "host")}
+    return {name: {k: v for k, v in whole[name].items() if k != "cores_mode"} for name in names}
 
 
 def target_of(table: Any, expected: str) -> Target:
@@ -183,10 +187,16 @@ def target_of(table: Any, expected: str) -> Target:
     return target
 
 
+def instances_of(program: Program) -> int:
+    """How many inferences run at the same time, each on cores of its own."""
+    return int(program.meta.get("instances", 1))
+
+
 def require_target(program: Program, target: Target, name: str) -> None:
     """Refuse to run a program on a machine that it was not compiled for, with the
     keys in which the two differ."""
-    if program.target_fingerprint == fingerprint(target):
+    one = replace(target.compute, cores=target.compute.cores // instances_of(program))
+    if program.target_fingerprint == fingerprint(replace(target, compute=one)):
         return
     theirs, own = program.meta["target"], target_meta(target)
     keys = [(t, k) for t in MACHINE for k in own[t] if theirs.get(t, {}).get(k) != own[t][k]]

@@ -7,6 +7,8 @@
                  model's own numbers are pixel * scale + shift, a number each per channel (axis, counted from
                  the end; null: one for all), the input holds pixel - zero
     state        [[output, input]]: what the next run's input holds, zeros at first; absent if there is none
+    instances    inferences that run at the same time, each on cores of its own with its own DATA; absent: 1.
+                 The target is then what one of them has, and all else is of one of them
     values       id -> {"address", "shape", "dtype", "quant", "node"}: integer tensors in DATA, dense, C
                  order; `node` is the index of the node whose STOREs complete it (null: the runner writes it),
                  `owner` the value whose bytes it shares
@@ -65,6 +67,8 @@ def check_meta(meta: Mapping[str, Any], counts: Sequence[int], const_bytes: int,
             need(isinstance(entry.get("dtype"), str), f"{kind} {entry['name']} has no dtype")
             if entry.get("pixels") is not None:
                 _pixels(entry["pixels"], f"{kind} {entry['name']}")
+    instances = meta.get("instances", 1)
+    need(natural(instances, 64) and instances, "instances is no number of inferences")
     _state(meta)
     values = meta.get("values")
     need(isinstance(values, dict), "values is not an object")
