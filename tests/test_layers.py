@@ -1,5 +1,5 @@
-"""The layers of the architecture, enforced from the imports: who may know whom. Files and functions: their length
-and their names."""
+"""The layers of the architecture, enforced from the imports: who may know whom. Files and functions: their
+length and their names."""
 
 from __future__ import annotations
 
