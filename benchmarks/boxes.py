@@ -18,9 +18,10 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from shapes import target_named  # noqa: E402
+
 from npuflow import build, load_recipe  # noqa: E402
 from npuflow.engine.execute.executor import Executor  # noqa: E402
-from npuflow.engine.program.container import load_program  # noqa: E402
 from npuflow.flow.recipe_build import Settings, open_cache  # noqa: E402
 from npuflow.ir.graph import Graph  # noqa: E402
 from npuflow.ir.types import Array  # noqa: E402
@@ -72,7 +73,8 @@ def detectors(folder: Path, scratch: Path) -> Iterator[Detector]:
         f'[model]\npath = "{folder}/models2/blazeface.onnx"\n'
         f'[data]\nsource = "{scratch}/box.npz"\n'
         "[[data.steps]]\nnormalize = { mean = [127.5], std = [127.5] }\n"
-        f'[postprocess]\nkind = "ssd"\nheads = ["regressors", "classificators"]\nscore = {SCORE}\niou = {IOU}\n'
+        f'[postprocess]\nkind = "ssd"\nheads = ["regressors", "classificators"]\n'
+        f"score = {SCORE}\niou = {IOU}\n"
         f"[postprocess.ssd]\nanchors = {anchors}\nstrides = [8, 16]\nvariances = {[1 / 128] * 4}\n"
         'growth = "linear"\nscores = "sigmoid"\nbackground = -1\n',
         (128, 128), ("regressors", "classificators"), blazeface,

@@ -121,8 +121,9 @@ def score(
         raise DataError("there are no samples to evaluate", code="NF-METRIC-002")
     given = asked(metric, name, labels)
     outputs, truth = stacked(mine, theirs), stacked(theirs, mine)
-    # rows that a selection keeps are no numbers to compare place by place
-    numbers = [n for n in truth if theirs[0][n].dtype.kind == "f" and not is_ragged(truth[n])]
+    numbers = [
+        n for n in truth if theirs[0][n].dtype.kind == "f" and unlike(truth[n], outputs[n]) < len(labels)
+    ]
     apart = {n: count for n in truth if (count := unlike(truth[n], outputs[n]))}
     return Score(
         name, len(labels), metric(outputs, truth, given), metric(truth, truth, given),

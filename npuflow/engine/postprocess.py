@@ -13,7 +13,7 @@ from npuflow.base.errors import ModelError, suggestion
 from npuflow.base.tables import Config, Doc, Fault, Range
 from npuflow.frontends._nodes.build import NodeBuilder
 from npuflow.frontends._nodes.shapes import output_types
-from npuflow.heads import HEADS, Decoded, Head, Task
+from npuflow.heads import HEADS, Decoded, Head, HeadTask
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, prune
 from npuflow.ir.types import Array
@@ -75,14 +75,13 @@ def with_boxes(graph: Graph, table: Postprocess, numerics: Numerics) -> Graph:
     why = head.misfit(shapes, size, classes)
     if why:
         raise ModelError(
-            "the outputs are no detection heads that are known" if table.kind == "auto"
-            else f'the outputs are no heads of the kind "{table.kind}"',
+            f'the outputs are no detection heads of the kind "{table.kind}"',
             because=f"{why}; {', '.join(f'{n} {list(s)}' for n, s in zip(names, shapes, strict=True))}",
             hint=_kinds_hint(table.kind, shapes, size, classes), code="NF-MODEL-282",
         ).at(key="postprocess.kind")
     head = head.chosen(shapes, size, classes)
     net = _Net(graph, table, numerics)
-    done = head.decode(net, Task(names, size, classes, table.most))
+    done = head.decode(net, HeadTask(names, size, classes, table.most))
     _Selection(net, table, head, size).select(done)
     rest = tuple(o for o in graph.outputs if o not in names)
     made = net.builder.graph(graph.inputs, (table.name, *rest)).replaced(state=graph.state)

@@ -16,7 +16,7 @@ Shapes = Sequence[tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class Task:
+class HeadTask:
     """The outputs that hold the heads, in order; height and width of the network's input; how many classes
     there are (0: as many as the heads have); the most boxes that are wanted."""
 
@@ -66,7 +66,7 @@ class Head(Config):
         may be."""
         raise NotImplementedError
 
-    def decode(self, net: HeadNet, task: Task) -> Decoded:
+    def decode(self, net: HeadNet, task: HeadTask) -> Decoded:
         """Append what makes boxes and scores of heads that fit."""
         raise NotImplementedError
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npuflow.heads import Decoded, Head, HeadNet, Shapes, Task
+from npuflow.heads import Decoded, Head, HeadNet, HeadTask, Shapes
 from npuflow.heads import _cells as c
 from npuflow.ir.types import Array
 
@@ -46,7 +46,7 @@ class AnchoredHead(Head):
         width = first if first % anchors == 0 and first // anchors > 5 else last
         return width // anchors if width % anchors == 0 else 0
 
-    def decode(self, net: HeadNet, task: Task) -> Decoded:
+    def decode(self, net: HeadNet, task: HeadTask) -> Decoded:
         counts, shapes = c.per_cell(self.anchors), [net.shape(head) for head in task.heads]
         values = self.values(shapes[0], counts[0])
         at = c.head_sizes(shapes, [values * count for count in counts]) or []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from npuflow.heads import HEADS, Decoded, Head, HeadNet, Shapes, Task
+from npuflow.heads import HEADS, Decoded, Head, HeadNet, HeadTask, Shapes
 
 
 @HEADS.entry
@@ -27,6 +27,6 @@ class AutoHead(Head):
         found: Head = HEADS[self.fitting(shapes, size, classes)[0]]()
         return found
 
-    def decode(self, net: HeadNet, task: Task) -> Decoded:
+    def decode(self, net: HeadNet, task: HeadTask) -> Decoded:
         shapes = [net.shape(head) for head in task.heads]
         return self.chosen(shapes, task.size, task.classes).decode(net, task)

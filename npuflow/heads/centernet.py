@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npuflow.heads import HEADS, Decoded, Head, HeadNet, Shapes, Task
+from npuflow.heads import HEADS, Decoded, Head, HeadNet, HeadTask, Shapes
 from npuflow.heads import _cells as c
 
 
@@ -37,7 +37,7 @@ class CenternetHead(Head):
             return f"{list(maps[2:])} cells are no whole strides of an input of {size}"
         return f"{maps[1]} maps for {classes} classes" if classes not in (0, maps[1]) else ""
 
-    def decode(self, net: HeadNet, task: Task) -> Decoded:
+    def decode(self, net: HeadNet, task: HeadTask) -> Decoded:
         maps, sizes, offsets = task.heads
         _, classes, high, wide = net.shape(maps)
         stride = task.size[0] / high

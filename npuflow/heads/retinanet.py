@@ -12,7 +12,7 @@ from typing import Annotated
 import numpy as np
 
 from npuflow.base.tables import Range
-from npuflow.heads import HEADS, Decoded, Head, HeadNet, Shapes, Task
+from npuflow.heads import HEADS, Decoded, Head, HeadNet, HeadTask, Shapes
 from npuflow.heads import _cells as c
 from npuflow.heads._priors import moved
 from npuflow.ir.types import Array
@@ -62,7 +62,7 @@ class RetinanetHead(Head):
         """Values of a cell."""
         return shape[3] if shape[1:3] == at else shape[1]
 
-    def decode(self, net: HeadNet, task: Task) -> Decoded:
+    def decode(self, net: HeadNet, task: HeadTask) -> Decoded:
         at, count = c.strided(task.size, self.strides), len(self.scales) * len(self.ratios)
         half = len(task.heads) // 2
         first = net.shape(task.heads[half])

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import numpy as np
 
 from npuflow.base.tables import Fault, Range
-from npuflow.heads import HEADS, Decoded, Head, HeadNet, Shapes, Task
+from npuflow.heads import HEADS, Decoded, Head, HeadNet, HeadTask, Shapes
 from npuflow.heads import _cells as c
 from npuflow.heads._priors import Growth, moved
 
@@ -43,7 +43,8 @@ class SsdHead(Head):
     def check(self) -> Iterator[Fault]:
         wrong = c.anchor_fault(self.anchors)
         if wrong:
-            yield Fault("anchors", wrong, hint="pairs of width and height", code="NF-MODEL-277")
+            hint = "pairs of width and height"
+            yield Fault("anchors", f"no anchors: {wrong}", hint=hint, code="NF-MODEL-277")
 
     def misfit(self, shapes: Shapes, size: tuple[int, int], classes: int) -> str:
         if len(shapes) != 2 or any(len(shape) != 3 for shape in shapes):
@@ -62,7 +63,7 @@ class SsdHead(Head):
             return f"class {self.background} of {scores[2]} is the background"
         return ""
 
-    def decode(self, net: HeadNet, task: Task) -> Decoded:
+    def decode(self, net: HeadNet, task: HeadTask) -> Decoded:
         at, counts = c.strided(task.size, self.strides), c.per_cell(self.anchors)
         step = c.per_anchor(c.steps(self.strides, counts), at)
         centre, size = (c.grids(at, counts) + 0.5) * step, c.per_anchor(c.anchor_sizes(self.anchors), at)

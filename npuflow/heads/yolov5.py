@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npuflow.heads import HEADS, Decoded, HeadNet, Shapes, Task
+from npuflow.heads import HEADS, Decoded, HeadNet, HeadTask, Shapes
 from npuflow.heads import _cells as c
 from npuflow.heads._anchored import AnchoredHead, placed
 from npuflow.ir.types import Array
@@ -36,7 +36,7 @@ class Yolov5Head(AnchoredHead):
         wanted = c.counts(c.strided(size, strides), c.per_cell(self.anchors))
         return "" if count == wanted else f"{count} rows, but {wanted} anchors at strides {strides}"
 
-    def decode(self, net: HeadNet, task: Task) -> Decoded:
+    def decode(self, net: HeadNet, task: HeadTask) -> Decoded:
         table = task.heads[0]
         if len(net.shape(table)) != 3:
             return super().decode(net, task)

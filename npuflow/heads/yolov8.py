@@ -13,7 +13,7 @@ from typing import Annotated
 import numpy as np
 
 from npuflow.base.tables import Range
-from npuflow.heads import HEADS, Decoded, Head, HeadNet, Shapes, Task
+from npuflow.heads import HEADS, Decoded, Head, HeadNet, HeadTask, Shapes
 from npuflow.heads import _cells as c
 
 
@@ -43,7 +43,7 @@ class Yolov8Head(Head):
         """Values of a cell."""
         return 0 if len(shape) != 4 else shape[3] if shape[1:3] == at else shape[1]
 
-    def decode(self, net: HeadNet, task: Task) -> Decoded:
+    def decode(self, net: HeadNet, task: HeadTask) -> Decoded:
         first = net.shape(task.heads[0])
         if len(first) == 3:
             return self.decoded(net, task.heads[0], first[1])

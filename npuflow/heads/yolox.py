@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from npuflow.heads import HEADS, Decoded, Head, HeadNet, Shapes, Task
+from npuflow.heads import HEADS, Decoded, Head, HeadNet, HeadTask, Shapes
 from npuflow.heads import _cells as c
 
 
@@ -36,7 +36,7 @@ class YoloxHead(Head):
             return ""
         return f"no heads of {at} cells of {width} values"
 
-    def decode(self, net: HeadNet, task: Task) -> Decoded:
+    def decode(self, net: HeadNet, task: HeadTask) -> Decoded:
         at, ones = c.strided(task.size, self.strides), (1,) * len(self.strides)
         width = net.shape(task.heads[0])[-1 if len(net.shape(task.heads[0])) == 3 else 1]
         table = c.joined(net, [c.rows(net, head, width) for head in task.heads])

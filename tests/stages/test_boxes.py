@@ -52,8 +52,8 @@ def recipe(folder: Path, place: str, target: str = "edge-4t") -> Path:
 
 @pytest.mark.parametrize("place", ["npu", "host"])
 def test_boxes_of_a_program(tmp_path: Path, place: str) -> None:
-    """They are those of numpy, fed the program's own dequantised head. Held-out samples judge what suppression
-    reads: corners and scores of every box."""
+    """They are those of numpy, fed the program's own dequantised head. Held-out samples judge what
+    suppression reads: corners and scores of every box."""
     path = recipe(tmp_path, place)
     done = made(path, until="report")
     placement, simulation, check = products(path, done, "placement", "simulate", "rewrite_check")
