@@ -1,6 +1,6 @@
 """Boxes of a program beside numpy, fed the program's own dequantised heads: python benchmarks/boxes.py DIR.
 
-DIR holds models and data of shared/MODELS.md and MODELS2.md. Two detectors, each with the decoding on the host
+DIR holds the folders models, data, models2 and data2. Two detectors, each with the decoding on the host
 and on the NPU; the specification in numpy is that of tests/heads.
 """
 
