@@ -162,7 +162,7 @@ def _change(graph: Graph, node: Node, rule: Rule, refusals: dict[Refusal, None])
 
 
 def _triggers(rule: Rule, node: Node) -> bool:
-    return not rule.triggers or kind(node) in rule.triggers
+    return not rule.triggers or (kind(node) in rule.triggers and node.op.respelled())
 
 
 def _standing(graph: Graph, applied: Sequence[Applied], refusals: Iterable[Refusal]) -> Iterable[Refusal]:

@@ -100,6 +100,10 @@ class Op(InFloats):
     # what an application makes of this function as an output
     answers: ClassVar[Literal["", "argmax", "threshold"]] = ""
 
+    def respelled(self) -> bool:
+        """Whether rules may spell the node in other operators."""
+        return True
+
     # --- source format
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> Imported | No:

@@ -36,6 +36,7 @@ class BoxMetric(Metric):
 
     def decoded(self, rows: Floats) -> Found:
         if self.decoder == "boxes":
+            rows = np.atleast_2d(rows)    # one box a sample: stacked like numbers of one row
             keep = rows[:, 4] > self.lowest
             kinds = (
                 rows[keep, 5].astype(np.int64) if rows.shape[1] > 5 else np.zeros(int(keep.sum()), np.int64)

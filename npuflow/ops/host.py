@@ -36,6 +36,10 @@ class Host(Op):
     captures: tuple[str, ...] = ()
     types: tuple[TensorType, ...] = ()
     reason: str = ""                                # why no operator file took it
+    kept: bool = False                              # no rule may spell it in other operators
+
+    def respelled(self) -> bool:
+        return not self.kept
 
     def attribute(self, name: str, default: Frozen | None = None) -> Frozen | None:
         return dict(self.attributes).get(name, default)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from npuflow.engine.calibrate.statistics import ObservedStatistics
 from npuflow.engine.calibrate.thresholds import Calibrate, choices
 from npuflow.engine.correct.error import split
+from npuflow.engine.fixed_outputs import with_fixed_outputs
 from npuflow.engine.precision.clipping import unclippable
 from npuflow.engine.precision.fakequant import FakeQuantNetwork
 from npuflow.engine.precision.masks import masked
@@ -32,9 +33,11 @@ def network_of(
     parsed: Parsed, placement: Placement, thresholds: Thresholds, rounded: Rounded | None, quantize: Quantize,
     numerics: Numerics,
 ) -> FakeQuantNetwork:
-    """The network for fake quantisation, with stated codes and rounded weights as the build has them."""
+    """The network for fake quantisation, with stated codes and rounded weights as the build has them, and
+    with outputs that can be judged."""
     stated, weights = {**parsed.stated, **thresholds.codes}, (rounded or Rounded()).weights
-    return FakeQuantNetwork(parsed.graph, placement.placed, quantize, numerics, stated, weights)
+    graph = with_fixed_outputs(parsed.graph)
+    return FakeQuantNetwork(graph, placement.placed, quantize, numerics, stated, weights)
 
 
 def rig(

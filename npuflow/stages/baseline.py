@@ -83,13 +83,13 @@ def baseline(
         )
         return Baseline((), False)
     made = ready.quantized((NARROW,) * len(ready.names)).graph
-    found = quality(graph.graph, ready.truth, outputs_of(made, ready.held))
-    budget, again = budget_of(precision, graph.graph), feedback(graph.graph)
+    found = quality(network.graph, ready.truth, outputs_of(made, ready.held))
+    budget, again = budget_of(precision, network.graph), feedback(graph.graph)
     if again:
         log(f"{budget.sqnr_db:g} dB are asked for: {again}")
     if correct.bias != "off" and not budget.holds(found):
-        made = correct_biases(graph.graph, made, numerics, ready.fit, (), judge=False).graph
-        found = quality(graph.graph, ready.truth, outputs_of(made, ready.held))
+        made = correct_biases(network.graph, made, numerics, ready.fit, (), judge=False).graph
+        found = quality(network.graph, ready.truth, outputs_of(made, ready.held))
     for one in found:
         log(described(one))
     wider = (

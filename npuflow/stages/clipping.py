@@ -22,7 +22,10 @@ from npuflow.stages.thresholds import Thresholds
 USED = 64                                 # calibration samples that are looked at, the held-out ones included
 
 
-@stage(refines="thresholds", always=True, cpu="native", memory="1GB", floats=True, minor=True)
+@stage(
+    refines="thresholds", after=("box_codes",), always=True, cpu="native", memory="1GB", floats=True,
+    minor=True,
+)
 def clipping(
     thresholds: Thresholds,
     graph: Parsed,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from npuflow.engine.correct.bias import biased, correct_biases, originals
 from npuflow.engine.correct.config import Correct
 from npuflow.engine.correct.error import split
+from npuflow.engine.fixed_outputs import with_fixed_outputs
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
 from npuflow.stages.parse import Parsed
@@ -35,8 +36,10 @@ def correct(
     if not held:
         log("one sample cannot both fit a correction and judge it: nothing is corrected")
         return quantized
-    done = correct_biases(graph.graph, quantized.graph, numerics, fit, held, judge=correct.bias == "auto")
+    real, made = with_fixed_outputs(graph.graph), with_fixed_outputs(quantized.graph)
+    done = correct_biases(real, made, numerics, fit, held, judge=correct.bias == "auto")
     log(f"biases from {len(fit)} samples, judged on {len(held)} others")
     for trial in done.trials:
         log(trial.line())
-    return replace(quantized, graph=done.graph, trials=(*quantized.trials, *done.trials))
+    whole = done.graph.replaced(outputs=quantized.graph.outputs, state=quantized.graph.state)
+    return replace(quantized, graph=whole, trials=(*quantized.trials, *done.trials))

@@ -253,4 +253,6 @@ def scored(files: Files, graph: Graph, share: float, program: scoring.SampleMode
     if graph.state:
         program, reference = (Following(one, graph.state, start) for one in (program, reference))
     score = scoring.score(feeds(), program, reference, metric, table.metric, share)
-    return replace(score, left_out=broken)
+    # rows that a selection keeps are no numbers to compare place by place
+    known = {name: level for name, level in score.sqnr_db.items() if graph.type(name).is_static}
+    return replace(score, left_out=broken, sqnr_db=known)

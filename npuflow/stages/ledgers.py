@@ -7,6 +7,7 @@ from typing import Annotated, Any, Self
 
 from npuflow.base.tables import Config, Range
 from npuflow.engine.calibrate.thresholds import Calibrate
+from npuflow.engine.fixed_outputs import with_fixed_outputs
 from npuflow.engine.precision.config import Probing
 from npuflow.engine.precision.ledger import Ledger, LedgerEntry, ledger, lines
 from npuflow.engine.precision.problem import cost_of
@@ -103,7 +104,8 @@ def ledgers(
         return Ledgers(reason="no held-out sample, nothing on the NPU, or no output of real numbers")
     cost = cost_of(ready, Target(numerics=numerics, compute=compute, memory=memory, dma=dma, host=host))
     columns = range(len(ready.which))
-    found = [ledger(ready, quantized.graph, cost, column, progress) for column in columns[: table.outputs]]
+    made = with_fixed_outputs(quantized.graph)
+    found = [ledger(ready, made, cost, column, progress) for column in columns[: table.outputs]]
     found.sort(key=lambda one: one.sqnr)
     for one in found:
         for line in lines(one):

@@ -68,16 +68,19 @@ class ModelTable(Config, table="model"):
 
 @dataclass(frozen=True)
 class Model(Artifact):
-    """What the front end read, the format it was in, and the plug-ins that rewriting may need."""
+    """What the front end read, the format it was in, and the plug-ins that rewriting may need. `changed`: the
+    recipe asks for other inputs or outputs than cut points at the end."""
 
     format: str
     reading: Reading
     plugins: Mapping[str, tuple[str, ...]]
+    changed: bool = False
 
     def save(self, folder: Writer) -> None:
-        folder.json(
-            "about", {"format": self.format, "plugins": {k: list(v) for k, v in self.plugins.items()}}
-        )
+        about: dict[str, Any] = {
+            "format": self.format, "plugins": {k: list(v) for k, v in self.plugins.items()},
+        }
+        folder.json("about", {**about, "changed": True} if self.changed else about)
         save_graph(self.reading.graph, folder)
         folder.json("notes", list(self.reading.notes))
         if self.reading.stated:
@@ -92,7 +95,8 @@ class Model(Artifact):
             tuple(folder.json("notes")),
             {name: quant_of(row) for name, row in stated.items()},
         )
-        return cls(about["format"], reading, {k: tuple(v) for k, v in about["plugins"].items()})
+        used = {k: tuple(v) for k, v in about["plugins"].items()}
+        return cls(about["format"], reading, used, about.get("changed", False))
 
     def uses(self) -> dict[str, tuple[str, ...]]:
         return dict(self.plugins)
@@ -157,4 +161,4 @@ def model(files: Files, model: ModelTable) -> Model:
         reading = _changed(reading, lambda graph: begun(graph, model.begin), "begin")
     if model.state:
         reading = _changed(reading, lambda graph: with_state(graph, model.state), "state")
-    return Model(name, reading, plugins(reading.graph))
+    return Model(name, reading, plugins(reading.graph), bool(model.begin))

@@ -138,7 +138,7 @@ def precision(
         log(line)
 
     narrow = (NARROW,) * len(ready.names)
-    budget = replace(budget_of(precision, graph.graph), max_drop=precision.max_drop)
+    budget = replace(budget_of(precision, network.graph), max_drop=precision.max_drop)
     problem = SearchProblem(
         ready, cost, budget, lambda: list(sensitivity.noise), probing.probes, correct.bias != "off", tell,
         goal=precision.goal, candidates=widths.candidates(quantize, numerics),

@@ -173,9 +173,9 @@ def _checked(
 
 def _runnable(path: Path, read: Model, model: ModelTable) -> tuple[bytes, float]:
     """The model for onnxruntime, and the relative rounding of what it computes in: as it is written, or, of
-    other formats than ONNX and of what is left behind a cut, as it was read, before any rewrite."""
+    other formats than ONNX and where the recipe asks for other inputs or outputs, as it was read."""
     _, reader, source = gathered(path)
-    if isinstance(reader, Runnable) and not model.begin:
+    if isinstance(reader, Runnable) and not read.changed:
         return reader.runnable(source, model.bindings), reader.rounding(source)
     try:
         return export_model(read.reading.graph), 0.0

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from npuflow.engine.correct.error import split
 from npuflow.engine.correct.trial import Trial, decibels, summary
+from npuflow.engine.fixed_outputs import with_fixed_outputs
 from npuflow.engine.place import op_name
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.names import names_of
@@ -139,7 +140,7 @@ def chosen(
             quant = weight_type(real, axis, scheme, numerics, inner)
             nearest[name] = to_nearest(source, name, quant, one.layer.bias, one.done.plain)
         _, held = split(list(feeds(samples, source, counting.samples)), counting.held_out)
-        trial = judged(source, weights, nearest, held)
+        trial = judged(with_fixed_outputs(source), weights, nearest, held)
         reported.append(trial)
         pruned = {name: one.done.weight for name, one in layers.items() if one.done.pruned}
         weights = weights if trial.kept else pruned

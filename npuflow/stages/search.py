@@ -16,6 +16,7 @@ from npuflow.engine.calibrate.tune import SearchTable, judged, spans_to_search
 from npuflow.engine.correct.error import outputs_of
 from npuflow.engine.evaluate import LabelledTable as Table
 from npuflow.engine.evaluate import asked
+from npuflow.engine.fixed_outputs import with_fixed_outputs
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.flow.artifact import Artifact, Reader, Writer
@@ -218,7 +219,7 @@ def search(
     table: SearchTable,
 ) -> Iterator[tuple[str, Rated]]:
     """Quantise with the rival's ranges and run some samples of the calibration set."""
-    source, placed = graph.graph, placement.placed
+    source, placed = with_fixed_outputs(graph.graph), placement.placed
     fed = list(feeds(samples, source, table.samples))
     truth = outputs_of(source, fed)
     for name, one in rivals.items():

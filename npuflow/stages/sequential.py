@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from npuflow.engine.correct.error import split
 from npuflow.engine.correct.trial import Trial
+from npuflow.engine.fixed_outputs import with_fixed_outputs
 from npuflow.engine.quantize.config import Quantize, Weights
 from npuflow.engine.quantize.types import weight_type
 from npuflow.engine.rounding.config import Counting, RoundTable
@@ -72,7 +73,8 @@ def sequential(
             one.weight: nearest_of(one.weight, source) for one, source in layers if one.weight in weights
         }
         trial = replace(
-            judged(graph.graph, weights, {**nearest, **rounded.weights}, held), correction="sequential"
+            judged(with_fixed_outputs(graph.graph), weights, {**nearest, **rounded.weights}, held),
+            correction="sequential",
         )
         reported = (trial,)
         weights = weights if trial.kept else dict(rounded.weights)

@@ -12,6 +12,7 @@ from npuflow.engine.correct.config import Unify
 from npuflow.engine.correct.error import outputs_of, split
 from npuflow.engine.correct.unify import partners, union
 from npuflow.engine.correct.unify import unify as tried
+from npuflow.engine.fixed_outputs import with_fixed_outputs
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.flow.stage import Items, log, stage
@@ -43,7 +44,7 @@ def unify(
     unify: Unify,
 ) -> Thresholds:
     """Try one addition after the other. Ranges for the trials come from samples that do not judge."""
-    source, on_npu = graph.graph, placement.placed.on_npu
+    source, on_npu = with_fixed_outputs(graph.graph), placement.placed.on_npu
     stated = {**graph.stated, **thresholds.codes}
     free = {
         name: span

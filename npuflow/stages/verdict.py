@@ -15,6 +15,7 @@ from npuflow.engine.calibrate.thresholds import Calibrate, choices
 from npuflow.engine.calibrate.thresholds import thresholds as chosen_by
 from npuflow.engine.correct.config import Correct
 from npuflow.engine.correct.error import split
+from npuflow.engine.fixed_outputs import with_fixed_outputs
 from npuflow.engine.precision.advice import Clinic, Fix
 from npuflow.engine.precision.config import PrecisionTable as Widths
 from npuflow.engine.precision.config import Probing
@@ -154,7 +155,8 @@ def verdict(
     held = affordable(graph.graph, [*others, *known[correct.samples :]])
     if not held:
         return _unjudged("there is only one calibration sample, which cannot both calibrate and judge")
-    found = shown(graph.graph, quantized.graph, held, budget)
+    real, integers = with_fixed_outputs(graph.graph), with_fixed_outputs(quantized.graph)
+    found = shown(real, integers, held, budget)
     shares = _looked(graph.graph, quantized.graph, found, held)
     made = Verdict(found, len(held), "", budget, shares, inputs=unlike)
     poor = [s.output for s in found if not s.ok]
@@ -174,7 +176,7 @@ def verdict(
     searched = partial(_searched, rig, quantize, target, widths, probing, corrected)
     clinic = Clinic(rig, quantize, target, budget, corrected, chosen.extrema, rivals, searched, log)
     worst = min(poor, key=lambda one: min(one.sqnr, one.low))
-    place = graph.graph.outputs.index(worst.name)
+    place = real.outputs.index(worst.name)
     if place not in rig.which or not network.groups:
         return made
     blamed = culprits(rig, rig.which.index(place), progress)

@@ -198,6 +198,7 @@ EXPECTED = {
     "reduced": "budget codegen costs.layers costs.runs evaluate fidelity parse precision qdq_check "
     "rewrite_check simulate tiling verdict",
     "reference": "baseline correct parse pixels precision rewrite_check unify verdict",
+    "respelled": "parse rewrite_check",
     "role": "baseline budget channels.items checked clipping codegen correct costs.layers costs.runs "
     "costs.tiles evaluate evaluation_inputs fidelity footprints hardware input_check model parse "
     "pixels placement precision qdq qdq_check quantize report rewrite_check search.items "

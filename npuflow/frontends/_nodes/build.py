@@ -335,7 +335,9 @@ class NodeBuilder(Builder):
         types: Sequence[TensorType],
         reason: str,
         origin: tuple[str, ...],
+        kept: bool = False,
     ) -> None:
+        """A node of the host. `kept`: no rule may spell it in other operators."""
         captures = captured(node)
         if node.domain == "":
             known = {n: self.type(n) for n in node.input if n} | dict(zip(node.output, types, strict=True))
@@ -344,7 +346,7 @@ class NodeBuilder(Builder):
         whole = any(True for _ in subgraphs(node))       # its opset is that of what its subgraphs hold
         since = found.since_version if found is not None and not whole else version
         attributes = tuple(sorted((a.name, frozen(a)) for a in node.attribute))
-        op = OPS["host"](node.op_type, node.domain, since, attributes, captures, tuple(types), reason)
+        op = OPS["host"](node.op_type, node.domain, since, attributes, captures, tuple(types), reason, kept)
         self.add(op, (*node.input, *captures), node.output, origin, types)
 
 

@@ -1,0 +1,29 @@
+"""Networks whose outputs have a shape that depends on data, as networks that can be judged: their last values
+of fixed shape in place of such outputs."""
+
+from __future__ import annotations
+
+from npuflow.ir.graph import Graph
+
+
+def with_fixed_outputs(graph: Graph) -> Graph:
+    """The graph with those values as outputs: what suppression and other selections read. An output of fixed
+    shape stays, and so does one behind which no such value of real numbers is. State is no part of it."""
+    if all(graph.type(o).is_static for o in graph.outputs):
+        return graph
+    producer = graph.producer()
+    found: dict[str, None] = {}
+    for output in graph.outputs:
+        todo, seen, own = [output], {output}, []
+        while todo:
+            name = todo.pop(0)
+            if graph.type(name).is_static:
+                own += [name] if graph.type(name).dtype == "float32" else []
+                continue
+            read = producer[name].inputs if name in producer else ()
+            more = [i for i in dict.fromkeys(read) if i and i not in seen and graph.const(i) is None]
+            seen.update(more)
+            todo += more
+        found.update(dict.fromkeys(own or [output]))
+    kept = tuple(pair for pair in graph.state if pair[0] in found)
+    return graph.replaced(outputs=tuple(found), state=kept)

@@ -1,0 +1,34 @@
+"""Thresholds with codes of 16 bits for what decodes boxes, where the recipe has [postprocess]."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from npuflow.engine.box_codes import box_codes as codes_of
+from npuflow.engine.box_codes import described
+from npuflow.engine.postprocess import Postprocess
+from npuflow.engine.quantize.config import Quantize
+from npuflow.flow.stage import log, stage
+from npuflow.hw.target import Numerics
+from npuflow.stages.parse import Parsed
+from npuflow.stages.placement import Placement
+from npuflow.stages.statistics import Statistics
+from npuflow.stages.thresholds import Thresholds
+
+
+@stage(refines="thresholds", when="postprocess", minor=True)
+def box_codes(
+    thresholds: Thresholds,
+    graph: Parsed,
+    placement: Placement,
+    statistics: Statistics,
+    postprocess: Postprocess,
+    quantize: Quantize,
+    numerics: Numerics,
+) -> Thresholds:
+    """Coordinates in 8 bits would be off by a pixel and more."""
+    found = codes_of(
+        graph.graph, postprocess, statistics.content, quantize, numerics, placement.placed.on_npu
+    )
+    log(described(found))
+    return replace(thresholds, codes={**thresholds.codes, **found})
