@@ -54,8 +54,8 @@ def profile(
     schedule time and the lower bounds."""
     import json
 
-    from npuflow.engine.profile import profile as measure
     from npuflow.engine.packing.package import load_network
+    from npuflow.engine.profile import profile as measure
 
     found = measure(load_network(program))
     if other is not None:
