@@ -53,6 +53,17 @@ def _bert() -> tuple[Any, tuple[Any, ...]]:
     return _First(BertModel(small, add_pooling_layer=False)), (ids, torch.ones_like(ids))
 
 
+def _bert_base() -> tuple[Any, tuple[Any, ...]]:
+    """BERT-base with a small vocabulary, 128 tokens."""
+    import torch
+    from transformers import BertConfig, BertModel
+
+    base = BertConfig(vocab_size=1000)
+    base._attn_implementation = "eager"
+    ids = torch.ones(1, 128, dtype=torch.int64)
+    return _First(BertModel(base, add_pooling_layer=False)), (ids, torch.ones_like(ids))
+
+
 def _whisper() -> tuple[Any, tuple[Any, ...]]:
     import torch
     from transformers import WhisperConfig
@@ -143,6 +154,8 @@ NETWORKS: dict[str, Callable[[], tuple[Any, tuple[Any, ...]]]] = {
     "efficientnet_lite0": _timm("tf_efficientnet_lite0", 128, 128),
     "alphapose_mobile": _cv("lwopenpose2d_mobilenet_cmupan_coco", 3, 96, 96),
     "bert_2_layers": _bert,
+    "bert_base": _bert_base,
+    "resnet50_224": _vision("resnet50"),
     "whisper_encoder_2_layers": _whisper,
     "gru_bidirectional": _gru,
     "lstm_3_layers": _layers("LSTM", 64, 64, 3),
@@ -234,6 +247,8 @@ TIMM = {
 SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
 TOKENS = {**SMALL, "vocab_size": 1000}
 NETWORKS.update({name: _vision(name, SIDE, SIDE) for name in VISION})
+NETWORKS["alexnet"] = _vision("alexnet", 224, 224)
+NETWORKS["vgg11_bn"] = _vision("vgg11_bn", 224, 224)
 NETWORKS["inception_v3"] = _vision("inception_v3", 128, 128, init_weights=False)
 NETWORKS["googlenet"] = _vision("googlenet", SIDE, SIDE, init_weights=False, aux_logits=False)
 NETWORKS.update({name: _timm(name, side, side) for name, side in TIMM.items()})

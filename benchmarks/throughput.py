@@ -21,6 +21,7 @@ from pathlib import Path
 from shapes import NETWORKS, of_file, planned, quantised, target_named
 
 from npuflow.engine.codegen.generate import generate
+from npuflow.engine.place import place
 from npuflow.engine.program.container import Program
 from npuflow.engine.throughput.measure import Throughput, throughput
 from npuflow.hw.target import Target
@@ -48,7 +49,8 @@ def compiled(graph: Graph, target: Target) -> Program:
 def measured(name: str, target: Target) -> dict[str, str]:
     """The row of one network."""
     begin, cores = time.process_time(), target.compute.cores
-    graph = quantised(*network(name), target.numerics)
+    real, ranges = network(name)
+    graph = quantised(real, ranges, target.numerics, place(real, target).on_npu)
     one = replace(target, compute=replace(target.compute, cores=1))
     program = compiled(graph, one)
     many, whole = throughput(program, cores), figures(graph, target, 1)

@@ -21,12 +21,12 @@ def disasm(
     ] = False,
 ) -> None:
     """Print a program's commands: index, core, queue, node, opcode, fields that are not 0, waits."""
-    from npuflow.engine.program.container import load_program
+    from npuflow.engine.packing.package import load_network
     from npuflow.engine.sim.order import order_of
     from npuflow.hw.encode import disassemble
     from npuflow.hw.target import queue_names
 
-    loaded = load_program(program)
+    loaded = load_network(program)
     names = [n["name"] for n in loaded.meta["nodes"]]
     if node is not None and node not in names and not (node.isdigit() and int(node) < len(names)):
         raise UsageError(

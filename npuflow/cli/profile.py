@@ -54,17 +54,17 @@ def profile(
     schedule time and the lower bounds."""
     import json
 
+    from npuflow.engine.packing.package import load_network
     from npuflow.engine.profile import profile as measure
-    from npuflow.engine.program.container import load_program
 
-    found = measure(load_program(program))
+    found = measure(load_network(program))
     if other is not None:
         if groups or commands or memory or roofline or memory_map or trace or xlsx:
             raise UsageError(
                 "two programs are compared by layer",
                 hint="pictures and traces are of one program; --csv, --json", code="NF-USAGE-046",
             )
-        _compare(found, measure(load_program(other)), (program, other), csv, as_json)
+        _compare(found, measure(load_network(other)), (program, other), csv, as_json)
         return
     rows, columns = _chosen(found, groups, commands, memory)
     _files(found, rows, trace, csv, xlsx)

@@ -15,6 +15,7 @@ import numpy as np
 import onnxruntime
 from onnxruntime import RunOptions
 
+from npuflow.engine.packing.package import load_network
 from npuflow.engine.program.container import MAGIC, Program, load_program
 from npuflow.engine.running.opening import TFLITE, runnable
 from npuflow.engine.running.ports import Array
@@ -215,6 +216,8 @@ def _program(source: Any) -> Program | None:
     if not isinstance(source, str | os.PathLike):
         raise TypeError(f"Unable to load from type '{type(source)}'")
     path = Path(source)
+    if not path.is_file() and ".npu#" in path.name:
+        return load_network(path)
     if not path.is_file():
         return None  # onnxruntime reports it
     with path.open("rb") as file:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -38,6 +38,7 @@ VERSION = 1
 ALIGN = 64
 MAX_SECTIONS = 4096
 MACHINE = ("compute", "numerics", "memory", "dma", "limits")     # the target's tables that a program runs by
+SET = "set"                                # the section that only files of several programs have
 ENDS = ("inputs", "outputs")
 _HEAD = struct.Struct("<8sII64s")
 _ENTRY = struct.Struct("<16sQQ16s")
@@ -85,7 +86,11 @@ class Program:
         return titled(str(meta.get("name") or "program"), facts)
 
     def to_bytes(self) -> bytes:
-        sections = [("meta", _json(self.meta))]
+        return written(self.target_fingerprint, self.sections())
+
+    def sections(self) -> list[tuple[str, bytes]]:
+        """Names and bodies, in the file's order."""
+        sections = [("meta", json_bytes(self.meta))]
         sections += [
             (f"core{i}", np.ascontiguousarray(w, "<u4").tobytes()) for i, w in enumerate(self.commands)
         ]
@@ -93,17 +98,7 @@ class Program:
         sections += [("taps", self.tap_bytes)] if self.tap_bytes else []
         sections += [("graph", self.graph_bytes)] if self.graph_bytes else []
         sections += [(f"host{i}", h) for i, h in enumerate(self.hosts)]
-        table_end = _HEAD.size + _ENTRY.size * len(sections) + 16
-        at, entries = _aligned(table_end), []
-        for name, body in sections:
-            entries.append(_ENTRY.pack(name.encode(), at, len(body), xxhash.xxh3_128_digest(body)))
-            at = _aligned(at + len(body))
-        head = _HEAD.pack(MAGIC, VERSION, len(sections), self.target_fingerprint.encode()) + b"".join(entries)
-        out = bytearray(head + xxhash.xxh3_128_digest(head))
-        for _, body in sections:
-            out += bytes(_aligned(len(out)) - len(out))
-            out += body
-        return bytes(out)
+        return sections
 
     def save(self, path: str | os.PathLike[str]) -> None:
         Path(path).write_bytes(self.to_bytes())
@@ -113,7 +108,20 @@ class Program:
         """Parse a container. `check=False` skips the digests (to study what damage
         does), never the structure."""
         where = Where(file=file)
-        fingerprint, parts = _sections(memoryview(data), where, check)
+        fingerprint, parts = sections_of(memoryview(data), where, check)
+        if SET in parts:
+            raise ModelError(
+                "the file holds several programs", where=where,
+                because=bytes(parts[SET]).decode(errors="replace"), hint='"FILE.npu#NETWORK" is one of them',
+                code="NF-PROGRAM-060",
+            )
+        return cls.of_sections(fingerprint, parts, where)
+
+    @classmethod
+    def of_sections(cls, fingerprint: str, parts: dict[str, memoryview], where: Where) -> Program:
+        """A program from the bodies of its sections, by name; none may be left over."""
+        if "meta" not in parts:
+            raise ModelError("the program has no metadata", where=where, code="NF-PROGRAM-009")
         meta = _meta(parts.pop("meta"), where)
         cores = _numbered(parts, "core", where)
         hosts = _numbered(parts, "host", where)
@@ -134,6 +142,21 @@ class Program:
         except ModelError as error:
             raise error.at(where) from None
         return program
+
+
+def written(fingerprint: str, sections: Sequence[tuple[str, bytes]]) -> bytes:
+    """A file of sections: header, table with digests, bodies."""
+    table_end = _HEAD.size + _ENTRY.size * len(sections) + 16
+    at, entries = _aligned(table_end), []
+    for name, body in sections:
+        entries.append(_ENTRY.pack(name.encode(), at, len(body), xxhash.xxh3_128_digest(body)))
+        at = _aligned(at + len(body))
+    head = _HEAD.pack(MAGIC, VERSION, len(sections), fingerprint.encode()) + b"".join(entries)
+    out = bytearray(head + xxhash.xxh3_128_digest(head))
+    for _, body in sections:
+        out += bytes(_aligned(len(out)) - len(out))
+        out += body
+    return bytes(out)
 
 
 def load_program(path: str | os.PathLike[str], *, check: bool = True) -> Program:
@@ -208,7 +231,7 @@ def require_target(program: Program, target: Target, name: str) -> None:
     )
 
 
-def _json(value: Any) -> bytes:
+def json_bytes(value: Any) -> bytes:
     return json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     ).encode()
@@ -218,7 +241,7 @@ def _aligned(at: int) -> int:
     return -(-at // ALIGN) * ALIGN
 
 
-def _sections(data: memoryview, where: Where, check: bool) -> tuple[str, dict[str, memoryview]]:
+def sections_of(data: memoryview, where: Where, check: bool) -> tuple[str, dict[str, memoryview]]:
     """Fingerprint and section bodies, by the header and the table, whose every number
     is checked against the file."""
 
@@ -258,8 +281,6 @@ def _sections(data: memoryview, where: Where, check: bool) -> tuple[str, dict[st
         at = offset + size
     if at != len(data):
         raise fail(f"{len(data) - at} bytes after the last section")
-    if "meta" not in parts:
-        raise fail("the program has no metadata")
     try:
         return name.rstrip(b"\0").decode("ascii"), parts
     except UnicodeDecodeError:

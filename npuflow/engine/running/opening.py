@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from npuflow.base.errors import UsageError
+from npuflow.engine.packing.package import load_network
 from npuflow.engine.program.container import MAGIC, Program, load_program
 from npuflow.engine.running.backend import Backend, Exact
 from npuflow.engine.running.onnx_model import OnnxModel
@@ -36,6 +37,8 @@ def opened(
     if isinstance(source, Program):
         return _program(source, exact, batch, raw)
     path = Path(source)
+    if not path.is_file() and ".npu#" in path.name:
+        return _program(load_network(path), exact, batch, raw)
     if not path.is_file():
         raise UsageError(f'no file "{path}"', code="NF-USAGE-010")
     if path.suffix.lower() == ".npu" or _starts(path) == MAGIC:

@@ -1,0 +1,1 @@
+"""Several programs in one file that share external memory."""

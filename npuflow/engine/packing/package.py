@@ -1,0 +1,177 @@
+"""Several programs in one file that share external memory: constants side by side, equal blocks once, and the
+activations of all in the same place, as one runs at a time.
+
+The file is a program's container (see container.py) with the section `set`, {"networks": [names]}, the
+section `const` of all, and of network k the sections "k/meta", "k/core0".., "k/taps", "k/graph", "k/host0"..
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.base.errors import ModelError, UsageError, Where, suggestion
+from npuflow.engine.program.container import SET, Program, json_bytes, load_program, sections_of, written
+from npuflow.engine.sim.access import regions
+from npuflow.hw.encode import Words, layout
+from npuflow.hw.region import CONST
+
+Ints = npt.NDArray[np.int64]
+MARK = "#"      # before the name of a network, in "FILE.npu#NETWORK"
+
+
+@dataclass(frozen=True)
+class Package:
+    """Programs by name; the constants of each are those of all."""
+
+    networks: Mapping[str, Program]
+
+    @property
+    def const(self) -> bytes:
+        return next(iter(self.networks.values())).const
+
+    @property
+    def data_bytes(self) -> int:
+        """Of activations in external memory: of the network that takes most."""
+        return max(int(program.meta["data_bytes"]) for program in self.networks.values())
+
+    def network(self, name: str) -> Program:
+        """One of them; an unknown name is an error that lists them."""
+        if name not in self.networks:
+            known = tuple(self.networks)
+            raise UsageError(
+                f'the file has no network "{name}"', because=f"its networks: {', '.join(known)}",
+                hint=suggestion(name, known), code="NF-USAGE-160",
+            )
+        return self.networks[name]
+
+    def to_bytes(self) -> bytes:
+        sections = [(SET, json_bytes({"networks": list(self.networks)})), ("const", self.const)]
+        for k, program in enumerate(self.networks.values()):
+            sections += [(f"{k}/{name}", body) for name, body in program.sections() if name != "const"]
+        return written(next(iter(self.networks.values())).target_fingerprint, sections)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        Path(path).write_bytes(self.to_bytes())
+
+    @classmethod
+    def from_bytes(cls, data: bytes | memoryview, *, file: str | None = None) -> Package:
+        """Parse a file of several programs; whatever is wrong with it is a ModelError."""
+        where = Where(file=file)
+        target, parts = sections_of(memoryview(data), where, True)
+        try:
+            names = json.loads(bytes(parts.pop(SET)))["networks"]
+            if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+                raise ValueError("names")
+            const = parts.pop("const")
+        except (KeyError, TypeError, ValueError):
+            raise ModelError(
+                "the file's table of networks is malformed", where=where, hint="pack the programs again",
+                code="NF-PROGRAM-061",
+            ) from None
+        found = {}
+        for k, name in enumerate(names):
+            own = {key.partition("/")[2]: body for key, body in parts.items() if key.startswith(f"{k}/")}
+            parts = {key: body for key, body in parts.items() if not key.startswith(f"{k}/")}
+            found[name] = Program.of_sections(target, {**own, "const": const}, where)
+        if parts:
+            raise ModelError(f"unknown section {sorted(parts)[0]!r}", where=where, code="NF-PROGRAM-001")
+        return cls(found)
+
+
+def packed(programs: Mapping[str, Program]) -> Package:
+    """Programs of one target as one package; their commands load constants from where these now are."""
+    (first, *others) = programs.items()
+    for name, program in others:
+        if program.target_fingerprint != first[1].target_fingerprint:
+            raise UsageError(
+                f'"{name}" and "{first[0]}" are not compiled for the same target',
+                hint="build both with the same target, and with the same [target] keys", code="NF-USAGE-161",
+            )
+    pool, known = bytearray(), dict[bytes, int]()
+    moved = {}
+    for name, program in programs.items():
+        align = program.target.memory.burst
+        starts, places = [], []
+        for low, high in _blocks(program):
+            block = program.const[low:high]
+            if block not in known:
+                pool += bytes(-len(pool) % align)
+                known[block] = len(pool)
+                pool += block
+            starts.append(low)
+            places.append(known[block])
+        moved[name] = program, np.array(starts, np.int64), np.array(places, np.int64)
+    _require_room(programs, len(pool))
+    const = bytes(pool)
+    return Package({
+        name: replace(
+            program, const=const, meta={**program.meta, "name": name, "const_bytes": len(const)},
+            commands=tuple(
+                _relocated(program, core, starts, places) for core in range(len(program.commands))
+            ),
+        )
+        for name, (program, starts, places) in moved.items()
+    })
+
+
+def _require_room(programs: Mapping[str, Program], const: int) -> None:
+    room = min(program.target.memory.external_bytes for program in programs.values())
+    data = max(int(program.meta["data_bytes"]) for program in programs.values())
+    if const + data > room:
+        raise UsageError(
+            "the networks do not fit external memory together",
+            because=f"constants of {const} bytes and activations of {data} are more than {room}",
+            hint="fewer networks", code="NF-USAGE-162",
+        )
+
+
+def _blocks(program: Program) -> list[tuple[int, int]]:
+    """Bytes of constants that commands load, joined where two loads overlap."""
+    spans = sorted({
+        region.span for core in program.decoded for command in core for region in regions(command)
+        if region.space == CONST
+    })
+    found: list[tuple[int, int]] = []
+    for low, high in spans:
+        if found and low < found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], high)
+        else:
+            found.append((low, high))
+    return found
+
+
+def _relocated(program: Program, core: int, starts: Ints, places: Ints) -> Words:
+    words = program.commands[core].copy()
+    for i, command in enumerate(program.decoded[core]):
+        if command.fields.get("space") == "CONST":
+            address = command.number("external")
+            # rows may be walked backwards: the block is that of the lowest byte
+            low = min(r.span[0] for r in regions(command) if r.space == CONST)
+            block = int(np.searchsorted(starts, low, "right")) - 1
+            at = {field.name: word for field, word in layout(command.opcode)}["external"]
+            words[i, at] = address - starts[block] + places[block]
+    return words
+
+
+def load_package(path: str | os.PathLike[str]) -> Package:
+    """Read a file of several programs."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ModelError(
+            f"cannot read the program: {error.strerror}", where=Where(file=str(path)), code="NF-PROGRAM-003",
+        ) from error
+    return Package.from_bytes(data, file=str(path))
+
+
+def load_network(path: str | os.PathLike[str]) -> Program:
+    """The program of a file, or with "FILE.npu#NETWORK" one of a file of several."""
+    file, mark, name = str(path).rpartition(MARK)
+    return load_package(file).network(name) if mark and not Path(path).exists() else load_program(path)
