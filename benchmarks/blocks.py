@@ -1,6 +1,6 @@
 """A network with its products in block floating point beside bf16 and float32: accuracy without calibration.
 
-python benchmarks/blocks.py MODELS OUT [TASK ...] [--modes bf16 mx9 ...] [--target xdna2] [--limit N] [--first N]
+python benchmarks/blocks.py MODELS OUT [TASK ...] [--modes mx9 ...] [--target xdna2] [--limit N] [--first N]
 
 Networks and data as in defaults.py. The quantised graph runs on the whole-tensor executor, which has the bits
 of the reference; with `--first`, on as many samples, the reference runs, too, and their outputs are compared.
