@@ -8,17 +8,31 @@ from functools import cached_property
 from typing import Literal
 
 Kind = Literal["int", "float"]
-# Operands of commands that may be of a type. `float`, `float_sum`: of commands on floats; `any`: of casts.
-Role = Literal["tensor", "weight", "sum", "bias", "scale", "float", "float_sum", "any"]
+# Operands of commands that may be of a type. `float`, `float_sum`: of commands on floats; `any`: of casts;
+# `block`: weights of commands on blocks.
+Role = Literal["tensor", "weight", "sum", "bias", "scale", "float", "float_sum", "any", "block"]
 
 
 @dataclass(frozen=True)
 class Block:
-    """Elements that share an exponent: `size` of them in a row along an axis of the tensor."""
+    """Elements that share an exponent (biased by 127; all bits set: NaN): `size` neighbours along an axis.
+
+    `pair`: neighbours that share a micro-exponent, one bit that halves them; 0: there are none. `magnitude`:
+    integers are a sign and a magnitude; else two's complement. `least`: of the exponents that are made.
+    `both`: the activations of a product are converted to the type, too.
+    """
 
     size: int
-    exponent_bits: int
-    axis: int = -1
+    exponent_bits: int = 8
+    pair: int = 0
+    magnitude: bool = False
+    least: int = -127
+    both: bool = True
+
+    @property
+    def shared_bits(self) -> int:
+        """Of a block: its exponent and micro-exponents."""
+        return self.exponent_bits + (self.size // self.pair if self.pair else 0)
 
 
 @dataclass(frozen=True)
@@ -28,7 +42,10 @@ class Element:
 
     `code`: its number in the words of commands; None: no command has it. `packed`: elements follow each other
     bit by bit, the first in the lowest bits of the first byte; else each has bytes of its own. `block`: an
-    exponent that neighbours share. `sparse`: (n, m), of every m elements n are stored, and which: first the n
+    exponent that neighbours share; `exponent` is then that of an element beside it, and 0 that of integers.
+    `finite`: no pattern is infinity, and only all bits set (with 8 bits) is NaN.
+
+    `sparse`: (n, m), of every m elements n are stored, and which: first the n
     values in order, then their n places; the others are zero.
     """
 
@@ -41,6 +58,7 @@ class Element:
     kind: Kind = "int"
     exponent: int = 0
     block: Block | None = None
+    finite: bool = False
     sparse: tuple[int, int] | None = None
 
     @property
@@ -50,13 +68,19 @@ class Element:
 
     @cached_property
     def container(self) -> int:
-        """Bits of the machine's number that holds one element."""
-        return next(width for width in (8, 16, 32, 64) if self.bits <= width)
+        """Bits of the machine's number that holds one element; of blocks with its exponents, the lowest bits
+        those of the element, the next one its micro-exponent."""
+        bits = self.bits
+        if self.block is not None:
+            bits += self.block.exponent_bits + bool(self.block.pair)
+        return next(width for width in (8, 16, 32, 64) if bits <= width)
 
     @cached_property
     def numpy(self) -> str:
         """The numpy type of an array with one element each; of floats narrower than float32 their patterns
         of bits, for numpy does not have them all."""
+        if self.block is not None:
+            return f"uint{self.container}"
         if self.kind == "float":
             return f"float{self.bits}" if self.bits >= 32 else f"uint{self.container}"
         return f"{'int' if self.signed else 'uint'}{self.container}"
@@ -93,10 +117,15 @@ class Element:
         """Bytes of so many elements one after another, shared exponents included."""
         if self.sparse is not None:
             count = -(-count // self.sparse[1]) * self.sparse[1]
-        bits = count * (self.memory_bits if self.packed or self.block else self.container)
         if self.block is not None:
-            bits += -(-count // self.block.size) * self.block.exponent_bits
-        return -(-bits // 8)
+            return -(-count // self.block.size) * self.block_bytes
+        return -(-count * (self.memory_bits if self.packed else self.container) // 8)
+
+    @cached_property
+    def block_bytes(self) -> int:
+        """Of a whole block; the last one of an axis is padded with zeros."""
+        assert self.block is not None
+        return -(-(self.block.size * self.bits + self.block.shared_bits) // 8)
 
 
 # A new type is a row at the end with the next free code. Codes never change: they stand in programs.
@@ -115,6 +144,17 @@ TABLE = (
     Element("float32", 32, 11, ("float_sum",), kind="float", exponent=8),
     Element("int8_2of4", 8, 12, ("weight",), packed=True, sparse=(2, 4)),
     Element("int4_2of4", 4, 13, ("weight",), packed=True, sparse=(2, 4)),
+    # 8 numbers of 8 bits and an exponent: AMD's BFP16; the same with 16 numbers
+    Element("bfp16", 8, 14, ("block",), block=Block(8, least=-126)),
+    Element("bfp16_16", 8, 15, ("block",), block=Block(16, least=-126)),
+    # Rouhani et al., "With Shared Microexponents, A Little Shifting Goes a Long Way" (arXiv 2302.08007)
+    Element("mx9", 8, 16, ("block",), block=Block(16, pair=2, magnitude=True, least=-126)),
+    Element("mx6", 5, 17, ("block",), block=Block(16, pair=2, magnitude=True, least=-126)),
+    # OCP Microscaling Formats (MX) Specification 1.0
+    Element("mxint8", 8, 18, ("block",), block=Block(32)),
+    Element("mxfp8", 8, 19, ("block",), kind="float", exponent=4, finite=True, block=Block(32, both=False)),
+    Element("mxfp8_e5m2", 8, 20, ("block",), kind="float", exponent=5, block=Block(32, both=False)),
+    Element("mxfp4", 4, 21, ("block",), kind="float", exponent=2, finite=True, block=Block(32, both=False)),
 )
 ELEMENTS: Mapping[str, Element] = {row.name: row for row in TABLE}
 CODED = tuple(name for _, name in sorted((row.code, row.name) for row in TABLE if row.code is not None))
@@ -135,7 +175,8 @@ def wide(bits: int) -> bool:
 
 def container(bits: int, signed: bool) -> str:
     """The type that holds integers of so many bits with bytes of their own: the smallest there is."""
-    rows = [r for r in TABLE if r.kind == "int" and not r.packed and r.signed == signed and r.bits >= bits]
+    whole = [r for r in TABLE if r.kind == "int" and not r.packed and r.block is None]
+    rows = [r for r in whole if r.signed == signed and r.bits >= bits]
     return min(rows, key=lambda r: r.bits).numpy
 
 

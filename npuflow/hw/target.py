@@ -21,7 +21,18 @@ Bytes = Annotated[int, Range(1, 1 << 32)]
 Bits = Annotated[int, Range(LEAST, WIDEST)]    # of a quantised tensor
 Limit = Annotated[int, Range(0, None)]
 Rate = Annotated[float, Range(0.001, 1e6)]
-FloatName = Literal["float16", "bfloat16"]
+FloatName = Literal[
+    "float16",
+    "bfloat16",
+    "bfp16",
+    "bfp16_16",
+    "mx9",
+    "mx6",
+    "mxint8",
+    "mxfp8",
+    "mxfp8_e5m2",
+    "mxfp4",
+]
 
 
 @dataclass(frozen=True)
@@ -317,6 +328,14 @@ class Target(Config, table="target"):
     host: HostProcessor = field(default_factory=HostProcessor)
 
     def check(self) -> Iterator[Fault]:
+        blocks = [name for name in self.numerics.float_types if ELEMENTS[name].block is not None]
+        if blocks and "bfloat16" not in self.numerics.float_types:
+            yield Fault(
+                "numerics.float_types",
+                f"{blocks[0]} without bfloat16, the type of its layers' activations",
+                hint='add "bfloat16"',
+                code="NF-TARGET-065",
+            )
         rates = {rate.type for rate in self.compute.float_rates}
         for name in self.numerics.float_types:
             if name not in rates:

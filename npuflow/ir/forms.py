@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from npuflow.hw.elements import container
+from npuflow.hw.elements import ELEMENTS, container
 from npuflow.hw.target import Numerics
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import Site
@@ -35,6 +35,12 @@ def lower(site: Site, tile: TileView, em: Emitter) -> None:
         site.op.float_lower(site, tile, em)
     else:
         site.op.lower(site, tile, em)
+
+
+def block_type(site: Site) -> str:
+    """The type of a weight whose elements share exponents; empty: there is none."""
+    value = site.inputs[1] if len(site.inputs) > 1 else None
+    return value.number if value is not None and value.number and ELEMENTS[value.number].block else ""
 
 
 def sum_type(site: Site, numerics: Numerics) -> str:

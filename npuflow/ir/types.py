@@ -107,7 +107,8 @@ class QuantType:
 @dataclass(frozen=True)
 class FloatType(QuantType):
     """A float type that the NPU computes in: codes are its patterns of bits. Neither scale nor zero point
-    says anything. `element` names a row of the table of element types."""
+    says anything. `element` names a row of the table of element types; blocks of it run along `group_axis`.
+    """
 
     element: str = ""
 
@@ -116,9 +117,9 @@ class FloatType(QuantType):
         return ELEMENTS[self.element].numpy
 
 
-def float_type(element: str) -> FloatType:
-    """The type of values that are held in a float type."""
-    return FloatType(ELEMENTS[element].bits, False, (1.0,), element=element)
+def float_type(element: str, axis: int | None = None) -> FloatType:
+    """The type of values that are held in a float type, in blocks along an axis."""
+    return FloatType(ELEMENTS[element].bits, False, (1.0,), element=element, group_axis=axis)
 
 
 def span(quant: QuantType) -> tuple[float, float]:

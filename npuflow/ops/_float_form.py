@@ -10,8 +10,9 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.hw.floats import clamped, decoded, encoded
+from npuflow.hw.floats import clamped, encoded
 from npuflow.hw.target import Numerics
+from npuflow.ir.codes import real_of
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import Op, Site, bound_array
 from npuflow.ir.space import Space
@@ -24,7 +25,7 @@ def real(site: Site, inputs: Sequence[Array | None], index: int) -> Real:
     """An input as numbers."""
     array, value = inputs[index], site.inputs[index]
     assert array is not None and value is not None
-    return decoded(array, value.number)
+    return real_of(array, value.number)
 
 
 def result(site: Site) -> str:

@@ -1,5 +1,5 @@
-"""Convolutions and products of matrices in floats: sums in float32 by the chunk rule, rounded once at the
-end."""
+"""Convolutions and products of matrices in floats and blocks: sums in float32 by the chunk rule, rounded
+once at the end."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ import numpy as np
 
 from npuflow.hw.floats import products
 from npuflow.hw.target import Numerics
+from npuflow.ir.forms import block_type
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import Site
 from npuflow.ir.space import Space
 from npuflow.ir.types import Array
+from npuflow.ops._float_blocks import block_params, chunk_of, converted, in_blocks
 from npuflow.ops._float_form import RoundedFloats, emit_round, finished, real
 from npuflow.ops._weighted import ConvOp, WeightedOp
 from npuflow.ops._windows import out_hw, pair
@@ -46,9 +48,14 @@ class ProductFloats(RoundedFloats):
     float_axis: ClassVar[str] = "k"
     """The axis that is summed."""
 
+    def float_prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+        return {**super().float_prepare(site, numerics), **block_params(site)}
+
     def float_space(self, site: Site, numerics: Numerics) -> Space | None:
         space = self.space(site, numerics)
-        return None if space is None else chunked(space, self.float_axis, numerics.float_chunk)
+        if space is None:
+            return None
+        return in_blocks(site, chunked(space, self.float_axis, chunk_of(site, numerics)))
 
 
 @dataclass(frozen=True)
@@ -63,8 +70,8 @@ class ConvFloats(ProductFloats, ConvOp):
     ) -> tuple[Array, ...]:
         op = site.op
         assert isinstance(op, ConvOp)
-        x, w = real(site, inputs, 0), op.kernel(real(site, inputs, 1))
-        groups, per, count, block = op.group, w.shape[1], prod(w.shape[2:]), numerics.float_chunk
+        x, w = converted(site, real(site, inputs, 0), 1, op.kernel(real(site, inputs, 1)), 1)
+        groups, per, count, block = op.group, w.shape[1], prod(w.shape[2:]), chunk_of(site, numerics)
         order = np.concatenate(
             [
                 (np.arange(count)[:, None] * per + np.arange(b, min(b + block, per))).reshape(-1)
@@ -74,7 +81,7 @@ class ConvFloats(ProductFloats, ConvOp):
         rows = np.moveaxis(w.reshape(groups, -1, per, count), 2, 3).reshape(groups, w.shape[0] // groups, -1)
         rows, bias = rows[..., order], inputs[2] if site.present(2) else None
         start = np.zeros(w.shape[0], np.float32) if bias is None else np.asarray(bias, np.float32)
-        start, chunk = start.reshape(groups, -1, 1), _chunk(op, per, numerics)
+        start, chunk = start.reshape(groups, -1, 1), _chunk(site, op, per, numerics)
         images = np.stack(op.images(x), 1).reshape(x.shape[0], count, groups, per, -1)
         out = np.empty((x.shape[0], groups, rows.shape[1], images.shape[-1]), np.float32)
         step = max(1, COLUMNS // (count * per * images.shape[-1]))  # groups at a time
@@ -85,20 +92,22 @@ class ConvFloats(ProductFloats, ConvOp):
         return finished(site, out.reshape(site.out_shape))
 
     def float_lower(self, site: Site, tile: TileView, em: Emitter) -> None:
-        op, weight = site.op, site.inputs[1]
+        op, weight, blocks = site.op, site.inputs[1], block_type(site)
         assert isinstance(op, ConvOp) and weight is not None
         y, acc = tile.outputs[0], tile.acc
         assert acc is not None
         (height, width), (strides, insert) = out_hw(y), op.steps()
         first = op.group > 1 or tile.first("ci")
         bias = {"bias": tile.input(2).address} if site.present(2) and first else {}
-        per = site.shape(0)[1] // op.group
+        chunk = _chunk(site, op, site.shape(0)[1] // op.group, em.numerics)
+        terms = {} if blocks else {"block": em.numerics.float_chunk, "chunk": chunk}
         em.emit(
-            "FCONV",
+            "BCONV" if blocks else "FCONV",
             **tile.input(0).image("x"),
-            w=op.held(tile).address,
+            w=(tile.params["blocks"] if blocks else op.held(tile)).address,
             w_type=weight.number,
             **bias,
+            **terms,
             acc=acc.address,
             acc_type=acc.dtype,
             batch=y.extent[0],
@@ -112,16 +121,14 @@ class ConvFloats(ProductFloats, ConvOp):
             origin=pair(op.origin(site, tile), 0),
             insert=pair(insert, 1),
             accumulate=int(not first),
-            block=em.numerics.float_chunk,
-            chunk=_chunk(op, per, em.numerics),
         )
         if op.group > 1 or tile.last("ci"):
             emit_round(site, tile, em, 1)
 
 
-def _chunk(op: ConvOp, per_group: int, numerics: Numerics) -> int:
+def _chunk(site: Site, op: ConvOp, per_group: int, numerics: Numerics) -> int:
     """Terms that are summed exactly."""
-    return prod(op.kernel_shape) if op.group > 1 and per_group == 1 else numerics.float_chunk
+    return prod(op.kernel_shape) if op.group > 1 and per_group == 1 else chunk_of(site, numerics)
 
 
 @dataclass(frozen=True)
@@ -133,26 +140,32 @@ class GemmFloats(ProductFloats, WeightedOp):
     ) -> tuple[Array, ...]:
         op = cast(_Gemm, site.op)
         a, b = real(site, inputs, 0), real(site, inputs, 1)
-        left, right = a.T if op.transA else a, b.T if op.transB else b
+        left, right = converted(site, a.T if op.transA else a, 1, b.T if op.transB else b, 0)
         bias = inputs[2] if site.present(2) else None
         start = np.zeros((), np.float32) if bias is None else np.asarray(bias, np.float32)
-        return finished(site, products(left, right, numerics.float_chunk, start))
+        return finished(site, products(left, right, chunk_of(site, numerics), start))
 
     def float_lower(self, site: Site, tile: TileView, em: Emitter) -> None:
-        op = cast(_Gemm, site.op)
-        a, b, acc = tile.input(0), tile.input(1), tile.acc
+        op, blocks = cast(_Gemm, site.op), block_type(site)
+        a, acc = tile.input(0), tile.acc
         assert acc is not None
         first, (k0, k1) = tile.first("k"), tile.ranges["k"]
         bias = {"bias": tile.input(2).address} if site.present(2) and first else {}
         m, n = tile.outputs[0].extent
+        right: dict[str, object] = {}
+        if blocks:
+            right = {"b": tile.params["blocks"].address, "b_type": blocks, "columns": int(bool(op.transB))}
+        else:
+            b = tile.input(1)
+            strides = (0, *(b.strides[::-1] if op.transB else b.strides))
+            right = {"b": b.address, "b_type": b.dtype, "b_strides": strides}
+            right["chunk"] = em.numerics.float_chunk
         em.emit(
-            "FMATMUL",
+            "BMATMUL" if blocks else "FMATMUL",
             a=a.address,
             a_type=a.dtype,
             a_strides=(0, *(a.strides[::-1] if op.transA else a.strides)),
-            b=b.address,
-            b_type=b.dtype,
-            b_strides=(0, *(b.strides[::-1] if op.transB else b.strides)),
+            **right,
             **bias,
             acc=acc.address,
             acc_type=acc.dtype,
@@ -161,7 +174,6 @@ class GemmFloats(ProductFloats, WeightedOp):
             k=k1 - k0,
             n=n,
             accumulate=int(not first),
-            chunk=em.numerics.float_chunk,
         )
         if tile.last("k"):
             emit_round(site, tile, em, 1)
@@ -172,10 +184,16 @@ class MatMulFloats(ProductFloats):
     def float_compute(
         self, site: Site, inputs: Sequence[Array | None], numerics: Numerics
     ) -> tuple[Array, ...]:
-        return finished(site, products(real(site, inputs, 0), real(site, inputs, 1), numerics.float_chunk))
+        left, right = converted(site, real(site, inputs, 0), -1, real(site, inputs, 1), -2)
+        return finished(site, products(left, right, chunk_of(site, numerics)))
 
     def float_lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+        blocks = block_type(site)
         for fields in cast(_MatMul, site.op).commands(site, tile):
-            em.emit("FMATMUL", **fields, chunk=em.numerics.float_chunk)
+            if blocks:
+                del fields["b_strides"]
+                em.emit("BMATMUL", **{**fields, "b_type": blocks}, columns=0)
+            else:
+                em.emit("FMATMUL", **fields, chunk=em.numerics.float_chunk)
         if tile.last("k"):
             emit_round(site, tile, em, len(tile.outputs[0].box) - 1)

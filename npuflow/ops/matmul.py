@@ -167,7 +167,8 @@ class MatMul(MatMulFloats):
 
     def commands(self, site: Site, tile: TileView) -> Iterator[dict[str, object]]:
         """The fields that commands of products share, one command for each index of the outer batch."""
-        a, b, y, acc = tile.input(0), tile.input(1), tile.outputs[0], tile.acc
+        a, y, acc = tile.input(0), tile.outputs[0], tile.acc
+        b = tile.params["blocks"] if "blocks" in site.params else tile.input(1)
         assert acc is not None
         rank = len(y.box)
         batch, (m, n) = y.extent[:-2], y.extent[-2:]

@@ -41,7 +41,10 @@ def test_codes_stand_in_programs_and_never_change() -> None:
     assert len(ELEMENTS) == len(TABLE)
 
 
-@pytest.mark.parametrize("name", [row.name for row in TABLE if row.kind == "int" and not row.packed])
+OF_NUMPY = [row.name for row in TABLE if row.kind == "int" and not row.packed and row.block is None]
+
+
+@pytest.mark.parametrize("name", OF_NUMPY)
 def test_rows_are_numpys_types(name: str) -> None:
     row, info = ELEMENTS[name], np.iinfo(name)
     assert (row.range, row.bytes, row.numpy) == ((info.min, info.max), np.dtype(name).itemsize, name)
@@ -52,6 +55,7 @@ def test_roles() -> None:
     assert having("sum") == ("int32", "int64")
     assert set(having("weight")) == {*having("tensor"), "int4", "uint4", "int8_2of4", "int4_2of4"}
     assert (having("float"), having("float_sum")) == (("float16", "bfloat16"), ("float32",))
+    assert set(having("block")) == {row.name for row in TABLE if row.block}
 
 
 def test_the_smallest_type_that_holds_a_width() -> None:
@@ -77,9 +81,15 @@ def test_storage_counts_bits_and_shared_exponents() -> None:
     assert [ELEMENTS[n].storage(5) for n in ("int8", "int16", "int4", "bfloat16")] == [5, 10, 3, 10]
     sparse = [ELEMENTS[f"int{bits}_2of4"].storage(n) for bits in (8, 4) for n in (4, 8, 9)]
     assert sparse == [3, 5, 8, 2, 3, 5]
-    mx = Element("mxint8", 8, block=Block(32, 8))
-    assert [mx.storage(n) for n in (32, 33, 64)] == [33, 35, 66]
-    assert Element("bfp4", 4, block=Block(16, 8, axis=1)).storage(16) == 9
+    mx = Element("mxint8", 8, block=Block(32))
+    assert [mx.storage(n) for n in (32, 33, 64)] == [33, 66, 66], "a block is stored whole"
+    assert Element("bfp4", 4, block=Block(16)).storage(16) == 9
+    sizes = {row.name: (row.block.size, row.block_bytes, row.numpy) for row in TABLE if row.block}
+    assert sizes == {
+        "bfp16": (8, 9, "uint16"), "bfp16_16": (16, 17, "uint16"), "mx9": (16, 18, "uint32"),
+        "mx6": (16, 12, "uint16"), "mxint8": (32, 33, "uint16"), "mxfp8": (32, 33, "uint16"),
+        "mxfp8_e5m2": (32, 33, "uint16"), "mxfp4": (32, 17, "uint16"),
+    }
 
 
 @pytest.mark.parametrize("bits", [2, 3, 4, 6, 12])
@@ -116,12 +126,12 @@ def test_sparse_elements_are_read_back(name: str) -> None:
 
 
 def test_targets_name_the_floats_of_the_table() -> None:
-    assert get_args(FloatName) == having("float")
+    assert get_args(FloatName) == (*having("float"), *having("block"))
 
 
 TWELVE = '''
-    Element("int12", 12, 14, ("weight",), packed=True),
-    Element("uint12", 12, 15, ("weight",), signed=False, packed=True),
+    Element("int12", 12, 22, ("weight",), packed=True),
+    Element("uint12", 12, 23, ("weight",), signed=False, packed=True),
 '''
 PAGE = (ROOT / "docs/how-to/add-an-opcode.md").read_text()
 (TWO,) = (block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "int2" in block)

@@ -265,6 +265,8 @@ def _extents(opcode: str, f: Fields) -> dict[str, tuple[int, ...]]:
         return {"external_strides": f["dims"], "local_strides": f["dims"]}
     if opcode in ("MATMUL", "SCALEDMATMUL", "FMATMUL"):
         return {"a_strides": (f["batch"], f["m"], f["k"]), "b_strides": (f["batch"], f["k"], f["n"])}
+    if opcode == "BMATMUL":
+        return {"a_strides": (f["batch"], f["m"], f["k"])}
     out = {n: f.get("dims") or f["x_dims"] for n in f if n.endswith("_strides")}
     if "out_height" in f and "y_strides" in out:
         out["y_strides"] = (*f["x_dims"][:2], f["out_height"], f["out_width"])

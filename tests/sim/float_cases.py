@@ -6,6 +6,7 @@ import numpy as np
 
 from npuflow.hw.elements import having
 from npuflow.hw.floats import encoded
+from tests.sim import block_cases
 from tests.sim.cases import SMALL, Case, resampled
 
 FLOATS = having("float")
@@ -146,6 +147,8 @@ MAKERS = {
     "FPOOL": _pool,
     "FREDUCE": _reduce,
     "FSOFTMAX": _softmax,
+    "BCONV": block_cases.conv,
+    "BMATMUL": block_cases.matmul,
 }
 
 

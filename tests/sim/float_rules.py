@@ -9,19 +9,27 @@ import numpy as np
 from npuflow.hw.command import NONE
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.floats import decoded
+from tests.sim.block_scalar import FORMATS
 from tests.sim.equivalence import Fields, Tables, rule
 
 
 @rule
 def old_sums(opcode: str, f: Fields, tables: Tables) -> None:
     """Sums that go on from old ones begin with no bias; a maximum has no chunks."""
-    if opcode in ("FCONV", "FMATMUL") and f["accumulate"]:
+    if opcode in ("FCONV", "FMATMUL", "BCONV", "BMATMUL") and f["accumulate"]:
         f["bias"] = NONE
     if opcode == "FREDUCE":
         f["axes"] &= sum(1 << i for i, d in enumerate(f["dims"]) if d > 1)
         if not f["axes"] and not f["accumulate"]:  # of one number each the maximum is the sum
             f["maximum"] = 0
         f["chunk"] = 1 if f["maximum"] else f["chunk"]
+
+
+@rule
+def one_block(opcode: str, f: Fields, tables: Tables) -> None:
+    """A single block in each direction has no order."""
+    if opcode == "BMATMUL" and (f["n"] == 1 or f["k"] <= FORMATS[f["b_type"]].size):
+        f["columns"] = 0
 
 
 @rule

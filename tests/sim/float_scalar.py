@@ -11,7 +11,9 @@ from itertools import product
 from math import copysign, exp, floor, inf, isfinite, isnan, nan
 
 from npuflow.hw.command import Command
-from tests.sim.scalar import FORMATS, Fault, Scalar
+from tests.sim.block_scalar import FORMATS, encoded_block, read_block
+from tests.sim.scalar import FORMATS as INTEGERS
+from tests.sim.scalar import Fault, Scalar
 
 Number = float | Fraction  # a Fraction is finite and not zero; zeros, infinities and NaN are floats
 EXPONENTS = {"float16": 5, "bfloat16": 8}
@@ -173,6 +175,58 @@ class FloatScalar(Scalar):
             terms = [times(a(q, i, k), b(q, k, j)) for k in range(c.number("k"))]
             self.keep(c, place, total(terms, c.number("chunk"), self.start(c, place, j)))
 
+    def block_at(self, at: int, kind: str, index: int) -> list[Number]:
+        """The numbers of a block among others."""
+        form = FORMATS[kind]
+        size = (form.shared + form.size * form.bits) // 8
+        raw = bytes(self.get("uint8", at + index * size + i) & 255 for i in range(size))
+        return [v if isinstance(v, float) else v or 0.0 for v in read_block(raw, kind)]
+
+    def taken(self, values: list[Number], kind: str) -> list[Number]:
+        """Activations of one block as the array multiplies them."""
+        size = FORMATS[kind].size
+        filled = [*values, *[0.0] * (size - len(values))]
+        if not FORMATS[kind].both:
+            return filled
+        made = read_block(encoded_block(filled, kind), kind)
+        return [v if isinstance(v, float) else v or 0.0 for v in made]
+
+    def bconv(self, c: Command) -> None:
+        x, (_, channels, height, width) = self.real(c, "x"), c.vector("x_dims")
+        (kh, kw), (sy, sx), (dy, dx) = c.vector("kernel"), c.vector("stride"), c.vector("dilation")
+        (oy, ox), (iy, ix) = c.vector("origin"), c.vector("insert")
+        out, groups, kind = c.number("out_channels"), c.number("groups"), c.text("w_type")
+        per, size = channels // groups, FORMATS[kind].size
+        firsts, found = range(0, per, size), []
+        made = (c.number("batch"), out, c.number("out_height"), c.number("out_width"))
+        for place, (n, o, py, px) in enumerate(product(*map(range, made))):
+            terms, g = [], o // (out // groups)
+            for b, (i, j) in product(range(len(firsts)), product(range(kh), range(kw))):
+                row, col = py * sy + i * dy + oy, px * sx + j * dx + ox
+                inside = row % iy == 0 and col % ix == 0
+                row, col = row // iy, col // ix
+                seen: list[Number] = []
+                if inside and 0 <= row < height and 0 <= col < width:
+                    seen = [x(n, g * per + k, row, col) for k in range(per)[firsts[b] : firsts[b] + size]]
+                held = self.block_at(c.number("w"), kind, ((o * len(firsts) + b) * kh + i) * kw + j)
+                terms += [times(u, v) for u, v in zip(self.taken(seen, kind), held, strict=True)]
+            found.append(total(terms, size, self.start(c, place, o)))
+        for place, value in enumerate(found):
+            self.keep(c, place, value)
+
+    def bmatmul(self, c: Command) -> None:
+        a, kind, k, n = self.real(c, "a"), c.text("b_type"), c.number("k"), c.number("n")
+        size = FORMATS[kind].size
+        count = -(-k // size)
+        for place, (q, i, j) in enumerate(product(range(c.number("batch")), range(c.number("m")), range(n))):
+            terms = []
+            for b in range(count):
+                seen = [a(q, i, at) for at in range(k)[b * size : b * size + size]]
+                index = j * count + b if c.number("columns") else b * n + j
+                held = self.block_at(c.number("b"), kind, index)
+                terms += [times(u, v) for u, v in zip(self.taken(seen, kind), held, strict=True)]
+            self.keep(c, place, total(terms, size, self.start(c, place, j)))
+
     def fround(self, c: Command) -> None:
         for place, index in enumerate(self.each(c)):
             value = number(self.single_at(c.number("acc") + 4 * place))
@@ -201,7 +255,7 @@ class FloatScalar(Scalar):
 
     def fcast(self, c: Command) -> None:
         factor = Fraction(struct.unpack("<f", struct.pack("<I", c.number("factor")))[0])
-        coded = [c.text(f"{name}_type") in FORMATS for name in "xy"]
+        coded = [c.text(f"{name}_type") in INTEGERS for name in "xy"]
         read, x = self.tensor(c, "x"), self.real(c, "x") if not coded[0] else None
         for index in self.each(c):
             if x is None:

@@ -42,7 +42,7 @@ def run(program: Program, image: np.ndarray) -> np.ndarray:
 def inside(case: Case) -> None:
     """A convolution whose windows all lie in the tile: nothing of it is padding, so everything matters."""
     case.fields.update(accumulate=0, origin=(0, 0), insert=(1, 1), stride=(1, 1), dilation=(1, 1))
-    if case.opcode != "FCONV":
+    if case.opcode not in ("FCONV", "BCONV"):
         case.fields["acc_type"] = "int32"
     _, _, height, width = case.fields["x_dims"]
     kernel = tuple(min(k, s) for k, s in zip(case.fields["kernel"], (height, width), strict=True))
@@ -181,7 +181,7 @@ def subject(seed: int, opcode: str) -> tuple[Case, Program, int]:
     if opcode == "FLUT":
         return looked_up(seed)
     case = (float_case if opcode in FLOAT_MAKERS else random_case)(seed, opcode)
-    if opcode in ("CONV", "SCALEDCONV", "FCONV"):
+    if opcode in ("CONV", "SCALEDCONV", "FCONV", "BCONV"):
         inside(case)
     if opcode == "FROUND":  # sums as memory has them
         case.consts = [const for const in case.consts if const[0] != case.fields["acc"]]

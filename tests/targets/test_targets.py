@@ -37,6 +37,7 @@ def test_what_is_shipped() -> None:
     assert names >= {
         "linq-128",
         "bm1684x",
+        "xdna2",
         "cv18xx",
         "aries",
         "dpuczdx8g-b4096",

@@ -34,7 +34,11 @@ from typing import Any
 from npuflow.base.errors import ModelError
 from npuflow.hw.elements import TABLE
 
-CONTAINERS = {row.name: row.bytes for row in TABLE if row.kind == "int" and not row.packed and row.bits <= 32}
+CONTAINERS = {
+    row.name: row.bytes
+    for row in TABLE
+    if row.kind == "int" and not row.packed and row.block is None and row.bits <= 32
+}
 MAX_RANK = 16
 MAX_BYTES = 1 << 32
 

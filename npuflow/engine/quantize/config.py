@@ -10,10 +10,27 @@ from npuflow.base.errors import RecipeError, TargetError, Where
 from npuflow.base.tables import Config, Range
 from npuflow.calibrators import CALIBRATORS, Calibrator, Grid
 from npuflow.engine.quantize.names import answers
+from npuflow.hw.elements import having
 from npuflow.hw.target import Bits, Numerics, Target
 
 # Names of the types that layers compute in, as recipes write them; empty: integers.
 FLOATS = {"int": "", "bf16": "bfloat16", "fp16": "float16"}
+# And those of weights in blocks that share an exponent: such layers have activations in bfloat16.
+BLOCKS = having("block")
+
+Mode = Literal[
+    "int",
+    "bf16",
+    "fp16",
+    "bfp16",
+    "bfp16_16",
+    "mx9",
+    "mx6",
+    "mxint8",
+    "mxfp8",
+    "mxfp8_e5m2",
+    "mxfp4",
+]
 
 Group = Annotated[int, Range(0, 1 << 16)]
 
@@ -63,8 +80,8 @@ class Override(Config):
     bits: Bits | None = None              # of the layer's outputs
     input_bits: Bits | None = None        # of the layer's inputs
     float: bool = False                   # leave the layer to the host, in floating point
-    # what the layer computes in on the NPU: integers, or a float type of the target
-    type: Literal["int", "bf16", "fp16"] | None = None
+    # what the layer computes in on the NPU: integers, or a float or block type of the target
+    type: Mode | None = None
 
     def matches(self, names: Iterable[str], op: str) -> bool:
         return answers(self.layers, names, op)
@@ -74,8 +91,9 @@ class Override(Config):
 class Quantize(Config):
     """Weights, activations, exceptions, and the type of the program's inputs and outputs."""
 
-    # what layers compute in: integers of the widths below, or a float type of the target, without calibration
-    mode: Literal["int", "bf16", "fp16"] = field(default="int", kw_only=True)
+    # what layers compute in: integers of the widths below, or a float or block type of the target, without
+    # calibration; of a block type are the products of the network, the rest of it is in bf16
+    mode: Mode = field(default="int", kw_only=True)
     weights: Weights = Weights()
     activations: Activations = Activations()
     overrides: tuple[Override, ...] = ()  # later ones win
@@ -99,8 +117,18 @@ class Quantize(Config):
 
     def number(self, names: Iterable[str], op: str) -> str:
         """The float type of the table of element types that a layer computes in; empty: integers."""
+        mode = self.mode_of(names, op)
+        return FLOATS["bf16" if mode in BLOCKS else mode]
+
+    def blocks(self, names: Iterable[str], op: str) -> str:
+        """The block type of a layer's weights; empty: none."""
+        mode = self.mode_of(names, op)
+        return mode if mode in BLOCKS else ""
+
+    def mode_of(self, names: Iterable[str], op: str) -> Mode:
+        """What a layer computes in, as recipes write it."""
         stated = [rule.type for rule in self.matching(names, op) if rule.type is not None]
-        return FLOATS[stated[-1] if stated else self.mode]
+        return stated[-1] if stated else self.mode
 
     @property
     def integers(self) -> bool:
@@ -226,11 +254,12 @@ def _float_misfits(
     asked: list[tuple[str, str | None]] = [("mode", config.mode)]
     asked += [(f"overrides[{i}].type", rule.type) for i, rule in enumerate(config.overrides)]
     for key, name in asked:
-        if name is None or not FLOATS[name] or FLOATS[name] in numerics.float_types:
+        kind = "" if name is None else FLOATS.get(name, name)
+        if name is None or not kind or kind in numerics.float_types:
             continue
         own = ", ".join(numerics.float_types) or "integers alone"
         known = others() if others is not None else {}
-        having = [target for target, one in known.items() if FLOATS[name] in one.numerics.float_types]
+        having = [target for target, one in known.items() if kind in one.numerics.float_types]
         hint = f"targets with {name}: {', '.join(having)}" if having else "another target"
         yield _misfit(key, f"the target does not compute in {name}; it has {own}", hint)
     if config.mode != "int" and not config.integers:

@@ -8,17 +8,20 @@ import numpy as np
 from npuflow.engine.place import op_name
 from npuflow.ir.codes import encode
 from npuflow.ir.op import Node, Site
-from npuflow.ir.types import Array, FloatType, QuantType
+from npuflow.ir.types import Array, FloatType, QuantType, float_type
 
 
-def constants(site: Site, quant: FloatType) -> dict[int, tuple[Array, QuantType | None]]:
+def constants(site: Site, quant: FloatType, blocks: str = "") -> dict[int, tuple[Array, QuantType | None]]:
     """By input: what the layer reads, and its type. Factors on products and bias are in them; a bias stays
-    float32, one number for each channel."""
+    float32, one number for each channel. `blocks`: the type of weights that are summed along an axis of
+    theirs."""
     found: dict[int, tuple[Array, QuantType | None]] = {}
     for i, stored in enumerate(site.consts):
         role = site.op.role(i) if stored is not None else ""
         if stored is not None and role == "weight":
-            found[i] = encode(stored.astype(np.float64) * site.op.gain(), quant), quant
+            axis = site.op.group_axis(site, i) if blocks else None
+            kind = quant if axis is None else float_type(blocks, axis)
+            found[i] = encode(stored.astype(np.float64) * site.op.gain(), kind), kind
         elif stored is not None and role == "bias":
             scaled = stored.reshape(-1).astype(np.float64) * site.op.bias_factor()
             found[i] = np.broadcast_to(scaled, (site.out_shape[1],)).astype(np.float32), None

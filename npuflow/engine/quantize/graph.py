@@ -277,7 +277,8 @@ class _Builder:
         real, quant, inputs = self.source.site(node), float_type(number), list(node.inputs)
         for i, value_id in activation_inputs(self.source, node):
             inputs[i] = self.as_codes(value_id, quant)
-        for i, (array, kind) in constants(real, quant).items():
+        blocks = self.config.blocks(names_of(node), op_name(node))
+        for i, (array, kind) in constants(real, quant, blocks).items():
             inputs[i] = self.stored(node.inputs[i], array, kind)
         op = node.op.unit_gain().unit_bias()
         return self.prepared(replace(node, op=op, inputs=tuple(inputs), params=()))

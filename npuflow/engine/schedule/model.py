@@ -197,7 +197,8 @@ def describe(
     if space.accumulator is not None:
         held = Ref("acc", "acc", space.accumulator, forms.sum_type(sites[0], numerics))
         streams.append(Stream("acc", (held,)))
-    mac = _mac_map(space, [r for r in activations + constants if r.member == 0])
+    own = [r for r in activations + constants if r.member == 0]
+    mac = _mac_map(space, own, forms.block_type(sites[0]))
     return Layer(space, tuple(streams), mac, ops, len(sites) - 1, tuple(resident))
 
 
@@ -325,9 +326,9 @@ def bundles(refs: list[Ref], split: frozenset[str]) -> list[Stream]:
     return [Stream("const", tuple(g)) for g in groups.values()]
 
 
-def _mac_map(space: Space, refs: list[Ref]) -> MacMap | None:
+def _mac_map(space: Space, refs: list[Ref], blocks: str) -> MacMap | None:
     """Operand 0 streams through the array, operand 1 is held in it: their axes say
-    what rows and columns are."""
+    what rows and columns are. `blocks`: the type of a weight in blocks, whose last dimension is bytes."""
     if not space.macs:
         return None
     moving = next((r for r in refs if r.key == 0), None)
@@ -345,9 +346,9 @@ def _mac_map(space: Space, refs: list[Ref]) -> MacMap | None:
     cols = own[-1].name if own else None
     group_axis, group_rows = None, 0
     # The array goes through every tap of a window, also those of a transposed one that meet inserted zeros.
-    kernel = prod(
-        size for m, size in zip(held.operand.maps[2:], held.operand.shape[2:], strict=True) if m.axis is None
-    )
+    end = -1 if blocks else None
+    taps = zip(held.operand.maps[2:end], held.operand.shape[2:end], strict=True)
+    kernel = prod(size for m, size in taps if m.axis is None)
     if cols is None:
         shared = [
             a for a in space.axes if a.name in held.axes & moving.axes and a.kind == "par" and a.name != rows
@@ -362,7 +363,7 @@ def _mac_map(space: Space, refs: list[Ref]) -> MacMap | None:
     named = {rows, cols, group_axis}
     positions = tuple(a.name for a in space.axes if a.name not in named)
     scaled = (a.multiple for a in space.axes if a.name == rows and a.multiple > 1)
-    special = moving.number or held.sparse
+    special = blocks or moving.number or held.sparse
     part = 0 if special else next(scaled, 0)              # their sums end between chunks, and are not scaled
     bits = (moving.bits, ELEMENTS[held.dtype].bits, special)
     return MacMap(rows, cols, positions, kernel, group_axis, group_rows, part, bits)

@@ -22,8 +22,10 @@ def terms_of(command: Command, target: Target) -> Terms:
 
 def widths(command: Command, streamed: str, held: str) -> tuple[int, int, str]:
     """Bits of the operand that streams through the array and of the one that it holds, and the type if they
-    are floats, or what it holds is sparse."""
+    are floats, or what it holds is sparse or in blocks."""
     one, other = (ELEMENTS[command.text(f"{name}_type")] for name in (streamed, held))
+    if other.block is not None:
+        return one.bits, other.bits, other.name
     special = one.name if one.kind == "float" else other.name if other.sparse is not None else ""
     return one.bits, other.bits, special
 

@@ -49,8 +49,8 @@ def _product(a: Array, b: Array, chunk: int) -> Array:
     acc = np.empty(m * n, np.float32)
     lefts = left.reshape(-1), (np.arange(m) * k)[None], 1, False
     rights = right.reshape(-1), np.zeros(1, np.int64), (n, 1), False
-    space = _space(lambda _, dtype, shape: np.empty(shape, dtype), m, min(chunk, k))
-    weights, tables = (np.empty(m * k), tiles(m, k)), _chunk_tables(m, k, chunk)
+    room = space(lambda _, dtype, shape: np.empty(shape, dtype), m, min(chunk, k))
+    weights, tables = (np.empty(m * k), tiles(m, k)), chunk_tables(m, k, chunk)
     size, start = (m, k, n), (NO_BIAS, False)
     float_products.matrices(
         lefts,
@@ -61,7 +61,7 @@ def _product(a: Array, b: Array, chunk: int) -> Array:
         np.empty(k),
         weights,
         *tables,
-        space,
+        room,
         acc,
         (np.arange(m) * n)[None],
         start,
@@ -69,7 +69,7 @@ def _product(a: Array, b: Array, chunk: int) -> Array:
     return acc.reshape(m, n)
 
 
-def _space(scratch: Callable[..., Array], rows: int, chunk: int) -> tuple[Array, ...]:
+def space(scratch: Callable[..., Array], rows: int, chunk: int) -> tuple[Array, ...]:
     """See `float_sums`."""
     places = float_sums.PLACES
     return (
@@ -89,7 +89,7 @@ def unclear(scratch: Callable[..., Array], chunk: int) -> tuple[Array, Array]:
     return scratch("float tile", "float64", (room,)), scratch("float limbs", "int64", (digits,))
 
 
-def _chunk_tables(rows: int, k: int, chunk: int) -> tuple[Array, Array]:
+def chunk_tables(rows: int, k: int, chunk: int) -> tuple[Array, Array]:
     """Ranges of exponents and norms of rows, for every chunk."""
     chunks = max(1, -(-k // chunk))
     return np.zeros((chunks, rows), np.int64), np.zeros((chunks, rows))
@@ -105,7 +105,7 @@ def tiles(rows: int, k: int) -> Array:
     return np.array(table, np.int64)
 
 
-def _bias(bench: Bench, i: int, c: Command, count: int) -> Array | None:
+def known_bias(bench: Bench, i: int, c: Command, count: int) -> Array | None:
     """Known biases, none if there are none; None: they are not known."""
     if c.number("accumulate") or c.pointer("bias") is None:
         return NO_BIAS
@@ -115,7 +115,7 @@ def _bias(bench: Bench, i: int, c: Command, count: int) -> Array | None:
 def convolution(bench: Bench, i: int, c: Command) -> Step | None:
     kind, groups, out = c.text("x_type"), c.number("groups"), c.number("out_channels")
     per, taps = c.vector("x_dims")[1] // groups, prod(c.vector("kernel"))
-    bias, raw = _bias(bench, i, c, out), bench.constant(i, c, "w", "uint16", out * per * taps)
+    bias, raw = known_bias(bench, i, c, out), bench.constant(i, c, "w", "uint16", out * per * taps)
     if (
         c.vector("insert") != (1, 1)
         or kind != c.text("w_type")
@@ -134,13 +134,33 @@ def convolution(bench: Bench, i: int, c: Command) -> Step | None:
 
 def _dense(bench: Bench, i: int, c: Command, weight: Array, bias: Array) -> Step:
     groups, outs, per, taps = weight.shape
-    chunk, kind = min(c.number("chunk"), per * taps), c.text("x_type")
-    at, k = floats.order(per, taps, c.number("block")), per * taps
-    width, (dh, dw) = c.vector("kernel")[1], c.vector("dilation")
+    at = floats.order(per, taps, c.number("block"))
+    rows = weight.reshape(groups, outs, per * taps)[..., at]
     x = bench.operand(i, c, "x")
+    return dense(bench, i, c, x, rows, places(c, at // taps, at % taps), c.number("chunk"), bias)
+
+
+def places(c: Command, channel: Array, tap: Array) -> Array:
+    """Where the terms of a sum lie in the input: channel, row, column."""
+    width, (dh, dw) = c.vector("kernel")[1], c.vector("dilation")
+    return np.stack([channel, tap // width * dh, tap % width * dw], 1).astype(np.int64)
+
+
+def dense(
+    bench: Bench,
+    i: int,
+    c: Command,
+    x: FlatOperand,
+    rows: Array,
+    terms: Array,
+    most: int,
+    bias: Array,
+) -> Step:
+    """A convolution by its weights [group, output, k] and where every k lies (see `places`), at `most` so
+    many to a chunk."""
+    groups, outs, k = rows.shape
+    chunk, kind = min(most, k), c.text("x_type")
     s = simple(c, x)
-    terms = np.stack([at // taps, at % taps // width * dh, at % taps % width * dw], 1).astype(np.int64)
-    rows = weight.reshape(groups, outs, k)[..., at]
     table = tiles(outs, k)
     parts = [rows[:, f : f + n].transpose(0, 2, 1).reshape(groups, -1) for f, n, _ in table.tolist()]
     chunks = [rows[..., b : b + chunk] for b in range(0, k, chunk)]
@@ -158,7 +178,7 @@ def _dense(bench: Bench, i: int, c: Command, weight: Array, bias: Array) -> Step
         (np.ascontiguousarray(np.concatenate(parts, 1)), table),
         np.stack([_spreads(v) for v in chunks], 1),
         left,
-        _space(bench.scratch, outs, chunk),
+        space(bench.scratch, outs, chunk),
         flat,
         prod(s.size),
         (bias, bool(c.number("accumulate"))),
@@ -203,7 +223,7 @@ def _depthwise(bench: Bench, i: int, c: Command, weight: Array, bias: Array) -> 
     starts = x.base + s.skip + np.arange(bench.batch)[:, None] * x.sample + samples * s.strides[0]
     plane = bench.scratch("float plane", "float64", (s.plane + s.size[0] * wide + LONG,))
     plane[...] = 0.0  # what lies behind it is read, and used for nothing
-    space = (
+    room = (
         plane,
         bench.scratch("float bounds", "float64", (LONG,)),
         bench.scratch("float line", "float32", (s.size[0] * wide + LONG,)),
@@ -221,7 +241,7 @@ def _depthwise(bench: Bench, i: int, c: Command, weight: Array, bias: Array) -> 
         np.array(s.taps(), np.int64),
         _spreads(weight),
         left,
-        space,
+        room,
         flat,
         (first[:, None] + samples * out * area).reshape(-1),
         (bias, bool(c.number("accumulate"))),
@@ -230,7 +250,7 @@ def _depthwise(bench: Bench, i: int, c: Command, weight: Array, bias: Array) -> 
 
 def matmul(bench: Bench, i: int, c: Command) -> Step | None:
     batch, m, k, n = (c.number(name) for name in ("batch", "m", "k", "n"))
-    kind, bias = c.text("a_type"), _bias(bench, i, c, n)
+    kind, bias = c.text("a_type"), known_bias(bench, i, c, n)
     if bias is None or kind != c.text("b_type") or not usable(kind) or not min(m, k, n):
         return None
     a, b = bench.operand(i, c, "a"), bench.operand(i, c, "b")
@@ -252,8 +272,8 @@ def matmul(bench: Bench, i: int, c: Command) -> Step | None:
         DIGITS[kind],
         bench.scratch("float row", "float64", (k,)),
         (bench.scratch("float rows", "float64", (m * k,)), tiles(m, k)),
-        *_chunk_tables(m, k, chunk),
-        _space(bench.scratch, m, chunk),
+        *chunk_tables(m, k, chunk),
+        space(bench.scratch, m, chunk),
         flat,
         sums,
         (bias, bool(c.number("accumulate"))),

@@ -1,0 +1,65 @@
+"""Products with weights in blocks that share an exponent: parameters, the specification, operands.
+
+Blocks run along the axis that is summed. The weight lies in memory block by block, as the parameter
+`blocks`; the activations are bfloat16 in memory and, where the type has integers as elements, are converted
+to blocks of the same type as the array reads them. A block is a chunk of the sum (see `hw.floats`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from npuflow.hw import blocks
+from npuflow.hw.elements import ELEMENTS
+from npuflow.hw.target import Numerics
+from npuflow.ir.forms import block_type
+from npuflow.ir.op import Site
+from npuflow.ir.space import DimMap, Operand, Space
+from npuflow.ir.types import Array
+from npuflow.ops._float_form import Real
+
+
+def chunk_of(site: Site, numerics: Numerics) -> int:
+    """Terms of a product that are summed exactly."""
+    name = block_type(site)
+    return blocks.block_of(ELEMENTS[name]).size if name else numerics.float_chunk
+
+
+def block_params(site: Site) -> dict[str, int | Array]:
+    """The weight as it lies in memory."""
+    name, codes = block_type(site), site.consts[1] if len(site.consts) > 1 else None
+    axis = site.quant(1).group_axis if name else None
+    if not name or codes is None or axis is None:
+        return {}
+    return {"blocks": blocks.packed(codes, name, axis)}
+
+
+def in_blocks(site: Site, space: Space) -> Space:
+    """The space with the weight as the parameter `blocks`, where it is in blocks."""
+    weight = space.inputs[1] if len(space.inputs) > 1 else None
+    name = block_type(site)
+    if not name or weight is None:
+        return space
+    axis, size = site.quant(1).group_axis, blocks.block_of(ELEMENTS[name]).size
+    maps = (*(replace(m, den=size) if d == axis else m for d, m in enumerate(weight.maps)), DimMap())
+    held = Operand("blocks", tuple(site.array("blocks").shape), maps)
+    inputs = tuple(None if i == 1 else operand for i, operand in enumerate(space.inputs))
+    return replace(space, inputs=inputs, params=(held, *space.params))
+
+
+def converted(site: Site, x: Real, x_axis: int, weight: Real, w_axis: int) -> tuple[Real, Real]:
+    """Both sides of a product as the array multiplies them: the activations in blocks, too, where the type
+    says so, and the axes that are summed padded with zeros to whole blocks."""
+    name = block_type(site)
+    if not name:
+        return x, weight
+    shared = blocks.block_of(ELEMENTS[name])
+    value = blocks.rounded(x, name, x_axis) if shared.both else x
+    return _padded(value, shared.size, x_axis), _padded(weight, shared.size, w_axis)
+
+
+def _padded(value: Real, size: int, axis: int) -> Real:
+    more = [(0, -value.shape[axis] % size if d == axis % value.ndim else 0) for d in range(value.ndim)]
+    return np.pad(value, more)
