@@ -117,6 +117,7 @@ def _report(
 
     from npuflow.engine.partition import boundary_bytes, segments
     from npuflow.engine.place import op_name
+    from npuflow.engine.postprocess import recognised
 
     graph: Graph = done.graph
     where = {id(n): p.on_npu for n, p in zip(graph.nodes, placement.places, strict=True)}
@@ -129,6 +130,7 @@ def _report(
         "inputs": {n: ports[n] for n in graph.inputs},
         "outputs": {n: ports[n] for n in graph.outputs},
         "notes": list(notes),
+        "heads": list(recognised(before)),
         "before": dict(Counter(op_name(n) for n in before.nodes).most_common()),
         "after": dict(Counter(op_name(n) for n in graph.nodes).most_common()),
         "rules": dict(Counter(a.rule for a in done.applied).most_common()),
@@ -160,6 +162,9 @@ def _page(model: str, target: str, report: dict[str, Any], *, nodes: bool) -> st
     lines += [f"  input   {name}: {kind}" for name, kind in report["inputs"].items()]
     lines += [f"  output  {name}: {kind}" for name, kind in report["outputs"].items()]
     lines += [f"  note    {note}" for note in report["notes"]]
+    kinds = " or ".join(f'kind = "{name}"' for name in report["heads"])
+    if kinds:
+        lines.append(f"  heads   the outputs may be a detector's: [postprocess] {kinds} gives boxes")
     for side in ("before", "after"):
         counts = report[side]
         lines += ["", f"{side}: {sum(counts.values())} nodes", "  " + (_listed(counts) or "none")]

@@ -14,6 +14,7 @@ from npuflow.base.tables import Config, Doc, Fault, Range
 from npuflow.frontends._nodes.build import NodeBuilder
 from npuflow.frontends._nodes.shapes import output_types
 from npuflow.heads import HEADS, Decoded, Head, HeadTask
+from npuflow.heads.auto import AutoHead
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, prune
 from npuflow.ir.types import Array
@@ -81,7 +82,7 @@ def with_boxes(graph: Graph, table: Postprocess, numerics: Numerics) -> Graph:
         ).at(key="postprocess.kind")
     head = head.chosen(shapes, size, classes)
     net = _Net(graph, table, numerics)
-    done = head.decode(net, HeadTask(names, size, classes, table.most))
+    done = head.decode(net, HeadTask(names, size, classes))
     _Selection(net, table, head, size).select(done)
     rest = tuple(o for o in graph.outputs if o not in names)
     made = net.builder.graph(graph.inputs, (table.name, *rest)).replaced(state=graph.state)
@@ -132,16 +133,11 @@ def recognised(graph: Graph) -> tuple[str, ...]:
         names, size = heads_of(graph, table), size_of(graph, table)
     except ModelError:
         return ()
-    return _fitting([graph.type(name).shape for name in names], size, 0)
-
-
-def _fitting(shapes: Sequence[tuple[int, ...]], size: tuple[int, int], classes: int) -> tuple[str, ...]:
-    others = (name for name in HEADS.names() if name != "auto")
-    return tuple(name for name in others if not HEADS[name]().misfit(shapes, size, classes))
+    return AutoHead().fitting([graph.type(name).shape for name in names], size, 0)
 
 
 def _kinds_hint(kind: str, shapes: Sequence[tuple[int, ...]], size: tuple[int, int], classes: int) -> str:
-    found = [name for name in _fitting(shapes, size, classes) if name != kind]
+    found = [name for name in AutoHead().fitting(shapes, size, classes) if name != kind]
     if found:
         return " or ".join(f'kind = "{name}"' for name in found)
     return "[postprocess] kind and heads, with the options of the kind"

@@ -18,12 +18,11 @@ Shapes = Sequence[tuple[int, ...]]
 @dataclass(frozen=True)
 class HeadTask:
     """The outputs that hold the heads, in order; height and width of the network's input; how many classes
-    there are (0: as many as the heads have); the most boxes that are wanted."""
+    there are (0: as many as the heads have)."""
 
     heads: tuple[str, ...]
     size: tuple[int, int]
     classes: int = 0
-    most: int = 100
 
 
 @dataclass(frozen=True)

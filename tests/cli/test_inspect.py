@@ -38,6 +38,19 @@ def test_the_page_says_what_happened(model: str, capsys: pytest.CaptureFixture[s
         assert part in out
 
 
+def test_detection_heads_are_suggested(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """64 by 64 pixels have 64, 16 and 4 cells at strides 8, 16 and 32."""
+    proto = parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[1,3,64,64] x) => (float[1,84,7] y) {'
+        " m = ReduceMean<axes=[1,2], keepdims=0>(x) s = Constant<value_ints=[1,64,1]>()"
+        " c = Constant<value_ints=[1,84,7]>() r = Reshape(m, s) f = ReduceMean<axes=[1]>(r)"
+        " y = Expand(f, c) }"
+    )
+    (tmp_path / "net.onnx").write_bytes(proto.SerializeToString())
+    assert run(["inspect", str(tmp_path / "net.onnx")]) == 0
+    assert '[postprocess] kind = "yolox" gives boxes' in capsys.readouterr().out
+
+
 def test_the_hosts_part_is_priced_on_the_page(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["inspect", model, "--input", "x=2,5"]) == 0
     out = capsys.readouterr().out

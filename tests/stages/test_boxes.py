@@ -18,6 +18,7 @@ from npuflow.stages.evaluate import Evaluation
 from npuflow.stages.placement import Placement
 from npuflow.stages.rewrite_check import RewriteCheck
 from npuflow.stages.simulate import Simulation
+from npuflow.testing.stage import built, check_deterministic, check_products
 from tests.heads import numpy_boxes as own
 from tests.stages.builds import made, products
 
@@ -93,3 +94,11 @@ def head_of(graph: Any, program: Path, feed: dict[str, Array]) -> Array:
     kept = interpreter.run(feed, keep=lambda v: v == name)
     quant = graph.values[name].quant
     return np.asarray((kept[name].astype(np.float64) - quant.zero_point[0]) * quant.scale[0])
+
+
+def test_the_stages_are_deterministic_and_their_products_are_whole(tmp_path: Path) -> None:
+    path = recipe(tmp_path, "npu")
+    one, other = (built(path, tmp_path / name, "box_codes") for name in ("one", "other"))
+    for stage in ("boxes", "box_codes"):
+        check_deterministic(one, other, stage)
+        check_products(one, stage)

@@ -37,8 +37,8 @@ cycles = 1000000
 [ledger]
 [sequences]
 """
-NEVER = {"channels", "judges", "judging", "labelled", "ranges", "search", "tune"}
-"""Stages that this recipe does not run: their tables exclude others, or need labels."""
+NEVER = {"box_codes", "boxes", "channels", "judges", "judging", "labelled", "ranges", "search", "tune"}
+"""Stages that this recipe does not run: their tables exclude others, or need labels or detection heads."""
 
 
 def recipe_in(folder: Path) -> Path:
