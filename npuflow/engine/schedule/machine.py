@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from npuflow.hw.target import Compute, Dma, Memory
 
 
 @dataclass(frozen=True)
 class Machine:
-    """The slices of a target that the time of one inference depends on. `inside`: activations lie in the
-    chip's shared memory. `together`: cores that run a layer side by side, each with its part of the
-    bandwidth, and load together what the axis `apart` does not cut."""
+    """The slices of a target that the time of one inference depends on: of `all_cores` it has those of
+    `compute`. `inside`: activations lie in the chip's shared memory. `together`: cores that run a layer side
+    by side, each with its part of the bandwidth, and load together what the axis `apart` does not cut."""
 
-    compute: Compute
+    all_cores: Compute
     memory: Memory
     dma: Dma
     inside: bool = False
     together: int = 1
     apart: str | None = None
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "compute", self.compute.of_one_inference)
+    @cached_property
+    def compute(self) -> Compute:
+        return self.all_cores.of_one_inference
 
     @property
     def activation_width(self) -> float:

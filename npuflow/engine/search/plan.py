@@ -133,7 +133,7 @@ def plan_network(
     if not grouping:
         contest.offer([Finalist(tuple(groups), origin="every layer alone")])
     if contest.uses("one core") and contest.open(_least_on_one_core(groups, bounds)):
-        single = replace(machine, compute=replace(machine.compute, cores=1))
+        single = replace(machine, all_cores=replace(machine.compute, cores=1))
         contest.enter(contest.on_one_core([
             Fuser(contest.topology, single, groups, f.level, pins, scorer=f.scorer) for f in fusers
         ]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from npuflow.engine.host import HostWork
@@ -62,13 +62,11 @@ class Throughput:
 def throughput(program: Program, instances: int = 0) -> Throughput:
     """The program's figures with so many inferences at a time; 0: as many as it was built for."""
     many = instances or instances_of(program)
-    found = _measured(program, many, 0.0)
-    return found if many == 1 else _measured(program, many, _measured(program, 1, 0.0).period, found)
+    found = _measured(program, many)
+    return found if many == 1 else replace(found, alone=_measured(program, 1).period)
 
 
-def _measured(program: Program, instances: int, alone: float, found: Throughput | None = None) -> Throughput:
-    if found is not None:
-        return Throughput(**{**asdict(found), "alone": alone})
+def _measured(program: Program, instances: int) -> Throughput:
     copies = Copies(program, instances, ROUNDS)
     because = copies.obstacle()
     if because:
@@ -83,7 +81,7 @@ def _measured(program: Program, instances: int, alone: float, found: Throughput 
     traffic = float(time.moved.sum()) / copies.number
     clock = program.target.compute.clock_mhz
     return Throughput(
-        instances, ends[0] + host, period, copies.rounds > 1, because, alone or period, traffic, clock
+        instances, ends[0] + host, period, copies.rounds > 1, because, period, traffic, clock
     )
 
 
