@@ -15,11 +15,10 @@ import numpy as np
 import onnxruntime
 from onnxruntime import RunOptions
 
-from npuflow.engine.packing.package import load_network
-from npuflow.engine.program.container import MAGIC, Program, load_program
+from npuflow.engine.packing.package import Package, load_file, load_network
+from npuflow.engine.program.container import MAGIC, Program
 from npuflow.engine.running.opening import TFLITE, runnable
 from npuflow.engine.running.ports import Array
-from npuflow.engine.running.programs import ports_of
 from npuflow.engine.running.runner import Runner
 from npuflow.ort.binding import IOBinding
 from npuflow.ort.shell import shell
@@ -56,15 +55,18 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         own, rest, options = own_options(providers, provider_options)
-        self.program = _program(path_or_bytes)
+        loaded = _program(path_or_bytes)
+        several = isinstance(loaded, Package)
+        self.program = next(iter(loaded.networks.values())) if isinstance(loaded, Package) else loaded
         if self.program is None:
             super().__init__(_model(path_or_bytes), sess_options, rest, options, **kwargs)
             return
         if sess_options is not None and sess_options.optimized_model_filepath:
             raise UnsupportedError("SessionOptions.optimized_model_filepath")
-        super().__init__(shell(self.program, *ports_of(self.program)), sess_options, rest, options, **kwargs)
+        self._runner = Runner(path_or_bytes if several else self.program, **settings(own))
+        described = shell(self.program, self._runner.inputs, self._runner.outputs)
+        super().__init__(described, sess_options, rest, options, **kwargs)
         self._own = own
-        self._runner = Runner(self.program, **settings(own))
         self._profile: list[dict[str, Any]] | None = (
             [] if sess_options and sess_options.enable_profiling else None
         )
@@ -209,8 +211,8 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
                 )
 
 
-def _program(source: Any) -> Program | None:
-    """The program that a path or bytes hold, if they hold one."""
+def _program(source: Any) -> Program | Package | None:
+    """The program that a path or bytes hold, if they hold one; or one for each of several shapes."""
     if isinstance(source, bytes):
         return Program.from_bytes(source) if source.startswith(MAGIC) else None
     if not isinstance(source, str | os.PathLike):
@@ -221,7 +223,7 @@ def _program(source: Any) -> Program | None:
     if not path.is_file():
         return None  # onnxruntime reports it
     with path.open("rb") as file:
-        return load_program(path) if file.read(len(MAGIC)) == MAGIC else None
+        return load_file(path) if file.read(len(MAGIC)) == MAGIC else None
 
 
 def _model(source: Any) -> Any:

@@ -13,7 +13,7 @@ from npuflow.base.errors import ModelError, UsageError
 from npuflow.cli._app import application
 from npuflow.engine.interpret import interpret
 from npuflow.engine.packing.package import Package, load_network, packed
-from npuflow.engine.program.container import Program
+from npuflow.engine.program.container import Program, load_program
 from npuflow.engine.running.opening import opened
 from npuflow.ort import InferenceSession
 from tests.networks.harness import SMALL, build, simulate
@@ -76,8 +76,10 @@ def test_a_file_is_packed_and_run_by_name(two: dict[str, Program], tmp_path: Pat
     with pytest.raises(UsageError, match="no network") as caught:
         load_network(f"{both}#onee")
     assert "one, other" in caught.value.because and "one" in caught.value.hint
-    with pytest.raises(ModelError, match="several programs"):
+    with pytest.raises(UsageError, match="several networks: one, other"):
         opened(both)
+    with pytest.raises(ModelError, match="several programs"):
+        load_program(both)
 
 
 def test_what_cannot_share_memory_is_refused(two: dict[str, Program]) -> None:

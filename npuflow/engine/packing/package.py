@@ -171,6 +171,16 @@ def load_package(path: str | os.PathLike[str]) -> Package:
     return Package.from_bytes(data, file=str(path))
 
 
+def load_file(path: str | os.PathLike[str]) -> Program | Package:
+    """What a .npu file holds: a program, or several."""
+    try:
+        return load_program(path)
+    except ModelError as error:
+        if error.code != "NF-PROGRAM-060":
+            raise
+    return load_package(path)
+
+
 def load_network(path: str | os.PathLike[str]) -> Program:
     """The program of a file, or with "FILE.npu#NETWORK" one of a file of several."""
     file, mark, name = str(path).rpartition(MARK)

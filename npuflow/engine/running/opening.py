@@ -7,11 +7,12 @@ import tempfile
 from pathlib import Path
 
 from npuflow.base.errors import UsageError
-from npuflow.engine.packing.package import load_network
-from npuflow.engine.program.container import MAGIC, Program, load_program
+from npuflow.engine.packing.package import Package, load_file, load_network
+from npuflow.engine.program.container import MAGIC, Program
 from npuflow.engine.running.backend import Backend, Exact
 from npuflow.engine.running.onnx_model import OnnxModel
 from npuflow.engine.running.programs import SimulatedProgram, Tensors
+from npuflow.engine.running.shaped import ShapedModel, one_network
 from npuflow.engine.running.stated_model import stated_model
 from npuflow.engine.sources import gathered
 from npuflow.frontends import Bindings
@@ -42,7 +43,10 @@ def opened(
     if not path.is_file():
         raise UsageError(f'no file "{path}"', code="NF-USAGE-010")
     if path.suffix.lower() == ".npu" or _starts(path) == MAGIC:
-        return _program(load_program(path), exact, batch, raw)
+        loaded = load_file(path)
+        if isinstance(loaded, Package):
+            return _package(loaded, path, exact, batch, raw)
+        return _program(loaded, exact, batch, raw)
     _no_program(exact, path.name)
     if path.suffix.lower() == ".onnx":
         return OnnxModel(path, path.name, threads, dump)
@@ -80,6 +84,18 @@ def _program(program: Program, exact: Exact | None, batch: int, raw: bool) -> Ba
             code="NF-RUN-006",
         )
     return Tensors(program, batch, raw) if chosen == "executor" else SimulatedProgram(program, batch, raw)
+
+
+def _package(package: Package, path: Path, exact: Exact | None, batch: int, raw: bool) -> Backend:
+    """One network at several shapes; networks that differ in more are run by name."""
+    backends = {name: _program(one, exact, batch, raw) for name, one in package.networks.items()}
+    if not one_network(backends):
+        (first, *_), known = package.networks, ", ".join(package.networks)
+        raise UsageError(
+            f"{path.name} holds several networks: {known}", hint=f'"{path}#{first}" is one of them',
+            code="NF-USAGE-164",
+        )
+    return ShapedModel(path.name, backends)
 
 
 def _no_program(exact: Exact | None, name: str) -> None:
