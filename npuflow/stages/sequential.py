@@ -26,7 +26,7 @@ from npuflow.stages.samples import Sample, feeds
 
 def asked(table: RoundTable) -> bool:
     """Whether the recipe asks for it."""
-    return table.mode == "sequential"
+    return table.mode in ("sequential", "blocks")
 
 
 @stage(

@@ -186,3 +186,24 @@ def test_a_pattern_that_is_none_and_layers_that_are_not_there(tmp_path: Path) ->
         made(recipe, "prune.pattern='2/4'")
     with pytest.raises(RecipeError, match="nowhere"):
         made(recipe, "prune.pattern='2:4'", "prune.layers=['nowhere']")
+
+
+def test_blocks_descend_and_stay_exact(shared: Path) -> None:
+    """The codes of the build are those of the stage, which are kept where held-out samples say so."""
+    sets = ["round.method='gptq'", "round.mode='blocks'", "quantize.weights={bits=3, per='tensor'}"]
+    result = made(shared, *sets, until="simulate")
+    in_turn, refined, quantized, simulation = products(
+        shared, result, "sequential", "blocks", "correct", "simulate"
+    )
+    whole = refined.trials[-1]
+    assert (whole.correction, whole.layer) == ("blocks", NETWORK) and whole.kept
+    assert whole.after < whole.before
+    blocks = [one for one in refined.trials if one.correction == "block"]
+    assert {one.kept for one in blocks} == {True, False}   # 18 samples: the first block's gain does not hold
+    assert any((one.codes != in_turn.weights[name].codes).any() for name, one in refined.weights.items())
+    assert simulation.checks and not any(c.different for c in simulation.checks)
+    for name, one in refined.weights.items():
+        value = quantized.graph.values[f"{name}:q"]
+        np.testing.assert_array_equal(quantized.graph.consts[value.const], one.codes)
+    plain = made(shared, "round.method='gptq'", until="rounded")
+    assert "blocks" not in plain.status and "sequential" not in plain.status

@@ -35,9 +35,10 @@ class RoundTable(Config, table="round"):
     """"auto" rounds weights of less than 8 bits by coordinate descent, where held-out samples
     agree; a named method is obeyed."""
 
-    mode: Literal["parallel", "sequential"] = "parallel"
+    mode: Literal["parallel", "sequential", "blocks"] = "parallel"
     """What layers read when they are rounded: what the float network makes, all layers at once and kept for
-    the next method; or what the rounded layers before them make, one after the other."""
+    the next method; or what the rounded layers before them make, one after the other. With "blocks", codes
+    and biases of these then descend along the gradient of the outputs of blocks of layers."""
 
     @property
     def rounder(self) -> Rounder:

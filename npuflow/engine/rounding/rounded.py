@@ -132,7 +132,7 @@ def rounded(
     center, mask, aim = fit.mean if bias else None, wanted.mask, wanted.aim
     problem = _problem(source, quant, fit.around(center), numerics)
     own = problem.weight
-    zeros = _own_zeros(own, numerics) if mask is None else None
+    zeros = own_zeros(own, numerics) if mask is None else None
     if zeros is not None:
         wanted, problem = replace(wanted, mask=zeros), replace(problem, keep=zeros.keep)
     real = wanted.weights(own, problem)
@@ -165,7 +165,7 @@ def rounded(
     return RoundingResult(weight, was, now, used, shift(plain), mask is not None)
 
 
-def _own_zeros(rows: Reals, numerics: Numerics) -> LayerMask | None:
+def own_zeros(rows: Reals, numerics: Numerics) -> LayerMask | None:
     """The zeros of weights [groups, outputs, terms] that the model brings along and the target skips."""
     pattern = Pattern.read(numerics.sparsity)
     if pattern is None or len(rows) > 1 or not pattern.holds(rows[0]):
