@@ -12,6 +12,8 @@ POWERS = (1.0, 0.5)                       # the same where scales are powers of 
 
 def scales(problem: LayerProblem, gram: Reals, count: int) -> list[Reals]:
     """The most promising scales of every output, by the error of rounding to the nearest under each."""
+    if problem.pinned:
+        return [problem.scale]
     shares = POWERS if problem.fixed else FINER
     tried = [problem.scale * share for share in shares]
     tried = tried if problem.fixed else [problem.stored(scale) for scale in tried]

@@ -54,7 +54,7 @@ class Coordinate(Rounder):
             changed = _sweep(problem, gram, codes, scale, slope, self.block)
             if not changed:
                 break
-            if not problem.fixed and sweep < self.sweeps - 1:
+            if not (problem.fixed or problem.pinned) and sweep < self.sweeps - 1:
                 if problem.part:
                     if not sweep & (sweep + 1):               # after 1, 2, 4, 8, ... sweeps: it is as dear
                         scale, slope = _refit_parts(problem, gram, codes, scale, moved, slope)

@@ -141,7 +141,7 @@ class LayerMoments(Artifact):
         layer, one = self.layer, self.matrix
         about = {
             "axis": one.axis, "inner": one.inner, "gain": one.gain,
-            "names": list(one.names), "kind": one.kind,
+            "names": list(one.names), "kind": one.kind, "parts": one.parts,
         }
         counts = {"fit": self.fit.count, "held": None if self.held is None else self.held.count}
         folder.json("about", {"layer": asdict(layer), "matrix": about, "counts": counts})
@@ -156,7 +156,7 @@ class LayerMoments(Artifact):
         layer, counts, named = WeightedLayer(**about["layer"]), about["counts"], about["matrix"]
         one = Matrix(
             a["tensor"], a["index"], named["axis"], named["gain"], tuple(named["names"]), named["kind"],
-            named["inner"],
+            named["inner"], named["parts"],
         )
         fit = counting.Moments(counts["fit"], a["sums"], a["gram"], layer.fraction)
         if counts["held"] is None:
@@ -192,6 +192,7 @@ def moments(
         found = [
             counting.of_columns((one.layers[name] for one in some), layer.fraction) for some in (fit, held)
         ]
-        one = matrix(graph.graph, layer.node, layer.weight, tuple(names_of(node)), op_name(node))
+        names = tuple(names_of(node))
+        one = matrix(graph.graph, layer.node, layer.weight, names, op_name(node), layer.parts)
         if found[0] is not None:
             yield name, LayerMoments(layer, one, found[0], found[1])

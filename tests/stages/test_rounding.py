@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import RecipeError
+from npuflow.cli._show_step import step_text
 from npuflow.engine.correct.trial import NETWORK
 from npuflow.engine.to_onnx import export_model
 from npuflow.flow.run_state import Result
@@ -126,10 +127,20 @@ def test_noise_rounds_nothing(tmp_path: Path) -> None:
     assert not rounded.weights
 
 
-def test_a_layer_of_too_many_terms_is_rounded_to_the_nearest(shared: Path) -> None:
-    recipe = shared
-    (rounded,) = products(recipe, made(recipe, "round.method='gptq'", "moments.most_terms=40"), "rounded")
-    assert set(rounded.weights) == {"stem.w", "deep.w", "point.w"}
+@pytest.mark.parametrize("method", ["gptq", "coordinate", "adaround"])
+def test_moments_that_are_too_large_are_taken_by_blocks_of_input_channels(shared: Path, method: str) -> None:
+    sets = [f"round.method='{method}'", "moments.most_terms=40"]
+    result = made(shared, *sets, until="simulate")
+    rounded, simulation = products(shared, result, "rounded", "simulate")
+    assert set(rounded.weights) == {"stem.w", "deep.w", "point.w", "last.w"}
+    assert simulation.checks and not any(c.different for c in simulation.checks)
+    cut, whole = (
+        next(t for t in products(shared, one, "rounded")[0].trials if t.layer == "/last")
+        for one in (result, made(shared, f"round.method='{method}'", until="rounded"))
+    )
+    assert cut.after < 0.9 * cut.before and whole.after < cut.after      # less is known, still better
+    log = step_text("moments.grids", shared, sets, shared.parent / "cache", log=True)
+    assert "/last: moments in 4 blocks of input channels: its products have more terms than [moments]" in log
 
 
 def test_one_layer_after_the_other(shared: Path) -> None:

@@ -23,8 +23,8 @@ class Counting(Config, table="moments"):
     positions: Annotated[int, Range(1, None)] = 64
     """Places of each layer's output that a sample is looked at, at most; wide layers have fewer."""
     most_terms: Annotated[int, Range(1, None)] = 4608
-    """Products of so many terms or fewer: layers of more are rounded to the nearest, for their
-    moments take too much memory."""
+    """Products of so many terms or fewer: the matrix of moments of more would take too much memory. Layers of
+    more have one for every block of input channels, and scales that stay as they are."""
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ def reconstructed(
     """Go through the network block by block, each reading what the blocks before it make as they were kept.
     `weights`: where codes start; layers without any are as the graph has them. `kept`: of pruned weights,
     those that are not zero."""
-    own = {one.node: (one, source) for one, source in layers if one.weight in weights}
+    own = {one.node: (one, source) for one, source in layers if one.weight in weights and one.parts == 1}
     found, trials = dict(weights), list[Trial]()
     changed, parts = with_weights(graph, weights), list(blocks(graph, own, table.layers))
     walks = [SampleWalk(graph, fit), SampleWalk(graph, held)]           # of the float network

@@ -71,7 +71,9 @@ def missing(
     graph = floats.graph
     node = graph.nodes[layer.node]
     readers = [one for one in graph.nodes if node.outputs[0] in one.inputs]
-    if len(readers) != 1 or readers[0].op.onnx != "Add" or node.op.clip is not None or not layer.bias:
+    if len(readers) != 1 or readers[0].op.onnx != "Add" or node.op.clip is not None:
+        return None
+    if not layer.bias or layer.parts > 1:
         return None
     other = next((v for v in readers[0].inputs if v != node.outputs[0]), "")
     if other not in walk.values or graph.type(other) != graph.type(node.outputs[0]):
