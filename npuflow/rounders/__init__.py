@@ -37,8 +37,8 @@ class LayerProblem:
     format's usual scales and zero points. Codes go from `lo` to `hi`. `shared`: all outputs have one scale,
     which must stay one. `fixed`: scales stay powers of two; `pinned`: they may not change at all. `part`: so
     many terms after one another share a scale, and `scale` is [groups, outputs, terms]; 0: all terms of an
-    output do. `sub_bits`: the scales of an output's parts are integers of so many bits times one number. `keep`:
-    [groups, outputs, terms], weights that may be other than zero (None: all).
+    output do. `sub_bits`: the scales of an output's parts are integers of so many bits times one number.
+    `keep`: [groups, outputs, terms], weights that may be other than zero (None: all).
     """
 
     weight: Reals

@@ -19,7 +19,7 @@ from npuflow.stages.samples import Sample, feeds
 
 def asked(table: RoundTable) -> bool:
     """Whether the recipe asks for it."""
-    return table.mode == "blocks"
+    return "blocks" in table.modes
 
 
 @stage(
@@ -35,14 +35,15 @@ def blocks(
         return rounded
     source = graph.graph
     fit, held = split(list(feeds(samples, source, counting.samples)), counting.held_out)
-    layers = [(one.layer, one.matrix) for one in moments.values()]
+    every = [(one.layer, one.matrix) for one in moments.values()]
+    layers = [pair for pair in every if table.mode_of(pair[1].names, pair[1].kind) == "blocks"]
     known = masks.layers if masks is not None else {}
     kept = {name: one.keep for name, one in known.items()}
-    for one, own in layers:
+    for one, own in every:
         zeros = own_zeros(own.rows(own.tensor), numerics)
         if zeros is not None:
             kept.setdefault(one.weight, zeros.keep)
-    start = {one.weight: rounded.weights[one.weight] for one, _ in layers if one.weight in rounded.weights}
+    start = {one.weight: rounded.weights[one.weight] for one, _ in every if one.weight in rounded.weights}
     found, trials = reconstructed(source, layers, start, fit, held, descending, progress, kept)
     truth = outputs_of(source, held)
     before, after = (output_error(truth, outputs_of(with_weights(source, w), held)) for w in (start, found))

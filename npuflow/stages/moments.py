@@ -17,7 +17,7 @@ import numpy as np
 from npuflow.engine.correct.error import split
 from npuflow.engine.place import op_name
 from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.names import names_of
+from npuflow.engine.quantize.names import names_of, stated, unknown_layers
 from npuflow.engine.rounding import moments as counting
 from npuflow.engine.rounding.columns import Codes, ColumnObserver
 from npuflow.engine.rounding.config import CandidateWidths, Counting, RoundTable, rounds
@@ -75,6 +75,7 @@ def grids(
 ) -> Iterator[tuple[str, LayerGrid]]:
     """A sample beyond the next power of two makes a grid coarser, and only then what was
     counted on it is counted again."""
+    unknown_layers(graph.graph, stated("round.layers", rounding.layers))
     if not rounds(quantize, rounding, candidates, prune):
         log("all weights are rounded to the nearest")
         return

@@ -143,6 +143,26 @@ def test_moments_that_are_too_large_are_taken_by_blocks_of_input_channels(shared
     assert "/last: moments in 4 blocks of input channels: its products have more terms than [moments]" in log
 
 
+def test_a_method_and_a_mode_for_some_layers(shared: Path) -> None:
+    """The others are as without: what a layer has is its own."""
+    layers = "round.layers=[{layers=['/point'], method='nearest'}, {layers=['/last'], mode='sequential'}]"
+    sets = ["round.method='gptq'", "round.mode='parallel'"]
+    result = made(shared, *sets, layers, until="simulate")
+    at_once, in_turn, simulation = products(shared, result, "rounded", "sequential", "simulate")
+    plain, turned = (
+        products(shared, made(shared, sets[0], f"round.mode='{mode}'", until=stage), stage)[0]
+        for mode, stage in (("parallel", "rounded"), ("sequential", "sequential"))
+    )
+    assert set(at_once.weights) == {"stem.w", "deep.w", "last.w"}
+    for name in ("stem.w", "deep.w"):
+        np.testing.assert_array_equal(in_turn.weights[name].codes, plain.weights[name].codes)
+    assert (in_turn.weights["last.w"].codes != plain.weights["last.w"].codes).any()
+    assert turned.weights.keys() == plain.weights.keys()
+    assert simulation.checks and not any(c.different for c in simulation.checks)
+    with pytest.raises(RecipeError, match='no layer is called "poin"'):
+        made(shared, "round.layers=[{layers=['poin'], method='gptq'}]")
+
+
 def test_one_layer_after_the_other(shared: Path) -> None:
     """Each layer sees what the rounded ones before it make: the first as at once,
     the others not; exact as ever."""
