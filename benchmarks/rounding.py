@@ -2,15 +2,15 @@
 with quantised activations.
 
     python benchmarks/rounding.py SCORER TASK RECIPE [--bits 4 3] [--methods nearest gptq coordinate] [--limit
-        N] [--sequential] [--simulate] [--cache DIR] [--set KEY=VALUE ...]
+        N] [--mode parallel|sequential|blocks] [--simulate] [--cache DIR] [--set KEY=VALUE ...]
 
 SCORER and TASK as for accuracy.py; RECIPE names no rounding method. First the moments: processor time of
 observing the calibration samples and of summing up, in passes of the float network by onnxruntime, everything
 on one thread in this process. Then every method: processor time for all layers, and figures of the float
 network with the weights that its codes stand for (biases take up the mean in all rows, nearest included).
 Last the quantised network, activations and biases as the recipe says: its codes as onnxruntime computes them
-between exact roundings, or with --simulate the program on the bit-exact simulator. With --sequential, layers
-are rounded one after the other.
+between exact roundings, or with --simulate the program on the bit-exact simulator. With --mode sequential or
+blocks, weights are those of such a build.
 """
 
 from __future__ import annotations
@@ -116,10 +116,10 @@ class Network:
         names = [i.name for i in run.get_inputs()]
         return [run.run(None, {n: feed[n] for n in names})[0] for feed in feeds], seconds
 
-    def sequential(self, sets: Sequence[str], feeds: Sequence[Any]) -> list[Any]:
-        """Outputs with float activations, of weights that a build rounded one layer after the other."""
-        done = build(self.recipe, sets, until="sequential", cache=self.cache)
-        weights = self.store.load(done.outputs["sequential"], Rounded).weights
+    def built(self, mode: str, sets: Sequence[str], feeds: Sequence[Any]) -> list[Any]:
+        """Outputs with float activations, of weights that a build rounded in the stage of that name."""
+        done = build(self.recipe, sets, until=mode, cache=self.cache)
+        weights = self.store.load(done.outputs[mode], Rounded).weights
         return outputs_of(with_weights(self.parsed.graph, weights), feeds)[0]
 
     def quantised(self, sets: Sequence[str], task: Task, feeds: Sequence[Any]) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def main() -> None:
     parser.add_argument("--bits", type=int, nargs="+", default=[4])
     parser.add_argument("--methods", nargs="+", default=["nearest", "gptq", "coordinate"])
     parser.add_argument("--limit", type=int)
-    parser.add_argument("--sequential", action="store_true")
+    parser.add_argument("--mode", choices=["parallel", "sequential", "blocks"], default="parallel")
     parser.add_argument("--simulate", action="store_true")
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--set", nargs="+", default=[])
@@ -171,9 +171,9 @@ def main() -> None:
     for bits in args.bits:
         for method in args.methods:
             sets = [*args.set, f"round.method='{method}'", f"quantize.weights.bits={bits}"]
-            if args.sequential:
-                sets.append("round.mode='sequential'")
-                found, took = network.sequential(sets, feeds), "one layer after the other"
+            if args.mode != "parallel":
+                sets.append(f"round.mode='{args.mode}'")
+                found, took = network.built(args.mode, sets, feeds), args.mode
             else:
                 found, seconds = network.outputs(method, bits, numerics, feeds)
                 took = f"{seconds:.1f} s"

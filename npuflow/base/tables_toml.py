@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -219,3 +220,23 @@ class _Lines:
         if found is not None:
             self.at = found.end()
         return self.at < len(self.text)
+
+
+def parse_json(text: str, file: str, base: Path) -> tuple[dict[str, Any], Locator]:
+    """The same tables as a JSON document; places are those of the file."""
+    default = Origin(file, None, base)
+    try:
+        table = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise RecipeError(
+            "the file is not valid JSON",
+            where=Where(file=file, line=error.lineno), because=error.msg, hint="commas and quotes near there",
+            code="NF-RECIPE-075",
+        ) from None
+    if not isinstance(table, dict):
+        raise RecipeError(
+            "the file holds no tables",
+            where=Where(file=file), because=f"it is a JSON {type(table).__name__}",
+            hint='an object of tables: { "quantize": { ... } }', code="NF-RECIPE-076",
+        )
+    return table, Locator({(key,): default for key in table}, (), default)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,10 +11,16 @@ from pathlib import Path
 from npuflow.cli._show_verdict import loaded, opened
 
 
+def as_json(path: Path, sets: Sequence[str] | None, cache: Path | None) -> str:
+    """The same tables as JSON."""
+    return json.dumps(tomllib.loads(text(path, sets, cache)), indent=1) + "\n"
+
+
 def text(path: Path, sets: Sequence[str] | None, cache: Path | None) -> str:
     """TOML that builds the same without any search."""
     from npuflow.engine.precision.strategy import strategy_text
     from npuflow.engine.quantize.config import Quantize
+    from npuflow.engine.rounding.config import RoundTable
     from npuflow.stages.parse import Parsed
     from npuflow.stages.precision import Precision
     from npuflow.stages.quantize import Quantized
@@ -26,4 +34,6 @@ def text(path: Path, sets: Sequence[str] | None, cache: Path | None) -> str:
     made = loaded(wired, kept, "quantize", Quantized)
     own = next(one for one in step.configs.values() if isinstance(one, Quantize))
     whole = replace(own, overrides=(*chosen.overrides, *own.overrides))
-    return strategy_text(parsed.graph, made.graph, whole, {**ranges, **chosen.ranges})
+    tables = wired["rounded.items"].configs.values() if "rounded.items" in wired else ()
+    rounding = next((one for one in tables if isinstance(one, RoundTable)), RoundTable(method="nearest"))
+    return strategy_text(parsed.graph, made.graph, whole, {**ranges, **chosen.ranges}, rounding)

@@ -42,14 +42,15 @@ def show(
             "--strategies", help="With `tiling`: what every search strategy proposed, and which plan won."
         ),
     ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With `strategy`: as JSON.")] = False,
     sets: SetOption = None,
     cache: CacheOption = None,
 ) -> None:
     """Show a recipe with every default, an artifact, or a step of the last build (with --log, its log).
     `statistics` is a table of tensors with what they suggest, `parse` lists every rewrite with its nodes,
     `verdict` is the accuracy with fixes that were measured, `precision` what was given wider codes,
-    `strategy` everything that was chosen for every layer and tensor, as TOML that a recipe reads with
-    `extends`."""
+    `strategy` everything that was chosen for every layer and tensor, as TOML or JSON that a recipe
+    reads with `extends`."""
     if what.endswith(".toml") and path is None:
         what, path = "recipe", Path(what)
     if export is not None and what != "recipe":
@@ -69,19 +70,24 @@ def show(
 
         found = artifact_text(what, path, cache)
     else:
-        found = _recipe_or_step(what, _needed(path), sets, cache, log)
+        found = _recipe_or_step(what, _needed(path), sets, cache, log, as_json)
     typer.echo(found, nl=False)
 
 
-def _recipe_or_step(what: str, path: Path, sets: SetOption, cache: CacheOption, log: bool) -> str:
+def _recipe_or_step(
+    what: str, path: Path, sets: SetOption, cache: CacheOption, log: bool, as_json: bool
+) -> str:
+    if as_json and what != "strategy":
+        hint = "npuflow show strategy RECIPE --json"
+        raise UsageError("--json is for strategy", hint=hint, code="NF-USAGE-170")
     if what == "recipe":
         from npuflow.cli._show_recipe import text
 
         return text(path, sets)
     if what == "strategy":
-        from npuflow.cli._show_strategy import text as strategy
+        from npuflow.cli import _show_strategy as strategy
 
-        return strategy(path, sets, cache)
+        return (strategy.as_json if as_json else strategy.text)(path, sets, cache)
     if what in ("verdict", "precision") and not log:
         from npuflow.cli import _show_verdict
 

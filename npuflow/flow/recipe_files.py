@@ -12,7 +12,7 @@ import tomli
 
 from npuflow.base.errors import InputError, NpuflowError, RecipeError, UsageError, Where, suggestion
 from npuflow.base.tables_files import resolve
-from npuflow.base.tables_toml import KeyPath, Locator, Origin, parse
+from npuflow.base.tables_toml import KeyPath, Locator, Origin, parse, parse_json
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -137,7 +137,8 @@ class _Reading:
             raise RecipeError(
                 "a recipe extends itself", where=Where(file=shown), because=loop, code="NF-RECIPE-027",
             )
-        table, at = parse(_text(real, shown), shown, real.parent)
+        read = parse_json if real.suffix == ".json" else parse
+        table, at = read(_text(real, shown), shown, real.parent)
         self.sources.append(RecipeSource(real, shown, library))
         origins: Origins = dict(at.origins)
         parents = table.pop("extends", [])

@@ -35,10 +35,10 @@ class LayerProblem:
     `weight` [groups, outputs, terms]; `gram` [groups, terms, terms], the mean product of every two terms,
     around their means where the layer's bias takes up the mean; `scale` and `zero` [groups, outputs], the
     format's usual scales and zero points. Codes go from `lo` to `hi`. `shared`: all outputs have one scale,
-    which must stay one. `fixed`: scales may not change at all (powers of two). `part`: so many terms after
-    one another share a scale, and `scale` is [groups, outputs, terms]; 0: all terms of an output do.
-    `sub_bits`: the scales of an output's parts are integers of so many bits times one number. `keep`:
-    [groups, outputs, terms], weights that may be other than zero (None: all).
+    which must stay one. `fixed`: scales stay powers of two; `pinned`: they may not change at all. `part`: so
+    many terms after one another share a scale, and `scale` is [groups, outputs, terms]; 0: all terms of an
+    output do. `sub_bits`: the scales of an output's parts are integers of so many bits times one number.
+    `keep`: [groups, outputs, terms], weights that may be other than zero (None: all).
     """
 
     weight: Reals
@@ -53,6 +53,7 @@ class LayerProblem:
     part: int = 0
     sub_bits: int | None = None
     keep: npt.NDArray[np.bool_] | None = None
+    pinned: bool = False
 
     def by_term(self, scale: Reals) -> Reals:
         """Scales in a shape that broadcasts over the weight."""

@@ -16,9 +16,8 @@ import numpy as np
 from npuflow.base.tables import Range
 from npuflow.rounders import ROUNDERS, LayerProblem, Reals, Rounder, Rounding, stored
 from npuflow.rounders._feedback import feedback
+from npuflow.rounders._starts import scales
 
-FINER = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)    # scales that are tried, as shares of the format's usual ones
-POWERS = (1.0, 0.5)                       # the same where scales are powers of two
 TINY = 1e-300
 
 
@@ -40,7 +39,7 @@ class Coordinate(Rounder):
         gram = problem.damped(self.damp)
         moved = np.matmul(problem.weight, gram)
         tried = [problem.nearest()]
-        for scale in _scales(problem, gram, self.starts):
+        for scale in scales(problem, gram, self.starts):
             for start in (problem.nearest(scale), feedback(problem, gram, scale, self.block, True)):
                 tried.append(self._descended(problem, gram, moved, start))
         return problem.best(*tried)
@@ -55,7 +54,7 @@ class Coordinate(Rounder):
             changed = _sweep(problem, gram, codes, scale, slope, self.block)
             if not changed:
                 break
-            if not problem.fixed and sweep < self.sweeps - 1:
+            if not (problem.fixed or problem.pinned) and sweep < self.sweeps - 1:
                 if problem.part:
                     if not sweep & (sweep + 1):               # after 1, 2, 4, 8, ... sweeps: it is as dear
                         scale, slope = _refit_parts(problem, gram, codes, scale, moved, slope)
@@ -120,20 +119,3 @@ def _refit_parts(
         return found, slope
     kept = problem.stored(found)
     return kept, moved - np.matmul(kept * codes, gram)
-
-
-def _scales(problem: LayerProblem, gram: Reals, count: int) -> list[Reals]:
-    """The most promising scales of every output, by the error of rounding to the nearest under each."""
-    shares = POWERS if problem.fixed else FINER
-    tried = [problem.scale * share for share in shares]
-    tried = tried if problem.fixed else [problem.stored(scale) for scale in tried]
-    found = []
-    for scale in tried:
-        off = problem.weight - problem.real(problem.nearest(scale))
-        found.append((np.matmul(off, gram) * off).sum(-1))
-    errors = np.stack(found)
-    if problem.shared:
-        errors = np.broadcast_to(errors.sum((1, 2), keepdims=True), errors.shape)
-    order = np.argsort(errors, axis=0, kind="stable")[: min(count, len(tried))]
-    places = order[..., None] if problem.part else order
-    return [np.take_along_axis(np.stack(tried), one[None], 0)[0] for one in places]

@@ -106,7 +106,7 @@ def masks(moments: Items[LayerMoments], graph: Parsed, prune: Prune) -> Iterator
         source = one.matrix
         weight = one.layer.weight
         channels = source.tensor.shape[source.inner] if source.inner is not None else 0
-        why = obstacle(source.index.shape, channels, prune)
+        why = obstacle(source.index.shape, channels, prune, source.parts)
         asked = prunes(prune) and prune.asks(source.names, source.kind)
         if why or not asked:
             log(f"{one.layer.name}: not pruned: {why or 'the recipe leaves it out'}")

@@ -17,7 +17,7 @@ import numpy as np
 from npuflow.engine.correct.error import split
 from npuflow.engine.place import op_name
 from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.names import names_of
+from npuflow.engine.quantize.names import names_of, stated, unknown_layers
 from npuflow.engine.rounding import moments as counting
 from npuflow.engine.rounding.columns import Codes, ColumnObserver
 from npuflow.engine.rounding.config import CandidateWidths, Counting, RoundTable, rounds
@@ -75,6 +75,7 @@ def grids(
 ) -> Iterator[tuple[str, LayerGrid]]:
     """A sample beyond the next power of two makes a grid coarser, and only then what was
     counted on it is counted again."""
+    unknown_layers(graph.graph, stated("round.layers", rounding.layers))
     if not rounds(quantize, rounding, candidates, prune):
         log("all weights are rounded to the nearest")
         return
@@ -141,7 +142,7 @@ class LayerMoments(Artifact):
         layer, one = self.layer, self.matrix
         about = {
             "axis": one.axis, "inner": one.inner, "gain": one.gain,
-            "names": list(one.names), "kind": one.kind,
+            "names": list(one.names), "kind": one.kind, "parts": one.parts,
         }
         counts = {"fit": self.fit.count, "held": None if self.held is None else self.held.count}
         folder.json("about", {"layer": asdict(layer), "matrix": about, "counts": counts})
@@ -156,7 +157,7 @@ class LayerMoments(Artifact):
         layer, counts, named = WeightedLayer(**about["layer"]), about["counts"], about["matrix"]
         one = Matrix(
             a["tensor"], a["index"], named["axis"], named["gain"], tuple(named["names"]), named["kind"],
-            named["inner"],
+            named["inner"], named["parts"],
         )
         fit = counting.Moments(counts["fit"], a["sums"], a["gram"], layer.fraction)
         if counts["held"] is None:
@@ -192,6 +193,7 @@ def moments(
         found = [
             counting.of_columns((one.layers[name] for one in some), layer.fraction) for some in (fit, held)
         ]
-        one = matrix(graph.graph, layer.node, layer.weight, tuple(names_of(node)), op_name(node))
+        names = tuple(names_of(node))
+        one = matrix(graph.graph, layer.node, layer.weight, names, op_name(node), layer.parts)
         if found[0] is not None:
             yield name, LayerMoments(layer, one, found[0], found[1])

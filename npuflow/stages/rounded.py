@@ -126,7 +126,7 @@ def chosen(
     layers = {one.layer.weight: one for one in rounding.values() if one.done.used}
     reported = trials(done.items())
     weights = {name: one.done.weight for name, one in layers.items()}
-    if table.rounder.judged and weights:
+    if table.judged and weights:
         nearest = {}
         for name, one in layers.items():
             if one.done.pruned:
@@ -174,11 +174,12 @@ def rounded(
         scheme = quantize.weights_of(source.names, source.kind)
         mask = masks.layers.get(one.layer.weight) if masks is not None else None
         seen = source, one.layer.bias, one.fit, one.held
-        done = rounded_by(table.rounder, *seen, scheme, numerics, Wanted(mask=mask))
+        rounder = table.rounder_of(source.names, source.kind)
+        done = rounded_by(rounder, *seen, scheme, numerics, Wanted(mask=mask))
         others = []
         for bits in sorted({*candidates.weights} - {scheme.bits}):
-            if mask is not None or table.rounder.wants(bits):
+            if mask is not None or rounder.wants(bits):
                 other = scheme.with_(bits=bits)
-                more = rounded_by(table.rounder, *seen, other, numerics, Wanted(mask=mask))
+                more = rounded_by(rounder, *seen, other, numerics, Wanted(mask=mask))
                 others += [more.weight] if more.used else []
         yield name, RoundedLayer(one.layer, done, tuple(others))

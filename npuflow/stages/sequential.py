@@ -16,7 +16,7 @@ from npuflow.engine.rounding.rounded import Matrix
 from npuflow.engine.rounding.sequential import sequential as in_turn
 from npuflow.flow.stage import Items, log, progress, stage
 from npuflow.hw.target import Numerics
-from npuflow.rounders import RoundedWeight
+from npuflow.rounders import RoundedWeight, Rounder
 from npuflow.stages.masks import Masks
 from npuflow.stages.moments import LayerMoments
 from npuflow.stages.parse import Parsed
@@ -26,7 +26,7 @@ from npuflow.stages.samples import Sample, feeds
 
 def asked(table: RoundTable) -> bool:
     """Whether the recipe asks for it."""
-    return table.mode == "sequential"
+    return bool(table.modes & {"sequential", "blocks"})
 
 
 @stage(
@@ -61,14 +61,20 @@ def sequential(
         quant = weight_type(source.tensor, source.axis, scheme(source), numerics, source.inner)
         return to_nearest(graph.graph, name, quant, "", None)
 
+    def rounder(source: Matrix) -> Rounder:
+        return table.rounder_of(source.names, source.kind)
+
     layers = [(one.layer, one.matrix) for one in moments.values()]
+    own = [pair for pair in layers if table.mode_of(pair[1].names, pair[1].kind) != "parallel"]
+    mine = {one.weight for one, _ in own}
+    others = {name: one for name, one in rounded.weights.items() if name not in mine}
     done = in_turn(
-        graph.graph, layers, fit, table.rounder, scheme, numerics, lambda at: progress(at, len(moments)),
-        masks.layers if masks is not None else {},
+        graph.graph, own, fit, rounder, scheme, numerics, lambda at: progress(at, len(own)),
+        masks.layers if masks is not None else {}, others,
     )
-    weights = {name: one.weight for name, one in done.items()}
+    weights = {**others, **{name: one.weight for name, one in done.items()}}
     reported: tuple[Trial, ...] = ()
-    if table.rounder.judged and weights:
+    if table.judged and weights:
         nearest = {
             one.weight: nearest_of(one.weight, source) for one, source in layers if one.weight in weights
         }

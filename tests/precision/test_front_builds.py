@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import NpuflowError
-from npuflow.cli._show_strategy import text
+from npuflow.cli._show_strategy import as_json, text
 from npuflow.engine.to_onnx import export_model
 from npuflow.flow.recipe import load
 from npuflow.flow.recipe_build import Settings, build, open_cache
@@ -118,9 +118,32 @@ def test_a_strategy_is_dumped_edited_and_read_back(project: Path) -> None:
     assert to_text(again.graph) == to_text(first.graph)
     assert all(np.array_equal(again.graph.consts[d], array) for d, array in first.graph.consts.items())
 
+    (project / "strategy.json").write_text(as_json(project / "net.toml", sets, project / "cache"))
+    (project / "json.toml").write_text('extends = ["net.toml", "strategy.json"]\n')
+    assert to_text(quantised("json.toml").graph) == to_text(first.graph)
+    assert '[round]\nmethod = "nearest"' in dumped
+
     assert "weight_bits = 4" in dumped
     (project / "strategy.toml").write_text(dumped.replace("weight_bits = 4", "weight_bits = 8"))
     assert set(weight_bits(quantised("read.toml"))) == {8}
+
+
+def test_exceptions_of_one_layer_that_activations_have_as_a_whole(project: Path) -> None:
+    first = "quantize.overrides=[{layers=['conv'], symmetric=true, signed=true, weight_method='mse'}]"
+    sets = ("precision.strategy='none'", "round.method='nearest'", first)
+    done = build(project / "net.toml", sets, cache=project / "cache", until="quantize", publish=False)
+    store = open_cache(load(project / "net.toml", sets), Settings(cache=project / "cache"))
+    graph = store.load(done.outputs["quantize"], Quantized).graph
+    convs = [n for n in graph.nodes if n.op.onnx == "Conv"]
+    others = [n for n in graph.nodes if n.op.onnx in ("Gemm", "QuantizeLinear")]
+    own = [graph.values[n.outputs[0]].quant for n in convs]
+    assert own and all(q is not None and q.signed and not any(q.zero_point) for q in own)
+    rest = [graph.values[n.outputs[0]].quant for n in others]
+    assert any(q is not None and (any(q.zero_point) or not q.signed) for q in rest)
+    without = ("target.numerics.signed_activations=false",)
+    with pytest.raises(NpuflowError, match="no signed activations") as caught:
+        build(project / "net.toml", (*sets, *without), cache=project / "cache")
+    assert "quantize.overrides[0].signed" in str(caught.value)
 
 
 def test_exceptions_of_one_layer_that_weights_have_as_a_whole(project: Path) -> None:

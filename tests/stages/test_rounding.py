@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import RecipeError
+from npuflow.cli._show_step import step_text
 from npuflow.engine.correct.trial import NETWORK
 from npuflow.engine.to_onnx import export_model
 from npuflow.flow.run_state import Result
@@ -126,10 +127,40 @@ def test_noise_rounds_nothing(tmp_path: Path) -> None:
     assert not rounded.weights
 
 
-def test_a_layer_of_too_many_terms_is_rounded_to_the_nearest(shared: Path) -> None:
-    recipe = shared
-    (rounded,) = products(recipe, made(recipe, "round.method='gptq'", "moments.most_terms=40"), "rounded")
-    assert set(rounded.weights) == {"stem.w", "deep.w", "point.w"}
+@pytest.mark.parametrize("method", ["gptq", "coordinate", "adaround"])
+def test_moments_that_are_too_large_are_taken_by_blocks_of_input_channels(shared: Path, method: str) -> None:
+    sets = [f"round.method='{method}'", "moments.most_terms=40"]
+    result = made(shared, *sets, until="simulate")
+    rounded, simulation = products(shared, result, "rounded", "simulate")
+    assert set(rounded.weights) == {"stem.w", "deep.w", "point.w", "last.w"}
+    assert simulation.checks and not any(c.different for c in simulation.checks)
+    cut, whole = (
+        next(t for t in products(shared, one, "rounded")[0].trials if t.layer == "/last")
+        for one in (result, made(shared, f"round.method='{method}'", until="rounded"))
+    )
+    assert cut.after < 0.9 * cut.before and whole.after < cut.after      # less is known, still better
+    log = step_text("moments.grids", shared, sets, shared.parent / "cache", log=True)
+    assert "/last: moments in 4 blocks of input channels: its products have more terms than [moments]" in log
+
+
+def test_a_method_and_a_mode_for_some_layers(shared: Path) -> None:
+    """The others are as without: what a layer has is its own."""
+    layers = "round.layers=[{layers=['/point'], method='nearest'}, {layers=['/last'], mode='sequential'}]"
+    sets = ["round.method='gptq'", "round.mode='parallel'"]
+    result = made(shared, *sets, layers, until="simulate")
+    at_once, in_turn, simulation = products(shared, result, "rounded", "sequential", "simulate")
+    plain, turned = (
+        products(shared, made(shared, sets[0], f"round.mode='{mode}'", until=stage), stage)[0]
+        for mode, stage in (("parallel", "rounded"), ("sequential", "sequential"))
+    )
+    assert set(at_once.weights) == {"stem.w", "deep.w", "last.w"}
+    for name in ("stem.w", "deep.w"):
+        np.testing.assert_array_equal(in_turn.weights[name].codes, plain.weights[name].codes)
+    assert (in_turn.weights["last.w"].codes != plain.weights["last.w"].codes).any()
+    assert turned.weights.keys() == plain.weights.keys()
+    assert simulation.checks and not any(c.different for c in simulation.checks)
+    with pytest.raises(RecipeError, match='no layer is called "poin"'):
+        made(shared, "round.layers=[{layers=['poin'], method='gptq'}]")
 
 
 def test_one_layer_after_the_other(shared: Path) -> None:
@@ -186,3 +217,24 @@ def test_a_pattern_that_is_none_and_layers_that_are_not_there(tmp_path: Path) ->
         made(recipe, "prune.pattern='2/4'")
     with pytest.raises(RecipeError, match="nowhere"):
         made(recipe, "prune.pattern='2:4'", "prune.layers=['nowhere']")
+
+
+def test_blocks_descend_and_stay_exact(shared: Path) -> None:
+    """The codes of the build are those of the stage, which are kept where held-out samples say so."""
+    sets = ["round.method='gptq'", "round.mode='blocks'", "quantize.weights={bits=3, per='tensor'}"]
+    result = made(shared, *sets, until="simulate")
+    in_turn, refined, quantized, simulation = products(
+        shared, result, "sequential", "blocks", "correct", "simulate"
+    )
+    whole = refined.trials[-1]
+    assert (whole.correction, whole.layer) == ("blocks", NETWORK) and whole.kept
+    assert whole.after < whole.before
+    blocks = [one for one in refined.trials if one.correction == "block"]
+    assert {one.kept for one in blocks} == {True, False}   # 18 samples: the first block's gain does not hold
+    assert any((one.codes != in_turn.weights[name].codes).any() for name, one in refined.weights.items())
+    assert simulation.checks and not any(c.different for c in simulation.checks)
+    for name, one in refined.weights.items():
+        value = quantized.graph.values[f"{name}:q"]
+        np.testing.assert_array_equal(quantized.graph.consts[value.const], one.codes)
+    plain = made(shared, "round.method='gptq'", until="rounded")
+    assert "blocks" not in plain.status and "sequential" not in plain.status

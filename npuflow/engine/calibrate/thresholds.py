@@ -145,7 +145,7 @@ def choices(
             )
             if calibrate.infinite == "clip":
                 tensor = trimmed(tensor, bounds if beyond == "clip" else None)
-        grid = activation_grid(quantize.activations, numerics, _bits(quantize, names, op))
+        grid = activation_grid(quantize.activations_of(names, op), numerics)
         found[name] = RangeChoice(
             method, chosen, tensor.within(bounds, beyond) if bounds else tensor, grid, fixed
         )
@@ -190,9 +190,3 @@ def made(table: Calibrate | LayerCalibration, name: str) -> Calibrator:
     """The method with the options that the table gives it."""
     options: Calibrator | None = table.options
     return options if options is not None else CALIBRATORS[name]()
-
-
-def _bits(quantize: Quantize, names: tuple[str, ...], op: str) -> int | None:
-    """Width of what a layer writes, if an exception of the recipe changes it."""
-    rules = [rule.bits for rule in quantize.matching(names, op) if rule.bits]
-    return rules[-1] if rules else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from npuflow.base.tables_write import document
 from npuflow.base.tables_write import value as toml
 from npuflow.engine.correct.bias import originals
 from npuflow.engine.place import op_name
@@ -11,19 +12,23 @@ from npuflow.engine.precision.widened import override_text
 from npuflow.engine.quantize.config import FLOATS, Override, Quantize
 from npuflow.engine.quantize.names import names_of
 from npuflow.engine.quantize.scales import activation_inputs
+from npuflow.engine.rounding.config import RoundTable
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
 
 Ranges = Mapping[str, tuple[float, float]]
 
 
-def strategy_text(real: Graph, graph: Graph, quantize: Quantize, ranges: Ranges) -> str:
+def strategy_text(
+    real: Graph, graph: Graph, quantize: Quantize, ranges: Ranges, rounding: RoundTable
+) -> str:
     """`real`: the float graph; `graph`: the quantised one; `quantize`: with all exceptions, those that were
     chosen included; `ranges`: of every tensor that has one."""
     parts = [
         "# Everything that a build chose, layer by layer. A recipe reads it with extends.",
         '[precision]\nstrategy = "none"\n',
         '[calibrate]\nmethod = "minmax"\n',
+        "\n".join(line for line in document([(rounding, "round")]) if not line.startswith("#")) + "\n",
         *(
             f"[[calibrate.layers]]\nlayers = {toml([name])}\nrange = {toml([float(lo), float(hi)])}\n"
             for name, (lo, hi) in ranges.items()
@@ -60,7 +65,11 @@ def _of(real: Graph, node: Node, quantize: Quantize, bits: Mapping[str, int]) ->
     if number:
         return Override(layers).with_(type=next(name for name, kind in FLOATS.items() if kind == number))
     given = {bits[v] for _, v in activation_inputs(real, node) if v in real.inputs and v in bits}
-    one = Override(layers, bits=own, input_bits=max(given) if given else None)
+    writes = quantize.activations_of(names, op)
+    one = Override(
+        layers, bits=own, input_bits=max(given) if given else None, symmetric=writes.symmetric,
+        signed=writes.signed, narrow=writes.narrow or None,
+    )
     consts = (i for i, v in enumerate(node.inputs) if v and real.const(v) is not None)
     if not any(node.op.role(i) == "weight" for i in consts):
         return one
@@ -68,4 +77,5 @@ def _of(real: Graph, node: Node, quantize: Quantize, bits: Mapping[str, int]) ->
     return one.with_(
         weight_bits=weights.bits, weight_per=weights.per, weight_group=weights.group or None,
         weight_symmetric=weights.symmetric, weight_narrow=weights.narrow or None,
+        weight_signed=weights.signed, weight_method=weights.method,
     )

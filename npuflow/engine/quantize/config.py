@@ -77,6 +77,11 @@ class Override(Config):
     weight_group: Group | None = None     # input channels that share a scale; 0: all of them
     weight_symmetric: bool | None = None  # zero point 0
     weight_narrow: bool | None = None     # leave out the most negative code
+    weight_signed: bool | None = None
+    weight_method: Annotated[str, CALIBRATORS] | None = None     # with the method's own defaults
+    symmetric: bool | None = None         # of what they write: zero point 0
+    signed: bool | None = None            # of what they write
+    narrow: bool | None = None            # of what they write: leave out the most negative code
     bits: Bits | None = None              # of the layer's outputs
     input_bits: Bits | None = None        # of the layer's inputs
     float: bool = False                   # leave the layer to the host, in floating point
@@ -111,7 +116,16 @@ class Quantize(Config):
             asked = {
                 "bits": rule.weight_bits, "per": rule.weight_per, "group": rule.weight_group,
                 "symmetric": rule.weight_symmetric, "narrow": rule.weight_narrow,
+                "signed": rule.weight_signed, "method": rule.weight_method,
             }
+            scheme = scheme.with_(**{key: value for key, value in asked.items() if value is not None})
+        return scheme
+
+    def activations_of(self, names: Iterable[str], op: str) -> Activations:
+        """What a layer writes."""
+        scheme = self.activations
+        for rule in self.matching(names, op):
+            asked = {key: getattr(rule, key) for key in ("bits", "symmetric", "signed", "narrow")}
             scheme = scheme.with_(**{key: value for key, value in asked.items() if value is not None})
         return scheme
 
@@ -215,10 +229,20 @@ def _misfits(config: Quantize, numerics: Numerics) -> Iterator[TargetError]:
             "weights.narrow", "unsigned codes have no most negative one to leave out", "narrow = false"
         )
     yield from _group_misfits(config, numerics)
-    if activations.signed is True and not numerics.signed_activations:
-        yield _misfit("activations.signed", "the target has no signed activations", "leave it out")
-    if activations.signed is False and not numerics.unsigned_activations:
-        yield _misfit("activations.signed", "the target has no unsigned activations", "leave it out")
+    signs = [("activations.signed", activations.signed)]
+    signs += [(f"overrides[{i}].signed", rule.signed) for i, rule in enumerate(config.overrides)]
+    for key, signed in signs:
+        if signed is True and not numerics.signed_activations:
+            yield _misfit(key, "the target has no signed activations", "leave it out")
+        if signed is False and not numerics.unsigned_activations:
+            yield _misfit(key, "the target has no unsigned activations", "leave it out")
+    for i, rule in enumerate(config.overrides):
+        plain = weights.symmetric if rule.weight_symmetric is None else rule.weight_symmetric
+        if rule.weight_signed is False and plain:
+            yield _misfit(
+                f"overrides[{i}].weight_signed",
+                "unsigned weights without zero points hold no negative number", "weight_symmetric = false",
+            )
 
 
 def _group_misfits(config: Quantize, numerics: Numerics) -> Iterator[TargetError]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from npuflow.base.errors import TargetError
 from npuflow.engine.place import op_name
-from npuflow.engine.quantize.config import Quantize, activation_grid
+from npuflow.engine.quantize.config import Activations, Quantize, activation_grid
 from npuflow.engine.quantize.names import names_of
 from npuflow.engine.quantize.trim import narrower
 from npuflow.engine.quantize.types import activation_type
@@ -91,6 +91,7 @@ def activation_types(
         if node.op.shares_scale or tables:
             groups.join([*(ids if node.op.shares_scale else tables), node.outputs[0], *node.outputs[1:]])
     join_recurrent(groups, graph, chosen, spans)
+    schemes = _schemes(groups, spans, chosen, config)
     widest: dict[str, tuple[bool, int]] = {}
     for value_id in spans:
         # An exception of the recipe counts for its whole set; among equals the wider wins.
@@ -98,7 +99,7 @@ def activation_types(
         width = bits.get(value_id, config.activations.bits)
         widest[root] = max(widest.get(root, (False, 0)), (value_id in stated, width))
     widths = {root: width for root, (_, width) in widest.items()}
-    types = _types(groups, spans, widths, config, numerics)
+    types = _types(groups, spans, widths, schemes, numerics)
     if not config.trim:
         return types
     members = Counter(groups.find(v) for v in spans)
@@ -107,7 +108,7 @@ def activation_types(
             graph, chosen, spans, types, {v for v in spans if members[groups.find(v)] == 1 and v not in fixed}
         )
     )
-    return _types(groups, spans, widths, config, numerics)
+    return _types(groups, spans, widths, schemes, numerics)
 
 
 def whole_types(graph: Graph, chosen: Sequence[Node]) -> dict[str, QuantType]:
@@ -179,26 +180,41 @@ def _types(
     groups: ScaleGroups,
     spans: Mapping[str, Range],
     bits: Mapping[str, int],
-    config: Quantize,
+    schemes: Mapping[str, Activations],
     numerics: Numerics,
 ) -> dict[str, QuantType]:
+    """`schemes`: of every set."""
     hulls: dict[str, Range] = {}
     for value_id, (lo, hi) in spans.items():
         root = groups.find(value_id)
         old = hulls.get(root, (lo, hi))
         hulls[root] = (min(lo, old[0]), max(hi, old[1]))
-    scheme = config.activations
-    both = numerics.signed_activations and numerics.unsigned_activations and scheme.signed is None
     made = {}
     for root, (lo, hi) in hulls.items():
         if root in groups.stated:
             made[root] = groups.stated[root]
             continue
+        scheme = schemes[root]
+        both = numerics.signed_activations and numerics.unsigned_activations and scheme.signed is None
         try:
             made[root] = activation_type(lo, hi, activation_grid(scheme, numerics, bits[root]), both)
         except TargetError as error:
             raise error.at(value=root) from None
     return {value_id: made[groups.find(value_id)] for value_id in spans}
+
+
+def _schemes(
+    groups: ScaleGroups, spans: Mapping[str, Range], chosen: Sequence[Node], config: Quantize
+) -> dict[str, Activations]:
+    """By set: the table's own, or that of the first layer that an exception speaks of and that writes one of
+    them."""
+    found: dict[str, Activations] = {}
+    for node in chosen:
+        scheme = config.activations_of(names_of(node), op_name(node)).with_(bits=config.activations.bits)
+        for value_id in node.outputs:
+            if value_id in spans and scheme != config.activations:
+                found.setdefault(groups.find(value_id), scheme)
+    return {groups.find(v): found.get(groups.find(v), config.activations) for v in spans}
 
 
 def _widths(graph: Graph, chosen: Sequence[Node], config: Quantize) -> tuple[dict[str, int], set[str]]:

@@ -55,7 +55,8 @@ def columns(graph: Graph, layer: WeightedLayer, source: Array, seed: int) -> Cod
     """A layer's columns of one sample. Places are drawn, by what the sample holds: neither its
     name nor its order matters."""
     node, at = graph.nodes[layer.node], places(graph, layer, seed)
-    return gathered(node.op.columns(source.shape, at), node.op.column_groups(), source, layer.fraction)
+    taps, groups = node.op.columns(source.shape, at), node.op.column_groups()
+    return gathered(taps, groups, source, layer.fraction, layer.parts)
 
 
 def places(graph: Graph, layer: WeightedLayer, seed: int) -> npt.NDArray[np.int64]:
@@ -68,12 +69,13 @@ def places(graph: Graph, layer: WeightedLayer, seed: int) -> npt.NDArray[np.int6
     return np.asarray(np.sort(rng.choice(count, layer.places, replace=False, shuffle=False)))
 
 
-def gathered(taps: Taps, groups: int, source: Array, fraction: int) -> Codes:
+def gathered(taps: Taps, groups: int, source: Array, fraction: int, parts: int = 1) -> Codes:
     """The columns of an input, on a power-of-two grid; what lies beyond it (infinities, too) becomes its end,
-    and NaN zero."""
+    and NaN zero. `parts`: blocks of channels that every group is cut into, each a group of the result."""
     from npuflow.engine.rounding.kernels import gather
 
-    codes = np.empty((groups, len(taps.first), taps.channels * taps.first.shape[1]), np.int16)
+    places, window = taps.first.shape
+    codes = np.empty((groups * parts, places, taps.channels // parts * window), np.int16)
     flat = np.ascontiguousarray(source, np.float32).reshape(-1)
     gather(flat, taps.first, taps.step, np.float32(2.0**fraction), codes)
     return codes

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from npuflow.base.tables import Config, Range
 from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.names import answers
 from npuflow.engine.rounding.pruning import Prune, prunes
 from npuflow.hw.target import Bits
 from npuflow.rounders import ROUNDERS, Rounder
@@ -23,8 +25,20 @@ class Counting(Config, table="moments"):
     positions: Annotated[int, Range(1, None)] = 64
     """Places of each layer's output that a sample is looked at, at most; wide layers have fewer."""
     most_terms: Annotated[int, Range(1, None)] = 4608
-    """Products of so many terms or fewer: layers of more are rounded to the nearest, for their
-    moments take too much memory."""
+    """Products of so many terms or fewer: the matrix of moments of more would take too much memory. Layers of
+    more have one for every block of input channels, and scales that stay as they are."""
+
+
+Mode = Literal["parallel", "sequential", "blocks"]
+
+
+@dataclass(frozen=True)
+class LayerRounding(Config):
+    """Another method or mode for some layers; what is absent stays as it was."""
+
+    layers: tuple[str, ...]               # node names, operator names (conv, matmul), or patterns (*/head/*)
+    method: Annotated[str, ROUNDERS] | None = None    # with its own defaults
+    mode: Mode | None = None
 
 
 @dataclass(frozen=True)
@@ -35,9 +49,13 @@ class RoundTable(Config, table="round"):
     """"auto" rounds weights of less than 8 bits by coordinate descent, where held-out samples
     agree; a named method is obeyed."""
 
-    mode: Literal["parallel", "sequential"] = "parallel"
+    mode: Mode = "parallel"
     """What layers read when they are rounded: what the float network makes, all layers at once and kept for
-    the next method; or what the rounded layers before them make, one after the other."""
+    the next method; or what the rounded layers before them make, one after the other. With "blocks", codes
+    and biases of these then descend along the gradient of the outputs of blocks of layers."""
+
+    layers: tuple[LayerRounding, ...] = ()
+    """Exceptions; later ones win."""
 
     @property
     def rounder(self) -> Rounder:
@@ -45,6 +63,32 @@ class RoundTable(Config, table="round"):
         given = self.options
         made: Rounder = given if given is not None else ROUNDERS[self.method]()
         return made
+
+    def rounder_of(self, names: Iterable[str], op: str) -> Rounder:
+        """That of a layer."""
+        known = tuple(names)
+        asked = [one.method for one in self.layers if one.method and answers(one.layers, known, op)]
+        made: Rounder = ROUNDERS[asked[-1]]() if asked else self.rounder
+        return made
+
+    def mode_of(self, names: Iterable[str], op: str) -> Mode:
+        known = tuple(names)
+        asked = [one.mode for one in self.layers if one.mode and answers(one.layers, known, op)]
+        return asked[-1] if asked else self.mode
+
+    @property
+    def rounders(self) -> list[Rounder]:
+        """All that some layer may have."""
+        return [self.rounder, *(ROUNDERS[one.method]() for one in self.layers if one.method)]
+
+    @property
+    def modes(self) -> set[str]:
+        return {self.mode, *(one.mode for one in self.layers if one.mode)}
+
+    @property
+    def judged(self) -> bool:
+        """Whether all layers together are compared with rounding to the nearest."""
+        return all(one.judged for one in self.rounders if not one.plain) and self.rounder.judged
 
 
 @dataclass(frozen=True)
@@ -60,4 +104,4 @@ def rounds(quantize: Quantize, table: RoundTable, candidates: CandidateWidths, p
     if prunes(prune):
         return True
     widths = {quantize.weights.bits, *(rule.weight_bits for rule in quantize.overrides), *candidates.weights}
-    return any(table.rounder.wants(bits) for bits in widths if bits is not None)
+    return any(one.wants(bits) for one in table.rounders for bits in widths if bits is not None)

@@ -41,3 +41,34 @@ def gather(x: Any, index: Any, step: int, scale: Any, out: Any) -> None:
                 for t in range(taps):
                     at = index[p, t]
                     out[g, p, into + t] = _fixed(x[base + at], scale) if at >= 0 else np.int16(0)
+
+
+@_compiled
+def taken(x: Any, index: Any, step: int, out: Any) -> None:
+    """As `gather`, of reals as they are."""
+    groups, places, terms = out.shape
+    taps = index.shape[1]
+    channels = terms // taps
+    for g in range(groups):
+        for c in range(channels):
+            base, into = (g * channels + c) * step, c * taps
+            for p in range(places):
+                for t in range(taps):
+                    at = index[p, t]
+                    out[g, p, into + t] = x[base + at] if at >= 0 else np.float32(0)
+
+
+@_compiled
+def given_back(slope: Any, index: Any, step: int, out: Any) -> None:
+    """The transpose of `taken`: every number is added to where it was taken from in the flat `out`."""
+    groups, places, terms = slope.shape
+    taps = index.shape[1]
+    channels = terms // taps
+    for g in range(groups):
+        for c in range(channels):
+            base, into = (g * channels + c) * step, c * taps
+            for p in range(places):
+                for t in range(taps):
+                    at = index[p, t]
+                    if at >= 0:
+                        out[base + at] += slope[g, p, into + t]

@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from math import frexp
 
+import numpy as np
+
 from npuflow.engine.place import NodePlacement
 from npuflow.engine.rounding.config import Counting
 from npuflow.ir.graph import Graph
@@ -24,7 +26,8 @@ PER_TERM = 2                              # places for every term of a grouped l
 class WeightedLayer:
     """`node`: its index; `weight`, `source`, `bias`: value ids ("": no bias of its
     own that could take up a mean).
-    `fraction`: bits behind the point of the grid; `places`: of the output that every sample is looked at.
+    `fraction`: bits behind the point of the grid; `places`: of the output that every sample is looked at;
+    `parts`: blocks of input channels between which no products are taken.
     """
 
     node: int
@@ -34,6 +37,7 @@ class WeightedLayer:
     bias: str
     fraction: int
     places: int
+    parts: int = 1
 
 
 def layers(
@@ -55,6 +59,11 @@ def layers(
         if found is None:
             log(f"{node.name}: rounded to the nearest: {why}")
             continue
+        if found.parts > 1:
+            log(
+                f"{node.name}: moments in {found.parts} blocks of input channels: its products have more "
+                f"terms than [moments] most_terms = {table.most_terms}; its scales stay as they are"
+            )
         yield found
 
 
@@ -78,15 +87,21 @@ def _found(
     real = site.consts[weight]
     assert real is not None
     rows, terms = node.op.rows(real).shape
-    if terms > table.most_terms:
-        return f"products of {terms} terms, more than [moments] most_terms = {table.most_terms}", None
     groups = node.op.column_groups()
+    taps = node.op.columns(graph.type(source).shape, np.zeros(1, np.int64))
+    parts = _parts(terms, taps.channels, table.most_terms)
     enough = PER_TERM * terms if groups > 1 else table.positions
     count = min(places, table.positions, max(LEAST, min(enough, ELEMENTS // (terms * groups))))
     peak = max(abs(end) for end in ends[source])
     own = _bias(graph, node, weight + 1, readers, rows)
     fraction = BITS - max(frexp(peak)[1], BITS - 60) if peak > 0 else 0
-    return "", WeightedLayer(index, node.name, node.inputs[weight], source, own, fraction, count)
+    return "", WeightedLayer(index, node.name, node.inputs[weight], source, own, fraction, count, parts)
+
+
+def _parts(terms: int, channels: int, most: int) -> int:
+    """The fewest equal blocks of input channels whose products have so many terms at most."""
+    fits = (n for n in range(1, channels + 1) if channels % n == 0 and terms // n <= most)
+    return next(fits, channels)
 
 
 def _bias(graph: Graph, node: Node, at: int, readers: Mapping[str, int], rows: int) -> str:

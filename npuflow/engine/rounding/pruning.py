@@ -72,9 +72,11 @@ class LayerMask:
         return np.stack([refitted(one, each, keep) for one, each, keep in pairs])
 
 
-def obstacle(shape: tuple[int, ...], channels: int, table: Prune) -> str:
+def obstacle(shape: tuple[int, ...], channels: int, table: Prune, parts: int = 1) -> str:
     """Why a layer of weights [groups, outputs, terms] with so many input channels cannot be pruned; empty:
-    it can."""
+    it can. `parts`: blocks of input channels that its moments are of."""
+    if parts > 1:
+        return "its products have more terms than [moments] most_terms"
     groups, _, terms = shape
     if groups > 1:
         return "its channels are in groups"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from npuflow.engine.quantize.config import Weights
 from npuflow.engine.quantize.types import weight_type
@@ -24,7 +26,8 @@ PULL = 0.3                                # damping of moved weights, as a share
 class Matrix:
     """A weight tensor and where the numbers of its matrix, [groups, outputs, terms], lie in it. `axis`: that
     of its output channels; `gain`: a unit of the sums in units of the bias; `names`, `kind`: what exceptions
-    of the recipe go by; `inner`: the axis along which scales by groups may differ."""
+    of the recipe go by; `inner`: the axis along which scales by groups may differ; `parts`:
+    blocks of input channels without products between them, each a group of the matrix."""
 
     tensor: Array
     index: Int64s
@@ -33,9 +36,21 @@ class Matrix:
     names: tuple[str, ...]
     kind: str
     inner: int | None = None
+    parts: int = 1
 
     def rows(self, tensor: Array) -> Reals:
         return np.asarray(tensor, np.float64).reshape(-1)[self.index]
+
+    def cut(self, rows: Reals) -> Reals:
+        """[groups, outputs, ...] as the matrix is cut: blocks of terms as groups, numbers by output again for
+        each."""
+        if self.parts == 1:
+            return rows
+        return np.repeat(rows, self.parts, axis=0) if rows.ndim == 2 else _cut(rows, self.parts)
+
+    def summed(self, by_output: Reals) -> Reals:
+        """[groups, outputs]: sums over the blocks of each group."""
+        return np.asarray(by_output.reshape(-1, self.parts, by_output.shape[1]).sum(1))
 
     def tensor_of(self, rows: Reals, dtype: str) -> Array:
         found = np.empty(self.tensor.size, dtype)
@@ -43,7 +58,15 @@ class Matrix:
         return found.reshape(self.tensor.shape)
 
 
-def matrix(graph: Graph, node: int, weight: str, names: tuple[str, ...], kind: str) -> Matrix:
+def _cut(rows: npt.NDArray[Any], parts: int) -> npt.NDArray[Any]:
+    """[groups, outputs, terms] as [groups * parts, outputs, terms / parts]."""
+    groups, outputs, terms = rows.shape
+    return rows.reshape(groups, outputs, parts, -1).swapaxes(1, 2).reshape(-1, outputs, terms // parts)
+
+
+def matrix(
+    graph: Graph, node: int, weight: str, names: tuple[str, ...], kind: str, parts: int = 1
+) -> Matrix:
     """The matrix of a node's constant weight."""
     one = graph.nodes[node]
     tensor = graph.const(weight)
@@ -53,7 +76,8 @@ def matrix(graph: Graph, node: int, weight: str, names: tuple[str, ...], kind: s
     site = graph.site(one)
     axis, inner = one.op.channel_axis(site, at), one.op.group_axis(site, at)
     unit = one.op.gain() / one.op.bias_factor()
-    return Matrix(tensor, index.reshape(groups, len(index) // groups, -1), axis, unit, names, kind, inner)
+    whole = _cut(index.reshape(groups, len(index) // groups, -1), parts)
+    return Matrix(tensor, whole, axis, unit, names, kind, inner, parts)
 
 
 @dataclass(frozen=True)
@@ -132,7 +156,7 @@ def rounded(
     center, mask, aim = fit.mean if bias else None, wanted.mask, wanted.aim
     problem = _problem(source, quant, fit.around(center), numerics)
     own = problem.weight
-    zeros = _own_zeros(own, numerics) if mask is None else None
+    zeros = own_zeros(own, numerics) if mask is None else None
     if zeros is not None:
         wanted, problem = replace(wanted, mask=zeros), replace(problem, keep=zeros.keep)
     real = wanted.weights(own, problem)
@@ -154,7 +178,7 @@ def rounded(
         floats = np.matmul(own, (fit.mean if aim is None else aim.mean)[..., None])[..., 0]
         floats = floats if aim is None or aim.shift is None else floats + aim.shift
         codes = np.matmul(problem.real(one), fit.mean[..., None])[..., 0]
-        return source.gain * (floats - codes).reshape(-1) if bias else None
+        return source.gain * source.summed(floats - codes).reshape(-1) if bias else None
 
     better = not rounder.judged or (held is not None and now < was)
     if mask is not None and not better:
@@ -165,7 +189,7 @@ def rounded(
     return RoundingResult(weight, was, now, used, shift(plain), mask is not None)
 
 
-def _own_zeros(rows: Reals, numerics: Numerics) -> LayerMask | None:
+def own_zeros(rows: Reals, numerics: Numerics) -> LayerMask | None:
     """The zeros of weights [groups, outputs, terms] that the model brings along and the target skips."""
     pattern = Pattern.read(numerics.sparsity)
     if pattern is None or len(rows) > 1 or not pattern.holds(rows[0]):
@@ -175,6 +199,8 @@ def _own_zeros(rows: Reals, numerics: Numerics) -> LayerMask | None:
 
 def _scales(made: Rounding, quant: QuantType, problem: LayerProblem) -> tuple[float, ...]:
     """The scales of a rounding as the type lists them."""
+    if problem.pinned:
+        return quant.scale
     if problem.part:
         return tuple(made.scale[..., :: problem.part].reshape(-1).tolist())
     scale = np.broadcast_to(made.scale, made.codes.shape[:2]).reshape(-1)
@@ -183,21 +209,22 @@ def _scales(made: Rounding, quant: QuantType, problem: LayerProblem) -> tuple[fl
 
 def _problem(source: Matrix, quant: QuantType, gram: Reals, numerics: Numerics) -> LayerProblem:
     rows = source.rows(source.tensor)
-    shape = rows.shape[:2]
+    shape, terms = (len(rows) // source.parts, rows.shape[1]), rows.shape[-1] * source.parts
 
     scale, part = np.asarray(quant.scale), 0
     if quant.group is not None:
         # terms are input channels, each with its taps
-        part = quant.group * rows.shape[-1] // source.tensor.shape[quant.group_axis or 0]
-        scale = np.repeat(scale.reshape(*shape, -1), part, axis=-1)[..., : rows.shape[-1]]
+        part = quant.group * terms // source.tensor.shape[quant.group_axis or 0]
+        scale = source.cut(np.repeat(scale.reshape(*shape, -1), part, axis=-1)[..., :terms])
 
     def by_output(values: tuple[float, ...] | tuple[int, ...]) -> Reals:
         found = np.asarray(values, np.float64)
         each = quant.axis is not None and found.size > 1
-        return found.reshape(shape) if each else np.full(shape, found[0])
+        return source.cut(found.reshape(shape) if each else np.full(shape, found[0]))
 
     return LayerProblem(
         rows, gram, scale if part else by_output(quant.scale), by_output(quant.zero_point),
         quant.lo, quant.hi, quant.bits,
         shared=quant.axis is None, fixed=numerics.power_of_two, part=part, sub_bits=quant.sub_bits,
+        pinned=source.parts > 1,
     )

@@ -23,24 +23,28 @@ from npuflow.engine.rounding.rounded import Aim, Matrix, RoundingResult, Wanted,
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
-from npuflow.rounders import Reals, Rounder
+from npuflow.rounders import Reals, RoundedWeight, Rounder
 
 Feed = Mapping[str, Array]
 
 
 def sequential(
-    graph: Graph, layers: Iterable[tuple[WeightedLayer, Matrix]], fit: Sequence[Feed], rounder: Rounder,
+    graph: Graph, layers: Iterable[tuple[WeightedLayer, Matrix]], fit: Sequence[Feed],
+    rounder: Callable[[Matrix], Rounder],
     scheme: Callable[[Matrix], Weights], numerics: Numerics, progress: Callable[[int], None],
     masks: Mapping[str, LayerMask] = MappingProxyType({}),
+    known: Mapping[str, RoundedWeight] = MappingProxyType({}),
 ) -> dict[str, RoundingResult]:
-    """By weight, in order of the network. `masks`: of layers that are pruned."""
+    """By weight, in order of the network. `masks`: of layers that are pruned; `known`: codes of other layers,
+    which stay."""
     chosen = [
         (one, source)
         for one, source in layers
-        if one.weight in masks or rounder.wants(scheme(source).bits)
+        if one.weight in masks or rounder(source).wants(scheme(source).bits)
     ]
     chosen.sort(key=lambda pair: pair[0].node)
-    walk, floats = SampleWalk(graph, fit), SampleWalk(graph, fit)
+    own = {name: one for name, one in known.items() if name in graph.values}
+    walk, floats = SampleWalk(with_weights(graph, own), fit), SampleWalk(graph, fit)
     found = dict[str, RoundingResult]()
     observer = ColumnObserver(graph, [layer for layer, _ in chosen])
     real = [observer.columns(feed) for feed in fit]
@@ -55,7 +59,7 @@ def sequential(
         lacking = missing(walk, floats, layer, seeds)
         aim = aimed([one[k] for one in real], seen, moments, bool(layer.bias), lacking)
         wanted = Wanted(aim, masks.get(layer.weight))
-        done = rounded(rounder, source, layer.bias, moments, None, scheme(source), numerics, wanted)
+        done = rounded(rounder(source), source, layer.bias, moments, None, scheme(source), numerics, wanted)
         found[layer.weight] = done
         walk.graph = with_weights(walk.graph, {layer.weight: done.weight})
         progress(len(found))
@@ -71,7 +75,9 @@ def missing(
     graph = floats.graph
     node = graph.nodes[layer.node]
     readers = [one for one in graph.nodes if node.outputs[0] in one.inputs]
-    if len(readers) != 1 or readers[0].op.onnx != "Add" or node.op.clip is not None or not layer.bias:
+    if len(readers) != 1 or readers[0].op.onnx != "Add" or node.op.clip is not None:
+        return None
+    if not layer.bias or layer.parts > 1:
         return None
     other = next((v for v in readers[0].inputs if v != node.outputs[0]), "")
     if other not in walk.values or graph.type(other) != graph.type(node.outputs[0]):

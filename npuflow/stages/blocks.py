@@ -1,0 +1,54 @@
+"""Rounded weights refined block by block, with images, where [round] says so."""
+
+from __future__ import annotations
+
+from npuflow.engine.correct.error import output_error, outputs_of, split
+from npuflow.engine.correct.trial import NETWORK, Trial
+from npuflow.engine.rounding.config import Counting, RoundTable
+from npuflow.engine.rounding.judge import with_weights
+from npuflow.engine.rounding.reconstruct import Descent, reconstructed
+from npuflow.engine.rounding.rounded import own_zeros
+from npuflow.flow.stage import Items, log, progress, stage
+from npuflow.hw.target import Numerics
+from npuflow.stages.masks import Masks
+from npuflow.stages.moments import LayerMoments
+from npuflow.stages.parse import Parsed
+from npuflow.stages.rounded import Rounded
+from npuflow.stages.samples import Sample, feeds
+
+
+def asked(table: RoundTable) -> bool:
+    """Whether the recipe asks for it."""
+    return "blocks" in table.modes
+
+
+@stage(
+    refines="rounded", wanted=asked, after=("sequential",), cpu="native", memory="2GB", floats=True,
+    lighter="[moments] samples = 64",
+)
+def blocks(
+    rounded: Rounded, moments: Items[LayerMoments], graph: Parsed, samples: Items[Sample], table: RoundTable,
+    counting: Counting, descending: Descent, numerics: Numerics, masks: Masks | None,
+) -> Rounded:
+    """Each block is judged by its own outputs on held-out samples, all together by the network's."""
+    if not asked(table) or not rounded.weights:
+        return rounded
+    source = graph.graph
+    fit, held = split(list(feeds(samples, source, counting.samples)), counting.held_out)
+    every = [(one.layer, one.matrix) for one in moments.values()]
+    layers = [pair for pair in every if table.mode_of(pair[1].names, pair[1].kind) == "blocks"]
+    known = masks.layers if masks is not None else {}
+    kept = {name: one.keep for name, one in known.items()}
+    for one, own in every:
+        zeros = own_zeros(own.rows(own.tensor), numerics)
+        if zeros is not None:
+            kept.setdefault(one.weight, zeros.keep)
+    start = {one.weight: rounded.weights[one.weight] for one, _ in every if one.weight in rounded.weights}
+    found, trials = reconstructed(source, layers, start, fit, held, descending, progress, kept)
+    truth = outputs_of(source, held)
+    before, after = (output_error(truth, outputs_of(with_weights(source, w), held)) for w in (start, found))
+    whole = Trial("blocks", NETWORK, before, after, after < before)
+    for trial in (*trials, whole):
+        log(trial.line())
+    weights = {**rounded.weights, **found} if whole.kept else rounded.weights
+    return Rounded(weights, (*rounded.trials, *trials, whole))
