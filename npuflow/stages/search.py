@@ -222,7 +222,7 @@ def search(
     """Quantise with the rival's ranges and run some samples of the calibration set."""
     source, placed = with_fixed_outputs(graph.graph), placement.placed
     fed = list(feeds(samples, source, table.samples))
-    truth = outputs_of(reference_of(graph), fed)
+    truth = outputs_of(with_fixed_outputs(reference_of(graph)), fed)
     for name, one in rivals.items():
         found = rate(
             source, placed.on_npu, one.ranges, quantize, numerics, graph.stated, fed, truth, placed.stranded

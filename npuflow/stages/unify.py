@@ -69,7 +69,7 @@ def unify(
         stranded = placement.placed.stranded
         return quantize_graph(source, on_npu, changed, quantize, numerics, stated, stranded).graph
 
-    truth = outputs_of(reference_of(graph), held)
+    truth = outputs_of(with_fixed_outputs(reference_of(graph)), held)
     done = tried(pairs, ranges, made, truth, held, judge=unify.scales == "auto")
     log(f"ranges from {len(fit)} samples, judged on {len(held)} others")
     for trial in done.trials:
