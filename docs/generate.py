@@ -419,7 +419,30 @@ def _verbatim(text: str) -> str:
     return " ".join(text.split()).replace("<", "\\<")
 
 
+def caffe_page() -> str:
+    """Every kind of layer that Caffe files may have."""
+    from functools import partial
+
+    from npuflow.frontends.caffe.convert import GONE
+    from npuflow.frontends.caffe.layers import LAYERS
+
+    text = "# Caffe layers\n\n" + NOTE
+    text += f"The {len(LAYERS)} kinds of layers that are read ([how to](../how-to/model-files.md#caffe)). "
+    text += f"Left out, as they have no part in inference: {', '.join(GONE)}, all data and loss layers.\n\n"
+    text += "| layer | forms |\n| --- | --- |\n"
+    for kind in sorted(LAYERS, key=str.lower):
+        made = LAYERS[kind]
+        text += f"| `{kind}` | {caption_of(made.func if isinstance(made, partial) else made)} |\n"
+    return text
+
+
+def caption_of(function: Any) -> str:
+    """The first sentence of a docstring, on one line."""
+    return " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
+
+
 PAGES = {
+    "reference/caffe.md": caffe_page,
     "reference/errors.md": errors_page,
     "reference/operators.md": operators_page,
     "reference/lang.md": lang_page,

@@ -119,12 +119,13 @@ def _given(path: Path, plan: Plan, store: Store, result: Result) -> Score:
     from npuflow.flow.refs import Files
     from npuflow.ir.macs import graph_macs
     from npuflow.stages import evaluate as stage
+    from npuflow.stages._reference import reference_of
     from npuflow.stages.parse import Parsed
 
     table = plan["evaluate"].configs["evaluate"]
     assert isinstance(table, Evaluate)
     parsed = store.load(_digest(result, "pixels"), Parsed)
-    graph = parsed.graph
+    graph = reference_of(parsed)
     if path.suffix == ".npu":
         program = load_program(path)
         _same_inputs(path, [entry["name"] for entry in program.meta["inputs"]], graph)

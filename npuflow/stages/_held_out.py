@@ -36,8 +36,8 @@ def network_of(
     """The network for fake quantisation, with stated codes and rounded weights as the build has them, and
     with outputs that can be judged."""
     stated, weights = {**parsed.stated, **thresholds.codes}, (rounded or Rounded()).weights
-    graph = with_fixed_outputs(parsed.graph)
-    return FakeQuantNetwork(graph, placement.placed, quantize, numerics, stated, weights)
+    graph, given = with_fixed_outputs(parsed.graph), parsed.rounded
+    return FakeQuantNetwork(graph, placement.placed, quantize, numerics, stated, weights, given)
 
 
 def rig(

@@ -88,7 +88,7 @@ def baseline(
     if again:
         log(f"{budget.sqnr_db:g} dB are asked for: {again}")
     if correct.bias != "off" and not budget.holds(found):
-        made = correct_biases(network.graph, made, numerics, ready.fit, (), judge=False).graph
+        made = correct_biases(network.reference, made, numerics, ready.fit, (), judge=False).graph
         found = quality(network.graph, ready.truth, outputs_of(made, ready.held))
     for one in found:
         log(described(one))

@@ -30,6 +30,7 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.metrics import METRICS, Metric
+from npuflow.stages._reference import reference_of
 from npuflow.stages.codegen import CompiledProgram
 from npuflow.stages.judges import Judge
 from npuflow.stages.labelled import Labelled, identities
@@ -155,7 +156,7 @@ def evaluate(
     rest = without(files, seen)
     if len(rest) < len(files):
         log(f"{len(files) - len(rest)} samples judged the search and are left out")
-    score = scored(rest, graph.graph, quantized.share, program, evaluate)
+    score = scored(rest, reference_of(graph), quantized.share, program, evaluate)
     score = replace(score, host_macs=quantized.host_macs)
     for name, why in score.left_out.items():
         log(f"left out {name}: {why}")

@@ -50,6 +50,11 @@ class Parsed(Artifact):
     pixels: Mapping[str, Pixels] = field(default_factory=dict)
     borders: tuple[PixelBorder, ...] = ()
 
+    @property
+    def rounded(self) -> Mapping[str, QuantType]:
+        """What the model itself rounds to codes: its own numbers, where pixels are ours."""
+        return {name: quant for name, quant in self.stated.items() if name not in self.pixels}
+
     def save(self, folder: Writer) -> None:
         save_graph(self.graph, folder)
         if self.stated:

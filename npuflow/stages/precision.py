@@ -19,6 +19,7 @@ from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Compute, Dma, HostProcessor, Memory, Numerics, Target
 from npuflow.stages._held_out import network_of, rig
+from npuflow.stages._reference import reference_of
 from npuflow.stages.baseline import Baseline
 from npuflow.stages.judges import Judge, metric_drop
 from npuflow.stages.judging import Judging
@@ -122,7 +123,7 @@ def precision(
     numerics: Numerics, compute: Compute, memory: Memory, dma: Dma, host: HostProcessor,
 ) -> Precision:
     """Ask the strategy for a level of every unit, and write it as overrides."""
-    drop = metric_drop(graph.graph, judges, judging, precision.max_drop)
+    drop = metric_drop(reference_of(graph), judges, judging, precision.max_drop)
     if not baseline.search or not len(sensitivity.noise):
         return Precision(before=baseline.outputs, after=baseline.outputs, holds=not baseline.search)
     network = network_of(graph, placement, thresholds, rounded, quantize, numerics)

@@ -23,6 +23,7 @@ from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, part, stage
 from npuflow.hw.target import Numerics
 from npuflow.metrics import METRICS, Metric
+from npuflow.stages._reference import reference_of
 from npuflow.stages.labelled import Labelled
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
@@ -147,7 +148,7 @@ def marked(
     feeds = [one.sample.content.feed(types) for one in whole]
     metric: Metric = table.options or METRICS[table.metric]()
     labels = asked(metric, table.metric, [one.label for one in whole])
-    truth = by_name(outputs_of(source, feeds), source.outputs)
+    truth = by_name(outputs_of(reference_of(graph), feeds), source.outputs)
     baseline = dict(metric(truth, truth, labels))
     log(f"float network on {len(whole)} samples: {', '.join(f'{n} {v:.4f}' for n, v in baseline.items())}")
     for name, one in rivals.items():
@@ -221,7 +222,7 @@ def search(
     """Quantise with the rival's ranges and run some samples of the calibration set."""
     source, placed = with_fixed_outputs(graph.graph), placement.placed
     fed = list(feeds(samples, source, table.samples))
-    truth = outputs_of(source, fed)
+    truth = outputs_of(with_fixed_outputs(reference_of(graph)), fed)
     for name, one in rivals.items():
         found = rate(
             source, placed.on_npu, one.ranges, quantize, numerics, graph.stated, fed, truth, placed.stranded

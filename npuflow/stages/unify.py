@@ -18,6 +18,7 @@ from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
+from npuflow.stages._reference import reference_of
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.samples import Sample, feeds
@@ -68,7 +69,8 @@ def unify(
         stranded = placement.placed.stranded
         return quantize_graph(source, on_npu, changed, quantize, numerics, stated, stranded).graph
 
-    done = tried(pairs, ranges, made, outputs_of(source, held), held, judge=unify.scales == "auto")
+    truth = outputs_of(with_fixed_outputs(reference_of(graph)), held)
+    done = tried(pairs, ranges, made, truth, held, judge=unify.scales == "auto")
     log(f"ranges from {len(fit)} samples, judged on {len(held)} others")
     for trial in done.trials:
         log(trial.line())

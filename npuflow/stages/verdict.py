@@ -33,6 +33,7 @@ from npuflow.hw.target import Compute, Dma, HostProcessor, Memory, Numerics, Tar
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.stages._held_out import is_random, network_of
+from npuflow.stages._reference import reference_of
 from npuflow.stages.input_check import InputCheck
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
@@ -156,7 +157,7 @@ def verdict(
     if not held:
         return _unjudged("there is only one calibration sample, which cannot both calibrate and judge")
     real, integers = with_fixed_outputs(graph.graph), with_fixed_outputs(quantized.graph)
-    found = shown(real, integers, held, budget)
+    found = shown(real, integers, held, budget, with_fixed_outputs(reference_of(graph)))
     shares = _looked(graph.graph, quantized.graph, found, held)
     made = Verdict(found, len(held), "", budget, shares, inputs=unlike)
     poor = [s.output for s in found if not s.ok]

@@ -2,63 +2,17 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from npuflow.base.errors import ModelError, NpuflowError
-from npuflow.engine.to_onnx import export_model
-from npuflow.frontends import FRONTENDS, Bindings, Reading
-from npuflow.ir.verify import verify
-from npuflow.onnx.run import run
+from npuflow.frontends import Bindings
+from tests.frontends.caffe_models import RNG, Blobs, caffemodel, draw, judged, layer, outputs, read
 from tests.frontends.test_damaged import damaged
 
-RNG = np.random.default_rng(0)
-Blobs = Mapping[str, Sequence[np.ndarray]]
-
-
-def varint(value: int) -> bytes:
-    made = b""
-    while value > 127:
-        made += bytes([value & 127 | 128])
-        value >>= 7
-    return made + bytes([value])
-
-
-def chunk(number: int, data: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(data)) + data
-
-
-def caffemodel(held: Blobs, old: bool = False) -> bytes:
-    """A NetParameter with nothing but names and blobs."""
-    made = b""
-    for name, arrays in held.items():
-        layer = chunk(4 if old else 1, name.encode())
-        for array in arrays:
-            if old:
-                shape = (1,) * (4 - array.ndim) + array.shape
-                blob = b"".join(varint(i << 3) + varint(d) for i, d in enumerate(shape, 1))
-            else:
-                blob = chunk(7, chunk(1, b"".join(varint(d) for d in array.shape)))
-            blob += chunk(5, struct.pack(f"<{array.size}f", *array.reshape(-1).tolist()))
-            layer += chunk(6 if old else 7, blob)
-        made += chunk(2 if old else 100, layer)
-    return made
-
-
-def draw(*shape: int) -> np.ndarray:
-    return RNG.standard_normal(shape).astype(np.float32) * np.float32(0.3)
-
-
 HEAD = 'name: "net"\ninput: "data"\ninput_shape { dim: 1 dim: 3 dim: 13 dim: 11 }\n'
-
-
-def layer(kind: str, bottoms: str, tops: str, options: str = "", name: str = "") -> str:
-    rows = [f'bottom: "{b}"' for b in bottoms.split()] + [f'top: "{t}"' for t in tops.split()]
-    return f'layer {{ name: "{name or tops.split()[0]}" type: "{kind}" {" ".join(rows)} {options} }}\n'
 
 
 C = "convolution_param { num_output: 8 kernel_size: 3 pad: 1 stride: 2 }"
@@ -121,33 +75,12 @@ CASES: dict[str, tuple[str, Blobs]] = {
 }
 
 
-def read(text: str, held: Blobs, old: bool = False, folder: Path | None = None) -> Reading:
-    reader = FRONTENDS["caffe"]()
-    if folder is None:
-        from npuflow.frontends.caffe.convert import reading
-        from npuflow.frontends.caffe.parse import parsed
-
-        return reading(parsed(text.encode(), caffemodel(held, old)), Bindings())
-    (folder / "net.prototxt").write_text(text)
-    (folder / "net.caffemodel").write_bytes(caffemodel(held, old))
-    return reader.read(reader.gather(folder / "net.prototxt"), Bindings())
-
-
-def outputs(reading: Reading, x: np.ndarray) -> list[np.ndarray]:
-    return run(export_model(verify(reading.graph, "reading")), {"data": x})
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_networks_give_opencv_s_outputs(name: str, tmp_path: Path) -> None:
-    cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed")
-    if not hasattr(cv2.dnn, "readNetFromCaffe") or int(cv2.__version__.split(".")[0]) > 4:
-        pytest.skip("OpenCV from 5 on reads no Caffe networks")
     text, held = CASES[name]
     x = RNG.standard_normal((1, 3, 13, 11)).astype(np.float32)
     (mine,) = outputs(read(HEAD + text, held, folder=tmp_path), x)
-    judge = cv2.dnn.readNetFromCaffe(str(tmp_path / "net.prototxt"), str(tmp_path / "net.caffemodel"))
-    judge.setInput(x)
-    wanted = judge.forward()
+    (wanted,) = judged(tmp_path, x)
     assert mine.shape == wanted.shape
     assert np.abs(mine - wanted).max() <= 1e-4 * max(1.0, np.abs(wanted).max())
 

@@ -9,7 +9,7 @@ import pytest
 
 from npuflow.base.errors import ModelError
 from npuflow.frontends import Reading
-from tests.frontends.test_caffe import Blobs, layer, outputs, read
+from tests.frontends.caffe_models import Blobs, judged, layer, outputs, read
 
 RNG = np.random.default_rng(0)
 CLASSES = 4
@@ -72,15 +72,6 @@ def detector(
     return text, held
 
 
-def judged(folder: Path, x: np.ndarray) -> np.ndarray:
-    cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed")
-    if not hasattr(cv2.dnn, "readNetFromCaffe") or int(cv2.__version__.split(".")[0]) > 4:
-        pytest.skip("OpenCV from 5 on reads no Caffe networks")
-    judge = cv2.dnn.readNetFromCaffe(str(folder / "net.prototxt"), str(folder / "net.caffemodel"))
-    judge.setInput(x)
-    return judge.forward()
-
-
 def rows_of(found: np.ndarray) -> np.ndarray:
     """The detections, ordered by class and score."""
     rows = found.reshape(-1, 7)
@@ -99,7 +90,7 @@ def test_a_detector_finds_what_opencv_finds(post: str, tmp_path: Path) -> None:
     text, held = detector(post)
     x = RNG.standard_normal((1, 3, 48, 64)).astype(np.float32)
     (mine,) = outputs(read(HEAD + text, held, folder=tmp_path), x)
-    wanted = judged(tmp_path, x)
+    (wanted,) = judged(tmp_path, x)
     assert mine.shape == wanted.shape and mine.shape[2] > 5
     assert np.abs(rows_of(mine) - rows_of(wanted)).max() <= 1e-4
 
@@ -111,7 +102,7 @@ def test_normalize_gives_opencv_s_outputs(options: str, tmp_path: Path) -> None:
     text = layer("Normalize", "data", "y", f"norm_param {{ {options} }}")
     x = RNG.standard_normal((1, 3, 48, 64)).astype(np.float32)
     (mine,) = outputs(read(HEAD + text, {"y": [np.float32([2.5])]}, folder=tmp_path), x)
-    assert np.abs(mine - judged(tmp_path, x)).max() <= 1e-5
+    assert np.abs(mine - judged(tmp_path, x)[0]).max() <= 1e-5
 
 
 def kinds(reading: Reading) -> set[str]:

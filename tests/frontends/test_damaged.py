@@ -21,6 +21,8 @@ def damaged(data: bytes, rng: np.random.Generator) -> bytes:
     """A few bits flipped, bytes replaced or runs cut out."""
     changed = bytearray(data)
     for _ in range(int(rng.integers(1, 6))):
+        if not changed:
+            break
         at = int(rng.integers(len(changed)))
         what = rng.integers(3)
         if what == 0:

@@ -13,13 +13,17 @@ from onnx import helper, numpy_helper
 
 from npuflow import Runner
 from npuflow.base.errors import ModelError
+from npuflow.engine.correct.error import outputs_of
 from npuflow.frontends import FRONTENDS, Bindings, Reading
 from npuflow.ir.queries import kind
 from npuflow.ir.types import QuantType
 from npuflow.onnx.run import run
+from npuflow.stages._reference import reference_of
 from npuflow.stages.parse import Parsed
+from npuflow.stages.precision import Precision
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.simulate import Simulation
+from npuflow.stages.verdict import Verdict
 from tests.frontends.building import built
 
 # against the float model, which is not rounded, a few bits look bad: layers would be left in float
@@ -138,6 +142,25 @@ def test_programs_keep_the_scales(bits: int, act: int, tmp_path: Path) -> None:
     assert {stated[name].scale for name in ("x", "y")} <= found
     widths = {v.quant.bits for v in graph.values.values() if v.quant and v.quant.scale == stated["rq"].scale}
     assert widths == {act}
+
+
+def test_a_default_build_keeps_the_stated_widths(tmp_path: Path) -> None:
+    """Programs are judged by the network with its roundings, which they compute: nothing is widened or left
+    in float, and no bias is moved towards a network that the file does not state."""
+    net = convolution(3, 3)
+    images = RNG.normal(size=(24, 3, 8, 8)).astype(np.float32)
+    done = built(tmp_path, net.model(), {"x": images})
+    assert done.artifact("precision", Precision).overrides == ()
+    quantized = done.artifact("correct", Quantized)
+    stated = done.artifact("parse", Parsed).stated["rq"].scale
+    widths = {v.quant.bits for v in quantized.graph.values.values() if v.quant and v.quant.scale == stated}
+    assert widths == {3}
+    assert done.artifact("verdict", Verdict).statement.ok
+    reference, feeds = reference_of(done.artifact("parse", Parsed)), [{"x": x[None]} for x in images[:8]]
+    (wanted,), runner = outputs_of(reference, feeds), Runner(done.product(".npu"))
+    off = np.abs(np.stack([runner.run(feed)["y"] for feed in feeds]) - np.stack(wanted))
+    # the bias is rounded to the accumulator's step, which moves a few of the 512 codes that an output adds
+    assert off.max() <= np.float32(0.5) and (off == 0).mean() > 0.9
 
 
 @pytest.mark.parametrize(("mode", "zero"), [("ROUND", 0), ("ROUND", 3), ("FLOOR", 0)])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,13 +16,11 @@ from npuflow.engine.data.array import headers, inputs, row_count
 from npuflow.engine.data.choose import chosen
 from npuflow.engine.data.config import DamagedData, Data, FoundSample
 from npuflow.engine.data.image import SUFFIXES as PICTURES
-from npuflow.engine.data.labels import label_of
+from npuflow.engine.data.lists import LISTS, is_data, listed_files, together
 from npuflow.engine.data.python import python_source, read_by
 from npuflow.engine.data.steps import applied
 from npuflow.engine.data.zarr_store import chunk_files, is_store
 
-ARRAYS = (".npy", ".npz")
-LISTS = (".txt", ".lst", ".csv", ".json")
 RAW = (".bin", ".raw")
 RANDOM_COUNT = 32
 
@@ -88,6 +84,8 @@ def _all(data: Data) -> dict[str, FoundSample]:
         everything = _random(data)
     elif text.startswith("python:"):
         everything = python_source(text, data.source.base, data.count, common)
+    elif rows := _together(data):
+        everything = (pair for row in rows for pair in [_of_inputs(*row, data, common)])
     else:
         files = list(paths(data))
         everything = (
@@ -106,6 +104,27 @@ def _all(data: Data) -> dict[str, FoundSample]:
             )
         raise DataError(f'"{text}" holds no samples', hint=_supported(), code="NF-DATA-040")
     return listed
+
+
+def _together(data: Data) -> list[tuple[str, dict[str, Path], Any]]:
+    """The entries of a list file that has a file for each of several inputs; else none."""
+    where = data.source.path
+    return together(where) if where.suffix.lower() in LISTS and where.is_file() else []
+
+
+def _of_inputs(
+    name: str, files: Mapping[str, Path], label: Any, data: Data, common: Mapping[str, Any]
+) -> tuple[str, FoundSample]:
+    """A sample of several files, each of which is one input's."""
+    whole, found, parts = replace(data, rows=False), list[Path](), list[dict[str, Any]]()
+    for key, path in files.items():
+        _, one = next(iter(_file(name, path, None, whole, common, False)))
+        parts.append({"input": key, "files": len(one.files), **one.detail})
+        found.extend(one.files)
+    detail = {"kind": "files", "inputs": parts}
+    if "nonfinite" in common:
+        detail["nonfinite"] = common["nonfinite"]
+    return name, FoundSample(tuple(found), detail, label)
 
 
 def _by_folder(listed: Mapping[str, FoundSample]) -> dict[str, FoundSample]:
@@ -221,7 +240,7 @@ def paths(data: Data) -> Iterator[tuple[str, Path, Any]]:
         yield from ((f.relative_to(where).as_posix(), f, None) for f in files)
     elif where.is_file():
         if where.suffix.lower() in LISTS:
-            yield from _listed(where)
+            yield from listed_files(where)
         elif is_sample(where, data):
             yield where.name, where, None
         else:
@@ -237,19 +256,11 @@ def paths(data: Data) -> Iterator[tuple[str, Path, Any]]:
         )
 
 
-def is_data(path: Path) -> bool:
-    return path.suffix.lower() in PICTURES + ARRAYS or is_store(path)
-
-
 def is_sample(path: Path, data: Data) -> bool:
     """Whether a file of the source is one of its samples."""
     if data.reader is not None:
         return not path.name.startswith(".")
     return is_data(path) or (data.raw is not None and path.suffix.lower() in RAW)
-
-
-def is_there(path: Path) -> bool:
-    return path.is_file() or is_store(path)
 
 
 def expand(pattern: Path) -> tuple[Path, list[Path]]:
@@ -273,66 +284,6 @@ def _braces(text: str) -> list[str]:
         return [text]
     head, tail = text[: inner.start()], text[inner.end() :]
     return [full for option in inner[1].split(",") for full in _braces(head + option + tail)]
-
-
-def _listed(path: Path) -> Iterator[tuple[str, Path, Any]]:
-    """A list file: one path a line, relative to it, and a label behind a blank; as .csv with an optional
-    header and a label in the second column; as .json paths, {"file", "label"}, or {FILE: LABEL}."""
-    lines = _rows(path)
-    if lines and path.suffix.lower() == ".csv" and not is_data(Path(lines[0][0])):
-        lines = lines[1:]
-    missing = [row[0] for row in lines if not is_there(path.parent / row[0])]
-    if missing:
-        raise DataError(
-            f'{len(missing)} of {len(lines)} files of the list "{path.name}" do not exist',
-            because=f"the first is {missing[0]}, looked for in {path.parent}", code="NF-DATA-042",
-        )
-    for row in lines:
-        label = row[1] if len(row) > 1 else None
-        yield row[0], path.parent / row[0], label_of(label) if isinstance(label, str) else label
-
-
-def _rows(path: Path) -> list[Sequence[Any]]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as fault:
-        raise DataError(
-            f'"{path.name}" is not a text file of UTF-8', because=str(fault), code="NF-DATA-043",
-        ) from fault
-    if path.suffix.lower() == ".csv":
-        return [row for row in csv.reader(text.splitlines()) if row and row[0].strip()]
-    if path.suffix.lower() == ".json":
-        return _of_json(path, text)
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    return [_row(path.parent, line) for line in lines]
-
-
-def _row(folder: Path, line: str) -> Sequence[str]:
-    """A path, or a path and a label behind the last blank."""
-    file, *label = line.rsplit(None, 1)
-    return [file, *label] if label and not is_there(folder / line) and is_there(folder / file) else [line]
-
-
-def _of_json(path: Path, text: str) -> list[Sequence[Any]]:
-    try:
-        held = json.loads(text)
-        pairs = held.items() if isinstance(held, dict) else held
-        rows: list[Sequence[Any]] = [_entry(one) for one in pairs]
-        if not all(row and isinstance(row[0], str) for row in rows):
-            raise ValueError("an entry names no file")
-        return rows
-    except (ValueError, KeyError, TypeError) as fault:
-        raise DataError(
-            f'"{path.name}" is not a list of files', because=f"{type(fault).__name__}: {fault}",
-            hint='[{"file": "a.png", "label": 3}, ...], ["a.png", ...] or {"a.png": 3}', code="NF-DATA-084",
-        ) from fault
-
-
-def _entry(one: Any) -> Sequence[Any]:
-    """File and label of one entry of a .json list."""
-    if isinstance(one, dict):
-        return [one["file"], *([one["label"]] if "label" in one else [])]
-    return [one] if isinstance(one, str) else list(one)
 
 
 def _supported() -> str:

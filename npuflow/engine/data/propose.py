@@ -17,7 +17,8 @@ from npuflow.engine.data.array import headers, load
 from npuflow.engine.data.config import DamagedData, Data
 from npuflow.engine.data.image import SUFFIXES as PICTURES
 from npuflow.engine.data.labels import label_file
-from npuflow.engine.data.listing import LISTS, is_data, paths
+from npuflow.engine.data.listing import paths
+from npuflow.engine.data.lists import LISTS, is_data
 from npuflow.engine.data.match import steps_for
 from npuflow.engine.data.steps import Plain
 from npuflow.ir.types import TensorType

@@ -13,7 +13,7 @@ from npuflow.engine.data.array import FileRows
 from npuflow.engine.data.config import InputSample
 from npuflow.engine.data.image import decode
 from npuflow.engine.data.python import python_samples, read_file
-from npuflow.engine.data.steps import applied, grey, of_picture, split
+from npuflow.engine.data.steps import applied, finished, grey, of_picture, split
 from npuflow.ir.types import Array, TensorType
 
 Listed = tuple[tuple[Path, ...], Mapping[str, Any]]     # the files and the detail of a `Found`
@@ -29,11 +29,10 @@ def samples(listed: Mapping[str, Listed]) -> Iterator[tuple[str, InputSample]]:
             yield name, InputSample(noise=int(detail["seed"]))
         elif kind == "python":
             pending.setdefault((files[0], detail["module"], detail["function"]), set()).add(name)
-        elif kind == "reader":
-            arrays = read_file(files[0], files[1], detail)
-            yield name, _sound(name, _sample(arrays, detail, picture=False), detail)
+        elif kind == "files":
+            yield name, _sound(name, _together(files, detail, rows), detail)
         else:
-            yield name, _sound(name, _read(files[0], detail, rows), detail)
+            yield name, _sound(name, _one(files, detail, rows), detail)
     for (path, _, _), names in pending.items():
         detail = listed[next(iter(names))][1]
         for name, made in python_samples(path, detail, names):
@@ -56,6 +55,34 @@ def prepared_pixels(pixels: Array, preparation: Mapping[str, Any], name: str, ki
         pixels = grey(pixels)                 # the recipe fed arrays of one channel
     pixels = applied(pixels, first, name)
     return InputSample({name: pixels}, tuple(rest), picture=True).feed({name: kind})[name]
+
+
+def _one(files: tuple[Path, ...], detail: Mapping[str, Any], rows: FileRows) -> InputSample:
+    """A sample of one file."""
+    if detail["kind"] == "reader":
+        return _sample(read_file(files[0], files[1], detail), detail, picture=False)
+    return _read(files[0], detail, rows)
+
+
+def _together(files: tuple[Path, ...], detail: Mapping[str, Any], rows: FileRows) -> InputSample:
+    """A sample of a file for each input; all steps are done, as they differ with the kind of file."""
+    arrays: dict[str, Array] = {}
+    at = 0
+    for part in detail["inputs"]:
+        name, own = part["input"], files[at : at + part["files"]]
+        at += part["files"]
+        read = _one(own, part, rows)
+        if read.broken:
+            return read
+        if len(read.arrays) != 1:
+            held = ", ".join(read.arrays) or "none"
+            return InputSample(broken=f'"{own[0].name}" holds not one array for "{name}" but {held}')
+        try:
+            array = next(iter(read.arrays.values()))
+            arrays[name] = finished(array, read.steps, name, read.picture)
+        except DataError as fault:
+            return InputSample(broken=str(fault))
+    return InputSample(arrays)
 
 
 def _read(path: Path, detail: Mapping[str, Any], rows: FileRows) -> InputSample:

@@ -129,7 +129,7 @@ class Clinic:
             return None
         if self.corrected if one.corrected is None else one.corrected:
             made = correct_biases(
-                network.graph, made, network.numerics, rig.fit[:FITTED], (), judge=False
+                network.reference, made, network.numerics, rig.fit[:FITTED], (), judge=False
             ).graph
         found = quality(network.graph, rig.truth, outputs_of(made, rig.held))
         return next(o for o in found if o.name == output)

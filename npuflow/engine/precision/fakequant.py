@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from npuflow.engine.as_stated import as_stated, stated_activations
 from npuflow.engine.calibrate.observe import session
 from npuflow.engine.place import NodePlacement, op_name
 from npuflow.engine.quantize.config import Quantize, Weights
@@ -54,7 +55,8 @@ class FakeQuantNetwork:
     """What is quantised: the float graph, the place of its nodes, the scheme and the target's arithmetic.
 
     `stated`: types that the model or a table fixes, by value id; `rounded`: codes of
-    weights that were chosen before.
+    weights that were chosen before; `given`: those of `stated` that the model fixes, whose roundings are part
+    of what the network computes.
     """
 
     graph: Graph
@@ -63,6 +65,22 @@ class FakeQuantNetwork:
     numerics: Numerics
     stated: Mapping[str, QuantType] = field(default_factory=dict)
     rounded: Mapping[str, RoundedWeight] = field(default_factory=dict)
+    given: Mapping[str, QuantType] = field(default_factory=dict)
+
+    @cached_property
+    def reference(self) -> Graph:
+        """The graph with the roundings that the model states."""
+        return as_stated(self.graph, self.given)
+
+    def unrounded(self, table: Table) -> Table:
+        """Quantisers over the spans of `table` that change nothing, but for what the model itself rounds."""
+        found, given = unclipped_steps(table), stated_activations(self.graph, self.given)
+        for k, group in enumerate(self.groups):
+            quant = next((given[v] for v in group if v in given), None)
+            if quant is not None:
+                zero = quant.zero_point[0]
+                found[k] = quant.scale[0], quant.lo - zero, quant.hi - zero
+        return found
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:

@@ -44,9 +44,12 @@ def affordable(graph: Graph, feeds: Sequence[Feed]) -> list[Feed]:
     return [feeds[int(i)] for i in np.linspace(0, len(feeds) - 1, count).round()] if count else []
 
 
-def shown(real: Graph, graph: Graph, feeds: Sequence[Feed], budget: Budget) -> tuple[JudgedOutput, ...]:
-    """Every output of the quantised `graph` beside that of `real`."""
-    truth, made = outputs_of(real, feeds), outputs_of(graph, feeds)
+def shown(
+    real: Graph, graph: Graph, feeds: Sequence[Feed], budget: Budget, reference: Graph | None = None
+) -> tuple[JudgedOutput, ...]:
+    """Every output of the quantised `graph` beside that of `real`, or of `reference`: the same graph with the
+    roundings that its file states."""
+    truth, made = outputs_of(reference or real, feeds), outputs_of(graph, feeds)
     found = (*quality(real, truth, made), *_whole(real, truth, made))
     return tuple(JudgedOutput(one, close(budget, one)) for one in found)
 

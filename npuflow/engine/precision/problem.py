@@ -24,7 +24,6 @@ from npuflow.engine.precision.fakequant import (
     Feed,
     Ranges,
     Table,
-    unclipped_steps,
 )
 from npuflow.engine.precision.quality import (
     EXACT,
@@ -81,8 +80,8 @@ class Rig:
 
     @cached_property
     def truth(self) -> Outputs:
-        """The float network's outputs on the held-out samples."""
-        return outputs_of(self.network.graph, self.held)
+        """The outputs on the held-out samples of the float network, with the roundings that it states."""
+        return outputs_of(self.network.reference, self.held)
 
     @cached_property
     def which(self) -> tuple[int, ...]:
@@ -112,7 +111,7 @@ class Rig:
 
     @cached_property
     def plain(self) -> Table:
-        return unclipped_steps(self.table(WIDE))
+        return self.network.unrounded(self.table(WIDE))
 
     def bits(self, kind: str, level: int) -> int | None:
         """The width that a level stands for; None: the recipe's."""
@@ -344,7 +343,7 @@ class SearchProblem:
         return f"{', '.join(parts) or 'the widths of the recipe'} of {len(levels)}, {costs}"
 
     def _verified(self, levels: Levels) -> tuple[Output, ...]:
-        rig, graph = self.rig, self.rig.network.graph
+        rig, network = self.rig, self.rig.network
         try:
             made = rig.quantized(levels).graph
         except TargetError as error:
@@ -355,7 +354,7 @@ class SearchProblem:
         found = self._judged(made)
         if not self.corrected or self.budget.holds(found):
             return found
-        made = correct_biases(graph, made, rig.network.numerics, rig.fit, (), judge=False).graph
+        made = correct_biases(network.reference, made, network.numerics, rig.fit, (), judge=False).graph
         better = self._judged(made)
         return max(
             found, better, key=lambda outputs: (self.budget.holds(outputs), self.budget.level(outputs))

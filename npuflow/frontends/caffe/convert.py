@@ -15,7 +15,8 @@ from npuflow.ir.types import TensorType
 from npuflow.onnx.run import EXPORT_OPSET
 from npuflow.onnx.types import value_info
 
-GONE = ("Dropout", "Silence", "Accuracy", "SoftmaxWithLoss", "Data", "ImageData", "HDF5Data", "Split")
+# Layers without a part in inference, besides all kinds of data and losses.
+GONE = ("Dropout", "Silence", "Accuracy", "Split", "HDF5Output", "DetectionEvaluate")
 
 
 def reading(network: CaffeNetwork, bindings: Bindings) -> Reading:
@@ -26,6 +27,11 @@ def reading(network: CaffeNetwork, bindings: Bindings) -> Reading:
         raise
     except (ValueError, IndexError, TypeError, KeyError, AttributeError, ZeroDivisionError) as fault:
         raise damaged(f"{type(fault).__name__}: {fault}") from fault
+
+
+def gone(kind: str) -> bool:
+    """Whether a kind of layer has no part in inference."""
+    return kind in GONE or kind.endswith(("Data", "Loss"))
 
 
 def _built(network: CaffeNetwork, bindings: Bindings) -> Reading:
@@ -42,9 +48,9 @@ def _built(network: CaffeNetwork, bindings: Bindings) -> Reading:
             lost.update(layer.tops)
             continue
         missing = next((b for b in layer.bottoms if b not in net.values), None)
-        if missing is not None and layer.kind not in GONE:
+        if missing is not None and not gone(layer.kind):
             raise damaged(f'layer "{layer.name}" reads "{missing}", which no layer before it gives')
-        if layer.kind in GONE:
+        if gone(layer.kind):
             if layer.bottoms and layer.kind in ("Dropout", "Split"):
                 for top in layer.tops:
                     net.pass_on(layer.bottoms[0], top, i)
@@ -66,7 +72,7 @@ def _built(network: CaffeNetwork, bindings: Bindings) -> Reading:
             code="NF-MODEL-101",
         )
     read = {
-        b for layer in network.layers for b in layer.bottoms if b not in layer.tops and layer.kind not in GONE
+        b for layer in network.layers for b in layer.bottoms if b not in layer.tops and not gone(layer.kind)
     }
     own = [
         top

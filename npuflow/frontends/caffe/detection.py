@@ -159,6 +159,7 @@ def _suppressed(net: Net, given: Options, boxes: str, scores: str, count: int) -
 
 
 def roi_pooling(net: Net, layer: CaffeLayer) -> None:
+    """The largest element of each window of each region."""
     given = layer.table("roi_pooling_param")
     sizes = [int(one(given, name, 0)) for name in ("pooled_h", "pooled_w")]
     regions = net.shape(layer.bottoms[1])

@@ -8,13 +8,15 @@ from functools import partial
 import numpy as np
 
 from npuflow.frontends.caffe.detection import DETECTION
-from npuflow.frontends.caffe.network import CaffeOperatorError, Net, needed, one, pair
+from npuflow.frontends.caffe.elements import ELEMENTS
+from npuflow.frontends.caffe.network import CaffeOperatorError, Net, along, needed, one, pair
 from npuflow.frontends.caffe.parse import CaffeLayer
+from npuflow.frontends.caffe.reductions import REDUCTIONS
 from npuflow.frontends.caffe.shapes import SHAPES
-from npuflow.ir.types import Array
 
 
 def conv(net: Net, layer: CaffeLayer, transposed: bool = False) -> None:
+    """A convolution: grouped, depthwise, dilated or transposed."""
     given = layer.table("convolution_param")
     x, group = net.values[layer.bottoms[0]], int(one(given, "group", 1))
     kernel = pair(given, "kernel_size", 0, "kernel")
@@ -41,6 +43,7 @@ def conv(net: Net, layer: CaffeLayer, transposed: bool = False) -> None:
 
 
 def dense(net: Net, layer: CaffeLayer) -> None:
+    """A dense layer of all axes from `axis` on."""
     given = layer.table("inner_product_param")
     axis, biased = int(one(given, "axis", 1)), bool(one(given, "bias_term", True))
     weight, *rest = needed(layer, 1 + biased)
@@ -61,6 +64,7 @@ def dense(net: Net, layer: CaffeLayer) -> None:
 
 
 def pool(net: Net, layer: CaffeLayer) -> None:
+    """Pooling with Caffe's windows at the border; a second blob of a maximum is its mask."""
     given, image = layer.table("pooling_param"), net.shape(layer.bottoms[0])[2:]
     kind = str(one(given, "pool", "MAX"))
     if kind not in ("MAX", "AVE", 0, 1, "0", "1"):
@@ -84,15 +88,11 @@ def pool(net: Net, layer: CaffeLayer) -> None:
             count -= 1
         ends.append((count - 1) * s + k - size - p)
     if largest:
-        net.give(
-            layer,
-            "MaxPool",
-            x,
-            kernel_shape=kernel,
-            strides=strides,
-            pads=[*pads, *(max(e, 0) for e in ends)],
-        )
+        sizes = [*pads, *(max(e, 0) for e in ends)]
+        net.give(layer, "MaxPool", x, kernel_shape=kernel, strides=strides, pads=sizes)
         return
+    if len(layer.tops) > 1:
+        raise CaffeOperatorError("averages with a mask")
     # Caffe divides by the window's part of the padded image, which ends where the stated padding does
     own = [min(p, max(e, 0)) for e, p in zip(ends, pads, strict=True)]
     padded = net.inner("Pad", x, net.ints([0, 0, *pads, 0, 0, *own])) if any((*pads, *own)) else x
@@ -108,65 +108,8 @@ def pool(net: Net, layer: CaffeLayer) -> None:
     )
 
 
-def unary(kind: str, net: Net, layer: CaffeLayer) -> None:
-    net.give(layer, kind, net.values[layer.bottoms[0]])
-
-
-def plain(kind: str, net: Net, layer: CaffeLayer) -> None:
-    """Exp and Log to the base e alone."""
-    if layer.table(f"{layer.kind.lower()}_param"):
-        raise CaffeOperatorError("with a base, scale or shift")
-    unary(kind, net, layer)
-
-
-def swish(net: Net, layer: CaffeLayer) -> None:
-    x = net.values[layer.bottoms[0]]
-    net.give(layer, "Mul", x, net.inner("Sigmoid", x))
-
-
-def relu(net: Net, layer: CaffeLayer) -> None:
-    slope = float(one(layer.table("relu_param"), "negative_slope", 0.0))
-    if slope:
-        net.give(layer, "LeakyRelu", net.values[layer.bottoms[0]], alpha=slope)
-    else:
-        unary("Relu", net, layer)
-
-
-def relu6(net: Net, layer: CaffeLayer) -> None:
-    top = float(one(layer.table("relu6_param"), "threshold", 6.0))
-    ends = [net.constant(np.float32(v)) for v in (0.0, top)]
-    net.give(layer, "Clip", net.values[layer.bottoms[0]], *ends)
-
-
-def prelu(net: Net, layer: CaffeLayer) -> None:
-    slope = needed(layer, 1)[0].reshape(-1)
-    rank = len(net.shape(layer.bottoms[0]))
-    shaped = slope.reshape(-1, *(1,) * (rank - 2)) if slope.size > 1 else slope
-    net.give(layer, "PRelu", net.values[layer.bottoms[0]], net.constant(shaped, "slope"))
-
-
-def elu(net: Net, layer: CaffeLayer) -> None:
-    net.give(
-        layer, "Elu", net.values[layer.bottoms[0]], alpha=float(one(layer.table("elu_param"), "alpha", 1.0))
-    )
-
-
-def power(net: Net, layer: CaffeLayer) -> None:
-    given, x = layer.table("power_param"), net.values[layer.bottoms[0]]
-    exponent, scale, shift = (
-        float(one(given, n, d)) for n, d in (("power", 1.0), ("scale", 1.0), ("shift", 0.0))
-    )
-    parts = [("Mul", scale, 1.0), ("Add", shift, 0.0), ("Pow", exponent, 1.0)]
-    steps = [(kind, value) for kind, value, none in parts if value != none]
-    for kind, value in steps[:-1]:
-        x = net.inner(kind, x, net.constant(np.float32(value)))
-    if steps:
-        net.give(layer, steps[-1][0], x, net.constant(np.float32(steps[-1][1])))
-    else:
-        net.give(layer, "Identity", x)
-
-
 def batch_norm(net: Net, layer: CaffeLayer) -> None:
+    """Mean and variance of the file, which a factor divides."""
     mean, var, factor = needed(layer, 3)[:3]
     total = float(factor.reshape(-1)[0])
     scale = 1.0 / total if total else 0.0
@@ -177,59 +120,30 @@ def batch_norm(net: Net, layer: CaffeLayer) -> None:
     net.give(layer, "BatchNormalization", net.values[layer.bottoms[0]], *given, epsilon=epsilon)
 
 
+def own_batch_norm(net: Net, layer: CaffeLayer) -> None:
+    """The form of SegNet and ENet (factor and shift), and of PSPNet (with mean and variance)."""
+    factor, shift, *rest = (b.reshape(-1) for b in needed(layer, 2))
+    mean, var = rest[:2] if len(rest) > 1 else (np.zeros_like(shift), np.ones_like(shift))
+    epsilon = float(one(layer.table("bn_param"), "eps", 1e-5)) if len(rest) > 1 else 0.0
+    given = [net.constant(a) for a in (factor, shift, mean, var)]
+    net.give(layer, "BatchNormalization", net.values[layer.bottoms[0]], *given, epsilon=epsilon)
+
+
 def scale(net: Net, layer: CaffeLayer) -> None:
+    """A factor, of the layer or a second blob, and a bias."""
     given, x = layer.table("scale_param"), net.values[layer.bottoms[0]]
     axis, rank = int(one(given, "axis", 1)), len(net.shape(layer.bottoms[0]))
-
-    def along(values: Array) -> str:
-        shape = values.shape if values.ndim > 1 else (values.size,)
-        return net.constant(values.reshape(*shape, *(1,) * (rank - axis % rank - len(shape))))
-
-    if len(layer.bottoms) > 1:
-        if one(given, "bias_term", False):
-            raise CaffeOperatorError("a bias behind a scale that the network computes")
-        other = net.shape(layer.bottoms[1])
-        factor = net.inner(
-            "Reshape", net.values[layer.bottoms[1]], net.ints([*other, *(1,) * (rank - axis - len(other))])
-        )
-        net.give(layer, "Mul", x, factor)
-        return
-    weight, *rest = needed(layer, 1 + bool(one(given, "bias_term", False)))
-    if rest:
-        net.give(layer, "Add", net.inner("Mul", x, along(weight)), along(rest[0]))
+    biased, own = bool(one(given, "bias_term", False)), len(layer.bottoms) == 1
+    held = needed(layer, own + biased)
+    factor = along(net, held[0], axis, rank) if own else net.widened(layer.bottoms[1], axis, rank)
+    if biased:
+        net.give(layer, "Add", net.inner("Mul", x, factor), along(net, held[own], axis, rank))
     else:
-        net.give(layer, "Mul", x, along(weight))
-
-
-def lrn(net: Net, layer: CaffeLayer) -> None:
-    given = layer.table("lrn_param")
-    if one(given, "norm_region", "ACROSS_CHANNELS") != "ACROSS_CHANNELS":
-        raise CaffeOperatorError("within channels")
-    net.give(
-        layer,
-        "LRN",
-        net.values[layer.bottoms[0]],
-        size=int(one(given, "local_size", 5)),
-        alpha=float(one(given, "alpha", 1.0)),
-        beta=float(one(given, "beta", 0.75)),
-        bias=float(one(given, "k", 1.0)),
-    )
-
-
-def eltwise(net: Net, layer: CaffeLayer) -> None:
-    given = layer.table("eltwise_param")
-    kind = {"PROD": "Mul", "SUM": "Add", "MAX": "Max"}[str(one(given, "operation", "SUM"))]
-    factors = [float(v) for v in given.get("coeff", [])] if kind == "Add" else []
-    rows = [net.values[b] for b in layer.bottoms]
-    for i, factor in enumerate(factors):
-        if factor != 1.0:
-            rows[i] = net.inner("Mul", rows[i], net.constant(np.float32(factor)))
-    while len(rows) > 2:
-        rows = [net.inner(kind, *rows[:2]), *rows[2:]]
-    net.give(layer, kind, *rows)
+        net.give(layer, "Mul", x, factor)
 
 
 def softmax(net: Net, layer: CaffeLayer) -> None:
+    """Over one axis."""
     net.give(
         layer, "Softmax", net.values[layer.bottoms[0]], axis=int(one(layer.table("softmax_param"), "axis", 1))
     )
@@ -237,32 +151,15 @@ def softmax(net: Net, layer: CaffeLayer) -> None:
 
 LAYERS: dict[str, Callable[[Net, CaffeLayer], None]] = {
     **SHAPES,
+    **ELEMENTS,
+    **REDUCTIONS,
     **DETECTION,
     **dict.fromkeys(("Convolution", "DepthwiseConvolution", "ConvolutionDepthwise"), conv),
     "Deconvolution": partial(conv, transposed=True),
     "InnerProduct": dense,
     "Pooling": pool,
-    "ReLU": relu,
-    "ReLU6": relu6,
-    "PReLU": prelu,
-    "ELU": elu,
-    "Power": power,
     "BatchNorm": batch_norm,
+    "BN": own_batch_norm,
     "Scale": scale,
-    "LRN": lrn,
-    "Eltwise": eltwise,
     "Softmax": softmax,
-    "Swish": swish,
-    "Exp": partial(plain, "Exp"),
-    "Log": partial(plain, "Log"),
-    **{
-        name: partial(unary, kind)
-        for name, kind in (
-            ("Sigmoid", "Sigmoid"),
-            ("TanH", "Tanh"),
-            ("AbsVal", "Abs"),
-            ("BNLL", "Softplus"),
-            ("Mish", "Mish"),
-        )
-    },
 }

@@ -52,6 +52,16 @@ class Net:
     def ints(self, values: Sequence[int]) -> str:
         return self.constant(np.asarray(list(values), np.int64))
 
+    def widened(self, blob: str, axis: int, rank: int) -> str:
+        """A blob that lies along the axes from `axis` on, of a rank that spreads over a blob of `rank`."""
+        shape = self.shape(blob)
+        ones = (1,) * (rank - axis % rank - len(shape))
+        return (
+            self.inner("Reshape", self.values[blob], self.ints([*shape, *ones]))
+            if ones
+            else self.values[blob]
+        )
+
     def inner(self, kind: str, *inputs: str, **attributes: Any) -> str:
         """An operator in front of the layer's last one."""
         name = self.graph.free(f"{self.origin}:{kind.lower()}")
@@ -84,3 +94,12 @@ def needed(layer: CaffeLayer, count: int) -> tuple[Array, ...]:
             f'layer "{layer.name}" has no weights (is the .caffemodel beside the .prototxt?)'
         )
     return layer.blobs
+
+
+def along(net: Net, values: Array, axis: int, rank: int) -> str:
+    """Numbers of a layer that lie along the axes from `axis` on, as a constant that spreads over `rank`."""
+    shape = values.shape if values.ndim > 1 else (values.size,)
+    # files of before 2014 pad the shape with ones in front
+    while len(shape) > rank - axis % rank and shape[0] == 1:
+        shape = shape[1:]
+    return net.constant(values.reshape(*shape, *(1,) * (rank - axis % rank - len(shape))))

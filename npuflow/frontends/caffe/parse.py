@@ -17,27 +17,15 @@ from npuflow.ir.types import Array
 TOKEN = re.compile(
     r'\s*(?:#[^\n]*\n\s*)*("(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|[{}:<>\[\],;]|[^\s{}:<>\[\],;#"\']+)'
 )
-# The numbers of the first form of layers (before 2014), as today's names.
-OLD = {
-    3: "Concat",
-    4: "Convolution",
-    5: "Data",
-    6: "Dropout",
-    8: "Flatten",
-    14: "InnerProduct",
-    15: "LRN",
-    17: "Pooling",
-    18: "ReLU",
-    19: "Sigmoid",
-    20: "Softmax",
-    22: "Split",
-    23: "TanH",
-    25: "Eltwise",
-    26: "Power",
-    33: "Slice",
-    35: "AbsVal",
-    39: "Deconvolution",
-}
+# Kinds whose name in the form of before 2014 has capitals and underlines: INNER_PRODUCT.
+KINDS = (
+    "AbsVal Accuracy ArgMax BNLL Concat ContrastiveLoss Convolution Data Deconvolution Dropout "
+    "DummyData Eltwise EuclideanLoss Exp Flatten HDF5Data HDF5Output HingeLoss Im2col ImageData "
+    "InfogainLoss InnerProduct LRN MemoryData MultinomialLogisticLoss MVN Pooling Power PReLU ReLU "
+    "Sigmoid SigmoidCrossEntropyLoss Silence Slice Softmax SoftmaxLoss Split TanH Threshold "
+    "WindowData "
+)
+OLD = {name.upper(): name for name in KINDS.split()}
 
 
 @dataclass(frozen=True)
@@ -115,7 +103,7 @@ def _network(stated: Mapping[str, list[Any]], held: Mapping[str, tuple[Array, ..
         if not _tested(one):
             continue
         kind = str(one["type"][0])
-        kind = {name.upper().replace("_", ""): name for name in OLD.values()}.get(kind.replace("_", ""), kind)
+        kind = OLD.get(kind.replace("_", ""), kind)
         tops, name = tuple(one.get("top", [])), str(one.get("name", ["layer"])[0])
         if kind == "Input":
             given = [tuple(map(int, s["dim"])) for s in one["input_param"][0]["shape"]]

@@ -1,0 +1,92 @@
+"""Lists of several files an entry, one for each input of the model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from npuflow.base.errors import DataError
+from npuflow.base.tables import Location
+from npuflow.engine.data.config import Data, InputSample, Raw
+from npuflow.engine.data.listing import found
+from npuflow.engine.data.read import samples
+from npuflow.engine.data.steps import DataStep, Normalize
+from npuflow.ir.types import TensorType
+
+RNG = np.random.default_rng(0)
+KINDS = {"left": TensorType((1, 3, 4, 5)), "right": TensorType((1, 6)), "plain": TensorType((2,))}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for i in range(3):
+        pixels = RNG.integers(0, 256, (4, 5, 3)).astype(np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{i}.png")
+        np.save(tmp_path / f"{i}.npy", np.full((6,), i, np.float32))
+        np.array([i, -i], "<i2").tofile(tmp_path / f"{i}.bin")
+    rows = [f"{i}.png,{i}.npy,{i}.bin,{i + 1}" for i in range(3)]
+    (tmp_path / "list.csv").write_text("left,right,plain,label\n" + "\n".join(rows) + "\n")
+    entries = [
+        {"files": {"left": f"{i}.png", "right": f"{i}.npy", "plain": f"{i}.bin"}, "label": i + 1}
+        for i in range(3)
+    ]
+    (tmp_path / "list.json").write_text(json.dumps(entries))
+    return tmp_path
+
+
+def data(folder: Path, name: str, **more: Any) -> Data:
+    return Data(Location(name, folder), raw=Raw("int16", (2,)), choose="first", **more)
+
+
+def read(table: Data) -> dict[str, InputSample]:
+    return dict(samples({name: (one.files, one.detail) for name, one in found(table).items()}))
+
+
+@pytest.mark.parametrize("name", ["list.csv", "list.json"])
+def test_each_input_has_a_file_of_its_own_kind(folder: Path, name: str) -> None:
+    half = DataStep(normalize=Normalize(scale=0.5), input="left")
+    table = data(folder, name, steps=(half,))
+    listed, made = found(table), read(table)
+    assert [one.label for one in listed.values()] == [1, 2, 3]
+    assert all(len(one.files) == 3 for one in listed.values())
+    fed = [one.feed(KINDS) for one in made.values()]
+    for i, one in enumerate(fed):
+        pixels = np.asarray(Image.open(folder / f"{i}.png"), np.float32).transpose(2, 0, 1)
+        assert np.array_equal(one["left"], pixels[None] * np.float32(0.5))
+        assert np.array_equal(one["right"], np.full((1, 6), i, np.float32))
+        assert np.array_equal(one["plain"], np.float32([i, -i]))
+
+
+def test_a_broken_file_leaves_its_sample_out(folder: Path) -> None:
+    (folder / "1.png").write_bytes(b"no picture")
+    broken = [one.broken for one in read(data(folder, "list.csv")).values()]
+    assert broken[0] == broken[2] == "" and "1.png" in broken[1]
+
+
+def test_mistakes_are_one_error_each(folder: Path) -> None:
+    text = (folder / "list.csv").read_text()
+    (folder / "list.csv").write_text(text.replace("2.npy", "gone.npy"))
+    with pytest.raises(DataError, match="1 of 9 files") as caught:
+        found(data(folder, "list.csv"))
+    assert "gone.npy" in caught.value.because
+    (folder / "list.csv").write_text(text + "0.png,0.npy\n")
+    with pytest.raises(DataError, match="has 2 columns, its header 4"):
+        found(data(folder, "list.csv"))
+
+
+@pytest.mark.parametrize("text", ["3", "{", '[{"files": 3}]', '[{"files": {"a": 3}}]'])
+def test_other_json_is_no_list(folder: Path, text: str) -> None:
+    (folder / "list.json").write_text(text)
+    with pytest.raises(DataError, match="is not a list of files"):
+        found(data(folder, "list.json"))
+
+
+def test_a_list_of_files_and_labels_is_what_it_was(folder: Path) -> None:
+    (folder / "one.csv").write_text("path,class\n0.png,7\n1.png,8\n")
+    listed = found(data(folder, "one.csv"))
+    assert {name: one.label for name, one in listed.items()} == {"0.png": 7, "1.png": 8}
