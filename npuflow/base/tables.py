@@ -11,6 +11,7 @@ from npuflow.base.tables_toml import Locator, parse
 from npuflow.base.tables_types import (
     Config,
     Doc,
+    EntryConfig,
     Fault,
     NamedEntries,
     Range,
@@ -27,9 +28,9 @@ from npuflow.base.tables_types import (
 )
 
 __all__ = [
-    "Config", "Doc", "Fault", "FilePath", "Location", "Locator", "NamedEntries", "Range", "Unkeyed", "Words",
-    "canonical", "files", "hints", "options_class", "parse", "read", "registry_fields", "registry_of",
-    "schema", "selections", "table_of",
+    "Config", "Doc", "EntryConfig", "Fault", "FilePath", "Location", "Locator", "NamedEntries", "Range",
+    "Unkeyed", "Words", "canonical", "files", "hints", "options_class", "parse", "read", "registry_fields",
+    "registry_of", "schema", "selections", "table_of",
 ]
 
 C = TypeVar("C", bound=Config)

@@ -123,9 +123,26 @@ class Config:
             made.__dict__["_options"] = kept
         return made
 
+    def selecting(self, name: str, entry: str, options: Any) -> Self:
+        """A copy whose field `name` selects another entry with these options; None: an entry without any."""
+        made = self.with_(**{name: entry})
+        if options is not None:
+            made.__dict__["_options"] = {**made.__dict__.get("_options", {}), name: options}
+        return made
+
     def check(self) -> Iterable[Fault]:
         """Faults that no single field shows; called once all fields are right."""
         return ()
+
+
+class EntryConfig(Config):
+    """Base of registry entries whose fields are their own options in the recipe (`[calibrate.<name>]`)."""
+
+    Options: ClassVar[type[Config]]
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        cls.Options = cls
 
 
 def table_of(cls: type[Config]) -> str:

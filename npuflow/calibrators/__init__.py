@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.registry import Registry
-from npuflow.base.tables import Config
+from npuflow.base.tables import EntryConfig
 from npuflow.calibrators._exact import TAILS as TAILS
 from npuflow.calibrators._exact import Exact as Exact
 from npuflow.calibrators._exact import Rows, extremes
@@ -89,18 +89,12 @@ class TensorStatistics(Protocol):
         """The value (or magnitude) that this fraction of the values does not exceed."""
 
 
-class Calibrator(Config):
+class Calibrator(EntryConfig):
     """A threshold method. Its fields are its options in the recipe
     (`[calibrate.<name>]`); calling it gives (lo, hi).
 
     The range is in real units and contains zero; a symmetric grid gets (-t, t), or (0, t) if it is unsigned.
     """
-
-    Options: ClassVar[type[Calibrator]]
-
-    def __init_subclass__(cls, **more: Any) -> None:
-        super().__init_subclass__(**more)
-        cls.Options = cls
 
     def __call__(self, statistics: TensorStatistics, grid: Grid) -> tuple[float, float]:
         raise NotImplementedError

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from npuflow.base.registry import Registry
-from npuflow.base.tables import Config
+from npuflow.base.tables import EntryConfig
 from npuflow.ir.types import Array
 
 HEADS = Registry("heads", "npuflow.heads")
@@ -49,16 +49,11 @@ class HeadNet(Protocol):
         """The same, left to the host."""
 
 
-class Head(Config):
+class Head(EntryConfig):
     """The outputs of one family of detectors. Its fields are its options in the recipe."""
 
-    Options: ClassVar[type[Head]]
     suppresses: ClassVar[bool] = True     # overlapping boxes are suppressed; False: the heads have peaks
     every_class: ClassVar[bool] = False   # a box counts for every class, not only for its best
-
-    def __init_subclass__(cls, **more: Any) -> None:
-        super().__init_subclass__(**more)
-        cls.Options = cls
 
     def misfit(self, shapes: Shapes, size: tuple[int, int], classes: int) -> str:
         """Why outputs of these shapes are no such heads of a network with an input of this size; "" if they

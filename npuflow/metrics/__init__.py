@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.registry import Registry
-from npuflow.base.tables import Config
+from npuflow.base.tables import EntryConfig
 from npuflow.metrics._ragged import alike as alike
 from npuflow.metrics._ragged import is_ragged as is_ragged
 from npuflow.metrics._ragged import stacked as stacked
@@ -19,7 +19,7 @@ METRICS = Registry("metrics", "npuflow.metrics")
 Outputs = Mapping[str, npt.NDArray[np.generic]]
 
 
-class Metric(Config):
+class Metric(EntryConfig):
     """An accuracy metric. Its fields are its options (`[evaluate.<name>]`); calling it gives named figures.
 
     `outputs`: by output name, first axis the samples; `reference`: the float model's, likewise;
@@ -27,12 +27,7 @@ class Metric(Config):
     one to watch; higher is better.
     """
 
-    Options: ClassVar[type[Metric]]
     needs_labels: ClassVar[bool] = True
-
-    def __init_subclass__(cls, **more: Any) -> None:
-        super().__init_subclass__(**more)
-        cls.Options = cls
 
     def __call__(self, outputs: Outputs, reference: Outputs, labels: list[Any] | None) -> dict[str, float]:
         raise NotImplementedError

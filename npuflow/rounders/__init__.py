@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.registry import Registry
-from npuflow.base.tables import Config
+from npuflow.base.tables import EntryConfig
 from npuflow.ir.types import Array, QuantType
 
 ROUNDERS = Registry("rounders", "npuflow.rounders")
@@ -119,7 +119,7 @@ def stored(scale: Reals) -> Reals:
     return scale.astype(np.float32).astype(np.float64)
 
 
-class Rounder(Config):
+class Rounder(EntryConfig):
     """A rounding method. Its fields are its options in the recipe (`[round.<name>]`);
     calling it gives codes and scales.
 

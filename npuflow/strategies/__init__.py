@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.registry import Registry
-from npuflow.base.tables import Config
+from npuflow.base.tables import EntryConfig
 
 STRATEGIES = Registry("strategies", "npuflow.strategies")
 
@@ -139,7 +139,7 @@ class Problem(Protocol):
         """As `Unit.noise`, at the widest integers."""
 
 
-class Strategy(Config):
+class Strategy(EntryConfig):
     """A search for widths. Its fields are its options in the recipe; calling it
     gives the level of every unit."""
 

@@ -78,7 +78,7 @@ class Override(Config):
     weight_symmetric: bool | None = None  # zero point 0
     weight_narrow: bool | None = None     # leave out the most negative code
     weight_signed: bool | None = None
-    weight_method: Annotated[str, CALIBRATORS] | None = None     # with the method's own defaults
+    weight_method: Annotated[str, CALIBRATORS] | None = None
     symmetric: bool | None = None         # of what they write: zero point 0
     signed: bool | None = None            # of what they write
     narrow: bool | None = None            # of what they write: leave out the most negative code
@@ -116,9 +116,12 @@ class Quantize(Config):
             asked = {
                 "bits": rule.weight_bits, "per": rule.weight_per, "group": rule.weight_group,
                 "symmetric": rule.weight_symmetric, "narrow": rule.weight_narrow,
-                "signed": rule.weight_signed, "method": rule.weight_method,
+                "signed": rule.weight_signed,
             }
             scheme = scheme.with_(**{key: value for key, value in asked.items() if value is not None})
+            if rule.weight_method is not None:
+                options = rule.options_for("weight_method")
+                scheme = scheme.selecting("method", rule.weight_method, options)
         return scheme
 
     def activations_of(self, names: Iterable[str], op: str) -> Activations:

@@ -32,13 +32,24 @@ class Counting(Config, table="moments"):
 Mode = Literal["parallel", "sequential", "blocks"]
 
 
+def _rounder(table: Config, method: str) -> Rounder:
+    given = table.options
+    made: Rounder = given if given is not None else ROUNDERS[method]()
+    return made
+
+
 @dataclass(frozen=True)
 class LayerRounding(Config):
     """Another method or mode for some layers; what is absent stays as it was."""
 
     layers: tuple[str, ...]               # node names, operator names (conv, matmul), or patterns (*/head/*)
-    method: Annotated[str, ROUNDERS] | None = None    # with its own defaults
+    method: Annotated[str, ROUNDERS] | None = None
     mode: Mode | None = None
+
+    @property
+    def rounder(self) -> Rounder | None:
+        """The method with its options, where one is asked for."""
+        return _rounder(self, self.method) if self.method else None
 
 
 @dataclass(frozen=True)
@@ -60,16 +71,13 @@ class RoundTable(Config, table="round"):
     @property
     def rounder(self) -> Rounder:
         """The method with its options."""
-        given = self.options
-        made: Rounder = given if given is not None else ROUNDERS[self.method]()
-        return made
+        return _rounder(self, self.method)
 
     def rounder_of(self, names: Iterable[str], op: str) -> Rounder:
         """That of a layer."""
         known = tuple(names)
-        asked = [one.method for one in self.layers if one.method and answers(one.layers, known, op)]
-        made: Rounder = ROUNDERS[asked[-1]]() if asked else self.rounder
-        return made
+        asked = [one.rounder for one in self.layers if one.rounder and answers(one.layers, known, op)]
+        return asked[-1] if asked else self.rounder
 
     def mode_of(self, names: Iterable[str], op: str) -> Mode:
         known = tuple(names)
@@ -79,7 +87,7 @@ class RoundTable(Config, table="round"):
     @property
     def rounders(self) -> list[Rounder]:
         """All that some layer may have."""
-        return [self.rounder, *(ROUNDERS[one.method]() for one in self.layers if one.method)]
+        return [self.rounder, *(one.rounder for one in self.layers if one.rounder)]
 
     @property
     def modes(self) -> set[str]:
