@@ -95,6 +95,13 @@ class QdqBuilder:
         value = self.source.values[value_id]
         self.values[value_id] = Value(value_id, TensorType(value.type.shape, value.dtype))
 
+    def number_input(self, value_id: str) -> None:
+        """A value of a float type as a graph input of float32, which holds all its numbers."""
+        kind = TensorType(self.source.values[value_id].type.shape)
+        self.values[value_id] = Value(value_id, kind)
+        same = OPS["host"](op_type="Identity", version=OPSET, types=(kind,))
+        self._add(same, (value_id,), (f"{value_id}:dq",), ())
+
     def node(self, node: Node, rename: dict[str, str] | None = None) -> None:
         names = rename or {}
         blocks = node.op.onnx not in BLOCKLESS
