@@ -5,7 +5,8 @@ Units are put in order greedily: what takes most of the remaining noise away per
 order rests on every unit's noise alone, which does not quite add up; so the prefix is looked for by
 measuring mixtures, and the quantised network itself has the last word. Where widest integers fail, what they
 fail at is left in float on the host. Where units may be in a float type of the NPU, the same is done with
-that type in the place of the widest integers, and the cheapest result that holds the budget is taken.
+that type in the place of the widest integers; of the results that hold the budget the cheapest is taken, and
+one that misses it where the way to it gains too little for its cycles.
 """
 
 from __future__ import annotations
@@ -242,15 +243,16 @@ def _thinned(problem: Problem, levels: Levels) -> Levels:
 
 
 def _best(problem: Problem, found: Sequence[Levels], worth: float) -> Levels:
-    """The cheapest that holds the budget, of those about as cheap the most accurate; where none does, the one
-    of most dB, less `worth` for as many cycles again as the recipe's widths take."""
+    """The one of most dB, up to those asked for, less half of `worth` for as many cycles again as the recipe's
+    widths take: of those that hold the budget the cheapest."""
     budget, base = problem.budget, problem.cycles((NARROW,) * len(problem.units))
-    level = {one: budget.level(problem.verified(one)) for one in found}
-    enough = [one for one in found if budget.holds(problem.verified(one))]
-    if not enough:
-        return max(found, key=lambda one: level[one] - worth * (problem.cycles(one) / base - 1))
-    most = (1 + SAVES) * min(problem.cycles(one) for one in enough)
-    return max((one for one in enough if problem.cycles(one) <= most), key=lambda one: level[one])
+
+    def value(one: Levels) -> float:
+        outputs = problem.verified(one)
+        reached = budget.sqnr_db if budget.holds(outputs) else min(budget.level(outputs), budget.sqnr_db)
+        return reached - HALF * worth * (problem.cycles(one) / base - 1)
+
+    return max(found, key=value)
 
 
 def _narrowed(levels: Levels, units: Sequence[int]) -> Levels:
