@@ -243,8 +243,8 @@ def _thinned(problem: Problem, levels: Levels) -> Levels:
 
 
 def _best(problem: Problem, found: Sequence[Levels], worth: float) -> Levels:
-    """The one of most dB, up to those asked for, less half of `worth` for as many cycles again as the recipe's
-    widths take: of those that hold the budget the cheapest."""
+    """The one of most dB, up to those asked for, less half of `worth` for as many cycles again as the
+    recipe's widths take: of those that hold the budget the cheapest."""
     budget, base = problem.budget, problem.cycles((NARROW,) * len(problem.units))
 
     def value(one: Levels) -> float:
