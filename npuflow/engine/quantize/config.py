@@ -197,6 +197,12 @@ def _misfit(key: str, text: str, hint: str, table: str = "quantize") -> TargetEr
 
 def _misfits(config: Quantize, numerics: Numerics) -> Iterator[TargetError]:
     weights, activations = config.weights, config.activations
+    if not numerics.integers:
+        if config.integers:
+            mode = next(name for name, number in FLOATS.items() if number in numerics.float_types)
+            text = f"the target does not compute in integers; it has {', '.join(numerics.float_types)}"
+            yield _misfit("mode", text, f'mode = "{mode}"')
+        return
     widths: list[tuple[str, int | None, tuple[int, ...]]] = [
         ("weights.bits", weights.bits, numerics.weight_bits),
         ("activations.bits", activations.bits, numerics.activation_bits),
