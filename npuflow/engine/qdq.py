@@ -55,22 +55,29 @@ def to_qdq(graph: Graph, pixels: Mapping[str, Pixels] = MappingProxyType({})) ->
 
 
 def isolated(graph: Graph) -> tuple[bytes, dict[str, str]]:
-    """A model that feeds every integer node with given integers and shows its own: ONNX
+    """A model that feeds every node of the NPU with given codes and shows its own: ONNX
     bytes, and {value id: output name}.
 
-    Its inputs are the integer values by id. It judges one node at a time: errors do
-    not add up along the graph.
+    Its inputs are the values by id; numbers of float types are float32, in and out. It judges one
+    node at a time: errors do not add up along the graph.
     """
     builder, shown = QdqBuilder(graph), {}
     fed: dict[str, None] = {}
     for node in graph.nodes:
         if is_npu(node):
-            fed.update((i, None) for i in node.inputs if i and graph.const(i) is None)
+            fresh = [i for i in dict.fromkeys(node.inputs) if i and graph.const(i) is None and i not in fed]
+            fed.update(dict.fromkeys(fresh))
+            for value_id in fresh:
+                if graph.values[value_id].number:
+                    builder.number_input(value_id)
             shown.update({o: f"{o}:own" for o in node.outputs if o and graph.values[o].quant is not None})
             builder.node(node, rename=shown)
     shown = {k: v for k, v in shown.items() if v in builder.values}
     for value_id in fed:
-        builder.coded_input(value_id)
+        if not graph.values[value_id].number:
+            builder.coded_input(value_id)
+    for value_id in [o for o in shown if graph.values[o].number]:
+        shown[value_id] = builder.as_float32(shown[value_id])
     return export_model(builder.graph(tuple(fed), tuple(shown.values()))), shown
 
 
@@ -94,6 +101,18 @@ class QdqBuilder:
         """An integer value as a graph input."""
         value = self.source.values[value_id]
         self.values[value_id] = Value(value_id, TensorType(value.type.shape, value.dtype))
+
+    def as_float32(self, name: str) -> str:
+        """A tensor of a float type as float32."""
+        self._cast(name, f"{name}:float32", TensorType(self.values[name].type.shape))
+        return f"{name}:float32"
+
+    def number_input(self, value_id: str) -> None:
+        """A value of a float type as a graph input of float32, which holds all its numbers."""
+        kind = TensorType(self.source.values[value_id].type.shape)
+        self.values[value_id] = Value(value_id, kind)
+        same = OPS["host"](op_type="Identity", version=OPSET, types=(kind,))
+        self._add(same, (value_id,), (f"{value_id}:dq",), ())
 
     def node(self, node: Node, rename: dict[str, str] | None = None) -> None:
         names = rename or {}

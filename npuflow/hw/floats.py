@@ -37,6 +37,11 @@ def nan(name: str) -> int:
     return infinity(name) | 1 << (ELEMENTS[name].fraction - 1)
 
 
+def largest(name: str) -> float:
+    """The largest finite number."""
+    return float(decoded(infinity(name) - 1, name))
+
+
 def sign_bit(name: str) -> int:
     return 1 << (ELEMENTS[name].bits - 1)
 

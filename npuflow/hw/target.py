@@ -161,6 +161,11 @@ class Numerics(Config, table="target.numerics"):
     # consecutive terms of a sum of float products that are added exactly and rounded once, to float32
     float_chunk: Annotated[int, Range(1, 4096)] = 64
 
+    @property
+    def integers(self) -> bool:
+        """Whether layers can be computed in integers; a target of floats alone lists no widths."""
+        return bool(self.weight_bits or self.activation_bits)
+
     def accumulator(self, bits: int) -> int:
         """Accumulator bits of a sum whose widest operand has so many bits."""
         return self.wide_acc_bits or self.acc_bits if wide(bits) else self.acc_bits
@@ -178,7 +183,8 @@ class Numerics(Config, table="target.numerics"):
                 code="NF-TARGET-003",
             )
         for name in ("weight_bits", "activation_bits"):
-            if not getattr(self, name):
+            others = self.float_types and not self.integers
+            if not getattr(self, name) and not others:
                 yield Fault(name, "no width is given", hint="[8]", code="NF-TARGET-004")
         if not (self.signed_activations or self.unsigned_activations):
             yield Fault(

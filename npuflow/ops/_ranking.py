@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,7 +14,9 @@ from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import Imported, No, OnnxCall, Op, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import INDEX_BITS, Array, TensorType, WholeNumbers
+from npuflow.ops._float_form import real
 
+FAR = 1e300  # stands for infinity where NaN comes first
 MOST = 1 << INDEX_BITS  # elements along the dimension: their positions are whole numbers
 
 
@@ -29,6 +31,7 @@ class RankingOp(Op):
     select_last_index: int = 0
     domain: ClassVar[str] = "npuflow"
     values: ClassVar[bool] = False  # elements are a result beside their positions
+    floats: ClassVar[bool] = True
 
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> Imported | No:
@@ -66,6 +69,18 @@ class RankingOp(Op):
     def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
         return {}
 
+    def float_order(self, site: Site, inputs: Sequence[Array | None]) -> npt.NDArray[np.int64]:
+        """The same of patterns of floats: NaN comes first, and zeros of either sign are equal."""
+        value = real(site, inputs, 0)
+        first = np.inf if self.largest else -np.inf
+        return self.order(np.where(np.isnan(value), first, np.clip(value, -FAR, FAR)))
+
+    def float_space(self, site: Site, numerics: Numerics) -> Space:
+        return self.space(site, numerics)
+
+    def float_lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+        self.lower(site, tile, em)
+
     def accepts(self, site: Site, target: Target) -> Yes | No:
         x = site.shape(0)
         if not 0 < len(x) <= 4:
@@ -95,11 +110,12 @@ class RankingOp(Op):
         axis, x = self.axis % len(site.shape(0)), tile.input(0)
         loops = max(b.loops(axis) for b in (x, *tile.outputs))
         flags = {"maximum": self.largest, "last": self.select_last_index}
+        command = "FTOPK" if site.number else "TOPK"
         for start in np.ndindex(x.extent[:loops]):
             fields, dims = x.as3("x", axis, axis + 1, start)
             for name, buffer in zip(self.results, tile.outputs, strict=True):
                 fields.update(buffer.as3(name, axis, axis + 1, start)[0])
-            em.emit("TOPK", **fields, dims=dims, count=self.k, **flags)
+            em.emit(command, **fields, dims=dims, count=self.k, **flags)
 
 
 def ranked(rng: np.random.Generator) -> Iterable[Array]:

@@ -10,12 +10,14 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, No, OnnxCall, Op, OpSample, Role, Site, Yes, first_no, need
+from npuflow.ir.op import OPS, No, OnnxCall, OpSample, Role, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import INDEX_BITS, Array, IntArray, TensorType, WholeNumbers
 from npuflow.ops._draw import draw
+from npuflow.ops._float_moves import Moved
 
 MOST = 1 << INDEX_BITS  # rows that an index tells apart
 SLOTS = 4  # of local memory: two for the table's tile, the rest for all else
@@ -23,10 +25,11 @@ SLOTS = 4  # of local memory: two for the table's tile, the rest for all else
 
 @OPS.entry
 @dataclass(frozen=True)
-class Lookup(Op):
+class Lookup(Moved):
     """Indices are whole numbers in float32; a negative one counts from the end, and the last row stands for
     one outside of the table. `wrap`: what is added to a negative one (0: the number of rows). Rows of a
-    constant are loaded from external memory; from a computed table the vector unit picks."""
+    constant are loaded from external memory; from a computed table the vector unit picks. Floats are picked
+    as patterns of 16 bits."""
 
     wrap: int = 0
     domain: ClassVar[str] = "npuflow"
@@ -129,7 +132,7 @@ class Lookup(Op):
         rows, y, index = site.shape(0)[1], tile.outputs[0], tile.input(1)
         numbers = {"entries": rows, "wrap": self.wrap or rows}
         if tile.inputs[0] is None:
-            first, item = tile.ranges["i"][0], np.dtype(y.dtype).itemsize
+            first, item = tile.ranges["i"][0], ELEMENTS[y.dtype].bytes
             em.emit(
                 "LOADROWS",
                 space="CONST",
@@ -150,13 +153,13 @@ class Lookup(Op):
         em.emit(
             "GATHER",
             x=x.address,
-            x_type=x.dtype,
+            x_type=ELEMENTS[x.dtype].numpy,
             x_strides=x.strides,
             index=index.address,
             index_type=index.dtype,
             index_strides=steps,
             y=y.address,
-            y_type=y.dtype,
+            y_type=ELEMENTS[y.dtype].numpy,
             y_strides=y.strides,
             dims=y.extent,
             **numbers,

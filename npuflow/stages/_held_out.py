@@ -10,7 +10,7 @@ from npuflow.engine.fixed_outputs import with_fixed_outputs
 from npuflow.engine.precision.clipping import unclippable
 from npuflow.engine.precision.fakequant import FakeQuantNetwork
 from npuflow.engine.precision.masks import masked
-from npuflow.engine.precision.problem import Rig
+from npuflow.engine.precision.rig import Rig
 from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.stage import Items
 from npuflow.hw.target import Numerics

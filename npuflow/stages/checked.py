@@ -11,6 +11,7 @@ from npuflow.engine.calibrate.thresholds import Calibrate
 from npuflow.engine.data.config import Data
 from npuflow.engine.data.listing import found
 from npuflow.engine.data.read import samples as read
+from npuflow.engine.precision.config import Widths
 from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import stage
@@ -41,12 +42,13 @@ def checked(
     calibrate: Calibrate,
     quantize: Quantize,
     tiling: Tiling,
+    widths: Widths,
     numerics: Numerics, limits: Limits, memory: Memory, compute: Compute, dma: Dma,
 ) -> Parsed:
     """Raise all faults together, before anything dear runs; the graph stays as it is."""
     target = Target(numerics=numerics, limits=limits, memory=memory, compute=compute, dma=dma)
     some = dict(read({name: (item.files, item.detail) for name, item in files.items()}))
-    known = graph.applied, shipped_targets
+    known = graph.applied, shipped_targets, widths
     wrong = list(stated.faults(graph.graph, calibrate, quantize, tiling.pins, target, some, *known))
     if wrong:
         raise RecipeError(wrong)

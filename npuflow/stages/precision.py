@@ -91,6 +91,7 @@ class Precision(Artifact):
             least = min((one.sqnr for one in self.before), default=None)
             return {} if least is None else {"wide_tensors": 0, "sqnr_db": round(least, 2)}
         names = {"bits": "wide_tensors", "weight_bits": "wide_weights", "float": "float_layers"}
+        names["type"] = "npu_float_layers"
         layers = {kind: sum(len(o.layers) for o in self.overrides if getattr(o, kind)) for kind in names}
         worst = min(self.after, key=lambda one: min(one.sqnr, one.low))
         was = next(one for one in self.before if one.name == worst.name)
@@ -130,7 +131,7 @@ def precision(
     ready = rig(
         graph, network, thresholds, statistics.content, calibrate, samples, probing.samples, probing.held_out
     )
-    ready.widths = widths.own
+    ready.types = widths.types(memory.local_bytes)
     cost = cost_of(ready, Target(numerics=numerics, compute=compute, memory=memory, dma=dma, host=host))
     reported: list[str] = []
 

@@ -23,7 +23,8 @@ from npuflow.engine.precision.culprit import Culprit, culprits
 from npuflow.engine.precision.judge import MOST, JudgedOutput, affordable, clipped, shown
 from npuflow.engine.precision.masks import masked
 from npuflow.engine.precision.named import Better, automatic, compared
-from npuflow.engine.precision.problem import Rig, SearchProblem, cost_of, described
+from npuflow.engine.precision.problem import SearchProblem, cost_of, described
+from npuflow.engine.precision.rig import Rig
 from npuflow.engine.precision.sensitivity import noises
 from npuflow.engine.precision.statement import Statement, statement
 from npuflow.engine.quantize.config import Override, Quantize

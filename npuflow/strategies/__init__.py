@@ -16,7 +16,7 @@ from npuflow.base.tables import EntryConfig
 STRATEGIES = Registry("strategies", "npuflow.strategies")
 
 # The recipe's width, the target's widest integers, float on the host. From OWN on: the widths that
-# [precision] lists, `Problem.widths`, in their order.
+# [precision] lists, then the float types of the NPU that it lists, in their order.
 NARROW, WIDE, FLOAT, OWN = 0, 1, 2, 3
 DROP_DB = 100.0                           # dB for all of a metric, where its drop is what counts
 Levels = tuple[int, ...]                  # one of these for every unit
@@ -29,7 +29,9 @@ class Unit:
 
     `noise`: noise over signal at the outputs when this unit alone is quantised, at the recipe's width.
     `neighbours`: units whose cost depends on this one's width. `candidates`: the levels that a search
-    may give it, fewest bits first. `place`: the node of the graph that first writes or holds it.
+    may give it, fewest bits first, float types of the NPU last. `place`: the node of the graph that first
+    writes or holds it. `floats`: the candidates that are float types; layers that read, write or hold the
+    unit then compute in it.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Unit:
     sensitive: bool = False               # squares, quotients, roots: operators that are widened first
     candidates: tuple[int, ...] = (NARROW, WIDE)
     place: int = 0
+    floats: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -132,8 +135,8 @@ class Problem(Protocol):
     def verified(self, levels: Levels) -> Sequence[Output]:
         """Outputs of the quantised network, biases corrected as the recipe says: the judge."""
 
-    def floor(self) -> Noise:
-        """Noise over signal with every unit wide."""
+    def floor(self, levels: Levels | None = None) -> Noise:
+        """Noise over signal with every unit at some levels, or wide."""
 
     def wide_noise(self) -> Sequence[Noise]:
         """As `Unit.noise`, at the widest integers."""

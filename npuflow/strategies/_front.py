@@ -34,8 +34,16 @@ class Additive:
 
     @cached_property
     def most(self) -> Levels:
-        """Every unit with as many bits as it may have."""
-        return tuple(unit.candidates[-1] for unit in self.problem.units)
+        """Every unit with as many bits as it may have, or in a float type where that has less noise."""
+        return tuple(self._best(k) for k in range(len(self.problem.units)))
+
+    def _best(self, k: int) -> int:
+        unit = self.problem.units[k]
+        integers = [level for level in unit.candidates if level not in unit.floats]
+        if not unit.floats:
+            return integers[-1]
+        last = (*integers[-1:], *unit.floats)
+        return min(last, key=lambda level: float(self.noise(k, level).max(initial=0.0)))
 
     def noise(self, unit: int, level: int) -> Reals:
         """By output, the mean over samples."""

@@ -4,7 +4,9 @@ shortest prefix that is enough.
 Units are put in order greedily: what takes most of the remaining noise away per added cycle comes first. The
 order rests on every unit's noise alone, which does not quite add up; so the prefix is looked for by
 measuring mixtures, and the quantised network itself has the last word. Where widest integers fail, what they
-fail at is left in float on the host.
+fail at is left in float on the host. Where units may be in a float type of the NPU, the same is done with
+that type in the place of the widest integers; of the results that hold the budget the cheapest is taken, and
+one that misses it where the way to it gains too little for its cycles.
 """
 
 from __future__ import annotations
@@ -49,11 +51,24 @@ class AutoStrategy(Strategy):
         narrow = (NARROW,) * len(problem.units)
         if not problem.units or problem.budget.holds(problem.verified(narrow)):
             return narrow
-        first = tuple(WIDE if u.sensitive else NARROW for u in problem.units)
-        if first != narrow and problem.budget.holds(problem.verified(first)):
+        worth = self.gain_db / self.for_cycles
+        found = [self._raised(problem, (WIDE,) * len(narrow), worth)]
+        for level in sorted({level for unit in problem.units for level in unit.floats}):
+            upper = tuple(level if level in unit.floats else WIDE for unit in problem.units)
+            found.append(self._raised(problem, upper, worth))
+        return _best(problem, found, worth) if found[1:] else found[0]
+
+    def _raised(self, problem: Problem, upper: Levels, worth: float) -> Levels:
+        """The cheapest mixture of the recipe's widths and `upper` that holds the budget, or the best."""
+        units = zip(problem.units, upper, strict=True)
+        first = tuple(level if unit.sensitive else NARROW for unit, level in units)
+        if any(first) and problem.budget.holds(problem.verified(first)):
             return first
-        start = self._in_float(problem, first)
-        return _Prefixes(problem, start, self._order(problem, start)).shortest(self.gain_db / self.for_cycles)
+        integers = set(upper) <= {WIDE}
+        start = self._in_float(problem, first) if integers else first
+        floor = problem.floor() if integers else problem.floor(upper)
+        order = self._order(problem, start, upper, floor)
+        return _Prefixes(problem, start, order, upper).shortest(worth)
 
     def _in_float(self, problem: Problem, first: Levels) -> Levels:
         """`first` with those activations in float at which the widest integers fail,
@@ -90,42 +105,43 @@ class AutoStrategy(Strategy):
             return first
         return tuple(FLOAT if k in set(order[:count]) else level for k, level in enumerate(first))
 
-    def _order(self, problem: Problem, start: Levels) -> list[int]:
-        """Units that are narrow yet, by noise taken away per cycle added."""
-        units, floor = problem.units, np.maximum(problem.floor(), 1e-7)
+    def _order(self, problem: Problem, start: Levels, upper: Levels, floor: Noise) -> list[int]:
+        """Units that are narrow yet, by noise taken away per cycle added. `floor`: the noise at `upper`."""
+        units, floor = problem.units, np.maximum(floor, 1e-7)
         levels, order = list(start), []
         left = [k for k, level in enumerate(start) if level == NARROW]
         least = LEAST * problem.cycles(start)
         noise = {k: units[k].noise for k in left}
         total = sum(noise.values(), np.zeros_like(floor))
-        cost = {k: max(problem.delta(start, k, WIDE), least) for k in left}
+        cost = {k: max(problem.delta(start, k, upper[k]), least) for k in left}
         while left:
             stack = np.stack([noise[k] for k in left])
             rest = np.maximum(total - stack, 0.0) + floor
             gains = (10 * np.log10((total + floor) / rest)).mean((1, 2))
             k = left[int(np.argmax(gains / np.array([cost[k] for k in left])))]
-            levels[k] = WIDE
+            levels[k] = upper[k]
             total = np.maximum(total - noise.pop(k), 0.0)
             left.remove(k)
             order.append(k)
             for other in units[k].neighbours:
                 if other in noise:
-                    cost[other] = max(problem.delta(tuple(levels), other, WIDE), least)
+                    cost[other] = max(problem.delta(tuple(levels), other, upper[other]), least)
         return order
 
 
 @dataclass
 class _Prefixes:
-    """Mixtures in which the first so many units of an order are wide."""
+    """Mixtures in which the first so many units of an order are at their upper levels."""
 
     problem: Problem
     start: Levels
     order: Sequence[int]
+    upper: Levels
 
     def levels(self, count: int) -> Levels:
         changed = list(self.start)
         for k in self.order[:count]:
-            changed[k] = WIDE
+            changed[k] = self.upper[k]
         return tuple(changed)
 
     @cached_property
@@ -205,11 +221,12 @@ def _thinned(problem: Problem, levels: Levels) -> Levels:
     """
     base, steady = problem.cycles(levels), problem.steady(levels)
     saved: dict[tuple[int, ...], float] = {}
-    for k in (k for k, level in enumerate(levels) if level == WIDE):
+    raised = {k for k, level in enumerate(levels) if level not in (NARROW, FLOAT)}
+    for k in sorted(raised):
         fewer, alone = _narrowed(levels, (k,)), -problem.delta(levels, k, NARROW) / base
         saved[(k,)] = alone
         for j in problem.units[k].neighbours:
-            if j > k and levels[j] == WIDE:
+            if j > k and j in raised:
                 saved[k, j] = alone - problem.delta(fewer, j, NARROW) / base
     dear = sorted((some for some in saved if saved[some] >= SAVES), key=lambda some: -saved[some])[:TRIED]
     loss = {some: max(steady - problem.steady(_narrowed(levels, some)), 0.0) for some in dear}
@@ -223,6 +240,19 @@ def _thinned(problem: Problem, levels: Levels) -> Levels:
         elif (missed := missed + 1) == MISSES:
             break
     return levels
+
+
+def _best(problem: Problem, found: Sequence[Levels], worth: float) -> Levels:
+    """The one of most dB, up to those asked for, less half of `worth` for as many cycles again as the
+    recipe's widths take: of those that hold the budget the cheapest."""
+    budget, base = problem.budget, problem.cycles((NARROW,) * len(problem.units))
+
+    def value(one: Levels) -> float:
+        outputs = problem.verified(one)
+        reached = budget.sqnr_db if budget.holds(outputs) else min(budget.level(outputs), budget.sqnr_db)
+        return reached - HALF * worth * (problem.cycles(one) / base - 1)
+
+    return max(found, key=value)
 
 
 def _narrowed(levels: Levels, units: Sequence[int]) -> Levels:

@@ -15,7 +15,7 @@ from npuflow.engine.place import accepts
 from npuflow.engine.profile import profile
 from npuflow.engine.profile.schedule import compare
 from npuflow.engine.program.container import Program, fingerprint
-from npuflow.engine.quantize.config import Activations, Quantize, Weights
+from npuflow.engine.quantize.config import FLOATS, Activations, Quantize, Weights
 from npuflow.flow.recipe import load as recipe
 from npuflow.hw import limits
 from npuflow.hw.target import Target
@@ -31,8 +31,10 @@ def load(path: Path) -> Target:
 
 
 def scheme(target: Target) -> Quantize:
-    """What the target's arithmetic can do at its narrowest widths."""
+    """What the target's arithmetic can do at its narrowest widths, or in its first float type alone."""
     n = target.numerics
+    if not n.integers:
+        return Quantize().with_(mode=next(k for k, v in FLOATS.items() if v == n.float_types[0]))
     return Quantize(
         weights=Weights(
             bits=min(b for b in n.weight_bits if b >= 8), per="channel" if n.per_channel_weights else "tensor"

@@ -6,8 +6,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npuflow.engine.correct.bias import correct_biases
 from npuflow.engine.correct.walk import SampleWalk
-from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.config import Override, Quantize
+from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.hw.target import Numerics
 from tests.networks.floats import Net, floats, integers, quantised
 
 
@@ -57,6 +60,25 @@ def test_it_computes_what_the_specifications_say() -> None:
         for feed, found in zip(feeds, walk.real("z", walk.values["z"]), strict=True):
             step = 2.1 * made.values["z:q"].quant.scale[0] if one is made else 1e-4  # type: ignore[union-attr]
             assert np.abs(truth(one, feed)["z"] - found).max() < step
+
+
+def test_layers_in_floats_beside_integers_are_walked_and_corrected() -> None:
+    """numpy has no bfloat16: such values are float32 between two stretches, with the same numbers."""
+    net = forked(4)
+    graph, feeds = net.graph("z", "b"), net.feeds(6)
+    spans = {k: (float(a.min()), float(a.max())) for k, a in floats(graph, feeds[0]).items()}
+    numerics = Numerics(float_types=("bfloat16",))
+    config = Quantize(overrides=(Override(("b", "s"), type="bf16"),))
+    made = quantize_graph(graph, lambda _: True, spans, config, numerics).graph
+    whole, parts = SampleWalk(made, feeds), SampleWalk(made, feeds)
+    whole.to(len(made.nodes))
+    for stop in range(1, len(made.nodes) + 1):
+        parts.to(stop)
+    for out in made.outputs:
+        for a, b in zip(whole.values[out], parts.values[out], strict=True):
+            np.testing.assert_array_equal(a, b)
+    found = correct_biases(graph, made, numerics, feeds[:4], feeds[4:])
+    assert {trial.layer for trial in found.trials} >= {"/a", "/z"} and len(found.trials) == 3
 
 
 def test_only_what_is_still_read_is_kept() -> None:

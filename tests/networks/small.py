@@ -88,5 +88,6 @@ def mixed(numerics: Numerics) -> tuple[Graph, dict[str, np.ndarray]]:
         activations=Activations(symmetric=not numerics.activation_zero_point),
         on_refusal="error" if numerics.multiplier_bits > 1 else "host",
     )
+    config = config if numerics.integers else Quantize(mode="fp16")
     done = quantize_graph(graph, lambda _: True, ranges, config, numerics)
     return done.graph, {"x": b.arrays["x"]}

@@ -8,7 +8,7 @@ import numpy as np
 
 from npuflow.engine.place import place
 from npuflow.engine.precision.fakequant import FakeQuantNetwork
-from npuflow.engine.precision.problem import Rig
+from npuflow.engine.precision.rig import Rig
 from npuflow.engine.quantize.config import Quantize
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph

@@ -10,7 +10,7 @@ import pytest
 
 from npuflow.calibrators import Grid
 from npuflow.engine.precision.clipping import clip, unclippable
-from npuflow.engine.precision.problem import Rig
+from npuflow.engine.precision.rig import Rig
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from tests.networks.floats import Feed, Net

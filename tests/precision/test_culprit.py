@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from npuflow.engine.precision.culprit import culprits
-from npuflow.engine.precision.problem import Rig
+from npuflow.engine.precision.rig import Rig
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.strategies import NARROW

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from npuflow.engine.precision.fakequant import FakeQuant, unclipped_steps
-from npuflow.engine.precision.problem import Rig
+from npuflow.engine.precision.rig import Rig
 from npuflow.engine.quantize.config import Activations, Override, Quantize, Weights
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array, QuantType
@@ -117,7 +117,7 @@ def test_any_mixture_runs_in_the_same_session() -> None:
     alone = float(rig.noise(run(rig, levels)).mean())
     assert noise[2] < alone < noise[0] and rig.fake is session
     quant = rig.network.types(rig.ranges)["sum"]
-    step, low, high = rig.table(NARROW)[k].tolist()
+    step, low, high, _ = rig.table(NARROW)[k].tolist()
     assert (step, low, high) == (
         quant.scale[0],
         quant.lo - quant.zero_point[0],

@@ -10,6 +10,7 @@ import pytest
 
 from npuflow.base.errors import NpuflowError
 from npuflow.cli._show_strategy import as_json, text
+from npuflow.engine.quantize.config import FLOATS
 from npuflow.engine.to_onnx import export_model
 from npuflow.flow.recipe import load
 from npuflow.flow.recipe_build import Settings, build, open_cache
@@ -92,6 +93,8 @@ def test_a_limit_is_kept(project: Path) -> None:
         (("precision.point=50", "precision.points=0"), "point = 50 of a Pareto front of"),
         (("precision.strategy=auto",), 'strategy = "auto" finds one mixture'),
         (("precision.activations=[8, 32]",), "32"),
+        (('precision.floats=["bf16"]', "target='edge-4t'"), "the target does not compute in bf16"),
+        (("precision.float_layers=['nothing']",), 'no layer is called "nothing"'),
     ],
 )
 def test_bad_wishes_are_one_clear_error(project: Path, sets: tuple[str, ...], text: str) -> None:
@@ -144,6 +147,24 @@ def test_exceptions_of_one_layer_that_activations_have_as_a_whole(project: Path)
     with pytest.raises(NpuflowError, match="no signed activations") as caught:
         build(project / "net.toml", (*sets, *without), cache=project / "cache")
     assert "quantize.overrides[0].signed" in str(caught.value)
+
+
+@pytest.mark.parametrize("strategy", ["auto", "ilp"])
+def test_float_types_of_the_npu_are_chosen_written_down_and_built(project: Path, strategy: str) -> None:
+    sets = (
+        f"precision.strategy='{strategy}'", "precision.points=0",
+        "precision.floats=['bf16', 'fp16']", "precision.minimise='cycles'", "precision.sqnr_db=48",
+        "precision.agreement=1.0", "target.memory.external_bandwidth=4096.0",
+        "target.compute.array_rates=[{activations=16, weights=16, times=0.01}]",
+    )
+    precision, done, _ = made(project, *sets)
+    types = {one.type for one in precision.overrides} - {None}
+    held = {v.number for v in done.graph.values.values()} - {""}
+    assert precision.holds and types and held, "8 bits miss the budget, and 16 bits are slow"
+    assert held - {"float32"} == {FLOATS[name] for name in types}
+    assert all(min(one.sqnr, one.low) >= 48 for one in precision.after)
+    dumped = text(project / "net.toml", sets, project / "cache")
+    assert any(f'type = "{name}"' in dumped for name in types)
 
 
 def test_exceptions_of_one_layer_that_weights_have_as_a_whole(project: Path) -> None:

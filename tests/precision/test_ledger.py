@@ -7,7 +7,8 @@ import pytest
 
 from npuflow.engine.precision.cost import CostModel
 from npuflow.engine.precision.ledger import CLIPPING, ROUNDING, WEIGHT_ROUNDING, Ledger, ledger, lines
-from npuflow.engine.precision.problem import Rig, cost_of
+from npuflow.engine.precision.problem import cost_of
+from npuflow.engine.precision.rig import Rig
 from npuflow.hw.target import Target
 from tests.precision.rigs import BOTH, extrema, feeds_of, mixed_net, rig_of
 

@@ -16,8 +16,8 @@ from npuflow.engine.precision.advice import Clinic, FixCandidate
 from npuflow.engine.precision.culprit import culprits
 from npuflow.engine.precision.fakequant import FakeQuantNetwork
 from npuflow.engine.precision.judge import affordable, clipped, close, shown
-from npuflow.engine.precision.problem import Rig
 from npuflow.engine.precision.quality import quality
+from npuflow.engine.precision.rig import Rig
 from npuflow.engine.precision.statement import Statement, evaluated, statement
 from npuflow.engine.precision.widened import override_text, widened
 from npuflow.engine.quantize.config import Override, Quantize

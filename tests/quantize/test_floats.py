@@ -141,6 +141,15 @@ def test_a_type_that_the_target_lacks_names_targets_that_have_it() -> None:
         quantize_graph(network()[0], lambda _: True, {}, Quantize(mode="bf16"), Numerics())
 
 
+def test_a_target_of_floats_alone_refuses_integers_with_one_error() -> None:
+    alone = replace(NUMERICS, weight_bits=(), activation_bits=(), float_types=("float16",))
+    assert not list(alone.check()) and list(replace(alone, float_types=()).check())
+    (fault,) = scheme_faults(Quantize(), alone)
+    assert fault.message == "the target does not compute in integers; it has float16"
+    assert fault.hint == 'mode = "fp16"' and fault.where.key == "quantize.mode"
+    assert not list(scheme_faults(Quantize(mode="fp16"), alone))
+
+
 @pytest.mark.parametrize(
     ("table", "config"),
     [

@@ -8,6 +8,7 @@ from npuflow.hw.elements import having
 from npuflow.hw.floats import encoded
 from tests.sim import block_cases
 from tests.sim.cases import SMALL, Case, resampled
+from tests.sim.index_cases import topk
 
 FLOATS = having("float")
 
@@ -149,6 +150,7 @@ MAKERS = {
     "FSOFTMAX": _softmax,
     "BCONV": block_cases.conv,
     "BMATMUL": block_cases.matmul,
+    "FTOPK": lambda c: topk(c, *FLOATS),
 }
 
 

@@ -237,6 +237,21 @@ class FloatScalar(Scalar):
             )
             self.close(c, index, over(value, Fraction(c.number("divisor"))), low, high)
 
+    def ftopk(self, c: Command) -> None:
+        x, held, (outer, rows, inner) = self.real(c, "x"), self.tensor(c, "x"), c.vector("dims")
+        sign, later = (-1 if c.number("maximum") else 1), (-1 if c.number("last") else 1)
+        for a, i in product(range(outer), range(inner)):
+            def key(r, a=a, i=i):
+                value = x(a, r, i)
+                return (0, 0, later * r) if isnan(value) else (1, sign * value, later * r)
+
+            for k, r in enumerate(sorted(range(rows), key=key)[: c.number("count")]):
+                if c.pointer("y") is not None:
+                    self.write(c, (a, k, i), held(a, r, i) & 0xFFFF)
+                if c.pointer("at") is not None:
+                    at = sum(p * s for p, s in zip((a, k, i), c.vector("at_strides"), strict=True))
+                    self.put(c.text("at_type"), c.number("at") + at, r)
+
     def farith(self, c: Command) -> None:
         first, second, op = self.real(c, "a"), self.real(c, "b"), c.text("op")
         for index in self.each(c):

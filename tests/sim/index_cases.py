@@ -43,10 +43,11 @@ def loadrows(c: Case) -> None:
     c.fields.update(y=c.place(rows * step), y_strides=(step, element))
 
 
-def topk(c: Case) -> None:
+def topk(c: Case, *kinds: str) -> None:
+    """Of integers, or of one of some types."""
     c.fields["dims"] = dims = (c.number(1, 3), c.number(1, 9), c.number(1, 3))
     c.fields["count"] = count = c.number(1, dims[1])
-    c.tensor("x", dims)
+    c.tensor("x", dims, *(c.pick(*kinds) for _ in kinds[:1]))
     c.tensor("y", (dims[0], count, dims[2]), c.fields["x_type"])
     c.tensor("at", (dims[0], count, dims[2]))
     c.fields.update(maximum=c.pick(0, 1), last=c.pick(0, 1))

@@ -13,7 +13,7 @@ from tests.sim.equivalence import RULES, Fields, Tables
 
 def index_rule(opcode: str, f: Fields, tables: Tables) -> None:
     """Before the other rules: they take strides along axes that these commands do not have."""
-    made = {"GATHER": _gather, "LOADROWS": _loadrows, "TOPK": _topk}.get(opcode)
+    made = {"GATHER": _gather, "LOADROWS": _loadrows, "TOPK": _topk, "FTOPK": _ftopk}.get(opcode)
     if made is not None:
         found = made(f, tables)
         f.clear()
@@ -91,6 +91,14 @@ def _topk(f: Fields, tables: Tables) -> Fields:
         if f[name] != NONE:
             kind = ELEMENTS[f[f"{name}_type"]].bytes
             found[name] = kind, _places(f, name, made).tolist()
+    return found
+
+
+def _ftopk(f: Fields, tables: Tables) -> Fields:
+    """Zeros of either sign are equal, and so are all NaN: which comes first shows in the elements, too."""
+    found = _topk(f, tables)
+    if f["dims"][1] > 1:
+        found["order"] = f["maximum"], f["last"]
     return found
 
 

@@ -38,6 +38,7 @@ def test_what_is_shipped() -> None:
         "linq-128",
         "bm1684x",
         "xdna2",
+        "gc200",
         "cv18xx",
         "aries",
         "dpuczdx8g-b4096",

@@ -33,7 +33,8 @@ class WalkedStretch:
 @dataclass
 class SampleWalk:
     """Samples on their way through a float or quantised graph. Of what was computed only what later nodes
-    read is kept (and the graph's outputs), as codes where there are codes.
+    read is kept (and the graph's outputs), as codes where there are codes, and as float32 numbers where the
+    type is a narrower float.
 
     Integer nodes run as float operators between exact roundings to codes, in onnxruntime: the codes are those
     of the integer specification but for sums that lie within float32's error of a rounding boundary.
@@ -85,13 +86,15 @@ class SampleWalk:
         fed = [i.name for i in one.session.get_inputs()]
         for k in places:
             if k not in one.rows:
-                one.rows[k] = one.session.run(outputs, {v: self.values[v][k] for v in fed})
+                one.rows[k] = one.session.run(None, {v: self.values[v][k] for v in fed})
         return {v: [one.rows[k][j] for k in places] for j, v in enumerate(outputs)}
 
     def real(self, value_id: str, arrays: Sequence[Array]) -> list[Array]:
         """Codes of a value as the numbers they stand for; floats as they are."""
-        quant = self.graph.values[value_id].quant
-        return list(arrays) if quant is None else [decode(a, quant) for a in arrays]
+        value = self.graph.values[value_id]
+        if value.quant is None or value.number:
+            return list(arrays)
+        return [decode(a, value.quant) for a in arrays]
 
     def _needed_from(self, start: int) -> set[str]:
         return {*self.graph.outputs, *(v for n in self.graph.nodes[start:] for v in n.inputs if v)}
@@ -100,14 +103,18 @@ class SampleWalk:
 def stretch(
     graph: Graph, nodes: Iterable[int], inputs: Sequence[str], outputs: Sequence[str]
 ) -> onnxruntime.InferenceSession:
-    """Some consecutive nodes as a session of their own, codes in and codes out."""
+    """Some consecutive nodes as a session of their own, codes in and codes out; numbers of the NPU's float
+    types are float32, because numpy does not have them all."""
     builder = QdqBuilder(graph)
     for value_id in inputs:
-        if graph.values[value_id].quant is not None:
+        if graph.values[value_id].number:
+            builder.number_input(value_id)
+        elif graph.values[value_id].quant is not None:
             builder.coded_input(value_id)
     for i in nodes:
         builder.node(graph.nodes[i])
-    return plain_session(export_model(builder.graph(inputs, outputs)))
+    shown = [builder.real(v) if graph.values[v].number else v for v in outputs]
+    return plain_session(export_model(builder.graph(inputs, shown)))
 
 
 def plain_session(model: bytes, *, optimised: bool = True) -> onnxruntime.InferenceSession:

@@ -9,7 +9,7 @@ from npuflow.engine.execute.bench import TensorBench
 from npuflow.engine.sim.opcode import Step
 from npuflow.hw.command import Command, FieldValue
 
-ALONG = ("SOFTMAX", "GATHER", "TOPK")      # their dimensions have parts of their own
+ALONG = ("SOFTMAX", "GATHER", "TOPK", "FTOPK")      # their dimensions have parts of their own
 
 
 def fused(bench: TensorBench, commands: Sequence[Command]) -> tuple[int, Step | None]:

@@ -16,14 +16,18 @@ from npuflow.base.errors import NpuflowError
 from npuflow.base.tables_write import value as toml
 from npuflow.engine.correct.bias import correct_biases
 from npuflow.engine.correct.error import outputs_of
+from npuflow.engine.place import op_name
 from npuflow.engine.precision.cost import CostModel
 from npuflow.engine.precision.culprit import Culprit
 from npuflow.engine.precision.fakequant import FakeQuantNetwork, Ranges
 from npuflow.engine.precision.judge import close
-from npuflow.engine.precision.problem import Rig, cost_of
+from npuflow.engine.precision.levels import LevelTypes
+from npuflow.engine.precision.problem import cost_of
 from npuflow.engine.precision.quality import quality
-from npuflow.engine.quantize.config import Override, Quantize
+from npuflow.engine.precision.rig import Rig
+from npuflow.engine.quantize.config import FLOATS, Override, Quantize
 from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.engine.quantize.names import names_of
 from npuflow.hw.elements import wide as is_wide
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
@@ -159,28 +163,32 @@ class Clinic:
     @cached_property
     def cost(self) -> CostModel:
         """Of the network with the recipe's own widths."""
-        return cost_of(
-            replace(self.rig, network=replace(self.rig.network, quantize=self.recipe)), self.target
-        )
+        network = replace(self.rig.network, quantize=self.recipe)
+        types = LevelTypes(floats=tuple(name for name, number in FLOATS.items() if number))
+        return cost_of(replace(self.rig, network=network, types=types), self.target)
 
     def _scheme(self, one: FixCandidate) -> Quantize:
         base = one.scheme or self.rig.network.quantize
         return replace(base, overrides=(*base.overrides, *one.overrides))
 
     def _levels(self, plain: FakeQuantNetwork, scheme: Quantize) -> Levels:
-        """Levels of the recipe's own units under a scheme: float where nothing quantises them any more."""
+        """Levels of the recipe's own units under a scheme: float where nothing quantises them any more, on
+        the NPU where a layer around them has a float type there."""
         network = replace(plain, quantize=scheme)
         types = network.types({**self.extrema, **self.rig.ranges})
         there = {v for group in network.groups for v in group}
         widths = [max((types[v].bits for v in g if v in there), default=0) for g in plain.groups]
         levels = [FLOAT if not bits else WIDE if is_wide(bits) else NARROW for bits in widths]
         wide = {w.value for w in network.weights if is_wide(self._weight_bits(network, w.node))}
-        return (*levels, *(WIDE if w.value in wide else NARROW for w in plain.weights))
+        levels += [WIDE if w.value in wide else NARROW for w in plain.weights]
+        for node, units in zip(plain.nodes, plain.touched, strict=True):
+            level = self.cost.types.level_of(scheme.number(names_of(node), op_name(node)))
+            for unit in units:
+                if level is not None and (levels[unit] == FLOAT or unit >= len(widths)):
+                    levels[unit] = level
+        return tuple(levels)
 
     def _weight_bits(self, network: FakeQuantNetwork, node: int) -> int:
-        from npuflow.engine.place import op_name
-        from npuflow.engine.quantize.names import names_of
-
         one = network.graph.nodes[node]
         return network.quantize.weights_of(names_of(one), op_name(one)).bits
 
@@ -298,7 +306,7 @@ def _called(one: Culprit) -> str:
 
 
 def _said(one: Override) -> dict[str, object]:
-    fields = ("weight_bits", "bits", "input_bits")
+    fields = ("weight_bits", "bits", "input_bits", "type")
     return {
         **{k: getattr(one, k) for k in fields if getattr(one, k)},
         **({"float": True} if one.float else {}),

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from npuflow.calibrators import Grid
 from npuflow.engine.calibrate.tune import judged
 from npuflow.engine.precision.fakequant import Feed, Ranges, Table
-from npuflow.engine.precision.problem import Rig
 from npuflow.engine.precision.quality import decibels
+from npuflow.engine.precision.rig import Rig
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import graph_macs
 from npuflow.strategies import NARROW

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from npuflow.base.tables import Config, Fault, Range
-from npuflow.engine.quantize.config import Quantize, check_width
+from npuflow.engine.precision.levels import LevelTypes
+from npuflow.engine.quantize.config import FloatMode, Quantize, check_width
 from npuflow.engine.rounding.config import CandidateWidths
 from npuflow.hw.target import Bits, Numerics
 from npuflow.strategies import NARROW, OWN, STRATEGIES, WIDE, Budget, Goal
@@ -73,10 +74,19 @@ class PrecisionTable(Config, table="precision"):
 
 @dataclass(frozen=True)
 class Widths(CandidateWidths, table="precision"):
-    """Widths that a search may choose from."""
+    """Widths and float types that a search may choose from."""
 
     activations: tuple[Bits, ...] = ()
     """Of activations; empty: the recipe's own and the target's widest."""
+
+    floats: tuple[FloatMode, ...] = ()
+    """Types of the NPU that layers may compute in beside integers; none where the target has no such type."""
+    float_layers: tuple[str, ...] = ()
+    """Names, operators or patterns of the layers that may; empty: all."""
+
+    def types(self, room: int | None = None) -> LevelTypes:
+        """What the levels from `OWN` on stand for."""
+        return LevelTypes(self.own, self.floats, self.float_layers, room)
 
     @property
     def own(self) -> tuple[int, ...]:

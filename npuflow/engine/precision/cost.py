@@ -5,29 +5,34 @@ The network with the recipe's widths is planned once. A fusion group has three p
 layers with wide operands are as slow as `array_rates` says; vector cycles; and transfers, which grow with the
 bytes of the tensors and weights that cross the group's border. The engines overlap in part, so the group
 takes the p-norm of the three, with the exponent at which its narrow cycles come out; it can therefore not be
-widened for nothing up to its longest engine. Nodes left in float cost what the host takes for them. It ranks
-mixtures and promises nothing: the chosen one is planned anew.
+widened for nothing up to its longest engine. Nodes left in float cost what the host takes for them. Layers in
+a float type of the NPU take the array as long as `float_rates` says; their tables of functions and the wider
+weights are transferred, and the vector unit casts what they share with layers in integers. It ranks mixtures
+and promises nothing: the chosen one is planned anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from npuflow.engine.correct.bias import originals
 from npuflow.engine.host import node_cycles
 from npuflow.engine.place import op_name
 from npuflow.engine.precision.fakequant import FakeQuantNetwork
+from npuflow.engine.precision.levels import LevelTypes
 from npuflow.engine.quantize.names import names_of
 from npuflow.engine.schedule.choice import Costs
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.search.plan import plan_network
+from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import node_macs
+from npuflow.ir.op import Node
 from npuflow.ir.types import QuantType
-from npuflow.strategies import FLOAT, NARROW, OWN, WIDE, Levels
+from npuflow.strategies import FLOAT, NARROW, WIDE, Levels
 
 LEVEL = 3                                 # effort of the plan
 ALONE = 1                                 # effort at which every layer is a group of its own
@@ -38,13 +43,16 @@ STEEPEST = 32.0                           # exponent from which on engines count
 class NodeCost:
     """One node: array cycles with narrow operands and cycles on the host; the units that it
     reads, writes, and its weights.
-    What it writes does not slow the array down, however wide."""
+    What it writes does not slow the array down, however wide. `casts`: cycles for each unit that is cast
+    where the node is in floats; `table`: bytes of its function's table there."""
 
     array: float
     host: float
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     weights: tuple[int, ...]
+    casts: Mapping[int, float] = field(default_factory=dict)
+    table: int = 0
 
     @property
     def units(self) -> tuple[int, ...]:
@@ -73,14 +81,12 @@ class CostModel:
     network: FakeQuantNetwork
     target: Target
     narrow: Graph
-    widths: tuple[int, ...] = ()          # bits of the levels from OWN on
+    types: LevelTypes = field(default_factory=LevelTypes)
 
-    @cached_property
-    def units(self) -> dict[str, int]:
+    @property
+    def units(self) -> Mapping[str, int]:
         """Value -> its unit."""
-        groups = {v: k for k, group in enumerate(self.network.groups) for v in group}
-        first = len(self.network.groups)
-        return {**groups, **{w.value: first + j for j, w in enumerate(self.network.weights)}}
+        return self.network.units
 
     @cached_property
     def layers(self) -> tuple[NodeCost, ...]:
@@ -99,8 +105,20 @@ class CostModel:
             )
             weights = tuple(u for u in reads if u >= first)
             host = node_cycles(network.graph, node, self.target)
-            found.append(NodeCost(cycles, host, tuple(u for u in reads if u < first), writes, weights))
+            given = tuple(u for u in reads if u < first)
+            found.append(
+                NodeCost(cycles, host, given, writes, weights, self._casts(node), node.op.float_table)
+            )
         return tuple(found)
+
+    def _casts(self, node: Node) -> dict[int, float]:
+        """Cycles that the vector unit takes for a cast of what a node reads and writes, by unit."""
+        compute, found = self.target.compute, dict[int, float]()
+        for v in dict.fromkeys((*node.inputs, *node.outputs)):
+            if v in self.units and self.network.graph.const(v) is None:
+                cycles = self.network.graph.type(v).size / compute.vector_lanes + compute.command_cycles
+                found[self.units[v]] = found.get(self.units[v], 0.0) + cycles
+        return found
 
     @cached_property
     def groups(self) -> tuple[Together, ...]:
@@ -148,7 +166,9 @@ class CostModel:
             return 32
         if level == WIDE:
             return max(numerics.weight_bits if weight else numerics.activation_bits)
-        return self.widths[level - OWN] if level >= OWN else self.recipe_bits[unit]
+        if self.types.number(level):
+            return ELEMENTS[self.types.number(level)].bits
+        return self.types.bits(level) or self.recipe_bits[unit]
 
     @cached_property
     def recipe_bits(self) -> tuple[int, ...]:
@@ -201,20 +221,27 @@ class CostModel:
         )
 
     def _group(self, group: Together, levels: Sequence[int]) -> float:
-        array = plain = host = 0.0
+        array = plain = host = casts = tables = 0.0
+        at = {u: levels[u] for u in group.crossing}
         for i in group.layers:
             layer = self.layers[i]
             plain += layer.array
             if any(levels[u] == FLOAT for u in (*layer.reads, *layer.writes)):
                 host += layer.host
                 continue
+            own = self.types.of_layer(layer.units, levels)
             was, now = (self._factor(layer.reads, layer.weights, some) for some in (None, levels))
+            if own:
+                now = float(self.target.compute.slowness(0, 0, self.types.number(own)))
+                casts += sum(cycles for u, cycles in layer.casts.items() if levels[u] != own)
+                tables += layer.table / self.target.memory.external_bandwidth
+                at.update((u, own) for u in layer.weights if u in at)
             array += layer.array * now / was
         bytes_ = sum(self.size(u, NARROW) * count for u, count in group.crossing.items())
-        moved = sum(self.size(u, levels[u]) * count for u, count in group.crossing.items())
+        moved = sum(self.size(u, at[u]) * count for u, count in group.crossing.items())
         times = array / plain if plain else 1.0
         growth = moved / bytes_ if bytes_ else 1.0
-        parts = group.array * times, group.vector, group.transfers * growth
+        parts = group.array * times, group.vector + casts, group.transfers * growth + tables
         return _norm(parts, group.exponent) + group.rest + host
 
     def _factor(self, reads: Sequence[int], weights: Sequence[int], levels: Sequence[int] | None) -> float:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npuflow.engine.precision.problem import Rig
 from npuflow.engine.precision.quality import decibels
+from npuflow.engine.precision.rig import Rig
 from npuflow.engine.precision.sensitivity import runs
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import graph_macs

@@ -3,13 +3,15 @@ one session rates any mixture.
 
 A quantiser stands behind every activation that the NPU reads or writes. Its step and its end codes are
 run-time inputs, so that another clipping range or bit width is another row of a table and no new session.
-Layer weights and biases are inputs, too. Everything else is float: requantisation and table rounding are not
-modelled, and the quantised graph stays the judge.
+Layer weights and biases are inputs, too. Where a group may be of a float type of the NPU, a factor c rounds
+its significand: c x - (c x - x) with c = 2^s + 1 drops the last s bits of a float32 (Veltkamp's splitting),
+and c = 0 changes nothing. Everything else is float: requantisation and table rounding are not modelled, and
+the quantised graph stays the judge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -26,6 +28,8 @@ from npuflow.engine.quantize.rounded import chosen, real_bias, real_weight
 from npuflow.engine.quantize.scales import ScaleGroups, activation_inputs, activation_types, join_recurrent
 from npuflow.engine.quantize.types import weight_type
 from npuflow.engine.to_onnx import export_model
+from npuflow.hw.elements import ELEMENTS
+from npuflow.hw.floats import least_exponent
 from npuflow.hw.target import Numerics
 from npuflow.ir.codes import decode, encode
 from npuflow.ir.graph import Graph
@@ -34,9 +38,11 @@ from npuflow.ir.types import Array, QuantType
 from npuflow.rounders import RoundedWeight
 
 Ranges = Mapping[str, tuple[float, float]]
-Table = npt.NDArray[np.float32]           # [groups, 3]: step, and the end codes counted from the zero point
+# [groups, 4]: step, the end codes counted from the zero point, and the factor that cuts a significand
+Table = npt.NDArray[np.float32]
 Feed = Mapping[str, Array]
 STEPS = ("fq:step", "fq:low", "fq:high")  # names of the table's columns as inputs
+CUT = "fq:cut"                            # and of the last one, where groups may be floats
 # bits of a quantiser that changes nothing in float32, however small a value is
 FINE = 100
 
@@ -79,16 +85,20 @@ class FakeQuantNetwork:
             quant = next((given[v] for v in group if v in given), None)
             if quant is not None:
                 zero = quant.zero_point[0]
-                found[k] = quant.scale[0], quant.lo - zero, quant.hi - zero
+                found[k] = quant.scale[0], quant.lo - zero, quant.hi - zero, 0.0
         return found
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
-        """Nodes that the NPU runs and the recipe does not leave in float."""
-        chosen = (n for i, n in enumerate(self.graph.nodes) if self.placed.on_npu(i))
+        """Nodes that the NPU runs in integers, by the recipe."""
         return tuple(
-            n for n in chosen if not any(r.float for r in self.quantize.matching(names_of(n), op_name(n)))
+            n for i, n in enumerate(self.graph.nodes) if self.placed.on_npu(i) and not self._is_float(n)
         )
+
+    def _is_float(self, node: Node) -> bool:
+        names, op = names_of(node), op_name(node)
+        left = any(rule.float for rule in self.quantize.matching(names, op))
+        return left or bool(self.quantize.number(names, op))
 
     @cached_property
     def groups(self) -> tuple[tuple[str, ...], ...]:
@@ -121,6 +131,19 @@ class FakeQuantNetwork:
                     found.setdefault(value_id, LayerWeight(index, operand, value_id))
         return tuple(found.values())
 
+    @cached_property
+    def units(self) -> Mapping[str, int]:
+        """Value -> its unit: the groups of activations, then the weights."""
+        groups = {v: k for k, group in enumerate(self.groups) for v in group}
+        first = len(self.groups)
+        return {**groups, **{w.value: first + j for j, w in enumerate(self.weights)}}
+
+    @cached_property
+    def touched(self) -> tuple[tuple[int, ...], ...]:
+        """By node the units that it reads, writes or multiplies by."""
+        ends = ((*node.inputs, *node.outputs) for node in self.nodes)
+        return tuple(tuple(dict.fromkeys(self.units[v] for v in ids if v in self.units)) for ids in ends)
+
     def types(self, ranges: Ranges, bits: int | None = None) -> dict[str, QuantType]:
         """The type of every activation, at the recipe's widths or at `bits` where
         the recipe has no exception."""
@@ -137,8 +160,8 @@ class FakeQuantNetwork:
         for group in self.groups:
             quant = types[group[0]]
             zero = quant.zero_point[0]
-            rows.append((quant.scale[0], quant.lo - zero, quant.hi - zero))
-        return np.array(rows, np.float32).reshape(-1, 3)
+            rows.append((quant.scale[0], quant.lo - zero, quant.hi - zero, 0.0))
+        return np.array(rows, np.float32).reshape(-1, 4)
 
     def coded(self, weight: LayerWeight, bits: int | None = None) -> dict[str, Array]:
         """A weight as its codes give it back, by value id, and the bias that goes with it where it is not the
@@ -192,15 +215,28 @@ def unclipped_steps(table: Table) -> Table:
     spans = table[:, 0].astype(np.float64) * (table[:, 2].astype(np.float64) - table[:, 1])
     steps = np.maximum(spans / 2.0**FINE, 1e-36)
     ends = np.full_like(steps, 2.0**125)
-    return np.stack([steps, -ends, ends], axis=1).astype(np.float32)
+    return np.stack([steps, -ends, ends, np.zeros_like(steps)], axis=1).astype(np.float32)
+
+
+def float_steps(table: Table, number: str) -> Table:
+    """Quantisers that round to a float type: what is too small for `table` is a multiple of its smallest
+    number, and what is too large is infinite in the quantised graph alone."""
+    made, row = unclipped_steps(table), ELEMENTS[number]
+    made[:, 0] = np.maximum(made[:, 0], 2.0 ** (least_exponent(number) - row.fraction))
+    made[:, 3] = 2.0 ** (ELEMENTS["float32"].fraction - row.fraction) + 1.0
+    return made
 
 
 class FakeQuant:
     """A network's session. `run` takes a quantiser table and the weights that differ from the float ones.
-    `probes`: values that it shows instead of the graph's outputs where it is asked for them."""
+    `probes`: values that it shows instead of the graph's outputs where it is asked for them. `floats`: groups
+    may be of float types."""
 
-    def __init__(self, network: FakeQuantNetwork, probes: Sequence[str] = ()) -> None:
+    def __init__(
+        self, network: FakeQuantNetwork, probes: Sequence[str] = (), floats: bool = False
+    ) -> None:
         self.network, self.probes = network, tuple(probes)
+        self.columns = (*STEPS, CUT) if floats else STEPS
         self._session, fed = self._start()
         self._plain = {v: np.ascontiguousarray(network.graph.const(v)) for v in self._given() if v in fed}
         self.fed = fed
@@ -214,7 +250,7 @@ class FakeQuant:
     ) -> list[list[Array]]:
         """Per output of the graph (or per probe) its values, sample by sample."""
         columns = {
-            name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(STEPS) if name in self.fed
+            name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(self.columns) if name in self.fed
         }
         given = {**self._plain, **{k: v for k, v in (weights or {}).items() if k in self._plain}, **columns}
         rows = []
@@ -242,22 +278,18 @@ class FakeQuant:
         members = {v: k for k, group in enumerate(self.network.groups) for v in group}
         stored = {i.name: i for i in proto.initializer}
         nodes: list[onnx.NodeProto] = []
-        quantised: set[str] = set()
+        quantised: dict[str, str] = {}
 
         def quantiser(value_id: str) -> None:
-            k, last = members[value_id], value_id
-            step, low, high = f"fq:step{k}", f"fq:low{k}", f"fq:high{k}"
-            for op, other in (("Div", step), ("Round", ""), ("Max", low), ("Min", high), ("Mul", step)):
-                made = f"{value_id}:fq{op}"
-                nodes.append(onnx.helper.make_node(op, [last, other] if other else [last], [made]))
-                last = made
-            quantised.add(value_id)
+            for op, operands, made in _chain(value_id, members[value_id], CUT in self.columns):
+                nodes.append(onnx.helper.make_node(op, operands, [made]))
+                quantised[value_id] = made
 
         def named(value_id: str) -> str:
-            return f"{value_id}:fqMul" if value_id in quantised else value_id
+            return quantised.get(value_id, value_id)
 
         count = len(self.network.groups)
-        for name in STEPS:
+        for name in self.columns:
             if count:
                 proto.input.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [count]))
                 parts = [f"{name}{k}" for k in range(count)]
@@ -289,3 +321,17 @@ class FakeQuant:
         proto.node.extend(nodes)
         made = session(model.SerializeToString())
         return made, {i.name for i in made.get_inputs()}
+
+
+def _chain(value_id: str, unit: int, floats: bool) -> Iterator[tuple[str, list[str], str]]:
+    """The nodes of a quantiser: operator, operands, result."""
+    last, (step, low, high, cut) = value_id, (f"{name}{unit}" for name in (*STEPS, CUT))
+    for op, other in (("Div", step), ("Round", ""), ("Max", low), ("Min", high), ("Mul", step)):
+        made = f"{value_id}:fq{op}"
+        yield op, [last, other] if other else [last], made
+        last = made
+    if floats:
+        scaled, rest = f"{value_id}:fqScaled", f"{value_id}:fqRest"
+        yield "Mul", [last, cut], scaled
+        yield "Sub", [scaled, last], rest
+        yield "Sub", [scaled, rest], f"{value_id}:fqCut"

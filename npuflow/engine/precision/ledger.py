@@ -19,8 +19,8 @@ from npuflow.engine.precision.cost import CostModel
 from npuflow.engine.precision.culprit import layer_of, reaches
 from npuflow.engine.precision.fakequant import Table
 from npuflow.engine.precision.judge import clipped
-from npuflow.engine.precision.problem import Rig
 from npuflow.engine.precision.quality import EXACT, Outputs
+from npuflow.engine.precision.rig import Rig
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import graph_macs
 from npuflow.ir.types import Array
@@ -159,9 +159,9 @@ class _Split:
         rounds = cause.cause in (ROUNDING, WEIGHT_ROUNDING)
         first = len(self.rig.network.groups)
         if cause.unit < first:
-            step, low, high = self.rig.table(NARROW)[cause.unit].astype(np.float64)
+            step, low, high, _ = self.rig.table(NARROW)[cause.unit].astype(np.float64)
             ends = (-BOUNDLESS, BOUNDLESS) if rounds == on else (low * FINER, high * FINER)
-            table[cause.unit] = (step if rounds == on else step / FINER, *ends)
+            table[cause.unit] = (step if rounds == on else step / FINER, *ends, 0.0)
             return table, weights
         j = cause.unit - first
         coded = dict(self.rig.weight(j, NARROW))

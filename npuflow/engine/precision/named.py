@@ -17,8 +17,8 @@ from npuflow.engine.calibrate.thresholds import Calibrate, LayerCalibration
 from npuflow.engine.calibrate.thresholds import thresholds as chosen_by
 from npuflow.engine.precision.clipping import Clipped, clip
 from npuflow.engine.precision.fakequant import Ranges
-from npuflow.engine.precision.problem import Rig
 from npuflow.engine.precision.quality import quality
+from npuflow.engine.precision.rig import Rig
 from npuflow.engine.quantize.config import Quantize
 from npuflow.strategies import NARROW, Output
 

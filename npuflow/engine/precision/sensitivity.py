@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from npuflow.engine.precision.problem import Rig
+from npuflow.engine.precision.rig import Rig
 from npuflow.ir.macs import graph_macs
 from npuflow.strategies import NARROW, Noise
 

@@ -64,5 +64,7 @@ def _rows(graph: Graph, one: Override, alone: Mapping[tuple[str, str], float]) -
                 yield Widened(
                     value_id, layer, "input", f"{one.input_bits} bits", alone[("activation", value_id)]
                 )
+        if one.type:
+            yield Widened(name, layer, "layer", f"in {one.type}", alone.get(("activation", name)))
         if one.float:
             yield Widened(name, layer, "layer", "float on the host", alone.get(("activation", name)))

@@ -333,6 +333,6 @@ def _takes(graph: Graph, target: Target) -> bool:
         (q.bits for v in graph.values.values() if v.const is None and (q := v.quant) is not None), default=8
     )
     own = [n for n in graph.nodes if is_npu(n)]
-    return bits <= max(target.numerics.activation_bits) and not any(
+    return bits <= max(target.numerics.activation_bits, default=0) and not any(
         isinstance(accepts(graph, n, target), No) for n in own
     )

@@ -32,6 +32,7 @@ Mode = Literal[
     "mxfp4",
 ]
 
+FloatMode = Literal["bf16", "fp16"]
 Group = Annotated[int, Range(0, 1 << 16)]
 
 
@@ -193,12 +194,18 @@ def scheme_faults(
     return [*_float_misfits(config, numerics, others), *_misfits(config, numerics)]
 
 
-def _misfit(key: str, text: str, hint: str) -> TargetError:
-    return TargetError(text, hint=hint, where=Where(key=f"quantize.{key}"), code="NF-QUANT-001")
+def _misfit(key: str, text: str, hint: str, table: str = "quantize") -> TargetError:
+    return TargetError(text, hint=hint, where=Where(key=f"{table}.{key}"), code="NF-QUANT-001")
 
 
 def _misfits(config: Quantize, numerics: Numerics) -> Iterator[TargetError]:
     weights, activations = config.weights, config.activations
+    if not numerics.integers:
+        if config.integers:
+            mode = next(name for name, number in FLOATS.items() if number in numerics.float_types)
+            text = f"the target does not compute in integers; it has {', '.join(numerics.float_types)}"
+            yield _misfit("mode", text, f'mode = "{mode}"')
+        return
     widths: list[tuple[str, int | None, tuple[int, ...]]] = [
         ("weights.bits", weights.bits, numerics.weight_bits),
         ("activations.bits", activations.bits, numerics.activation_bits),
@@ -281,14 +288,7 @@ def _float_misfits(
     asked: list[tuple[str, str | None]] = [("mode", config.mode)]
     asked += [(f"overrides[{i}].type", rule.type) for i, rule in enumerate(config.overrides)]
     for key, name in asked:
-        kind = "" if name is None else FLOATS.get(name, name)
-        if name is None or not kind or kind in numerics.float_types:
-            continue
-        own = ", ".join(numerics.float_types) or "integers alone"
-        known = others() if others is not None else {}
-        having = [target for target, one in known.items() if kind in one.numerics.float_types]
-        hint = f"targets with {name}: {', '.join(having)}" if having else "another target"
-        yield _misfit(key, f"the target does not compute in {name}; it has {own}", hint)
+        yield from lacking_types(key, [name] if name is not None else [], numerics, others)
     if config.mode != "int" and not config.integers:
         for key, table, default in (
             ("weights", config.weights, Weights()), ("activations", config.activations, Activations()),
@@ -296,6 +296,21 @@ def _float_misfits(
             if table != default:
                 text = f'mode = "{config.mode}" leaves no integers that this table could speak of'
                 yield _misfit(key, text, "leave out the one or the other")
+
+
+def lacking_types(
+    key: str, names: Iterable[str], numerics: Numerics, others: Others | None = None, table: str = "quantize"
+) -> Iterator[TargetError]:
+    """A fault for every type that layers are to compute in and the target lacks."""
+    for name in names:
+        kind = FLOATS.get(name, name)
+        if not kind or kind in numerics.float_types:
+            continue
+        own = ", ".join(numerics.float_types) or "integers alone"
+        known = others() if others is not None else {}
+        having = [target for target, one in known.items() if kind in one.numerics.float_types]
+        hint = f"targets with {name}: {', '.join(having)}" if having else "another target"
+        yield _misfit(key, f"the target does not compute in {name}; it has {own}", hint, table)
 
 
 def _computes(containers: tuple[int, ...]) -> str:

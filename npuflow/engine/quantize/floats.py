@@ -3,10 +3,16 @@ sums."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import numpy as np
 
 from npuflow.engine.place import op_name
+from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.names import names_of
+from npuflow.engine.quantize.scales import activation_inputs, whole_types
 from npuflow.ir.codes import encode
+from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node, Site
 from npuflow.ir.types import Array, FloatType, QuantType, float_type
 
@@ -18,6 +24,8 @@ def constants(site: Site, quant: FloatType, blocks: str = "") -> dict[int, tuple
     found: dict[int, tuple[Array, QuantType | None]] = {}
     for i, stored in enumerate(site.consts):
         role = site.op.role(i) if stored is not None else ""
+        if stored is not None and role == "table":
+            found[i] = encode(stored, quant), quant
         if stored is not None and role == "weight":
             axis = site.op.group_axis(site, i) if blocks else None
             kind = quant if axis is None else float_type(blocks, axis)
@@ -26,6 +34,34 @@ def constants(site: Site, quant: FloatType, blocks: str = "") -> dict[int, tuple
             scaled = stored.reshape(-1).astype(np.float64) * site.op.bias_factor()
             found[i] = np.broadcast_to(scaled, (site.out_shape[1],)).astype(np.float32), None
     return found
+
+
+def float_layers(
+    graph: Graph, on_npu: Callable[[int], bool], config: Quantize, room: int | None
+) -> tuple[dict[int, str], dict[int, str]]:
+    """By node of the NPU the float type that it computes in (empty: integers); and why some do not compute in
+    theirs."""
+    nodes = {i: node for i, node in enumerate(graph.nodes) if on_npu(i)}
+    numbers = {i: config.number(names_of(node), op_name(node)) for i, node in nodes.items()}
+    numbers.update(dict.fromkeys(_movers_of_whole(graph, nodes), ""))
+    reasons = {i: refusal(nodes[i], number, room) for i, number in numbers.items() if number}
+    return numbers, {i: reason for i, reason in reasons.items() if reason is not None}
+
+
+def _movers_of_whole(graph: Graph, nodes: Mapping[int, Node]) -> set[int]:
+    """Nodes, by index, that only move whole numbers: a type of floats would round these."""
+    whole = set(whole_types(graph, list(nodes.values())))
+    found: set[int] = set()
+    while True:
+        more = {
+            i for i, node in nodes.items()
+            if i not in found and node.op.moves_data and node.op.shares_scale
+            and whole & {*(v for _, v in activation_inputs(graph, node)), *node.outputs}
+        }
+        if not more:
+            return found
+        found |= more
+        whole.update(v for i in more for v in (*nodes[i].inputs, *nodes[i].outputs) if v)
 
 
 def refusal(node: Node, number: str, room: int | None) -> str | None:

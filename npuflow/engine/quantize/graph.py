@@ -3,7 +3,7 @@ multipliers, explicit boundaries."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -12,11 +12,17 @@ import numpy as np
 from npuflow.base.errors import TargetError
 from npuflow.engine.place import op_name
 from npuflow.engine.quantize.config import Quantize, activation_grid, check_scheme
-from npuflow.engine.quantize.floats import constants, refusal
-from npuflow.engine.quantize.names import names_of, stated, unknown_layers
+from npuflow.engine.quantize.floats import constants, float_layers
+from npuflow.engine.quantize.names import names_of, stated, unanswered, unknown_layers
 from npuflow.engine.quantize.ports import bare, own_names
 from npuflow.engine.quantize.rounded import chosen, recoded, replaced
-from npuflow.engine.quantize.scales import Range, activation_inputs, activation_types, checked_rows
+from npuflow.engine.quantize.scales import (
+    Range,
+    activation_inputs,
+    activation_types,
+    checked_rows,
+    whole_types,
+)
 from npuflow.engine.quantize.sparse import sparse_type
 from npuflow.engine.quantize.stated import usable
 from npuflow.engine.quantize.types import activation_type
@@ -85,15 +91,14 @@ def quantize_graph(
     fixed, lacking = usable({name: codes[name] for name in constants}, constants, numerics)
     ranges = {**ranges, **{name: span(codes[name]) for name in lacking}}
     others = (Note(name, f"other codes than stated: {why}", on_host=False) for name, why in lacking.items())
-    unused = (*_unused(graph, on_npu, config), *others)
+    why = "[[quantize.overrides]]: only layers of the host have such a name"
+    idle = unanswered(config.overrides, [n for i, n in enumerate(graph.nodes) if on_npu(i)])
+    unused = (*(Note(name, why, on_host=False) for name in idle), *others)
     for i, node in enumerate(graph.nodes):
         if on_npu(i) and any(rule.float for rule in config.matching(names_of(node), op_name(node))):
             notes[i] = Note(node.name, "left in float by the recipe")
-    numbers = {i: config.number(names_of(n), op_name(n)) for i, n in enumerate(graph.nodes) if on_npu(i)}
-    for i, number in numbers.items():
-        why = refusal(graph.nodes[i], number, room) if number else None
-        if why is not None:
-            notes[i] = Note(graph.nodes[i].name, why)
+    numbers, unable = float_layers(graph, on_npu, config, room)
+    notes.update({i: Note(graph.nodes[i].name, reason) for i, reason in unable.items()})
     while True:
         chosen = [i for i in range(len(graph.nodes)) if on_npu(i) and i not in notes]
         if stranded is not None and notes:
@@ -111,18 +116,6 @@ def quantize_graph(
         notes.update(
             {i: Note(graph.nodes[i].name, str(error.message)) for i, error in builder.refused.items()}
         )
-
-
-def _unused(graph: Graph, on_npu: Callable[[int], bool], config: Quantize) -> Iterator[Note]:
-    """A note for every exception that only layers of the host answer to."""
-    layers = [(names_of(node), op_name(node)) for i, node in enumerate(graph.nodes) if on_npu(i)]
-    for rule in config.overrides:
-        if not any(rule.matches(names, op) for names, op in layers):
-            yield Note(
-                ", ".join(rule.layers),
-                "[[quantize.overrides]]: only layers of the host have such a name",
-                on_host=False,
-            )
 
 
 @dataclass
@@ -151,14 +144,18 @@ class _Builder:
         source = self.source
         self.values.update(source.values)
         self.consts.update(source.consts)
+        every = [source.nodes[i] for i in sorted(self.chosen)]
         npu = [source.nodes[i] for i in sorted(self.chosen) if not self.chosen[i]]
-        self.types = activation_types(source, npu, self.ranges, self.config, self.numerics, self.fixed)
-        self.types.update({v: q for v, q in self.fixed.items() if v in self.coded})
-        self.rows = checked_rows(source, npu)
+        whole = whole_types(source, every)
+        stated = {**self.fixed, **whole}
+        self.types = activation_types(source, npu, self.ranges, self.config, self.numerics, stated)
+        self.types.update({v: q for v, q in self.fixed.items() if v in self.coded} | whole)
+        self.rows = checked_rows(source, every)
         held: dict[str, QuantType] = {}
         for i, number in self.chosen.items():
             made = [o for o in source.nodes[i].outputs if o]
-            held.update({o: float_type(number) if number else self.types[o] for o in made})
+            own = float_type(number) if number else None
+            held.update({o: self.types[o] if own is None else whole.get(o, own) for o in made})
         asked = set(source.inputs) if self.config.inputs == "integer" else self.coded & set(self.fixed)
         kept = {
             o: i for o, i in source.state
@@ -277,6 +274,9 @@ class _Builder:
         real, quant, inputs = self.source.site(node), float_type(number), list(node.inputs)
         for i, value_id in activation_inputs(self.source, node):
             inputs[i] = self.as_codes(value_id, quant)
+        for i, value_id in enumerate(node.inputs):
+            if node.op.role(i) == "index":
+                inputs[i] = self.as_codes(value_id, self.types[value_id])
         blocks = self.config.blocks(names_of(node), op_name(node))
         for i, (array, kind) in constants(real, quant, blocks).items():
             inputs[i] = self.stored(node.inputs[i], array, kind)

@@ -37,6 +37,14 @@ def stated(key: str, tables: Sequence[Naming]) -> list[tuple[str, tuple[str, ...
     return [(f"{key}[{i}].layers", table.layers) for i, table in enumerate(tables)]
 
 
+def unanswered(tables: Iterable[Naming], nodes: Iterable[Node]) -> Iterator[str]:
+    """The names in tables to which none of these layers answers."""
+    layers = [(names_of(node), op_name(node)) for node in nodes]
+    for table in tables:
+        if not any(answers(table.layers, names, op) for names, op in layers):
+            yield ", ".join(table.layers)
+
+
 class Replaced(Protocol):
     """What a rewrite did: operators and names of the nodes that it removed, and of those in their place."""
 

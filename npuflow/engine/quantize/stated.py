@@ -32,7 +32,7 @@ def usable(stated: Mapping[str, QuantType], constants: Mapping[str, bool], numer
 def _activation(quant: QuantType, numerics: Numerics) -> QuantType | str:
     if quant.axis is not None:
         return f"{len(quant.scale)} scales for one activation; the target has one per tensor"
-    common = _common(quant, numerics, max(numerics.activation_bits))
+    common = _common(quant, numerics, max(numerics.activation_bits, default=0))
     if common:
         return common
     allowed = {True: numerics.signed_activations, False: numerics.unsigned_activations}
@@ -45,7 +45,7 @@ def _activation(quant: QuantType, numerics: Numerics) -> QuantType | str:
 def _weight(quant: QuantType, numerics: Numerics) -> QuantType | str:
     if quant.axis is not None and not numerics.per_channel_weights:
         return f"{len(quant.scale)} scales; the target has one per weight tensor"
-    common = _common(quant, numerics, max(numerics.weight_bits))
+    common = _common(quant, numerics, max(numerics.weight_bits, default=0))
     if common:
         return common
     for same in (quant, _turned(quant)):

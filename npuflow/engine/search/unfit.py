@@ -261,7 +261,7 @@ def _takes(unfit: Unfit, target: Target) -> bool:
     bits = max(
         (q.bits for v in w.graph.values.values() if v.const is None and (q := v.quant) is not None), default=8
     )
-    if bits > max(target.numerics.activation_bits):
+    if bits > max(target.numerics.activation_bits, default=0):
         return False
     for i in unfit.indices:
         node = w.graph.nodes[i]
