@@ -32,22 +32,27 @@ RULE = "| --- | --- | --- | --- | --- | --- | --- | --- |"
 def calibrated(weights: int, activations: int, images: np.ndarray, labels: np.ndarray, pattern: str) -> float:
     """Top-1 of a build's integers."""
     sys.path.insert(0, str(FASHION))
+    import torch
     from train import MEAN, STD
+    from train_quantized import float_network
+
+    from npuflow.torch.prepare import reading
+
+    _, network = reading(float_network(), (torch.zeros(1, 1, 28, 28),))
 
     def fed(given: np.ndarray) -> np.ndarray:
         return (given[:, None].astype(np.float32) - MEAN) / STD
 
     build = npuflow.compile(
-        FASHION / "fashion.onnx",
+        network,
         "edge-4t",
         data=fed(np.load(FASHION / "calib.npz")["image"][:256]).astype(np.float32),
-        model={"inputs": {"image": [1, 1, 28, 28]}},
         quantize={"weights": {"bits": weights}, "activations": {"bits": activations}},
-        until="quantize",
+        until="correct",
         precision={"strategy": "none"},
         **({"prune": {"pattern": pattern}} if pattern else {}),
     )
-    graph = build.artifact(str(build.wired["codegen"].inputs["quantized"].step)).graph
+    graph = build.artifact("correct").graph
     numerics, faults = build.recipe.read(Numerics)
     assert numerics is not None, faults
     runner, right = Executor(graph, numerics, 50), 0

@@ -52,7 +52,7 @@ def prepare(
     source, origin, given = None, None, model
     if isinstance(model, torch.nn.Module):
         source = copy.deepcopy(model).eval()
-        origin, given = _reading(source, _examples(example_inputs))
+        origin, given = reading(source, _examples(example_inputs))
     data = _data(example_inputs, origin)
     build = npuflow.compile(given, target, data=data, cache=cache, jobs=jobs, until="quantize", **tables)
     return prepared_from(build, source, origin, learn_scales)
@@ -116,7 +116,7 @@ def _data(inputs: Any, origin: Graph | None) -> Any:
     return {name: np.asarray(array) for name, array in zip(names, inputs, strict=True)}
 
 
-def _reading(source: Any, example: tuple[Any, ...]) -> tuple[Graph, Reading]:
+def reading(source: Any, example: tuple[Any, ...]) -> tuple[Graph, Reading]:
     """The module's graph, with constants under the names of parameters."""
     data, notes = packed(exported(torch, source, example))
     graph, stated = unpack(data)
