@@ -30,7 +30,7 @@ BELOW: dict[str, set[str]] = {
     "testing": {"base", "flow", "hw", "ir", "onnx", "engine", "stages", *SIBLINGS},
     "cli": {"base", "flow", "hw", "ir", "onnx", "engine", "lang", "stages", "testing", *SERVERS, *SIBLINGS},
     "ort": {"base", "hw", "ir", "onnx", "engine", *SIBLINGS},
-    "torch": {"base", "hw", "ir", "onnx", "engine", *SIBLINGS},
+    "torch": {"base", "flow", "hw", "ir", "onnx", "engine", "cli", *SIBLINGS},  # prepares by a build
     "view": {"base", "flow"},
     "serve": {"base", "hw", "ir", "onnx", "engine", *SIBLINGS},
     "targets": set(),

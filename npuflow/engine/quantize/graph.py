@@ -24,7 +24,7 @@ from npuflow.engine.quantize.scales import (
     whole_types,
 )
 from npuflow.engine.quantize.sparse import sparse_type
-from npuflow.engine.quantize.stated import usable
+from npuflow.engine.quantize.stated import as_narrow, usable
 from npuflow.engine.quantize.types import activation_type
 from npuflow.engine.quantize.weights import coded_bias, coded_weight
 from npuflow.hw.target import Numerics
@@ -290,14 +290,14 @@ class _Builder:
         x, y = self.values[made.inputs[source]].quant, self.types[node.outputs[0]]
         assert x is not None
         scheme = self.config.weights_of(names_of(node), op_name(node))
-        fixed = self.fixed.get(node.inputs[weight])
+        fixed, own = self.fixed.get(node.inputs[weight]), real.consts[weight]
+        assert own is not None
+        fixed = None if fixed is None else as_narrow(fixed, own, scheme.bits)
         known = chosen(self.rounded, node.inputs[weight], scheme, self.numerics) if fixed is None else None
         if known is not None:
             real, fixed = replaced(real, weight, known), known.quant
         codes, quant = coded_weight(real, weight, x, y, scheme, self.numerics, fixed)
         if known is not None:
-            own = self.source.const(node.inputs[weight])
-            assert own is not None
             codes = recoded(own, known, quant)
         kind = sparse_type(real, weight, codes, quant, self.numerics)
         inputs[weight] = self.stored(node.inputs[weight], codes, kind)

@@ -6,9 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import frexp
 
+import numpy as np
+
 from npuflow.hw.target import Numerics
+from npuflow.ir.codes import encode
 from npuflow.ir.graph import Graph
-from npuflow.ir.types import QuantType
+from npuflow.ir.types import Array, QuantType
 
 SHOWN = 3                                 # channels that a note names
 
@@ -71,6 +74,16 @@ def _turned(quant: QuantType) -> QuantType:
     return quant.with_(
         signed=not quant.signed, zero_point=tuple(z + move for z in quant.zero_point), narrow=False
     )
+
+
+def as_narrow(quant: QuantType, real: Array, bits: int) -> QuantType:
+    """The stated type of a weight with the recipe's fewer bits, where its codes are codes of these, too: a
+    format's containers may be wider than what a model uses."""
+    fewer = quant.with_(bits=bits)
+    if bits >= quant.bits or quant.group is not None:
+        return quant
+    found = {*np.unique(encode(real, quant)).tolist(), *quant.zero_point}
+    return fewer if fewer.lo <= min(found) and max(found) <= fewer.hi else quant
 
 
 def moved(stated: Mapping[str, QuantType], graph: Graph) -> Iterator[tuple[str, str]]:

@@ -27,6 +27,7 @@ DYNAMIC = (
     "DynamicQuantizeLSTM",
 )
 WIDTHS = {"int8": 8, "uint8": 8, "int16": 16, "uint16": 16, "int4": 4, "uint4": 4, "int2": 2, "uint2": 2}
+NEAR = 1e-3                               # of a step, that the end of a Clip is off the end of the codes
 Key = tuple[bytes, bytes, str, int | None]
 
 
@@ -95,6 +96,7 @@ class _Lifter:
         self.renamed: dict[str, str] = {}
         self.kept: list[str] = []
         self.clips: dict[str, tuple[float, float]] = {}
+        self.dropped: set[int] = set()               # Clips that the codes of fewer bits stand for
         self.blocked: list[str] = []                 # weights whose scales change within a channel
         self.nodes = [part for node in self.nodes for part in self.products(node)]
         self.version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
@@ -120,7 +122,7 @@ class _Lifter:
         for value, found in pairs.items():
             if self.activation(value, found, maker):
                 gone.update(id(back) for _, back in found)
-        return self.rebuilt([n for n in self.nodes if id(n) not in gone])
+        return self.rebuilt([n for n in self.nodes if id(n) not in gone | self.dropped])
 
     def rebuilt(self, nodes: Iterable[onnx.NodeProto]) -> Lifted:
         kept = []
@@ -308,6 +310,12 @@ class _Lifter:
         """One value and its roundings: with a single kind of them its codes are stated, and
         readers read the value itself."""
         quant = self.quant(found[0][0], None)
+        clip = maker.get(value)
+        narrower = self.narrowed(clip, quant, len(found))
+        if clip is not None and narrower is not None:
+            self.dropped.add(id(clip))
+            self.renamed[value] = clip.input[0]
+            quant, value = narrower, clip.input[0]
         keys = {self.key(rounding) for rounding, _ in found}
         others = {
             self.key(n)
@@ -328,3 +336,25 @@ class _Lifter:
         if value in maker and maker[value].op_type in LINEAR:
             self.clips[name] = span(quant)
         return True
+
+    def narrowed(
+        self, clip: onnx.NodeProto | None, quant: QuantType | None, roundings: int
+    ) -> QuantType | None:
+        """The codes of fewer bits that a Clip before a rounding leaves, if they end where such codes do."""
+        if clip is None or quant is None or quant.axis is not None or clip.op_type != "Clip" or clip.domain:
+            return None
+        ends = [self.consts.get(name) for name in clip.input[1:]]
+        value, source = clip.output[0], clip.input[0]
+        read = [sum(name in n.input for n in self.nodes) for name in (value, source)]
+        outputs = {o.name for o in self.graph.output}
+        if len(ends) != 2 or read != [roundings, 1] or {value, source} & outputs or source in self.consts:
+            return None
+        if any(end is None or end.size != 1 for end in ends):
+            return None
+        wanted = [float(np.asarray(end).reshape(())) for end in ends]
+        for bits, narrow in ((b, n) for b in range(2, quant.bits) for n in (False, quant.signed)):
+            made = quant.with_(bits=bits, narrow=narrow)
+            off = [abs(a - b) for a, b in zip(wanted, span(made), strict=True)]
+            if max(off) <= NEAR * quant.scale[0] and made.lo <= quant.zero_point[0] <= made.hi:
+                return made
+        return None

@@ -58,7 +58,7 @@ def program(path: Path, inputs: Mapping[str, tuple[int, ...]]) -> Any:
     if path.suffix == ".pt":
         return _scripted(torch, path, inputs)
     _, module, example = _called(path)
-    return _exported(torch, module, _shaped(torch, module, example, inputs))
+    return exported(torch, module, _shaped(torch, module, example, inputs))
 
 
 def _loaded(path: Path, load: Any) -> Any:
@@ -86,7 +86,7 @@ def _fixed(torch: Any, found: Any, inputs: Mapping[str, tuple[int, ...]]) -> Any
             code="NF-MODEL-086",
         )
     module = found.module()
-    return _exported(torch, module, _shaped(torch, module, example[0], inputs))
+    return exported(torch, module, _shaped(torch, module, example[0], inputs))
 
 
 def _scripted(torch: Any, path: Path, inputs: Mapping[str, tuple[int, ...]]) -> Any:
@@ -159,7 +159,7 @@ def _shaped(torch: Any, module: Any, example: Any, inputs: Mapping[str, tuple[in
     return tuple(found)
 
 
-def _exported(torch: Any, module: Any, example: tuple[Any, ...]) -> Any:
+def exported(torch: Any, module: Any, example: tuple[Any, ...]) -> Any:
     try:
         with torch.no_grad():
             return torch.export.export(module, example)
