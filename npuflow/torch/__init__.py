@@ -28,13 +28,13 @@ with needs(
 from npuflow.torch.distillation import distillation_loss
 from npuflow.torch.module import Module
 from npuflow.torch.prepare import convert, prepare
-from npuflow.torch.prepared import Prepared
+from npuflow.torch.prepared import PreparedNetwork
 from npuflow.torch.pruning import Pruner, PruningSchedule
 from npuflow.torch.training import Training
 
 __all__ = [
     "Module",
-    "Prepared",
+    "PreparedNetwork",
     "Pruner",
     "PruningSchedule",
     "Training",

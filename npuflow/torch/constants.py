@@ -111,14 +111,14 @@ def tensor(source: Any, name: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Layer:
+class FoldedLayer:
     """A layer of the source graph with the batch normalisation behind it."""
 
     node: Node
     norm: BatchNorm
 
 
-def folded_layers(graph: Graph, known: Mapping[str, Any]) -> dict[str, Layer]:
+def folded_layers(graph: Graph, known: Mapping[str, Any]) -> dict[str, FoldedLayer]:
     """Layers with a batch normalisation behind them, by the name of its node."""
     makers = graph.producer()
     found = {}
@@ -129,7 +129,7 @@ def folded_layers(graph: Graph, known: Mapping[str, Any]) -> dict[str, Layer]:
         if layer is not None and len(layer.inputs) > 1 and layer.inputs[1] in known:
             attributes: Any = dict(getattr(node.op, "attributes", ()))
             norm = BatchNorm(node, float(attributes.get("epsilon", 1e-5)))
-            found[node.name] = Layer(layer, norm)
+            found[node.name] = FoldedLayer(layer, norm)
     return found
 
 
@@ -161,7 +161,7 @@ def constants(graph: Graph, origin: Graph | None, source: Any) -> tuple[dict[str
     return made, norms
 
 
-def _folded(graph: Graph, node: Node, layer: Layer, source: Any) -> Iterator[tuple[str, Any]]:
+def _folded(graph: Graph, node: Node, layer: FoldedLayer, source: Any) -> Iterator[tuple[str, Any]]:
     """Weight and bias of a node from a layer and its batch normalisation, if they are that."""
     real = [graph.const(name) for name in node.inputs]
     if len(real) < 3 or real[1] is None or real[2] is None:

@@ -20,7 +20,7 @@ from npuflow.frontends.torch.convert import packed
 from npuflow.frontends.torch.load import exported
 from npuflow.ir.graph import Graph
 from npuflow.ir.packed import unpack
-from npuflow.torch.prepared import Prepared
+from npuflow.torch.prepared import PreparedNetwork
 from npuflow.torch.target_graph import target_graph
 
 # what a recipe may have and training makes no use of: tables of programs and of judgement, and those that
@@ -37,7 +37,7 @@ def prepare(
     learn_scales: bool = True,
     cache: Path | None = None,
     jobs: int | None = None,
-) -> Prepared:
+) -> PreparedNetwork:
     """The network with the target's integers, ready to be trained.
 
     `model`: a module of PyTorch, or anything that `npuflow.compile` takes. `recipe`: the path of one, or its
@@ -60,14 +60,14 @@ def prepare(
 
 def prepared_from(
     build: Compiled, source: Any = None, origin: Graph | None = None, learn_scales: bool = True
-) -> Prepared:
+) -> PreparedNetwork:
     """The network of a build."""
-    made = Prepared(target_graph(build), source, origin, learn_scales)
+    made = PreparedNetwork(target_graph(build), source, origin, learn_scales)
     made.train()
     return made
 
 
-def convert(prepared: Prepared, path: str | Path | None = None) -> bytes:
+def convert(prepared: PreparedNetwork, path: str | Path | None = None) -> bytes:
     """The network with its integers as QDQ ONNX, written to `path` if there is one. Compiled for the same
     target it keeps these scales and codes; `[correct] bias = "off"` keeps the biases as well."""
     made = to_qdq(prepared.integer_graph()).model

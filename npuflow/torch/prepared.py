@@ -25,7 +25,7 @@ from npuflow.torch.target_graph import TargetGraph, source_name
 BATCH = 32  # samples that the executor takes at once
 
 
-class Prepared(torch.nn.Module):  # type: ignore[misc]
+class PreparedNetwork(torch.nn.Module):  # type: ignore[misc]
     """Inputs and outputs are those of the network, with any number of samples along a first dimension of one.
 
     `source`: a copy of the user's module, whose parameters are trained; None where the network came from a
@@ -198,7 +198,7 @@ class Prepared(torch.nn.Module):  # type: ignore[misc]
 class FakeRun:
     """One pass of real numbers through the quantised graph; constants are quantised once."""
 
-    def __init__(self, network: Prepared, graph: Graph) -> None:
+    def __init__(self, network: PreparedNetwork, graph: Graph) -> None:
         self.network, self.graph = network, graph
         self.numerics = network.target.numerics
         self.known: dict[str, Any] = {}
@@ -354,4 +354,4 @@ def _with_op(node: Node, op: Any) -> Node:
     return replace(node, op=op)
 
 
-__all__ = ["Prepared", "rounded"]
+__all__ = ["PreparedNetwork", "rounded"]

@@ -18,7 +18,7 @@ from npuflow.engine.place import op_name
 from npuflow.engine.quantize.names import answers, names_of
 from npuflow.ir.op import Node
 from npuflow.ir.sparsity import Pattern
-from npuflow.torch.prepared import Prepared
+from npuflow.torch.prepared import PreparedNetwork
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Pruner:
     `share` of the output channels as a whole, or "" with `masks` (a `masks.npz`, or arrays by the id of the
     weight). `layers`: names, operators or patterns of names; empty: all layers that can have the pattern."""
 
-    network: Prepared
+    network: PreparedNetwork
     pattern: str = ""
     share: float = 0.5
     schedule: PruningSchedule = field(default_factory=PruningSchedule)

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 
 from npuflow.base.errors import DataError
-from npuflow.torch.prepared import Prepared
+from npuflow.torch.prepared import PreparedNetwork
 from npuflow.torch.pruning import Pruner
 
-Loss = Callable[[Prepared, Any, Any], Any]
+Loss = Callable[[PreparedNetwork, Any, Any], Any]
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Training:
     end; if it exists, training goes on from it.
     """
 
-    network: Prepared
+    network: PreparedNetwork
     inputs: Any
     labels: Any
     loss: Loss
@@ -64,7 +64,9 @@ class Training:
         if self.checkpoint is not None and Path(self.checkpoint).is_file():
             self.load(self.checkpoint)
 
-    def run(self, until: int | None = None, report: Callable[[int, float], None] | None = None) -> Prepared:
+    def run(
+        self, until: int | None = None, report: Callable[[int, float], None] | None = None
+    ) -> PreparedNetwork:
         """Steps up to the last one, or to `until`; the network in evaluation mode."""
         self.network.train()
         last = self.steps if until is None else min(until, self.steps)

@@ -12,7 +12,7 @@ from torch import nn
 
 import npuflow
 from npuflow.engine.execute.executor import Executor
-from npuflow.torch import Prepared, convert, prepare
+from npuflow.torch import PreparedNetwork, convert, prepare
 
 Tables = Mapping[str, Any]
 
@@ -68,11 +68,11 @@ def tables(weights: int = 8, activations: int = 8, target: str | Tables = "edge-
     return {"target": target, "quantize": widths, **more}
 
 
-def prepared(net: Any, x: Any, given: Tables, cache: Path, **options: Any) -> Prepared:
+def prepared(net: Any, x: Any, given: Tables, cache: Path, **options: Any) -> PreparedNetwork:
     return prepare(net, given, x, cache=cache, jobs=1, **options)
 
 
-def compiled_codes(network: Prepared, given: Tables, x: Any, folder: Path) -> dict[str, np.ndarray]:
+def compiled_codes(network: PreparedNetwork, given: Tables, x: Any, folder: Path) -> dict[str, np.ndarray]:
     """Integers of the program that the converted network is compiled to, by value, of all samples."""
     path = folder / "converted.onnx"
     convert(network, path)

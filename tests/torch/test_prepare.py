@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from npuflow.base.errors import ModelError, UsageError  # noqa: E402
-from npuflow.torch import Prepared, prepare  # noqa: E402
+from npuflow.torch import PreparedNetwork, prepare  # noqa: E402
 from tests.torch.networks import Block, agreement, compiled_codes, prepared, small, tables  # noqa: E402
 
 INPUTS = 200
@@ -28,7 +28,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
-def trained(network: Prepared, x: Any, steps: int = 3) -> Prepared:
+def trained(network: PreparedNetwork, x: Any, steps: int = 3) -> PreparedNetwork:
     """A few steps, so that weights and scales are no longer those of the build."""
     network.train()
     optimizer = torch.optim.Adam([p for p in network.parameters() if p.requires_grad], 5e-3)
@@ -39,7 +39,7 @@ def trained(network: Prepared, x: Any, steps: int = 3) -> Prepared:
     return network.eval()
 
 
-def judged(network: Prepared, given: Any, x: Any, folder: Path) -> dict[str, tuple[int, float]]:
+def judged(network: PreparedNetwork, given: Any, x: Any, folder: Path) -> dict[str, tuple[int, float]]:
     found = agreement(network.codes(x), compiled_codes(network, given, x, folder))
     layers = {n.outputs[0] for n in network.integer_graph().nodes if n.is_integer and not n.op.moves_data}
     assert layers <= set(found), layers - set(found)
