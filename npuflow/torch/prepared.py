@@ -19,7 +19,7 @@ from npuflow.ir.types import Array, FloatType, QuantType, Value
 from npuflow.rounders import RoundedWeight
 from npuflow.torch.constants import BatchNorm, constants
 from npuflow.torch.fake_quantization import Quantizer, StraightRound, rounded
-from npuflow.torch.operators import computed, has_form
+from npuflow.torch.operators import clipped, computed, has_form
 from npuflow.torch.target_graph import TargetGraph, source_name
 
 BATCH = 32  # samples that the executor takes at once
@@ -149,12 +149,10 @@ class PreparedNetwork(torch.nn.Module):  # type: ignore[misc]
 
     def _fake(self, inputs: tuple[Any, ...]) -> list[Any]:
         graph = self.integer_graph() if self._made is None else self._made[1].graph
-        rank = [len(graph.type(name).shape) for name in graph.inputs]
         values = {
             name: x.float().unsqueeze(1) if self._batched() else x.float().unsqueeze(0)
             for name, x in zip(graph.inputs, inputs, strict=True)
         }
-        assert len(rank) == len(values)
         last = {v: i for i, node in enumerate(graph.nodes) for v in node.inputs}
         run = FakeRun(self, graph)
         for i, node in enumerate(graph.nodes):
@@ -213,8 +211,6 @@ class FakeRun:
         if norm is not None:
             self.observed(norm, made[0])
         if node.op.clip is not None:
-            from npuflow.torch.operators import clipped
-
             made = tuple(clipped(one, node.op.clip) for one in made)
         outputs = [o for o in node.outputs if o]
         keeps = node.op.moves_data or (node.op.shares_scale and node.op.clip is None and not _averages(node))
