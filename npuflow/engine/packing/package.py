@@ -17,7 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.errors import ModelError, UsageError, Where, suggestion
-from npuflow.engine.program.container import SET, Program, json_bytes, load_program, sections_of, written
+from npuflow.engine.program.container import (
+    SET,
+    Program,
+    file_bytes,
+    json_bytes,
+    load_program,
+    sections_of,
+    written,
+)
 from npuflow.engine.sim.access import regions
 from npuflow.hw.encode import Words, layout
 from npuflow.hw.region import CONST
@@ -162,13 +170,7 @@ def _relocated(program: Program, core: int, starts: Ints, places: Ints) -> Words
 
 def load_package(path: str | os.PathLike[str]) -> Package:
     """Read a file of several programs."""
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise ModelError(
-            f"cannot read the program: {error.strerror}", where=Where(file=str(path)), code="NF-PROGRAM-003",
-        ) from error
-    return Package.from_bytes(data, file=str(path))
+    return Package.from_bytes(file_bytes(path), file=str(path))
 
 
 def load_file(path: str | os.PathLike[str]) -> Program | Package:

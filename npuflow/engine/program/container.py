@@ -161,13 +161,17 @@ def written(fingerprint: str, sections: Sequence[tuple[str, bytes]]) -> bytes:
 
 def load_program(path: str | os.PathLike[str], *, check: bool = True) -> Program:
     """Read a .npu file; whatever is wrong with it is a ModelError that names the file."""
+    return Program.from_bytes(file_bytes(path), file=str(path), check=check)
+
+
+def file_bytes(path: str | os.PathLike[str]) -> bytes:
+    """All of a .npu file."""
     try:
-        data = Path(path).read_bytes()
+        return Path(path).read_bytes()
     except OSError as error:
         raise ModelError(
             f"cannot read the program: {error.strerror}", where=Where(file=str(path)), code="NF-PROGRAM-003",
         ) from error
-    return Program.from_bytes(data, file=str(path), check=check)
 
 
 def fingerprint(target: Target) -> str:

@@ -11,28 +11,15 @@ from npuflow.base.tables import Config, Range
 from npuflow.calibrators import CALIBRATORS, Calibrator, Grid
 from npuflow.engine.quantize.names import answers
 from npuflow.hw.elements import having
-from npuflow.hw.target import Bits, Numerics, Target
+from npuflow.hw.target import Bits, BlockName, Numerics, Target
 
 # Names of the types that layers compute in, as recipes write them; empty: integers.
 FLOATS = {"int": "", "bf16": "bfloat16", "fp16": "float16"}
 # And those of weights in blocks that share an exponent: such layers have activations in bfloat16.
 BLOCKS = having("block")
 
-Mode = Literal[
-    "int",
-    "bf16",
-    "fp16",
-    "bfp16",
-    "bfp16_16",
-    "mx9",
-    "mx6",
-    "mxint8",
-    "mxfp8",
-    "mxfp8_e5m2",
-    "mxfp4",
-]
-
 FloatMode = Literal["bf16", "fp16"]
+Mode = Literal["int", FloatMode, BlockName]
 Group = Annotated[int, Range(0, 1 << 16)]
 
 
