@@ -14,7 +14,7 @@ from npuflow.engine.codegen.columns import gather
 from npuflow.engine.quantize.config import Activations, Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.search.plan import plan_network
-from npuflow.hw.target import Compute, Target
+from npuflow.hw.target import Compute, FloatRate, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.lowering import Buffer
 from npuflow.ir.op import OPS
@@ -67,6 +67,26 @@ def test_any_window_as_planned_and_tiled_at_random(window: tuple, bits: int) -> 
     for _ in range(2):
         plan = random_tilings.plan(graph, machine(TARGET), TARGET.numerics, rng)
         check_exact(graph, feed, TARGET, plan)
+
+
+def test_floats_of_one_channel_have_their_order_in_columns_too() -> None:
+    """Those of several channels are summed tap by tap, and stay windows."""
+    numerics = replace(TARGET.numerics, float_types=("bfloat16",), float_chunk=4)
+    rated = replace(FAST, float_rates=(FloatRate("bfloat16", 0.5),))
+    target = replace(TARGET, numerics=numerics, compute=rated)
+    for channels, kernel in ((1, (1, 1)), (3, (3, 3))):
+        b = Builder()
+        conv = OPS["conv"]((3, 3), (2, 1), (1, 2), (1, 1, 2, 0))
+        x = b.input("x", (2, channels, 19, 17))
+        y = b.add(conv, x, b.const((6, channels, 3, 3), 0.2), b.const((6,), 0.1))
+        graph = Graph(("x",), (y,), tuple(b.nodes), MappingProxyType(b.values), MappingProxyType(b.consts))
+        done = quantize_graph(graph, lambda _: True, {}, Quantize(mode="bf16"), numerics).graph
+        feed, rng = {"x": b.arrays["x"]}, random.Random(2)
+        program = check_exact(done, feed, target)
+        assert {c.vector("kernel") for c in opcodes(program, "FCONV")} == {kernel}
+        for exact_only in (False, True):
+            plan = random_tilings.plan(done, machine(target), numerics, rng)
+            check_exact(done, feed, target, plan, exact_only=exact_only)
 
 
 def test_where_it_does_not_pay_the_array_takes_the_window() -> None:

@@ -11,6 +11,7 @@ from npuflow.ir.lowering import Buffer
 from npuflow.ir.space import Interval
 
 Fields = dict[str, object]
+ON_COLUMNS = ("CONV", "FCONV")            # commands whose input may be columns
 Run = tuple[int, int, int, int]           # first tap, taps, and the outputs [a, b) that all of them reach
 ONE = {"kernel": (1, 1), "stride": (1, 1), "dilation": (1, 1), "origin": (0, 0), "insert": (1, 1)}
 
@@ -28,8 +29,8 @@ def gather(conv: Mapping[str, Any], columns: Buffer) -> Iterator[tuple[str, Fiel
             "FILL",
             {
                 "y": columns.address + a * near[4] + c * near[5],
-                "y_type": conv["x_type"],
-                "value": conv["x_zero"],
+                "y_type": conv["x_type"] if "x_zero" in conv else f"int{8 * item}",
+                "value": conv.get("x_zero", 0),                # the bits of +0
                 "y_strides": (near[0], near[3], near[4], near[5]),
                 "dims": (batch, channels * tall * broad, b - a, d - c),
             },
@@ -57,7 +58,7 @@ def gather(conv: Mapping[str, Any], columns: Buffer) -> Iterator[tuple[str, Fiel
 
 
 def on_columns(conv: Mapping[str, object], columns: Buffer) -> Fields:
-    """The CONV over columns: a kernel of one point, channels and taps as channels;
+    """The command over columns: a kernel of one point, channels and taps as channels;
     the weights lie as they did."""
     return {**conv, **columns.image("x"), **ONE}
 

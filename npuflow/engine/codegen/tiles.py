@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from npuflow.engine.allocate import aligned
-from npuflow.engine.codegen.columns import gather, on_columns
+from npuflow.engine.codegen.columns import ON_COLUMNS, gather, on_columns
 from npuflow.engine.codegen.core import CoreProgram
 from npuflow.engine.codegen.dma import dense
 from npuflow.engine.schedule.jobs import (
@@ -40,7 +40,7 @@ class TileEmitter:
         self._core, self._job, self._places, self._columns = core, job, places, columns
 
     def emit(self, opcode: str, **values: object) -> None:
-        if opcode == "CONV" and self._columns is not None:
+        if opcode in ON_COLUMNS and self._columns is not None:
             values = on_columns(values, self._columns)
         self._core.commands.compute(opcode, values, self._places, self._job.node, self._job.tile)
 
@@ -60,7 +60,7 @@ class _Overheard:
         self.conv: dict[str, object] = {}
 
     def emit(self, opcode: str, **values: object) -> None:
-        if opcode == "CONV":
+        if opcode in ON_COLUMNS:
             self.conv = values
 
     def constant(self, index: int) -> int:

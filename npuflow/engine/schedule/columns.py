@@ -13,6 +13,7 @@ from math import ceil, prod
 
 from npuflow.engine.schedule import tuned
 from npuflow.engine.schedule.model import COLUMNS, Layer, MacMap, Ref, Stream
+from npuflow.hw.elements import having
 from npuflow.hw.target import Compute, Memory
 from npuflow.ir.space import DimMap, Operand, Space
 
@@ -20,14 +21,14 @@ from npuflow.ir.space import DimMap, Operand, Space
 def gathered(layer: Layer, compute: Compute, memory: Memory) -> Layer:
     """The layer with columns, where that pays; else the layer as it is."""
     space, mac = layer.space, layer.mac
-    # columns of floats would be summed in another order
-    if mac is None or mac.part or mac.bits[2] or not slides(space):
-        return layer
-    if compute.dataflow != "weight_stationary":
+    if mac is None or mac.part or not slides(space) or compute.dataflow != "weight_stationary":
         return layer
     x, weight, y = space.inputs[0], space.inputs[1], space.outputs[0]
     assert x is not None and weight is not None
     depth, taps, outputs = weight.shape[1], space.macs, weight.shape[0]
+    # floats of several channels would be summed in another order: all taps of one, then those of the next
+    if mac.bits[2] and (depth > 1 or mac.bits[2] not in having("float")):
+        return layer
     moving = next(
         r
         for s in layer.streams
