@@ -213,8 +213,8 @@ class TaskExecutor:
         """Let go of everything that was started; with `wait`, nothing runs any more afterwards."""
         with self._lock:
             self._closed = True
-            self._inline.close()
             clusters, self._clusters = list(self._clusters.values())[::-1], {}
+        self._inline.close(wait=wait)
         for cluster in clusters:
             cluster.close(wait=wait)
 
@@ -273,6 +273,8 @@ class Inline:
             self._waiting.clear()
         return back
 
-    def close(self) -> None:
-        """Begin nothing more."""
+    def close(self, *, wait: bool) -> None:
+        """Begin nothing more; with `wait`, nothing runs inline any more afterwards."""
         self.drop()
+        if wait:
+            self.ended.wait()

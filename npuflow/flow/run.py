@@ -70,6 +70,9 @@ def build(
         counts = result.hit, result.ran, result.failed, result.skipped
         emit(Summary(*counts, result.seconds, result.outputs, products))
         return result
+    except StoreError:
+        clean = True  # the cache fails: what else is being written to it is cleaned up first
+        raise
     finally:
         if workers is not None:
             workers.close(wait=clean)

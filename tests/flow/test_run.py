@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import queue
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import toys
@@ -205,6 +208,23 @@ def test_a_full_disk_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.Monk
         toys.run(tmp_path / "cache", store=store, keep_going=True)
     assert "gc" in caught.value.hint
     assert not list((tmp_path / "cache" / "tmp").iterdir())
+
+
+def test_nothing_runs_inline_after_a_clean_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that was begun when a cache failed ends first, and with it what it was writing."""
+    began, done = threading.Event(), threading.Event()
+
+    def slow(task: Any) -> Any:
+        began.set()
+        time.sleep(0.2)
+        done.set()
+
+    monkeypatch.setattr(executor, "execute", slow)
+    inline = executor.Inline(queue.SimpleQueue(), lambda: None)
+    inline.submit([cast(Task, object()), cast(Task, object())])
+    assert began.wait(5)
+    inline.close(wait=True)
+    assert done.is_set() and inline.ended.is_set()
 
 
 def test_a_cache_that_may_only_be_read_serves_what_it_has(

@@ -87,15 +87,16 @@ def reported(s: Subject, graph: Graph) -> Iterator[str]:
 
 
 def test_the_draw_is_even() -> None:
-    """Of 2,340 seeds every target has 180, every level 390, every pair 30; sizes and 4
-    bits come with each of them."""
-    assert (len(TARGETS) == 13 and len(SEEDS) >= 2340) or "NPUFLOW_SHIPPED_FUZZ" in os.environ
-    draws = [drawn(seed) for seed in range(2340)]
-    assert set(Counter(d[0] for d in draws).values()) == {180}
-    assert set(Counter(d[1] for d in draws).values()) == {390}
-    assert set(Counter(d[:2] for d in draws).values()) == {30} and len({d[:2] for d in draws}) == 78
-    assert len({(d[0], d[2]) for d in draws}) == 52 and len({(d[0], d[3]) for d in draws}) == 26
-    assert len({(d[1], d[2], d[3]) for d in draws}) == 48
+    """Of as many seeds as the slow campaign has, every target has 180, and every pair of a target and a
+    level 30; sizes and 4 bits come with each of them."""
+    count, levels = len(TARGETS), len(LEVELS)
+    assert (count >= 14 and len(SEEDS) >= EACH * ROUND) or "NPUFLOW_SHIPPED_FUZZ" in os.environ
+    draws = [drawn(seed) for seed in range(EACH * ROUND)]
+    assert set(Counter(d[0] for d in draws).values()) == {EACH * levels}
+    assert set(Counter(d[1] for d in draws).values()) == {EACH * count}
+    assert set(Counter(d[:2] for d in draws).values()) == {EACH} and len({d[:2] for d in draws}) == ROUND
+    assert len({(d[0], d[2]) for d in draws}) == 4 * count and len({(d[0], d[3]) for d in draws}) == 2 * count
+    assert len({(d[1], d[2], d[3]) for d in draws}) == 8 * levels
     several = [n for n, t in TARGETS.items() if t.compute.cores > 1]
     narrow = [n for n, t in TARGETS.items() if 4 in t.numerics.weight_bits]
     assert len(several) >= 4 and len(narrow) >= 2

@@ -30,7 +30,7 @@ class BConv(Simulated):
     accumulate, else the float32 at bias[o], or +0. Coordinates outside the tile contribute +0.
     """
 
-    code = 40
+    code = 36
     name = "BCONV"
     queue = "TENSOR"
     fields = (

@@ -28,7 +28,7 @@ class BMatMul(Simulated):
     else the float32 at bias[n], or +0.
     """
 
-    code = 41
+    code = 37
     name = "BMATMUL"
     queue = "TENSOR"
     fields = (

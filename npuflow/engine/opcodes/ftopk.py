@@ -23,7 +23,7 @@ class FTopK(TopKOpcode):
     the smallest are looked for; zeros are equal whatever their sign.
     """
 
-    code = 44
+    code = 38
     name = "FTOPK"
     fields = (
         *tensor("x", rank=3, role="float"),
