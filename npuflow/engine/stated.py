@@ -24,7 +24,7 @@ class FloatWishes(Protocol):
     """Float types that a search may choose from, and the layers that it may give them."""
 
     @property
-    def floats(self) -> Sequence[FloatMode]: ...
+    def floats(self) -> Sequence[FloatMode] | None: ...
     @property
     def float_layers(self) -> Sequence[str]: ...
 
@@ -47,7 +47,7 @@ def faults(
     yield from name_faults(graph, stated("calibrate.layers", calibrate.layers), history)
     yield from name_faults(graph, stated("quantize.overrides", quantize.overrides), history)
     if floats is not None:
-        yield from lacking_types("floats", floats.floats, target.numerics, others, "precision")
+        yield from lacking_types("floats", floats.floats or (), target.numerics, others, "precision")
         yield from name_faults(graph, [("precision.float_layers", floats.float_layers)], history)
     if pins != Pins():
         yield from float_faults(graph, place(graph, target).on_npu, pins)

@@ -131,7 +131,7 @@ def precision(
     ready = rig(
         graph, network, thresholds, statistics.content, calibrate, samples, probing.samples, probing.held_out
     )
-    ready.types = widths.types(memory.local_bytes)
+    ready.types = widths.types(widths.float_modes(precision.strategy, numerics), memory.local_bytes)
     cost = cost_of(ready, Target(numerics=numerics, compute=compute, memory=memory, dma=dma, host=host))
     reported: list[str] = []
 
@@ -145,6 +145,7 @@ def precision(
         ready, cost, budget, lambda: list(sensitivity.noise), probing.probes, correct.bias != "off", tell,
         goal=precision.goal, candidates=widths.candidates(quantize, numerics),
         verdicts={narrow: baseline.outputs} if drop is None else {}, drop=drop,
+        floats_last=widths.floats is None,
     )
     strategy: Strategy = precision.options or STRATEGIES[precision.strategy]()
     asked = bool(precision.points) or precision.point is not None

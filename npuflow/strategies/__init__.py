@@ -113,6 +113,10 @@ class Problem(Protocol):
     @property
     def goal(self) -> Goal: ...
 
+    @property
+    def floats_last(self) -> bool:
+        """Whether float types are tried only where integers miss the budget or leave layers to the host."""
+
     def price(self, levels: Levels, what: str | None = None) -> float:
         """What a mixture costs, in the unit of `Goal.minimise` or of another of its names."""
 

@@ -5,8 +5,9 @@ Units are put in order greedily: what takes most of the remaining noise away per
 order rests on every unit's noise alone, which does not quite add up; so the prefix is looked for by
 measuring mixtures, and the quantised network itself has the last word. Where widest integers fail, what they
 fail at is left in float on the host. Where units may be in a float type of the NPU, the same is done with
-that type in the place of the widest integers; of the results that hold the budget the cheapest is taken, and
-one that misses it where the way to it gains too little for its cycles.
+that type in the place of the widest integers, at once or only where these do not do; of the results that
+hold the budget the cheapest is taken, and one that misses it where the way to it gains too little for its
+cycles.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ class AutoStrategy(Strategy):
             return narrow
         worth = self.gain_db / self.for_cycles
         found = [self._raised(problem, (WIDE,) * len(narrow), worth)]
+        if problem.floats_last and _integers_do(problem, found[0]):
+            return found[0]
         for level in sorted({level for unit in problem.units for level in unit.floats}):
             upper = tuple(level if level in unit.floats else WIDE for unit in problem.units)
             found.append(self._raised(problem, upper, worth))
@@ -253,6 +256,11 @@ def _best(problem: Problem, found: Sequence[Levels], worth: float) -> Levels:
         return reached - HALF * worth * (problem.cycles(one) / base - 1)
 
     return max(found, key=value)
+
+
+def _integers_do(problem: Problem, levels: Levels) -> bool:
+    """Whether these hold the budget without the host."""
+    return FLOAT not in levels and problem.budget.holds(problem.verified(levels))
 
 
 def _narrowed(levels: Levels, units: Sequence[int]) -> Levels:

@@ -166,7 +166,26 @@ def test_every_strategy_mixes_floats_in(strategy: str) -> None:
     assert all(np.isfinite(found[o]).all() for o in done.outputs)
 
 
-def test_a_float_type_takes_the_place_of_the_host_where_wide_integers_fail() -> None:
+def test_floats_that_nobody_asked_for_are_not_tried_where_integers_do() -> None:
+    """Even at a third of the price of 16 bits: the widths are those without floats."""
+    rates = (FloatRate("bfloat16", 1.0), FloatRate("float16", 0.1))
+    cheap = replace(TARGET, compute=replace(TARGET.compute, float_rates=rates))
+    found = []
+    for floats in ((), ("bf16",)):
+        rig = replace(ready(), types=LevelTypes(floats=floats))
+        noise = noises(rig, 2, lambda done, count: None)
+        problem = SearchProblem(
+            rig, cost_of(rig, cheap), Budget(sqnr_db=43.0, agreement=1.1), lambda noise=noise: list(noise),
+            2, False, lambda line: None, floats_last=True,
+        )
+        found.append(STRATEGIES["auto"]()(problem))
+        assert problem.budget.holds(problem.verified(found[-1]))
+        assert not problem.budget.holds(problem.verified((NARROW,) * len(found[-1])))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_float_type_takes_the_place_of_the_host_where_wide_integers_fail(last: bool) -> None:
     """A value whose small numbers matter (a logarithm of it follows): no integers hold it."""
     net = Net(5, 1, 3, 6, 6)
     net.conv("c", "x", 4, 1)
@@ -178,7 +197,7 @@ def test_a_float_type_takes_the_place_of_the_host_where_wide_integers_fail() -> 
     rig = replace(
         rig_of(graph, numerics=NUMERICS, feeds=feeds), types=LevelTypes(floats=("bf16",), room=1 << 19)
     )
-    problem = problem_of(rig, sqnr_db=20.0)
+    problem = replace(problem_of(rig, sqnr_db=20.0), floats_last=last)
     levels = STRATEGIES["auto"]()(problem)
     done = rig.quantized(levels)
     assert not done.notes and all(n.is_integer for n in done.graph.nodes if n.op.onnx == "Log")

@@ -26,6 +26,7 @@ class Layers:
     power: np.ndarray                     # [units]: noise over signal at 8 bits
     cycles_of: np.ndarray                 # [layers]: with 8 bits
     goal: Goal = field(default_factory=Goal)
+    floats_last: bool = False
     budget: Budget = field(default_factory=lambda: Budget(20.0))
     asked: list[Levels] = field(default_factory=list)
 

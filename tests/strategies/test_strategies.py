@@ -64,6 +64,8 @@ class Made:
         noise = sum(p * share[level] for p, level in zip(self.power, levels, strict=True))
         return float(-10 * np.log10(max(noise + self.stuck, 1e-20)))
 
+    floats_last = False
+
     @property
     def goal(self) -> Goal:
         return Goal()

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from npuflow.base.tables import Config, Fault, Range
 from npuflow.engine.precision.levels import LevelTypes
-from npuflow.engine.quantize.config import FloatMode, Quantize, check_width
+from npuflow.engine.quantize.config import FLOATS, FloatMode, Quantize, check_width
 from npuflow.engine.rounding.config import CandidateWidths
 from npuflow.hw.target import Bits, Numerics
 from npuflow.strategies import NARROW, OWN, STRATEGIES, WIDE, Budget, Goal
@@ -79,14 +79,23 @@ class Widths(CandidateWidths, table="precision"):
     activations: tuple[Bits, ...] = ()
     """Of activations; empty: the recipe's own and the target's widest."""
 
-    floats: tuple[FloatMode, ...] = ()
-    """Types of the NPU that layers may compute in beside integers; none where the target has no such type."""
+    floats: tuple[FloatMode, ...] | None = None
+    """Types of the NPU that layers may compute in beside integers. Left out: "auto" tries one of the
+    target's, bf16 before fp16, where integers miss the budget or leave layers to the host; other searches
+    try none."""
     float_layers: tuple[str, ...] = ()
     """Names, operators or patterns of the layers that may; empty: all."""
 
-    def types(self, room: int | None = None) -> LevelTypes:
+    def float_modes(self, strategy: str, numerics: Numerics) -> tuple[str, ...]:
+        """The float types that a strategy may choose from."""
+        if self.floats is not None:
+            return self.floats
+        known = [mode for mode, number in FLOATS.items() if number in numerics.float_types]
+        return tuple(known[:1]) if strategy == "auto" else ()
+
+    def types(self, floats: tuple[str, ...], room: int | None = None) -> LevelTypes:
         """What the levels from `OWN` on stand for."""
-        return LevelTypes(self.own, self.floats, self.float_layers, room)
+        return LevelTypes(self.own, floats, self.float_layers, room)
 
     @property
     def own(self) -> tuple[int, ...]:

@@ -40,6 +40,7 @@ class SearchProblem:
     goal: Goal = field(default_factory=Goal)
     candidates: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     drop: MetricDrop | None = None
+    floats_last: bool = False
     verdicts: dict[Levels, tuple[Output, ...]] = field(default_factory=dict)
     measures: dict[Levels, tuple[Output, ...]] = field(default_factory=dict)
     _alone: dict[tuple[int, int], Noise] = field(default_factory=dict)
