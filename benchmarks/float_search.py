@@ -2,7 +2,7 @@
 
 python benchmarks/float_search.py MODELS OUT [TASK ...] [--floats bf16] [--target bm1684x] [--limit N]
 
-Networks and data as in defaults.py. Three builds a network: the default search, the default search with
+Networks and data as in defaults.py. Three builds a network: the search in integers alone, the search with
 `floats`, and 16 bits for all activations. Every row: decibels of the outputs against the float network's, the
 task's figures, simulated cycles with the host's, tensors of which the simulator differs from the reference,
 nodes on the host and layers by type.
@@ -22,7 +22,7 @@ from floats import decibels
 def ways(names: list[str]) -> dict[str, list[str]]:
     """Settings by the name of a way to build."""
     return {
-        "8 and 16 bits": [],
+        "8 and 16 bits": ["precision.floats=[]"],
         f"8 bits and {', '.join(names)}": [f"precision.floats={json.dumps(names)}"],
         "16 bits": ["quantize.activations.bits=16", 'precision.strategy="none"'],
     }
