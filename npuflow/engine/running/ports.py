@@ -69,12 +69,12 @@ def rows(arrays: Sample, ports: Sequence[Port]) -> list[dict[str, Array]]:
 
 
 def joined(outputs: Sequence[Sample]) -> dict[str, Array]:
-    """Samples concatenated along the first axis; an output whose other dimensions depend on the
-    data is kept sample by sample."""
+    """Samples concatenated along the first axis; an output whose shape depends on the data is kept sample by
+    sample, as name[0], name[1] and so on."""
     found: dict[str, Array] = {}
     for name in outputs[0] if outputs else ():
         parts = [np.atleast_1d(np.asarray(one[name])) for one in outputs]
-        if len({part.shape[1:] for part in parts}) == 1:
+        if len({part.shape for part in parts}) == 1:
             found[name] = np.concatenate(parts)
         else:
             found.update({f"{name}[{i}]": part for i, part in enumerate(parts)})
