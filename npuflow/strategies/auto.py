@@ -200,7 +200,6 @@ class _Prefixes:
             found, fails = (middle, fails) if holds(middle) else (found, middle)
         return self.rungs[found]
 
-
     def _refined(self, count: int | None) -> int | None:
         """A count between two rungs: halved as long as the budget holds."""
         if count is None:

@@ -49,12 +49,7 @@ class BConv(Simulated):
         yield from blocks.problems(f["x_type"])
 
     def accesses(self, c: Command) -> Iterator[Region]:
-        yield from access.window(c)
-        out = c.number("out_channels")
-        yield from access.flat(c, "w", prod(weight_shape(c)) * ELEMENTS[c.text("w_type")].block_bytes, 1)
-        yield from access.flat(c, "bias", out, 4)
-        made = (c.number("batch"), out, c.number("out_height"), c.number("out_width"))
-        yield from access.sums(c, made, bool(c.number("accumulate")))
+        return access.convolved(c, prod(weight_shape(c)) * ELEMENTS[c.text("w_type")].block_bytes, 1)
 
     def latency(self, c: Command, target: Target) -> Terms:
         return cycles.on_array(target, *ConvOpcode().passes(c, target.compute), cycles.widths(c, "x", "w"))

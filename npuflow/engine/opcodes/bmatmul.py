@@ -47,12 +47,9 @@ class BMatMul(Simulated):
             yield "columns must be 0 or 1"
 
     def accesses(self, c: Command) -> Iterator[Region]:
-        batch, m, k, n = (c.number(i) for i in ("batch", "m", "k", "n"))
         kind = c.text("b_type")
-        yield access.tensor(c, "a", (batch, m, k))
-        yield from access.flat(c, "b", -(-k // blocks.size_of(kind)) * n * ELEMENTS[kind].block_bytes, 1)
-        yield from access.flat(c, "bias", n, 4)
-        yield from access.sums(c, (batch, m, n), bool(c.number("accumulate")))
+        count = -(-c.number("k") // blocks.size_of(kind)) * c.number("n")
+        return access.multiplied(c, access.flat(c, "b", count * ELEMENTS[kind].block_bytes, 1))
 
     def latency(self, c: Command, target: Target) -> Terms:
         return cycles.on_array(target, *MatMulOpcode().passes(c, target.compute), cycles.widths(c, "a", "b"))

@@ -47,13 +47,8 @@ class FConv(Simulated):
         yield from floats.chunk_problems(f)
 
     def accesses(self, c: Command) -> Iterator[Region]:
-        yield from access.window(c)
-        out = c.number("out_channels")
-        count = out * (c.vector("x_dims")[1] // c.number("groups")) * prod(c.vector("kernel"))
-        yield from access.flat(c, "w", count, ELEMENTS[c.text("w_type")].bytes)
-        yield from access.flat(c, "bias", out, 4)
-        made = (c.number("batch"), out, c.number("out_height"), c.number("out_width"))
-        yield from access.sums(c, made, bool(c.number("accumulate")))
+        terms = c.vector("x_dims")[1] // c.number("groups") * prod(c.vector("kernel"))
+        return access.convolved(c, c.number("out_channels") * terms, ELEMENTS[c.text("w_type")].bytes)
 
     def latency(self, c: Command, target: Target) -> Terms:
         return cycles.on_array(target, *ConvOpcode().passes(c, target.compute), cycles.widths(c, "x", "w"))

@@ -40,11 +40,8 @@ class FMatMul(Simulated):
         yield from floats.chunk_problems(f)
 
     def accesses(self, c: Command) -> Iterator[Region]:
-        batch, m, k, n = (c.number(i) for i in ("batch", "m", "k", "n"))
-        yield access.tensor(c, "a", (batch, m, k))
-        yield access.tensor(c, "b", (batch, k, n))
-        yield from access.flat(c, "bias", n, 4)
-        yield from access.sums(c, (batch, m, n), bool(c.number("accumulate")))
+        dims = c.number("batch"), c.number("k"), c.number("n")
+        return access.multiplied(c, [access.tensor(c, "b", dims)])
 
     def latency(self, c: Command, target: Target) -> Terms:
         return cycles.on_array(target, *MatMulOpcode().passes(c, target.compute), cycles.widths(c, "a", "b"))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from math import prod
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from npuflow.engine.sim import access
 from npuflow.engine.sim.compiled import compiled
@@ -17,6 +19,8 @@ from npuflow.hw.command import NONE, Command
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.isa import OPCODES, Fields, numbers, tensor
 from npuflow.hw.region import Region
+
+Array = npt.NDArray[Any]
 
 
 @OPCODES.entry
@@ -62,17 +66,26 @@ class TopKOpcode(Simulated):
 
     def execute(self, memory: SimulatedMemory, c: Command) -> None:
         dims, count = c.vector("dims"), c.number("count")
-        x = memory.operand(c, "x", dims).astype(np.int64)
-        key = -x if c.number("maximum") else x
+        key = self.keys(memory, c)
         if c.number("last"):
             order = dims[1] - 1 - np.argsort(key[:, :, ::-1], 2, kind="stable")[:, :, :count]
         else:
             order = np.argsort(key, 2, kind="stable")[:, :, :count]
         made = dims[0], count, dims[2]
         if c.pointer("y") is not None:
+            x = memory.operand(c, "x", dims)
             memory.operand(c, "y", made)[...] = np.take_along_axis(x, order, 2)
         if c.pointer("at") is not None:
             memory.operand(c, "at", made)[...] = order
+
+    def keys(self, memory: SimulatedMemory, c: Command) -> Array:
+        """What decides on the order, lowest first."""
+        x = memory.operand(c, "x", c.vector("dims")).astype(np.int64)
+        return np.negative(x) if c.number("maximum") else x
+
+    def top(self, c: Command) -> int:
+        """The pattern of infinity; -1: x is integers."""
+        return -1
 
     def bind(self, bench: Bench, i: int, c: Command) -> Step | None:
         there = [c.pointer(name) is not None for name in ("y", "at")]
@@ -80,13 +93,15 @@ class TopKOpcode(Simulated):
         ends = [o.parts for o in (bench.operand(i, c, name) for name in names)]
         taken = bench.scratch("taken", "bool", (c.vector("dims")[1],))
         numbers = c.vector("dims"), c.number("count"), c.number("maximum"), c.number("last"), *there
-        return partial(selected, *(part for end in ends for part in end), *numbers, taken, bench.batch)
+        parts = (part for end in ends for part in end)
+        return partial(selected, *parts, *numbers, self.top(c), taken, bench.batch)
 
 
 @compiled
 def selected(  # type: ignore[no-untyped-def]
-    x, x0, xb, xs, y, y0, yb, ys, p, p0, pb, ps, dims, count, largest, last, kept, placed, taken, batch
+    x, x0, xb, xs, y, y0, yb, ys, p, p0, pb, ps, dims, count, largest, last, kept, placed, top, taken, batch
 ):
+    """`top`: the pattern of infinity, beyond which NaN lies; -1: x is integers."""
     outer, rows, inner = dims
     for n in range(batch * outer * inner):
         b, a, i = n // (outer * inner), n // inner % outer, n % inner
@@ -99,11 +114,16 @@ def selected(  # type: ignore[no-untyped-def]
                 if taken[r]:
                     continue
                 v = np.int64(x[start + r * xs[1]])
+                size = v & 0x7FFF
+                if top >= 0:
+                    v = size if v & 0x8000 == 0 else -size
                 v = v if largest else -v
+                if top >= 0 and size > top:
+                    v = np.int64(0x10000)
                 if found < 0 or v > best or (last and v == best):
                     found, best = r, v
             taken[found] = True
             if kept:
-                y[y0 + b * yb + a * ys[0] + k * ys[1] + i * ys[2]] = best if largest else -best
+                y[y0 + b * yb + a * ys[0] + k * ys[1] + i * ys[2]] = x[start + found * xs[1]]
             if placed:
                 p[p0 + b * pb + a * ps[0] + k * ps[1] + i * ps[2]] = found

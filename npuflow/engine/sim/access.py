@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import prod
 
 from npuflow.hw.command import Command
@@ -85,6 +85,26 @@ def window(c: Command) -> Iterator[Region]:
     if prod(extents):
         yield Region("x", LOCAL, False, address, size, tuple(extents), strides)
 
+
+
+def convolved(c: Command, count: int, size: int) -> Iterator[Region]:
+    """Of a convolution that sums in float32: its window, so many elements of weights of so many bytes, bias
+    and sums."""
+    out = c.number("out_channels")
+    yield from window(c)
+    yield from flat(c, "w", count, size)
+    yield from flat(c, "bias", out, 4)
+    made = (c.number("batch"), out, c.number("out_height"), c.number("out_width"))
+    yield from sums(c, made, bool(c.number("accumulate")))
+
+
+def multiplied(c: Command, weights: Iterable[Region]) -> Iterator[Region]:
+    """Of a product of matrices that sums in float32, with the weights that it reads."""
+    batch, m, k, n = (c.number(i) for i in ("batch", "m", "k", "n"))
+    yield tensor(c, "a", (batch, m, k))
+    yield from weights
+    yield from flat(c, "bias", n, 4)
+    yield from sums(c, (batch, m, n), bool(c.number("accumulate")))
 
 
 def elementwise(c: Command, *inputs: str) -> Iterator[Region]:

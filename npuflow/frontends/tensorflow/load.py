@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from npuflow.base.extras import needs
 from npuflow.frontends.tensorflow.faults import damaged, line
 from npuflow.frontends.tensorflow.frozen import frozen
 from npuflow.frontends.tensorflow.names import INPUT, ends_of, named
+
+called_functions = attrgetter("library.function")
+"""The functions that nodes of a GraphDef call."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +222,7 @@ def _function(tf: Any, graph: Any, like: Any) -> Any:
 
     for node in graph.node:
         node.attr.pop("_output_shapes", None)
-    for function in _functions(graph):  # one of the same name with other shapes is in the way
+    for function in called_functions(graph):  # one of the same name with other shapes is in the way
         while context.context().has_function(function.signature.name):
             context.context().remove_function(function.signature.name)
     wrapped = tf.compat.v1.wrap_function(lambda: tf.graph_util.import_graph_def(graph, name=""), [])
@@ -228,14 +232,9 @@ def _function(tf: Any, graph: Any, like: Any) -> Any:
     return wrapped.prune(inputs, outputs)
 
 
-def _functions(graph: Any) -> Any:
-    """The functions that nodes of a GraphDef call."""
-    return graph.library.function
-
-
 def _with_batch(tf: Any, graph: Any, batch: int) -> Any:
     """Gives lists of tensors, such as the steps of a recurrent layer, the batch that their elements lack."""
-    for nodes in (graph.node, *(function.node_def for function in _functions(graph))):
+    for nodes in (graph.node, *(function.node_def for function in called_functions(graph))):
         shapes = {
             name.partition(":")[0]
             for node in nodes
