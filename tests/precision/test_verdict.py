@@ -222,8 +222,16 @@ def test_an_arg_max_that_hardly_any_noise_moves_is_no_alarm() -> None:
     good = Statement(True, "every output is close")
     score = Score("agreement", 64, {"agreement": 0.89}, {"agreement": 1.0}, {"y": 40.2}, 0.89, 1.0)
     assert evaluated(good, score).ok is True
-    assert evaluated(good, replace(score, sqnr_db={"y": 40.2, "z": 18.0})).ok is False
+    assert evaluated(good, replace(score, sqnr_db={"y": 40.2, "z": 18.0})).ok is True
     assert evaluated(good, replace(score, sqnr_db={"y": 24.0})).ok is False
+
+
+def test_an_output_that_is_ruined_counts_beside_one_with_equal_answers() -> None:
+    good = Statement(True, "every output is close")
+    score = Score("agreement", 64, {"agreement": 1.0}, {"agreement": 1.0}, {"y": 24.0, "z": 4.0}, 1.0, 1.0)
+    said = evaluated(good, score)
+    assert said.ok is False and 'the output "z" has 4.0 dB' in said.text
+    assert evaluated(good, replace(score, sqnr_db={"y": 4.0, "z": 24.0})).ok is True
 
 
 def test_what_was_widened_is_a_table_and_a_text_to_paste(net: Net) -> None:

@@ -16,7 +16,7 @@ FEW = 8                                   # samples below which a good verdict s
 # dB of an output on the evaluation: the error is a third of the signal
 LEAST = 10.0
 AGREE = 0.95                              # share of equal answers there; of few samples two may differ
-# dB of all outputs there, from which on another arg-max is a tie or no answer at all
+# dB of an output there, from which on another arg-max is a tie or no answer at all
 CLEAR = 30.0
 
 
@@ -93,14 +93,19 @@ def evaluated(said: Statement, score: Score | None) -> Statement:
     if score is None:
         return said
     same = score.figures.get("agreement", score.agreement)
-    poor = sorted((level, name) for name, level in score.sqnr_db.items() if -200.0 < level < LEAST)
+    first = next(iter(score.sqnr_db), "")     # the output that `same` is of; others have their levels alone
+    poor = sorted(
+        (level, name)
+        for name, level in score.sqnr_db.items()
+        if -200.0 < level < LEAST and (same is None or name != first)
+    )
     watch = next(iter(score.figures))
     beside = "" if watch == "sqnr_db" else f" (float {score.baseline[watch]:.4g})"
     figures = f"{watch} {score.figures[watch]:.4g}{beside} on {score.samples} evaluation samples"
-    noisy = min(score.sqnr_db.values(), default=0.0) < CLEAR
+    noisy = score.sqnr_db.get(first, 0.0) < CLEAR
     if same is not None and (1 - same) * score.samples > 2 and same < AGREE and noisy:
         what = f"its answer is the float model's on {100 * same:.1f} % of them"
-    elif poor and same is None:
+    elif poor:
         what = f'the output "{poor[0][1]}" has {poor[0][0]:.1f} dB there'
     else:
         return Statement(said.ok, f"{said.text}; {figures}", said.hint)
