@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 ShapeOption = Annotated[
     list[str] | None,
-    typer.Option("--input", metavar="NAME=D,D,...", help="The shape of an input. May be repeated."),
+    typer.Option(
+        "--shape", "--input", metavar="NAME=D,D,...", help="The shape of an input. May be repeated."
+    ),
 ]
 DimOption = Annotated[
     list[str] | None,

@@ -19,6 +19,7 @@ def new(
         list[str] | None,
         typer.Option(
             "--shape",
+            "--input",
             metavar="NAME=D,D,...",
             help="The shape of an input with free dimensions. May be repeated.",
         ),
