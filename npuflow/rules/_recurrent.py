@@ -10,6 +10,8 @@ from math import inf
 import numpy as np
 
 from npuflow.ir.types import Array
+from npuflow.rules._masks import opposite
+from npuflow.rules._numbers import INTEGERS, number
 from npuflow.rules._parts import Parts
 
 # steps of all directions that are written out; each takes some ten operators
@@ -34,6 +36,8 @@ MAKES = (
     "elu",
     "softsign",
     "softplus",
+    "lookup",
+    "host",
 )
 
 # Name -> operator, and its attributes for alpha and beta with their defaults.
@@ -78,7 +82,8 @@ class Direction:
 
 @dataclass(frozen=True)
 class RecurrentLayer:
-    """A recurrent node: its input as rows of all steps, and its directions."""
+    """A recurrent node: its input as rows of all steps, and its directions. `valid`: by step, 1 for sequences
+    that have it and 0 for those that ended before, [batch, 1]; "" where all have it."""
 
     parts: Parts
     rows: str                             # [steps * batch, inputs]
@@ -87,6 +92,18 @@ class RecurrentLayer:
     hidden: int
     clip: float
     directions: tuple[Direction, ...]
+    valid: tuple[str, ...]
+
+    def held(self, t: int, new: str, old: str) -> tuple[str, str]:
+        """A step's result, 0 behind the end of a sequence, and its state, which stays there as it was."""
+        mask, parts = self.valid[t], self.parts
+        if not mask:
+            return new, new
+        given = parts.array(mask)
+        if given is not None and not np.any(given):
+            return parts.const(np.zeros((self.batch, self.hidden)), "ended"), old
+        row = parts.mul(new, mask, "row")
+        return row, parts.add(row, parts.mul(old, opposite(parts, mask), "stays"), "held") if old else row
 
     def products(self, weights: Array, bias: Array, what: str) -> tuple[str, ...]:
         """The input's part of some gates, for every step: one Gemm."""
@@ -116,8 +133,16 @@ class RecurrentLayer:
         return self.parts.ops("split", (x,), what, sizes=(self.hidden,) * count, axis=1)
 
 
-Run = Callable[[RecurrentLayer, Direction], tuple[list[str], str]]
-"""A direction's states in the order of the sequence, and its last cell state."""
+@dataclass(frozen=True)
+class Swept:
+    """One direction's results in the order of the sequence, its last state and cell state; "" for zeros."""
+
+    rows: Sequence[str]
+    h: str
+    c: str = ""
+
+
+Run = Callable[[RecurrentLayer, Direction], Swept]
 
 
 def read(parts: Parts, gates: int, functions: int, cell: bool) -> RecurrentLayer | str:
@@ -134,9 +159,9 @@ def read(parts: Parts, gates: int, functions: int, cell: bool) -> RecurrentLayer
     count, hidden = w.shape[0], hidden or r.shape[2]
     if steps * count > MOST_STEPS:
         return f"{steps * count} steps, more than the {MOST_STEPS} that are written out one by one"
-    lengths = parts.number(4) if parts.input(4) else np.array([steps])
-    if lengths is None or np.any(lengths != steps):
-        return f"sequence lengths other than a constant {steps}"
+    valid = _valid(parts, steps, batch)
+    if isinstance(valid, str):
+        return valid
     chosen = _functions(parts, count * functions)
     if isinstance(chosen, str):
         return chosen
@@ -153,28 +178,48 @@ def read(parts: Parts, gates: int, functions: int, cell: bool) -> RecurrentLayer
         ))
     rows = parts.reshape(x, (steps * batch, inputs))
     clip = float(parts.real("clip", inf))
-    return RecurrentLayer(parts, rows, steps, batch, hidden, clip if clip > 0 else inf, tuple(directions))
+    return RecurrentLayer(
+        parts, rows, steps, batch, hidden, clip if clip > 0 else inf, tuple(directions), valid
+    )
 
 
 def written(layer: RecurrentLayer, run: Run, cell: bool) -> tuple[str, ...]:
     """Y, Y_h and, of layers with a cell state, Y_c."""
     parts, hidden = layer.parts, layer.hidden
     count = len(layer.directions)
-    states, cells = zip(*(run(layer, direction) for direction in layer.directions), strict=True)
+    swept = [run(layer, direction) for direction in layer.directions]
 
     def placed(rows: Sequence[str], lead: tuple[int, ...]) -> str:
         """Rows of [batch, hidden] as one tensor."""
         return parts.reshape(parts.concat(rows, 0), (*lead, layer.batch, hidden))
 
-    lasts = [rows[direction.steps[-1]] for rows, direction in zip(states, layer.directions, strict=True)]
+    def last(states: Sequence[str]) -> str:
+        zeros = parts.const(np.zeros((layer.batch, hidden)), "initial")
+        return placed([state or zeros for state in states], (count,))
+
     y = (
-        placed([rows[t] for t in range(layer.steps) for rows in states], (layer.steps, count))
+        placed([one.rows[t] for t in range(layer.steps) for one in swept], (layer.steps, count))
         if parts.output(0)
         else ""
     )
-    y_h = placed(lasts, (count,)) if parts.output(1) else ""
-    y_c = placed(cells, (count,)) if cell and parts.output(2) else ""
+    y_h = last([one.h for one in swept]) if parts.output(1) else ""
+    y_c = last([one.c for one in swept]) if cell and parts.output(2) else ""
     return y, y_h, y_c
+
+
+def _valid(parts: Parts, steps: int, batch: int) -> tuple[str, ...] | str:
+    """By step which sequences have it; computed lengths pick a row of a triangle of ones."""
+    given = parts.input(4)
+    lengths = parts.number(4) if given else np.full(batch, steps)
+    if lengths is not None:
+        masks = (lengths.reshape(batch, 1) > np.arange(steps)).astype(np.float32)
+        return tuple("" if m.all() else parts.const(m[:, None], "valid") for m in masks.T)
+    if parts.type(given).dtype not in INTEGERS:
+        return f"sequence lengths of {parts.type(given).dtype}"
+    table = parts.const(np.tri(steps + 1, steps, -1)[None], "lengths")
+    picked = parts.op("lookup", (table, parts.reshape(number(parts, given), (batch,))))
+    rows = parts.reshape(picked, (batch, steps))
+    return (rows,) if steps == 1 else parts.ops("split", (rows,), "valid", sizes=(1,) * steps, axis=1)
 
 
 def _initial(parts: Parts, index: int, direction: int) -> str:

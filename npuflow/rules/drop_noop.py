@@ -1,5 +1,5 @@
 """Nodes that give back what they take: Identity, Dropout, a Cast to the same type, a
-copy to the same place."""
+copy to the same place, the one row that there is."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from npuflow.ir.op import Node
 from npuflow.ir.queries import kind, maker, users
 from npuflow.onnx.types import is_tensor
 from npuflow.rules import RULES, Change, Refusal, Rule
+from npuflow.rules._match import attribute
 
 
 @RULES.entry
@@ -30,6 +31,7 @@ class DropNoop(Rule):
         "concat",
         "clip",
         "host:concat",
+        "host:gather",
         "host:sum",
         "expand",
         "split",
@@ -59,6 +61,9 @@ class DropNoop(Rule):
         if what in ("concat", "sum"):
             return sum(map(bool, node.inputs)) == 1
         op = node.op
+        if what == "gather" and kind(node) != what:
+            axis = attribute(node, "axis")
+            return graph.type(node.inputs[0]).shape[axis if isinstance(axis, int) else 0] == 1
         if what == "transpose":
             perm = getattr(op, "perm", ())
             return tuple(perm) == tuple(range(len(perm)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from npuflow.rules import RULES
 from npuflow.rules._parts import Decomposition, Parts
-from npuflow.rules._recurrent import MAKES, Direction, RecurrentLayer, read, written
+from npuflow.rules._recurrent import MAKES, Direction, RecurrentLayer, Swept, read, written
 
 
 @RULES.entry
@@ -21,7 +21,7 @@ class UnrollGru(Decomposition):
         return layer if isinstance(layer, str) else written(layer, _run, cell=False)
 
 
-def _run(layer: RecurrentLayer, one: Direction) -> tuple[list[str], str]:
+def _run(layer: RecurrentLayer, one: Direction) -> Swept:
     parts, cut = layer.parts, 2 * layer.hidden
     after = bool(parts.integer("linear_before_reset", 0))
     total = one.bias.sum(0)
@@ -29,7 +29,7 @@ def _run(layer: RecurrentLayer, one: Direction) -> tuple[list[str], str]:
     inner = layer.products(one.w[cut:], one.bias[0, cut:] if after else total[cut:], "inner")
     r_gates, r_inner = layer.matrix(one.r[:cut], "gates_r"), layer.matrix(one.r[cut:], "inner_r")
     gate, candidate = one.functions
-    h, states = one.h, [""] * layer.steps
+    h, rows = one.h, [""] * layer.steps
     for t in one.steps:
         z_r = parts.add(gates[t], layer.gemm(h, r_gates, None, "gates_h"), "gates_sum") if h else gates[t]
         update, reset = layer.halves(layer.active(gate, z_r, "gate"), 2, "gate_part")
@@ -47,8 +47,8 @@ def _run(layer: RecurrentLayer, one: Direction) -> tuple[list[str], str]:
             )
         new = layer.active(candidate, new, "candidate")
         if h:
-            h = parts.add(new, parts.mul(update, parts.sub(h, new, "change"), "kept"), "state")
+            made = parts.add(new, parts.mul(update, parts.sub(h, new, "change"), "kept"), "state")
         else:
-            h = parts.sub(new, parts.mul(update, new, "kept"), "state")
-        states[t] = h
-    return states, ""
+            made = parts.sub(new, parts.mul(update, new, "kept"), "state")
+        rows[t], h = layer.held(t, made, h)
+    return Swept(rows, h)

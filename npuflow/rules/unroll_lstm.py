@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from npuflow.rules import RULES
 from npuflow.rules._parts import Decomposition, Parts
-from npuflow.rules._recurrent import MAKES, Direction, RecurrentLayer, read, written
+from npuflow.rules._recurrent import MAKES, Direction, RecurrentLayer, Swept, read, written
 
 
 @RULES.entry
@@ -23,14 +23,14 @@ class UnrollLstm(Decomposition):
         return layer if isinstance(layer, str) else written(layer, _run, cell=True)
 
 
-def _run(layer: RecurrentLayer, one: Direction) -> tuple[list[str], str]:
+def _run(layer: RecurrentLayer, one: Direction) -> Swept:
     parts, cut = layer.parts, 3 * layer.hidden
     bias = one.bias.sum(0)
     gates = layer.products(one.w[:cut], bias[:cut], "gates")
     inner = layer.products(one.w[cut:], bias[cut:], "cell")
     r_gates, r_inner = layer.matrix(one.r[:cut], "gates_r"), layer.matrix(one.r[cut:], "cell_r")
     gate, candidate, squash = one.functions
-    h, c, states = one.h, one.c, [""] * layer.steps
+    h, c, rows = one.h, one.c, [""] * layer.steps
     for t in one.steps:
         total, new = gates[t], inner[t]
         if h:
@@ -39,7 +39,7 @@ def _run(layer: RecurrentLayer, one: Direction) -> tuple[list[str], str]:
         new = layer.active(candidate, new, "candidate")
         if one.peepholes is None:
             i, o, f = layer.halves(layer.active(gate, total, "gate"), 3, "gate_part")
-            c = _cell(parts, i, f, new, c)
+            made = _cell(parts, i, f, new, c)
         else:
             hidden = layer.hidden
             p_i, p_o, p_f = (
@@ -49,10 +49,11 @@ def _run(layer: RecurrentLayer, one: Direction) -> tuple[list[str], str]:
             if c:
                 i, f = parts.add(i, parts.mul(c, p_i)), parts.add(f, parts.mul(c, p_f))
             i, f = layer.active(gate, i, "input"), layer.active(gate, f, "forget")
-            c = _cell(parts, i, f, new, c)
-            o = layer.active(gate, parts.add(o, parts.mul(c, p_o)), "output")
-        h = states[t] = parts.mul(o, squash(parts, c, "squashed"), "state")
-    return states, c
+            made = _cell(parts, i, f, new, c)
+            o = layer.active(gate, parts.add(o, parts.mul(made, p_o)), "output")
+        _, c = layer.held(t, made, c)
+        rows[t], h = layer.held(t, parts.mul(o, squash(parts, made, "squashed"), "state"), h)
+    return Swept(rows, h, c)
 
 
 def _cell(parts: Parts, i: str, f: str, new: str, c: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from npuflow.rules import RULES
 from npuflow.rules._parts import Decomposition, Parts
-from npuflow.rules._recurrent import MAKES, Direction, RecurrentLayer, read, written
+from npuflow.rules._recurrent import MAKES, Direction, RecurrentLayer, Swept, read, written
 
 
 @RULES.entry
@@ -17,13 +17,13 @@ class UnrollRnn(Decomposition):
         return layer if isinstance(layer, str) else written(layer, _run, cell=False)
 
 
-def _run(layer: RecurrentLayer, one: Direction) -> tuple[list[str], str]:
+def _run(layer: RecurrentLayer, one: Direction) -> Swept:
     parts, (function,) = layer.parts, one.functions
     products = layer.products(one.w, one.bias.sum(0), "inner")
-    weights, h, states = layer.matrix(one.r, "inner_r"), one.h, [""] * layer.steps
+    weights, h, rows = layer.matrix(one.r, "inner_r"), one.h, [""] * layer.steps
     for t in one.steps:
         total = (
             parts.add(products[t], layer.gemm(h, weights, None, "inner_h"), "inner_sum") if h else products[t]
         )
-        h = states[t] = layer.active(function, total, "state")
-    return states, ""
+        rows[t], h = layer.held(t, layer.active(function, total, "state"), h)
+    return Swept(rows, h)

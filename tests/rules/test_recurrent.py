@@ -37,8 +37,11 @@ def layer(
     state = f"{batch},{directions},{HIDDEN}" if layout else f"{directions},{batch},{HIDDEN}"
     inputs = f"float[{batch},{steps},{INPUTS}] x" if layout else f"float[{steps},{batch},{INPUTS}] x"
     names = ["x", "w", "r", "b" if bias else ""]
-    if lengths:
-        weights["lengths"] = np.full(batch, steps if lengths == "full" else steps - 1, np.int32)
+    if lengths == "input":
+        inputs += f", int32[{batch}] lengths"
+    elif lengths:
+        known = {"full": [steps], "short": [steps - 1], "mixed": range(1, steps + 1)}[lengths]
+        weights["lengths"] = np.resize(np.array([*known], np.int32), batch)
     initial = ["h", "c"] if op == "LSTM" else ["h"]
     for k, name in enumerate(initial if states else []):
         if states == "input":
@@ -66,6 +69,9 @@ CASES = (
     {"states": "constant"},
     {"states": "input"},
     {"lengths": "full"},
+    {"lengths": "short"},
+    {"lengths": "mixed", "batch": 3, "states": "input"},
+    {"lengths": "mixed", "attributes": 'direction="bidirectional"', "directions": 2, "states": "constant"},
     {"steps": 1},
     {"attributes": 'direction="reverse"', "states": "input"},
     {"attributes": 'direction="bidirectional"', "directions": 2, "states": "input"},
@@ -144,7 +150,6 @@ def test_batch_first() -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (layer("LSTM", lengths="short"), "sequence lengths other than a constant 4"),
         (layer("RNN", steps=300), "300 steps, more than the 256 that are written out one by one"),
         (layer("LSTM", "input_forget=1"), "its input and forget gates are coupled"),
     ],
@@ -171,3 +176,13 @@ def test_any_layer(
     directions = 2 if direction == "bidirectional" else 1
     data = layer(op, f'direction="{direction}"', directions, bias, states, steps=steps, batch=batch)
     on_npu(rewritten(data), Quantize(activations=Activations(bits=bits)))
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_lengths_that_are_an_input(op: str, direction: str) -> None:
+    """The host casts the lengths; which steps a sequence has is looked up on the NPU."""
+    data = layer(op, f'direction="{direction}"', 1 + (direction == "bidirectional"), lengths="input", batch=3)
+    feeds = {"x": normal(7, STEPS, 3, INPUTS), "lengths": np.array([1, 4, 2], np.int32)}
+    done = rewritten(data, feeds=feeds)
+    on_npu(done, Quantize(activations=Activations(bits=16)), feeds, host=["host:cast"])
