@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,26 @@ def test_each_trial_is_the_error_of_that_network_and_the_last_that_of_all(seed: 
     if not judge:
         quants = made(changed).values
         assert quants["a"].quant == quants["b"].quant
+
+
+def test_additions_that_one_layer_was_written_out_to_are_tried_at_once() -> None:
+    """The steps of an LSTM: one trial, not one for every step."""
+    graph = residual().graph("y")
+    one = replace(graph, nodes=tuple(replace(n, origin=("layer",)) for n in graph.nodes))
+    ranges = dict.fromkeys(graph.values, (-1.0, 1.0)) | {"a": (-4.0, 4.0), "c": (-2.0, 3.0)}
+    judged: list[dict[str, tuple[float, float]]] = []
+
+    def made(changed):
+        judged.append(dict(changed))
+        return quantize_graph(graph, lambda _: True, changed, Quantize(), USUAL).graph
+
+    feeds = residual().feeds(4)
+    pairs = partners(one, lambda _: True, ranges)
+    found = unify(pairs, ranges, made, outputs_of(graph, feeds), feeds, judge=False)
+    assert [t.layer for t in found.trials] == ["layer", NETWORK] and len(judged) == 2
+    assert found.sets == (("a", "b"), ("s", "c"))
+    assert judged[1]["b"] == (-4.0, 4.0) and judged[1]["s"] == (-2.0, 3.0)
+    assert found.trials[0].change == 4.0
 
 
 def test_as_a_step_of_a_build(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@ rescaled; where that loses nothing.
 
 Operators that cannot rescale (concat, pooling, reshape) share scales in any case; see
 `quantize.scales`. Compilers for NPUs that cannot rescale an operand either do this to additions,
-unasked. Here it is tried one operator after the other.
+unasked. Here it is tried one operator after the other; additions that one layer of the model was
+written out to, the steps of an LSTM, are tried at once.
 """
 
 from __future__ import annotations
@@ -60,22 +61,37 @@ def unify(
     sets: list[tuple[str, ...]] = []
     reported: list[Trial] = []
     start = known = _error(made(ranges), truth, held)
-    for node, ids in pairs:
-        hull = union(ranges, ids)
-        reach = hull[1] - hull[0]
-        narrowest = min(ranges[v][1] - ranges[v][0] for v in ids)
-        if all(ranges[v] == hull for v in ids) or narrowest <= 0:
+    for name, group in together(pairs):
+        changed, factor, given = dict(ranges), 0.0, []
+        for ids in group:
+            hull = union(changed, ids)
+            narrowest = min(changed[v][1] - changed[v][0] for v in ids)
+            if all(changed[v] == hull for v in ids) or narrowest <= 0:
+                continue
+            changed.update(dict.fromkeys(ids, hull))
+            factor = max(factor, (hull[1] - hull[0]) / narrowest)
+            given.append(ids)
+        if not given:
             continue
-        changed = {**ranges, **dict.fromkeys(ids, hull)}
         after = _error(made(changed), truth, held)
         kept = after < known or not judge
-        reported.append(Trial("unify", node.name, known, after, kept, reach / narrowest))
+        reported.append(Trial("unify", name, known, after, kept, factor))
         if kept:
             ranges, known = changed, after
-            sets.append(ids)
+            sets += given
     if not reported:
         return Unified((), ())
     return Unified(tuple(sets), (*reported, Trial("unify", NETWORK, start, known, bool(sets))))
+
+
+def together(
+    pairs: Sequence[tuple[Node, tuple[str, ...]]],
+) -> list[tuple[str, list[tuple[str, ...]]]]:
+    """What is tried at once, with its name: additions of one operator of the model."""
+    groups: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    for node, ids in pairs:
+        groups.setdefault(node.origin or (node.name,), []).append(ids)
+    return [(key[0], group) for key, group in groups.items()]
 
 
 def union(ranges: Mapping[str, Range], ids: Sequence[str]) -> Range:
