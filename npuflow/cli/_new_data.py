@@ -119,6 +119,9 @@ def _evaluation(
         fills["evaluate", "metric"] = TemplateValue('"top1"', "the labels are classes of the only output")
     elif label and label != "label":
         fills["evaluate", "label"] = TemplateValue(value(label), "")
+    shape = found.outputs[0].shape
+    if ("evaluate", "metric") not in fills and shape is not None and len(shape) != 2:
+        fills["evaluate", "metric"] = TemplateValue('"sqnr"', "the first output is no row of scores")
     drawn.fills.update(fills)
     drawn.on.add("evaluate")
     drawn.checks["evaluate"] = theirs

@@ -235,6 +235,19 @@ def test_a_recipe_that_plans_and_builds_without_an_edit(
     assert built.code == 0, built.err
 
 
+def test_outputs_that_are_no_scores_are_judged_by_their_noise(
+    tmp_path: Path, call: Callable[..., Ran]
+) -> None:
+    """The place of the largest coordinate or pixel is no answer."""
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 2, 4, 4]) for n in "xy"]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", ports[:1], ports[1:])
+    onnx.save(helper.make_model(graph, ir_version=8), str(tmp_path / "net.onnx"))
+    (tmp_path / "data").mkdir()
+    saved(x=f32(6, 2, 4, 4), eval_x=f32(4, 2, 4, 4))(tmp_path / "data")
+    assert call("new", str(tmp_path / "net.onnx"), "--data", "data").code == 0
+    assert tomllib.loads((tmp_path / "net.toml").read_text())["evaluate"]["metric"] == "sqnr"
+
+
 def test_what_no_file_says_is_a_line_to_look_at(tmp_path: Path, call: Callable[..., Ran]) -> None:
     net = model(tmp_path / "net.onnx", {"x": (X, [1, 3, 8, 8])})
     pictures(tmp_path / "data")

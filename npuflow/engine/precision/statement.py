@@ -92,8 +92,9 @@ def evaluated(said: Statement, score: Score | None) -> Statement:
     calibration samples looked well, that is what counts."""
     if score is None:
         return said
-    same = score.figures.get("agreement", score.agreement)
-    first = next(iter(score.sqnr_db), "")     # the output that `same` is of; others have their levels alone
+    # Of the first output, where that is a row of scores: the largest of other numbers is no answer. Other
+    # outputs have their levels alone
+    same, first = score.agreement, next(iter(score.sqnr_db), "")
     poor = sorted(
         (level, name)
         for name, level in score.sqnr_db.items()
