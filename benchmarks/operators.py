@@ -4,8 +4,8 @@
 
 One model a form: indices that are computed or come from outside, grids and boxes that are computed, integer
 arithmetic on positions, loops, and onnxruntime's fused operators (com.microsoft). `NPU`: every node but Casts
-and moves of integers at the ends; else the first node that stays on the host, with the reason. Writes operators.md when no names
-are given.
+and moves of integers at the ends; else the first node that stays on the host, with the reason. Writes
+operators.md when no names are given.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from npuflow.rules import Hardware
 
 TARGETS = ("edge-4t", "bm1684x")
 MICROSOFT = "com.microsoft"
-Form = tuple[str, str]                    # inputs and outputs; nodes
+Form = tuple[str, str]  # inputs and outputs; nodes
 
 
 def normal(*shape: int) -> np.ndarray:
@@ -80,6 +80,7 @@ GRID = "float[1,2,6,6] x, float[1,4,4,2] g => float[1,2,4,4] y"
 ROWS = "float[1,4,8] x => float[1,4,8] y"
 IMAGE = "float[1,2,6,6] x => float[1,4,6,6] y"
 BODY = "(int64 n, bool c, float[2,3] s) => (bool d, float[2,3] t) {{ d = Identity(c) t = {}(s) }}"
+QUANT, REAL = "q = QuantizeLinear(x, s, z)", "y = DequantizeLinear(c, s, z)"
 PICKED = "float[6,8] x, float[6,40] s => float[6,8] y"
 AT = "p = ArgMax<axis=1, keepdims=0>(s) m = Mod(p, n6)"
 
@@ -89,26 +90,29 @@ FORMS: dict[str, Form] = {
     "GatherND, 1 dimension": ("float[6,8] x, int64[3,1] i => float[3,8] y", "y = GatherND(x, i)"),
     "GatherND, 2 dimensions": ("float[6,5,4] x, int64[3,2] i => float[3,4] y", "y = GatherND(x, i)"),
     "GatherND, batch_dims": (
-        "float[2,5,4] x, int64[2,3,1] i => float[2,3,4] y", "y = GatherND<batch_dims=1>(x, i)",
+        "float[2,5,4] x, int64[2,3,1] i => float[2,3,4] y",
+        "y = GatherND<batch_dims=1>(x, i)",
     ),
     **{
-        f"{op}, {form}": (signature, f'y = {op}<{"axis=0, " if op != "ScatterND" else ""}reduction="{form}">'
-        "(x, i, u)")
+        f"{op}, {form}": (signature, f'y = {op}<reduction="{form}">(x, i, u)')
         for op, signature in (("ScatterElements", SCATTER), ("ScatterND", SCATTER_ND))
         for form in ("none", "add", "max", "min", "mul")
     },
     "ScatterND, 2 dimensions": (
-        "float[6,5,4] x, int64[3,2] i, float[3,4] u => float[6,5,4] y", "y = ScatterND(x, i, u)",
+        "float[6,5,4] x, int64[3,2] i, float[3,4] u => float[6,5,4] y",
+        "y = ScatterND(x, i, u)",
     ),
     **{
         f"GridSample, {mode}, {padding}": (
-            GRID, f'y = GridSample<mode="{mode}", padding_mode="{padding}">(x, g)'
+            GRID,
+            f'y = GridSample<mode="{mode}", padding_mode="{padding}">(x, g)',
         )
         for mode in ("linear", "nearest", "cubic")
         for padding in ("zeros", "border", "reflection")
     },
     "AffineGrid and GridSample": (
-        "float[1,2,4,4] x, float[1,2,3] t => float[1,2,4,4] y", "g = AffineGrid(t, size) y = GridSample(x, g)",
+        "float[1,2,4,4] x, float[1,2,3] t => float[1,2,4,4] y",
+        "g = AffineGrid(t, size) y = GridSample(x, g)",
     ),
     "RoiAlign": (
         "float[1,2,6,6] x, float[2,4] r => float[2,2,2,2] y",
@@ -137,35 +141,44 @@ FORMS: dict[str, Form] = {
     ),
     "positions shifted": (
         "float[6,8] x, float[6,12] s => float[6,8] y",
-        "p = ArgMax<axis=1, keepdims=0>(s) q = Cast<to=13>(p) d = BitShift<direction=\"RIGHT\">(q, shift) "
-        "e = Cast<to=7>(d) y = Gather(x, e)",
+        (
+            'p = ArgMax<axis=1, keepdims=0>(s) q = Cast<to=13>(p) d = BitShift<direction="RIGHT">(q, shift) '
+            "e = Cast<to=7>(d) y = Gather(x, e)"
+        ),
     ),
     "Mod, fmod": ("float[6,8] x => float[6,8] y", "y = Mod<fmod=1>(x, half)"),
     "MaxUnpool after MaxPool": (
         "float[1,2,4,4] x => float[1,2,4,4] y",
-        "p, q = MaxPool<kernel_shape=[2,2], strides=[2,2]>(x) "
-        "y = MaxUnpool<kernel_shape=[2,2], strides=[2,2]>(p, q)",
+        (
+            "p, q = MaxPool<kernel_shape=[2,2], strides=[2,2]>(x) "
+            "y = MaxUnpool<kernel_shape=[2,2], strides=[2,2]>(p, q)"
+        ),
     ),
     "Col2Im": ("float[1,8,4] x => float[1,2,4,4] y", "y = Col2Im<strides=[2,2]>(x, image, block)"),
     "Loop of 3 steps": ("float[2,3] x => float[2,3] y", "y = Loop(steps, yes, x) <body = b {BODY}>"),
     "Loop of 5000 steps": ("float[2,3] x => float[2,3] y", "y = Loop(many, yes, x) <body = b {BODY}>"),
     "LSTM": (
-        "float[5,2,8] x => float[5,1,2,4] y", "y, h, c = LSTM<hidden_size=4>(x, lw, lr)",
+        "float[5,2,8] x => float[5,1,2,4] y",
+        "y, h, c = LSTM<hidden_size=4>(x, lw, lr)",
     ),
     "LSTM, short sequences": (
-        "float[5,2,8] x => float[5,1,2,4] y", 'y, h, c = LSTM<hidden_size=4>(x, lw, lr, "", lengths)',
+        "float[5,2,8] x => float[5,1,2,4] y",
+        'y, h, c = LSTM<hidden_size=4>(x, lw, lr, "", lengths)',
     ),
     "LSTM, 300 steps": (
-        "float[300,2,8] x => float[300,1,2,4] y", "y, h, c = LSTM<hidden_size=4>(x, lw, lr)",
+        "float[300,2,8] x => float[300,1,2,4] y",
+        "y, h, c = LSTM<hidden_size=4>(x, lw, lr)",
     ),
 }
 FUSED: dict[str, Form] = {
     "FusedConv": (
-        IMAGE, 'y = M.FusedConv<kernel_shape=[3,3], pads=[1,1,1,1], activation="Relu">(x, filter, bias4)'
+        IMAGE,
+        'y = M.FusedConv<kernel_shape=[3,3], pads=[1,1,1,1], activation="Relu">(x, filter, bias4)',
     ),
     "FusedGemm": ("float[4,8] x => float[4,8] y", 'y = M.FusedGemm<activation="Relu">(x, w, b)'),
     "FusedMatMul": (
-        "float[2,4,8] x, float[2,4,8] v => float[2,4,4] y", "y = M.FusedMatMul<transB=1, alpha=0.5>(x, v)",
+        "float[2,4,8] x, float[2,4,8] v => float[2,4,4] y",
+        "y = M.FusedMatMul<transB=1, alpha=0.5>(x, v)",
     ),
     "Gelu": (ROWS, "y = M.Gelu(x)"),
     "FastGelu": (ROWS, "y = M.FastGelu(x, b)"),
@@ -176,12 +189,14 @@ FUSED: dict[str, Form] = {
         "y = M.BiasSoftmax<axis=2, is_inner_broadcast=0>(x, v)",
     ),
     "BiasAdd": (
-        "float[1,4,8] x, float[1,4,8] v => float[1,4,8] y", "y = M.BiasAdd(x, b, v)",
+        "float[1,4,8] x, float[1,4,8] v => float[1,4,8] y",
+        "y = M.BiasAdd(x, b, v)",
     ),
     "BiasSplitGelu": ("float[1,4,8] x => float[1,4,4] y", "y = M.BiasSplitGelu(x, b)"),
     "BiasDropout": (ROWS, "y = M.BiasDropout(x, b)"),
     "SkipLayerNormalization": (
-        "float[1,4,8] x, float[1,4,8] v => float[1,4,8] y", "y = M.SkipLayerNormalization(x, v, gamma, b)",
+        "float[1,4,8] x, float[1,4,8] v => float[1,4,8] y",
+        "y = M.SkipLayerNormalization(x, v, gamma, b)",
     ),
     "SkipSimplifiedLayerNormalization": (
         "float[1,4,8] x, float[1,4,8] v => float[1,4,8] y",
@@ -193,36 +208,43 @@ FUSED: dict[str, Form] = {
     ),
     "Attention": (ROWS, "y = M.Attention<num_heads=2>(x, w3, b3)"),
     "MultiHeadAttention": (
-        "float[1,4,8] x, float[1,4,8] v => float[1,4,8] y", "y = M.MultiHeadAttention<num_heads=2>(x, v, v)",
+        "float[1,4,8] x, float[1,4,8] v => float[1,4,8] y",
+        "y = M.MultiHeadAttention<num_heads=2>(x, v, v)",
     ),
     "GroupQueryAttention": (
-        "float[1,4,8] x, float[1,4,4] v, int32[1,1] n => float[1,4,8] y, float[1,1,4,4] pk, float[1,1,4,4] pv",
-        'y, pk, pv = M.GroupQueryAttention<num_heads=2, kv_num_heads=1>(x, v, v, "", "", n, total)',
+        "float[1,4,8] x, float[1,4,4] v, int32[1,1] n => float[1,4,8] y, float[1,1,4,4] k, float[1,1,4,4] l",
+        'y, k, l = M.GroupQueryAttention<num_heads=2, kv_num_heads=1>(x, v, v, "", "", n, total)',
     ),
     "RotaryEmbedding": (
-        "float[1,2,4,4] x => float[1,2,4,4] y", "y = M.RotaryEmbedding(x, ids4, cos, sin)",
+        "float[1,2,4,4] x => float[1,2,4,4] y",
+        "y = M.RotaryEmbedding(x, ids4, cos, sin)",
     ),
     "GroupNorm": (
-        "float[1,6,6,8] x => float[1,6,6,8] y", "y = M.GroupNorm<groups=2, activation=1>(x, gamma, b)",
+        "float[1,6,6,8] x => float[1,6,6,8] y",
+        "y = M.GroupNorm<groups=2, activation=1>(x, gamma, b)",
     ),
     "NhwcConv": (
         "float[1,6,6,2] x => float[1,6,6,4] y",
         "y = M.NhwcConv<kernel_shape=[3,3], pads=[1,1,1,1]>(x, filter_nhwc, bias4)",
     ),
     "MatMulNBits": (
-        "float[4,16] x => float[4,8] y", "y = M.MatMulNBits<K=16, N=8, bits=8, block_size=16>(x, packed, scales)",
+        "float[4,16] x => float[4,8] y",
+        "y = M.MatMulNBits<K=16, N=8, bits=8, block_size=16>(x, packed, scales)",
     ),
     "DynamicQuantizeMatMul": (
-        "float[4,8] x => float[4,8] y", "y = M.DynamicQuantizeMatMul(x, wq, s, z)",
+        "float[4,8] x => float[4,8] y",
+        "y = M.DynamicQuantizeMatMul(x, wq, s, z)",
     ),
     "QLinearConv": (
         IMAGE,
-        "q = QuantizeLinear(x, s, z) c = QLinearConv<kernel_shape=[3,3], pads=[1,1,1,1]>"
-        "(q, s, z, fq, s, z, s, z) y = DequantizeLinear(c, s, z)",
+        (
+            "q = QuantizeLinear(x, s, z) c = QLinearConv<kernel_shape=[3,3], pads=[1,1,1,1]>"
+            "(q, s, z, fq, s, z, s, z) y = DequantizeLinear(c, s, z)"
+        ),
     ),
     "QLinearMatMul": (
         "float[4,8] x => float[4,8] y",
-        "q = QuantizeLinear(x, s, z) c = QLinearMatMul(q, s, z, wq, s, z, s, z) y = DequantizeLinear(c, s, z)",
+        f"{QUANT} c = QLinearMatMul(q, s, z, wq, s, z, s, z) {REAL}",
     ),
     **{
         f"QLinear{op}": (
@@ -239,18 +261,24 @@ FUSED: dict[str, Form] = {
     },
     "QLinearSoftmax": (
         "float[4,8] x => float[4,8] y",
-        "q = QuantizeLinear(x, s, z) c = M.QLinearSoftmax<axis=1, opset=13>(q, s, z, s, z) "
-        "y = DequantizeLinear(c, s, z)",
+        (
+            "q = QuantizeLinear(x, s, z) c = M.QLinearSoftmax<axis=1, opset=13>(q, s, z, s, z) "
+            "y = DequantizeLinear(c, s, z)"
+        ),
     ),
     "QLinearGlobalAveragePool": (
         "float[1,2,6,6] x => float[1,2,1,1] y",
-        "q = QuantizeLinear(x, s, z) c = M.QLinearGlobalAveragePool(q, s, z, s, z) "
-        "y = DequantizeLinear(c, s, z)",
+        (
+            "q = QuantizeLinear(x, s, z) c = M.QLinearGlobalAveragePool(q, s, z, s, z) "
+            "y = DequantizeLinear(c, s, z)"
+        ),
     ),
     "QLinearAveragePool": (
         "float[1,2,6,6] x => float[1,2,3,3] y",
-        "q = QuantizeLinear(x, s, z) c = M.QLinearAveragePool<kernel_shape=[2,2], strides=[2,2]>"
-        "(q, s, z, s, z) y = DequantizeLinear(c, s, z)",
+        (
+            "q = QuantizeLinear(x, s, z) c = M.QLinearAveragePool<kernel_shape=[2,2], strides=[2,2]>"
+            "(q, s, z, s, z) y = DequantizeLinear(c, s, z)"
+        ),
     ),
     "QGemm": (
         "float[4,8] x => float[4,8] y",
@@ -258,7 +286,9 @@ FUSED: dict[str, Form] = {
     ),
 }
 WEIGHTS.update(
-    n6=np.array(6, np.int64), total=np.array(4, np.int32), filter_nhwc=normal(4, 3, 3, 2),
+    n6=np.array(6, np.int64),
+    total=np.array(4, np.int32),
+    filter_nhwc=normal(4, 3, 3, 2),
 )
 
 
@@ -269,7 +299,7 @@ def model(form: Form) -> bytes:
     body = body.replace("{BODY}", BODY.format("Relu").replace("{{", "{").replace("}}", "}"))
     proto = parser.parse_model(
         f'<ir_version: 10, opset_import: ["" : 20, "{MICROSOFT}" : 1]> g ({inputs}) => ({outputs}) '
-        f'{{ {body.replace("M.", MICROSOFT + ".")} }}'
+        f"{{ {body.replace('M.', MICROSOFT + '.')} }}"
     )
     read = {name for node in proto.graph.node for name in node.input} - {i.name for i in proto.graph.input}
     for name in sorted(read & set(WEIGHTS)):
@@ -306,9 +336,12 @@ def main() -> None:
         return
     whole = sum(set(found) == {"NPU"} for _, *found in rows)
     lines = [
-        *str(__doc__).strip().splitlines()[:1], "",
-        f"{whole} of {len(rows)} forms run on the NPU of both targets (`python benchmarks/operators.py`).", "",
-        f"| operator | {' | '.join(TARGETS)} |", f"| --- |{' --- |' * len(TARGETS)}",
+        *str(__doc__).strip().splitlines()[:1],
+        "",
+        f"{whole} of {len(rows)} forms run on the NPU of both targets (`python benchmarks/operators.py`).",
+        "",
+        f"| operator | {' | '.join(TARGETS)} |",
+        f"| --- |{' --- |' * len(TARGETS)}",
         *(f"| {' | '.join((name, *found))} |" for name, *found in rows),
     ]
     Path(__file__).with_suffix(".md").write_text("\n".join(lines) + "\n")

@@ -44,8 +44,8 @@ def number(parts: Parts, value_id: str) -> str:
 
 
 def columns(parts: Parts, value_id: str, sizes: Sequence[int]) -> list[str]:
-    """Indices over several dimensions, as float32 numbers of each dimension [count, 1]. Those from outside are
-    checked against their own dimension: where sizes differ, they are separated before the Cast."""
+    """Indices over several dimensions, as float32 numbers of each dimension [count, 1]. Those from outside
+    are checked against their own dimension: where sizes differ, they are separated before the Cast."""
     depth = len(sizes)
     if len(set(sizes)) == 1 or _found(parts, value_id):
         whole = number(parts, value_id)

@@ -1,4 +1,4 @@
-"""ScatterElements and ScatterND by indices that are computed: one-hot rows say which update meets which row."""
+"""ScatterElements and ScatterND by computed indices: one-hot rows say which update meets which row."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from npuflow.rules import RULES
 from npuflow.rules._numbers import INTEGERS, columns, number
 from npuflow.rules._parts import Decomposition, Parts
 
-_MOST = 1 << 22                           # elements of the largest tensor that is made
-_DIMENSION = 1024                         # rows that a table of one-hot rows may have
-_FACTORS = 16                             # updates of a product, which are multiplied one by one
+_MOST = 1 << 22  # elements of the largest tensor that is made
+_DIMENSION = 1024  # rows that a table of one-hot rows may have
+_FACTORS = 16  # updates of a product, which are multiplied one by one
 
 
 @RULES.entry
@@ -56,10 +56,12 @@ class SpellScatter(Decomposition):
         y = _scattered(parts, data, hits, updates, index_row, str(form))
         if y is None:
             return f"{parts.shape(hits)} one-hot rows of a width of {parts.shape(data)[2]}, reduction {form}"
-        return (_placed_back(parts, y) if name != "scatternd" else parts.reshape(y, parts.shape(parts.input(0))),)
+        if name == "scatternd":
+            return (parts.reshape(y, parts.shape(parts.input(0))),)
+        return (_placed_back(parts, y),)
 
 
-Given = tuple[str, str, str, str]         # data, one-hot rows [columns, updates, rows], updates, current rows
+Given = tuple[str, str, str, str]  # data, one-hot rows [columns, updates, rows], updates, current rows
 
 
 def _points(parts: Parts) -> Given | str:
@@ -159,7 +161,8 @@ def _last(parts: Parts, data: str, hits: str, updates: str) -> str | None:
         table, picks = parts.concat([data, updates], 1, "table"), (columns, rows, 1)
     else:
         score = parts.concat([parts.const(np.full((columns, rows, 1), 0.5), "self"), turned], 2)
-        spread = parts.expand(parts.reshape(updates, (columns, 1, count, width)), (columns, rows, count, width))
+        spread = parts.reshape(updates, (columns, 1, count, width))
+        spread = parts.expand(spread, (columns, rows, count, width))
         pieces = [parts.reshape(data, (columns, rows, 1, width)), spread]
         table = parts.reshape(parts.concat(pieces, 2, "table"), (columns * rows, 1 + count, width))
         picks = (columns * rows, 1, 1)

@@ -1,4 +1,4 @@
-"""Scatter and GatherND by indices that are computed or come from outside: onnxruntime's results, on the NPU."""
+"""Scatter and GatherND by indices that are computed or from outside: onnxruntime's results, on the NPU."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import pytest
 
 from npuflow.engine.interpret import interpret
 from npuflow.testing.op import check_program
-from npuflow.testing.rule import graph_of
 from tests.networks.onnx_text import TARGET, model, normal, ops, refused, rewritten
 from tests.rules.test_lookups import quantised
 
 FORMS = ["none", "add", "max", "min", "mul"]
-ONCE = np.array([4, -6, 3])               # each row once: without a reduction, twice is not defined
+ONCE = np.array([4, -6, 3])  # each row once: without a reduction, twice is not defined
 TWICE = np.array([4, 0, 4])
 
 
@@ -51,7 +50,8 @@ def test_elements_along_an_axis(form: str, axis: int) -> None:
         f'y = ScatterElements<axis={axis}, reduction="{form}">(x, i, u)',
         opset=18,
     )
-    index = np.moveaxis(np.broadcast_to([1, -2, 0] if form == "none" else [1, 0, 1], (*_rest(picks, axis), 3)), -1, axis)
+    along = [1, -2, 0] if form == "none" else [1, 0, 1]
+    index = np.moveaxis(np.broadcast_to(along, (*_rest(picks, axis), 3)), -1, axis)
     feeds = {"x": normal(1, 5, 4, 6), "i": np.ascontiguousarray(index), "u": normal(2, *picks)}
     check(data, feeds, 0.1)
 
