@@ -256,9 +256,13 @@ FUSED: dict[str, Form] = {
             ("Mul", "q, s, z, q, s, z, s, z"),
             ("Sigmoid", "q, s, z, s, z"),
             ("LeakyRelu", "q, s, z, s, z"),
-            ("Concat", "s, z, q, s, z"),
+
         )
     },
+    "QLinearConcat": (
+        "float[4,8] x => float[4,16] y",
+        f"{QUANT} c = M.QLinearConcat<axis=1>(s, z, q, s, z, q, s, z) {REAL}",
+    ),
     "QLinearSoftmax": (
         "float[4,8] x => float[4,8] y",
         (
