@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from npuflow.ir.op import OPS
@@ -24,10 +26,12 @@ def number(parts: Parts, value_id: str) -> str:
     node, kept = maker(parts.graph, value_id), parts.type(value_id)
     if node is not None and kind(node) == "host:cast":
         source = node.inputs[0]
-        if _found(parts, source):
+        if parts.type(source).dtype == "float32" and _found(parts, source):
             return source
         if parts.type(source).dtype in INTEGERS:
             return number(parts, source)
+    if node is not None and kind(node) == "concat" and any(_found(parts, i) for i in node.inputs):
+        return parts.op_as(node.op, [number(parts, i) for i in node.inputs], "numbers")
     if node is not None and node.op.moves_data and len(node.outputs) == len(node.inputs) == 1:
         return parts.op_as(node.op, (number(parts, node.inputs[0]),), "numbers")
     cast = OPS["host"](
@@ -39,9 +43,24 @@ def number(parts: Parts, value_id: str) -> str:
     return parts.op_as(cast, (value_id,), "numbers")
 
 
+def columns(parts: Parts, value_id: str, sizes: Sequence[int]) -> list[str]:
+    """Indices over several dimensions, as float32 numbers of each dimension [count, 1]. Those from outside
+    are checked against their own dimension: where sizes differ, they are separated before the Cast."""
+    depth = len(sizes)
+    if len(set(sizes)) == 1 or _found(parts, value_id):
+        whole = number(parts, value_id)
+        flat = parts.reshape(whole, (parts.type(whole).size // depth, depth))
+        return [parts.slice(flat, 1, d, d + 1) for d in range(depth)]
+    last = len(parts.shape(value_id)) - 1
+    single = [parts.slice(value_id, last, d, d + 1) for d in range(depth)]
+    return [parts.reshape(number(parts, v), (parts.type(v).size, 1)) for v in single]
+
+
 def _found(parts: Parts, value_id: str) -> bool:
     """Whether the value is positions that the NPU found, or moves of such."""
     node = maker(parts.graph, value_id)
-    while node is not None and node.op.moves_data and len(node.inputs) == 1:
+    while node is not None and (node.op.moves_data or kind(node) == "host:cast") and len(node.inputs) == 1:
         node = maker(parts.graph, node.inputs[0])
+    if node is not None and kind(node) == "concat":
+        return any(_found(parts, i) for i in node.inputs)
     return node is not None and kind(node) in SELECTIONS

@@ -7,18 +7,20 @@ from math import prod
 import numpy as np
 
 from npuflow.rules import RULES
-from npuflow.rules._numbers import INTEGERS, number
+from npuflow.rules._numbers import INTEGERS, columns, number
 from npuflow.rules._parts import Decomposition, Parts
+
+_MOST = 1 << 22  # elements picked along one of several dimensions
 
 
 @RULES.entry
 class SpellGather(Decomposition):
     """A Gather becomes a look-up in its table as [outer, rows, inner], with the indices in one row; the
-    others where one dimension is picked from. Behind the rules for constant indices."""
+    others too, those along several dimensions one after the other. Behind the rules for constant indices."""
 
     order = 5
     triggers = ("host:gather", "host:gatherelements", "host:gathernd")
-    makes = ("lookup", "host", "reshape", "slice", "transpose")
+    makes = ("lookup", "host", "reshape", "slice", "transpose", "expand")
 
     def spelled(self, parts: Parts) -> tuple[str, ...] | str | None:
         x, index = parts.input(0), parts.input(1)
@@ -31,7 +33,7 @@ class SpellGather(Decomposition):
         if name == "gathernd":
             batch = parts.integer("batch_dims", 0)
             if batch or picks[-1] != 1:
-                return f"indices of {picks[-1]} dimensions" + (f", and {batch} of a batch" if batch else "")
+                return _points(parts, x, index, batch)
             return (_rows(parts, x, index, 0, (*picks[:-1], *shape[1:])),)
         axis = parts.integer("axis", 0) % max(len(shape), 1)
         if name == "gather":
@@ -52,6 +54,26 @@ def _rows(parts: Parts, x: str, index: str, axis: int, shape: tuple[int, ...]) -
     wanted = outer, own[axis], prod(own[axis + 1 :])
     rows = parts.reshape(x, wanted) if table is None else parts.const(table.reshape(wanted), "table")
     return parts.reshape(parts.op("lookup", (rows, flat)), shape)
+
+
+def _points(parts: Parts, x: str, index: str, batch: int) -> tuple[str, ...] | str:
+    """GatherND dimension by dimension: what is picked along one has a row of its own for the next."""
+    shape, picks = parts.shape(x), parts.shape(index)
+    samples, count, depth = prod(shape[:batch]), prod(picks[batch:-1]), picks[-1]
+    outer, rows = samples, count
+    numbers = columns(parts, index, shape[batch : batch + depth])
+    for d, row in enumerate(numbers):
+        size, inner = shape[batch + d], prod(shape[batch + d + 1 :])
+        if samples * count * inner > _MOST:
+            return f"indices of {depth} dimensions: {samples * count * inner} elements picked along the first"
+        table = parts.reshape(x, (outer, size, inner))
+        if outer == 1:
+            x = parts.op("lookup", (table, parts.reshape(row, (rows,))))
+        else:
+            at = parts.expand(parts.reshape(row, (outer, rows, 1)), (outer, rows, inner))
+            x = parts.op("lookup", (table, at))
+        outer, rows = samples * count, 1
+    return (parts.reshape(x, (*picks[:-1], *shape[batch + depth :])),)
 
 
 def _elements(parts: Parts, x: str, index: str, axis: int) -> str:

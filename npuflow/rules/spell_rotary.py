@@ -1,33 +1,36 @@
-"""RotaryEmbedding as halves times cosines and sines; the rows of the caches are chosen when
-the positions are constant."""
+"""RotaryEmbedding as halves times cosines and sines; at computed positions too."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from npuflow.rules import RULES
+from npuflow.rules._numbers import number
 from npuflow.rules._parts import Decomposition, Parts
 
 
 @RULES.entry
 class SpellRotary(Decomposition):
     triggers = ("host:rotaryembedding",)
-    makes = ("reshape", "transpose", "slice", "mul", "sub", "add", "concat")
+    makes = ("reshape", "transpose", "slice", "mul", "sub", "add", "concat", "lookup", "host")
 
     def spelled(self, parts: Parts) -> tuple[str, ...] | str:
-        if getattr(parts.node.op, "family", ""):
-            return "onnxruntime's own form"
+        own = bool(getattr(parts.node.op, "family", ""))  # onnxruntime's
+        if own and (parts.real("scale", 1.0) != 1.0 or parts.integer("is_packed_batching", 0)):
+            return "a scale, or packed batches"
         x, shape = parts.input(0), parts.shape(parts.input(0))
         if len(shape) == 3:
-            count = parts.integer("num_heads", 1)
+            turned = parts.integer("rotary_embedding_dim", 0)
+            width = 2 * parts.shape(parts.input(2))[-1] if own and not turned else 0
+            count = parts.integer("num_heads", 0) or (shape[2] // width if width else 1)
             x = parts.transpose(parts.reshape(x, (*shape[:2], count, shape[2] // count)), (0, 2, 1, 3))
         size = parts.shape(x)[3]
         turned = parts.integer("rotary_embedding_dim", 0) or size
         angles = []
-        for index in (1, 2):
-            found = self.angle(parts, index)
+        for index in (2, 3) if own else (1, 2):
+            found = self.angle(parts, index, 1 if own else 3, (shape[0], parts.shape(x)[2]))
             if not found:
-                return "caches or positions that are not constants"
+                return "caches that are not constants, with positions"
             batch, length, half = parts.shape(found)
             angles.append(parts.reshape(found, (batch, 1, length, half)))
         cos, sin = angles
@@ -38,20 +41,27 @@ class SpellRotary(Decomposition):
             y = parts.reshape(parts.transpose(y, (0, 2, 1, 3)), shape)
         return (y,)
 
-    def angle(self, parts: Parts, index: int) -> str:
+    def angle(self, parts: Parts, index: int, at: int, rows: tuple[int, int]) -> str:
         """Cosines or sines, [batch, length, half]; "" where they are not known."""
-        if not parts.input(3):
+        if not parts.input(at):
             return parts.input(index)
-        held, positions = parts.number(index), parts.number(3)
-        if held is None or positions is None:
+        held, positions, given = parts.number(index), parts.number(at), parts.shape(parts.input(at))
+        if held is None or (positions is None and len(given) != 2):
             return ""
-        return parts.const(held[positions.astype(np.int64)], "angle")
+        if positions is not None and positions.size == 1 and len(given) == 1:  # of the first row
+            positions = np.broadcast_to(positions + np.arange(rows[1]), rows)
+        if positions is not None:
+            return parts.const(held[positions.astype(np.int64)], "angle")
+        flat = parts.reshape(number(parts, parts.input(at)), (rows[0] * rows[1],))
+        return parts.reshape(
+            parts.op("lookup", (parts.const(held[None], "cache"), flat)), (*rows, held.shape[1])
+        )
 
 
 def _rotated(parts: Parts, x: str, cos: str, sin: str, interleaved: bool) -> str:
     batch, count, length, size = shape = parts.shape(x)
     half = size // 2
-    if interleaved:                       # pairs of neighbours
+    if interleaved:  # pairs of neighbours
         pairs = parts.reshape(x, (batch, count, length * half, 2))
         real, imaginary = (
             parts.reshape(parts.slice(pairs, 3, k, k + 1), (batch, count, length, half)) for k in range(2)

@@ -67,6 +67,13 @@ class _Fused:
         )
         return output
 
+    def integers(self, name: str, values: Any, dtype: str = "int64") -> str:
+        """Whole numbers, as indices are."""
+        output = name if name in self.node.output else f"{self.prefix}/{name}"
+        tensor = onnx.numpy_helper.from_array(np.asarray(values, dtype))
+        self.made.append(onnx.helper.make_node("Constant", [], [output], value=tensor))
+        return output
+
     def kept(self, *names: str) -> dict[str, Any]:
         """Attributes handed on as they are."""
         return {
@@ -165,6 +172,83 @@ def _skip_norm(f: _Fused) -> list[onnx.NodeProto] | None:
     return f.done()
 
 
+def _embed_norm(f: _Fused) -> list[onnx.NodeProto] | None:
+    """Rows of words, of positions and perhaps of segments, added up and normalised."""
+    shape = f.types.get(f.input(0), ANY_TYPE).shape
+    if len(shape) != 2 or shape[1] < 1:
+        return None
+    places = f.input(8) or f.integers("places", [list(range(shape[1]))])
+    total = f.add("Gather", [f.input(2), f.input(0)], "words", axis=0)
+    total = f.add("Add", [total, f.add("Gather", [f.input(3), places], "positions", axis=0)], "placed")
+    if f.input(1):
+        total = f.add("Add", [total, f.add("Gather", [f.input(4), f.input(1)], "segments", axis=0)], "whole")
+    if f.has_output(2):
+        total = f.add("Identity", [total], f.node.output[2])
+    if f.has_output(1):                   # how many words of each row are no padding
+        if f.input(7):
+            f.add("ReduceSum", [f.input(7), f.integers("axis", [1])], f.node.output[1], keepdims=0)
+        else:
+            f.integers(f.node.output[1], [0] * max(shape[0], 1), "int32")
+    f.add(
+        "LayerNormalization",
+        [total, f.input(5), f.input(6)],
+        f.node.output[0],
+        axis=-1,
+        epsilon=f.number("epsilon", 1e-12),
+    )
+    return f.done()
+
+
+def _bias_softmax(f: _Fused) -> list[onnx.NodeProto] | None:
+    axis, rank = f.number("axis", 1), f.rank(f.input(0))
+    if axis != -1 and (rank is None or axis != rank - 1):        # else over several dimensions
+        return None
+    f.add("Softmax", [f.add("Add", [f.input(0), f.input(1)], "sum")], f.node.output[0], axis=-1)
+    return f.done()
+
+
+def _bias_add(f: _Fused) -> list[onnx.NodeProto] | None:
+    """BiasAdd, and BiasDropout as it is after training."""
+    if f.has_output(1):
+        return None
+    out, more = f.node.output[0], f.input(2)
+    total = f.add("Add", [f.input(0), f.input(1)], "sum" if more else out)
+    if more:
+        f.add("Add", [total, more], out)
+    return f.done()
+
+
+def _split_gelu(f: _Fused) -> list[onnx.NodeProto]:
+    total = f.add("Add", [f.input(0), f.input(1)], "sum")
+    left, right = (f"{f.prefix}/{name}" for name in ("left", "right"))
+    f.made.append(onnx.helper.make_node("Split", [total], [left, right], axis=-1, num_outputs=2))
+    f.add("Mul", [left, f.add("Gelu", [right], "gate")], f.node.output[0])
+    return f.done()
+
+
+def _group_norm(f: _Fused) -> list[onnx.NodeProto]:
+    """Of images with the channels last; SiLU behind it."""
+    last, active, out = f.number("channels_last", 1), f.number("activation", 0), f.node.output[0]
+    x = f.add("Transpose", [f.input(0)], "first", perm=[0, 3, 1, 2]) if last else f.input(0)
+    groups, epsilon = f.number("groups", 1), f.number("epsilon", 1e-5)
+    name = "normal" if active or last else out
+    x = f.add("GroupNormalization", [x, f.input(1), f.input(2)], name, num_groups=groups, epsilon=epsilon)
+    if active:
+        x = f.add("Mul", [x, f.add("Sigmoid", [x], "gate")], "active" if last else out)
+    if last:
+        f.add("Transpose", [x], out, perm=[0, 2, 3, 1])
+    return f.done()
+
+
+def _last_conv(f: _Fused) -> list[onnx.NodeProto]:
+    """A convolution with the channels of everything last."""
+    x, w = (f.add("Transpose", [f.input(k)], name, perm=[0, 3, 1, 2]) for k, name in enumerate("xw"))
+    window = f.kept("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+    y = f.add("Conv", [x, w, f.input(2)], "conv", **window)
+    f.add("Transpose", [y], f.node.output[0], perm=[0, 2, 3, 1])
+    return f.done()
+
+
 FORMS: Mapping[str, Callable[[_Fused], list[onnx.NodeProto] | None]] = {
     "FusedConv": _conv,
     "FusedGemm": _gemm,
@@ -175,4 +259,11 @@ FORMS: Mapping[str, Callable[[_Fused], list[onnx.NodeProto] | None]] = {
     "FastGelu": _gelu,
     "QuickGelu": _quick_gelu,
     "SkipLayerNormalization": _skip_norm,
+    "EmbedLayerNormalization": _embed_norm,
+    "BiasSoftmax": _bias_softmax,
+    "BiasAdd": _bias_add,
+    "BiasDropout": _bias_add,
+    "BiasSplitGelu": _split_gelu,
+    "GroupNorm": _group_norm,
+    "NhwcConv": _last_conv,
 }

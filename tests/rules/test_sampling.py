@@ -1,0 +1,94 @@
+"""GridSample, RoiAlign and DeformConv at computed places: onnxruntime's results, on the NPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from npuflow.engine.quantize.config import Activations, Quantize
+from tests.networks.onnx_text import model, normal, on_npu, ops, refused, rewritten
+
+GRID = "float[2,3,5,6] x, float[2,4,3,2] g => float[2,3,4,3] y"
+WIDE = Quantize(activations=Activations(bits=16))
+
+
+def whole(data: bytes, feeds: dict[str, np.ndarray] | None = None, rtol: float = 1e-4) -> None:
+    done = rewritten(data, feeds=feeds, rtol=rtol, atol=1e-4)
+    assert not [o for o in ops(done) if o.startswith("host:")]
+    on_npu(done, WIDE)
+
+
+@pytest.mark.parametrize("aligned", [0, 1])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["linear", "nearest"])
+def test_a_grid_that_is_computed(mode: str, padding: str, aligned: int) -> None:
+    attributes = f'mode="{mode}", padding_mode="{padding}", align_corners={aligned}'
+    data = model(GRID, f"y = GridSample<{attributes}>(x, g)", opset=20)
+    whole(data, {"x": normal(1, 2, 3, 5, 6), "g": normal(2, 2, 4, 3, 2)})
+
+
+def test_a_grid_of_an_affine_map() -> None:
+    size = {"size": np.array([1, 2, 4, 4], np.int64)}
+    body = "g = AffineGrid(t, size) y = GridSample(x, g)"
+    whole(model("float[1,2,5,5] x, float[1,2,3] t => float[1,2,4,4] y", body, size, opset=20))
+
+
+def test_a_computed_grid_with_cubic_weights_stays_with_the_reason() -> None:
+    data = model(GRID, 'y = GridSample<mode="cubic">(x, g)', opset=20)
+    assert refused(rewritten(data), "spell_warp") == "a computed grid with mode cubic over 2 dimensions"
+
+
+BOXES = np.array([[0.5, 1.0, 7.0, 6.5], [-4.0, 2.0, 3.0, 30.0], [3.0, 3.0, 3.2, 3.1]], np.float32)
+
+
+@pytest.mark.parametrize("mode", ["half_pixel", "output_half_pixel"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_boxes(mode: str, count: int) -> None:
+    batch = {"batch": np.array([0, count - 1, 0], np.int64)}
+    attributes = (
+        f'coordinate_transformation_mode="{mode}", output_height=3, output_width=2, sampling_ratio=2, '
+        "spatial_scale=0.5"
+    )
+    data = model(
+        f"float[{count},2,6,5] x, float[3,4] r => float[3,2,3,2] y",
+        f"y = RoiAlign<{attributes}>(x, r, batch)",
+        batch,
+        opset=16,
+    )
+    done = rewritten(data, feeds={"x": normal(1, count, 2, 6, 5), "r": BOXES * 1.5})
+    assert not [o for o in ops(done) if o.startswith("host:") and o != "host:cast"]
+    on_npu(done, WIDE)
+
+
+def test_boxes_with_samples_by_their_size_stay_with_the_reason() -> None:
+    data = model(
+        "float[1,2,6,5] x, float[1,4] r => float[1,2,3,3] y",
+        "y = RoiAlign<output_height=3, output_width=3>(x, r, batch)",
+        {"batch": np.zeros(1, np.int64)},
+        opset=16,
+    )
+    done = rewritten(data, feeds={"x": normal(1, 1, 2, 6, 5), "r": BOXES[:1]})
+    assert "depends on the boxes" in refused(done, "spell_roialign")
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("mask", [False, True])
+def test_convolutions_with_moved_taps(groups: int, mask: bool) -> None:
+    weights = {"w": normal(3, 6, 4 // groups, 3, 2), "b": normal(4, 6)}
+    attributes = (
+        f"kernel_shape=[3,2], pads=[1,0,1,1], strides=[2,1], dilations=[1,2], group={groups}, "
+        f"offset_group={groups}"
+    )
+    taps, place = 6 * groups, "3,4"
+    signature = f"float[1,4,5,5] x, float[1,{2 * taps},{place}] o"
+    if mask:
+        signature += f", float[1,{taps},{place}] m"
+    body = f"y = DeformConv<{attributes}>(x, w, o, b{', m' if mask else ''})"
+    whole(model(f"{signature} => float[1,6,{place}] y", body, weights, opset=19))
+
+
+def test_a_deformable_convolution_of_a_large_image_stays_with_the_reason() -> None:
+    body = "y = DeformConv<kernel_shape=[3,3], pads=[1,1,1,1]>(x, w, o)"
+    signature = "float[1,1,64,64] x, float[1,18,64,64] o => float[1,1,64,64] y"
+    data = model(signature, body, {"w": normal(1, 1, 1, 3, 3)}, opset=19)
+    assert "more than 4194304" in refused(rewritten(data), "spell_deformconv")
