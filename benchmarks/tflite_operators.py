@@ -41,9 +41,10 @@ def main() -> None:
         else:
             reasons[operator].append(f"{name.partition(' ')[2]}, {kind}: {worst:.0f} steps, {APART[name][1]}")
     print("# Builtin operators of TFLite\n")
-    print("Models of one operator as TensorFlow's converter writes them: cases right of all cases. Floats: within")
-    print("1e-4 of LiteRT's largest value. int8, int16: the integer network on a target with 31-bit multipliers,")
-    print("within one code of LiteRT's reference kernels. `benchmarks/tflite_operators.py` prints this page.\n")
+    print("Models of one operator as TensorFlow's converter writes them: cases right of all cases. Floats:")
+    print("within 1e-4 of LiteRT's largest value. int8, int16: the integer network on a target with 31-bit")
+    print("multipliers, within one code of LiteRT's reference kernels. `benchmarks/tflite_operators.py` prints")
+    print("this page.\n")
     totals = [sum(one[kind] for one in which.values()) for kind in KINDS for which in (right, every)]
     shares = [f"{totals[i]} of {totals[i + 1]} ({totals[i] / totals[i + 1]:.1%})" for i in range(0, 6, 2)]
     print("| operator | " + " | ".join(KINDS) + " | not right |\n| --- | --- | --- | --- | --- |")
@@ -56,8 +57,8 @@ def main() -> None:
     read, unread = [n for n in rest if n in CONVERTERS], [n for n in rest if n not in CONVERTERS]
     print("\nA dash: the converter leaves that operator in floats, or has no such form.\n")
     print(f"Without a case, as the converter writes another operator for it; read: {', '.join(read)}.\n")
-    print("Without a case, not read (recurrent cells, hash tables, variables, random numbers, strings, sparse")
-    print(f"and training operators): {', '.join(unread)}.")
+    print("Without a case, not read (recurrent cells, hash tables, variables, random numbers, strings,")
+    print(f"sparse and training operators): {', '.join(unread)}.")
 
 
 if __name__ == "__main__":
