@@ -43,8 +43,8 @@ def main() -> None:
     print("# Builtin operators of TFLite\n")
     print("Models of one operator as TensorFlow's converter writes them: cases right of all cases. Floats:")
     print("within 1e-4 of LiteRT's largest value. int8, int16: the integer network on a target with 31-bit")
-    print("multipliers, within one code of LiteRT's reference kernels. `benchmarks/tflite_operators.py` prints")
-    print("this page.\n")
+    print("multipliers, within one code of LiteRT's reference kernels. `benchmarks/tflite_operators.py`")
+    print("prints this page.\n")
     totals = [sum(one[kind] for one in which.values()) for kind in KINDS for which in (right, every)]
     shares = [f"{totals[i]} of {totals[i + 1]} ({totals[i] / totals[i + 1]:.1%})" for i in range(0, 6, 2)]
     print("| operator | " + " | ".join(KINDS) + " | not right |\n| --- | --- | --- | --- | --- |")
