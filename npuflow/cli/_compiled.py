@@ -38,7 +38,8 @@ class Compiled(Build):
 
 
 def compile(  # noqa: A001
-    model: Network,
+    network: Network,
+    /,
     target: str | Path | Mapping[str, Any],
     *,
     data: Any = None,
@@ -50,16 +51,16 @@ def compile(  # noqa: A001
     **tables: Any,
 ) -> Compiled:
     """Builds a network for a target, as a recipe with these tables would. `data`: what [data] `source` may
-    be, its table, or arrays (one, or by input). Further keywords are tables of the recipe. Relative paths
-    start from the working directory."""
+    be, its table, or arrays (one, or by input). Further keywords are tables of the recipe, `model` among
+    them, whose path is the network. Relative paths start from the working directory."""
     from npuflow.cli._engine import plan as wired
     from npuflow.flow.recipe import load
     from npuflow.flow.recipe_build import Settings, build, open_cache
 
     place = cache_folder(cache, None, Path.cwd()) / "given"
-    given = _model_path(model, place)
-    called = name or (given.stem if isinstance(model, str | Path) else "network")
-    rows: dict[str, Any] = {**tables, "model": {"path": str(given), **tables.get("model", {})}}
+    given = _model_path(network, place)
+    called = name or (given.stem if isinstance(network, str | Path) else "network")
+    rows: dict[str, Any] = {**tables, "model": {**_model_table(tables), "path": str(given)}}
     rows["target"] = str(target) if isinstance(target, str | Path) else dict(target)
     if data is not None:
         rows["data"] = _data(data, place)
@@ -67,6 +68,19 @@ def compile(  # noqa: A001
     settings = Settings(cache=cache, out=out, until=until, jobs=jobs)
     result = build(recipe, cache=cache, out=out, until=until, jobs=jobs)
     return Compiled(recipe, wired(recipe), open_cache(recipe, settings), result)
+
+
+def _model_table(tables: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The table [model] without its path, which is the network."""
+    table = tables.get("model", {})
+    if not isinstance(table, Mapping) or "path" in table:
+        raise UsageError(
+            "`model` is the table [model] of the recipe without its path",
+            because="the network is the first argument",
+            hint='npuflow.compile(network, target, model={"inputs": {"x": [1, 3, 64, 64]}})',
+            code="NF-USAGE-264",
+        )
+    return table
 
 
 def _model_path(model: Any, place: Path) -> Path:

@@ -31,6 +31,8 @@ def folder(tmp_path: Path) -> Path:
         np.array([i, -i], "<i2").tofile(tmp_path / f"{i}.bin")
     rows = [f"{i}.png,{i}.npy,{i}.bin,{i + 1}" for i in range(3)]
     (tmp_path / "list.csv").write_text("left,right,plain,label\n" + "\n".join(rows) + "\n")
+    lines = ["left,right,plain,label", *rows]
+    (tmp_path / "list.txt").write_text("# comment\n" + "\n".join(line.replace(",", "  ") for line in lines))
     entries = [
         {"files": {"left": f"{i}.png", "right": f"{i}.npy", "plain": f"{i}.bin"}, "label": i + 1}
         for i in range(3)
@@ -47,7 +49,7 @@ def read(table: Data) -> dict[str, InputSample]:
     return dict(samples({name: (one.files, one.detail) for name, one in found(table).items()}))
 
 
-@pytest.mark.parametrize("name", ["list.csv", "list.json"])
+@pytest.mark.parametrize("name", ["list.csv", "list.txt", "list.json"])
 def test_each_input_has_a_file_of_its_own_kind(folder: Path, name: str) -> None:
     half = DataStep(normalize=Normalize(scale=0.5), input="left")
     table = data(folder, name, steps=(half,))
@@ -90,3 +92,30 @@ def test_a_list_of_files_and_labels_is_what_it_was(folder: Path) -> None:
     (folder / "one.csv").write_text("path,class\n0.png,7\n1.png,8\n")
     listed = found(data(folder, "one.csv"))
     assert {name: one.label for name, one in listed.items()} == {"0.png": 7, "1.png": 8}
+
+
+@pytest.mark.parametrize("name", ["list.csv", "list.txt", "list.json"])
+def test_a_list_is_read_once(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, opened = Path.read_text, []
+
+    def counted(path: Path, *given: Any, **more: Any) -> str:
+        opened.append(path.name)
+        return plain(path, *given, **more)
+
+    monkeypatch.setattr(Path, "read_text", counted)
+    found(data(folder, name))
+    assert opened == [name]
+
+
+def test_names_with_blanks_are_no_columns(folder: Path) -> None:
+    """The second word of each line is a file as well."""
+    for i in range(2):
+        (folder / f"a {i}.png").write_bytes((folder / f"{i}.png").read_bytes())
+    (folder / "names.txt").write_text("a 0.png\na 1.png\n")
+    assert list(found(data(folder, "names.txt"))) == ["a 0.png", "a 1.png"]
+
+
+def test_a_line_shorter_than_the_header_is_one_error(folder: Path) -> None:
+    (folder / "short.csv").write_text("left,right\n0.png\n1.png,1.npy\n")
+    with pytest.raises(DataError, match="1 columns, its header 2"):
+        found(data(folder, "short.csv"))

@@ -13,6 +13,7 @@ from npuflow.frontends.tflite.convert import CONVERTERS
 from tests.frontends.test_tflite import outputs
 from tests.frontends.tflite_arithmetic import ARITHMETIC
 from tests.frontends.tflite_cases import f32, i32
+from tests.frontends.tflite_converted import stored
 from tests.frontends.tflite_layout import LAYOUT, NO_MASKS
 from tests.frontends.tflite_models import Net, reference
 
@@ -101,6 +102,7 @@ def test_rounding_inside_a_float_network() -> None:
 
 
 def test_every_converter_has_a_case() -> None:
-    # in the tests above, and in test_tflite_loops.py
+    # in the tests above, in test_tflite_loops.py, and those of test_tflite_converted.py
     elsewhere = {"QUANTIZE", "DEQUANTIZE", "SHAPE", "TOPK_V2", "IF", "WHILE"}
+    elsewhere |= {name.split()[1] for name in stored()}
     assert set(CONVERTERS) - elsewhere <= {name.split()[0] for name in CASES}

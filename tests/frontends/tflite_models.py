@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import flatbuffers
@@ -12,14 +11,7 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from npuflow.engine.partition import is_npu
-from npuflow.engine.place import place
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.frontends import FRONTENDS
-from npuflow.hw.target import Target
-from npuflow.ir.graph import Graph
-from npuflow.stages.model import ModelTable
-from npuflow.stages.parse import parsed
+from tests.frontends.tflite_judged import integers, wide_multipliers
 
 Quant = tuple[Sequence[float], Sequence[int], int]       # scales, zero points, axis
 TYPES = {name.lower(): value for name, value in vars(schema.TensorType).items() if name.isupper()}
@@ -105,23 +97,12 @@ def reference(data: bytes, feeds: Sequence[np.ndarray], plain: bool = True) -> l
     return [net.get_tensor(detail["index"]).copy() for detail in net.get_output_details()]
 
 
-def integers(data: bytes, target: Target) -> Graph:
-    """The integer network; values that the file leaves in float have a range that nothing depends on."""
-    found = parsed(data, FRONTENDS["tflite"](), ModelTable(None))  # type: ignore[arg-type]
-    placed = place(found.graph, target)
-    ranges = dict.fromkeys(found.graph.values, (-1.0, 1.0))
-    return quantize_graph(found.graph, placed.on_npu, ranges, Quantize(), target.numerics, found.stated).graph
-
-
 def per_layer(
     data: bytes, count: int, seed: int = 0, rounding: str = "half_away"
 ) -> dict[str, tuple[float, int]]:
     """Every integer layer alone, fed with the reference kernels' codes of random inputs: share of equal codes
     and largest difference by kind."""
-    target = Target()
-    target = replace(
-        target, numerics=replace(target.numerics, rounding=rounding, multiplier_bits=31, shift_max=62)
-    )
+    target = wide_multipliers(rounding)
     numerics, graph = target.numerics, integers(data, target)
     net = Interpreter(
         model_content=data,

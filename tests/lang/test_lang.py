@@ -193,3 +193,12 @@ def test_compile_refuses_what_it_cannot_read(tmp_path: Path) -> None:
     for model, data in ((3, "random"), (small(), 3)):
         with pytest.raises(NpuflowError):
             npuflow.compile(model, "edge-4t", data=data, cache=tmp_path)  # type: ignore[arg-type]
+
+
+def test_compile_takes_the_table_of_the_model(tmp_path: Path) -> None:
+    y, samples = small(), draw(4, 3, 8, 8)
+    table = {"inputs": {"x": [1, 3, 8, 8]}}
+    part = npuflow.compile(y, "edge-4t", data=samples, cache=tmp_path / "cache", until="parse", model=table)
+    assert part.recipe.tables["model"]["inputs"] == {"x": [1, 3, 8, 8]}
+    with pytest.raises(NpuflowError, match="without its path"):
+        npuflow.compile(y, "edge-4t", cache=tmp_path / "cache", model={"path": "other.onnx"})

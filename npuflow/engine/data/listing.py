@@ -16,7 +16,7 @@ from npuflow.engine.data.array import headers, inputs, row_count
 from npuflow.engine.data.choose import chosen
 from npuflow.engine.data.config import DamagedData, Data, FoundSample
 from npuflow.engine.data.image import SUFFIXES as PICTURES
-from npuflow.engine.data.lists import LISTS, is_data, listed_files, together
+from npuflow.engine.data.lists import LISTS, is_data, listed_files
 from npuflow.engine.data.python import python_source, read_by
 from npuflow.engine.data.steps import applied
 from npuflow.engine.data.zarr_store import chunk_files, is_store
@@ -84,15 +84,9 @@ def _all(data: Data) -> dict[str, FoundSample]:
         everything = _random(data)
     elif text.startswith("python:"):
         everything = python_source(text, data.source.base, data.count, common)
-    elif rows := _together(data):
-        everything = (pair for row in rows for pair in [_of_inputs(*row, data, common)])
     else:
-        files = list(paths(data))
-        everything = (
-            pair
-            for name, path, label in files
-            for pair in _file(name, path, label, data, common, len(files) == 1)
-        )
+        files = list(entries(data))
+        everything = (pair for row in files for pair in _entry(*row, data, common, len(files) == 1))
     listed = dict(everything)
     if data.class_folders and listed:
         listed = _by_folder(listed)
@@ -106,10 +100,14 @@ def _all(data: Data) -> dict[str, FoundSample]:
     return listed
 
 
-def _together(data: Data) -> list[tuple[str, dict[str, Path], Any]]:
-    """The entries of a list file that has a file for each of several inputs; else none."""
-    where = data.source.path
-    return together(where) if where.suffix.lower() in LISTS and where.is_file() else []
+def _entry(
+    name: str, files: Mapping[str, Path], label: Any, data: Data, common: Mapping[str, Any], alone: bool
+) -> Iterator[tuple[str, FoundSample]]:
+    """The samples of one entry of the source: of a file, or of a file for each of several inputs."""
+    if "" in files:
+        yield from _file(name, files[""], label, data, common, alone)
+    else:
+        yield _of_inputs(name, files, label, data, common)
 
 
 def _of_inputs(
@@ -228,21 +226,27 @@ def _raw(
 
 
 def paths(data: Data) -> Iterator[tuple[str, Path, Any]]:
-    """Name, path and label (None unless a list file states one) of every file of the source."""
+    """Name, path and label (None unless a list file states one) of every file of the source that is a sample
+    of its own."""
+    yield from ((name, files[""], label) for name, files, label in entries(data) if "" in files)
+
+
+def entries(data: Data) -> Iterator[tuple[str, Mapping[str, Path], Any]]:
+    """Name, files by input ("" for a single file) and label of every entry of the source."""
     where = data.source.path
     if any(c in str(where) for c in "*?[{"):
         root, files = expand(where)
-        yield from ((f.relative_to(root).as_posix(), f, None) for f in files if is_sample(f, data))
+        yield from ((f.relative_to(root).as_posix(), {"": f}, None) for f in files if is_sample(f, data))
     elif is_store(where):
-        yield where.name, where, None
+        yield where.name, {"": where}, None
     elif where.is_dir():
         files = sorted(f for f in where.rglob("*") if f.is_file() and is_sample(f, data))
-        yield from ((f.relative_to(where).as_posix(), f, None) for f in files)
+        yield from ((f.relative_to(where).as_posix(), {"": f}, None) for f in files)
     elif where.is_file():
         if where.suffix.lower() in LISTS:
             yield from listed_files(where)
         elif is_sample(where, data):
-            yield where.name, where, None
+            yield where.name, {"": where}, None
         else:
             raise DataError(
                 f'"{data.source.text}" is not a data file that npuflow reads',

@@ -26,33 +26,44 @@ def is_there(path: Path) -> bool:
     return path.is_file() or is_store(path)
 
 
-def listed_files(path: Path) -> Iterator[tuple[str, Path, Any]]:
-    """A list file: one path a line, relative to it, and a label behind a blank; as .csv with an optional
-    header and a label in the second column; as .json paths, {"file", "label"}, or {FILE: LABEL}."""
-    if together(path):
-        return
-    lines = _rows(path)
-    if lines and path.suffix.lower() == ".csv" and not is_data(Path(lines[0][0])):
-        lines = lines[1:]
-    _all_there(path, [row[0] for row in lines])
-    for row in lines:
-        label = row[1] if len(row) > 1 else None
-        yield row[0], path.parent / row[0], label_of(label) if isinstance(label, str) else label
+def listed_files(path: Path) -> Iterator[tuple[str, dict[str, Path], Any]]:
+    """Name, files by input and label of every entry of a list file, with paths relative to it. The key is ""
+    where an entry is a single file.
+
+    One path a line, with a label behind a blank; as .csv with an optional header and a label in the second
+    column; as .json paths, {"file", "label"}, or {FILE: LABEL}. Several files an entry: columns of a .csv, or
+    of lines with blanks, whose header names the inputs, or {"files": {INPUT: FILE}, "label"} in a .json."""
+    entries = _entries(path)
+    _all_there(path, [file for files, _ in entries for file in files.values()])
+    for files, label in entries:
+        real = {key: path.parent / file for key, file in files.items()}
+        yield "+".join(files.values()), real, label_of(label) if isinstance(label, str) else label
 
 
-def _rows(path: Path) -> list[Sequence[Any]]:
+def _entries(path: Path) -> list[tuple[dict[str, Any], Any]]:
+    """Files by input, as they are written, and label of every entry."""
+    text, kind = _text(path), path.suffix.lower()
+    if kind == ".json":
+        return _of_json(path, text)
+    if kind == ".csv":
+        rows: list[Sequence[str]] = [r for r in csv.reader(text.splitlines()) if r and r[0].strip()]
+        several = _columns(path, rows)
+        if rows and not several and not is_data(Path(rows[0][0])):
+            rows = rows[1:]
+    else:
+        lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+        several = _columns(path, [line.split() for line in lines])
+        rows = [] if several else [_row(path.parent, line) for line in lines]
+    return several or [({"": row[0]}, row[1] if len(row) > 1 else None) for row in rows]
+
+
+def _text(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as fault:
         raise DataError(
             f'"{path.name}" is not a text file of UTF-8', because=str(fault), code="NF-DATA-043",
         ) from fault
-    if path.suffix.lower() == ".csv":
-        return [row for row in csv.reader(text.splitlines()) if row and row[0].strip()]
-    if path.suffix.lower() == ".json":
-        return _of_json(path, text)
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    return [_row(path.parent, line) for line in lines]
 
 
 def _row(folder: Path, line: str) -> Sequence[str]:
@@ -61,19 +72,21 @@ def _row(folder: Path, line: str) -> Sequence[str]:
     return [file, *label] if label and not is_there(folder / line) and is_there(folder / file) else [line]
 
 
-def _of_json(path: Path, text: str) -> list[Sequence[Any]]:
+def _of_json(path: Path, text: str) -> list[tuple[dict[str, Any], Any]]:
     try:
         held = json.loads(text)
+        if isinstance(held, list) and all(isinstance(one, dict) and _by_input(one) for one in held):
+            return [(dict(one["files"]), one.get(LABEL)) for one in held]
         pairs = held.items() if isinstance(held, dict) else held
         rows: list[Sequence[Any]] = [_entry(one) for one in pairs]
         if not all(row and isinstance(row[0], str) for row in rows):
             raise ValueError("an entry names no file")
-        return rows
     except (ValueError, KeyError, TypeError) as fault:
         raise DataError(
             f'"{path.name}" is not a list of files', because=f"{type(fault).__name__}: {fault}",
             hint='[{"file": "a.png", "label": 3}, ...], ["a.png", ...] or {"a.png": 3}', code="NF-DATA-084",
         ) from fault
+    return [({"": row[0]}, row[1] if len(row) > 1 else None) for row in rows]
 
 
 def _entry(one: Any) -> Sequence[Any]:
@@ -81,36 +94,6 @@ def _entry(one: Any) -> Sequence[Any]:
     if isinstance(one, dict):
         return [one["file"], *([one["label"]] if "label" in one else [])]
     return [one] if isinstance(one, str) else list(one)
-
-
-def together(path: Path) -> list[tuple[str, dict[str, Path], Any]]:
-    """Name, files by input and label of every entry of a list that has several files an entry: columns of a
-    .csv, whose header names the inputs, or {"files": {INPUT: FILE}, "label"} in a .json. Empty: another list.
-    """
-    kind = path.suffix.lower()
-    entries: list[tuple[dict[str, Any], Any]] = []
-    if kind == ".csv":
-        entries = _columns(path, _rows(path))
-    elif kind == ".json":
-        entries = _mappings(path)
-    _all_there(path, [file for files, _ in entries for file in files.values()])
-    found = []
-    for files, label in entries:
-        name = "+".join(files.values())
-        real = {key: path.parent / file for key, file in files.items()}
-        found.append((name, real, label_of(label) if isinstance(label, str) else label))
-    return found
-
-
-def _mappings(path: Path) -> list[tuple[dict[str, Any], Any]]:
-    """Files and label of every entry of a .json, where all have files by input."""
-    try:
-        held = json.loads(path.read_text(encoding="utf-8-sig"))
-    except ValueError:
-        return []                         # reported where the list is read as one of single files
-    if not isinstance(held, list) or not all(isinstance(one, dict) and _by_input(one) for one in held):
-        return []
-    return [(dict(one["files"]), one.get(LABEL)) for one in held]
 
 
 def _by_input(entry: dict[str, Any]) -> bool:
@@ -121,7 +104,8 @@ def _by_input(entry: dict[str, Any]) -> bool:
 def _columns(path: Path, rows: Sequence[Sequence[Any]]) -> list[tuple[dict[str, Any], Any]]:
     """Files by the header's names, and labels, where a second column holds files as well."""
     head, *lines = rows or [[]]
-    if not lines or len(head) < 2 or is_data(Path(head[0])) or not _is_file(path, lines[0][1]):
+    seconds = (row[1] for row in lines if len(row) > 1)
+    if len(head) < 2 or any(is_data(Path(cell)) for cell in head) or not _is_file(path, next(seconds, "")):
         return []
     short = next((row for row in lines if len(row) != len(head)), None)
     if short is not None:

@@ -12,10 +12,12 @@ from npuflow.frontends._nodes import ends
 from npuflow.frontends.tflite.elements import ELEMENTS
 from npuflow.frontends.tflite.loops import CONTROL, flat
 from npuflow.frontends.tflite.network import TfliteBuilder, TfliteOperatorError
+from npuflow.frontends.tflite.places import PLACES
 from npuflow.frontends.tflite.products import PRODUCTS
 from npuflow.frontends.tflite.schema import Operator, TfliteNetwork, parsed
 from npuflow.frontends.tflite.shapes import SHAPES
 from npuflow.frontends.tflite.spatial import SPATIAL
+from npuflow.frontends.tflite.volumes import VOLUMES
 from npuflow.onnx.types import value_info
 
 
@@ -28,6 +30,8 @@ CONVERTERS: dict[str, Callable[[TfliteBuilder, Operator], None]] = {
     **PRODUCTS,
     **SHAPES,
     **SPATIAL,
+    **PLACES,
+    **VOLUMES,
     **dict.fromkeys(CONTROL, _stays),
 }
 

@@ -19,7 +19,7 @@ from npuflow.frontends.tflite.network import (
     real,
 )
 from npuflow.frontends.tflite.schema import Codes, Operator
-from npuflow.ir.types import Array
+from npuflow.ir.types import Array, QuantType, span
 
 ONE_TO_ONE = {
     "ABS": "Abs",
@@ -56,6 +56,7 @@ ONE_TO_ONE = {
     "LOGICAL_AND": "And",
     "LOGICAL_OR": "Or",
     "SELECT_V2": "Where",
+    "BITWISE_XOR": "BitwiseXor",
 }
 CLIPS = {"RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0), "RELU_0_TO_1": (0.0, 1.0)}
 
@@ -89,7 +90,8 @@ def gelu(builder: TfliteBuilder, operator: Operator) -> None:
 
 def rsqrt(builder: TfliteBuilder, operator: Operator) -> None:
     (x,), layout = operands(builder, operator)
-    builder.node("Reciprocal", [builder.node("Sqrt", [x])], builder.result(operator.outputs[0], layout))
+    half = builder.constant(-0.5)                      # one function, which one table of codes serves
+    builder.node("Pow", [x, half], builder.result(operator.outputs[0], layout))
 
 
 def square(builder: TfliteBuilder, operator: Operator) -> None:
@@ -100,6 +102,13 @@ def square(builder: TfliteBuilder, operator: Operator) -> None:
 def squared_difference(builder: TfliteBuilder, operator: Operator) -> None:
     inputs, layout = operands(builder, operator)
     difference = builder.node("Sub", inputs)
+    kinds = [quant_of(c, t) for t in map(builder.tensor, operator.inputs) if (c := builder.activation(t))]
+    if len(kinds) == len(inputs) and None not in kinds:
+        # of codes: the difference has 16 bits, so that only the result is rounded
+        ends = [span(kind) for kind in kinds if kind is not None]
+        largest = max(ends[0][1] - ends[1][0], ends[1][1] - ends[0][0])
+        step = float(np.float32(largest / 32767))
+        builder.graph.state(difference, QuantType(16, True, (step,), (0,), None))
     builder.node("Mul", [difference, difference], builder.result(operator.outputs[0], layout))
 
 
@@ -111,7 +120,11 @@ def not_equal(builder: TfliteBuilder, operator: Operator) -> None:
 def floor_div(builder: TfliteBuilder, operator: Operator) -> None:
     inputs, layout = operands(builder, operator)
     if builder.tensor(operator.outputs[0]).dtype != "float32":
-        raise TfliteOperatorError("of whole numbers")
+        # ONNX divides towards zero: one less where the rest has another sign than the divisor
+        result, (x, y) = builder.result(operator.outputs[0], layout), inputs
+        whole = builder.node("Sub", [x, builder.node("Mod", [x, y])])
+        builder.node("Div", [whole, y], result)
+        return
     builder.node("Floor", [builder.node("Div", inputs)], builder.result(operator.outputs[0], layout))
 
 
@@ -125,10 +138,20 @@ def floor_mod(builder: TfliteBuilder, operator: Operator) -> None:
 
 
 def select(builder: TfliteBuilder, operator: Operator) -> None:
-    shapes = {builder.tensor(i).shape for i in operator.inputs}
-    if len(shapes) > 1:
-        raise TfliteOperatorError("a condition of another shape than its operands")
-    plain("Where", builder, operator)
+    """A condition of one dimension chooses rows."""
+    condition, *rest = operator.inputs
+    rank = len(builder.tensor(operator.outputs[0]).shape)
+    if len(builder.tensor(condition).shape) == rank:
+        plain("Where", builder, operator)
+        return
+    sizes = [builder.tensor(condition).shape[0], *[1] * (rank - 1)] if builder.tensor(condition).shape else []
+    chosen = builder.node("Reshape", [builder.value(condition), builder.shape(sizes)])
+    builder.node("Where", [chosen, *map(builder.value, rest)], builder.result(operator.outputs[0]))
+
+
+def zeros(builder: TfliteBuilder, operator: Operator) -> None:
+    tensor = builder.tensor(operator.outputs[0])
+    builder.folded[operator.outputs[0]] = np.zeros(tensor.shape, tensor.dtype)
 
 
 def cast(builder: TfliteBuilder, operator: Operator) -> None:
@@ -203,6 +226,7 @@ ELEMENTS: dict[str, Callable[[TfliteBuilder, Operator], None]] = {
     "FLOOR_MOD": floor_mod,
     "SELECT": select,
     "CAST": cast,
+    "ZEROS_LIKE": zeros,
     "QUANTIZE": quantize,
     "DEQUANTIZE": dequantize,
 }

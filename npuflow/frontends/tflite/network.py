@@ -267,7 +267,10 @@ class TfliteBuilder:
         value = self.forms[source][layout]
         name = self.tensor(result).name
         if result in self.source.outputs and layout == PLAIN:
-            if self.is_bound(value):
+            codes = self.activation(self.tensor(source))
+            if self.is_bound(value) and codes is not None:       # no layer that would round it
+                self.around_codes(self.tensor(source), codes, value, name)
+            elif self.is_bound(value):
                 self.node("Identity", [value], name)
             else:
                 self.rename(value, name)

@@ -171,12 +171,16 @@ def _options(form: Any, table: Any) -> dict[str, Any]:
         if name[0].isupper() and not name.endswith(("AsNumpy", "Length", "IsNone")) and "GetRoot" not in name:
             if name == "Init" or name.endswith("BufferHasIdentifier"):
                 continue
-            given[name] = _ints(read, name) if f"{name}Length" in vars(form) else getattr(read, name)()
+            given[name] = _list(read, name) if f"{name}Length" in vars(form) else getattr(read, name)()
     return given
 
 
 def _ints(table: Any, name: str) -> tuple[int, ...]:
-    return tuple(int(getattr(table, name)(i)) for i in range(getattr(table, f"{name}Length")()))
+    return tuple(int(v) for v in _list(table, name))
+
+
+def _list(table: Any, name: str) -> tuple[Any, ...]:
+    return tuple(getattr(table, name)(i) for i in range(getattr(table, f"{name}Length")()))
 
 
 def _tensor(

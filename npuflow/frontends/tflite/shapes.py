@@ -14,6 +14,7 @@ from npuflow.frontends.tflite.network import (
     TfliteBuilder,
     TfliteOperatorError,
     element,
+    quant_of,
     still,
 )
 from npuflow.frontends.tflite.schema import Operator
@@ -95,17 +96,40 @@ def pad(builder: TfliteBuilder, operator: Operator) -> None:
     pairs = np.asarray(builder.ints(operator, 1, "paddings")).reshape(-1, 2)
     if layout == NCHW:
         pairs = pairs[list(INTO)]
+    if operator.name == "MIRROR_PAD" and operator.options.get("Mode") and pairs.max(initial=0) > 1:
+        _mirrored(builder, operator, pairs.tolist(), layout)
+        return
     inputs = [builder.value(source, layout), builder.shape([*pairs[:, 0].tolist(), *pairs[:, 1].tolist()])]
     mode = "constant"
     if operator.name == "PADV2":
         inputs.append(builder.value(operator.inputs[2]))
     elif operator.name == "MIRROR_PAD":
-        mode = "reflect"
-        if operator.options.get("Mode"):                       # with the edge itself
-            if pairs.max(initial=0) > 1:
-                raise TfliteOperatorError("symmetric padding by more than one")
-            mode = "edge"
+        mode = "edge" if operator.options.get("Mode") else "reflect"      # with the edge itself, or without
     builder.node("Pad", inputs, builder.result(operator.outputs[0], layout), mode=mode)
+
+
+def _mirrored(builder: TfliteBuilder, operator: Operator, pairs: list[list[int]], layout: str) -> None:
+    """Reversed rows of each side, the edge among them, around the value, axis by axis."""
+    source, result = operator.inputs[0], operator.outputs[0]
+    codes = builder.activation(builder.tensor(source))
+    quant = quant_of(codes, builder.tensor(source)) if codes is not None else None
+    value = builder.value(source, layout)
+    shape = [builder.tensor(source).shape[a] for a in (INTO if layout == NCHW else range(len(pairs)))]
+    moved = [axis for axis, pair in enumerate(pairs) if any(pair)]
+    for axis in moved:
+        (before, after), size = pairs[axis], shape[axis]
+        sides = []
+        for count, (first, last) in ((before, (before - 1, FIRST)), (after, (LAST, size - 1 - after))):
+            bounds = [builder.shape([v]) for v in (first, last, axis, -1)]
+            sides.append([builder.node("Slice", [value, *bounds])] if count else [])
+        last = axis == moved[-1]
+        name = builder.result(result, layout) if last else ""
+        value = builder.node("Concat", [*sides[0], value, *sides[1]], name, axis=axis)
+        if quant is not None:
+            kept = [*sides[0], *sides[1], *([] if last else [value])]
+            for part in kept:
+                builder.graph.state(part, quant)
+        shape[axis] += before + after
 
 
 def cut(builder: TfliteBuilder, operator: Operator) -> None:
@@ -184,8 +208,14 @@ def tile(builder: TfliteBuilder, operator: Operator) -> None:
 
 
 def gather(builder: TfliteBuilder, operator: Operator) -> None:
-    if operator.options.get("BatchDims"):
-        raise TfliteOperatorError("indices by samples (batch_dims)")
+    if batches := operator.options.get("BatchDims"):
+        if operator.options.get("Axis", 0) != batches:
+            raise TfliteOperatorError("indices by samples (batch_dims) along a later axis")
+        x, places = (builder.value(i) for i in operator.inputs)
+        wide = builder.node("Cast", [places], to=element("int64"))
+        rows = builder.node("Unsqueeze", [wide, builder.shape([-1])])
+        builder.node("GatherND", [x, rows], builder.result(operator.outputs[0]), batch_dims=batches)
+        return
     inputs = [builder.value(i) for i in operator.inputs]
     builder.node("Gather", inputs, builder.result(operator.outputs[0]), axis=operator.options.get("Axis", 0))
 
@@ -194,6 +224,17 @@ def gather_nd(builder: TfliteBuilder, operator: Operator) -> None:
     x, places = (builder.value(i) for i in operator.inputs)
     wide = builder.node("Cast", [places], to=element("int64"))
     builder.node("GatherND", [x, wide], builder.result(operator.outputs[0]))
+
+
+def reversed_sequences(builder: TfliteBuilder, operator: Operator) -> None:
+    batch, time = operator.options.get("BatchDim", 0), operator.options.get("SeqDim", 0)
+    if {batch, time} != {0, 1}:
+        raise TfliteOperatorError("sequences along later axes")
+    lengths = builder.node("Cast", [builder.value(operator.inputs[1])], to=element("int64"))
+    inputs = [builder.value(operator.inputs[0]), lengths]
+    builder.node(
+        "ReverseSequence", inputs, builder.result(operator.outputs[0]), batch_axis=batch, time_axis=time
+    )
 
 
 def backwards(builder: TfliteBuilder, operator: Operator) -> None:
@@ -222,4 +263,5 @@ SHAPES: dict[str, Callable[[TfliteBuilder, Operator], None]] = {
     "GATHER": gather,
     "GATHER_ND": gather_nd,
     "REVERSE_V2": backwards,
+    "REVERSE_SEQUENCE": reversed_sequences,
 }
