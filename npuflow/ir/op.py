@@ -161,11 +161,6 @@ class Op(InFloats):
         which groups of neighbours may have a weight scale of their own; None: there are no such scales."""
         return None
 
-    def block_axis(self, site: Site, index: int, size: int) -> int | None:
-        """Axis of an input, the activation or its constant weight, along which blocks of `size` neighbours
-        share an exponent; None: the operator does not compute in such blocks."""
-        return self.group_axis(site, index)
-
     def places(self, site: Site) -> int:
         """How many places an output has that are sums of the input's columns times the rows of a constant
         weight; 0 for operators that are no such products."""
