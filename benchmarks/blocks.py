@@ -24,21 +24,29 @@ from floats import decibels
 MODES = ("bf16", "bfp16", "mx9", "mx6", "mxint8", "mxfp8", "mxfp8_e5m2", "mxfp4")
 
 
-def quantised(path: Path, out: Path, mode: str) -> Any:
-    """The quantised graph and the target's numerics."""
+def stage_output(path: Path, out: Path, stage: str, settings: list[str]) -> tuple[Any, Any]:
+    """What a stage of a build yields, and the plan."""
     from npuflow.flow.recipe import load
     from npuflow.flow.recipe_build import Settings, open_cache, plan_recipe, run_plan
     from npuflow.flow.signature import signature
     from npuflow.flow.stage import STAGES
+
+    how = Settings(cache=out / "cache", jobs=1, scheduler="threads", publish=False, until=stage)
+    given = load(path, settings)
+    plan, store = plan_recipe(given, STAGES, how), open_cache(given, how)
+    result = run_plan(plan, given, store, how).check()
+    return store.load(result.outputs[stage], signature(STAGES[stage]).output), plan
+
+
+def quantised(path: Path, out: Path, mode: str) -> Any:
+    """The quantised graph and the target's numerics."""
     from npuflow.hw.target import Numerics
 
-    settings = Settings(cache=out / "cache", jobs=1, scheduler="threads", publish=False, until="quantize")
-    given = load(path, [f'quantize.mode="{mode}"', "data.fold_normalize=false"])
-    plan, store = plan_recipe(given, STAGES, settings), open_cache(given, settings)
-    result = run_plan(plan, given, store, settings).check()
+    settings = [f'quantize.mode="{mode}"', "data.fold_normalize=false"]
+    made, plan = stage_output(path, out, "quantize", settings)
     step = next(step for step in plan if step.name == "quantize")
     numerics = next(table for table in step.configs.values() if isinstance(table, Numerics))
-    return store.load(result.outputs["quantize"], signature(STAGES["quantize"]).output).graph, numerics
+    return made.graph, numerics
 
 
 def weight_bytes(graph: Any, numerics: Any) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Protocol
 
 from npuflow.hw.target import Numerics
@@ -41,6 +41,13 @@ class Buffer:
             f"{name}_strides": strides,
             f"{name}_dims": dims,
         }
+
+    def quads(self) -> Iterator[Buffer]:
+        """Parts of four dimensions or fewer: one for every place along the dimensions before them."""
+        more = max(0, len(self.box) - 4)
+        for at in product(*map(range, self.extent[:more])):
+            address = self.address + sum(i * stride for i, stride in zip(at, self.strides, strict=False))
+            yield Buffer(address, self.dtype, self.box[more:], self.strides[more:])
 
     def dims4(self) -> tuple[int, ...]:
         return (1,) * (4 - len(self.box)) + self.extent

@@ -49,15 +49,22 @@ def in_blocks(site: Site, space: Space) -> Space:
     return replace(space, inputs=inputs, params=(held, *space.params))
 
 
-def converted(site: Site, x: Real, x_axis: int, weight: Real, w_axis: int) -> tuple[Real, Real]:
+def converted(
+    site: Site, x: Real, x_axis: int, weight: Real, w_axis: int, groups: int = 1
+) -> tuple[Real, Real]:
     """Both sides of a product as the array multiplies them: the activations in blocks, too, where the type
-    says so, and the axes that are summed padded with zeros to whole blocks."""
+    says so, and the axes that are summed padded with zeros to whole blocks, each of `groups` by itself."""
     name = block_type(site)
     if not name:
         return x, weight
     shared = blocks.block_of(ELEMENTS[name])
+    right = _padded(weight, shared.size, w_axis)
+    if groups > 1:
+        head, tail = x.shape[:x_axis], x.shape[x_axis + 1 :]
+        apart = converted(site, x.reshape(*head, groups, -1, *tail), x_axis + 1, weight, w_axis)[0]
+        return apart.reshape(*head, -1, *tail), right
     value = blocks.rounded(x, name, x_axis) if shared.both else x
-    return _padded(value, shared.size, x_axis), _padded(weight, shared.size, w_axis)
+    return _padded(value, shared.size, x_axis), right
 
 
 def _padded(value: Real, size: int, axis: int) -> Real:

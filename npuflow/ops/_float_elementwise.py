@@ -162,9 +162,9 @@ class Cast(Op):
         return _pointwise(site)
 
     def float_lower(self, site: Site, tile: TileView, em: Emitter) -> None:
-        x, y = tile.input(0), tile.outputs[0]
         numbers = {name: site.param(name) for name in ("factor", "zero", "low", "high")}
-        em.emit("FCAST", **x.as4("x"), **y.as4("y"), dims=y.dims4(), **numbers)
+        for x, y in zip(tile.input(0).quads(), tile.outputs[0].quads(), strict=True):
+            em.emit("FCAST", **x.as4("x"), **y.as4("y"), dims=y.dims4(), **numbers)
 
 
 def _word(value: float) -> int:

@@ -70,7 +70,7 @@ class ConvFloats(ProductFloats, ConvOp):
     ) -> tuple[Array, ...]:
         op = site.op
         assert isinstance(op, ConvOp)
-        x, w = converted(site, real(site, inputs, 0), 1, op.kernel(real(site, inputs, 1)), 1)
+        x, w = converted(site, real(site, inputs, 0), 1, op.kernel(real(site, inputs, 1)), 1, op.group)
         groups, per, count, block = op.group, w.shape[1], prod(w.shape[2:]), chunk_of(site, numerics)
         order = np.concatenate(
             [

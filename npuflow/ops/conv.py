@@ -59,6 +59,11 @@ class Conv(ConvFloats):
     def group_axis(self, site: Site, index: int) -> int | None:
         return 1 if self.group == 1 and index < 2 else None
 
+    def block_axis(self, site: Site, index: int, size: int) -> int | None:
+        """Groups of fewer channels than a block would fill it with zeros."""
+        filled = self.group == 1 or site.shape(1)[1] >= size
+        return 1 if filled and index < 2 else None
+
     def of_scaled(self, weight: Array, bias: Array | None, scale: Array, shift: Array) -> Weights | No:
         shape = (self.group, 1, weight.shape[1], *(1,) * (weight.ndim - 2))
         grouped = weight.astype(np.float64).reshape(self.group, -1, *weight.shape[1:])

@@ -31,7 +31,11 @@ def grow(d: Draw) -> Graph:
     for _ in range(d.rng.choice((1, 1, 1, 2))):
         rank = d.rng.choices(list(ranks), list(ranks.values()))[0]
         d.input(tuple(d.rng.randint(1, 9 if i >= rank - 2 else (2 if i == 0 else 6)) for i in range(rank)))
-    wanted = d.rng.randint(2, 8)
+    return extended(d, d.rng.randint(2, 8))
+
+
+def extended(d: Draw, wanted: int) -> Graph:
+    """As many operators behind the inputs as are wanted."""
     for _ in range(60):
         if len(d.nodes) >= wanted:
             break

@@ -46,6 +46,8 @@ WINDOWED = {2: (1,), 3: (1,), 4: (2,)}       # spatial ranks by rank
 class Draw:
     """A graph as it grows, with the float values of one sample."""
 
+    largest = LARGEST
+
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.numbers = np.random.default_rng(seed)
@@ -90,7 +92,7 @@ class Draw:
     def add(self, op: Op, inputs: tuple[str, ...]) -> bool:
         """Put an operator behind its inputs, unless its result is empty, large, or not finite."""
         kinds = [self.values[i].type for i in inputs]
-        if not all(0 < t.size <= LARGEST and min(t.shape, default=1) > 0 for t in op.infer(*kinds)):
+        if not all(0 < t.size <= self.largest and min(t.shape, default=1) > 0 for t in op.infer(*kinds)):
             return False
         results = op.clipped(*[self.arrays[i] for i in inputs])
         if not all(np.isfinite(r).all() and np.abs(r).max() < 1e4 for r in results):

@@ -82,6 +82,34 @@ def test_products_of_activations_stay_in_bfloat16(mode) -> None:
     assert split and all(k % size == 0 or k == 150 % size or (150 - k) % size == 0 for k in split)
 
 
+@pytest.mark.parametrize(("mode", "per"), [("mx9", 16), ("mx9", 21), ("bfp16", 9), ("mx6", 8), ("mxfp4", 40)])
+def test_groups_of_a_block_of_channels_or_more_are_in_blocks(mode: str, per: int) -> None:
+    b = Builder()
+    x = b.input("x", (1, 3 * per, 4, 5))
+    op = OPS["conv"]((3, 2), (1, 1), (1, 1), (1, 0, 1, 1), 3)
+    y = b.add(op, x, b.const((6, per, 3, 2), 0.1), b.const((6,), 0.1))
+    graph = Graph(("x",), (y,), tuple(b.nodes), b.values, b.consts)
+    done = quantize_graph(graph, lambda _: True, {}, Quantize(mode=mode), NUMERICS).graph
+    program = check_exact(done, {"x": b.arrays["x"]}, local(TARGET, 1 << 14))
+    check_exact(done, {"x": b.arrays["x"]}, local(TARGET, 1 << 14), exact_only=True)
+    opcode = "BCONV" if per >= ELEMENTS[mode].block.size else "FCONV"
+    assert {c.opcode for c in program.decoded[0]} & {"BCONV", "FCONV"} == {opcode}
+    # every group by itself is the same
+    weight, bias = (graph.const(i) for i in graph.nodes[0].inputs[1:])
+    want, found = [], interpret(done, {"x": b.arrays["x"]}, NUMERICS)[done.outputs[0]]
+    for g in range(3):
+        c = Builder()
+        part = c.input("x", (1, per, 4, 5))
+        given = b.arrays["x"][:, g * per : (g + 1) * per]
+        made = c.add(replace(op, group=1), part, c.const((2, per, 3, 2), 1.0), c.const((2,), 1.0))
+        consts = dict(zip(c.consts, (weight[2 * g : 2 * g + 2], bias[2 * g : 2 * g + 2]), strict=True))
+        one = Graph(("x",), (made,), tuple(c.nodes), c.values, consts)
+        alone = quantize_graph(one, lambda _: True, {}, Quantize(mode=mode), NUMERICS).graph
+        want.append(interpret(alone, {"x": given}, NUMERICS)[alone.outputs[0]])
+    if opcode == "BCONV":
+        np.testing.assert_array_equal(found, np.concatenate(want, 1))
+
+
 @pytest.mark.parametrize("mode", ["mx9", "mxfp8"])
 def test_a_layer_is_the_product_of_what_blocks_hold(mode) -> None:
     """The definition once more, without commands: both sides rounded to blocks, sums in float64."""

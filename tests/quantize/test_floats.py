@@ -97,6 +97,23 @@ def test_layers_of_other_types_are_cast_to_and_from() -> None:
         assert {"FCAST", "CONV", "FROUND"} <= {c.opcode for c in program.decoded[0]}
 
 
+def test_tensors_of_five_and_six_dimensions_are_cast() -> None:
+    b = Builder()
+    x = b.add(OPS["relu"](), b.input("x", (2, 8, 3, 4)))
+    x = b.add(OPS["transpose"]((0, 2, 1, 3, 4)), b.add(OPS["reshape"]((2, 4, 2, 3, 4)), x))
+    x = b.add(OPS["concat"](2), x, x)
+    x = b.add(OPS["transpose"]((1, 0, 2, 5, 3, 4)), b.add(OPS["reshape"]((2, 2, 2, 4, 3, 4)), x))
+    y = b.add(OPS["neg"](), b.add(OPS["reshape"]((2, 16, 3, 4)), x))
+    graph = Graph(("x",), (y,), tuple(b.nodes), b.values, b.consts)
+    ranges = {k: (float(a.min()), float(a.max())) for k, a in b.arrays.items()}
+    config = Quantize(overrides=(Override(("concat", "transpose"), type="bf16"),))
+    done = quantize_graph(graph, lambda _: True, ranges, config, NUMERICS).graph
+    ranks = {len(v.type.shape) for n in done.nodes if n.op.onnx == "Identity" for v in done.site(n).outputs}
+    assert ranks >= {5, 6}, ranks
+    program = check_exact(done, {"x": b.arrays["x"]}, local(TARGET, 1 << 16))
+    assert any(c.opcode == "FCAST" for c in program.decoded[0])
+
+
 def test_gemm_factors_are_in_the_constants_once() -> None:
     graph, _, _ = network()
     done = quantize_graph(graph, lambda _: True, {}, Quantize(mode="bf16"), NUMERICS).graph

@@ -20,7 +20,7 @@ from npuflow.engine.search.plan import plan_network
 from npuflow.engine.sim.hazards import hazards_of
 from npuflow.engine.sim.machine import SimulatedMachine
 from npuflow.engine.sim.order import order_of
-from npuflow.hw.numerics import quantize
+from npuflow.ir.codes import encode
 from npuflow.ir.graph import Graph
 from tests.networks import random_groups, random_tilings
 from tests.networks.random_graphs import Subject
@@ -68,7 +68,10 @@ def compiled(s: Subject, rng: random.Random) -> tuple[Graph, Program]:
     """The quantised graph and its program, after a trip through the file format; every other plan is torn
     into tiles anyhow, on several cores into groups too, that cores share anyhow."""
     placement = place(s.graph, s.target)
-    graph = quantize_graph(s.graph, placement.on_npu, s.ranges, s.config, s.target.numerics).graph
+    room = s.target.memory.local_bytes if s.target.numerics.float_types else None
+    graph = quantize_graph(
+        s.graph, placement.on_npu, s.ranges, s.config, s.target.numerics, room=room
+    ).graph
     machine = Costs(s.target.compute, s.target.memory, s.target.dma)
     torn = rng.random() < 0.5
     # in any case: it refuses what cannot fit
@@ -81,14 +84,9 @@ def compiled(s: Subject, rng: random.Random) -> tuple[Graph, Program]:
 
 
 def coded(graph: Graph, feed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """A sample as the graph takes it: codes where its inputs are integer."""
+    """A sample as the graph takes it: codes where its inputs are integer, patterns where they are floats."""
     quants = {i: graph.values[i].quant for i in graph.inputs}
-    return {
-        i: feed[i]
-        if q is None
-        else quantize(feed[i], q.scale[0], q.zero_point[0], q.lo, q.hi).astype(q.dtype)
-        for i, q in quants.items()
-    }
+    return {i: feed[i] if q is None else encode(feed[i], q) for i, q in quants.items()}
 
 
 def compared(s: Subject, graph: Graph, program: Program, exact_only: bool) -> int:

@@ -11,6 +11,7 @@ from npuflow.engine.place import op_name
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.names import names_of
 from npuflow.engine.quantize.scales import activation_inputs, whole_types
+from npuflow.hw.elements import ELEMENTS
 from npuflow.ir.codes import encode
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node, Site
@@ -27,7 +28,8 @@ def constants(site: Site, quant: FloatType, blocks: str = "") -> dict[int, tuple
         if stored is not None and role == "table":
             found[i] = encode(stored, quant), quant
         if stored is not None and role == "weight":
-            axis = site.op.group_axis(site, i) if blocks else None
+            shared = ELEMENTS[blocks].block if blocks else None
+            axis = site.op.block_axis(site, i, shared.size) if shared is not None else None
             kind = quant if axis is None else float_type(blocks, axis)
             found[i] = encode(stored.astype(np.float64) * site.op.gain(), kind), kind
         elif stored is not None and role == "bias":

@@ -3,7 +3,7 @@ numbers, activations are converted to blocks before each product."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.engine.sim import blocks, fast_floats, float_products, floats
+from npuflow.engine.sim import block_rows, blocks, fast_floats, float_products, floats
 from npuflow.engine.sim.operands import Bench, FlatOperand
 from npuflow.hw.command import Command
 from npuflow.hw.elements import ELEMENTS
@@ -51,7 +51,7 @@ def matmul(bench: Bench, i: int, c: Command) -> Step | None:
     right = np.ascontiguousarray(blocks.matrix(weight, n, bool(c.number("columns"))))
     patterns = floats.pattern(right, "bfloat16")
     if not np.array_equal(floats.real(patterns, "bfloat16"), right, equal_nan=True):
-        return None                                    # scales near the ends of their range
+        return None  # scales near the ends of their range
     flat, first = bench.sum(i, c, batch * m * n)
     rows, deep = bench.batch * batch * m, count * size
     a, before = _converted(bench, bench.operand(i, c, "a"), (batch, m, k), 2, 1, kind, deep)
@@ -86,22 +86,44 @@ def _converted(
 ) -> tuple[FlatOperand, Step]:
     """The activations as the array takes them, in space of their own, and what puts them there. A group has
     `deep` places along the axis that is summed; those behind its elements are 0."""
-    item = x.flat.itemsize
-    steps = tuple(item * s for s in (x.sample, *x.strides))
-    source = np.lib.stride_tricks.as_strided(
-        x.flat[x.base :], (bench.batch, *dims), steps, writeable=False
+    shape = (*dims[:axis], groups * deep, *dims[axis + 1 :])
+    made = bench.scratch("activations in blocks", "uint16", (bench.batch, *shape))
+    sizes = [prod(shape[d:]) for d in range(len(shape) + 1)]
+    row = ELEMENTS[kind]
+    assert row.block is not None
+    found = FlatOperand(made.reshape(-1), 0, sizes[0], tuple(sizes[1:]))
+    if not row.block.both:
+        return found, partial(_copied, bench, x, dims, axis, made)
+    lines = (*dims[:axis], *dims[axis + 1 :])
+
+    def places(sample: int, strides: Sequence[int]) -> Array:
+        """Where every line along the axis starts."""
+        kept = (*strides[:axis], *strides[axis + 1 :])
+        steps = zip((sample, *kept), np.indices((bench.batch, *lines)), strict=True)
+        return np.asarray(sum(step * at for step, at in steps)).reshape(-1).astype(np.int64)
+
+    convert = partial(
+        block_rows.convert_rows,
+        x.flat,
+        x.base + places(x.sample, x.strides),
+        x.strides[axis],
+        made.reshape(-1),
+        places(sizes[0], sizes[1:]),
+        sizes[axis + 1],
+        (groups, dims[axis] // groups, deep),
+        (row.block.size, row.bits, row.block.pair, 127 + row.block.least),
+        block_rows.LENGTHS,
     )
-    shape = (bench.batch, *dims[:axis], groups * deep, *dims[axis + 1 :])
-    made = bench.scratch("activations in blocks", "uint16", shape)
-    sizes = [prod(shape[d + 1 :]) for d in range(len(shape))]
+    return found, convert
 
-    def convert() -> None:
-        last = np.moveaxis(source, axis + 1, -1)
-        found = blocks.taken(last.reshape(*last.shape[:-1], groups, -1), kind)
-        short = [*[(0, 0)] * (found.ndim - 1), (0, deep - found.shape[-1])]
-        np.moveaxis(made, axis + 1, -1)[...] = np.pad(found, short).reshape(*last.shape[:-1], -1)
 
-    return FlatOperand(made.reshape(-1), 0, sizes[0], tuple(sizes[1:])), convert
+def _copied(bench: Bench, x: FlatOperand, dims: tuple[int, ...], axis: int, made: Array) -> None:
+    """Activations that stay as they are, with zeros behind the elements of the axis."""
+    steps = tuple(x.flat.itemsize * s for s in (x.sample, *x.strides))
+    source = np.lib.stride_tricks.as_strided(x.flat[x.base :], (bench.batch, *dims), steps, writeable=False)
+    short = [(0, 0)] * made.ndim
+    short[axis + 1] = (0, made.shape[axis + 1] - dims[axis])
+    made[...] = np.pad(source, short)
 
 
 def _after(before: Step, step: Step) -> Step:
