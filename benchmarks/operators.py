@@ -25,6 +25,7 @@ from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.rules import Hardware
 
 TARGETS = ("edge-4t", "bm1684x")
+MOVES = ("slice", "reshape", "transpose")
 MICROSOFT = "com.microsoft"
 Form = tuple[str, str]  # inputs and outputs; nodes
 
@@ -322,7 +323,7 @@ def verdict(form: Form, target_name: str) -> str:
         return f"refused: {fault.message}"
     placed = place(done.graph, target).places
     ends = ("dtype int32", "dtype int64")  # of indices from outside, before they are cast
-    away = [p for p in placed if not (p.on_npu or p.op == "Cast" or (p.moves and p.reason in ends))]
+    away = [p for p in placed if not (p.on_npu or p.op == "Cast" or (p.op in MOVES and p.reason in ends))]
     return f"host: {away[0].op}: {away[0].reason}" if away else "NPU"
 
 
