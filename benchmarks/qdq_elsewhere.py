@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from export_c import SHAPES
+from c_exact import SHAPES
 from shapes import NETWORKS, of_file, target_named
 
 from npuflow.base.errors import NpuflowError

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npuflow.base.errors import ModelError, UsageError
+from npuflow.cli._slow import Working
 from npuflow.hw.target import Numerics
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ def _of_recipe(path: Path, sets: Sequence[str], cache: Path | None) -> tuple[Gra
     assert last is not None
     chosen = settings(cache=cache, until=last)
     plan, store = plan_recipe(recipe, stages(), chosen), open_cache(recipe, chosen)
-    result = run_plan(plan, recipe, store, chosen).check()
+    with Working(f'building "{path}"'):
+        result = run_plan(plan, recipe, store, chosen).check()
     target = recipe.read(Target, [*known_tables(STAGES), Target])[0]
     assert target is not None
     return Quantized.load(store.open(result.refs[last].digest)).graph, target.numerics

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npuflow.base.errors import UsageError
+from npuflow.cli._slow import Working
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,10 +42,11 @@ def compare(
 
     from npuflow.cli._compared import compared, sides
 
-    both, notes = sides((first, second), inputs or [], all_tensors)
+    with Working(f'comparing "{first}" and "{second}"'):
+        both, notes = sides((first, second), inputs or [], all_tensors)
+        found = compared(both[0], both[1], tolerance)
     for note in notes:
         typer.echo(f"note: {note}", err=True)
-    found = compared(both[0], both[1], tolerance)
     if not found:
         raise UsageError(f'"{first}" and "{second}" have no tensor in common', code="NF-USAGE-035")
     diverged = [one for one in found if one.difference.diverges(tolerance)]

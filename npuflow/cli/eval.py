@@ -11,6 +11,7 @@ import typer
 
 from npuflow.base.errors import NpuflowError, UsageError, Where
 from npuflow.cli._engine import CacheOption, JsonOption, RecipeArg, SetOption
+from npuflow.cli._slow import Working
 
 if TYPE_CHECKING:
     from npuflow.engine.evaluate import Score
@@ -92,15 +93,19 @@ def _measured(path: Path, program: Path | None, sets: list[str], cache: Path | N
         raise UsageError(f'no file "{program}"', code="NF-USAGE-010")
     early = replace(chosen, until="placement")
     result = _shown(plan_recipe(recipe, stages(), early), recipe, store, early)
-    return _given(program, plan, store, result)
+    with Working(f'evaluating "{program}"'):
+        return _given(program, plan, store, result)
 
 
 def _shown(plan: Plan, recipe: Recipe, store: Store, chosen: Settings) -> Result:
-    """Build what the evaluation needs, with progress on a terminal."""
+    """Build what the evaluation needs: step by step on a terminal, else with few lines."""
     from npuflow.cli._build import view
     from npuflow.flow.recipe_build import run_plan
 
-    shown = view(plan, quiet=not sys.stderr.isatty())
+    if not sys.stderr.isatty():
+        with Working(f'building "{recipe.path}" to measure it'):
+            return run_plan(plan, recipe, store, chosen).check()
+    shown = view(plan, quiet=False)
     try:
         return run_plan(plan, recipe, store, chosen, shown.show).check()
     finally:

@@ -8,7 +8,7 @@ import onnx
 import pytest
 from commandline import Ran
 
-from npuflow.cli import main
+from npuflow.cli import _slow, main
 from tests.cli.test_rebuild import EXAMPLE, RECIPE
 
 EVALUATE = f"""
@@ -73,6 +73,23 @@ def test_eval_takes_programs_and_models_that_the_recipe_did_not_build(
     assert floats["figures"] == own["baseline"] and floats["agreement"] == 1.0
     (qdq,) = call(capfd, built, "eval", "--program", product(built, ".qdq.onnx"), "--json").lines
     assert qdq["samples"] == 12 and qdq["npu_macs"] == 0.0
+
+
+def test_what_takes_long_says_so_in_a_log(
+    built: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Standard error is no terminal here; two seconds are none."""
+    monkeypatch.setattr(_slow, "AFTER", 0.0)
+    program = product(built, ".npu")
+    assert 'net.toml" to measure it, 0 s\n' in call(capfd, built, "eval").err
+    given = call(capfd, built, "eval", "--program", program)
+    assert f'evaluating "{program}", ' in given.err and "evaluating" not in given.out
+    recipe, where = str(built / "net.toml"), ["--cache", str(built / "cache"), "-o", str(tmp_path / "c")]
+    assert main(["export", "c", recipe, *where]) == 0
+    assert f'building "{recipe}", ' in capfd.readouterr().err
+    model, images = product(built, ".qdq.onnx"), str(EXAMPLE / "test.npz")
+    main(["compare", program, model, "--inputs", images])
+    assert f'comparing "{program}" and "{model}", ' in capfd.readouterr().err
 
 
 def test_eval_says_what_is_wrong(built: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

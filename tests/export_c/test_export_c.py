@@ -12,6 +12,7 @@ import pytest
 from npuflow.base.errors import ModelError, TargetError
 from npuflow.engine.export_c import kernel
 from npuflow.engine.export_c.network import network_of
+from npuflow.engine.export_c.vectors import random_samples, sample
 from npuflow.engine.place import place
 from npuflow.engine.quantize.config import Activations, Override, Quantize
 from npuflow.engine.quantize.graph import quantize_graph
@@ -69,6 +70,18 @@ def test_random_convolutional_networks(flags: tuple[str, ...], tmp_path: Path) -
         pytest.skip("the processor has no AVX2")
     for compiler in {"gcc", "clang"} & set(COMPILERS) or {COMPILERS[0]}:
         check(_random(range(5)), tmp_path / compiler, flags, compiler)
+
+
+def test_vectors_of_many_samples_are_the_interpreters() -> None:
+    """Beyond the first two the whole-tensor executor makes them."""
+    numerics = Numerics()
+    graph, _ = network(random.Random(3), numerics, weight_bits=8)
+    found = network_of(graph)
+    drawn = random_samples(found, numerics, 5, seed=3)
+    assert len({array.tobytes() for given, _ in drawn for array in given.values()}) == 5 * len(found.inputs)
+    for given, want in drawn:
+        _, made = sample(found, numerics, given)
+        assert all(np.array_equal(made[name], array) for name, array in want.items())
 
 
 @needs_compiler

@@ -1,36 +1,64 @@
-"""Test vectors: random codes of the inputs and what the reference interpreter makes of them."""
+"""Test vectors: random codes of the inputs and the codes that the outputs must have."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from npuflow.engine.export_c.files import Sample
 from npuflow.engine.export_c.network import IntegerNetwork
 from npuflow.hw.target import Numerics
-from npuflow.ir.graph import prune
+from npuflow.ir.graph import Graph, prune
 from npuflow.ir.types import Array
+
+INTERPRETED = 2  # samples; more of them are the executor's, which is a hundred times faster
+_Codes = Mapping[str, Array]
 
 
 def random_samples(network: IntegerNetwork, numerics: Numerics, count: int, seed: int = 0) -> list[Sample]:
-    """Codes drawn over the whole range of every input; always the same for a seed."""
+    """Codes drawn over the whole range of every input; always the same for a seed. Outputs of the first
+    samples are the reference interpreter's, of further ones the whole-tensor executor's."""
     rng = np.random.default_rng(seed)
-    found = []
+    drawn: list[_Codes] = []
     for _ in range(count):
         given: dict[str, Array] = {}
         for name, value in network.inputs:
             quant = value.quant
             assert quant is not None
             given[name] = rng.integers(quant.lo, quant.hi + 1, value.type.shape).astype(quant.dtype)
-        found.append(sample(network, numerics, given))
-    return found
+        drawn.append(given)
+    found = [sample(network, numerics, given) for given in drawn[:INTERPRETED]]
+    return found + executed(network, numerics, drawn[INTERPRETED:])
 
 
-def sample(network: IntegerNetwork, numerics: Numerics, given: dict[str, Array]) -> Sample:
-    """One sample: codes of the inputs by their names, and those of the outputs."""
+def sample(network: IntegerNetwork, numerics: Numerics, given: _Codes) -> Sample:
+    """One sample by the reference interpreter: codes of the inputs and outputs by their names."""
     from npuflow.engine.interpret import Interpreter
 
-    names = {value.id: name for name, value in network.inputs}
-    inputs, outputs = tuple(names), tuple(value.id for _, value in network.outputs)
-    graph = prune(network.graph.replaced(inputs=inputs, outputs=outputs, nodes=network.nodes))
-    made = Interpreter(graph, numerics).run({i: given[names[i]] for i in inputs})
-    return given, {name: made[value.id] for name, value in network.outputs}
+    made = Interpreter(_integers(network), numerics).run(_by_id(network, given))
+    return given, _named(network, made)
+
+
+def executed(network: IntegerNetwork, numerics: Numerics, given: Sequence[_Codes]) -> list[Sample]:
+    """Samples by the whole-tensor executor."""
+    from npuflow.engine.execute.executor import Executor
+
+    if not given:
+        return []
+    made = Executor(_integers(network), numerics).run_many([_by_id(network, one) for one in given])
+    return [(one, _named(network, values)) for one, values in zip(given, made, strict=True)]
+
+
+def _integers(network: IntegerNetwork) -> Graph:
+    """The network without what turns real numbers into codes and back."""
+    inputs, outputs = (tuple(v.id for _, v in ends) for ends in (network.inputs, network.outputs))
+    return prune(network.graph.replaced(inputs=inputs, outputs=outputs, nodes=network.nodes))
+
+
+def _by_id(network: IntegerNetwork, given: _Codes) -> dict[str, Array]:
+    return {value.id: given[name] for name, value in network.inputs}
+
+
+def _named(network: IntegerNetwork, made: _Codes) -> dict[str, Array]:
+    return {name: made[value.id] for name, value in network.outputs}

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from npuflow.engine.sim import pairs
 from npuflow.engine.sim.operands import Bench, FlatOperand
+from npuflow.engine.sim.pair_planes import BLOCK
 from npuflow.hw.command import Command
 from npuflow.hw.elements import ELEMENTS
 
@@ -22,6 +23,7 @@ Step = Callable[[], None]
 Scratch = Callable[[str, str, tuple[int, ...]], Array]
 # bytes of a sample's planes and of the sums under way that caches hold
 PLANES, SUMS = 1 << 19, 1 << 19
+TOGETHER = 1 << 15               # of channels that a depthwise convolution treats together
 LIMIT = 1 << 15
 
 
@@ -146,8 +148,8 @@ def _dense(
     rows, a = _blocks(np.ascontiguousarray(words).view(np.int32)[..., 0])
     chunk, run = (1, together * s.plane) if together > 1 else _chunk(s, outs)
     pitch = _up(run, pairs.WIDE)
-    planes = scratch("planes", "int16", (2 * (halves * together * s.plane + pitch),))
-    lines = scratch("lines", "int16", (2, s.plane + pairs.BLOCK))
+    planes = scratch("planes", "int16", (2 * (halves * together * s.plane + pitch + BLOCK),))
+    lines = scratch("lines", "int16", (2, s.plane + BLOCK))
     panel = scratch("panel", "int32", (pairs.DEEP * pairs.WIDE,))
     out = scratch("tiles", "int32", (outs * pitch,))
     steps = np.arange(pairs.DEEP) * pairs.WIDE
@@ -195,13 +197,15 @@ def _depthwise(
         if two is not None:
             words[:, k, 1] = weights[:, 0, two]
     run = _up((s.size[0] - 1) * s.deep[1] + s.size[1], pairs.LONG)
-    planes = scratch("planes", "int16", (2 * (s.plane + run),))
-    lines = scratch("lines", "int16", (1, s.plane + pairs.BLOCK))
-    out = scratch("tiles", "int32", (run,))
+    per = len(weights) // groups
+    together = max(1, min(groups, TOGETHER // (4 * (s.plane + per * run))))
+    planes = scratch("planes", "int16", (2 * (together * s.plane + run),))
+    lines = scratch("lines", "int16", (together, s.plane + BLOCK))
+    out = scratch("tiles", "int32", (together * per * run,))
     return partial(
         pairs.depthwise,
         *source,
-        len(weights) // groups,
+        per,
         s.stride,
         s.origin,
         *s.deep,

@@ -11,8 +11,7 @@ from typing import Any
 from llvmlite import binding, ir  # type: ignore[import-untyped]
 from numba.core import types
 
-from npuflow.engine.sim.pairs import intrinsic
-from npuflow.engine.sim.vector_loop import counted
+from npuflow.engine.sim.vector_loop import counted, intrinsic
 
 FEATURES = binding.get_host_cpu_features()
 F32, F64, I16, I32, I64 = ir.FloatType(), ir.DoubleType(), ir.IntType(16), ir.IntType(32), ir.IntType(64)

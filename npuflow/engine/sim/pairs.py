@@ -8,23 +8,14 @@ code, which no loop in Python's style becomes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from llvmlite import binding, ir  # type: ignore[import-untyped]
 from numba.core import types
-from numba.extending import intrinsic as _made
 
-from npuflow.engine.sim.compiled import compiled, inside
-from npuflow.engine.sim.vector_loop import counted
-
-
-def intrinsic(function: Callable[..., Any]) -> Any:
-    """A function of compiled code that writes its own vector code; it is called with
-    the arguments after the first."""
-    made: Any = _made(function)
-    return made
+from npuflow.engine.sim.compiled import borrowing
+from npuflow.engine.sim.pair_planes import braid, plane, vector_at, weave
+from npuflow.engine.sim.vector_loop import counted, intrinsic
 
 
 def _lanes() -> int:
@@ -36,7 +27,6 @@ def _lanes() -> int:
 LANES = _lanes()
 WIDE = 2 * LANES                 # places that a tile of several rows covers
 LONG = 4 * LANES                 # places that a tile of one row covers
-BLOCK = 16                       # numbers copied together where more than needed may be
 DEEP = 256                       # pairs along K whose panel stays in the nearest cache
 
 
@@ -128,11 +118,6 @@ _line = _tile(1, 4)
 TILES = (6, 4, 2, 1)             # rows of a tile, largest first
 
 
-def _vector(builder: Any, pointer: Any, at: Any, kind: Any) -> Any:
-    """A pointer to a vector that starts at an element."""
-    return builder.bitcast(builder.gep(pointer, [at]), kind.as_pointer())
-
-
 @intrinsic
 def _copy(typing: Any, out: Any, to: Any, source: Any, at: Any) -> Any:
     """out[to + i] = source[at + i] for one tile's width of 32-bit numbers, into 32 or 64 bits."""
@@ -140,58 +125,16 @@ def _copy(typing: Any, out: Any, to: Any, source: Any, at: Any) -> Any:
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kinds = [ir.VectorType(ir.IntType(signature.args[i].dtype.bitwidth), WIDE) for i in (0, 2)]
         pointers = [context.make_array(signature.args[i])(context, builder, args[i]).data for i in (0, 2)]
-        values = builder.load(_vector(builder, pointers[1], args[3], kinds[1]), align=4)
+        values = builder.load(vector_at(builder, pointers[1], args[3], kinds[1]), align=4)
         if kinds[0].element.width > 32:
             values = builder.sext(values, kinds[0])
-        builder.store(values, _vector(builder, pointers[0], args[1], kinds[0]), align=4)
+        builder.store(values, vector_at(builder, pointers[0], args[1], kinds[0]), align=4)
         return context.get_dummy_value()
 
     return types.void(out, types.intp, source, types.intp), code
 
 
-def _widen(step: int) -> Any:
-    """Code of line[to + i] = (x[at + step * i] ^ flip) - less for one block of bytes."""
-
-    @intrinsic
-    def widen(typing: Any, line: Any, to: Any, x: Any, at: Any, flip: Any, less: Any) -> Any:
-        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            byte, narrow = ir.IntType(8), ir.IntType(16)
-            raw, wide = ir.VectorType(byte, step * BLOCK), ir.VectorType(narrow, BLOCK)
-            pointers = [context.make_array(signature.args[i])(context, builder, args[i]).data for i in (0, 2)]
-            found = builder.load(_vector(builder, pointers[1], args[3], raw), align=1)
-            indices = ir.Constant(ir.VectorType(ir.IntType(32), BLOCK), [step * i for i in range(BLOCK)])
-            found = builder.zext(builder.shuffle_vector(found, ir.Constant(raw, ir.Undefined), indices), wide)
-            for number, combine in ((args[4], builder.xor), (args[5], builder.sub)):
-                one = builder.insert_element(
-                    ir.Constant(wide, ir.Undefined), builder.trunc(number, narrow), ir.IntType(32)(0)
-                )
-                every = ir.Constant(ir.VectorType(ir.IntType(32), BLOCK), [0] * BLOCK)
-                found = combine(found, builder.shuffle_vector(one, ir.Constant(wide, ir.Undefined), every))
-            builder.store(found, _vector(builder, pointers[0], args[1], wide), align=2)
-            return context.get_dummy_value()
-
-        return types.void(line, types.intp, x, types.intp, types.intp, types.intp), code
-
-    return widen
-
-
-_bytes, _evens = _widen(1), _widen(2)
-
-
-@intrinsic
-def _blank(typing: Any, line: Any, to: Any) -> Any:
-    """line[to + i] = 0 for one block."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = ir.VectorType(ir.IntType(16), BLOCK)
-        pointer = context.make_array(signature.args[0])(context, builder, args[0]).data
-        builder.store(ir.Constant(kind, None), _vector(builder, pointer, args[1], kind), align=2)
-        return context.get_dummy_value()
-
-    return types.void(line, types.intp), code
-
-
-@compiled
+@borrowing
 def dense(  # type: ignore[no-untyped-def]
     x, x0, xb, xs, dims, flip, zero, groups, stride, origin, deep, wide, size, together, chunk,
     a, rows, base, planes, pairs, lines, panel, steps, out, pitch, acc, offsets, keep,
@@ -205,17 +148,25 @@ def dense(  # type: ignore[no-untyped-def]
     """
     n, channels = dims[0], dims[1] // groups
     phases = stride[0] * stride[1] * deep * wide
+    bare = stride == (1, 1) and xs[3] == 1 and min(origin) >= 0
+    bare = bare and origin[0] + deep <= dims[2] and origin[1] + wide <= dims[3]
     outs = rows[-1, 0] + rows[-1, 1]
+    lines[:] = 0                                                   # padding, which no plane writes
     for first in range(0, offsets.shape[0], together):
         count = min(together, offsets.shape[0] - first)
         for g in range(groups):
             for c in range(0, channels, 2):
                 for t in range(count):
                     at = x0 + (first + t) // n * xb + (first + t) % n * xs[0] + (g * channels + c) * xs[1]
+                    to = 2 * (c // 2 * together + t) * phases
+                    if bare:                                       # the last of an odd number has no other
+                        at += origin[0] * xs[2] + origin[1]
+                        other = at + xs[1] if c + 1 < channels else at
+                        braid(x, at, other, xs[2], deep, wide, flip, flip + zero, planes, to)
+                        continue
                     plane(x, at, xs, dims, stride, origin, deep, wide, flip, zero, lines[0])
                     if c + 1 < channels:
                         plane(x, at + xs[1], xs, dims, stride, origin, deep, wide, flip, zero, lines[1])
-                    to = 2 * (c // 2 * together + t) * phases
                     weave(lines[0], lines[1], planes[to : to + 2 * phases])
             for y in range(0, size[0], chunk):
                 run = (min(chunk, size[0] - y) - 1) * wide + size[1] if together == 1 else count * size[1]
@@ -237,47 +188,40 @@ def dense(  # type: ignore[no-untyped-def]
                         )
 
 
-@compiled
+@borrowing
 def depthwise(  # type: ignore[no-untyped-def]
-    x,
-    x0,
-    xb,
-    xs,
-    dims,
-    flip,
-    zero,
-    per,
-    stride,
-    origin,
-    deep,
-    wide,
-    size,
-    a,
-    base,
-    planes,
-    pairs,
-    lines,
-    out,
-    acc,
-    offsets,
-    keep,
+    x, x0, xb, xs, dims, flip, zero, per, stride, origin, deep, wide, size, a, base, planes, pairs, lines,
+    out, acc, offsets, keep,
 ):
-    """One input channel per group, `per` outputs each: factors that follow each
-    other along a row are the pairs."""
+    """One input channel per group, `per` outputs each: factors that follow each other along a row are the
+    pairs. As many channels as there are `lines` go through each step together, so that none reads what was
+    written the moment before."""
     n, channels, phases = dims[0], dims[1], stride[0] * stride[1] * deep * wide
-    run = (size[0] - 1) * wide + size[1]
+    run, together = (size[0] - 1) * wide + size[1], lines.shape[0]
+    pitch = (run + LONG - 1) // LONG * LONG
+    lines[:] = 0                                                   # padding, which no plane writes
     for r in range(offsets.shape[0]):
-        for c in range(channels):
-            at = x0 + r // n * xb + r % n * xs[0] + c * xs[1]
-            plane(x, at, xs, dims, stride, origin, deep, wide, flip, zero, lines[0])
-            weave(lines[0], lines[0][1:], planes[: 2 * phases])
-            for o in range(c * per, (c + 1) * per):
+        for first in range(0, channels, together):
+            count = min(together, channels - first)
+            for i in range(count):
+                at = x0 + r // n * xb + r % n * xs[0] + (first + i) * xs[1]
+                plane(x, at, xs, dims, stride, origin, deep, wide, flip, zero, lines[i])
+            for i in range(count):
+                weave(lines[i], lines[i, 1:], planes[2 * phases * i : 2 * phases * (i + 1)])
+            for i in range(count * per):
+                o, at = first * per + i, i // per * phases
                 for q in range(0, run, LONG):
-                    _line(a, o * base.shape[0], pairs, q, base, base.shape[0], out, q, 0, False)
-                spread(out, 0, wide, size[0], size[1], acc, offsets[r] + o * size[0] * size[1], keep)
+                    to = i * pitch + q
+                    if run - q <= WIDE:
+                        _one(a, o * base.shape[0], pairs, at + q, base, base.shape[0], out, to, 0, False)
+                    else:
+                        _line(a, o * base.shape[0], pairs, at + q, base, base.shape[0], out, to, 0, False)
+            for i in range(count * per):
+                to = offsets[r] + (first * per + i) * size[0] * size[1]
+                spread(out, i * pitch, wide, size[0], size[1], acc, to, keep)
 
 
-@compiled
+@borrowing
 def _products(  # type: ignore[no-untyped-def]
     a, first, rows, base, pairs, start, run, panel, steps, out, pitch
 ):
@@ -300,57 +244,7 @@ def _products(  # type: ignore[no-untyped-def]
                     _one(a, weights, panel, 0, steps, count, out, to, pitch, k > 0)
 
 
-@compiled
-def plane(x, at, xs, dims, stride, origin, deep, wide, flip, zero, line):  # type: ignore[no-untyped-def]
-    """line[phase][r, c] = x - zero at row r * stride + phase + origin, 0 outside the tile; x
-    are bytes, `flip` their sign bit.
-
-    Rows are made in whole blocks: what a block writes beyond its row is written again, by the
-    row's own padding or the next.
-    """
-    height, width, to = dims[2], dims[3], 0
-    less = flip + zero
-    for p in range(stride[0]):
-        for f in range(stride[1]):
-            left = f + origin[1]
-            lo, hi = inside(left, stride[1], width, wide)
-            for r in range(deep):
-                y = r * stride[0] + p + origin[0]
-                if y < 0 or y >= height:
-                    for q in range(0, wide, BLOCK):
-                        _blank(line, to + q)
-                else:
-                    for q in range(0, lo, BLOCK):
-                        _blank(line, to + q)
-                    at_row = at + y * xs[2] + (left + lo * stride[1]) * xs[3]
-                    _row(x, at_row, stride[1] * xs[3], flip, less, line, to + lo, hi - lo)
-                    for q in range(hi, wide, BLOCK):
-                        _blank(line, to + q)
-                to += wide
-
-
-@compiled
-def _row(x, at, step, flip, less, line, to, count):  # type: ignore[no-untyped-def]
-    whole = at + (count + BLOCK) * step <= x.shape[0]              # blocks end inside the memory
-    if step == 1 and whole:
-        for q in range(0, count, BLOCK):
-            _bytes(line, to + q, x, at + q, flip, less)
-    elif step == 2 and whole:
-        for q in range(0, count, BLOCK):
-            _evens(line, to + q, x, at + 2 * q, flip, less)
-    else:
-        for q in range(count):
-            line[to + q] = np.int16(x[at + q * step] ^ flip) - less
-
-
-@compiled
-def weave(first, second, out):  # type: ignore[no-untyped-def]
-    for i in range(out.shape[0] // 2):
-        out[2 * i] = first[i]
-        out[2 * i + 1] = second[i]
-
-
-@compiled
+@borrowing
 def spread(out, at, wide, height, width, acc, to, keep):  # type: ignore[no-untyped-def]
     """Rows of `width` out of every `wide` places, one after the other, into a sum or onto it."""
     for y in range(height):

@@ -1,4 +1,4 @@
-"""The loop of vector code: sums that every round adds to, kept in registers."""
+"""Vector code for compiled functions, and its loop: sums that every round adds to, kept in registers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
+from numba.extending import intrinsic as _made
 
 I64 = ir.IntType(64)
+
+
+def intrinsic(function: Callable[..., Any]) -> Any:
+    """A function of compiled code that writes its own vector code; it is called with
+    the arguments after the first."""
+    made: Any = _made(function)
+    return made
 
 
 def counted(
