@@ -11,7 +11,6 @@ import numpy.typing as npt
 from npuflow.engine.channels.shrink import Cut, shrunk
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node, Site
-from npuflow.ir.queries import kind
 from npuflow.ir.types import Array
 
 Ints = npt.NDArray[np.int64]
@@ -152,15 +151,13 @@ class ChannelLabels:
     def _spread(self, site: Site) -> bool:
         """The labels of the results of an operator without weights, as far as its kind says."""
         node = site.node
-        if kind(node) == "concat":
-            return self._concat(site)
         if node.op.elementwise:
             return self._aligned(site)
+        if node.op.moves_data:
+            return self._moved(site)
         seen = [v for v in node.inputs if v and self.graph.const(v) is None]
         if len(set(seen)) != 1 or seen[0] != node.inputs[0]:
             return False
-        if node.op.moves_data:
-            return self._moved(site)
         own = self.values[seen[0]]
         ranks = len(site.out_shape)
         for axis in dict.fromkeys((own.axis, own.axis - 1, 0, *range(ranks))):
@@ -195,38 +192,40 @@ class ChannelLabels:
         self.values[site.node.outputs[0]] = found
         return len(site.node.outputs) == 1
 
-    def _concat(self, site: Site) -> bool:
-        axis = int(getattr(site.op, "axis", 0))
-        known = {v: self.values[v] for v in site.node.inputs if v in self.values}
-        own = {one.axis for one in known.values()}
-        if len(own) != 1:
-            return False
-        (at,) = own
-        parts = [
-            known.get(v) or self._fixed(v, at, f"{site.node.name} reads what has no layer")
-            for v in site.node.inputs
-        ]
-        if axis == at:
-            found = np.concatenate([one.each for one in parts])
-        else:
-            found = parts[0].each
-            for one in parts[1:]:
-                self._join(found, one.each)
-        self.values[site.node.outputs[0]] = Labels(at, found)
-        return True
-
     def _moved(self, site: Site) -> bool:
-        """An operator that moves data: labels go where their elements go."""
-        own, shape = self.values[site.node.inputs[0]], site.shape(0)
-        spread = np.broadcast_to(
-            (np.arange(len(own.each)) + 1.0).reshape([-1 if d == own.axis else 1 for d in range(len(shape))]),
-            shape,
-        )
-        for name, made in zip(site.node.outputs, site.op.reference(spread, *site.consts[1:]), strict=True):
-            found = _along(np.asarray(made), len(own.each))
+        """An operator that moves data: labels go where their elements go. Operands whose elements come to lie
+        in one place of their dimensions (behind each other along another one) have the same labels."""
+        own = [i for i, v in enumerate(site.node.inputs) if v and site.consts[i] is None]
+        names = [site.node.inputs[i] for i in own]
+        at = {self.values[v].axis for v in names if v in self.values}
+        if len(at) != 1 or any(len(self.graph.type(v).shape) <= min(at) for v in names):
+            return False
+        parts = [
+            self.values.get(v) or self._fixed(v, min(at), f"{site.node.name} joins what no layer makes")
+            for v in names
+        ]
+        if self._traced(site, own, parts, np.concatenate([one.each for one in parts])):
+            return True
+        if len({len(one.each) for one in parts}) != 1 or len(parts) == 1:
+            return False
+        for one in parts[1:]:
+            self._join(parts[0].each, one.each)
+        return self._traced(site, own, parts, parts[0].each)
+
+    def _traced(self, site: Site, own: list[int], parts: list[Labels], labels: Ints) -> bool:
+        """Follow a number for each label from the operands to the results."""
+        first, real = 0, list(site.consts)
+        for i, one in zip(own, parts, strict=True):
+            shape, count = site.shape(i), len(one.each)
+            numbers = np.arange(first, first + count) % len(labels) + 1.0
+            first += count
+            along = [-1 if d == one.axis else 1 for d in range(len(shape))]
+            real[i] = np.broadcast_to(numbers.reshape(along), shape)
+        for name, made in zip(site.node.outputs, site.op.reference(*real), strict=True):
+            found = _along(np.asarray(made), len(labels))
             if found is None:
                 return False
-            self.values[name] = Labels(found[0], own.each[found[1] - 1])
+            self.values[name] = Labels(found[0], labels[found[1] - 1])
         return True
 
     def _commutes(self, site: Site) -> bool:

@@ -189,7 +189,7 @@ class _Rotation:
 
     def _foldable(self, node: Node) -> bool:
         consts = [self.graph.const(v) for v in node.inputs[1:]]
-        return not getattr(node.op, "transA", 0) and all(c is not None for c in consts)
+        return node.op.input_channels() == 1 and all(c is not None for c in consts)
 
     def _matrix(self, node: Node) -> tuple[Real, Real]:
         """Weight [in, out] and bias of a product as they are now, factors folded in."""
