@@ -62,6 +62,14 @@ def spent(work: Callable[[], Any]) -> tuple[Any, float]:
     return work(), time.process_time() - start
 
 
+def pixels_fed(parsed: Parsed, feed: dict[str, Any]) -> dict[str, Any]:
+    """What a model is fed as a graph takes it: an input of pixels has moved into the first layers."""
+    made = dict(feed)
+    for name, one in parsed.pixels.items():
+        made[name] = (one.bytes(feed[name], name).astype(np.float32) - one.zero).astype(np.float32)
+    return made
+
+
 class Network:
     """The recipe's float network, its samples and moments, from the cache."""
 
@@ -141,10 +149,7 @@ class Network:
 
     def fed(self, feed: dict[str, Any]) -> dict[str, Any]:
         """What a model is fed as this graph takes it: an input of pixels has moved into the first layers."""
-        made = dict(feed)
-        for name, one in self.parsed.pixels.items():
-            made[name] = (one.bytes(feed[name], name).astype(np.float32) - one.zero).astype(np.float32)
-        return made
+        return pixels_fed(self.parsed, feed)
 
 
 def asked(args: argparse.Namespace) -> tuple[Task, Network]:

@@ -8,4 +8,10 @@ from npuflow.stages.parse import Parsed
 
 
 def reference_of(parsed: Parsed) -> Graph:
+    """With all channels, where some were removed."""
+    return as_stated(parsed.whole, parsed.rounded)
+
+
+def layers_of(parsed: Parsed) -> Graph:
+    """The float graph whose layers are those of the program."""
     return as_stated(parsed.graph, parsed.rounded)

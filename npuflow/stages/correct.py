@@ -10,7 +10,7 @@ from npuflow.engine.correct.error import split
 from npuflow.engine.fixed_outputs import with_fixed_outputs
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
-from npuflow.stages._reference import reference_of
+from npuflow.stages._reference import layers_of
 from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.samples import Sample, feeds
@@ -37,7 +37,7 @@ def correct(
     if not held:
         log("one sample cannot both fit a correction and judge it: nothing is corrected")
         return quantized
-    real, made = with_fixed_outputs(reference_of(graph)), with_fixed_outputs(quantized.graph)
+    real, made = with_fixed_outputs(layers_of(graph)), with_fixed_outputs(quantized.graph)
     done = correct_biases(real, made, numerics, fit, held, judge=correct.bias == "auto")
     log(f"biases from {len(fit)} samples, judged on {len(held)} others")
     for trial in done.trials:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
@@ -11,6 +10,7 @@ import numpy as np
 
 from npuflow.engine.correct.trial import Trial
 from npuflow.engine.quantize.names import unknown_layers
+from npuflow.engine.rounding.mask_file import packed, unpacked
 from npuflow.engine.rounding.pruning import LayerMask, Prune, layer_mask, obstacle, prunes
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, stage
@@ -64,9 +64,7 @@ class Masks(Artifact):
         about = [{"weight": name, "damp": self.layers[name].damp} for name in names]
         folder.json("masks", {"layers": about, "trials": [asdict(t) for t in self.trials]})
         folder.arrays("keep", {f"{i:04}": self.layers[name].keep for i, name in enumerate(names)})
-        file = io.BytesIO()
-        np.savez_compressed(file, **self.tensors)
-        folder.bytes(FILE, file.getvalue())
+        folder.bytes(FILE, packed(self.tensors))
 
     @classmethod
     def load(cls, folder: Reader) -> Self:
@@ -74,8 +72,7 @@ class Masks(Artifact):
         layers = {
             row["weight"]: LayerMask(keep[f"{i:04}"], row["damp"]) for i, row in enumerate(about["layers"])
         }
-        with np.load(io.BytesIO(folder.bytes(FILE)), allow_pickle=False) as held:
-            tensors = {name: held[name] for name in held.files}
+        tensors = unpacked(folder.bytes(FILE))
         return cls(layers, tensors, tuple(Trial(**t) for t in about["trials"]))
 
     def products(self) -> dict[str, str]:

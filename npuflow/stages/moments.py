@@ -40,6 +40,11 @@ class Picked(Sample):
 @part
 def picked(samples: Items[Sample], table: Counting) -> Iterator[tuple[str, Picked]]:
     """The first that can be read, as many as the recipe has it."""
+    yield from first(samples, table)
+
+
+def first(samples: Items[Sample], table: Counting) -> Iterator[tuple[str, Picked]]:
+    """The samples that moments are taken of."""
     whole = ((name, one.content) for name, one in samples.items() if not one.content.broken)
     for name, content in islice(whole, table.samples):
         yield name, Picked(content)
@@ -121,6 +126,13 @@ def columns(
     picked: Items[Picked], grids: Items[LayerGrid], graph: Parsed
 ) -> Iterator[tuple[str, Columns]]:
     """One pass of the float network for all layers."""
+    yield from observed(picked, grids, graph)
+
+
+def observed(
+    picked: Items[Picked], grids: Items[LayerGrid], graph: Parsed
+) -> Iterator[tuple[str, Columns]]:
+    """What the layers read of every sample."""
     layers = {name: one.layer for name, one in grids.items()}
     observer = ColumnObserver(graph.graph, tuple(layers.values()))
     kinds = {name: graph.graph.type(name) for name in graph.graph.inputs}
@@ -186,6 +198,13 @@ def moments(
     graph: Parsed, table: Counting,
 ) -> Iterator[tuple[str, LayerMoments]]:
     """Add up columns, apart for the samples that weights are rounded by and for those that judge."""
+    yield from summed(grids, columns, graph, table)
+
+
+def summed(
+    grids: Items[LayerGrid], columns: Items[Columns], graph: Parsed, table: Counting
+) -> Iterator[tuple[str, LayerMoments]]:
+    """The moments of layers on some samples and on held-out ones."""
     fit, held = split(list(columns.values()), table.held_out)
     for name, grid in grids.items():
         layer = grid.layer

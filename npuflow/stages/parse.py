@@ -15,6 +15,7 @@ from npuflow.engine.known_outputs import with_known_outputs
 from npuflow.engine.pixel_padding import PixelBorder
 from npuflow.engine.pixels import Pixels
 from npuflow.engine.rewrite import Applied, rewrite
+from npuflow.engine.rounding.mask_file import packed, unpacked
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
 from npuflow.frontends import Frontend, Reading, Source
@@ -25,6 +26,8 @@ from npuflow.ir.verify import verify
 from npuflow.rules import RULES, Hardware, Refusal, Rule
 from npuflow.stages.hardware import Asked
 from npuflow.stages.model import Model, ModelTable
+
+MASKS = "channel-masks.npz"
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,8 @@ class Parse(Config):
 @dataclass(frozen=True)
 class Parsed(Artifact):
     """The graph, what rules refused, what they did, what reading had to assume, and the codes that the model
-    states; inputs that take pixels, and the layers that pad them.
+    states; inputs that take pixels, and the layers that pad them. `before`: the network before channels were
+    removed, if any were, and `masks` what is left of its weights.
     """
 
     graph: Graph
@@ -49,6 +53,13 @@ class Parsed(Artifact):
     stated: Mapping[str, QuantType] = field(default_factory=dict)
     pixels: Mapping[str, Pixels] = field(default_factory=dict)
     borders: tuple[PixelBorder, ...] = ()
+    before: Graph | None = None
+    masks: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def whole(self) -> Graph:
+        """The network that computes what the model does."""
+        return self.graph if self.before is None else self.before
 
     @property
     def rounded(self) -> Mapping[str, QuantType]:
@@ -67,6 +78,9 @@ class Parsed(Artifact):
         if self.pixels:
             pixels = {name: one.plain() for name, one in self.pixels.items()}
             folder.json("pixels", {"inputs": pixels, "borders": [asdict(b) for b in self.borders]})
+        if self.before is not None:
+            save_graph(self.before, folder, "before")
+            folder.bytes(MASKS, packed(self.masks))
 
     @classmethod
     def load(cls, folder: Reader) -> Self:
@@ -83,7 +97,12 @@ class Parsed(Artifact):
             else {},
             {name: Pixels.read(row) for name, row in pixels["inputs"].items()},
             tuple(map(PixelBorder.read, pixels["borders"])),
+            load_graph(folder, "before") if MASKS in folder.names() else None,
+            unpacked(folder.bytes(MASKS)) if MASKS in folder.names() else {},
         )
+
+    def products(self) -> dict[str, str]:
+        return {"channel_masks": MASKS} if self.before is not None else {}
 
     def uses(self) -> dict[str, tuple[str, ...]]:
         return {"ops": operators(self.graph)}

@@ -146,7 +146,7 @@ def _checked(
     path: Path, read: Model, asked: Asked, parsed: Parsed, fed: list[Any], model: ModelTable, parse: Parse
 ) -> RewriteCheck:
     # Padding with whole pixels is known to be off, and by how much; `quantize` reports it.
-    graph = exactly_padded(parsed.graph, parsed.borders)
+    graph = exactly_padded(parsed.whole, parsed.borders)
     if not fed:
         return RewriteCheck(reason="no samples")
     try:

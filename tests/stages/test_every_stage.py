@@ -32,6 +32,8 @@ method = "coordinate"
 [moments]
 [prune]
 pattern = "rows"
+[prune.channels]
+multiple = 2
 [budget]
 cycles = 1000000
 [ledger]

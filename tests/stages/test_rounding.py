@@ -5,15 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 
+from npuflow import load_recipe
 from npuflow.base.errors import RecipeError
 from npuflow.cli._show_step import step_text
 from npuflow.engine.correct.trial import NETWORK
+from npuflow.engine.quantize.config import Weights
+from npuflow.engine.rounding.rounded import rounded as rounded_by
 from npuflow.engine.to_onnx import export_model
+from npuflow.flow.recipe_build import Settings, open_cache
 from npuflow.flow.run_state import Result
+from npuflow.hw.target import Numerics
 from npuflow.ir.sparsity import Pattern
 from npuflow.rounders import ROUNDERS
+from npuflow.stages.moments import LayerMoments
 from tests.networks import recipes
 from tests.networks.floats import Net
 from tests.stages.builds import made, products
@@ -89,7 +96,7 @@ def test_another_method_or_width_runs_no_inference(tmp_path: Path) -> None:
     recipe = folder(tmp_path)
     first = made(recipe, "round.method='coordinate'")
     assert ran(first, "moments.columns") == 24 and ran(first, "moments") == ran(first, "rounded.items") == 4
-    for change in ("round.method='gptq'", "quantize.weights.bits=3"):
+    for change in ("round.method='gptq'", "round.method='adaround'", "quantize.weights.bits=3"):
         again = made(recipe, "round.method='coordinate'", change)
         assert (
             not ran(again, "moments.columns")
@@ -97,6 +104,30 @@ def test_another_method_or_width_runs_no_inference(tmp_path: Path) -> None:
             and ran(again, "rounded.items") == 4
         )
         assert {"moments.columns", "moments"} <= again.status.keys()
+
+
+NAMED = sorted(name for name in ROUNDERS.names() if not ROUNDERS[name]().judged)
+
+
+def test_every_named_method_on_known_moments_creates_no_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All methods that a recipe can name (adaround is one of them), called as the stage calls them."""
+    recipe = folder(tmp_path)
+    refs = made(recipe, "round.method='gptq'", until="moments").refs["moments"]
+    store = open_cache(load_recipe(recipe), Settings(cache=tmp_path / "cache"))
+    known = {name: store.load(ref, LayerMoments) for name, ref in refs.items.items()}
+    assert len(known) == 4 and {"adaround", "coordinate", "gptq"} <= set(NAMED)
+
+    def refused(*_: object, **__: object) -> None:
+        raise AssertionError("a session was created")
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", refused)
+    for method in NAMED:
+        for name, one in known.items():
+            seen = one.matrix, one.layer.bias, one.fit, one.held
+            done = rounded_by(ROUNDERS[method](), *seen, Weights(bits=4), Numerics(weight_bits=(4, 8)))
+            assert done.weight.codes.size == one.matrix.tensor.size, (method, name)
 
 
 def test_one_sample_more_is_one_pass_more(tmp_path: Path) -> None:

@@ -22,6 +22,10 @@ class Equalize(Config):
     smooth: Choice = "auto"
     """Move large channels of activations into the weights that read them (SmoothQuant), where the division
     folds into constants above them; alpha is chosen for every layer."""
+    rotate: Choice = "off"
+    """Mix the channels of a pre-norm transformer's residual stream by an orthogonal (Hadamard) matrix, which
+    folds into the layers around it; "auto" keeps it where held-out samples say so. Off by default: where
+    something else writes or reads the stream, products with the matrix stay, which cost cycles."""
     corrected: bool = True
     """Compare with biases corrected, as a [correct] table does it."""
     rounds: Annotated[int, Range(1, 1000)] = 40

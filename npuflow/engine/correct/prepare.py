@@ -14,6 +14,7 @@ from npuflow.engine.correct.assess import QuantisationSetup, loss
 from npuflow.engine.correct.config import Choice, Equalize
 from npuflow.engine.correct.equalize import equalise
 from npuflow.engine.correct.error import output_error, outputs_of
+from npuflow.engine.correct.rotate import rotate
 from npuflow.engine.correct.smooth import smooth
 from npuflow.engine.correct.trial import NETWORK, Trial
 from npuflow.ir.graph import Graph
@@ -71,6 +72,10 @@ def prepare(graph: Graph, table: Equalize, terms: QuantisationSetup) -> Prepared
     judge = _Judge(graph, terms, outputs_of(graph, terms.held))
     reported: list[Trial] = []
     numerics = terms.target.numerics
+    if table.rotate != "off":
+        turned = rotate(judge.graph)
+        changes = [None if turned.obstacle else float(turned.folded)]
+        reported += _tried(judge, "rotate", table.rotate, turned.graph, [turned], changes)
     if table.scale != "off":
         scaled = equalise(graph, numerics, table.rounds, table.limit)
         reported += _tried(

@@ -1,0 +1,1 @@
+"""Whole channels removed from a float network."""

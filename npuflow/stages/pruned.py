@@ -1,0 +1,147 @@
+"""The float graph without channels that [prune.channels] removes: fewer products, fewer bytes.
+
+Its steps: the samples that are looked at, what their values reach, the grid of each layer, columns of every
+sample and moments of every layer. Another share, method or multiple runs no inference again for these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+
+from npuflow.engine.calibrate.observe import session
+from npuflow.engine.channels.config import ChannelPruning
+from npuflow.engine.channels.removal import ReaderMoments, remove_channels
+from npuflow.engine.correct.error import output_error, outputs_of, split
+from npuflow.engine.correct.trial import NETWORK, Trial
+from npuflow.engine.place import place
+from npuflow.engine.quantize.names import unknown_layers
+from npuflow.engine.rounding.config import Counting
+from npuflow.engine.rounding.layers import layers as weighted
+from npuflow.engine.to_onnx import export_model
+from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.stage import Items, log, part, stage
+from npuflow.hw.target import Compute, Dma, Limits, Memory, Numerics, Target
+from npuflow.ir.graph import Graph
+from npuflow.stages.moments import Columns, LayerGrid, LayerMoments, Picked, first, observed, summed
+from npuflow.stages.parse import Parsed
+from npuflow.stages.samples import Sample, feeds
+
+
+@part
+def picked(samples: Items[Sample], table: Counting) -> Iterator[tuple[str, Picked]]:
+    """The samples that moments are taken of."""
+    yield from first(samples, table)
+
+
+@dataclass(frozen=True)
+class Peaks(Artifact):
+    """Of one sample: the largest magnitude of every value that a layer reads."""
+
+    content: dict[str, float]
+
+    def save(self, folder: Writer) -> None:
+        folder.json("peaks", self.content)
+
+    @classmethod
+    def load(cls, folder: Reader) -> Self:
+        return cls(folder.json("peaks"))
+
+
+@part(over="picked", cpu="native", memory="1GB", batch=16, floats=True)
+def peaks(picked: Items[Picked], graph: Parsed) -> Iterator[tuple[str, Peaks]]:
+    """One pass of the float network."""
+    source = graph.graph
+    read = {n.inputs[0]: None for n in source.nodes if len(n.inputs) > 1 and n.op.role(1) == "weight"}
+    made = [name for name in read if name not in source.inputs and source.const(name) is None]
+    run = session(export_model(source, made)) if made else None
+    kinds = {name: source.type(name) for name in source.inputs}
+    for item, sample in picked.items():
+        feed = sample.content.feed(kinds)
+        known = {name: feed[name] for name in read if name in feed}
+        if run is not None:
+            fed = {i.name: feed[i.name] for i in run.get_inputs()}
+            known.update(zip(made, run.run(made, fed), strict=True))
+        yield item, Peaks({name: float(np.abs(array).max()) for name, array in known.items() if array.size})
+
+
+@part
+def grids(
+    graph: Parsed, peaks: Items[Peaks], table: Counting,
+    numerics: Numerics, limits: Limits, memory: Memory, compute: Compute, dma: Dma,
+) -> Iterator[tuple[str, LayerGrid]]:
+    """A power-of-two grid for the input of every layer."""
+    ends: dict[str, tuple[float, float]] = {}
+    for one in peaks.values():
+        for name, peak in one.content.items():
+            ends[name] = (0.0, max(peak, ends.get(name, (0.0, 0.0))[1]))
+    target = Target(numerics=numerics, limits=limits, memory=memory, compute=compute, dma=dma)
+    for layer in weighted(graph.graph, place(graph.graph, target), table, ends, graph.stated, log):
+        yield f"{layer.node:04}", LayerGrid(layer)
+
+
+@part(over="picked", cpu="native", memory="1GB", batch=16, floats=True)
+def columns(
+    picked: Items[Picked], grids: Items[LayerGrid], graph: Parsed
+) -> Iterator[tuple[str, Columns]]:
+    """What the layers read."""
+    yield from observed(picked, grids, graph)
+
+
+@part(over="grids", cpu="native", memory="2GB", batch=16)
+def layers(
+    grids: Items[LayerGrid], columns: Items[Columns], graph: Parsed, table: Counting
+) -> Iterator[tuple[str, LayerMoments]]:
+    """Sums of products, exact."""
+    yield from summed(grids, columns, graph, table)
+
+
+@stage(
+    refines="parse",
+    when="prune.channels",
+    after=("checked", "pixels"),
+    parts=(picked, peaks, grids, columns, layers),
+    cpu="native",
+    memory="2GB",
+    floats=True,
+    lighter="[moments] most_terms = 2304",
+)
+def pruned(
+    graph: Parsed,
+    layers: Items[LayerMoments],
+    samples: Items[Sample],
+    counting: Counting,
+    channels: ChannelPruning,
+) -> Parsed:
+    """Remove channels, refit the layers that read them, and compare the outputs on held-out samples."""
+    source = graph.graph
+    unknown_layers(source, channels.named)
+    if set(graph.stated) - set(graph.pixels):
+        log("the model states the codes of its weights: nothing is removed")
+        return graph
+    known = {
+        one.layer.node: ReaderMoments(one.layer, one.matrix, one.fit, one.held) for one in layers.values()
+    }
+    done = remove_channels(source, known, channels)
+    _, held = split(list(feeds(samples, source, counting.samples)), counting.held_out)
+    trials: list[Trial] = [*done.trials]
+    if done.masks and held:
+        truth = outputs_of(source, held)
+        plain, now = (output_error(truth, outputs_of(one, held)) for one in (done.plain, done.graph))
+        trials.append(Trial("prune", NETWORK, plain, now, True, _share(source, done.graph)))
+    for trial in trials:
+        log(trial.line())
+    if not done.masks:
+        return graph
+    return replace(
+        graph, graph=done.graph, before=source, masks=done.masks, trials=(*graph.trials, *trials)
+    )
+
+
+def _share(whole: Graph, less: Graph) -> float:
+    """Of the numbers in constants, those that are removed."""
+    sizes = [sum(array.size for array in one.consts.values()) for one in (whole, less)]
+    return 1 - sizes[1] / max(sizes[0], 1)
