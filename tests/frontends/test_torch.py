@@ -224,3 +224,19 @@ def test_the_command_line_takes_functions(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     name, reader, source = gathered(Path("python:nets.py:make"))
     assert name == "torch" and reader.read(source, Bindings()).graph.inputs == ("x",)
+
+
+def test_torchscript_that_computes_with_its_sizes_has_fixed_shapes(tmp_path: Path) -> None:
+    """Sizes that a traced module reads from its input are those that the recipe gives."""
+    torch = pytest.importorskip("torch", reason="npuflow[torch] is not installed")
+
+    class Shuffled(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            n, c, h, w = x.size()
+            return x.view(n, 2, c // 2, h, w).transpose(1, 2).contiguous().view(n, c, h, w)
+
+    x, module = torch.randn(1, 4, 6, 7), Shuffled().eval()
+    torch.jit.save(torch.jit.trace(module, x), tmp_path / "net.pt")
+    graph = read(tmp_path / "net.pt", Bindings(inputs={"x": (1, 4, 6, 7)})).graph
+    (made,) = run(export_model(graph), {graph.inputs[0]: x.numpy()})
+    assert (np.asarray(made) == module(x).numpy()).all()

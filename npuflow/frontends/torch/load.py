@@ -6,7 +6,9 @@ import inspect
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 from npuflow.base.digest import digest
 from npuflow.base.errors import ModelError, NpuflowError
@@ -111,9 +113,11 @@ def _scripted(torch: Any, path: Path, inputs: Mapping[str, tuple[int, ...]]) -> 
         )
     example = tuple(torch.zeros(inputs[name]) for name in names)
     try:
-        from torch._export.converter import TS2EPConverter
+        from torch._export import converter
 
-        return TS2EPConverter(module.eval(), example).convert(), names
+        # the recipe's shapes are fixed; the converter would make every dimension free
+        with mock.patch.object(converter, "Dim", SimpleNamespace(AUTO=torch.export.Dim.STATIC)):
+            return converter.TS2EPConverter(module.eval(), example).convert(), names
     except Exception as fault:  # whatever of TorchScript torch cannot export any more
         raise _unexportable(fault) from fault
 
