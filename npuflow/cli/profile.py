@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 UNITS = ("tensor", "vector", "load", "store", "load_bytes", "store_bytes", "intensity", "limit", "stall")
 LAYERS = ("name", "op", "group", "cycles", "utilisation", *UNITS)
 GROUPS = ("name", "op", "cycles", "utilisation", "schedule", *UNITS)
+NETWORKS = ("name", "cycles", "milliseconds", "bytes", "macs", "utilisation", "commands")
 COMMANDS = ("command", "core", "queue", "opcode", "layer", "start", "end", "stall", "cause", "bytes", "edge")
 WORDS = ("name", "op", "limit", "stall", "queue", "opcode", "cause", "layer", "what")
 
@@ -54,10 +55,14 @@ def profile(
     schedule time and the lower bounds."""
     import json
 
-    from npuflow.engine.packing.package import load_network
+    from npuflow.engine.packing.package import load_network, programs_of
     from npuflow.engine.profile import profile as measure
 
-    found = measure(load_network(program))
+    held = programs_of(program)
+    if len(held) > 1 or "" not in held:
+        _networks({name: measure(one) for name, one in held.items()}, csv, as_json)
+        return
+    found = measure(held[""])
     if other is not None:
         if groups or commands or memory or roofline or memory_map or trace or xlsx:
             raise UsageError(
@@ -81,6 +86,25 @@ def profile(
     else:
         _table(rows, columns)
     typer.echo(_summary(found))
+
+
+def _networks(found: dict[str, Profile], csv: Path | None, as_json: bool) -> None:
+    """A row for each program of a file of several."""
+    import json
+
+    from npuflow.engine.profile import tables
+
+    rows = [
+        {"name": name, **{k: one.totals()[k] for k in NETWORKS[1:]}} for name, one in found.items()
+    ]
+    if csv is not None:
+        _write(csv, tables.csv_text(rows))
+    if as_json:
+        for row in rows:
+            typer.echo(json.dumps(row))
+        return
+    _table(rows, NETWORKS)
+    typer.echo("layers, commands and memory of one of them: npuflow profile FILE#NAME")
 
 
 def _files(
@@ -182,7 +206,7 @@ def _cell(name: str, value: Any, what: str = "") -> str:
         return value
     if "utilisation" in (name, what) and name != "ratio" and isinstance(value, float):
         return f"{value:.1%}"
-    if name == "ratio" or what == "milliseconds":
+    if name == "ratio" or "milliseconds" in (name, what):
         return f"{value:.3f}"
     if name == "intensity":
         return f"{value:.1f}"
