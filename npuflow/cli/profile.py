@@ -55,14 +55,11 @@ def profile(
     schedule time and the lower bounds."""
     import json
 
-    from npuflow.engine.packing.package import load_network, programs_of
+    from npuflow.engine.packing.package import load_network
     from npuflow.engine.profile import profile as measure
 
-    held = programs_of(program)
-    if len(held) > 1 or "" not in held:
-        _networks({name: measure(one) for name, one in held.items()}, csv, as_json)
+    if (found := _only(program, csv, as_json)) is None:
         return
-    found = measure(held[""])
     if other is not None:
         if groups or commands or memory or roofline or memory_map or trace or xlsx:
             raise UsageError(
@@ -88,12 +85,17 @@ def profile(
     typer.echo(_summary(found))
 
 
-def _networks(found: dict[str, Profile], csv: Path | None, as_json: bool) -> None:
-    """A row for each program of a file of several."""
+def _only(program: Path, csv: Path | None, as_json: bool) -> Profile | None:
+    """The profile of a file's only program; of several, a row for each is printed."""
     import json
 
+    from npuflow.engine.packing.package import programs_of
+    from npuflow.engine.profile import profile as measure
     from npuflow.engine.profile import tables
 
+    found = {name: measure(one) for name, one in programs_of(program).items()}
+    if "" in found:
+        return found[""]
     rows = [
         {"name": name, **{k: one.totals()[k] for k in NETWORKS[1:]}} for name, one in found.items()
     ]
@@ -102,9 +104,10 @@ def _networks(found: dict[str, Profile], csv: Path | None, as_json: bool) -> Non
     if as_json:
         for row in rows:
             typer.echo(json.dumps(row))
-        return
+        return None
     _table(rows, NETWORKS)
     typer.echo("layers, commands and memory of one of them: npuflow profile FILE#NAME")
+    return None
 
 
 def _files(

@@ -8,8 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from npuflow.base.errors import ModelError
+from npuflow.base.tables import canonical
+from npuflow.base.tables import read as read_table
 from npuflow.engine.islands import PlacementTable
 from npuflow.engine.postprocess import Postprocess
+from npuflow.engine.preprocess import Preprocess
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.shared_weights import with_biases, with_weights
 from npuflow.flow.refs import Files, Item, Listing
@@ -23,6 +26,7 @@ from npuflow.stages.parse import Parse, Parsed, rewritten
 from npuflow.stages.pixels import over_pixels
 from npuflow.stages.placement import placement as placed
 from npuflow.stages.precision import Precision
+from npuflow.stages.preprocess import preprocess
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.quantize import quantize as quantized_by
 from npuflow.stages.rounded import Rounded
@@ -35,10 +39,13 @@ class ShapedNetwork(Quantized):
     """The quantised network at one shape."""
 
 
-def listing(model: ModelTable, postprocess: Postprocess | None = None) -> Listing:
+def listing(
+    model: ModelTable, postprocess: Postprocess | None = None, preprocess: Preprocess | None = None,
+) -> Listing:
     """The shapes behind the first, each with all that the model is known by."""
     (source,) = of_model(model).values()
-    common = {**source.detail, "boxes": postprocess is not None}
+    steps = None if preprocess is None else canonical(preprocess)
+    common = {**source.detail, "boxes": postprocess is not None, "preprocess": steps}
     return {
         shape_name(shape): replace(source, detail={**common, "shape": plain(shape)})
         for shape in model.shapes[1:]
@@ -71,6 +78,8 @@ def shapes(
         source = sized(model, item, name)
         if item.detail["boxes"]:
             source = boxes(source=source, postprocess=postprocess, numerics=numerics)
+        steps = item.detail["preprocess"] and read_table(Preprocess, item.detail["preprocess"])[0]
+        source = preprocess(source=source, preprocess=steps) if steps else source
         own = rewritten(source.reading, parse.skip, hardware=asked.known)
         own = over_pixels(own, graph.pixels) if graph.pixels else own
         if graph.trials:
