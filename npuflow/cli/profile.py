@@ -55,9 +55,6 @@ def profile(
     schedule time and the lower bounds."""
     import json
 
-    from npuflow.engine.packing.package import load_network
-    from npuflow.engine.profile import profile as measure
-
     if (found := _only(program, csv, as_json)) is None:
         return
     if other is not None:
@@ -66,7 +63,7 @@ def profile(
                 "two programs are compared by layer",
                 hint="pictures and traces are of one program; --csv, --json", code="NF-USAGE-046",
             )
-        _compare(found, measure(load_network(other)), (program, other), csv, as_json)
+        _compare(found, _measured(other), (program, other), csv, as_json)
         return
     rows, columns = _chosen(found, groups, commands, memory)
     _files(found, rows, trace, csv, xlsx)
@@ -83,6 +80,13 @@ def profile(
     else:
         _table(rows, columns)
     typer.echo(_summary(found))
+
+
+def _measured(program: Path) -> Profile:
+    from npuflow.engine.packing.package import load_network
+    from npuflow.engine.profile import profile as measure
+
+    return measure(load_network(program))
 
 
 def _only(program: Path, csv: Path | None, as_json: bool) -> Profile | None:

@@ -141,6 +141,10 @@ class _Folding:
             self.source.type(o).is_static for o in node.outputs if o
         ):
             return False
+        if self.averaged(node):
+            self.maps[node.outputs[0]] = self.maps[activations[0]]
+            self.net.nodes.append(replace(node, inputs=tuple(self.held(i) for i in node.inputs)))
+            return True
         if any(
             self.source.const(i) is not None and node.op.role(k) == "activation"
             for k, i in enumerate(node.inputs)
@@ -149,10 +153,6 @@ class _Folding:
             return False
         if len({self.maps[i].zero for i in activations}) > 1:
             return False
-        if self.averaged(node):
-            self.maps[node.outputs[0]] = self.maps[activations[0]]
-            self.net.nodes.append(replace(node, inputs=tuple(self.held(i) for i in node.inputs)))
-            return True
         border = node.op.border(self.source.site(node)) if node.op.moves_data else No("")
         if not isinstance(border, No) and any(border[0]):
             return self.padded(node, *border)

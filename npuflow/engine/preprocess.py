@@ -19,6 +19,10 @@ from npuflow.ir.graph import Graph, prune
 from npuflow.ir.types import Array, QuantType, TensorType
 from npuflow.onnx.run import EXPORT_OPSET
 
+# operators that the steps become
+MAKES = (
+    "add", "clip", "concat", "conv", "gather", "host", "matmul", "mul", "pad", "resize", "slice", "transpose",
+)
 LUMA = (0.299, 0.587, 0.114)              # ITU-R 601, as Pillow's mode L
 PIXELS = "pixels"                         # part of the names of values that hold pixels
 HOSTED = '[preprocess] place = "host"'
@@ -47,7 +51,7 @@ class Preprocess(Config):
             for what, why in _without_form(step):
                 yield Fault(
                     "steps", f"step {i + 1}, {what}, cannot be a part of the program", why,
-                    "leave it in [[data.steps]], which the host does", "NF-RECIPE-121",
+                    "leave it in [[data.steps]], which the host does", code="NF-RECIPE-121",
                 )
 
 
@@ -91,12 +95,16 @@ def _input_of(graph: Graph, table: Preprocess) -> str:
     pictures = [i for i in graph.inputs if len(graph.type(i).shape) == 4]
     if table.input in graph.inputs and table.input in pictures:
         return table.input
-    if table.input or len(pictures) != 1:
-        what = f'the input "{table.input}" takes no pictures' if table.input else \
-            f"{len(pictures)} inputs could take pictures"
+    because = f"inputs of four dimensions: {', '.join(pictures) or 'none'}"
+    if table.input:
         raise ModelError(
-            what, because=f"inputs of four dimensions: {', '.join(pictures) or 'none'}",
-            hint=suggestion(table.input, pictures) or '[preprocess] input = "..."', code="NF-MODEL-343",
+            f'the input "{table.input}" takes no pictures', because=because,
+            hint=suggestion(table.input, pictures) or "another input, or none", code="NF-MODEL-343",
+        ).at(key="preprocess.input")
+    if len(pictures) != 1:
+        raise ModelError(
+            f"{len(pictures)} inputs could take pictures", because=because,
+            hint='[preprocess] input = "..."', code="NF-MODEL-346",
         ).at(key="preprocess.input")
     return pictures[0]
 

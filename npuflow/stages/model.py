@@ -80,14 +80,15 @@ class ModelTable(Config, table="model"):
                 yield Fault(
                     "shapes", f"{called} gives sizes for other names than the first shape",
                     f"the first is {shape_name(self.shapes[0]) or '{}'}",
-                    "shapes = [{ T = 64 }, { T = 128 }]", "NF-RECIPE-117",
+                    "shapes = [{ T = 64 }, { T = 128 }]", code="NF-RECIPE-117",
                 )
             elif shape in self.shapes[:i]:
                 yield Fault("shapes", f"{called} stands twice", code="NF-RECIPE-118")
         if self.shapes and self.state:
+            because = "the state of one shape is not that of another"
             yield Fault(
-                "shapes", "a network that keeps a state has one shape",
-                "the state of one shape is not that of another", "one recipe for each shape", "NF-RECIPE-119",
+                "shapes", "a network that keeps a state has one shape", because, "one recipe for each shape",
+                code="NF-RECIPE-119",
             )
 
     @property

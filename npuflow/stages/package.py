@@ -11,9 +11,11 @@ from npuflow.engine.packing.package import Package, load_package, packed
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import Items, log, stage
-from npuflow.stages.codegen import FILE, CompiledProgram
+from npuflow.stages.codegen import CompiledProgram
 from npuflow.stages.model import ModelTable, shape_name
 from npuflow.stages.shape_programs import ShapedProgram
+
+FILE = "model.npu"
 
 
 @dataclass(frozen=True)

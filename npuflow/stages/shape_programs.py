@@ -15,7 +15,7 @@ from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Compute, Dma, HostProcessor, Limits, Memory, Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
-from npuflow.stages.codegen import FILE, CompiledProgram, ProgramTable, codegen
+from npuflow.stages.codegen import CompiledProgram, ProgramTable, codegen
 from npuflow.stages.costs import Effort, SubgraphCosts
 from npuflow.stages.parse import Parsed
 from npuflow.stages.samples import Sample
@@ -23,6 +23,8 @@ from npuflow.stages.shapes import ShapedNetwork
 from npuflow.stages.simulate import Simulate, Simulation, simulated
 from npuflow.stages.tiling import Tiling
 from npuflow.stages.tiling import tiling as tiled_by
+
+FILE = "model.npu"                        # where `CompiledProgram` reads it
 
 
 @dataclass(frozen=True)

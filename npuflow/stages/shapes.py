@@ -26,7 +26,7 @@ from npuflow.stages.parse import Parse, Parsed, rewritten
 from npuflow.stages.pixels import over_pixels
 from npuflow.stages.placement import placement as placed
 from npuflow.stages.precision import Precision
-from npuflow.stages.preprocess import preprocess
+from npuflow.stages.preprocess import prepared
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.quantize import quantize as quantized_by
 from npuflow.stages.rounded import Rounded
@@ -79,7 +79,7 @@ def shapes(
         if item.detail["boxes"]:
             source = boxes(source=source, postprocess=postprocess, numerics=numerics)
         steps = item.detail["preprocess"] and read_table(Preprocess, item.detail["preprocess"])[0]
-        source = preprocess(source=source, preprocess=steps) if steps else source
+        source = prepared(source, steps) if steps else source
         own = rewritten(source.reading, parse.skip, hardware=asked.known)
         own = over_pixels(own, graph.pixels) if graph.pixels else own
         if graph.trials:

@@ -94,6 +94,12 @@ def test_the_program_prepares_what_the_host_did(project: Path, place: str) -> No
         assert error < 0.02, error
 
 
+def test_the_first_layer_takes_the_normalisation(project: Path) -> None:
+    path = recipe(project, "own", 3)
+    (parsed,) = products(path, made(path, until="thresholds"), "pixels")
+    assert not {"Mul", "Add", "Sub"} & {node.op.onnx for node in parsed.graph.nodes}
+
+
 def test_pixels_are_those_of_pillow(project: Path) -> None:
     """Where pixels are neither resized nor rounded, not one number differs: same codes, same weights."""
     steps = ["resize = [16, 24]", 'channels = "bgr"', STEPS[2]]
@@ -120,8 +126,8 @@ def test_signed_pixels_keep_every_bit(project: Path) -> None:
 @pytest.mark.parametrize("method", ["nearest", "bilinear", "bicubic", "area", "lanczos"])
 @pytest.mark.parametrize("size", [(20, 32), (50, 60), (20, 72)])
 def test_the_nodes_resize_as_pillow(method: str, size: tuple[int, int]) -> None:
-    """Within the rounding of the host's pixels, before and after the second axis; no position of these sizes lies between two pixels, where
-    `nearest` may take the other one."""
+    """Within the rounding of the host's pixels, before and after the second axis; no position of these sizes
+    lies between two pixels, where `nearest` may take the other one."""
     gain = 0.0 if method == "nearest" else np.abs(resampling(37, size[0], method)).sum(1).max() + 1.02
     check([{"resize": list(size), "method": method}], gain / 2)
 
@@ -184,6 +190,18 @@ def test_all_that_is_wrong_is_said_together(project: Path) -> None:
 def test_what_does_not_fit_the_model(project: Path, more: str, steps: list[str], said: str) -> None:
     with pytest.raises(ModelError, match=said):
         built(recipe(project, "wrong", len(steps), more, steps), project / "cache", "preprocess")
+
+
+def test_every_step_has_its_operators(project: Path) -> None:
+    """The operators that steps become are in the key of the stage, whatever the model has."""
+    own = [
+        'resize = [12, 20]\nmethod = "nearest"', "resize = [15, 22]", 'channels = "bgr"', "pad = [1, 2, 0, 0]",
+        'resize = [40, 48]\nmethod = "bicubic"', "center_crop = [16, 24]", 'channels = "grey"',
+        'channels = "rgb"',
+    ]
+    path = recipe(project, "all", len(own), steps=own)
+    simulation = program(path)[1]
+    assert simulation.summary()["different"] == 0
 
 
 def test_the_stages_are_deterministic_and_their_products_are_whole(project: Path) -> None:
