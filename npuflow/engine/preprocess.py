@@ -11,7 +11,7 @@ import numpy as np
 from npuflow.base.errors import ModelError, suggestion
 from npuflow.base.tables import Config, Doc, Fault, Range
 from npuflow.engine.data.steps import DataStep, Normalize
-from npuflow.engine.pixels import TOP, Pixels
+from npuflow.engine.pixels import Pixels
 from npuflow.engine.resample import resampling
 from npuflow.frontends._nodes.build import NodeBuilder
 from npuflow.frontends._nodes.shapes import output_types
@@ -21,7 +21,7 @@ from npuflow.onnx.run import EXPORT_OPSET
 
 # operators that the steps become
 MAKES = (
-    "add", "clip", "concat", "conv", "gather", "host", "matmul", "mul", "pad", "resize", "slice", "transpose",
+    "add", "concat", "conv", "gather", "host", "matmul", "mul", "pad", "resize", "slice", "transpose",
 )
 LUMA = (0.299, 0.587, 0.114)              # ITU-R 601, as Pillow's mode L
 PIXELS = "pixels"                         # part of the names of values that hold pixels
@@ -38,7 +38,7 @@ class Preprocess(Config):
     channels: Annotated[int, Range(1, 4)] = 3                # of the pictures that the program takes
     layout: Literal["nhwc", "nchw"] = "nhwc"                 # of these pictures
     name: str = "image"                                      # of the program's input
-    # bilinear and cubic shrinking averages, as the host's does; false: between the nearest pixels alone
+    # bilinear shrinking averages, as the host's does; false: between the nearest pixels alone
     antialias: bool = True
     # who does the steps; auto: the NPU where it has the operators
     place: Literal["auto", "host"] = "auto"
@@ -60,6 +60,8 @@ def _without_form(step: DataStep) -> Iterator[tuple[str, str]]:
         yield "transpose", "[preprocess] layout states the order of the picture's axes"
     if step.dtype is not None:
         yield f'dtype = "{step.dtype}"', "the program's numbers are codes"
+    if step.resize is not None and step.method in ("bicubic", "lanczos"):
+        yield f'method = "{step.method}"', "its filter overshoots at edges, which the host cuts off"
     if step.input:
         yield f'input = "{step.input}"', "[preprocess] input names the only input that is prepared"
 
@@ -197,13 +199,8 @@ def _resampled(net: _Prefix, x: str, axis: int, size: int, method: str) -> str:
         return net.op("Resize", x, "", "", sizes, coordinate_transformation_mode="half_pixel", **how)
     weights = resampling(shape[axis], size, method, net.table.antialias).astype(np.float32)
     if axis == 3:
-        x = net.op("MatMul", x, net.constant(np.ascontiguousarray(weights.T)))
-    else:
-        x = net.op("MatMul", net.constant(weights), x)
-    if weights.min() >= 0:
-        return x
-    low, high = (net.constant(np.array(end, np.float32)) for end in (0, TOP))
-    return net.op("Clip", x, low, high)   # what overshoots at edges, as Pillow does
+        return net.op("MatMul", x, net.constant(np.ascontiguousarray(weights.T)))
+    return net.op("MatMul", net.constant(weights), x)
 
 
 def _filled(net: _Prefix, x: str, pads: tuple[int, int, int, int], fill: float) -> str:

@@ -18,18 +18,8 @@ def _box(x: Reals) -> Reals:
     return ((x > -0.5) & (x <= 0.5)).astype(np.float64)
 
 
-def _cubic(x: Reals) -> Reals:
-    a, x = -0.5, np.abs(x)
-    near, far = ((a + 2) * x - (a + 3)) * x * x + 1, (((x - 5) * x + 8) * x - 4) * a
-    return np.where(x < 1, near, np.where(x < 2, far, 0.0))
-
-
-def _lanczos(x: Reals) -> Reals:
-    return np.where(np.abs(x) < 3, np.sinc(x) * np.sinc(x / 3), 0.0)
-
-
 FILTERS: dict[str, tuple[Callable[[Reals], Reals], float]] = {
-    "bilinear": (_triangle, 1.0), "area": (_box, 0.5), "bicubic": (_cubic, 2.0), "lanczos": (_lanczos, 3.0),
+    "bilinear": (_triangle, 1.0), "area": (_box, 0.5),
 }
 
 

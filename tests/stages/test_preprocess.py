@@ -17,7 +17,6 @@ from npuflow.base.tables import read
 from npuflow.engine.data.steps import applied, finished
 from npuflow.engine.interpret import host_session
 from npuflow.engine.preprocess import PIXELS, Preprocess, with_preprocessing
-from npuflow.engine.resample import resampling
 from npuflow.engine.to_onnx import export_model
 from npuflow.ir.builder import Builder
 from npuflow.ir.op import OPS
@@ -123,13 +122,12 @@ def test_signed_pixels_keep_every_bit(project: Path) -> None:
     assert [n.op.onnx for n in parsed.graph.nodes].count("Add") == 0
 
 
-@pytest.mark.parametrize("method", ["nearest", "bilinear", "bicubic", "area", "lanczos"])
+@pytest.mark.parametrize("method", ["nearest", "bilinear", "area"])
 @pytest.mark.parametrize("size", [(20, 32), (50, 60), (20, 72)])
 def test_the_nodes_resize_as_pillow(method: str, size: tuple[int, int]) -> None:
     """Within the rounding of the host's pixels, before and after the second axis; no position of these sizes
     lies between two pixels, where `nearest` may take the other one."""
-    gain = 0.0 if method == "nearest" else np.abs(resampling(37, size[0], method)).sum(1).max() + 1.02
-    check([{"resize": list(size), "method": method}], gain / 2)
+    check([{"resize": list(size), "method": method}], 0.0 if method == "nearest" else 1.01)
 
 
 @pytest.mark.parametrize(
@@ -195,8 +193,9 @@ def test_what_does_not_fit_the_model(project: Path, more: str, steps: list[str],
 def test_every_step_has_its_operators(project: Path) -> None:
     """The operators that steps become are in the key of the stage, whatever the model has."""
     own = [
-        'resize = [12, 20]\nmethod = "nearest"', "resize = [15, 22]", 'channels = "bgr"', "pad = [1, 2, 0, 0]",
-        'resize = [40, 48]\nmethod = "bicubic"', "center_crop = [16, 24]", 'channels = "grey"',
+        'resize = [12, 20]\nmethod = "nearest"', "resize = [15, 22]", 'channels = "bgr"',
+        "pad = [1, 2, 0, 0]",
+        'resize = [40, 48]\nmethod = "area"', "center_crop = [16, 24]", 'channels = "grey"',
         'channels = "rgb"',
     ]
     path = recipe(project, "all", len(own), steps=own)
