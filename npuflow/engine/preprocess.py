@@ -71,8 +71,8 @@ def with_preprocessing(graph: Graph, table: Preprocess) -> Graph:
     target = _input_of(graph, table)
     if table.name in graph.values:
         raise ModelError(
-            f'the model has a tensor "{table.name}" already', hint='[preprocess] name = "..."',
-            code="NF-MODEL-340",
+            f'the pictures cannot be the input "{table.name}"', because="the model has a tensor of that name",
+            hint='[preprocess] name = "..."', code="NF-MODEL-340",
         ).at(key="preprocess.name")
     net = _Prefix(graph, table)
     made = net.steps()

@@ -180,7 +180,7 @@ def test_all_that_is_wrong_is_said_together(project: Path) -> None:
     [
         ("", ["resize = [16, 20]"], r"make \[1, 3, 16, 20\], the model takes \[1, 3, 16, 24\]"),
         ('input = "z"\n', ["resize = [16, 24]"], 'the input "z" takes no pictures'),
-        ('name = "a"\n', ["resize = [16, 24]"], 'has a tensor "a" already'),
+        ('name = "a"\n', ["resize = [16, 24]"], 'cannot be the input "a"'),
         ("channels = 1\n", ["resize = [16, 24]", 'channels = "bgr"'], "needs a picture of 3 channels"),
         ("", ["resize = [16, 24]", "normalize = { mean = [1, 2] }"], "2 numbers per channel"),
     ],
