@@ -47,7 +47,7 @@ def sides(paths: tuple[Path, Path], inputs: Sequence[Path], everything: bool) ->
     """Both sides, programs and models run on the inputs, which the program among them prepares; and notes."""
     from npuflow.cli._inputs import picture_note, read_npz
     from npuflow.cli._run_model import open_model
-    from npuflow.engine.program.container import load_program
+    from npuflow.engine.packing.package import programs_of
     from npuflow.engine.state import pairs
 
     for path in paths:
@@ -58,7 +58,8 @@ def sides(paths: tuple[Path, Path], inputs: Sequence[Path], everything: bool) ->
             )
         if path.suffix != ".npz" and not inputs:
             raise UsageError(f'"{path}" has to be run', hint="give --inputs FILE", code="NF-USAGE-005")
-    state = next((load_program(p).meta.get("state", ()) for p in paths if p.suffix == ".npu"), ())
+    first = next((p for p in paths if p.suffix == ".npu"), None)
+    state = next(iter(programs_of(first).values())).meta.get("state", ()) if first is not None else ()
     held = [
         None if p.suffix == ".npz" else open_model(p, 8, everything, True, pairs(state), _exact(p))
         for p in paths

@@ -118,8 +118,8 @@ def _given(path: Path, plan: Plan, store: Store, result: Result) -> Score:
 
     from npuflow.engine.evaluate import Evaluate
     from npuflow.engine.interpret import host_session
+    from npuflow.engine.packing.package import Package, load_file
     from npuflow.engine.partition import share as npu_part
-    from npuflow.engine.program.container import load_program
     from npuflow.engine.running.opening import opened
     from npuflow.flow.refs import Files
     from npuflow.ir.macs import graph_macs
@@ -132,7 +132,9 @@ def _given(path: Path, plan: Plan, store: Store, result: Result) -> Score:
     parsed = store.load(_digest(result, "pixels"), Parsed)
     graph = reference_of(parsed)
     if path.suffix == ".npu":
-        program = load_program(path)
+        loaded = load_file(path)
+        shapes = {name: graph.type(name).shape for name in graph.inputs}
+        program = loaded.of_shapes(shapes) if isinstance(loaded, Package) else loaded
         _same_inputs(path, [entry["name"] for entry in program.meta["inputs"]], graph)
         backend = opened(program, None if table.by == "executor" else "simulator", raw=True)
         model, total = stage.named(program, parsed, _Backed(backend)), graph_macs(graph)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 UNITS = ("tensor", "vector", "load", "store", "load_bytes", "store_bytes", "intensity", "limit", "stall")
 LAYERS = ("name", "op", "group", "cycles", "utilisation", *UNITS)
 GROUPS = ("name", "op", "cycles", "utilisation", "schedule", *UNITS)
+NETWORKS = ("name", "cycles", "milliseconds", "bytes", "macs", "utilisation", "commands")
 COMMANDS = ("command", "core", "queue", "opcode", "layer", "start", "end", "stall", "cause", "bytes", "edge")
 WORDS = ("name", "op", "limit", "stall", "queue", "opcode", "cause", "layer", "what")
 
@@ -54,17 +55,15 @@ def profile(
     schedule time and the lower bounds."""
     import json
 
-    from npuflow.engine.packing.package import load_network
-    from npuflow.engine.profile import profile as measure
-
-    found = measure(load_network(program))
+    if (found := _only(program, csv, as_json)) is None:
+        return
     if other is not None:
         if groups or commands or memory or roofline or memory_map or trace or xlsx:
             raise UsageError(
                 "two programs are compared by layer",
                 hint="pictures and traces are of one program; --csv, --json", code="NF-USAGE-046",
             )
-        _compare(found, measure(load_network(other)), (program, other), csv, as_json)
+        _compare(found, _measured(other), (program, other), csv, as_json)
         return
     rows, columns = _chosen(found, groups, commands, memory)
     _files(found, rows, trace, csv, xlsx)
@@ -81,6 +80,38 @@ def profile(
     else:
         _table(rows, columns)
     typer.echo(_summary(found))
+
+
+def _measured(program: Path) -> Profile:
+    from npuflow.engine.packing.package import load_network
+    from npuflow.engine.profile import profile as measure
+
+    return measure(load_network(program))
+
+
+def _only(program: Path, csv: Path | None, as_json: bool) -> Profile | None:
+    """The profile of a file's only program; of several, a row for each is printed."""
+    import json
+
+    from npuflow.engine.packing.package import programs_of
+    from npuflow.engine.profile import profile as measure
+    from npuflow.engine.profile import tables
+
+    found = {name: measure(one) for name, one in programs_of(program).items()}
+    if "" in found:
+        return found[""]
+    rows = [
+        {"name": name, **{k: one.totals()[k] for k in NETWORKS[1:]}} for name, one in found.items()
+    ]
+    if csv is not None:
+        _write(csv, tables.csv_text(rows))
+    if as_json:
+        for row in rows:
+            typer.echo(json.dumps(row))
+        return None
+    _table(rows, NETWORKS)
+    typer.echo("layers, commands and memory of one of them: npuflow profile FILE#NAME")
+    return None
 
 
 def _files(
@@ -182,7 +213,7 @@ def _cell(name: str, value: Any, what: str = "") -> str:
         return value
     if "utilisation" in (name, what) and name != "ratio" and isinstance(value, float):
         return f"{value:.1%}"
-    if name == "ratio" or what == "milliseconds":
+    if name == "ratio" or "milliseconds" in (name, what):
         return f"{value:.3f}"
     if name == "intensity":
         return f"{value:.1f}"

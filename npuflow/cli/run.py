@@ -82,9 +82,10 @@ def run(
 
 def _require(program: Path, target: str) -> None:
     from npuflow.cli import targets
-    from npuflow.engine.program.container import load_program, require_target
+    from npuflow.engine.packing.package import programs_of
+    from npuflow.engine.program.container import require_target
 
-    require_target(load_program(program), targets._read(targets._path(target)), target)
+    require_target(next(iter(programs_of(program).values())), targets._read(targets._path(target)), target)
 
 
 def _kind(exact: Kind | None) -> Exact | None:

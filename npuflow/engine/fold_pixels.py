@@ -23,6 +23,7 @@ MAKES = ("add", "concat", "conv", "host", "mul", "pad", "slice")
 # a padding of its own for each of more channels costs more than it gives
 MOST_CHANNELS = 16
 HALF = 0.5 + 1e-9
+ONE = 1e-5                                # by which float32 weights of a mean may miss 1
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,10 @@ class _Folding:
             self.source.type(o).is_static for o in node.outputs if o
         ):
             return False
+        if self.averaged(node):
+            self.maps[node.outputs[0]] = self.maps[activations[0]]
+            self.net.nodes.append(replace(node, inputs=tuple(self.held(i) for i in node.inputs)))
+            return True
         if any(
             self.source.const(i) is not None and node.op.role(k) == "activation"
             for k, i in enumerate(node.inputs)
@@ -163,6 +168,24 @@ class _Folding:
             return False
         self.net.nodes.append(replace(node, inputs=tuple(self.held(i) for i in node.inputs)))
         return True
+
+    def averaged(self, node: Node) -> bool:
+        """Whether the node gives weighted means over height or width, along which the map does not change: an
+        interpolation, or a product with a constant whose weights of each result add up to 1."""
+        consts = [self.source.const(i) for i in node.inputs if i]
+        shape = self.source.type(node.outputs[0]).shape
+        if len(shape) != 4 or node.op.clip is not None or len(activations_of(self.source, node)) != 1:
+            return False
+        one = self.maps[activations_of(self.source, node)[0]]
+        if any(max(array.shape[2:], default=1) > 1 for array in (one.scale, one.shift)):
+            return False
+        if kind(node) == "resize":
+            return True
+        if kind(node) != "matmul" or len(consts) != 2:
+            return False
+        weights = next(array for array in consts if array is not None)
+        sums = weights.sum(-2 if consts[0] is None else -1)
+        return bool(np.abs(sums - 1.0).max() < ONE)
 
     def padded(self, node: Node, widths: tuple[int, ...], value: float) -> bool:
         """A Pad with a constant writes the pixel that stands for it."""
@@ -275,6 +298,11 @@ class _Folding:
 
     def constant(self, name: str, array: Array) -> str:
         return self.net.constant(self.net.free(name), np.ascontiguousarray(array).astype(np.float32))
+
+
+def activations_of(graph: Graph, node: Node) -> list[str]:
+    """The inputs of a node that are no constants."""
+    return [i for i in node.inputs if i and graph.const(i) is None]
 
 
 def _on_host(kind_: TensorType, op_type: str) -> Op:

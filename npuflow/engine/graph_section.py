@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -36,6 +37,48 @@ def encode_graph(graph: Graph) -> bytes:
         out += bytes(-len(out) % ALIGN)
         out += np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
     return bytes(out)
+
+
+def shared(bodies: Sequence[bytes]) -> tuple[list[bytes], bytes]:
+    """Sections of several graphs without their constants, and one pool of these: u32 size of a JSON header,
+    the header [[digest, offset, size]], then every different constant once, on 64-byte boundaries."""
+    heads, pool, known = [], bytearray(), dict[str, tuple[int, int]]()
+    for body in bodies:
+        end, rows = _head(body)
+        at = end
+        for digest, name, shape in rows if body else ():
+            at += -at % ALIGN
+            size = prod(shape) * np.dtype(name).itemsize
+            if digest not in known:
+                pool += bytes(-len(pool) % ALIGN)
+                known[digest] = len(pool), size
+                pool += body[at : at + size]
+            at += size
+        heads.append(body[:end])
+    table = json.dumps([[d, *place] for d, place in known.items()], separators=(",", ":")).encode()
+    front = struct.pack("<I", len(table)) + table
+    return heads, front + bytes(-len(front) % ALIGN) + bytes(pool)
+
+
+def joined(head: bytes, pool: bytes) -> bytes:
+    """The section of one graph again, with its constants out of the pool."""
+    (size,) = struct.unpack_from("<I", pool)
+    start = 4 + size + -(4 + size) % ALIGN
+    places = {digest: (start + at, count) for digest, at, count in json.loads(pool[4 : 4 + size])}
+    out = bytearray(head)
+    for digest, _, _ in _head(head)[1]:
+        at, count = places[digest]
+        out += bytes(-len(out) % ALIGN)
+        out += pool[at : at + count]
+    return bytes(out)
+
+
+def _head(body: bytes) -> tuple[int, list[tuple[str, str, list[int]]]]:
+    """Where a section's header ends, and its table of constants."""
+    if not body:
+        return 0, []
+    (size,) = struct.unpack_from("<I", body)
+    return 4 + size, json.loads(body[4 : 4 + size])["consts"]
 
 
 def decode_graph(body: bytes) -> Graph:

@@ -110,7 +110,7 @@ class _Driver:
             self._settle_all()
             for _ in range(2 * len(self.plan) if out_dir is not None else 0):
                 try:
-                    self.result.products = publish(self._settled_refs(), self.store, out_dir or Path())
+                    self.result.products = publish(self._published(), self.store, out_dir or Path())
                     break
                 except Damaged as damage:
                     self._send_back(damage.digest, damage.reason, self.states[self.plan.steps[-1].name])
@@ -143,6 +143,11 @@ class _Driver:
 
     def _settled_refs(self) -> dict[str, Ref]:
         return {name: state.ref for name, state in self.states.items() if state.ref is not None}
+
+    def _published(self) -> dict[str, Ref]:
+        """What products are copied of."""
+        hidden = {name for step in self.plan for name in step.stage.replaces}
+        return {name: ref for name, ref in self._settled_refs().items() if name not in hidden}
 
     def _conclude(self, seconds: float) -> Result:
         result = self.result

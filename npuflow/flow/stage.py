@@ -72,7 +72,7 @@ _DEFAULTS: dict[str, Any] = {
     "over": None, "by": None, "files": None, "when": None, "refines": None, "always": False, "wanted": None,
     "unless": None,
     "after": (), "cpu": "python", "memory": None, "lighter": "", "batch": 8, "floats": False, "quick": False,
-    "minor": False, "merge": (), "parts": (),
+    "minor": False, "replaces": (), "merge": (), "parts": (),
 }
 _INHERITED = ("cpu", "memory", "lighter")
 MERGED = 4                  # groups a call, where a merge states nothing
@@ -103,6 +103,7 @@ class Stage:
         self.floats: bool = options["floats"]
         self.quick: bool = options["quick"]
         self.minor: bool = options["minor"]
+        self.replaces: tuple[str, ...] = tuple(options["replaces"])
         self.stated = stated
         self.owner: Stage | None = None
         """The stage that this one is a part of."""
@@ -209,6 +210,7 @@ def stage(
     floats: bool = False,
     quick: bool = False,
     minor: bool = False,
+    replaces: tuple[str, ...] = (),
     merge: _Function | tuple[_Function, ...] = (),
     parts: tuple[Stage, ...] = (),
 ) -> Callable[[_Function], Stage]: ...
@@ -241,6 +243,7 @@ def stage(function: _Function | None = None, /, **options: Any) -> Any:
     lighter: the recipe keys that reduce it, as a suggestion in errors.
     floats: results depend on the processor's features, which then enter the key.
     minor: the log shows it only with `-v`.
+    replaces: stages whose products are not copied beside the lock, as this one's hold them.
     """
     return Stage(function) if function is not None else lambda target: Stage(target, **options)
 

@@ -15,7 +15,7 @@ import numpy as np
 import onnxruntime
 from onnxruntime import RunOptions
 
-from npuflow.engine.packing.package import Package, load_file, load_network
+from npuflow.engine.packing.package import Package, load_file, load_network, of_bytes
 from npuflow.engine.program.container import MAGIC, Program
 from npuflow.engine.running.opening import TFLITE, runnable
 from npuflow.engine.running.ports import Array
@@ -214,7 +214,7 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
 def _program(source: Any) -> Program | Package | None:
     """The program that a path or bytes hold, if they hold one; or one for each of several shapes."""
     if isinstance(source, bytes):
-        return Program.from_bytes(source) if source.startswith(MAGIC) else None
+        return of_bytes(source) if source.startswith(MAGIC) else None
     if not isinstance(source, str | os.PathLike):
         raise TypeError(f"Unable to load from type '{type(source)}'")
     path = Path(source)

@@ -23,7 +23,8 @@ USED = 64                                 # calibration samples that are looked 
 
 
 @stage(
-    refines="thresholds", after=("box_codes",), always=True, cpu="native", memory="1GB", floats=True,
+    refines="thresholds", after=("box_codes", "pixel_codes"), always=True, cpu="native", memory="1GB",
+    floats=True,
     minor=True,
 )
 def clipping(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Self
+from pathlib import Path
+from typing import Annotated, Any, Self
 
 from npuflow.base.errors import ModelError
-from npuflow.base.tables import Config, Fault, FilePath
+from npuflow.base.tables import Config, Fault, FilePath, Unkeyed
 from npuflow.engine.begin import begun
 from npuflow.engine.sources import address, frontend, gathered
 from npuflow.engine.state import with_state
@@ -21,6 +22,8 @@ from npuflow.ir.persist import load_graph, operators, save_graph
 from npuflow.ir.types import quant_of
 from npuflow.rules import RULES
 
+Shape = dict[str, int | tuple[int, ...]]
+
 
 @dataclass(frozen=True)
 class ModelTable(Config, table="model"):
@@ -33,6 +36,9 @@ class ModelTable(Config, table="model"):
     """Shapes of inputs, where the model leaves dimensions free."""
     dims: dict[str, int] = field(default_factory=dict)
     """Sizes of free dimensions by their names in the model."""
+    shapes: Annotated[tuple[Shape, ...], Unkeyed()] = ()
+    """Several shapes in one program, `[{ T = 64 }, { T = 128 }]`: each gives sizes of free dimensions, or
+    shapes of inputs, beside `dims` and `inputs`. Calibration is done at the first."""
     begin: tuple[str, ...] = ()
     """Cut points: tensors to begin at, instead of the inputs before them. The data hold their values."""
     outputs: tuple[str, ...] = ()
@@ -60,10 +66,47 @@ class ModelTable(Config, table="model"):
                     hint="sizes from 1 on",
                     code="NF-RECIPE-040",
                 )
+        yield from self._wrong_shapes()
+
+    def _wrong_shapes(self) -> Iterator[Fault]:
+        for i, shape in enumerate(self.shapes):
+            called = shape_name(shape) or "{}"
+            if any(min(sizes if isinstance(sizes, tuple) else (sizes,), default=0) < 1
+                   for sizes in shape.values()):
+                yield Fault(
+                    "shapes", f"{called} cannot be built", hint="sizes from 1 on", code="NF-RECIPE-116",
+                )
+            if not shape or shape.keys() != self.shapes[0].keys():
+                yield Fault(
+                    "shapes", f"{called} gives sizes for other names than the first shape",
+                    f"the first is {shape_name(self.shapes[0]) or '{}'}",
+                    "shapes = [{ T = 64 }, { T = 128 }]", code="NF-RECIPE-117",
+                )
+            elif shape in self.shapes[:i]:
+                yield Fault("shapes", f"{called} stands twice", code="NF-RECIPE-118")
+        if self.shapes and self.state:
+            because = "the state of one shape is not that of another"
+            yield Fault(
+                "shapes", "a network that keeps a state has one shape", because, "one recipe for each shape",
+                code="NF-RECIPE-119",
+            )
 
     @property
     def bindings(self) -> Bindings:
-        return Bindings(self.inputs, self.dims, self.outputs, self.constants)
+        """What is fixed of the model, at the first of several shapes."""
+        return self.bound(self.shapes[0] if self.shapes else {})
+
+    def bound(self, shape: Mapping[str, int | tuple[int, ...]]) -> Bindings:
+        """What is fixed of the model at one shape."""
+        inputs = {name: sizes for name, sizes in shape.items() if isinstance(sizes, tuple)}
+        dims = {name: size for name, size in shape.items() if isinstance(size, int)}
+        return Bindings({**self.inputs, **inputs}, {**self.dims, **dims}, self.outputs, self.constants)
+
+
+def shape_name(shape: Mapping[str, int | Sequence[int]]) -> str:
+    """What a shape is called, as a network of a program and as an item: `T=64`, `x=1x3x96x96`."""
+    texts = {n: str(s) if isinstance(s, int) else "x".join(map(str, s)) for n, s in shape.items()}
+    return ",".join(f"{name}={text}" for name, text in texts.items())
 
 
 @dataclass(frozen=True)
@@ -122,6 +165,7 @@ def listing(model: ModelTable) -> Listing:
         "rules": list(RULES.names()),
         "suffix": model.path.path.suffix.lower(),
         **_described(reader, model),
+        **_first(model),
     }
     uses = {"frontends": FRONTENDS.names(), "ops": OPS.names(), "rules": RULES.names()}
     return {"model": Item(reader.files(model.path.path), detail, uses)}
@@ -130,8 +174,14 @@ def listing(model: ModelTable) -> Listing:
 def written(model: ModelTable) -> Listing:
     """The model's files alone, for what runs it as it was written."""
     _, reader = frontend(model.path.path)
-    detail = _described(reader, model)
+    detail = {**_described(reader, model), **_first(model)}
     return {"model": Item(reader.files(model.path.path), detail, {"frontends": FRONTENDS.names()})}
+
+
+def _first(model: ModelTable) -> dict[str, Any]:
+    """The first of several shapes: the others change nothing of what is made of it."""
+    return {"shape": {n: s if isinstance(s, int) else list(s) for n, s in model.shapes[0].items()}} \
+        if model.shapes else {}
 
 
 def _described(reader: Gatherer, model: ModelTable) -> dict[str, Any]:
@@ -155,8 +205,13 @@ def _changed(reading: Reading, change: Callable[[Graph], Graph], key: str) -> Re
 @stage(files=listing, quick=True, minor=True)
 def model(files: Files, model: ModelTable) -> Model:
     """Read the model's files as a graph: types inferred, constants folded, nothing rewritten."""
-    name, reader, source = gathered(address(model.path, files["model"].files[0]))
-    reading = reader.read(source, model.bindings)
+    return read(model, files["model"].files[0], model.bindings)
+
+
+def read(model: ModelTable, path: Path, bindings: Bindings) -> Model:
+    """The model with these sizes, cut and with state as the recipe says."""
+    name, reader, source = gathered(address(model.path, path))
+    reading = reader.read(source, bindings)
     if model.begin:
         reading = _changed(reading, lambda graph: begun(graph, model.begin), "begin")
     if model.state:

@@ -28,7 +28,11 @@ def listing(folding: Folding, numerics: Numerics, data: Data | None = None) -> L
 @stage(files=listing, refines="parse", after=("checked",), quick=True, minor=True)
 def pixels(graph: Parsed, files: Files) -> Parsed:
     """Inputs of stored bytes take the bytes themselves, one code a pixel."""
-    arrays = {name: Pixels.read(row) for name, row in files["pixels"].detail.items()}
+    return over_pixels(graph, {name: Pixels.read(row) for name, row in files["pixels"].detail.items()})
+
+
+def over_pixels(graph: Parsed, arrays: Mapping[str, Pixels]) -> Parsed:
+    """The graph whose inputs are the pixels of these arrays."""
     inputs = dict(_inputs(graph.graph, arrays))
     if not inputs:
         return graph

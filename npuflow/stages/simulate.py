@@ -3,7 +3,7 @@ whole-tensor executor too), cycles."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Self
 
@@ -13,7 +13,7 @@ from npuflow.engine.pixels import model_inputs, of_program
 from npuflow.engine.profile import profile
 from npuflow.engine.profile.schedule import compare as compare_forms
 from npuflow.engine.profile.schedule import worst_groups
-from npuflow.engine.program.container import instances_of
+from npuflow.engine.program.container import Program, instances_of
 from npuflow.engine.sim.hazards import hazards_of, require_safe
 from npuflow.engine.sim.order import order_of
 from npuflow.engine.throughput.check import require_same
@@ -21,6 +21,8 @@ from npuflow.engine.throughput.measure import throughput
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Graph
+from npuflow.ir.types import Array
 from npuflow.stages.codegen import CompiledProgram
 from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized
@@ -86,11 +88,17 @@ def simulate(
     numerics: Numerics,
 ) -> Simulation:
     """Judge the program's hazards, run it beside the reference, and read the clock."""
-    program = compiled.program
+    fed = list(feeds(samples, parsed.graph, simulate.samples))
+    return simulated(quantized.graph, compiled.program, fed, numerics)
+
+
+def simulated(
+    graph: Graph, program: Program, fed: Sequence[Mapping[str, Array]], numerics: Numerics
+) -> Simulation:
+    """What the simulator finds of a program of this graph, on these samples; a fault is an error."""
     order = order_of(program)
     require_safe(program, hazards_of(program, order))
-    fed = list(feeds(samples, parsed.graph, simulate.samples))
-    checks = compare(quantized.graph, program, numerics, fed)
+    checks = compare(graph, program, numerics, fed)
     require_equal(checks, program)
     seen, unseen = sum(1 for c in checks if c.elements), sum(c.unseen for c in checks)
     rest = f", {unseen} elements not seen" if unseen else ""

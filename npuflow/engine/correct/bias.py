@@ -31,7 +31,7 @@ from npuflow.ir.codes import decode
 from npuflow.ir.graph import Graph, constant
 from npuflow.ir.op import OPS, Node, Param
 from npuflow.ir.queries import kind
-from npuflow.ir.types import Array, TensorType, Value
+from npuflow.ir.types import Array, QuantType, TensorType, Value
 from npuflow.onnx.run import EXPORT_OPSET
 
 Real = npt.NDArray[np.float64]
@@ -206,12 +206,17 @@ def shifted(graph: Graph, at: int, delta: Real, numerics: Numerics) -> Graph:
     gain = node.op.bias_factor()
     old = _real(graph, node.inputs[2]) if site.present(2) else None
     total = (np.zeros_like(delta) if old is None else np.asarray(old, np.float64)) + delta / gain
-    values, consts = dict(graph.values), dict(graph.consts)
     padded = replace(site, consts=(*site.consts[:2], total))
     weight = site.consts[1]
     assert weight is not None
     types = (site.quant(0), site.out_quant, site.quant(1))
     codes, quant = coded_bias(padded, 2, *types, weight, numerics)
+    return rebiased(graph, at, codes, quant, numerics)
+
+
+def rebiased(graph: Graph, at: int, codes: Array, quant: QuantType | None, numerics: Numerics) -> Graph:
+    """The graph with another bias of node `at`."""
+    node, values, consts = graph.nodes[at], dict(graph.values), dict(graph.consts)
     name = f"{node.outputs[0]}:bias"
     values[name], stored = constant(name, codes, quant)
     consts.update(stored)

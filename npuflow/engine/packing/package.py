@@ -2,21 +2,25 @@
 activations of all in the same place, as one runs at a time.
 
 The file is a program's container (see container.py) with the section `set`, {"networks": [names]}, the
-section `const` of all, and of network k the sections "k/meta", "k/core0".., "k/taps", "k/graph", "k/host0"..
+sections `const` of all and, where graphs are kept, `arrays` (their constants, each once: see
+engine/graph_section.py), and of network k the sections "k/meta", "k/core0".., "k/taps", "k/graph" (without
+its constants), "k/host0"..
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.base.errors import ModelError, UsageError, Where, suggestion
+from npuflow.base.errors import DataError, ModelError, UsageError, Where, suggestion
+from npuflow.engine.graph_section import joined, shared
 from npuflow.engine.program.container import (
     SET,
     Program,
@@ -31,6 +35,7 @@ from npuflow.hw.encode import Words, layout
 from npuflow.hw.region import CONST
 
 Ints = npt.NDArray[np.int64]
+ARRAYS = "arrays"                         # the section of the constants that kept graphs share
 MARK = "#"      # before the name of a network, in "FILE.npu#NETWORK"
 
 
@@ -59,9 +64,23 @@ class Package:
             )
         return self.networks[name]
 
+    def of_shapes(self, shapes: Mapping[str, Sequence[int]]) -> Program:
+        """The network that takes inputs of these shapes; where there is none, DataError lists those known."""
+        ports = {
+            name: {entry["name"]: tuple(entry["shape"]) for entry in one.meta["inputs"]}
+            for name, one in self.networks.items()
+        }
+        for name, own in ports.items():
+            if own == {port: tuple(shape) for port, shape in shapes.items()}:
+                return self.networks[name]
+        raise unlisted(shapes, list(ports.values()))
+
     def to_bytes(self) -> bytes:
+        heads, arrays = shared([program.graph_bytes for program in self.networks.values()])
         sections = [(SET, json_bytes({"networks": list(self.networks)})), ("const", self.const)]
-        for k, program in enumerate(self.networks.values()):
+        sections += [(ARRAYS, arrays)] if any(heads) else []
+        for k, (head, one) in enumerate(zip(heads, self.networks.values(), strict=True)):
+            program = replace(one, graph_bytes=head)
             sections += [(f"{k}/{name}", body) for name, body in program.sections() if name != "const"]
         return written(next(iter(self.networks.values())).target_fingerprint, sections)
 
@@ -78,7 +97,10 @@ class Package:
             if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
                 raise ValueError("names")
             const = parts.pop("const")
-        except (KeyError, TypeError, ValueError):
+            for name in parts if (arrays := bytes(parts.pop(ARRAYS, b""))) else ():
+                if name.endswith("/graph"):
+                    parts[name] = memoryview(joined(bytes(parts[name]), arrays))
+        except (KeyError, TypeError, ValueError, struct.error):
             raise ModelError(
                 "the file's table of networks is malformed", where=where, hint="pack the programs again",
                 code="NF-PROGRAM-061",
@@ -91,6 +113,20 @@ class Package:
         if parts:
             raise ModelError(f"unknown section {sorted(parts)[0]!r}", where=where, code="NF-PROGRAM-001")
         return cls(found)
+
+
+def unlisted(given: Mapping[str, Sequence[int]], known: Sequence[Mapping[str, Sequence[int]]]) -> DataError:
+    """The fault of inputs that none of the programs takes."""
+    return DataError(
+        f"the program was not built for {_text(given)}",
+        because=f"its shapes: {'; '.join(map(_text, known))}",
+        hint="bring the inputs to one of them, or add the shape to [model] shapes and build again",
+        code="NF-DATA-160",
+    )
+
+
+def _text(shapes: Mapping[str, Sequence[int]]) -> str:
+    return ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
 
 
 def packed(programs: Mapping[str, Program]) -> Package:
@@ -181,6 +217,24 @@ def load_file(path: str | os.PathLike[str]) -> Program | Package:
         if error.code != "NF-PROGRAM-060":
             raise
     return load_package(path)
+
+
+def of_bytes(data: bytes) -> Program | Package:
+    """What the bytes of a .npu file hold."""
+    try:
+        return Program.from_bytes(data)
+    except ModelError as error:
+        if error.code != "NF-PROGRAM-060":
+            raise
+    return Package.from_bytes(data)
+
+
+def programs_of(path: str | os.PathLike[str]) -> Mapping[str, Program]:
+    """The programs of a .npu file, or of "FILE.npu#NETWORK", by name; a program alone has the name ""."""
+    if MARK in str(path) and not Path(path).exists():
+        return {"": load_network(path)}
+    loaded = load_file(path)
+    return loaded.networks if isinstance(loaded, Package) else {"": loaded}
 
 
 def load_network(path: str | os.PathLike[str]) -> Program:

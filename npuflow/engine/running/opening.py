@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from npuflow.base.errors import UsageError
-from npuflow.engine.packing.package import Package, load_file, load_network
+from npuflow.engine.packing.package import Package, load_file, load_network, of_bytes
 from npuflow.engine.program.container import MAGIC, Program
 from npuflow.engine.running.backend import Backend, Exact
 from npuflow.engine.running.onnx_model import OnnxModel
@@ -45,7 +45,7 @@ def opened(
     if path.suffix.lower() == ".npu" or _starts(path) == MAGIC:
         loaded = load_file(path)
         if isinstance(loaded, Package):
-            return _package(loaded, path, exact, batch, raw)
+            return _package(loaded, path.name, exact, batch, raw)
         return _program(loaded, exact, batch, raw)
     _no_program(exact, path.name)
     if path.suffix.lower() == ".onnx":
@@ -65,7 +65,10 @@ def _starts(path: Path) -> bytes:
 
 def _of_bytes(data: bytes, exact: Exact | None, batch: int, threads: int, dump: bool, raw: bool) -> Backend:
     if data.startswith(MAGIC):
-        return _program(Program.from_bytes(data), exact, batch, raw)
+        loaded = of_bytes(data)
+        if isinstance(loaded, Package):
+            return _package(loaded, "the file", exact, batch, raw)
+        return _program(loaded, exact, batch, raw)
     _no_program(exact, "the model")
     if data[4:8] != TFLITE:
         return OnnxModel(data, "model", threads, dump)
@@ -86,16 +89,16 @@ def _program(program: Program, exact: Exact | None, batch: int, raw: bool) -> Ba
     return Tensors(program, batch, raw) if chosen == "executor" else SimulatedProgram(program, batch, raw)
 
 
-def _package(package: Package, path: Path, exact: Exact | None, batch: int, raw: bool) -> Backend:
+def _package(package: Package, name: str, exact: Exact | None, batch: int, raw: bool) -> Backend:
     """One network at several shapes; networks that differ in more are run by name."""
-    backends = {name: _program(one, exact, batch, raw) for name, one in package.networks.items()}
+    backends = {key: _program(one, exact, batch, raw) for key, one in package.networks.items()}
     if not one_network(backends):
         (first, *_), known = package.networks, ", ".join(package.networks)
         raise UsageError(
-            f"{path.name} holds several networks: {known}", hint=f'"{path}#{first}" is one of them',
+            f"{name} holds several networks: {known}", hint=f'"FILE.npu#{first}" is one of them',
             code="NF-USAGE-164",
         )
-    return ShapedModel(path.name, backends)
+    return ShapedModel(name, backends)
 
 
 def _no_program(exact: Exact | None, name: str) -> None:

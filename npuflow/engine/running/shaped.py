@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from npuflow.base.errors import DataError
+from npuflow.base.errors import UsageError
+from npuflow.engine.packing.package import unlisted
+from npuflow.engine.program.container import Program
 from npuflow.engine.running.backend import Backend, Dump
 from npuflow.engine.running.ports import Array, Port, Sample
 from npuflow.engine.state import Pairs
@@ -36,6 +38,7 @@ class ShapedModel:
         self.outputs = tuple(_common([b.outputs[i] for b in self._all]) for i in range(len(first.outputs)))
         self.state: Pairs = ()
         self.start: Mapping[str, Array] = {}
+        self._ran: tuple[Backend, ...] = ()
 
     def fed(self, sample: Sample) -> dict[str, Array]:
         return self._of(sample).fed(sample)
@@ -44,11 +47,23 @@ class ShapedModel:
         dump = dump if isinstance(dump, bool) else tuple(dump)
         chosen = [self._of(sample) for sample in samples]
         found: list[dict[str, Any]] = [{} for _ in samples]
+        self._ran = tuple(dict.fromkeys((*self._ran, *chosen)))
         for backend in dict.fromkeys(chosen):
             places = [i for i, one in enumerate(chosen) if one is backend]
             for i, made in zip(places, backend.run([samples[i] for i in places], dump), strict=True):
                 found[i] = made
         return found
+
+    @property
+    def program(self) -> Program:
+        """The program of the shape that was run; a UsageError where samples of several shapes were."""
+        if len(self._ran) != 1:
+            raise UsageError(
+                "the samples have several shapes", because="tensors are compared at one shape of a network",
+                hint="compare the samples of each shape apart", code="NF-USAGE-244",
+            )
+        program: Program = self._ran[0].program  # type: ignore[attr-defined]
+        return program
 
     def _of(self, sample: Sample) -> Backend:
         """The program of these shapes; where a name is missing, the first one reports it."""
@@ -59,11 +74,7 @@ class ShapedModel:
         for backend in self._all:
             if all(tuple(given[port.name]) == port.shape for port in backend.inputs):
                 return backend
-        shapes = "; ".join(_text({p.name: p.shape for p in b.inputs}) for b in self._all)
-        raise DataError(
-            f"the program was not built for {_text(given)}", because=f"its shapes: {shapes}",
-            hint="bring the inputs to one of them, or build and pack this shape too", code="NF-DATA-160",
-        )
+        raise unlisted(given, [{p.name: p.shape for p in b.inputs} for b in self._all])
 
 
 def _common(ports: Sequence[Port]) -> Port:
@@ -72,7 +83,3 @@ def _common(ports: Sequence[Port]) -> Port:
         return replace(ports[0], shape=(), ranked=False)
     sizes = zip(*(port.shape for port in ports), strict=True)
     return replace(ports[0], shape=tuple(s[0] if len(set(s)) == 1 else -1 for s in sizes))
-
-
-def _text(shapes: Mapping[str, Sequence[int]]) -> str:
-    return ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())

@@ -1,0 +1,18 @@
+"""Thresholds with one code a pixel for what [preprocess] makes of pictures before it normalises them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from npuflow.engine.preprocess import Preprocess, pixel_values
+from npuflow.flow.stage import log, stage
+from npuflow.stages.parse import Parsed
+from npuflow.stages.thresholds import Thresholds
+
+
+@stage(refines="thresholds", when="preprocess", after=("box_codes",), minor=True)
+def pixel_codes(thresholds: Thresholds, graph: Parsed, preprocess: Preprocess) -> Thresholds:
+    """Pixels stay pixels: calibration might clip them or take another step."""
+    found = pixel_values(graph.graph, graph.pixels, preprocess)
+    log(f"{len(found)} tensors of pixels have a code for each")
+    return replace(thresholds, codes={**thresholds.codes, **found})

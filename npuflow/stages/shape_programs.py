@@ -1,0 +1,82 @@
+"""The program of every further shape of [model] shapes, checked on the simulator as the first one is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Self
+
+from npuflow.engine.data.config import Preparation
+from npuflow.engine.program.container import Program
+from npuflow.engine.shared_weights import stretched
+from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.stage import Items, log, stage
+from npuflow.hw.target import Compute, Dma, HostProcessor, Limits, Memory, Numerics
+from npuflow.ir.graph import Graph
+from npuflow.ir.types import Array
+from npuflow.stages.codegen import CompiledProgram, ProgramTable, codegen
+from npuflow.stages.costs import Effort, SubgraphCosts
+from npuflow.stages.parse import Parsed
+from npuflow.stages.samples import Sample
+from npuflow.stages.shapes import ShapedNetwork
+from npuflow.stages.simulate import Simulate, Simulation, simulated
+from npuflow.stages.tiling import Tiling
+from npuflow.stages.tiling import tiling as tiled_by
+
+FILE = "model.npu"                        # where `CompiledProgram` reads it
+
+
+@dataclass(frozen=True)
+class ShapedProgram(Artifact):
+    """A program of one shape, and what the simulator found of it."""
+
+    compiled: CompiledProgram
+    simulation: Simulation
+
+    @property
+    def program(self) -> Program:
+        return self.compiled.program
+
+    def save(self, folder: Writer) -> None:
+        folder.bytes(FILE, self.program.to_bytes())
+        self.simulation.save(folder)
+
+    @classmethod
+    def load(cls, folder: Reader) -> Self:
+        return cls(CompiledProgram.load(folder), Simulation.load(folder))
+
+    def summary(self) -> dict[str, Any]:
+        return self.simulation.summary()
+
+
+@stage(over="shapes", when="model.shapes", batch=1, cpu="native", lighter="[simulate] samples = 1")
+def shape_programs(
+    shapes: Items[ShapedNetwork],
+    graph: Parsed,
+    samples: Items[Sample],
+    effort: Effort, tiling: Tiling, program: ProgramTable, simulate: Simulate,
+    compute: Compute, memory: Memory, dma: Dma, numerics: Numerics, limits: Limits, host: HostProcessor,
+) -> Iterator[tuple[str, ShapedProgram]]:
+    """Tile, generate and simulate. Samples are those of the first shape, cut off or repeated along the axes
+    that differ: they show whether the bits agree, not how accurate the network is."""
+    for name, one in shapes.items():
+        tiled = tiled_by(
+            quantized=one, costs=SubgraphCosts({}), effort=effort, tiling=tiling, compute=compute,
+            memory=memory, dma=dma, numerics=numerics, host=host,
+        )
+        made: CompiledProgram = codegen(
+            quantized=one, tiled=tiled, compute=compute, memory=memory, dma=dma, numerics=numerics,
+            limits=limits, host=host, preparation=Preparation(), program=program,
+        )
+        fed = list(feeds(samples, graph.graph, one.graph, simulate.samples))
+        log(f"{name}: {len(fed)} samples of the first shape, cut off or repeated")
+        yield name, ShapedProgram(made, simulated(one.graph, made.program, fed, numerics))
+
+
+def feeds(samples: Items[Sample], first: Graph, graph: Graph, count: int) -> Iterator[dict[str, Array]]:
+    """What the first `count` samples feed a graph of another shape."""
+    types, own = ({name: g.type(name) for name in g.inputs} for g in (first, graph))
+    whole = (one.content for one in samples.values() if not one.content.broken)
+    for content in islice(whole, count):
+        yield content.feed(own) if content.noise is not None else stretched(content.feed(types), own)

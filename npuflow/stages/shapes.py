@@ -1,0 +1,130 @@
+"""The integer network at every further shape of [model] shapes, with the ranges, widths and weights of the
+first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from npuflow.base.errors import ModelError
+from npuflow.base.tables import canonical
+from npuflow.base.tables import read as read_table
+from npuflow.engine.islands import PlacementTable
+from npuflow.engine.postprocess import Postprocess
+from npuflow.engine.preprocess import Preprocess
+from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.shared_weights import with_biases, with_weights
+from npuflow.flow.refs import Files, Item, Listing
+from npuflow.flow.stage import log, stage
+from npuflow.hw.target import Compute, Dma, HostProcessor, Limits, Memory, Numerics
+from npuflow.stages.boxes import boxes
+from npuflow.stages.hardware import Asked
+from npuflow.stages.model import Model, ModelTable, Shape, read, shape_name
+from npuflow.stages.model import listing as of_model
+from npuflow.stages.parse import Parse, Parsed, rewritten
+from npuflow.stages.pixels import over_pixels
+from npuflow.stages.placement import placement as placed
+from npuflow.stages.precision import Precision
+from npuflow.stages.preprocess import prepared
+from npuflow.stages.quantize import Quantized
+from npuflow.stages.quantize import quantize as quantized_by
+from npuflow.stages.rounded import Rounded
+from npuflow.stages.thresholds import Thresholds
+
+NAMED = 5                                 # layers that an error names
+
+
+class ShapedNetwork(Quantized):
+    """The quantised network at one shape."""
+
+
+def listing(
+    model: ModelTable, postprocess: Postprocess | None = None, preprocess: Preprocess | None = None,
+) -> Listing:
+    """The shapes behind the first, each with all that the model is known by."""
+    (source,) = of_model(model).values()
+    steps = None if preprocess is None else canonical(preprocess)
+    common = {**source.detail, "boxes": postprocess is not None, "preprocess": steps}
+    return {
+        shape_name(shape): replace(source, detail={**common, "shape": plain(shape)})
+        for shape in model.shapes[1:]
+    }
+
+
+def plain(shape: Shape) -> dict[str, Any]:
+    """JSON-able."""
+    return {name: size if isinstance(size, int) else list(size) for name, size in shape.items()}
+
+
+@stage(over="files", files=listing, when="model.shapes", batch=1)
+def shapes(
+    files: Files,
+    asked: Asked,
+    graph: Parsed,
+    quantized: Quantized,
+    thresholds: Thresholds | None,
+    precision: Precision | None,
+    rounded: Rounded | None,
+    model: ModelTable,
+    parse: Parse,
+    postprocess: Postprocess,
+    quantize: Quantize,
+    numerics: Numerics, limits: Limits, memory: Memory, compute: Compute, dma: Dma, host: HostProcessor,
+    placement: PlacementTable,
+) -> Iterator[tuple[str, ShapedNetwork]]:
+    """Read, rewrite and quantise the model at a shape, by what calibration found at the first."""
+    for name, item in files.items():
+        source = sized(model, item, name)
+        if item.detail["boxes"]:
+            source = boxes(source=source, postprocess=postprocess, numerics=numerics)
+        steps = item.detail["preprocess"] and read_table(Preprocess, item.detail["preprocess"])[0]
+        source = prepared(source, steps) if steps else source
+        own = rewritten(source.reading, parse.skip, hardware=asked.known)
+        own = over_pixels(own, graph.pixels) if graph.pixels else own
+        if graph.trials:
+            own = replace(own, graph=with_weights(own.graph, graph.graph))
+        where = placed(
+            graph=own, numerics=numerics, limits=limits, memory=memory, compute=compute, dma=dma, host=host,
+            placement=placement,
+        )
+        made: Quantized = quantized_by(
+            graph=own, placement=where, thresholds=thresholds, precision=precision, rounded=rounded,
+            quantize=quantize, numerics=numerics, memory=memory, host=host, least=placement,
+        )
+        _require_alike(name, made, quantized)
+        done = with_biases(made.graph, quantized.graph, numerics)
+        log(f"{name}: {done.layers - len(done.other)} of {done.layers} layers have the first shape's weights")
+        for layer in done.other:
+            log(f"{layer}: other weights than at the first shape")
+        yield name, ShapedNetwork(
+            done.graph, made.notes, (), made.float_macs, made.pixels, made.border
+        )
+
+
+def sized(model: ModelTable, item: Item, name: str) -> Model:
+    """The model at a shape; a shape that it cannot have is an error of that shape."""
+    shape = {n: s if isinstance(s, int) else tuple(s) for n, s in item.detail["shape"].items()}
+    try:
+        return read(model, item.files[0], model.bound(shape))
+    except ModelError as fault:
+        raise ModelError(
+            f"{name}: {fault.message}", because=fault.because, hint=fault.hint, code=fault.code,
+        ).at(key="model.shapes") from None
+
+
+def _require_alike(name: str, made: Quantized, first: Quantized) -> None:
+    """The layers that are integers at the first shape are integers at this one: a range is missing else."""
+    known = {note.node for note in first.notes if note.on_host}
+    floats = [note.node for note in made.notes if note.on_host and note.node not in known]
+    if floats:
+        raise ModelError(
+            f"{len(floats)} layers are floats at the shape {name} and integers at the first",
+            because=f"calibration at the first shape gives them no range: {_some(floats)}",
+            hint="other operations run at this shape: build it with a recipe of its own, then `npuflow pack`",
+            code="NF-MODEL-339",
+        ).at(key="model.shapes")
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")

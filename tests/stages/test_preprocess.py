@@ -1,0 +1,228 @@
+"""Recipes with [preprocess]: steps moved from the host to the program give the same pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+from PIL import Image
+
+from npuflow import Runner
+from npuflow.base.errors import ModelError, RecipeError
+from npuflow.base.tables import read
+from npuflow.engine.data.steps import applied, finished
+from npuflow.engine.interpret import host_session
+from npuflow.engine.preprocess import PIXELS, Preprocess, with_preprocessing
+from npuflow.engine.to_onnx import export_model
+from npuflow.ir.builder import Builder
+from npuflow.ir.op import OPS
+from npuflow.ir.types import TensorType
+from npuflow.stages.placement import Placement
+from npuflow.stages.simulate import Simulation
+from npuflow.stages.thresholds import Thresholds
+from npuflow.testing.stage import built, check_deterministic, check_products
+from tests.stages.builds import made, products
+
+TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,3,16,24] x) => (float[1,6,8,12] y) {
+    a = Conv<pads=[1,1,1,1], strides=[2,2], kernel_shape=[3,3]>(x, k) y = Relu(a) }"""
+STEPS = [
+    "resize = [16, 24]", 'channels = "bgr"', "normalize = { mean = [124, 116, 104], std = [58, 57, 57] }",
+]
+SIZE = 40, 36
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    rng, folder = np.random.default_rng(0), tmp_path / "images"
+    proto = parser.parse_model(TEXT)
+    weights = rng.normal(size=(6, 3, 3, 3)).astype(np.float32)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(weights, "k"))
+    onnx.save_model(proto, str(tmp_path / "net.onnx"))
+    folder.mkdir()
+    for i in range(12):
+        coarse = rng.integers(0, 256, (6, 6, 3), dtype=np.uint8)
+        Image.fromarray(coarse).resize(SIZE[::-1], Image.Resampling.BICUBIC).save(folder / f"{i}.png")
+    return tmp_path
+
+
+def recipe(
+    project: Path, name: str, moved: int, more: str = "", steps: list[str] = STEPS, target: str = "edge-4t"
+) -> Path:
+    """The last `moved` of the steps are the program's."""
+    own = len(steps) - moved
+    text = f'target = "{target}"\n[model]\npath = "net.onnx"\n[data]\nsource = "images"\n'
+    text += "".join(f"[[data.steps]]\n{step}\n" for step in steps[:own])
+    if moved:
+        text += '[[data.steps]]\nlayout = "nhwc"\n'
+        text += f"[preprocess]\nsize = {list(SIZE)}\n{more}"
+        text += "".join(f"[[preprocess.steps]]\n{step}\n" for step in steps[own:])
+    path = project / f"{name}.toml"
+    path.write_text(text + '[calibrate]\nmethod = "minmax"\n')
+    return path
+
+
+def program(path: Path) -> tuple[Path, Simulation, Placement, Any]:
+    done = made(path, until="simulate")
+    simulation, placement, compiled = products(path, done, "simulate", "placement", "codegen")
+    file = path.with_suffix(".npu")
+    compiled.program.save(file)
+    return file, simulation, placement, compiled.program
+
+
+@pytest.mark.parametrize("place", ["auto", "host"])
+def test_the_program_prepares_what_the_host_did(project: Path, place: str) -> None:
+    """Raw bytes in, the same outputs: within the rounding of resized pixels."""
+    host, _, _, _ = program(recipe(project, "host", 0))
+    file, simulation, placement, inside = program(recipe(project, "own", 3, f'place = "{place}"\n'))
+    assert simulation.summary()["different"] == 0 and simulation.summary()["hazards"] == 0
+    (entry,) = inside.meta["inputs"]
+    assert (entry["name"], entry["shape"], entry["dtype"]) == ("image", [1, *SIZE, 3], "uint8")
+    steps = [p for p in placement.placed.places if p.node.startswith("image/")]
+    assert len(steps) >= 3 and all(p.on_npu == (place == "auto") for p in steps)
+    for picture in sorted((project / "images").iterdir())[:4]:
+        raw = np.asarray(Image.open(picture))
+        want = Runner(host, preprocess=True).run({"x": picture})["y"]
+        got = Runner(file).run({"image": raw[None]})["y"]
+        np.testing.assert_array_equal(Runner(file, exact="simulator").run({"image": raw[None]})["y"], got)
+        np.testing.assert_array_equal(Runner(file, preprocess=True).run({"image": picture})["y"], got)
+        error = np.linalg.norm(got - want) / np.linalg.norm(want)
+        assert error < 0.02, error
+
+
+def test_the_first_layer_takes_the_normalisation(project: Path) -> None:
+    path = recipe(project, "own", 3)
+    (parsed,) = products(path, made(path, until="thresholds"), "pixels")
+    assert not {"Mul", "Add", "Sub"} & {node.op.onnx for node in parsed.graph.nodes}
+
+
+def test_pixels_are_those_of_pillow(project: Path) -> None:
+    """Where pixels are neither resized nor rounded, not one number differs: same codes, same weights."""
+    steps = ["resize = [16, 24]", 'channels = "bgr"', STEPS[2]]
+    host, _, _, _ = program(recipe(project, "host", 0, steps=steps))
+    path = recipe(project, "own", 2, steps=steps)
+    path.write_text(path.read_text().replace("size = [40, 36]", "size = [16, 24]"))
+    file, simulation, _, _ = program(path)
+    assert simulation.summary()["different"] == 0
+    picture = project / "images" / "0.png"
+    want = Runner(host, preprocess=True).run({"x": picture})["y"]
+    np.testing.assert_array_equal(Runner(file, preprocess=True).run({"image": picture})["y"], want)
+
+
+def test_signed_pixels_keep_every_bit(project: Path) -> None:
+    """A target of signed codes without zero points: the shift moves behind the resizing into the layer."""
+    steps = ["normalize = { mean = [124, 116, 104], std = [58, 57, 57] }", "resize = [16, 24]"]
+    path = recipe(project, "signed", 1, steps=steps, target="edge-pow2")
+    done = made(path, until="thresholds")
+    (parsed,) = products(path, done, "pixels")
+    assert parsed.pixels["image"].zero == 128
+    assert [n.op.onnx for n in parsed.graph.nodes].count("Add") == 0
+
+
+@pytest.mark.parametrize("method", ["nearest", "bilinear", "area"])
+@pytest.mark.parametrize("size", [(20, 32), (50, 60), (20, 72)])
+def test_the_nodes_resize_as_pillow(method: str, size: tuple[int, int]) -> None:
+    """Within the rounding of the host's pixels, before and after the second axis; no position of these sizes
+    lies between two pixels, where `nearest` may take the other one."""
+    check([{"resize": list(size), "method": method}], 0.0 if method == "nearest" else 1.01)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [{"resize": [24, 24], "keep_ratio": "letterbox", "fill": 114.0, "method": "nearest"}],
+        [{"resize": [24, 24], "keep_ratio": "letterbox", "align": "corner", "method": "nearest"}],
+        [{"resize": [24, 24], "keep_ratio": "short", "method": "nearest"}, {"center_crop": [24, 24]}],
+        [{"center_crop": [50, 20], "fill": 7.0}, {"pad": [1, 2, 3, 4], "fill": 9.0}],
+        [{"channels": "bgr"}, {"normalize": {"mean": [1, 2, 3], "std": [4, 5, 6], "scale": 0.5}}],
+        [{"channels": "grey"}],
+        [{"channels": "grey"}, {"channels": "rgb"}, {"layout": "nhwc"}],
+    ],
+)
+def test_the_nodes_do_what_the_host_does(steps: list[dict[str, Any]]) -> None:
+    check(steps, 0.501 if any(s.get("channels") == "grey" for s in steps) else 1e-5)
+
+
+def check(steps: list[dict[str, Any]], most: float) -> None:
+    """Float nodes against the host's steps, which round resized pixels."""
+    raw = np.random.default_rng(3).integers(0, 256, (37, 44, 3), dtype=np.uint8)
+    table, faults = read(Preprocess, {"size": [37, 44], "steps": steps})
+    assert table is not None and not faults
+    plain = [step.plain() for step in table.steps]
+    last = [] if "layout" in plain[-1] else [{"layout": "nchw"}]
+    want = finished(applied(raw, plain, ""), last, "", False)
+    shape = (1, *want.shape)
+    net = Builder()
+    net.input("x", TensorType(shape, "float32"))
+    net.add(OPS["relu"](), ["x"], ["y"])
+    graph = with_preprocessing(net.graph(["x"], ["y"]), table)
+    (got,) = host_session(export_model(graph)).run(None, {"image": raw[None].astype(np.float32)})
+    assert np.abs(got[0] - np.maximum(want, 0)).max() <= most
+
+
+def test_all_that_is_wrong_is_said_together(project: Path) -> None:
+    steps = ["transpose = [2, 0, 1]", 'dtype = "float16"', "resize = [16, 24]"]
+    with pytest.raises(RecipeError) as fault:
+        built(recipe(project, "wrong", 3, "channels = 9\n", steps), project / "cache", "preprocess")
+    said = " ".join(one.message for one in fault.value.faults())
+    assert "9 is out of range" in said
+    with pytest.raises(RecipeError) as fault:
+        built(recipe(project, "wrong", 3, "", steps), project / "cache", "preprocess")
+    said = " ".join(one.message for one in fault.value.faults())
+    assert "step 1, transpose" in said and 'step 2, dtype = "float16"' in said
+
+
+@pytest.mark.parametrize(
+    ("more", "steps", "said"),
+    [
+        ("", ["resize = [16, 20]"], r"make \[1, 3, 16, 20\], the model takes \[1, 3, 16, 24\]"),
+        ('input = "z"\n', ["resize = [16, 24]"], 'the input "z" takes no pictures'),
+        ('name = "a"\n', ["resize = [16, 24]"], 'cannot be the input "a"'),
+        ("channels = 1\n", ["resize = [16, 24]", 'channels = "bgr"'], "needs a picture of 3 channels"),
+        ("", ["resize = [16, 24]", "normalize = { mean = [1, 2] }"], "2 numbers per channel"),
+    ],
+)
+def test_what_does_not_fit_the_model(project: Path, more: str, steps: list[str], said: str) -> None:
+    with pytest.raises(ModelError, match=said):
+        built(recipe(project, "wrong", len(steps), more, steps), project / "cache", "preprocess")
+
+
+def test_every_step_has_its_operators(project: Path) -> None:
+    """The operators that steps become are in the key of the stage, whatever the model has."""
+    own = [
+        'resize = [12, 20]\nmethod = "nearest"', "resize = [15, 22]", 'channels = "bgr"',
+        "pad = [1, 2, 0, 0]",
+        'resize = [40, 48]\nmethod = "area"', "center_crop = [16, 24]", 'channels = "grey"',
+        'channels = "rgb"',
+    ]
+    path = recipe(project, "all", len(own), steps=own)
+    simulation = program(path)[1]
+    assert simulation.summary()["different"] == 0
+
+
+def test_the_stages_are_deterministic_and_their_products_are_whole(project: Path) -> None:
+    path = recipe(project, "own", 3)
+    one, other = (built(path, project / name, "pixel_codes") for name in ("one", "other"))
+    for stage in ("preprocess", "pixel_codes"):
+        check_deterministic(one, other, stage)
+        check_products(one, stage)
+    codes = next(iter(one.products("pixel_codes").values()))
+    assert isinstance(codes, Thresholds)
+    assert all(q.scale == (1.0,) for v, q in codes.codes.items() if f"/{PIXELS}_" in v) and codes.codes
+
+
+def test_a_network_that_begins_inside(project: Path) -> None:
+    """[model] begin, outputs and [preprocess] together: the pictures are those of the cut point."""
+    proto = onnx.load(str(project / "net.onnx"))
+    proto.graph.node.insert(0, onnx.helper.make_node("Neg", ["x"], ["m"]))
+    proto.graph.node[1].input[0] = "m"
+    onnx.save_model(proto, str(project / "net.onnx"))
+    path = recipe(project, "own", 3)
+    path.write_text(path.read_text().replace('"net.onnx"', '"net.onnx"\nbegin = ["m"]\noutputs = ["a"]'))
+    one = built(path, project / "cache", "preprocess")
+    (model,) = one.products("preprocess").values()
+    graph = model.reading.graph  # type: ignore[attr-defined]
+    assert graph.inputs == ("image",) and graph.outputs == ("a",)
