@@ -24,6 +24,11 @@ def test_random_graphs_agree() -> None:
     bounded(drawn(range(200)), 200)
 
 
+def test_bytes_of_a_view_are_stored_by_one_core() -> None:
+    """Graphs in which a reshape or a transposition moves nothing, and what it reads is wanted, too."""
+    assert drawn([3054, 3117, 4871, 7382])["compared"] == 4
+
+
 def test_a_tile_of_softmax_may_be_a_part_of_what_is_held() -> None:
     assert drawn([4144])["compared"] == 1
 

@@ -98,7 +98,22 @@ class Topology:
     @cached_property
     def joining(self) -> Collection[int]:
         """Nodes that move data, and may do so in local memory."""
-        return {i for i in self.moving if self.site(i).op.local_space(self.site(i)) is not None}
+        return {
+            i
+            for i in self.moving
+            if self.site(i).op.local_space(self.site(i)) is not None and not self._shown_twice(i)
+        }
+
+    def _shown_twice(self, index: int) -> bool:
+        """Whether a node's result is a part of the bytes that it reads in external memory, and these are
+        wanted there, too: two cores might each store them."""
+        node, views = self.graph.nodes[index], self.views
+        within = {views.root(o)[0] for o in node.outputs if o and views.root(o)[0] != o}
+        return any(
+            views.root(v)[0] in within and (v in self._outputs or len(self.readers.get(v, ())) > 1)
+            for v in node.inputs
+            if v and self.graph.values[v].const is None
+        )
 
     def joins_local(self, index: int, made: Collection[int], kept: Collection[str] = ()) -> bool:
         """Whether a node that moves data may do so in local memory: what it reads is made by these nodes, or
