@@ -113,6 +113,19 @@ def test_each_kind_of_edit(tmp_path: Path, kind: str) -> None:
         world.close()
 
 
+@pytest.mark.parametrize("name", ["alpha", "beta", "gamma"])
+def test_a_method_that_no_step_calls_is_in_no_key(tmp_path: Path, name: str) -> None:
+    """Of plug-ins that a table names, that artifacts name, and that nobody names."""
+    world = World(tmp_path / "world")
+    try:
+        world.build()
+        world.state.entries[name]["other"] = 7
+        world.write()
+        assert world.build()[1] == {}
+    finally:
+        world.close()
+
+
 BREAKS = {
     "code": ["stage code"],
     "config": ["recipe"],
