@@ -178,8 +178,9 @@ def beneath(sample: OpSample, scheme: Quantize, arithmetic: Numerics) -> bool:
 
     The factor is at most that of a signed symmetric input and unsigned results, over the peaks of both. A
     calibration that sees next to nothing behind a clip makes it as large as one likes."""
-    (x,), (y,) = sample.inputs, sample.op.clipped(*sample.inputs)
-    assert x is not None
+    x, (y,) = sample.inputs[0], sample.op.clipped(*sample.inputs)
+    if len(sample.inputs) > 1 or x is None or not y.any():
+        return False
     bits = scheme.activations.bits
     largest = ((1 << bits) - 1) / ((1 << (bits - 1)) - 1) * float(np.abs(x).max() / np.abs(y).max())
     return arithmetic.shift_left_max == 0 and largest >= (1 << arithmetic.multiplier_bits) - 0.5
