@@ -167,8 +167,43 @@ def judge(data: st.DataObject, kind: str) -> None:
         check_text(sample, arithmetic, scheme)
         check_tiles(sample, target, scheme)
     except TargetError as error:
-        # Refusals are answers too, but only these two have a reason here.
-        assert "too few" in error.message or "multiplier" in error.message, error
+        # Refusals are answers too, but only these three have a reason here.
+        known = "too few" in error.message or "multiplier" in error.message
+        assert known or (error.code == "NF-QUANT-009" and beneath(sample, scheme, arithmetic)), error
+
+
+def beneath(sample: OpSample, scheme: Quantize, arithmetic: Numerics) -> bool:
+    """Whether the codes of the results lie so close together, beside those of the only input, that the factor
+    between them is no multiplier: such a layer is refused where the target shifts to the right alone.
+
+    The factor is at most that of a signed symmetric input and unsigned results, over the peaks of both. A
+    calibration that sees next to nothing behind a clip makes it as large as one likes."""
+    x, (y,) = sample.inputs[0], sample.op.clipped(*sample.inputs)
+    if len(sample.inputs) > 1 or x is None or not y.any():
+        return False
+    bits = scheme.activations.bits
+    largest = ((1 << bits) - 1) / ((1 << (bits - 1)) - 1) * float(np.abs(x).max() / np.abs(y).max())
+    return arithmetic.shift_left_max == 0 and largest >= (1 << arithmetic.multiplier_bits) - 0.5
+
+
+@pytest.mark.parametrize("name", ["averagepool", "reducesum"])
+def test_results_far_below_the_input_need_wide_multipliers(name: str) -> None:
+    """One element of sixteen passes the clip, by a thousandth: one code of the input is 1808 of the results.
+    With 8 bits of multiplier that is refused, with 16 bits or a left shift it is exact."""
+    x = np.full((1, 1, 1, 16), -1.808, np.float32)
+    x[..., 0] = 0.001
+    clip = (0.0, float("inf"))
+    settings_: dict[str, Any] = {"axes": (1,)}
+    if name == "averagepool":
+        settings_ = {"kernel_shape": (1, 1), "strides": (1, 1), "dilations": (1, 1), "pads": (0, 0, 0, 0)}
+    sample = OpSample(OPS[name](**settings_, clip=clip), (x,))
+    scheme, narrow = Quantize(), Numerics(acc_bits=48, multiplier_bits=8)
+    with pytest.raises(TargetError, match="left shift") as refused:
+        check_integer(sample, narrow, scheme)
+    assert refused.value.code == "NF-QUANT-009" and beneath(sample, scheme, narrow)
+    for wider in (replace(narrow, multiplier_bits=16), replace(narrow, shift_left_max=8)):
+        check_integer(sample, wider, scheme)
+        assert not beneath(sample, scheme, wider)
 
 
 @pytest.mark.parametrize("kind", MAKERS)

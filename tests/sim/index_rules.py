@@ -81,10 +81,13 @@ def _loadrows(f: Fields, tables: Tables) -> Fields:
 
 
 def _topk(f: Fields, tables: Tables) -> Fields:
+    """Of a single element the place is 0: where only places are written, it is not read."""
     dims = f["dims"]
     made, size = (dims[0], f["count"], dims[2]), ELEMENTS[f["x_type"]].bytes
-    found: Fields = {"x": _places(f, "x", dims).tolist()}
-    found["kind"] = f["x_type"] if dims[1] > 1 else size
+    found: Fields = {}
+    if dims[1] > 1 or f["y"] != NONE:
+        found["x"] = _places(f, "x", dims).tolist()
+        found["kind"] = f["x_type"] if dims[1] > 1 else size
     if dims[1] > 1:
         found["order"] = f["maximum"], f["last"] if f["at"] != NONE else 0
     for name in ("y", "at"):

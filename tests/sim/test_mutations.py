@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,11 +16,13 @@ from npuflow.engine.program.container import Program
 from npuflow.engine.sim.hazards import hazards_of
 from npuflow.engine.sim.machine import SimulatedMachine
 from npuflow.engine.sim.order import order_of
+from npuflow.hw import blocks
+from npuflow.hw.command import NONE
 from npuflow.hw.elements import ELEMENTS, having
 from npuflow.hw.encode import decode
 from npuflow.hw.floats import encoded
 from npuflow.hw.isa import HEADER_WORDS, ROUNDINGS, WORDS, opcodes
-from tests.sim import float_rules, index_rules  # noqa: F401
+from tests.sim import constant_rules, float_rules, index_rules  # noqa: F401
 from tests.sim.cases import LOCAL, MAKERS, TARGET, Case, random_case
 from tests.sim.equivalence import equivalent
 from tests.sim.float_cases import MAKERS as FLOAT_MAKERS
@@ -248,6 +251,46 @@ def test_command_mutations_never_pass_silently(opcode: str) -> None:
 def test_many_command_mutations_never_pass_silently(opcode: str) -> None:
     found, silent = mutate(opcode, range(100, 112), 4)
     assert found.total() >= 3000 and not silent, f"{found}: {silent}"
+
+
+def same(case: Case, **fields: Any) -> tuple[bool, bool]:
+    """Whether the rules prove that changed fields change nothing, and whether the results are equal."""
+    other, images = replace(case, fields={**case.fields, **fields}), memories(case, 4)
+    pair = [wrap(case), wrap(other)]
+    before, after = (decode(program.commands[0][-2]) for program in pair)
+    results = [run(program, images) for program in pair]
+    return equivalent(before, after, dict(case.consts)), np.array_equal(*results)
+
+
+@pytest.mark.parametrize("opcode", ["TOPK", "FTOPK"])
+def test_the_place_of_a_single_element_needs_no_element(opcode: str) -> None:
+    case, _, _ = subject(103, opcode)
+    assert case.fields["y"] == NONE and case.fields["dims"][1] == 1
+    assert same(case, x=512) == (True, True)
+    case.fields["y"] = 64
+    assert same(case, x=512) == (False, False)
+
+
+@pytest.mark.parametrize("field", [{"x": 304}, {"w": 202}, {"bias": NONE}, {"origin": (4096, 0)}])
+def test_sums_with_a_nan_weight_are_nan(field: dict[str, Any]) -> None:
+    """Random blocks: of every output channel one holds a NaN. With finite weights these fields
+    matter."""
+    case, _, _ = subject(102, "BCONV")
+    assert same(case, **field) == (True, True)
+    at, size = case.fields["w"], len(dict(case.consts)[case.fields["w"]])
+    numbers = np.random.default_rng(0).normal(size=(1, size // 33 * 32))
+    finite = blocks.packed(blocks.encoded(numbers, "mxfp8", 1), "mxfp8", 1).tobytes()
+    case.consts = [(a, finite if a == at else body) for a, body in case.consts]
+    assert same(case, **field) == (False, False)
+
+
+def test_a_zero_point_matters_as_far_as_the_accumulator_holds_it() -> None:
+    """Weights, scaled and summed, that are multiples of 4: 2^30 more is 0 modulo 2^32, 2^29 more is not."""
+    case, _, _ = subject(101, "SCALEDCONV")
+    zero = case.fields["x_zero"]
+    assert case.fields["acc_type"] == "int32"
+    assert same(case, x_zero=zero + (1 << 30)) == (True, True)
+    assert same(case, x_zero=zero + (1 << 29)) == (False, False)
 
 
 @pytest.mark.parametrize("opcode", sorted({*MAKERS, *FLOAT_OPCODES}))
