@@ -12,7 +12,7 @@ from npuflow.base.errors import ModelError, suggestion
 from npuflow.base.tables import Config, Doc, Fault, Range
 from npuflow.engine.data.steps import DataStep, Normalize
 from npuflow.engine.pixels import Pixels
-from npuflow.engine.resample import resampling
+from npuflow.engine.resample import fixed_point, fraction_bits, resampling
 from npuflow.frontends._nodes.build import NodeBuilder
 from npuflow.frontends._nodes.shapes import output_types
 from npuflow.ir.graph import Graph, prune
@@ -197,7 +197,7 @@ def _resampled(net: _Prefix, x: str, axis: int, size: int, method: str) -> str:
         how: dict[str, Any] = {"mode": "nearest", "nearest_mode": "round_prefer_ceil"} \
             if method == "nearest" else {"mode": "linear"}
         return net.op("Resize", x, "", "", sizes, coordinate_transformation_mode="half_pixel", **how)
-    weights = resampling(shape[axis], size, method, net.table.antialias).astype(np.float32)
+    weights = fixed_point(resampling(shape[axis], size, method, net.table.antialias)).astype(np.float32)
     if axis == 3:
         return net.op("MatMul", x, net.constant(np.ascontiguousarray(weights.T)))
     return net.op("MatMul", net.constant(weights), x)
@@ -277,9 +277,18 @@ _STEPS: dict[str, Callable[[_Prefix, str, DataStep], str]] = {
 
 
 def pixel_values(graph: Graph, pixels: Mapping[str, Pixels], table: Preprocess) -> dict[str, QuantType]:
-    """The tensors of pixels behind an input of pixels, with the type of that input."""
+    """The tensors of pixels behind an input of pixels, with the type of that input, and the weights that
+    they are resampled with, in their fixed-point form."""
     one = pixels.get(table.name)
     if one is None:
         return {}
     front = f"{table.name}/{PIXELS}_"
-    return {name: one.quant for name in graph.values if name.startswith(front) and graph.const(name) is None}
+    found = {name: one.quant for name in graph.values if name.startswith(front) and graph.const(name) is None}
+    for node in graph.nodes:
+        if node.op.onnx != "MatMul" or node.outputs[0] not in found:
+            continue
+        for name in node.inputs:
+            weights = graph.const(name)
+            if weights is not None:
+                found[name] = QuantType(8, True, (2.0 ** -fraction_bits(weights),), (0,))
+    return found

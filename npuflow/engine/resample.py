@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 Reals = npt.NDArray[np.float64]
+TOP = 127                                 # largest code of a weight of 8 bits
 
 
 def _triangle(x: Reals) -> Reals:
@@ -36,3 +37,18 @@ def resampling(size: int, wanted: int, method: str, antialias: bool = True) -> R
     weights = kernel((at + 0.5 - centers[:, None]) / wide)
     weights[(at < low[:, None]) | (at >= high[:, None])] = 0.0
     return weights / weights.sum(1, keepdims=True)
+
+
+def fraction_bits(weights: npt.NDArray[np.floating]) -> int:
+    """n of the smallest step 2^-n with which the largest weight has a code of 8 bits."""
+    return int(np.floor(np.log2(TOP / float(weights.max()))))
+
+
+def fixed_point(weights: Reals) -> Reals:
+    """The weights as multiples of 2^-n, every row with a sum of exactly 1: independent rounding would make
+    flat areas darker or lighter. The largest remainders of a row are rounded up."""
+    ones = 1 << fraction_bits(weights)
+    found = np.floor(weights * ones)
+    for row, remainder in zip(found, weights * ones - found, strict=True):
+        row[np.argsort(-remainder, kind="stable")[: ones - int(row.sum())]] += 1
+    return found / ones

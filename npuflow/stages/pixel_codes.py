@@ -14,5 +14,5 @@ from npuflow.stages.thresholds import Thresholds
 def pixel_codes(thresholds: Thresholds, graph: Parsed, preprocess: Preprocess) -> Thresholds:
     """Pixels stay pixels: calibration might clip them or take another step."""
     found = pixel_values(graph.graph, graph.pixels, preprocess)
-    log(f"{len(found)} tensors of pixels have a code for each")
+    log(f"{len(found)} tensors of pixels and their weights have codes of their own")
     return replace(thresholds, codes={**thresholds.codes, **found})
