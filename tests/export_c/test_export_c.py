@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import ModelError, TargetError
-from npuflow.engine.export_c import compiler, kernel
+from npuflow.engine.export_c import kernel
+from npuflow.engine.export_c.compiler import compilers, measured
 from npuflow.engine.export_c.network import network_of
 from npuflow.engine.export_c.vectors import random_samples, sample
 from npuflow.engine.place import place
@@ -176,5 +177,5 @@ def test_size_and_stack_are_measured_in_a_folder_of_a_relative_path(
     (tmp_path / "net_c").mkdir()
     (tmp_path / "net_c" / "net.c").write_text("int net_run(int x) { return x + 1; }\n")
     monkeypatch.chdir(tmp_path)
-    found = compiler.measured(Path("net_c"), "net")
-    assert found is not None and found.compiler.split()[0] in compiler.compilers()
+    found = measured(Path("net_c"), "net")
+    assert found is not None and found.compiler.split()[0] in compilers()
