@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +18,15 @@ BATCHES = 4  # run between two looks at the clock
 
 
 def run_samples(
-    model: RunnableModel, paths: Sequence[Path], preparation: Mapping[str, Any] | None, batch: int = 8
+    model: RunnableModel, paths: Sequence[Path], preparation: Mapping[str, Any] | None, batch: int = 8,
+    note: Callable[[str], None] | None = None,
 ) -> tuple[list[dict[str, Array]], bool]:
-    """The outputs of every sample, and whether there may be several. Files are read as they are needed."""
+    """The outputs of every sample, and whether there may be several. Files are read as they are needed.
+    `note` is given what is done to pictures."""
     with tempfile.TemporaryDirectory(prefix="npuflow-") as folder:
         sets = input_sets(paths, len(model.ports), Path(folder))
+        if note is not None and (text := _of_pictures(sets, preparation)):
+            note(text)
         outputs: list[dict[str, Array]] = []
         several = len(sets) > 1
         with Slow("samples", len(sets) if several else None) as slow:
@@ -32,6 +36,13 @@ def run_samples(
                 outputs += model.run(samples)
                 slow.at(len(outputs))
     return outputs, several
+
+
+def _of_pictures(sets: Sequence[Sequence[Path]], preparation: Mapping[str, Any] | None) -> str:
+    """Asked of the files, as a folder and standard input have no suffix."""
+    from npuflow.cli._inputs import picture_note
+
+    return picture_note([file for files in sets for file in files], preparation)
 
 
 def _pieces(

@@ -94,7 +94,7 @@ def extract(
 
     arrays = chosen(file, names)
     saved(out, arrays)
-    typer.echo(f"{len(arrays)} tensors -> {out}")
+    typer.echo(f"{len(arrays)} tensor{'s' if len(arrays) != 1 else ''} -> {out}")
 
 
 @app.command("to-raw")

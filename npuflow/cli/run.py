@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -60,24 +60,30 @@ def run(
     run one by one. Several files are several samples, in the order of the numbers in their names."""
     import json
 
-    from npuflow.cli._inputs import picture_note
     from npuflow.cli._run_model import open_model, save_outputs
     from npuflow.cli._run_samples import run_samples
 
     if target is not None:
         _require(program, target)
     model = open_model(program, batch, dump_all, exact=_kind(exact), state=_pairs(state or ()))
-    for note in (*model.notes, picture_note(inputs, model.preparation)):
-        if note:
-            typer.echo(f"note: {note}", err=True)
-    outputs, stacked = run_samples(model, inputs, model.preparation, batch)
+    for note in model.notes:
+        typer.echo(f"note: {note}", err=True)
+    outputs, stacked = run_samples(model, inputs, model.preparation, batch, note=_note)
     written = save_outputs(out, outputs, stacked)
     if as_json:
         typer.echo(json.dumps({"out": str(out), "samples": len(outputs), "tensors": written}))
         return
-    typer.echo(f"{len(outputs)} sample{'s' if len(outputs) != 1 else ''}, {len(written)} tensors -> {out}")
+    typer.echo(f"{len(outputs)} sample{_s(outputs)}, {len(written)} tensor{_s(written)} -> {out}")
     for name, shape in list(written.items())[:20]:
         typer.echo(f"  {name}  {'x'.join(map(str, shape))}")
+
+
+def _s(items: Sized) -> str:
+    return "" if len(items) == 1 else "s"
+
+
+def _note(text: str) -> None:
+    typer.echo(f"note: {text}", err=True)
 
 
 def _require(program: Path, target: str) -> None:

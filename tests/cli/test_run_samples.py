@@ -97,6 +97,20 @@ def test_nothing_found_is_an_error(frames: Path, tmp_path: Path) -> None:
             files_of(path, tmp_path)
 
 
+def test_what_is_done_to_pictures_is_said_of_those_in_folders_too(frames: Path, tmp_path: Path) -> None:
+    from PIL import Image
+
+    pictures = tmp_path / "pictures"
+    pictures.mkdir()
+    for i in range(3):
+        Image.new("L", (2, 2), i).save(pictures / f"{i}.png")
+    for folder, count in ((pictures, 1), (frames, 0)):
+        said: list[str] = []
+        port = Port("x", "float32", (1, 1, 2, 2)) if count else X
+        run_samples(Sums(port), [folder], None, note=said.append)
+        assert len(said) == count and all("no preprocessing is stated" in text for text in said)
+
+
 @pytest.mark.parametrize("suffix", [".npy", ".npz", ".png"])
 def test_standard_input(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held = io.BytesIO()

@@ -18,6 +18,7 @@ from npuflow.engine.data.config import InputSample
 from npuflow.engine.data.judge import judged, unlike
 from npuflow.engine.data.listing import found
 from npuflow.engine.data.profile import InputProfile, profiled
+from npuflow.engine.data.read import prepared_pixels
 from npuflow.ir.types import Array, TensorType
 from tests.data.test_data import loaded, table
 
@@ -276,6 +277,17 @@ def test_swapped_colours_are_seen_beside_a_shift() -> None:
     pictures = np.cumsum(rng.normal(0, 4, (2, 24, 1, 3, 32, 32)), -1).astype(np.float32) + 60 + warm
     text = said(list(pictures[0]), list(pictures[1][:, :, ::-1] + 120))
     assert "in the other order" in text and "shifted" in text
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 8, 6), (1, 8, 6, 3)])
+def test_a_picture_has_its_channels_where_the_input_has_them(shape: tuple[int, ...]) -> None:
+    """A recipe of stored arrays [H, W, 3] has no layout step; a picture fits the program nevertheless."""
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 6, 3), np.uint8)
+    mean = {"normalize": {"scale": 1.0, "mean": [1.0, 2.0, 3.0], "std": [2.0]}}
+    preparation = {"alpha": "drop", "colour": True, "steps": [mean]}
+    fed = prepared_pixels(pixels, preparation, "x", TensorType(shape))
+    want = (pixels.astype(np.float32) - np.float32([1, 2, 3])) / 2
+    np.testing.assert_array_equal(fed, (want if shape[3] == 3 else want.transpose(2, 0, 1))[None])
 
 
 def test_a_colour_picture_for_one_channel_says_which_step_helps() -> None:

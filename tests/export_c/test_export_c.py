@@ -11,6 +11,7 @@ import pytest
 
 from npuflow.base.errors import ModelError, TargetError
 from npuflow.engine.export_c import kernel
+from npuflow.engine.export_c.compiler import compilers, measured
 from npuflow.engine.export_c.network import network_of
 from npuflow.engine.export_c.vectors import random_samples, sample
 from npuflow.engine.place import place
@@ -167,3 +168,14 @@ def test_the_arena_is_what_lives_at_once() -> None:
     program = case(graph, Numerics(), 0).program
     assert program.bound <= program.arena <= 1.3 * program.bound
     assert np.all([a.size for _, a in program.constants])
+
+
+@needs_compiler
+def test_size_and_stack_are_measured_in_a_folder_of_a_relative_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "net_c").mkdir()
+    (tmp_path / "net_c" / "net.c").write_text("int net_run(int x) { return x + 1; }\n")
+    monkeypatch.chdir(tmp_path)
+    found = measured(Path("net_c"), "net")
+    assert found is not None and found.compiler.split()[0] in compilers()

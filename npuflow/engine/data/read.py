@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,14 @@ def prepared_pixels(pixels: Array, preparation: Mapping[str, Any], name: str, ki
     if single and pixels.ndim == 3 and not any("channels" in step for step in preparation["steps"]):
         pixels = grey(pixels)                 # the recipe fed arrays of one channel
     pixels = applied(pixels, first, name)
+    if _channels_last(kind.shape) and not any("layout" in step for step in rest):
+        rest = [*rest, {"layout": "nhwc"}]    # the recipe fed arrays [H, W, C]
     return InputSample({name: pixels}, tuple(rest), picture=True).feed({name: kind})[name]
+
+
+def _channels_last(shape: Sequence[int]) -> bool:
+    """Whether a picture fits an input with its channels in the last axis only."""
+    return len(shape) == 4 and shape[3] in (1, 3) and shape[1] not in (1, 3)
 
 
 def _one(files: tuple[Path, ...], detail: Mapping[str, Any], rows: FileRows) -> InputSample:

@@ -35,7 +35,8 @@ def measured(folder: Path, name: str) -> Measured | None:
         return None
     with tempfile.TemporaryDirectory() as place:
         words = [found[0], *FLAGS, "-DNN_SCALAR", "-fstack-usage", "-c", "-o", f"{place}/{name}.o"]
-        run = subprocess.run([*words, str(folder / f"{name}.c")], capture_output=True, check=False, cwd=place)
+        source = folder.resolve() / f"{name}.c"
+        run = subprocess.run([*words, str(source)], capture_output=True, check=False, cwd=place)
         if run.returncode:
             return None
         usage = next(iter(Path(place).glob("*.su")), None)
