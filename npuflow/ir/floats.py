@@ -26,8 +26,7 @@ class InFloats:
     def block_axis(self, site: Any, index: int, size: int) -> int | None:
         """Axis of an input, the activation or its constant weight, along which blocks of `size` neighbours
         share an exponent; None: the operator does not compute in such blocks."""
-        axis: int | None = site.op.group_axis(site, index)
-        return axis
+        return None
 
     def float_prepare(self, site: Any, numerics: Numerics) -> dict[str, int | Array]:
         """Constants of a node in floats: bounds, tables."""

@@ -64,6 +64,9 @@ class Gemm(GemmFloats):
     def group_axis(self, site: Site, index: int) -> int | None:
         return (0 if self.transA else 1, 1 if self.transB else 0)[index] if index < 2 else None
 
+    def block_axis(self, site: Site, index: int, size: int) -> int | None:
+        return self.group_axis(site, index)
+
     def rows(self, weight: Array) -> Array:
         return weight if self.transB else weight.T
 

@@ -80,6 +80,9 @@ class MatMul(MatMulFloats):
         constant = site.consts[1] is not None and len(site.shape(1)) == 2
         return (len(site.shape(0)) - 1, 0)[index] if constant and index < 2 else None
 
+    def block_axis(self, site: Site, index: int, size: int) -> int | None:
+        return self.group_axis(site, index)
+
     def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
         if grouped(site):
             return group_params(site, numerics)
