@@ -73,13 +73,14 @@ def encoder() -> Builder:
     return b
 
 
-SOME = Override(("add", "averagepool", "gelu", "softmax"), type="int")
+POOLS = Override(("add", "averagepool"), type="int")
+FUNCTIONS = Override(("add", "gelu", "softmax"), type="int")
 NETWORKS = {
     "cnn-bf16": (cnn, Quantize(mode="bf16")),
     "cnn-mx9": (cnn, Quantize(mode="mx9")),
-    "cnn-bfp16-int8": (cnn, Quantize(mode="bfp16", overrides=(SOME,))),
+    "cnn-bfp16-int8": (cnn, Quantize(mode="bfp16", overrides=(POOLS,))),
     "encoder-bf16": (encoder, Quantize(mode="bf16")),
-    "encoder-fp16-int8": (encoder, Quantize(mode="fp16", overrides=(SOME,))),
+    "encoder-fp16-int8": (encoder, Quantize(mode="fp16", overrides=(FUNCTIONS,))),
     "encoder-mxfp4": (encoder, Quantize(mode="mxfp4")),
 }
 
