@@ -107,13 +107,9 @@ class Topology:
     def _shown_twice(self, index: int) -> bool:
         """Whether a node's result is a part of the bytes that it reads in external memory, and these are
         wanted there, too: two cores might each store them."""
-        node, views = self.graph.nodes[index], self.views
-        within = {views.root(o)[0] for o in node.outputs if o and views.root(o)[0] != o}
-        return any(
-            views.root(v)[0] in within and (v in self._outputs or len(self.readers.get(v, ())) > 1)
-            for v in node.inputs
-            if v and self.graph.values[v].const is None
-        )
+        node = self.graph.nodes[index]
+        owners = {owner for o in node.outputs if o for owner in self.views.owners(o)}
+        return any(v in self._outputs or len(self.readers.get(v, ())) > 1 for v in owners & set(node.inputs))
 
     def joins_local(self, index: int, made: Collection[int], kept: Collection[str] = ()) -> bool:
         """Whether a node that moves data may do so in local memory: what it reads is made by these nodes, or

@@ -3,7 +3,7 @@ concatenations written in place."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -29,6 +29,12 @@ class Views:
             value_id, more = self.inside[value_id]
             offset += more
         return value_id, offset
+
+    def owners(self, value_id: str) -> Iterator[str]:
+        """The values whose bytes a value is a part of, from the inmost one."""
+        while value_id in self.inside:
+            value_id, _ = self.inside[value_id]
+            yield value_id
 
     def bytes(self, value_id: str) -> int:
         return self.graph.values[value_id].type.size * self.item(value_id)

@@ -1,0 +1,35 @@
+"""Which nodes that move data may do so in local memory, by the bytes that their results share."""
+
+from __future__ import annotations
+
+from npuflow.engine.place import place
+from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.engine.schedule.frame import Topology
+from npuflow.engine.schedule.machine import Machine
+from npuflow.ir.queries import kind
+from tests.networks.onnx_text import TARGET, graph_of, model
+
+
+def joining(signature: str, body: str) -> list[str]:
+    """Kinds of the nodes that may move data in local memory, in order."""
+    graph = graph_of(model(signature, body))
+    ranges = dict.fromkeys(graph.values, (-1.0, 1.0))
+    done = quantize_graph(graph, place(graph, TARGET).on_npu, ranges, Quantize(), TARGET.numerics).graph
+    topology = Topology(done, Machine(TARGET.compute, TARGET.memory, TARGET.dma), TARGET.numerics)
+    return [kind(done.nodes[i]) for i in sorted(topology.joining)]
+
+
+def test_a_view_of_bytes_that_are_wanted_too_is_none_of_them() -> None:
+    """Two cores might store the same bytes, once as what is read, once as the result."""
+    turned = "p = GlobalAveragePool(x) y = Transpose<perm=[2,0,1,3]>(p)"
+    assert joining("float[2,6,7,6] x => float[1,2,6,1] y", turned) == ["transpose"]
+    assert joining("float[2,6,7,6] x => float[1,2,6,1] y, float[2,6,1,1] p", turned) == []
+
+
+def test_concatenations_in_place_are_whoever_reads_their_inputs() -> None:
+    """A dense block: what is joined lies in the next concatenation, not the other way round."""
+    body = """
+        a = Relu(x) b = Neg(a) c = Concat<axis=1>(a, b) d = Sigmoid(c) e = Concat<axis=1>(c, d) y = Tanh(e)
+    """
+    assert joining("float[1,4,5,5] x => float[1,16,5,5] y", body) == ["concat", "concat"]
