@@ -8,6 +8,8 @@ import numpy as np
 
 from npuflow.ir.op import Node
 from npuflow.ir.queries import kind, maker
+from npuflow.ir.types import Array
+from npuflow.rules._infinities import infinities
 from npuflow.rules._match import attribute
 from npuflow.rules._numbers import INTEGERS, number
 from npuflow.rules._parts import Parts
@@ -18,6 +20,9 @@ _BOOL = 9                                 # onnx's number of the type
 
 class NoMask(str):
     """Why there is no mask."""
+
+
+_DEPENDS = NoMask("a comparison with infinity that depends on data")
 
 
 def mask(parts: Parts, value_id: str) -> str | NoMask:
@@ -33,6 +38,9 @@ def mask(parts: Parts, value_id: str) -> str | NoMask:
     name = kind(node).removeprefix("host:")
     if name in _COMPARISONS:
         return _compared(parts, node, name)
+    if name in _TESTS:
+        found = infinities(parts.graph, node.inputs[0])
+        return _DEPENDS if found is None else parts.const(_TESTS[name](found), "mask")
     if name == "cast" and parts.type(node.inputs[0]).dtype == "float32" and attribute(node, "to") == _BOOL:
         return parts.op("abs", (parts.op("sign", (node.inputs[0],)),), "mask")
     if name == "cast" and parts.type(node.inputs[0]).dtype in INTEGERS and attribute(node, "to") == _BOOL:
@@ -59,8 +67,8 @@ def _compared(parts: Parts, node: Node, name: str) -> str | NoMask:
         return NoMask(f"a comparison of {parts.type(a).dtype}")
     held = parts.array(b)
     if held is not None and held.size == 1 and np.isinf(held).all():
-        sample = np.zeros((), np.float32)        # any finite number: no integer stands for another
-        return parts.const(getattr(np, _NUMPY[name])(sample, held), "mask")
+        found = infinities(parts.graph, a)       # any finite number compares as 0 does
+        return _DEPENDS if found is None else parts.const(getattr(np, _NUMPY[name])(found, held), "mask")
     return _COMPARISONS[name](parts, a, b)
 
 
@@ -84,6 +92,7 @@ _NUMPY = {
     "lessorequal": "less_equal",
     "equal": "equal",
 }
+_TESTS: dict[str, Callable[[Array], Array]] = {"isnan": np.isnan, "isinf": np.isinf}
 _LOGIC: dict[str, Callable[..., str]] = {
     "not": opposite,
     "and": lambda parts, a, b: parts.mul(a, b, "mask"),

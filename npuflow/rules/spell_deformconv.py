@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 
 from npuflow.rules import RULES
+from npuflow.rules._match import attribute
 from npuflow.rules._parts import Decomposition, Parts
 from npuflow.rules._tents import MAKES, MOST, sampled, tents
 
@@ -62,12 +63,13 @@ class SpellDeformConv(Decomposition):
 
 def _starts(parts: Parts, kernel: tuple[int, ...], made: tuple[int, ...]) -> list[np.ndarray]:
     """Row and column of every tap and place before it is moved, [taps, places]."""
-    strides, dilations = (parts.attribute(name) or (1, 1) for name in ("strides", "dilations"))
-    pads = parts.attribute("pads") or (0, 0)
+    strides, dilations = (attribute(parts.node, name, (1, 1)) for name in ("strides", "dilations"))
+    pads = attribute(parts.node, "pads", (0, 0))
     found = []
     for d in range(2):
-        tap = (np.arange(kernel[d]) * dilations[d]).reshape((-1, 1) if d == 0 else (1, -1))  # type: ignore[index]
-        place = (np.arange(made[d]) * strides[d] - pads[d]).reshape((-1, 1) if d == 0 else (1, -1))  # type: ignore[index]
+        along = (-1, 1) if d == 0 else (1, -1)
+        tap = (np.arange(kernel[d]) * dilations[d]).reshape(along)
+        place = (np.arange(made[d]) * strides[d] - pads[d]).reshape(along)
         whole = np.broadcast_to(tap, kernel).reshape(-1, 1) + np.broadcast_to(place, made).reshape(1, -1)
         found.append(whole.astype(np.float32))
     return found

@@ -8,11 +8,12 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
 from npuflow.ir.queries import kind, users
 from npuflow.rules import RULES, Change, Refusal
+from npuflow.rules._infinities import infinities
 from npuflow.rules._masks import MAKES, NoMask, mask, opposite
 from npuflow.rules._parts import Decomposition, Parts
 
 _LOWEST = -1e9                            # for -infinity in front of a Softmax: its exp is 0 as well
-
+_TESTS = ("host:isnan", "host:isinf")
 
 @RULES.entry
 class SpellWhere(Decomposition):
@@ -45,7 +46,11 @@ class SpellWhere(Decomposition):
                 readers = users(parts.graph, parts.node.outputs[0])
                 if np.isnan(held).any() or held.max() == np.inf or {kind(u) for u in readers} != {"softmax"}:
                     return "an infinite constant"
+                if any(kind(u) in _TESTS for r in readers for u in users(parts.graph, r.outputs[0])):
+                    return "rows that are masked whole are looked for"
                 value = parts.const(np.maximum(held, _LOWEST), "masked")
+            elif held is None and _special(parts.graph, value):
+                return "an operand that may be infinite or not a number"
             sides.append(value)
         factors = found, opposite(parts, found)
         terms = [_times(parts, v, m) for v, m in zip(sides, factors, strict=True)]
@@ -55,6 +60,12 @@ class SpellWhere(Decomposition):
             return (parts.expand(left[0], shape),)
         y = parts.add(*(t or parts.const(0.0) for t in terms))
         return (parts.expand(y, shape),)
+
+
+def _special(graph: Graph, value: str) -> bool:
+    """Whether an element may be other than finite: 0 times it is not 0."""
+    found = infinities(graph, value)
+    return found is None or bool(np.any(found))
 
 
 def _times(parts: Parts, value: str, factor: str) -> str:

@@ -17,6 +17,8 @@ KNOWN = {
 } | {
     "test_attention_24_qk_matmul_output_mode3_softmax_precision_expanded":
         "float16, computed in float32: one unit in the last place of float16",
+    "test_dft_inverse_opset19":
+        "sums of values up to 99 that cancel: 0 up to float32's rounding, and the tolerance there is 1e-7",
 }
 
 

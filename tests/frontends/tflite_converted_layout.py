@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -118,35 +119,19 @@ case(
 )
 case("RANGE", lambda x: tf.range(0, x[0], 2), i(1, low=7, high=7), integers=False)
 case("QUANTIZE", lambda x: tf.quantization.fake_quant_with_min_max_args(x, -2, 2), f(3, 8), integers=False)
-case(
-    "NON_MAX_SUPPRESSION_V4",
-    lambda b, s: tf.raw_ops.NonMaxSuppressionV4(
-        boxes=b,
-        scores=s,
-        max_output_size=4,
-        iou_threshold=0.5,
-        score_threshold=0.1,
-        pad_to_max_output_size=True,
-    ),
-    f(8, 4, low=0, high=1),
-    f(8, low=0, high=1),
-    integers=False,
-)
-case(
-    "NON_MAX_SUPPRESSION_V5",
-    lambda b, s: tf.raw_ops.NonMaxSuppressionV5(
-        boxes=b,
-        scores=s,
-        max_output_size=4,
-        iou_threshold=0.5,
-        score_threshold=0.1,
-        soft_nms_sigma=0.3,
-        pad_to_max_output_size=True,
-    ),
-    f(8, 4, low=0, high=1),
-    f(8, low=0, high=1),
-    integers=False,
-)
+LIMITS = {"max_output_size": 4, "iou_threshold": 0.5, "score_threshold": 0.1, "pad_to_max_output_size": True}
+for operator, function, more in (
+    ("NON_MAX_SUPPRESSION_V4", tf.raw_ops.NonMaxSuppressionV4, {}),
+    ("NON_MAX_SUPPRESSION_V5", tf.raw_ops.NonMaxSuppressionV5, {"soft_nms_sigma": 0.3}),
+):
+    chosen = partial(function, **LIMITS, **more)
+    case(
+        operator,
+        lambda b, s, chosen=chosen: chosen(boxes=b, scores=s),
+        f(8, 4, low=0, high=1),
+        f(8, low=0, high=1),
+        integers=False,
+    )
 case("RFFT2D", lambda x: tf.abs(tf.signal.rfft2d(x)), f(1, 4, 8), integers=False)
 case("COMPLEX_ABS", lambda x: tf.abs(tf.signal.rfft2d(x)), f(1, 4, 8), integers=False)
 case("REAL", lambda x: tf.math.real(tf.signal.rfft2d(x)), f(1, 4, 8), integers=False)

@@ -97,6 +97,42 @@ def test_spelled(signature: str, body: str, made: set[str]) -> None:
     on_npu(done)
 
 
+LOW = -np.inf
+MASKS = {
+    "causal": np.where(np.tri(3, dtype=bool), 0.0, LOW).astype(np.float32),
+    "empty": np.array([[0, LOW, LOW], [LOW, LOW, LOW], [0, 0, LOW]], np.float32),
+    "low": np.array(LOW, np.float32),
+    "zero": np.array(0.0, np.float32),
+}
+SAFE = (
+    # a row that attends to nothing is 0: by its largest score, by each of them, by the result
+    "a = Add(x, {0}) s = Softmax(a) m = ReduceMax<axes=[-1]>(a) e = Equal(m, low) y = Where(e, zero, s)",
+    "a = Add(x, {0}) s = Softmax(a) e = Equal(a, low) y = Where(e, zero, s)",
+    "a = Add(x, {0}) s = Softmax(a) e = IsNaN(s) y = Where(e, zero, s)",
+)
+
+
+@pytest.mark.parametrize("body", SAFE)
+@pytest.mark.parametrize("mask", ["causal", "empty"])
+def test_rows_that_are_masked_whole(body: str, mask: str) -> None:
+    """Comparisons with infinity are as constant as the mask is: a causal one leaves nothing for the host; a
+    row that attends to nothing is 0 / 0, and its 0 is chosen there."""
+    done = rewritten(model("float[3,3] x => float[3,3] y", body.format(mask), MASKS))
+    assert ("host:where" in ops(done)) == (mask == "empty")
+    if mask == "causal":
+        assert not any(name.startswith("host:") for name in ops(done))
+        on_npu(done)
+
+
+def test_a_mask_that_depends_on_data_keeps_its_comparison_with_infinity() -> None:
+    body = "k = Greater(x, zero) a = Where(k, x, low) s = Softmax(a) e = IsNaN(s) y = Where(e, zero, s)"
+    data = model("float[3,3] x => float[3,3] y", body, MASKS)
+    feeds = {"x": np.array([[1, 2, -1], [-1, -2, -3], [3, -1, -1]], np.float32)}
+    done = rewritten(data, feeds=feeds)
+    assert "host:where" in ops(done)
+    assert any(r.reason == "rows that are masked whole are looked for" for r in done.refusals)
+
+
 @pytest.mark.parametrize(
     ("signature", "body", "rule", "reason"),
     [

@@ -155,6 +155,13 @@ def _quick_gelu(f: _Fused) -> list[onnx.NodeProto]:
     return f.done()
 
 
+def _normalized(f: _Fused, total: str, weight: str, bias: str) -> list[onnx.NodeProto]:
+    """LayerNormalization of each row, as the first output."""
+    epsilon = f.number("epsilon", 1e-12)
+    f.add("LayerNormalization", [total, weight, bias], f.node.output[0], axis=-1, epsilon=epsilon)
+    return f.done()
+
+
 def _skip_norm(f: _Fused) -> list[onnx.NodeProto] | None:
     if f.has_output(1) or f.has_output(2):                       # the statistics, for training
         return None
@@ -162,14 +169,7 @@ def _skip_norm(f: _Fused) -> list[onnx.NodeProto] | None:
     last = f.add("Add", [f.input(0), f.input(1)], "skipped" if f.input(4) else total)
     if f.input(4):
         last = f.add("Add", [last, f.input(4)], total)
-    f.add(
-        "LayerNormalization",
-        [last, f.input(2), f.input(3)],
-        f.node.output[0],
-        axis=-1,
-        epsilon=f.number("epsilon", 1e-12),
-    )
-    return f.done()
+    return _normalized(f, last, f.input(2), f.input(3))
 
 
 def _embed_norm(f: _Fused) -> list[onnx.NodeProto] | None:
@@ -189,14 +189,7 @@ def _embed_norm(f: _Fused) -> list[onnx.NodeProto] | None:
             f.add("ReduceSum", [f.input(7), f.integers("axis", [1])], f.node.output[1], keepdims=0)
         else:
             f.integers(f.node.output[1], [0] * max(shape[0], 1), "int32")
-    f.add(
-        "LayerNormalization",
-        [total, f.input(5), f.input(6)],
-        f.node.output[0],
-        axis=-1,
-        epsilon=f.number("epsilon", 1e-12),
-    )
-    return f.done()
+    return _normalized(f, total, f.input(5), f.input(6))
 
 
 def _bias_softmax(f: _Fused) -> list[onnx.NodeProto] | None:
