@@ -1,25 +1,31 @@
-"""Rotated residual streams: what weights of few bits cost before and after.
+"""Rotated residual streams and values of attention: what weights of few bits cost before and after.
 
     python benchmarks/rotation.py MODEL DATA [--bits 4 3] [--limit N] [--shape NAME=D,D,...]
+        [--build RECIPE --cache DIR [--set KEY=VALUE ...]]
 
 MODEL is an ONNX file, DATA an .npz file with an array of samples for every input. Weights of all layers are
 rounded to the nearest, one scale per output channel, activations are float32. A line for the network as it is
-and one for the rotated network: how far its float outputs are from the model's (largest error over the
-largest value), and with rounded weights the signal over the noise of all outputs.
+and for each rotation: how far its float outputs are from the model's (largest error over the largest value),
+and with rounded weights the signal over the noise of all outputs. With --build, whole builds of a recipe with
+`[equalize] rotate` off and on: cycles, and the signal over the noise of the program on the simulator.
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from builds import built
 
+from npuflow import Runner, load_program
 from npuflow.engine.correct.error import output_error, outputs_of
 from npuflow.engine.correct.rotate import rotate
+from npuflow.engine.correct.rotate_values import rotate_values
 from npuflow.engine.quantize.config import Weights
 from npuflow.engine.quantize.types import weight_type
 from npuflow.frontends import FRONTENDS, Bindings
@@ -51,6 +57,36 @@ def noise(graph: Graph, feeds: Sequence[Feed], truth: Sequence[Any]) -> str:
     return f"{-10 * np.log10(output_error(truth, outputs_of(graph, feeds))):.2f} dB"
 
 
+def whole(
+    recipe: Path, cache: Path, sets: Sequence[str], feeds: Sequence[Feed], truth: Sequence[Any]
+) -> None:
+    """A line for each build of a recipe."""
+    print(
+        "| rotate | kept | SQNR | equal arg-max | cycles | MB | different, hazards |\n" + "| --- " * 7 + "|"
+    )
+    for rotation in ("off", "on"):
+        with tempfile.TemporaryDirectory() as out:
+            events, _ = built(recipe, Path(out), cache, [*sets, f"equalize.rotate='{rotation}'"])
+            runner = Runner(load_program(next(Path(out).rglob("*.npu"))))
+            made = [list(map(np.asarray, runner.run(dict(feed)).values())) for feed in feeds]
+        steps = {e["stage"]: e["figures"] for e in events if e.get("event") == "step" and e.get("figures")}
+        known, kept = steps["simulate"], ", ".join(k for k in steps.get("equalize", {}) if "rotate" in k)
+        rows = [list(one) for one in zip(*made, strict=True)]
+        equal = np.mean([a.argmax(-1) == b.argmax(-1) for a, b in zip(truth[0], rows[0], strict=True)])
+        level = f"{-10 * np.log10(output_error(truth, rows)):.2f} dB"
+        checks = f"{known['different']}, {known['hazards']}"
+        cells = [
+            rotation,
+            kept or "-",
+            level,
+            f"{equal:.3f}",
+            f"{known['cycles']:,}",
+            f"{known['mb']}",
+            checks,
+        ]
+        print(f"| {' | '.join(cells)} |", flush=True)
+
+
 def main() -> None:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
@@ -59,6 +95,9 @@ def main() -> None:
     parser.add_argument("--bits", type=int, nargs="+", default=[4])
     parser.add_argument("--limit", type=int, default=8)
     parser.add_argument("--shape", nargs="+", default=[])
+    parser.add_argument("--build", type=Path)
+    parser.add_argument("--cache", type=Path)
+    parser.add_argument("--set", nargs="+", default=[])
     args = parser.parse_args()
     pairs = (one.split("=") for one in args.shape)
     shapes = {name: tuple(map(int, dims.split(","))) for name, dims in pairs}
@@ -71,17 +110,26 @@ def main() -> None:
         {name: arrays[name][i].reshape(kinds[name].shape).astype(kinds[name].dtype) for name in kinds}
         for i in range(count)
     ]
-    done = rotate(graph)
     truth = outputs_of(graph, feeds)
+    if args.build:
+        whole(args.build, args.cache, args.set, feeds, truth)
+        return
+    done, values = rotate(graph), rotate_values(graph)
     print(f"{count} samples; {done.obstacle or done.name}: {', '.join(done.charged)}")
+    print(f"values: {'; '.join(one.obstacle or one.name for one in values.places)}")
     widths = " | ".join(f"W{bits}" for bits in args.bits)
     print(f"| network | nodes | largest error of float outputs | {widths} |")
     print("| --- " * (3 + len(args.bits)) + "|")
-    for name, one in [("as it is", graph), *([] if done.obstacle else [("rotated", done.graph)])]:
+    both = rotate_values(done.graph).graph
+    rows = {"as it is": graph, "stream rotated": done.graph, "values rotated": values.graph, "both": both}
+    for name, one in rows.items():
+        if one is graph and name != "as it is":
+            continue
         made = outputs_of(one, feeds)
         off = max(
             float(np.abs(a - b).max() / np.abs(a).max())
-            for x, y in zip(truth, made, strict=True) for a, b in zip(x, y, strict=True)
+            for x, y in zip(truth, made, strict=True)
+            for a, b in zip(x, y, strict=True)
         )
         cells = [noise(rounded(one, bits), feeds, truth) for bits in args.bits]
         print(f"| {name} | {len(one.nodes)} | {off:.1e} | {' | '.join(cells)} |", flush=True)

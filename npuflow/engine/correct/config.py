@@ -23,9 +23,10 @@ class Equalize(Config):
     """Move large channels of activations into the weights that read them (SmoothQuant), where the division
     folds into constants above them; alpha is chosen for every layer."""
     rotate: Choice = "off"
-    """Mix the channels of a pre-norm transformer's residual stream by an orthogonal (Hadamard) matrix, which
-    folds into the layers around it; "auto" keeps it where held-out samples say so. Off by default: where
-    something else writes or reads the stream, products with the matrix stay, which cost cycles."""
+    """Mix the channels of a pre-norm transformer's residual stream, and those of the values of each head of
+    an attention, by orthogonal (Hadamard) matrices, which fold into the layers around them; "auto" keeps
+    either where held-out samples say so. Off by default: where something else writes or reads the stream,
+    products with the matrix stay, which cost cycles. Rotated values cost none."""
     corrected: bool = True
     """Compare with biases corrected, as a [correct] table does it."""
     rounds: Annotated[int, Range(1, 1000)] = 40

@@ -15,6 +15,7 @@ from npuflow.engine.correct.config import Choice, Equalize
 from npuflow.engine.correct.equalize import equalise
 from npuflow.engine.correct.error import output_error, outputs_of
 from npuflow.engine.correct.rotate import rotate
+from npuflow.engine.correct.rotate_values import rotate_values
 from npuflow.engine.correct.smooth import smooth
 from npuflow.engine.correct.trial import NETWORK, Trial
 from npuflow.ir.graph import Graph
@@ -76,8 +77,10 @@ def prepare(graph: Graph, table: Equalize, terms: QuantisationSetup) -> Prepared
         turned = rotate(judge.graph)
         changes = [None if turned.obstacle else float(turned.folded)]
         reported += _tried(judge, "rotate", table.rotate, turned.graph, [turned], changes)
+        mixed = rotate_values(judge.graph)
+        reported += _tried(judge, "rotate values", table.rotate, mixed.graph, mixed.places, mixed.changes)
     if table.scale != "off":
-        scaled = equalise(graph, numerics, table.rounds, table.limit)
+        scaled = equalise(judge.graph, numerics, table.rounds, table.limit)
         reported += _tried(
             judge, "equalize", table.scale, scaled.graph, scaled.groups, [_factor(s) for s in scaled.scales]
         )

@@ -10,17 +10,17 @@ into those that read it. Where something else writes or reads, a product with th
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 
 from npuflow.engine.correct.fold_back import Refused
+from npuflow.engine.correct.products import ProductEdits
 from npuflow.engine.correct.residual import ResidualStream, StreamNorm, StreamWriter, streams
-from npuflow.ir.graph import Graph, constant, prune
+from npuflow.ir.graph import Graph, prune
 from npuflow.ir.op import OPS, Node
 from npuflow.ir.queries import kind
-from npuflow.ir.types import Array, Value
+from npuflow.ir.types import Value
 from npuflow.ir.verify import verify
 
 Real = npt.NDArray[np.float64]
@@ -54,7 +54,7 @@ def rotate(graph: Graph) -> Rotated:
                 raise Refused("no additions of blocks read and write a common value")
             one = _Rotation(graph, stream, matrix_of(stream.width))
             graph = one.done()
-            folded, width = folded + one.folded, max(width, stream.width)
+            folded, width = folded + one.edits.folded, max(width, stream.width)
             charged += one.charged
     except Refused as why:
         return Rotated(graph, obstacle=str(why))
@@ -101,12 +101,10 @@ class _Rotation:
     graph: Graph
     stream: ResidualStream
     matrix: Real
-    folded: int = 0
     charged: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.values, self.consts = dict(self.graph.values), dict(self.graph.consts)
-        self.nodes = {node.outputs[0]: node for node in self.graph.nodes}
+        self.edits = ProductEdits(self.graph)
         self.behind: dict[str, Node] = {}            # by what they read: products with the matrix
         self.instead: dict[str, str] = {}            # values that readers take in place of others
         self.readers = self.graph.consumers()
@@ -125,14 +123,11 @@ class _Rotation:
             self._read(norm)
         nodes: list[Node] = []
         for node in self.graph.nodes:
-            now = self.nodes[node.outputs[0]]
+            now = self.edits.nodes[node.outputs[0]]
             nodes.append(replace(now, inputs=tuple(map(self._taken, now.inputs))))
             more = self.behind.get(node.outputs[0])
             nodes += [more] if more is not None else []
-        made = self.graph.replaced(
-            nodes=tuple(nodes), values=MappingProxyType(self.values), consts=MappingProxyType(self.consts)
-        )
-        return verify(prune(made), "rotating the residual stream")
+        return verify(prune(self.edits.done(nodes)), "rotating the residual stream")
 
     def _taken(self, name: str) -> str:
         """What readers of a value take in the end."""
@@ -146,10 +141,10 @@ class _Rotation:
             return
         node = writer.layer
         factor = np.ones(len(self.matrix)) if writer.factor is None else writer.factor
-        weight, bias = self._matrix(node)
-        self._set(node, (weight * factor) @ self.inward, (bias * factor) @ self.inward)
+        weight, bias = self.edits.matrix(node)
+        self.edits.set(node, (weight * factor) @ self.inward, (bias * factor) @ self.inward)
         for name in writer.scaled:                    # the factor is in the weights now
-            source = self.nodes[name]
+            source = self.edits.nodes[name]
             self.instead[name] = next(v for v in source.inputs if self.graph.const(v) is None)
 
     def _read(self, norm: StreamNorm) -> None:
@@ -162,9 +157,9 @@ class _Rotation:
             return
         factor = np.ones(len(self.matrix)) if norm.factor is None else norm.factor
         for node in layers:
-            weight, bias = self._matrix(node)
+            weight, bias = self.edits.matrix(node)
             more = bias if norm.addend is None else bias + norm.addend @ weight
-            self._set(node, self.matrix.T @ (factor[:, None] * weight), more)
+            self.edits.set(node, self.matrix.T @ (factor[:, None] * weight), more)
         if norm.out != out:
             self.instead[norm.out] = out
 
@@ -175,7 +170,7 @@ class _Rotation:
             return None
         found: list[Node] = []
         for node in self.readers.get(value, []):
-            if kind(node) == "gemm" and self._foldable(node) and node.inputs[0] == value:
+            if self.edits.constant(node) and node.inputs[0] == value:
                 found.append(node)
                 continue
             shape = self.graph.type(node.outputs[0]).shape
@@ -187,51 +182,15 @@ class _Rotation:
             found += more
         return found
 
-    def _foldable(self, node: Node) -> bool:
-        consts = [self.graph.const(v) for v in node.inputs[1:]]
-        return node.op.input_channels() == 1 and all(c is not None for c in consts)
-
-    def _matrix(self, node: Node) -> tuple[Real, Real]:
-        """Weight [in, out] and bias of a product as they are now, factors folded in."""
-        now = self.nodes[node.outputs[0]]
-        stored = [self._const(v) for v in now.inputs[1:]]
-        weight = now.op.rows(stored[0].astype(np.float64)).T * now.op.gain()
-        if len(stored) < 2:
-            return weight, np.zeros(weight.shape[1])
-        bias = stored[1].astype(np.float64).reshape(-1) * now.op.bias_factor()
-        return weight, np.broadcast_to(bias, weight.shape[1:])
-
-    def _const(self, name: str) -> Array:
-        digest = self.values[name].const
-        assert digest is not None
-        return self.consts[digest]
-
-    def _set(self, node: Node, weight: Real, bias: Real) -> None:
-        now = self.nodes[node.outputs[0]]
-        op = now.op.with_(alpha=1.0, beta=1.0, transB=0)
-        out = node.outputs[0]
-        names = [self._store(f"{out}:rotated", weight), self._store(f"{out}:moved", bias)]
-        self.nodes[node.outputs[0]] = replace(now, op=op, inputs=(now.inputs[0], *names))
-        self.folded += 1
-
-    def _store(self, name: str, array: Real) -> str:
-        while name in self.values:
-            name += "_"
-        self.values[name], found = constant(name, array.astype(np.float32))
-        self.consts.update(found)
-        return name
-
     def _multiply(self, value: str, by: Real) -> None:
         """A product behind a value, which all its readers take."""
-        name = f"{value}:turned"
-        while name in self.values:
-            name += "_"
-        self.values[name] = Value(name, self.graph.type(value))
-        made = self.nodes.get(value)
+        name = self.edits.free(f"{value}:turned")
+        self.edits.values[name] = Value(name, self.graph.type(value))
+        made = self.edits.nodes.get(value)
         if made is None:
             raise Refused(f'"{value}" is an input of the network')
         op = OPS["matmul"]()
-        stored = self._store(f"{value}:matrix", by)
+        stored = self.edits.store(f"{value}:matrix", by)
         self.behind[value] = Node(op, (value, stored), (name,), (f"{made.name}:turned",))
         self.instead[value] = name
         self.charged.append(value)
