@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -15,7 +15,7 @@ from npuflow.ir.floats import InFloats
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.moves import Move
 from npuflow.ir.space import Space
-from npuflow.ir.types import Array, IntArray, QuantType, TensorType, Value, WholeNumbers
+from npuflow.ir.types import Array, IntArray, QuantType, Span, TensorType, Value, WholeNumbers
 from npuflow.ir.windows import Taps
 
 OPS = Registry("ops", "npuflow.ops")
@@ -240,6 +240,10 @@ class Op(InFloats):
         """Inputs and outputs, by value id, that are whole numbers with codes equal to themselves."""
         return {}
 
+    def whole_result(self, site: Site, spans: Sequence[Span | None], output: int) -> Span | None:
+        """The range of a result of whole numbers within `spans`; None: not whole, or of no known range."""
+        return None
+
     def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
         """Integer constants of the quantised node (multipliers, shifts, clamp bounds, tables), fixed once."""
         raise NotImplementedError
@@ -281,8 +285,6 @@ class Op(InFloats):
         return ()
 
     def with_(self, **changes: object) -> Self:
-        from dataclasses import replace
-
         return replace(self, **changes)  # type: ignore[arg-type]
 
 

@@ -136,6 +136,7 @@ def quant_of(row: Mapping[str, Any]) -> QuantType:
 
 
 INDEX_BITS = 16                           # of whole numbers that are their own codes
+Span = tuple[int, int]                    # the least and the greatest of whole numbers
 
 
 class WholeNumbers(NamedTuple):

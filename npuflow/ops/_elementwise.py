@@ -3,7 +3,7 @@ quotients, minima and maxima."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import ClassVar
@@ -15,7 +15,7 @@ from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import No, OpSample, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, Space
-from npuflow.ir.types import Array, IntArray, TensorType
+from npuflow.ir.types import Array, IntArray, Span, TensorType
 from npuflow.ops._broadcast import BinaryOp, broadcast_shape, operand, operand_multipliers, strided
 from npuflow.ops._draw import draw
 from npuflow.ops._requant import centred, clamp_bounds
@@ -31,6 +31,9 @@ class SumOp(BinaryOp):
         a, b = inputs[0], inputs[1]
         assert a is not None and b is not None
         return (np.asarray(a + b if self.sign > 0 else a - b),)
+
+    def whole_result(self, site: Site, spans: Sequence[Span | None], output: int) -> Span | None:
+        return corners(lambda a, b: a + self.sign * b, *spans)
 
     def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
         y = site.out_quant
@@ -68,7 +71,7 @@ class SumOp(BinaryOp):
 
     def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
         numbers = {k: site.param(k) for k in ("a_multiplier", "b_multiplier", "shift", "lo", "hi")}
-        em.emit("ADD", **_operands(site, tile), **numbers, rounding=em.numerics.rounding)
+        em.emit("ADD", **binary_operands(site, tile), **numbers, rounding=em.numerics.rounding)
 
 
 @dataclass(frozen=True)
@@ -89,10 +92,18 @@ class RatioOp(BinaryOp):
 
     def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
         numbers = {k: site.param(k) for k in ("multiplier", "shift", "lo", "hi")}
-        em.emit(self.opcode, **_operands(site, tile), **numbers, rounding=em.numerics.rounding)
+        em.emit(self.opcode, **binary_operands(site, tile), **numbers, rounding=em.numerics.rounding)
 
 
-def _operands(site: Site, tile: TileView) -> dict[str, object]:
+def corners(f: Callable[[int, int], int], a: Span | None, b: Span | None) -> Span | None:
+    """The range of a function that is monotone in each of two whole numbers."""
+    if a is None or b is None:
+        return None
+    found = [f(x, y) for x in a for y in b]
+    return min(found), max(found)
+
+
+def binary_operands(site: Site, tile: TileView) -> dict[str, object]:
     """The fields of the operands and the result of a command on two operands."""
     y = tile.outputs[0]
     return {
@@ -120,6 +131,10 @@ class ExtremumOp(BinaryOp):
     def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
         known = [a for a in inputs if a is not None]
         return (np.array(reduce(np.maximum if self.maximum else np.minimum, known)),)
+
+    def whole_result(self, site: Site, spans: Sequence[Span | None], output: int) -> Span | None:
+        known, pick = [s for s in spans if s is not None], max if self.maximum else min
+        return (pick(s[0] for s in known), pick(s[1] for s in known)) if len(known) == len(spans) else None
 
     def accepts(self, site: Site, target: Target) -> Yes | No:
         rank = len(site.out_shape)

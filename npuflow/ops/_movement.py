@@ -17,7 +17,7 @@ from npuflow.ir.lowering import Buffer, Emitter
 from npuflow.ir.moves import Move, dense, merged
 from npuflow.ir.op import No, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
-from npuflow.ir.types import Array, IntArray, TensorType
+from npuflow.ir.types import Array, IntArray, Span, TensorType
 from npuflow.ops._float_moves import Moved
 
 Piece = tuple[int, int, int, int]     # count, first source index, source step, first destination index
@@ -78,6 +78,10 @@ class MoveOp(Moved):
 
     moves_data: ClassVar[bool] = True
     shares_scale: ClassVar[bool] = True
+
+    def whole_result(self, site: Site, spans: Sequence[Span | None], output: int) -> Span | None:
+        known = [s for s in spans if s is not None]
+        return (min(s[0] for s in known), max(s[1] for s in known)) if len(known) == len(spans) else None
 
     def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
         return {}

@@ -13,7 +13,7 @@ from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import Imported, No, OnnxCall, Op, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
-from npuflow.ir.types import INDEX_BITS, Array, TensorType, WholeNumbers
+from npuflow.ir.types import INDEX_BITS, Array, Span, TensorType, WholeNumbers
 from npuflow.ops._float_form import real
 
 FAR = 1e300  # stands for infinity where NaN comes first
@@ -65,6 +65,9 @@ class RankingOp(Op):
     def whole_numbers(self, site: Site) -> Mapping[str, WholeNumbers]:
         size, made = site.shape(0)[self.axis], site.outputs[self.counted]
         return {made.id: WholeNumbers(size)}
+
+    def whole_result(self, site: Site, spans: Sequence[Span | None], output: int) -> Span | None:
+        return (0, site.shape(0)[self.axis] - 1) if output == self.counted else spans[0]
 
     def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
         return {}

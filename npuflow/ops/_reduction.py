@@ -16,7 +16,7 @@ from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Buffer, Emitter, TileView
 from npuflow.ir.op import Imported, No, OnnxCall, Op, OpSample, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
-from npuflow.ir.types import Array, IntArray, TensorType
+from npuflow.ir.types import Array, IntArray, Span, TensorType
 from npuflow.ops._requant import centred, emit_requant, finish, prove, requant_params
 
 Group = tuple[int, int]               # extent and byte stride of dimensions that count as one
@@ -101,6 +101,12 @@ class Reduction(Op):
         else:
             result = np.max(wide, axis=axes, keepdims=self.keeps)
         return (np.asarray(result).astype(x.dtype),)
+
+    def whole_result(self, site: Site, spans: Sequence[Span | None], output: int) -> Span | None:
+        if spans[0] is None or self.kind == "mean":
+            return None
+        terms = self.terms(site.shape(0)) if self.kind == "sum" else 1
+        return terms * spans[0][0], terms * spans[0][1]
 
     # --- integers
     def terms(self, shape: Sequence[int]) -> int:

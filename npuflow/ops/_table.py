@@ -16,7 +16,7 @@ from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import No, OpSample, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space, whole
-from npuflow.ir.types import Array, IntArray, QuantType, TensorType
+from npuflow.ir.types import Array, IntArray, QuantType, Span, TensorType
 from npuflow.ops._float_elementwise import Table
 from npuflow.ops._requant import clamp_bounds
 
@@ -43,6 +43,8 @@ class TableOp(Table):
     domain_lo: ClassVar[float] = -4.0     # range the published suite draws inputs from
     domain_hi: ClassVar[float] = 4.0
     loosest: ClassVar[int] = LOOSEST
+    # it gives whole numbers of whole numbers, and is monotone on either side of 0
+    keeps_whole: ClassVar[bool] = False
 
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
         assert types[0] is not None
@@ -53,6 +55,16 @@ class TableOp(Table):
         assert x is not None
         with np.errstate(all="ignore"):
             return (np.asarray(self.f(x.astype(np.float64)), np.float64).astype(x.dtype).reshape(x.shape),)
+
+    def whole_result(self, site: Site, spans: Sequence[Span | None], output: int) -> Span | None:
+        return self.whole_ends(spans[0]) if spans[0] is not None and self.keeps_whole else None
+
+    def whole_ends(self, span: Span) -> Span | None:
+        """The range of a function that gives whole numbers and is monotone on either side of 0."""
+        bends = {span[0], span[1], min(max(0, span[0]), span[1])}
+        found = self.f(np.array(sorted(bends), np.float64))
+        whole = np.isfinite(found).all() and np.all(found == np.rint(found))
+        return (int(found.min()), int(found.max())) if whole else None
 
     def smooth(self, x: Real) -> Real:
         """The function before its last step, where that step is a clamp to `bounds`: tables

@@ -15,6 +15,7 @@ from npuflow.ops._table import Real, TableOp
 @dataclass(frozen=True)
 class Abs(TableOp):
     onnx: ClassVar[str] = "Abs"
+    keeps_whole: ClassVar[bool] = True
 
     def f(self, x: Real) -> Real:
         return np.abs(x)

@@ -15,6 +15,7 @@ from npuflow.ops._table import Real, TableOp
 @dataclass(frozen=True)
 class Ceil(TableOp):
     onnx: ClassVar[str] = "Ceil"
+    keeps_whole: ClassVar[bool] = True
 
     def f(self, x: Real) -> Real:
         return np.ceil(x)

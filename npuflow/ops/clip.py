@@ -19,6 +19,7 @@ class Clip(Clamp, TableOp):
     min: float = -inf
     max: float = inf
     onnx: ClassVar[str] = "Clip"
+    keeps_whole: ClassVar[bool] = True
 
     def f(self, x: Real) -> Real:
         return np.minimum(np.maximum(x, self.min), self.max)

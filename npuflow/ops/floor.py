@@ -15,6 +15,7 @@ from npuflow.ops._table import Real, TableOp
 @dataclass(frozen=True)
 class Floor(TableOp):
     onnx: ClassVar[str] = "Floor"
+    keeps_whole: ClassVar[bool] = True
 
     def f(self, x: Real) -> Real:
         return np.floor(x)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from npuflow.ir.op import OPS
+from npuflow.ir.op import OPS, Site
+from npuflow.ir.types import Span
 from npuflow.ops._table import Real, TableOp
 
 
@@ -25,6 +27,10 @@ class HardSigmoid(TableOp):
 
     def smooth(self, x: Real) -> Real:
         return self.alpha * x + self.beta
+
+    def whole_result(self, site: Site, spans: Sequence[Span | None], output: int) -> Span | None:
+        whole = float(self.alpha).is_integer() and float(self.beta).is_integer()
+        return self.whole_ends(spans[0]) if spans[0] is not None and whole else None
 
     def bounds(self) -> tuple[float, float]:
         return 0.0, 1.0

@@ -11,12 +11,15 @@ import numpy as np
 
 from npuflow.hw.target import Target
 from npuflow.ir.op import OPS, No, OnnxCall, Op, Role, Site, Yes
-from npuflow.ir.types import Array, TensorType
+from npuflow.ir.types import Array, Span, TensorType
 from npuflow.onnx.nodes import Frozen, rename, thawed
 from npuflow.onnx.run import run_node
 
 if TYPE_CHECKING:
     import onnx
+
+
+_INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 
 
 @OPS.entry
@@ -79,6 +82,18 @@ class Host(Op):
         types = [TensorType(x.shape, "string" if x.dtype.kind in "OUS" else x.dtype.name) for x in given]
         node = self.proto(names, [f"o{k}" for k in range(len(self.types))])
         return tuple(run_node(node, self.version, types, given))
+
+    def whole_result(self, site: Site, spans: Sequence[Span | None], output: int) -> Span | None:
+        """Of a Cast to a type that holds all of the numbers."""
+        if self.op_type != "Cast" or spans[0] is None:
+            return None
+        dtype = site.outputs[0].type.dtype
+        if dtype in ("float32", "float64"):
+            return spans[0]
+        if dtype not in _INTEGERS:
+            return None
+        held = np.iinfo(dtype)
+        return spans[0] if held.min <= spans[0][0] and spans[0][1] <= held.max else None
 
     def role(self, index: int) -> Role:
         return "plain"

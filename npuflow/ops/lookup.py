@@ -15,7 +15,7 @@ from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import OPS, No, OnnxCall, OpSample, Role, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
-from npuflow.ir.types import INDEX_BITS, Array, IntArray, TensorType, WholeNumbers
+from npuflow.ir.types import INDEX_BITS, Array, IntArray, Span, TensorType, WholeNumbers
 from npuflow.ops._draw import draw
 from npuflow.ops._float_moves import Moved
 
@@ -90,6 +90,9 @@ class Lookup(Moved):
         index = site.inputs[1]
         assert index is not None
         return {index.id: WholeNumbers(max(site.shape(0)[1], self.wrap), not self.wrap)}
+
+    def whole_result(self, site: Site, spans: Sequence[Span | None], output: int) -> Span | None:
+        return spans[0]
 
     def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
         return {}

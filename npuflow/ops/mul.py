@@ -11,8 +11,8 @@ import numpy as np
 from npuflow.hw.numerics import requantize
 from npuflow.hw.target import Numerics
 from npuflow.ir.op import OPS, Site
-from npuflow.ir.types import Array, IntArray
-from npuflow.ops._elementwise import RatioOp
+from npuflow.ir.types import Array, IntArray, Span
+from npuflow.ops._elementwise import RatioOp, corners
 from npuflow.ops._float_elementwise import Arithmetic
 from npuflow.ops._requant import centred
 
@@ -28,6 +28,9 @@ class Mul(Arithmetic, RatioOp):
         a, b = inputs[0], inputs[1]
         assert a is not None and b is not None
         return (np.asarray(a * b),)
+
+    def whole_result(self, site: Site, spans: Sequence[Span | None], output: int) -> Span | None:
+        return corners(lambda a, b: a * b, *spans)
 
     def ratio(self, a: float, b: float) -> float:
         return a * b

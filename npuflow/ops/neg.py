@@ -13,6 +13,7 @@ from npuflow.ops._table import Real, TableOp
 @dataclass(frozen=True)
 class Neg(TableOp):
     onnx: ClassVar[str] = "Neg"
+    keeps_whole: ClassVar[bool] = True
 
     def f(self, x: Real) -> Real:
         return -x

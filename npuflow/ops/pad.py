@@ -11,7 +11,7 @@ import numpy as np
 from npuflow.hw.target import Numerics
 from npuflow.ir.moves import Move, dense, merged
 from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site
-from npuflow.ir.types import Array, IntArray, TensorType
+from npuflow.ir.types import Array, IntArray, Span, TensorType
 from npuflow.ops._movement import MoveOp, Piece, fill_code, pieces_to_moves
 from npuflow.ops._reshaping import static_input
 
@@ -29,6 +29,10 @@ class Pad(MoveOp):
 
     def border(self, site: Site) -> tuple[tuple[int, ...], float] | No:
         return (self.pads, self.value) if self.mode == "constant" else No(f"mode {self.mode}")
+
+    def whole_result(self, site: Site, spans: Sequence[Span | None], output: int) -> Span | None:
+        border = int(self.value) if self.value == np.rint(self.value) else None
+        return super().whole_result(site, (*spans, None if border is None else (border, border)), output)
 
     def with_border(self, widths: Sequence[int], value: float = 0.0) -> Self:
         return self.with_(pads=tuple(widths), mode="constant", value=value)

@@ -16,6 +16,7 @@ from npuflow.ops._table import Real, TableOp
 @dataclass(frozen=True)
 class Relu(Clamp, TableOp):
     onnx: ClassVar[str] = "Relu"
+    keeps_whole: ClassVar[bool] = True
 
     def f(self, x: Real) -> Real:
         return np.maximum(x, 0.0)

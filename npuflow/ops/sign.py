@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from npuflow.ir.op import OPS
+from npuflow.ir.op import OPS, Site
+from npuflow.ir.types import Span
 from npuflow.ops._table import Real, TableOp
 
 STEEP = 1e30
@@ -20,6 +22,9 @@ class Sign(TableOp):
 
     def f(self, x: Real) -> Real:
         return np.sign(x)
+
+    def whole_result(self, site: Site, spans: Sequence[Span | None], output: int) -> Span | None:
+        return -1, 1
 
     def smooth(self, x: Real) -> Real:
         """So steep that the code beside the zero point is at a bound: exact at 16 bits too."""

@@ -8,10 +8,11 @@ import numpy as np
 
 from npuflow.ir.op import Node
 from npuflow.ir.queries import kind, maker
-from npuflow.ir.types import Array
+from npuflow.ir.types import INDEX_BITS, Array
+from npuflow.ir.whole import code_type, whole_span
 from npuflow.rules._infinities import infinities
 from npuflow.rules._match import attribute
-from npuflow.rules._numbers import INTEGERS, number
+from npuflow.rules._numbers import INTEGERS, found, number
 from npuflow.rules._parts import Parts
 
 MAKES = ("sub", "sign", "abs", "clip", "mul", "max", "reshape", "host")
@@ -63,6 +64,8 @@ def _combined(parts: Parts, node: Node, made: Callable[..., str]) -> str | NoMas
 
 def _compared(parts: Parts, node: Node, name: str) -> str | NoMask:
     a, b = node.inputs
+    if all(parts.type(v).dtype in INTEGERS for v in (a, b)):
+        return _compared_integers(parts, a, b, name)
     if any(parts.type(v).dtype != "float32" for v in (a, b)):
         return NoMask(f"a comparison of {parts.type(a).dtype}")
     held = parts.array(b)
@@ -70,6 +73,18 @@ def _compared(parts: Parts, node: Node, name: str) -> str | NoMask:
         found = infinities(parts.graph, a)       # any finite number compares as 0 does
         return _DEPENDS if found is None else parts.const(getattr(np, _NUMPY[name])(found, held), "mask")
     return _COMPARISONS[name](parts, a, b)
+
+
+def _compared_integers(parts: Parts, a: str, b: str, name: str) -> str | NoMask:
+    """Whole numbers that differ do so by 1 or more."""
+    if not (found(parts, a) or found(parts, b)):
+        return NoMask(f"a comparison of {parts.type(a).dtype}")
+    spans = whole_span(parts.graph, a), whole_span(parts.graph, b)
+    if spans[0] is None or spans[1] is None:
+        return NoMask("a comparison of integers of an unknown range")
+    if code_type((spans[0][0] - spans[1][1], spans[0][1] - spans[1][0])) is None:
+        return NoMask(f"a comparison of integers whose differences exceed {INDEX_BITS} bits")
+    return _COMPARISONS[name](parts, number(parts, a), number(parts, b))
 
 
 def _greater(parts: Parts, a: str, b: str) -> str:

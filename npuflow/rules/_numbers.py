@@ -9,12 +9,12 @@ import numpy as np
 from npuflow.ir.op import OPS
 from npuflow.ir.queries import kind, maker
 from npuflow.ir.types import TensorType
+from npuflow.ir.whole import whole_span
 from npuflow.onnx.run import EXPORT_OPSET
 from npuflow.rules._parts import Parts
 
 INTEGERS = ("int64", "int32")
 FLOAT = 1  # onnx's number of the type
-SELECTIONS = ("argextreme", "topk")  # operators whose results are whole numbers
 
 
 def number(parts: Parts, value_id: str) -> str:
@@ -26,11 +26,11 @@ def number(parts: Parts, value_id: str) -> str:
     node, kept = maker(parts.graph, value_id), parts.type(value_id)
     if node is not None and kind(node) == "host:cast":
         source = node.inputs[0]
-        if parts.type(source).dtype == "float32" and _found(parts, source):
+        if parts.type(source).dtype == "float32" and whole_span(parts.graph, source) is not None:
             return source
         if parts.type(source).dtype in INTEGERS:
             return number(parts, source)
-    if node is not None and kind(node) == "concat" and any(_found(parts, i) for i in node.inputs):
+    if node is not None and kind(node) == "concat" and any(found(parts, i) for i in node.inputs):
         return parts.op_as(node.op, [number(parts, i) for i in node.inputs], "numbers")
     if node is not None and node.op.moves_data and len(node.outputs) == len(node.inputs) == 1:
         return parts.op_as(node.op, (number(parts, node.inputs[0]),), "numbers")
@@ -47,7 +47,7 @@ def columns(parts: Parts, value_id: str, sizes: Sequence[int]) -> list[str]:
     """Indices over several dimensions, as float32 numbers of each dimension [count, 1]. Those from outside
     are checked against their own dimension: where sizes differ, they are separated before the Cast."""
     depth = len(sizes)
-    if len(set(sizes)) == 1 or _found(parts, value_id):
+    if len(set(sizes)) == 1 or found(parts, value_id):
         whole = number(parts, value_id)
         flat = parts.reshape(whole, (parts.type(whole).size // depth, depth))
         return [parts.slice(flat, 1, d, d + 1) for d in range(depth)]
@@ -56,11 +56,15 @@ def columns(parts: Parts, value_id: str, sizes: Sequence[int]) -> list[str]:
     return [parts.reshape(number(parts, v), (parts.type(v).size, 1)) for v in single]
 
 
-def _found(parts: Parts, value_id: str) -> bool:
-    """Whether the value is positions that the NPU found, or moves of such."""
+def found(parts: Parts, value_id: str) -> bool:
+    """Whether the value is integers that the NPU found (positions, counts, what was computed of such), or
+    moves of them."""
     node = maker(parts.graph, value_id)
-    while node is not None and (node.op.moves_data or kind(node) == "host:cast") and len(node.inputs) == 1:
-        node = maker(parts.graph, node.inputs[0])
-    if node is not None and kind(node) == "concat":
-        return any(_found(parts, i) for i in node.inputs)
-    return node is not None and kind(node) in SELECTIONS
+    if node is None:
+        return False
+    if kind(node) == "host:cast" and parts.type(node.inputs[0]).dtype == "float32":
+        return whole_span(parts.graph, node.inputs[0]) is not None
+    if kind(node) == "concat":
+        return any(found(parts, i) for i in node.inputs)
+    moved = node.op.moves_data or kind(node) == "host:cast"
+    return moved and len(node.inputs) == 1 and found(parts, node.inputs[0])

@@ -16,6 +16,7 @@ from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.rewrite import Rewritten
 from npuflow.engine.to_onnx import export_model
 from npuflow.hw.target import Memory, Target
+from npuflow.ir.graph import Graph
 from npuflow.ir.queries import kind
 from npuflow.onnx.run import run
 from npuflow.rules import Hardware, Rule
@@ -69,9 +70,9 @@ def on_npu(
     scheme: Quantize | None = None,
     feeds: Mapping[str, np.ndarray] | None = None,
     host: Sequence[str] = (),
-) -> None:
+) -> Graph:
     """Every node of the rewritten graph but those of the kinds in `host` is quantised for the NPU, and its
-    program simulates to the reference's codes."""
+    program simulates to the reference's codes. Gives the quantised graph."""
     graph = done.graph
     placed = place(graph, TARGET)
     left = {i: kind(n) for i, n in enumerate(graph.nodes) if kind(n) in host}
@@ -84,3 +85,4 @@ def on_npu(
     made = quantize_graph(graph, placed.on_npu, ranges, scheme or Quantize(), TARGET.numerics)
     assert len([note.reason for note in made.notes if note.on_host]) <= len(left), made.notes
     check_program(made.graph, feeds, TARGET, "decomposed")
+    return made.graph

@@ -16,6 +16,7 @@ from npuflow.ir.codes import encode
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node, Site
 from npuflow.ir.types import Array, FloatType, QuantType, float_type
+from npuflow.ir.whole import spans_of
 
 
 def constants(site: Site, quant: FloatType, blocks: str = "") -> dict[int, tuple[Array, QuantType | None]]:
@@ -45,15 +46,20 @@ def float_layers(
     theirs."""
     nodes = {i: node for i, node in enumerate(graph.nodes) if on_npu(i)}
     numbers = {i: config.number(names_of(node), op_name(node)) for i, node in nodes.items()}
-    numbers.update(dict.fromkeys(_movers_of_whole(graph, nodes), ""))
+    numbers.update(dict.fromkeys(_of_whole(graph, nodes), ""))
     reasons = {i: refusal(nodes[i], number, room) for i, number in numbers.items() if number}
     return numbers, {i: reason for i, reason in reasons.items() if reason is not None}
 
 
-def _movers_of_whole(graph: Graph, nodes: Mapping[int, Node]) -> set[int]:
-    """Nodes, by index, that only move whole numbers: a type of floats would round these."""
+def _of_whole(graph: Graph, nodes: Mapping[int, Node]) -> set[int]:
+    """Nodes, by index, that move whole numbers or compute some: a type of floats would round these."""
     whole = set(whole_types(graph, list(nodes.values())))
-    found: set[int] = set()
+    known = spans_of(graph) if whole else {}
+    found = {
+        i for i, node in nodes.items()
+        if node.outputs[0] in whole and node.outputs[0] in known
+        and any(v in whole for v in node.inputs) and not node.op.moves_data
+    }
     while True:
         more = {
             i for i, node in nodes.items()

@@ -20,6 +20,7 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
 from npuflow.ir.types import INDEX_BITS, QuantType, span
+from npuflow.ir.whole import code_type, spans_of
 
 Range = tuple[float, float]
 MANY = 8                                  # nodes that share a weight and are steps of one layer
@@ -112,13 +113,44 @@ def activation_types(
 
 
 def whole_types(graph: Graph, chosen: Sequence[Node]) -> dict[str, QuantType]:
-    """The types of whole numbers that are their own codes: 16 bits, with a sign where that suffices."""
+    """The types of whole numbers that are their own codes: 16 bits, with a sign where that suffices.
+    Operators state them, Casts make integers of them, and arithmetic between them gives more."""
     below: dict[str, int] = {}
     for node in chosen:
         for value_id, kept in node.op.whole_numbers(graph.site(node)).items():
             below[value_id] = max(kept.below, below.get(value_id, 0))
     half = 1 << (INDEX_BITS - 1)
-    return {value_id: QuantType(INDEX_BITS, most <= half, (1.0,)) for value_id, most in below.items()}
+    found = {value_id: QuantType(INDEX_BITS, most <= half, (1.0,)) for value_id, most in below.items()}
+    counted = {n.inputs[0] for n in graph.nodes if _makes_integers(graph, n)}
+    if not found and not counted:
+        return found
+    fitting = {v: code_type(s) for v, s in spans_of(graph).items()}
+    own = {v: q for v, q in fitting.items() if q is not None and graph.type(v).dtype == "float32"}
+    made = {o for node in chosen for o in node.outputs}
+    found.update({v: own[v] for v in (*below, *(counted & made)) if v in own})
+    before = -1
+    while before != len(found):                  # to what reads them, and back to what they are made of
+        before = len(found)
+        for node in (*chosen, *reversed(chosen)):
+            if node.outputs[0] in own and not node.op.whole_numbers(graph.site(node)):
+                _joined(graph, node, own, found)
+    return found
+
+
+def _joined(graph: Graph, node: Node, own: Mapping[str, QuantType], found: dict[str, QuantType]) -> None:
+    """The result of whole numbers, or what a whole result is made of."""
+    read = [v for _, v in activation_inputs(graph, node)]
+    if any(v in found for v in read if graph.const(v) is None):
+        found.update({o: own[o] for o in node.outputs if o in own and o not in found})
+    if node.outputs[0] in found:
+        found.update({v: own[v] for v in read if v in own and v not in found})
+
+
+def _makes_integers(graph: Graph, node: Node) -> bool:
+    """Whether it is a Cast of floats to integers."""
+    if not node.op.hosted or op_name(node) != "Cast":
+        return False
+    return graph.type(node.inputs[0]).dtype == "float32" and "int" in graph.type(node.outputs[0]).dtype
 
 
 def checked_rows(graph: Graph, chosen: Sequence[Node]) -> dict[str, int]:

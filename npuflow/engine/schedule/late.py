@@ -75,7 +75,18 @@ class LateConstants:
 
     def most(self, number: int) -> int:
         """Bytes of all weights behind a node that are not also before it."""
-        return sum(self.bytes.get(d, 0) for d in self._digests(self.nodes[self.nodes.index(number) + 1 :]))
+        return self._behind[number]
+
+    @cached_property
+    def _behind(self) -> dict[int, int]:
+        """By node the bytes of all weights of the nodes behind it."""
+        found, seen, total = dict[int, int](), set[str](), 0
+        for number in reversed(self.nodes):
+            found[number] = total
+            fresh = self._digests((number,)) - seen
+            seen |= fresh
+            total += sum(self.bytes.get(d, 0) for d in fresh)
+        return found
 
     def before(self, numbers: frozenset[int]) -> int:
         return sum(self.bytes.get(d, 0) for d in self._digests(sorted(numbers)))

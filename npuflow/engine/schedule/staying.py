@@ -71,7 +71,8 @@ def chosen(found: Sequence[Staying], lives: Sequence[Life], limit: int, align: i
     kept = []
     for one in sorted(found, key=lambda one: (-one.saved, one.name)):
         size = aligned(one.size, align) * one.slots
-        own = {moment for life in lives for moment in (life.first,) if life.name in _names(one)}
+        named = frozenset(_names(one))
+        own = {life.first for life in lives if life.name in named}
         more = [use[t] + (0 if t in own else size) for t in range(one.first, one.last + 1)]
         if max(more) <= limit:
             use[one.first : one.last + 1] = more
