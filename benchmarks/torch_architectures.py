@@ -9,13 +9,11 @@ Rows are kept in FILE, so that a run that was stopped goes on.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import sys
 import tempfile
 import time
 import warnings
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,49 +42,39 @@ TIMM = {
 
 def network(name: str) -> tuple[torch.nn.Module, torch.Tensor]:
     """The architecture with random weights, whose norms are not the identity, and an input."""
+    torchvision, timm = packages()
     torch.manual_seed(0)
     if name in TORCHVISION:
-        torchvision = _torchvision()
         more = {"init_weights": True} if name in ("googlenet", "inception_v3") else {}
         if name.startswith("lraspp"):
             more = {"weights_backbone": None}
         made, size = torchvision.models.get_model(name, weights=None, **more), TORCHVISION[name]
     else:
-        _torchvision()
-        import timm
-
         made, size = timm.create_model(name, pretrained=False), TIMM[name]
     for key, value in made.state_dict().items():
         if key.endswith("running_mean"):
             value.normal_(0, 0.1)
         elif key.endswith("running_var"):
             value.uniform_(0.5, 1.5)
+    for value in made.parameters():
+        if not value.any():  # a head of zeros would compare nothing
+            torch.nn.init.normal_(value, 0, 0.05)
     return made.eval(), torch.randn(1, 3, size, size)
 
 
-@cache
-def _torchvision() -> Any:
-    """The package; its compiled operators, which no network here uses, may be missing."""
-    declared = torch.library.register_fake
-
-    def present(name: Any, *more: Any, **given: Any) -> Any:
-        """Without the compiled operators there is nothing to describe."""
-        missing = isinstance(name, str) and name.startswith("torchvision::")
-        return (lambda function: function) if missing else declared(name, *more, **given)
-
-    if importlib.util.find_spec("torchvision") is None:
-        raise SystemExit("pip install torchvision timm")
+def packages() -> tuple[Any, Any]:
+    """torchvision and timm, where both are there and fit torch."""
     try:
-        importlib.import_module("torchvision")
-    except RuntimeError as fault:
-        if "does not exist" not in str(fault):
-            raise
-        for name in [one for one in sys.modules if one.split(".")[0] == "torchvision"]:
-            del sys.modules[name]
-        torch.library.register_fake = present
-        importlib.import_module("torchvision")
-        torch.library.register_fake = declared
-    return sys.modules["torchvision"]
+        import timm
+        import torchvision
+    except ImportError as fault:
+        raise SystemExit("pip install torchvision timm") from fault
+    except RuntimeError as fault:  # compiled for another torch
+        raise SystemExit(
+            f"the installed torchvision does not fit torch {torch.__version__}:"
+            f" {' '.join(str(fault).split())}; install the one released with it"
+        ) from fault
+    return torchvision, timm
 
 
 def first(outputs: Any) -> np.ndarray:

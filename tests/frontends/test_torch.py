@@ -15,6 +15,7 @@ from npuflow.base.tables_files import existing_file
 from npuflow.engine.sources import address, gathered
 from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import FRONTENDS, Bindings, Reading
+from npuflow.ir.packed import unpack
 from npuflow.ir.verify import verify
 from npuflow.onnx.run import run
 
@@ -240,3 +241,35 @@ def test_torchscript_that_computes_with_its_sizes_has_fixed_shapes(tmp_path: Pat
     graph = read(tmp_path / "net.pt", Bindings(inputs={"x": (1, 4, 6, 7)})).graph
     (made,) = run(export_model(graph), {graph.inputs[0]: x.numpy()})
     assert (np.asarray(made) == module(x).numpy()).all()
+
+
+def test_torchscript_that_pads_by_arithmetic_on_sizes(tmp_path: Path) -> None:
+    """The tracer records this arithmetic on tensors; the numbers are constants of the fixed shapes."""
+    torch = pytest.importorskip("torch", reason="npuflow[torch] is not installed")
+
+    class Windows(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            n, c, h, w = x.shape
+            more_h, more_w = (4 - h % 4) % 4, max((-(-w // 3) - 1) * 3 + 4 - w, 0)
+            y = torch.nn.functional.pad(x, (more_w // 2, more_w - more_w // 2, 0, more_h))
+            n, c, h, w = y.shape
+            y = y.view(n, c, h // 4, 4, w).permute(0, 2, 1, 3, 4).reshape(n * (h // 4), c, 4, w)
+            return y * (c // 2) ** -0.5 + x.mean()
+
+    x, module = torch.randn(1, 4, 6, 7), Windows().eval()
+    torch.jit.save(torch.jit.trace(module, x), tmp_path / "net.pt")
+    reading = read(tmp_path / "net.pt", Bindings(inputs={"x": (1, 4, 6, 7)}))
+    close(reading, [x.numpy()], [module(x).numpy()])
+
+
+@pytest.mark.parametrize("kind", ["AdaptiveAvgPool2d", "AdaptiveMaxPool2d"])
+def test_adaptive_pooling_of_any_size(kind: str) -> None:
+    """Windows that are uneven, overlap, repeat, or are one value wide."""
+    torch = pytest.importorskip("torch", reason="npuflow[torch] is not installed")
+    from npuflow.frontends.torch.convert import packed
+
+    module = getattr(torch.nn, kind)((6, 3))
+    for size in ((2, 2), (6, 5), (13, 7), (3, 8)):
+        x = torch.randn(1, 3, *size)
+        graph, _ = unpack(packed(torch.export.export(module, (x,)))[0])
+        close(Reading(graph), [x.numpy()], [module(x).numpy()])

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from npuflow.frontends.torch.adaptive import adaptive
 from npuflow.frontends.torch.elements import Converter
 from npuflow.frontends.torch.network import TorchNetwork, TorchOperatorError, TorchValue
 
@@ -206,33 +207,6 @@ def pool(
     )
 
 
-def adaptive(
-    kind: str, rank: int, net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]
-) -> Any:
-    image = net.shape(args[0])[-rank:]
-    wanted = pair_or_none(args[1], rank)
-    sizes = [size if one is None else int(one) for size, one in zip(image, wanted, strict=True)]
-    if sizes == [1] * rank:
-        made = net.apply("GlobalAveragePool" if kind == "AveragePool" else "GlobalMaxPool", args[0])
-    elif list(image) == sizes:
-        made = args[0]
-    elif any(i % s for i, s in zip(image, sizes, strict=True)):
-        raise TorchOperatorError(f"from {list(image)} to {sizes}, which does not divide it")
-    else:
-        kernel = [i // s for i, s in zip(image, sizes, strict=True)]
-        made = net.apply(kind, args[0], kernel_shape=kernel, strides=kernel)
-    return [made, None] if kind == "MaxPool" else made
-
-
-def pair_or_none(value: Any, count: int) -> list[Any]:
-    rows = list(value) if isinstance(value, list | tuple) else [value]
-    return rows * count if len(rows) == 1 else rows
-
-
-def mean_pool(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    return adaptive("AveragePool", 2, net, node, args, kwargs)
-
-
 def max_pool_with_indices(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
     return [pool("MaxPool", 2, net, node, args, kwargs), None]
 
@@ -285,7 +259,7 @@ LAYERS: dict[str, Converter] = {
     **{f"avg_pool{n}d": partial(pool, "AveragePool", n) for n in (1, 2, 3)},
     **{f"adaptive_avg_pool{n}d": partial(adaptive, "AveragePool", n) for n in (1, 2, 3)},
     **{f"adaptive_max_pool{n}d": partial(adaptive, "MaxPool", n) for n in (1, 2, 3)},
-    "_adaptive_avg_pool2d": mean_pool,
+    "_adaptive_avg_pool2d": partial(adaptive, "AveragePool", 2),
     "max_pool2d_with_indices": max_pool_with_indices,
     "upsample_nearest2d": partial(resize, "nearest"),
     "upsample_bilinear2d": partial(resize, "linear"),

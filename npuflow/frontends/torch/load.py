@@ -13,6 +13,7 @@ from unittest import mock
 from npuflow.base.digest import digest
 from npuflow.base.errors import ModelError, NpuflowError
 from npuflow.base.extras import needs
+from npuflow.frontends.torch.sizes import folded
 
 
 def converted(path: Path, inputs: Mapping[str, tuple[int, ...]]) -> tuple[bytes, tuple[str, ...]]:
@@ -115,9 +116,14 @@ def _scripted(torch: Any, path: Path, inputs: Mapping[str, tuple[int, ...]]) -> 
     try:
         from torch._export import converter
 
+        class Converter(converter.TS2EPConverter):  # type: ignore[misc]  # torch may be missing
+            def retrace_as_exported_program(self, gm: Any, name_to_constant: Any) -> Any:
+                folded(torch, gm, example)
+                return super().retrace_as_exported_program(gm, name_to_constant)
+
         # the recipe's shapes are fixed; the converter would make every dimension free
         with mock.patch.object(converter, "Dim", SimpleNamespace(AUTO=torch.export.Dim.STATIC)):
-            return converter.TS2EPConverter(module.eval(), example).convert(), names
+            return Converter(module.eval(), example).convert(), names
     except Exception as fault:  # whatever of TorchScript torch cannot export any more
         raise _unexportable(fault) from fault
 

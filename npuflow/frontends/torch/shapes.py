@@ -64,7 +64,7 @@ def unbind(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]
 
 def getitem(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     made = args[0][args[1]]
-    if made is None:
+    if made is None and node.users:
         raise TorchOperatorError("a result that is not computed")
     return made
 
