@@ -64,7 +64,11 @@ def simulated(graph: Graph, network: IntegerNetwork, target: Target, samples: Se
     program = generate(graph, plan_network(graph, machine, target.numerics, level=1), target)
     values, wrong = dict(network.outputs), 0
     runner = ProgramRunner(program, min(8, len(samples)))
-    fed = [{name: _real(array, dict(network.inputs)[name]) for name, array in s[0].items()} for s in samples]
+    ends = dict(network.inputs)
+    fed = [
+        {name: _real(array, ends[name]).astype(graph.type(name).dtype) for name, array in given.items()}
+        for given, _ in samples
+    ]
     found = runner.run_many(fed, dump=[value.id for value in values.values()])
     for got, (_, want) in zip(found, samples, strict=True):
         wrong += sum(int(np.count_nonzero(got[values[n].id] != a)) for n, a in want.items())

@@ -17,14 +17,18 @@ from npuflow.engine.export_c.vectors import random_samples, sample
 from npuflow.engine.place import place
 from npuflow.engine.quantize.config import Activations, Override, Quantize
 from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.engine.rewrite import rewrite
 from npuflow.hw.isa import opcodes
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.testing.op import quantised, samples
+from npuflow.testing.rule import graph_of
 from tests.export_c.harness import COMPILERS, UB, Case, case, check, needs_compiler
+from tests.networks.onnx_text import TARGET, model
 from tests.networks.random_networks import network
 from tests.networks.small import Builder
+from tests.networks.subjects import subject
 
 ROUNDINGS = ("half_up", "half_even", "half_away", "truncate")
 MOVES = {"LOAD", "LOADROWS", "STORE", "BARRIER"}  # of tiles between memories: there are none
@@ -129,6 +133,20 @@ def test_layers_of_the_host_are_listed() -> None:
         network_of(done.graph)
     assert caught.value.code == "NF-PROGRAM-031"
     assert f"{float_node.name} (sigmoid)" in caught.value.message
+
+
+@needs_compiler
+def test_indices_are_their_own_codes(tmp_path: Path) -> None:
+    """An input of whole numbers, its Cast and the rows of a table: samples name rows that there are."""
+    table = np.random.default_rng(3).normal(size=(11, 6)).astype(np.float32)
+    data = model("int64[1,5] ids => float[1,5,6] y", "t = Gather(w, ids) y = Tanh(t)", {"w": table})
+    one = subject("words", rewrite(graph_of(data)).graph)
+    done = quantize_graph(one.graph, place(one.graph, TARGET).on_npu, one.ranges, Quantize(), Numerics())
+    found = case(done.graph, Numerics(), 0, 20)
+    (given,) = {name for name, _ in found.network.inputs}
+    drawn = np.concatenate([s[0][given].ravel() for s in found.samples])
+    assert given == "ids" and drawn.dtype == np.int16 and {drawn.min(), drawn.max()} == {-11, 10}
+    check([found], tmp_path)
 
 
 def test_layers_in_floats_are_listed() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from npuflow.base.errors import ModelError
 from npuflow.engine.partition import boundary, is_npu
 from npuflow.engine.place import op_name
@@ -30,11 +32,29 @@ def _in_floats(graph: Graph, node: Node) -> bool:
     return is_npu(node) and any(value.number for value in ends)
 
 
+def _casts(graph: Graph) -> list[Node]:
+    """Casts of inputs of whole numbers, such as the positions of words: the boundary behind them takes the
+    numbers themselves."""
+    return [
+        n
+        for n in graph.nodes
+        if not is_npu(n)
+        and n.op.onnx_type()[1] == "Cast"
+        and n.inputs[0] in graph.inputs
+        and n.outputs[0] not in graph.outputs
+        and np.dtype(graph.type(n.inputs[0]).dtype).kind in "iu"
+        and all(boundary(graph, reader) == "quantize" for reader in graph.consumers()[n.outputs[0]])
+    ]
+
+
 def network_of(graph: Graph, because: str = "the C program computes in integers only") -> IntegerNetwork:
     """A ModelError with the list of layers where some run on the host or in float."""
-    host = [n for n in graph.nodes if not is_npu(n) and boundary(graph, n) is None]
+    casts = _casts(graph)
+    ids = {n.outputs[0] for n in casts}
+    host = [n for n in graph.nodes if not is_npu(n) and boundary(graph, n) is None and n not in casts]
     # a boundary between integer layers, or one that an output of the host needs
-    inner = [n for n in graph.nodes if boundary(graph, n) == "quantize" and n.inputs[0] not in graph.inputs]
+    given_there = {*graph.inputs, *ids}
+    inner = [n for n in graph.nodes if boundary(graph, n) == "quantize" and n.inputs[0] not in given_there]
     inner += [
         n for n in graph.nodes if boundary(graph, n) == "dequantize" and n.outputs[0] not in graph.outputs
     ]
@@ -50,12 +70,12 @@ def network_of(graph: Graph, because: str = "the C program computes in integers 
             code="NF-PROGRAM-031",
         )
     made = {n.inputs[0]: n.outputs[0] for n in graph.nodes if boundary(graph, n) == "quantize"}
+    made |= {n.inputs[0]: made[n.outputs[0]] for n in casts}
     given = {n.outputs[0]: n.inputs[0] for n in graph.nodes if boundary(graph, n) == "dequantize"}
     nodes = tuple(n for n in graph.nodes if is_npu(n))
     inputs = [(i, graph.values[made.get(i, i)]) for i in graph.inputs]
-    several = [
-        n for n in graph.nodes if boundary(graph, n) == "quantize" and made[n.inputs[0]] != n.outputs[0]
-    ]
+    first = {*made.values()}
+    several = [n for n in graph.nodes if boundary(graph, n) == "quantize" and n.outputs[0] not in first]
     inputs += [(n.outputs[0], graph.values[n.outputs[0]]) for n in several]
     outputs = [(o, graph.values[given.get(o, o)]) for o in graph.outputs]
     for name, value in (*inputs, *outputs):

@@ -8,6 +8,7 @@ import numpy as np
 
 from npuflow.engine.export_c.files import Sample
 from npuflow.engine.export_c.network import IntegerNetwork
+from npuflow.engine.quantize.scales import checked_rows
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, prune
 from npuflow.ir.types import Array
@@ -17,16 +18,20 @@ _Codes = Mapping[str, Array]
 
 
 def random_samples(network: IntegerNetwork, numerics: Numerics, count: int, seed: int = 0) -> list[Sample]:
-    """Codes drawn over the whole range of every input; always the same for a seed. Outputs of the first
-    samples are the reference interpreter's, of further ones the whole-tensor executor's."""
-    rng = np.random.default_rng(seed)
+    """Codes drawn over the whole range of every input, indices over the rows of their table; always the same
+    for a seed. Outputs of the first samples are the reference interpreter's, of further ones the whole-tensor
+    executor's."""
+    rng, rows = np.random.default_rng(seed), checked_rows(network.graph, network.nodes)
     drawn: list[_Codes] = []
     for _ in range(count):
         given: dict[str, Array] = {}
         for name, value in network.inputs:
             quant = value.quant
             assert quant is not None
-            given[name] = rng.integers(quant.lo, quant.hi + 1, value.type.shape).astype(quant.dtype)
+            low, high = quant.lo, quant.hi
+            if value.id in rows:
+                low, high = max(low, -rows[value.id]), min(high, rows[value.id] - 1)
+            given[name] = rng.integers(low, high + 1, value.type.shape).astype(quant.dtype)
         drawn.append(given)
     found = [sample(network, numerics, given) for given in drawn[:INTERPRETED]]
     return found + executed(network, numerics, drawn[INTERPRETED:])
