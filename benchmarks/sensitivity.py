@@ -15,44 +15,14 @@ import time
 from pathlib import Path
 
 import numpy as np
+from rigs import rig_of
 
-from npuflow import build, load_recipe
 from npuflow.engine.calibrate.observe import session
-from npuflow.engine.calibrate.thresholds import Calibrate
 from npuflow.engine.precision.levels import LevelTypes
-from npuflow.engine.precision.rig import Rig
-from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.to_onnx import export_model
-from npuflow.flow.recipe_build import Settings, open_cache
-from npuflow.flow.signature import signature
-from npuflow.flow.stage import STAGES
-from npuflow.hw.target import Numerics
-from npuflow.stages._held_out import network_of, rig
-from npuflow.stages.parse import Parsed
-from npuflow.stages.samples import Sample
 from npuflow.strategies import OWN
 
 REPEATS = 3  # of the plain passes
-
-
-def ready(recipe: Path, cache: Path | None, sets: list[str], samples: int) -> Rig:
-    """The network of a recipe with its ranges, as the search has it."""
-    done = build(recipe, sets, until="baseline", cache=cache)
-    loaded = load_recipe(recipe, sets)
-    store = open_cache(loaded, Settings(cache=cache))
-
-    def made(stage: str) -> object:
-        return store.load(done.outputs[stage], signature(STAGES[stage]).output)
-
-    name = next(n for n in ("pruned", "equalize", "pixels", "checked", "parse") if n in done.refs)
-    parsed: Parsed = store.load(done.outputs[name], Parsed)
-    items = {k: store.load(ref, Sample) for k, ref in done.refs["samples"].items.items()}
-    tables = [loaded.read(kind)[0] for kind in (Quantize, Numerics, Calibrate)]
-    quantize, numerics, calibrate = tables
-    thresholds = made("thresholds")
-    network = network_of(parsed, made("placement"), thresholds, None, quantize, numerics)
-    statistics = made("statistics").content
-    return rig(parsed, network, thresholds, statistics, calibrate, items, 4 * samples, samples)
 
 
 def main() -> None:
@@ -65,7 +35,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--set", nargs="+", default=[])
     args = parser.parse_args()
-    found = ready(args.recipe, args.cache, args.set, args.samples)
+    found, _ = rig_of(args.recipe, args.cache, args.set, args.samples, 3 * args.samples)
     found.types = LevelTypes(tuple(args.widths), ())
     plain = session(export_model(found.network.graph))
     names = {i.name for i in plain.get_inputs()}
