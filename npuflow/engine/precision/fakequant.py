@@ -227,15 +227,29 @@ def float_steps(table: Table, number: str) -> Table:
     return made
 
 
+@dataclass(frozen=True)
+class Section:
+    """Some consecutive nodes: what they read from outside, and of what they make what is read behind them."""
+
+    nodes: tuple[Node, ...]
+    fed: tuple[str, ...]
+    made: tuple[str, ...]
+
+
 class FakeQuant:
     """A network's session. `run` takes a quantiser table and the weights that differ from the float ones.
     `probes`: values that it shows instead of the graph's outputs where it is asked for them. `floats`: groups
-    may be of float types."""
+    may be of float types. `section`: of these nodes alone, whose results are shown as nodes made them, before
+    a quantiser."""
 
     def __init__(
-        self, network: FakeQuantNetwork, probes: Sequence[str] = (), floats: bool = False
+        self,
+        network: FakeQuantNetwork,
+        probes: Sequence[str] = (),
+        floats: bool = False,
+        section: Section | None = None,
     ) -> None:
-        self.network, self.probes = network, tuple(probes)
+        self.network, self.probes, self.section = network, tuple(probes), section
         self.columns = (*STEPS, CUT) if floats else STEPS
         self._session, fed = self._start()
         self._plain = {v: np.ascontiguousarray(network.graph.const(v)) for v in self._given() if v in fed}
@@ -272,8 +286,9 @@ class FakeQuant:
     def _start(self) -> tuple[Any, set[str]]:
         import onnx
 
-        graph = self.network.graph
-        model = onnx.load_from_string(export_model(graph))
+        graph, part = self.network.graph, self.section
+        whole = export_model(graph) if part is None else export_model(graph, part.made, part.nodes, part.fed)
+        model = onnx.load_from_string(whole)
         proto = model.graph
         members = {v: k for k, group in enumerate(self.network.groups) for v in group}
         stored = {i.name: i for i in proto.initializer}
@@ -310,8 +325,8 @@ class FakeQuant:
                 if value_id in members:
                     quantiser(value_id)
         for output in proto.output:
-            output.name = named(output.name)
-        self._outputs = [named(o) for o in graph.outputs]
+            output.name = output.name if part is not None else named(output.name)
+        self._outputs = [named(o) for o in graph.outputs] if part is None else list(part.made)
         self._probed = [named(v) for v in self.probes]
         for value_id in dict.fromkeys(self.probes):
             if named(value_id) not in self._outputs:

@@ -1,15 +1,17 @@
 """Where the noise of an output comes from: its power split by layer and cause, with
 what would take each part away.
 
-One cause at a time is switched on alone (all else in float) and switched off alone (all else as built), on
-held-out samples. A cause's share is the mean of the noise that the first makes and of the noise that the
-second takes away: interactions of two causes are then shared evenly, and the shares of a network whose errors
-add up or pair up sum to the whole (the Shapley value of a game of pairs). What is left is a row of its own.
+Causes are switched on one after the other in the order of the network, on held-out samples, and then once
+more in the opposite order. A cause's share is the mean of what the noise grows by in both: interactions of
+two causes are then shared evenly (the Shapley value of a game of pairs), and the shares sum to the whole. To
+switch one cause off where all else is quantised draws all roundings behind it anew, which a few samples do
+not average out; along an order what one difference has too much the next has too little. For the largest
+parts the noise with that cause alone and without it is measured as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,17 +19,17 @@ import numpy as np
 from npuflow.engine.correct.error import outputs_of
 from npuflow.engine.precision.cost import CostModel
 from npuflow.engine.precision.culprit import layer_of, reaches
-from npuflow.engine.precision.fakequant import Table
 from npuflow.engine.precision.judge import clipped
 from npuflow.engine.precision.quality import EXACT, Outputs
 from npuflow.engine.precision.rig import Rig
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import graph_macs
 from npuflow.ir.types import Array
-from npuflow.strategies import FLOAT, NARROW, WIDE
+from npuflow.strategies import NARROW, WIDE
 
 EFFORT = 600e9                            # multiply-accumulates of all passes together
 FEWEST = 2                                # samples, however large the network
+MEASURED = 15                             # parts, the largest, whose noise alone and without is measured
 FINER = 2.0**14                           # a step so much finer rounds to nothing that matters
 BOUNDLESS = 2.0**100
 
@@ -42,15 +44,15 @@ CORRECTION = "bias correction"
 @dataclass(frozen=True)
 class LedgerEntry:
     """A cause of noise. `share`: of the output's noise power (negative: it takes noise away); `alone`: dB of
-    the output with this cause alone; `without`: dB with everything else as built. `fix`: what removes it,
-    with `cycles`, estimated, as a share of all."""
+    the output with this cause alone; `without`: dB with everything else as built (both None for small
+    shares). `fix`: what removes it, with `cycles`, estimated, as a share of all."""
 
     layer: str
     tensor: str
     cause: str
     share: float
-    alone: float
-    without: float
+    alone: float | None
+    without: float | None
     fix: str = ""
     cycles: float = 0.0
 
@@ -63,7 +65,6 @@ class Ledger:
     sqnr: float
     samples: int
     entries: tuple[LedgerEntry, ...]
-    remainder: float
 
 
 @dataclass(frozen=True)
@@ -87,30 +88,51 @@ class _Split:
         self.name = graph.outputs[self.place]
         self.levels = (NARROW,) * len(rig.names)
         self.causes = [one for one in self._causes() if reaches(rig, one.unit, self.name)]
-        passes = max(2 * len(self.causes), 1) * max(graph_macs(graph), 1)
+        self.known = frozenset(self.causes)
+        passes = 2 * (len(self.causes) + MEASURED) * max(graph_macs(graph), 1)
         self.held = rig.held[: max(FEWEST, min(len(rig.held), int(EFFORT / passes)))]
         self.truth = [np.asarray(a, np.float64) for a in rig.truth[self.place][: len(self.held)]]
         self.signal = max(sum(float((a * a).sum()) for a in self.truth), 1e-30)
 
     def split(self, progress: Callable[[int, int], None]) -> Ledger:
-        fake = self._fake(*self._with(self.levels))
+        order = sorted(self.causes, key=self._position)
+        forward = self._path(order, lambda done: progress(done, 2 * len(order)))
+        back = self._path(order[::-1], lambda done: progress(len(order) + done, 2 * len(order)))
+        fake = self._noise_of(self.known)
         plain = self._noise(outputs_of(self.rig.quantized(self.levels).graph, self.held))
         total = self._noise(outputs_of(self.built, self.held))
+        powers = {cause: (forward[cause] + back[cause]) / 2 for cause in self.causes}
+        large = sorted(powers, key=lambda cause: -powers[cause])[:MEASURED]
         rows = []
-        for done, cause in enumerate(self.causes):
-            alone, without = self._alone(cause), self._without(cause)
-            power = (alone + fake - without) / 2
-            rows.append(self._entry(cause, power, total, alone, max(without + total - fake, 0.0)))
-            progress(done + 1, len(self.causes))
-        for cause_name, power in ((ARITHMETIC, plain - fake), (CORRECTION, total - plain)):
-            rest = _db(max(total - power, 0.0))
-            rows.append(
-                LedgerEntry("", "", cause_name, power / max(total, 1e-30), _db(max(power, 0.0)), rest)
-            )
+        for cause in self.causes:
+            rows.append(self._entry(cause, powers[cause], total, total - fake, cause in large))
+        for name, power in ((ARITHMETIC, plain - fake), (CORRECTION, total - plain)):
+            rest, alone = _db(max(total - power, 0.0)), _db(max(power, 0.0))
+            rows.append(LedgerEntry("", "", name, power / max(total, 1e-30), alone, rest))
         rows.sort(key=lambda one: -one.share)
-        return Ledger(
-            self.name, _db(total), len(self.held), tuple(rows), 1.0 - sum(one.share for one in rows)
-        )
+        return Ledger(self.name, _db(total), len(self.held), tuple(rows))
+
+    def _position(self, cause: _Cause) -> tuple[int, int, int]:
+        """In the network: weights of a layer stand before what it writes, inputs and constants before the
+        first layer that reads them."""
+        network = self.rig.network
+        first = len(network.groups)
+        if cause.unit >= first:
+            return network.weights[cause.unit - first].node, 0, cause.unit
+        group, nodes = set(network.groups[cause.unit]), list(enumerate(network.graph.nodes))
+        made = [i for i, node in nodes if not group.isdisjoint(node.outputs)]
+        read = [i for i, node in nodes if not group.isdisjoint(node.inputs)]
+        return min(made, default=min(read, default=0) - 1), 1, cause.unit
+
+    def _path(self, order: Sequence[_Cause], progress: Callable[[int], None]) -> dict[_Cause, float]:
+        """What the noise grows by when causes are switched on one after the other."""
+        found, before, on = dict[_Cause, float](), 0.0, frozenset[_Cause]()
+        for done, cause in enumerate(order):
+            on |= {cause}
+            now = self._noise_of(on)
+            found[cause], before = now - before, now
+            progress(done + 1)
+        return found
 
     def _causes(self) -> Iterator[_Cause]:
         rig = self.rig
@@ -142,45 +164,30 @@ class _Split:
         low, high = (quant.lo - zero) * scale, (quant.hi - zero) * scale
         return np.clip(real, low, high).astype(real.dtype)
 
-    def _alone(self, cause: _Cause) -> float:
-        """Noise with everything in float but this cause."""
-        table, weights = self._with((FLOAT,) * len(self.levels))
-        return self._fake(*self._changed(table, dict(weights), cause, on=True))
-
-    def _without(self, cause: _Cause) -> float:
-        """Noise with everything as built but this cause."""
-        table, weights = self._with(self.levels)
-        return self._fake(*self._changed(table, dict(weights), cause, on=False))
-
-    def _changed(
-        self, table: Table, weights: dict[str, Array], cause: _Cause, on: bool
-    ) -> tuple[Table, dict[str, Array]]:
-        """A unit with one of its causes alone (`on`), or with the other one alone."""
-        rounds = cause.cause in (ROUNDING, WEIGHT_ROUNDING)
-        first = len(self.rig.network.groups)
-        if cause.unit < first:
-            step, low, high, _ = self.rig.table(NARROW)[cause.unit].astype(np.float64)
-            ends = (-BOUNDLESS, BOUNDLESS) if rounds == on else (low * FINER, high * FINER)
-            table[cause.unit] = (step if rounds == on else step / FINER, *ends, 0.0)
-            return table, weights
-        j = cause.unit - first
-        coded = dict(self.rig.weight(j, NARROW))
-        value = self.rig.network.weights[j].value
-        kept, real = self._kept(j), self._float(j)
-        if rounds == on:
-            coded[value] = (real + (coded[value] - kept)).astype(real.dtype)
-        else:
-            coded = {value: kept}
-            for name in self.rig.weight(j, NARROW).keys() - {value}:
-                weights.pop(name, None)
-        return table, {**weights, **coded}
-
-    def _with(self, levels: tuple[int, ...]) -> tuple[Table, dict[str, Array]]:
-        table, weights = self.rig.mixture(levels)
-        return table, dict(weights)
-
-    def _fake(self, table: Table, weights: Mapping[str, Array]) -> float:
-        return self._noise(self.rig.fake.run(self.held, table, weights))
+    def _noise_of(self, on: frozenset[_Cause]) -> float:
+        """With these causes, all else in float."""
+        rig, first = self.rig, len(self.rig.network.groups)
+        table, weights = rig.plain.copy(), dict[str, Array]()
+        units = {cause.unit for cause in on}
+        for unit in units:
+            rounds = not on.isdisjoint((_Cause(unit, ROUNDING), _Cause(unit, WEIGHT_ROUNDING)))
+            clip = _Cause(unit, CLIPPING if unit < first else WEIGHT_CLIPPING)
+            clips = clip in on or clip not in self.known
+            if unit < first:
+                step, low, high, _ = rig.table(NARROW)[unit].astype(np.float64)
+                fine = 1.0 if rounds else FINER
+                ends = (low * fine, high * fine) if clips else (-BOUNDLESS, BOUNDLESS)
+                table[unit] = (step / fine, *ends, 0.0)
+                continue
+            j = unit - first
+            coded, value = dict(rig.weight(j, NARROW)), rig.network.weights[j].value
+            kept, real = self._kept(j), self._float(j)
+            if not rounds:
+                coded = {value: kept}
+            elif not clips:
+                coded[value] = (real + (coded[value] - kept)).astype(real.dtype)
+            weights.update(coded)
+        return self._noise(rig.fake.run(self.held, table, weights))
 
     def _noise(self, made: Outputs) -> float:
         wrong = 0.0
@@ -189,8 +196,13 @@ class _Split:
             wrong += float((off * off)[np.isfinite(off)].sum())
         return wrong / self.signal
 
-    def _entry(self, cause: _Cause, power: float, total: float, alone: float, without: float) -> LedgerEntry:
-        rig = self.rig
+    def _entry(self, cause: _Cause, power: float, total: float, added: float, large: bool) -> LedgerEntry:
+        """`added`: what the quantised network has beside the causes; `large`: worth two more passes."""
+        rig, alone, without = self.rig, None, None
+        if large:
+            alone = _db(self._noise_of(frozenset({cause})))
+            rest = self._noise_of(self.known - {cause})
+            without = _db(max(rest + added, 0.0))
         _, tensor = rig.names[cause.unit]
         fix, cycles = "", 0.0
         if cause.cause in (CLIPPING, WEIGHT_CLIPPING):
@@ -198,11 +210,11 @@ class _Split:
         elif cause.cause in (ROUNDING, WEIGHT_ROUNDING):
             bits, now = self.cost.bits(cause.unit, WIDE), self.cost.bits(cause.unit, NARROW)
             if bits > now:
-                added = self.cost.delta(self.levels, cause.unit, WIDE)
-                fix, cycles = f"{bits} bits", added / self.cost.cycles(self.levels)
+                more = self.cost.delta(self.levels, cause.unit, WIDE)
+                fix, cycles = f"{bits} bits", more / self.cost.cycles(self.levels)
         layer = layer_of(rig, cause.unit)
         return LedgerEntry(
-            layer, tensor, cause.cause, power / max(total, 1e-30), _db(alone), _db(without), fix, cycles
+            layer, tensor, cause.cause, power / max(total, 1e-30), alone, without, fix, cycles
         )
 
 
@@ -211,7 +223,7 @@ def _db(noise: float) -> float:
 
 
 def lines(found: Ledger, most: int = 15) -> Iterator[str]:
-    """As a table for a terminal: the largest parts, what the others sum up to, and the remainder."""
+    """As a table for a terminal: the largest parts, and what the others sum up to."""
     yield (
         f'output "{found.output}": {found.sqnr:.1f} dB on {found.samples} held-out samples; its noise power '
         'by cause:'
@@ -223,9 +235,9 @@ def lines(found: Ledger, most: int = 15) -> Iterator[str]:
     for one in shown:
         cycles = "" if not one.fix else f"{100 * one.cycles:+.1f} %"
         places = (one.cause, one.tensor, one.layer if one.layer != one.tensor else "")
-        rows.append((f"{100 * one.share:6.1f} %", *places, f"{one.without:.1f}", one.fix, cycles))
+        without = "" if one.without is None else f"{one.without:.1f}"
+        rows.append((f"{100 * one.share:6.1f} %", *places, without, one.fix, cycles))
     rows.append((f"{100 * others:6.1f} %", f"{len(found.entries) - len(shown)} others", "", "", "", "", ""))
-    rows.append((f"{100 * found.remainder:6.1f} %", "remainder: what no split explains", "", "", "", "", ""))
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
         yield "  ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)).rstrip()

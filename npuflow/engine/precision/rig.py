@@ -19,6 +19,7 @@ from npuflow.engine.precision.fakequant import (
 )
 from npuflow.engine.precision.levels import LevelTypes, floatable
 from npuflow.engine.precision.quality import Outputs, energies, noise_of, probe, real_outputs
+from npuflow.engine.precision.relay import Relay
 from npuflow.engine.quantize.config import Override
 from npuflow.engine.quantize.graph import Quantization, quantize_graph
 from npuflow.engine.quantize.scales import activation_inputs
@@ -57,9 +58,13 @@ class Rig:
 
     @cached_property
     def fake(self) -> FakeQuant:
+        return FakeQuant(self.network, self.shown, bool(self.types.floats))
+
+    @cached_property
+    def shown(self) -> list[str]:
+        """Where noise is measured."""
         graph = self.network.graph
-        probes = [probe(graph, graph.outputs[i]) for i in self.which]
-        return FakeQuant(self.network, probes, bool(self.types.floats))
+        return [probe(graph, graph.outputs[i]) for i in self.which]
 
     @cached_property
     def truth(self) -> Outputs:
@@ -155,7 +160,18 @@ class Rig:
                 table[unit] = self.table(level)[unit]
             else:
                 weights.update(self.weight(unit - first, level))
+        count = len(self.held[:probes])
+        if self.relay is not None and self.relay.pays(units):
+            made = self.relay.run(units, table, weights, count)
+            return noise_of(self.probed, made, range(len(self.which)), self.probed_signal)
         return self.probe_noise(table, weights, probes)
+
+    @cached_property
+    def relay(self) -> Relay | None:
+        """For single units. None where the model states roundings, which the float network does without."""
+        if self.network.given or not self.which:
+            return None
+        return Relay(self.network, self.shown, bool(self.types.floats), self.held)
 
     def probe_noise(self, table: Table, weights: Mapping[str, Array], probes: int) -> Noise:
         """Noise over signal where it adds up: before a last Softmax or Sigmoid."""

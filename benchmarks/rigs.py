@@ -1,0 +1,39 @@
+"""Networks of recipes as the search for widths has them: ranges, samples, fake quantisation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from npuflow import build, load_recipe
+from npuflow.engine.calibrate.thresholds import Calibrate
+from npuflow.engine.precision.rig import Rig
+from npuflow.engine.quantize.config import Quantize
+from npuflow.flow.recipe_build import Settings, open_cache
+from npuflow.flow.signature import signature
+from npuflow.flow.stage import STAGES
+from npuflow.hw.target import Compute, Dma, HostProcessor, Memory, Numerics, Target
+from npuflow.stages._held_out import network_of, rig
+from npuflow.stages.parse import Parsed
+from npuflow.stages.samples import Sample
+
+
+def rig_of(recipe: Path, cache: Path | None, sets: Sequence[str], held: int, fit: int) -> tuple[Rig, Target]:
+    """The network with its ranges, `fit` samples and `held` others that judge, and the target."""
+    done = build(recipe, sets, until="baseline", cache=cache)
+    loaded = load_recipe(recipe, sets)
+    store = open_cache(loaded, Settings(cache=cache))
+
+    def made(stage: str) -> Any:
+        return store.load(done.outputs[stage], signature(STAGES[stage]).output)
+
+    name = next(n for n in ("pruned", "equalize", "pixels", "checked", "parse") if n in done.refs)
+    parsed: Parsed = store.load(done.outputs[name], Parsed)
+    items: Any = {k: store.load(ref, Sample) for k, ref in done.refs["samples"].items.items()}
+    tables = (Quantize, Numerics, Calibrate, Compute, Memory, Dma, HostProcessor)
+    quantize, numerics, calibrate, compute, memory, dma, host = (loaded.read(kind)[0] for kind in tables)
+    network = network_of(parsed, made("placement"), made("thresholds"), None, quantize, numerics)
+    known = made("statistics").content
+    found = rig(parsed, network, made("thresholds"), known, calibrate, items, fit + held, held)
+    return found, Target(numerics=numerics, compute=compute, memory=memory, dma=dma, host=host)
