@@ -57,7 +57,7 @@ def main() -> None:
     read, unread = [n for n in rest if n in CONVERTERS], [n for n in rest if n not in CONVERTERS]
     print("\nA dash: the converter leaves that operator in floats, or has no such form.\n")
     print(f"Without a case, as the converter writes another operator for it; read: {', '.join(read)}.\n")
-    print("Without a case, not read (recurrent cells, hash tables, variables, random numbers, strings,")
+    print("Without a case, not read (cells of one step, hash tables, variables, random numbers, strings,")
     print(f"sparse and training operators): {', '.join(unread)}.")
 
 

@@ -14,6 +14,7 @@ from npuflow.frontends.tflite.loops import CONTROL, flat
 from npuflow.frontends.tflite.network import TfliteBuilder, TfliteOperatorError
 from npuflow.frontends.tflite.places import PLACES
 from npuflow.frontends.tflite.products import PRODUCTS
+from npuflow.frontends.tflite.recurrent import RECURRENT, states
 from npuflow.frontends.tflite.schema import Operator, TfliteNetwork, parsed
 from npuflow.frontends.tflite.shapes import SHAPES
 from npuflow.frontends.tflite.spatial import SPATIAL
@@ -32,6 +33,7 @@ CONVERTERS: dict[str, Callable[[TfliteBuilder, Operator], None]] = {
     **SPATIAL,
     **PLACES,
     **VOLUMES,
+    **RECURRENT,
     **dict.fromkeys(CONTROL, _stays),
 }
 
@@ -98,20 +100,16 @@ def _built(network: TfliteNetwork, bindings: Bindings) -> Reading:
 def _convert(builder: TfliteBuilder, operator: Operator, lost: set[int]) -> str | None:
     """Adds an operator; else why not, and "" where that is another operator's fault."""
     name = f"{operator.name} {operator.custom}".rstrip()
-    broken = [
-        builder.tensor(t).refused
-        for t in (*operator.inputs, *operator.outputs)
-        if t >= 0 and builder.tensor(t).refused
-    ]
+    held = states(operator)
+    read = [t for t in operator.inputs if t >= 0 and t not in held]
+    broken = [builder.tensor(t).refused for t in (*read, *operator.outputs) if builder.tensor(t).refused]
     if operator.name not in CONVERTERS:
         return name
     if broken:
         return f"{name}: {broken[0]}"
     if lost.intersection(operator.inputs):
         return ""
-    missing = next(
-        (t for t in operator.inputs if t >= 0 and builder.data(t) is None and t not in builder.forms), None
-    )
+    missing = next((t for t in read if builder.data(t) is None and t not in builder.forms), None)
     if missing is not None:
         raise ModelError(f'nothing produces tensor "{builder.tensor(missing).name}"', code="NF-MODEL-064")
     builder.origin = builder.tensor(operator.outputs[0]).name
