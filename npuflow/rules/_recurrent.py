@@ -15,7 +15,7 @@ from npuflow.rules._numbers import INTEGERS, number
 from npuflow.rules._parts import Parts
 
 # steps of all directions that are written out; each takes some ten operators
-MOST_STEPS = 256
+MOST_STEPS = 2048
 MAKES = (
     "gemm",
     "add",

@@ -147,10 +147,18 @@ def test_batch_first() -> None:
             np.testing.assert_allclose(mine, theirs.swapaxes(0, 1), 1e-4, 1e-5)
 
 
+@pytest.mark.parametrize("op", ["GRU", pytest.param("LSTM", marks=pytest.mark.slow)])
+def test_hundreds_of_steps(op: str) -> None:
+    """More than 256 steps are planned and simulated; the slow one has a thousand."""
+    steps = 1000 if op == "LSTM" else 260
+    done = rewritten(layer(op, batch=1, steps=steps), rules=[f"unroll_{op.lower()}", "drop_noop"])
+    on_npu(done)
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (layer("RNN", steps=300), "300 steps, more than the 256 that are written out one by one"),
+        (layer("RNN", steps=2050), "2050 steps, more than the 2048 that are written out one by one"),
         (layer("LSTM", "input_forget=1"), "its input and forget gates are coupled"),
     ],
 )

@@ -108,3 +108,15 @@ def test_what_the_caller_gets_to_see_is_no_passage() -> None:
         first, ends = net.parts[0][0], [graph.nodes[n].op.onnx for n in late.through]
         assert ends == ["Add", "Conv"]
         assert all((first in before) == (outputs == (y,)) for before in late.through.values())
+
+
+def test_weights_behind_a_layer_are_counted_once() -> None:
+    b = Builder()
+    x = b.conv(b.conv(b.conv(b.input("x", (1, 4, 6, 6)), 8, 1), 4, 3), 4, 1)
+    graph = integers(b, (x,), PLAIN)
+    net = BoundedNetwork(graph, machine(PLAIN), PLAIN.numerics)
+    late = LateConstants(graph, net.parts[0], net.moving, net.space, net.needed, net.packed_bytes)
+    for k, number in enumerate(late.nodes):
+        behind = {d for n in late.nodes[k + 1 :] for d, _ in late.weights(n)}
+        assert late.most(number) == sum(net.packed_bytes[d] for d in behind)
+    assert late.most(late.nodes[0]) > late.most(late.nodes[-1]) == 0

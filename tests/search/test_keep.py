@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 
@@ -42,7 +41,7 @@ def test_what_cannot_be_placed_is_passed_over(
 ) -> None:
     fuser, chosen = groups()
     states = fuser._keep(list(chosen))
-    order = [next(iter(b - a)) for (_, a), (_, b) in pairwise(states)]
+    order = [next(iter(states.between(k, k + 1))) for k in range(len(states) - 1)]
     assert len(order) >= 4, order
     refused = {order[i] for i in unplaced}
     real = fuser._placed
@@ -54,3 +53,20 @@ def test_what_cannot_be_placed_is_passed_over(
     found, kept = fuser._settled(states)
     assert kept == set(order) - refused
     assert placed(found, kept)
+
+
+def test_a_state_is_the_one_before_with_one_value_more() -> None:
+    fuser, chosen = groups()
+    states = fuser._keep(list(chosen))
+    assert states.at(0) == (list(chosen), set())
+    for number in range(1, len(states)):
+        (before, held), (after, more) = states.at(number - 1), states.at(number)
+        (value,) = more - held
+        changed = [k for k, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
+        touched = [
+            k for k, c in enumerate(before)
+            for node in (fuser.topology.graph.nodes[n] for n in c.group.nodes)
+            if value in (*node.inputs, *node.outputs)
+        ]
+        assert changed and set(changed) <= set(range(touched[0], touched[-1] + 1))
+    assert states.at(-1) == states.at(len(states) - 1)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,10 +23,12 @@ from npuflow.flow.recipe_build import Settings, open_cache, plan_recipe, run_pla
 from npuflow.flow.run_state import Result
 from npuflow.flow.stage import STAGES
 from npuflow.ort import InferenceSession
+from npuflow.serve.served import Served
 from npuflow.stages.package import PackedShapes
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.shape_programs import ShapedProgram
 from npuflow.testing.stage import built, check_deterministic, check_products
+from tests.serve.served import running
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,T,16] x) => (float[1,T,8] y) {
     a = MatMul(x, first) b = Add(a, bias) c = Relu(b) d = Softmax<axis=1>(c) e = Mul(c, d)
@@ -89,6 +94,33 @@ def test_one_file_runs_every_shape(project: Path) -> None:
     with pytest.raises(DataError, match="1x13x16") as fault:
         runner.run({"x": np.zeros((1, 13, 16), np.float32)})
     assert "1x12x16" in str(fault.value.because) and "1x20x16" in str(fault.value.because)
+
+
+def test_the_server_takes_every_shape(project: Path) -> None:
+    """Alone, and samples of both shapes at the same time: a batch holds samples of one shape."""
+    ran(project, SHAPES)
+    runner = Runner(project / "out" / "net" / "model.npu", batch=4, linger=0.05)
+    rng = np.random.default_rng(3)
+    given = [rng.normal(size=(1 + k % 3, 12 + 8 * (k % 2), 16)).astype(np.float32) for k in range(8)]
+    wanted = [
+        np.concatenate([y["y"] for y in runner.run_many([{"x": row[None]} for row in x])]) for x in given
+    ]
+    with running(Served("net", runner)) as server, ThreadPoolExecutor(8) as pool:
+
+        def asked(x: np.ndarray) -> tuple[int, dict[str, Any]]:
+            tensor = {"name": "x", "datatype": "FP32", "shape": list(x.shape), "data": x.ravel().tolist()}
+            connection = http.client.HTTPConnection(server.place, timeout=30)
+            connection.request("POST", "/v2/models/net/infer", json.dumps({"inputs": [tensor]}))
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read())
+
+        for (status, found), y in zip(pool.map(asked, given), wanted, strict=True):
+            assert status == 200, found
+            (output,) = found["outputs"]
+            assert output["shape"] == list(y.shape)
+            np.testing.assert_array_equal(np.float32(output["data"]).reshape(y.shape), y)
+        status, refused = asked(np.zeros((1, 13, 16), np.float32))
+        assert status == 400 and "13" in refused["error"]
 
 
 def test_a_further_shape_runs_its_own_tasks_alone(project: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from npuflow.engine.schedule.choice import Choice, Costs
@@ -38,7 +39,7 @@ class Group:
     cores: Cut = (0, 1)
     held: tuple[tuple[str, int], ...] = ()
 
-    @property
+    @cached_property
     def nodes(self) -> tuple[int, ...]:
         return tuple(n for p in self.parts for n in p.nodes)
 

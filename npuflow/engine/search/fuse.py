@@ -23,10 +23,9 @@ from npuflow.engine.search.pins import stretches
 from npuflow.engine.search.refuse import Search, refusal
 from npuflow.engine.search.score import Scored, Scorer
 from npuflow.engine.search.spans import Coster, grown, in_network, in_subgraph, joins, reach, run_at
+from npuflow.engine.search.states import State, States
 from npuflow.engine.search.stay import Stayer
 from npuflow.engine.search.strategies import Result, TilingStrategy, Tried, usable
-
-State = tuple[list[Scored], set[str]]     # groups, and the values that stay in local memory between them
 
 
 class Fuser:
@@ -57,7 +56,7 @@ class Fuser:
         self.windows: dict[str, Cost] = {}
         self._ends: dict[int, list[tuple[int, Scored]]] = {}
         self._cuts: dict[tuple[float, bool], list[Scored]] = {}
-        self._kept: dict[tuple[float, bool], list[State]] = {}
+        self._kept: dict[tuple[float, bool], States] = {}
 
     def finalists(
         self, without: Collection[str] = (), tried: list[Tried] | None = None
@@ -82,24 +81,24 @@ class Fuser:
             result: Result = "same plan" if key in seen else "no plan"
             if found is not None and key not in seen:
                 seen.add(key)
-                states = self._proposed(strategy, found)
-                if states:
-                    yield self._finished(states, strategy.name)
+                proposed = self._proposed(strategy, found)
+                if proposed is not None:
+                    yield self._finished(*proposed, strategy.name)
                     continue
             if tried is not None:
                 tried.append(Tried(strategy.name, 0.0, result))
 
-    def _proposed(self, strategy: TilingStrategy, found: State) -> list[State]:
-        """Groups with ever more values that stay; none where a strategy has nothing of its own to propose."""
+    def _proposed(self, strategy: TilingStrategy, found: State) -> State | None:
+        """Groups with the values that stay; None where a strategy has nothing of its own to propose."""
         if strategy.form == "rows stay":
-            return [found] if self._placed(*found) else []
+            return found if self._placed(*found) else None
         key = strategy.bus, strategy.joins
         if key not in self._kept:
             self._kept[key] = self._keep(list(found[0]))
         states = self._kept[key]
         if strategy.keeps:
-            return states
-        return states[:1] if len(states) > 1 and not self.forced else []
+            return self._settled(states)
+        return self._settled(States(states.at(0)[0])) if len(states) > 1 and not self.forced else None
 
     @cached_property
     def _stayer(self) -> Stayer:
@@ -113,8 +112,7 @@ class Fuser:
     def _known_best(self, start: int, end: int) -> Scored | None:
         return dict(self._from(start)).get(end)
 
-    def _finished(self, states: list[State], origin: str) -> Finalist:
-        chosen, kept = self._settled(states)
+    def _finished(self, chosen: list[Scored], kept: set[str], origin: str) -> Finalist:
         chosen = self._widened(chosen, kept)
         return Finalist(tuple(c.group for c in chosen), tuple(sorted(kept)), origin)
 
@@ -210,11 +208,12 @@ class Fuser:
         return all((start, end) == (a, b) or end <= a or b <= start for a, b in self.pinned)
 
     # --- values that stay between groups
-    def _keep(self, chosen: list[Scored], without: Collection[str] = ()) -> list[State]:
+    def _keep(self, chosen: list[Scored], without: Collection[str] = ()) -> States:
         """Each value that crosses a cut, the largest first, stays in local memory if that saves
         cycles: all states on the way. `without`: values that do not."""
         kept: set[str] = set()
-        states = [(list(chosen), set(kept))]
+        states = States(chosen)
+        held: list[list[str]] = [[] for _ in chosen]     # by group what was kept and is there while it runs
         where = {n: g for g, c in enumerate(chosen) for n in c.group.nodes}
         crossing: list[tuple[int, str, int, int]] = []
         for g, scored in enumerate(chosen):
@@ -230,13 +229,15 @@ class Fuser:
                     crossing.append((size * (1 + len(set(same))), value, g, max(same)))
         lost = sorted(self.forced - {c[1] for c in crossing} - self._inner(chosen))
         for _, value, first, last in sorted(crossing, key=lambda c: (c[1] not in self.forced, -c[0], c[1])):
-            trial = self._with(chosen, frozenset(kept | {value}), value, first, last)
+            trial = self._with(chosen, frozenset(kept | {value}), value, first, held[first : last + 1])
             if trial is None and value in self.forced:
                 lost.append(value)
             if trial is not None:
                 kept.add(value)
                 chosen[first : last + 1] = trial
-                states.append((list(chosen), set(kept)))
+                states.keep(value, first, trial)
+                for there in held[first : last + 1]:
+                    there.append(value)
         if lost:
             raise FitError(
                 f"these cannot stay in local memory: {', '.join(lost)}",
@@ -255,16 +256,20 @@ class Fuser:
         return self.topology.segment[scored.group.nodes[0]]
 
     def _with(
-        self, chosen: Sequence[Scored], kept: frozenset[str], value: str, first: int, last: int
+        self,
+        chosen: Sequence[Scored],
+        kept: frozenset[str],
+        value: str,
+        first: int,
+        held: Sequence[Sequence[str]],
     ) -> list[Scored] | None:
-        """The groups from a value's maker to its last reader, when it stays; None if
-        that is impossible or no gain."""
+        """The groups from a value's maker to its last reader, when it stays; None if that is impossible or no
+        gain. `held`: by group what else is there while it runs."""
         graph, found = self.topology.graph, []
-        for g in range(first, last + 1):
-            old = chosen[g]
+        for old, there in zip(chosen[first : first + len(held)], held, strict=True):
             if old.group.parts[0].choice is None:
                 return None
-            others = sum(self._bytes(v, old.group.cores[1]) for v in kept if self._spans(v, chosen, g))
+            others = sum(self._bytes(v, old.group.cores[1]) for v in (*there, value))
             touched = any(
                 value in graph.nodes[n].inputs or value in graph.nodes[n].outputs for n in old.group.nodes
             )
@@ -284,7 +289,7 @@ class Fuser:
             if scored is None:
                 return None
             found.append(scored)
-        before = sum(c.score for c in chosen[first : last + 1])
+        before = sum(c.score for c in chosen[first : first + len(held)])
         gain = value in self.forced or sum(c.score for c in found) < before
         if not gain or not self._legal(found, kept, value):
             return None
@@ -293,12 +298,6 @@ class Fuser:
     def _bytes(self, value: str, cores: int) -> int:
         size = self.topology.bytes(value)
         return size if cores == 1 else size // cores + size // 8
-
-    def _spans(self, value: str, chosen: Sequence[Scored], g: int) -> bool:
-        readers = set(self.topology.readers.get(value, ()))
-        made = next(i for i, c in enumerate(chosen) if self.topology.maker[value] in c.group.nodes)
-        last = max((i for i, c in enumerate(chosen) if readers & set(c.group.nodes)), default=made)
-        return made <= g <= last
 
     def _legal(self, groups: Sequence[Scored], kept: frozenset[str], value: str) -> bool:
         """Whether every core finds in its own memory what it reads."""
@@ -320,26 +319,26 @@ class Fuser:
             return False
         return True
 
-    def _settled(self, states: list[State]) -> State:
+    def _settled(self, states: States) -> State:
         """The last state that a real allocation can place, found by halving, then the same without the value
         that did not fit; groups that never fit run as single parts."""
-        if self._placed(*states[-1]):
-            return states[-1]
-        if not self._placed(*states[0]):
-            return self._apart(states[0][0]), set()
-        groups, low, without = states[0][0], 0, set[str]()
+        if self._placed(*(last := states.at(-1))):
+            return last
+        groups, low, without = states.at(0)[0], 0, set[str]()
+        if not self._placed(groups, set()):
+            return self._apart(groups), set()
         for _ in range(tuned.KEEP_TRIALS):
             high = len(states) - 1
             while high - low > 1:
                 middle = (low + high) // 2
-                low, high = (middle, high) if self._placed(*states[middle]) else (low, middle)
-            without |= states[high][1] - states[low][1]
+                low, high = (middle, high) if self._placed(*states.at(middle)) else (low, middle)
+            without |= states.between(low, high)
             if without & self.forced:
                 break
             states = self._keep(list(groups), without)
-            if len(states) == low + 1 or self._placed(*states[-1]):
-                return states[-1]
-        return states[low]
+            if len(states) == low + 1 or self._placed(*states.at(-1)):
+                return states.at(-1)
+        return states.at(low)
 
     def _widened(self, chosen: list[Scored], kept: set[str]) -> list[Scored]:
         frames = [Frame(self.topology, c.group, frozenset(kept)) for c in chosen]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterator, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -172,25 +172,24 @@ class Planner:
         return {n: k for k, part in enumerate(segments(self.graph)) for n in part.numbers}
 
     @cached_property
-    def _made_at(self) -> dict[str, tuple[int, int]]:
+    def _made_at(self) -> dict[object, tuple[int, int]]:
         """Value -> (segment, node) that makes it."""
         return {o: (self._segment[i], i) for i, n in enumerate(self.graph.nodes) for o in n.outputs}
 
-    def _available(self, index: int) -> Container[str]:
+    def _available(self, index: int) -> Container[object]:
         """Values that are made before a node runs: in earlier segments, or by earlier nodes of its own."""
-        here = (self._segment[index], index)
-        late = {v for v, place in self._made_at.items() if place >= here}
-        return _Except(late)
+        return _Before(self._made_at, (self._segment[index], index))
 
 
-class _Except(Container[str]):
-    """Every value but some."""
+class _Before(Container[object]):
+    """Every value but those that are made at a place or behind it."""
 
-    def __init__(self, out: Collection[str]) -> None:
-        self._out = out
+    def __init__(self, made_at: Mapping[object, tuple[int, int]], here: tuple[int, int]) -> None:
+        self._made_at, self._here = made_at, here
 
     def __contains__(self, value: object) -> bool:
-        return value not in self._out
+        place = self._made_at.get(value)
+        return place is None or place < self._here
 
 
 def needed(graph: Graph, nodes: Collection[int]) -> frozenset[str]:
