@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from npuflow.engine.precision.parts import Part, output_parts
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
 from npuflow.ir.types import Array
@@ -22,23 +23,21 @@ LARGEST = float(np.finfo(np.float32).max)  # what an infinity counts as
 Outputs = Sequence[Sequence[Array]]       # per output its values, sample by sample
 
 
-def real_outputs(graph: Graph) -> tuple[int, ...]:
-    """Positions of the outputs that hold real numbers, of a shape that is known."""
-    kinds = [graph.type(o) for o in graph.outputs]
-    return tuple(i for i, kind in enumerate(kinds) if kind.dtype == "float32" and kind.is_static)
-
-
-def energies(truth: Outputs, which: Sequence[int]) -> Noise:
-    """[samples, outputs]: the signal that noise is held against. A faint sample counts as a tenth of the mean
+def energies(truth: Outputs, parts: Sequence[Part]) -> Noise:
+    """[samples, parts]: the signal that noise is held against. A faint sample counts as a tenth of the mean
     one, or a mask without a single pixel would decide."""
-    own = np.array([[_energy(truth[i][s]) for i in which] for s in range(len(truth[0]))])
+    own = np.array([[_energy(p.of(truth[p.output][s])) for p in parts] for s in range(len(truth[0]))])
     return np.maximum(np.maximum(own, FAINT * own.mean(0)), 1e-30)
 
 
-def noise_of(truth: Outputs, made: Outputs, which: Sequence[int], signal: Noise) -> Noise:
-    """[samples, outputs]: noise over signal of the first samples, as many as `made` has."""
-    rows = range(len(made[0]))
-    wrong = np.array([[_energy(_difference(made[i][s], truth[i][s])) for i in which] for s in rows])
+def noise_of(truth: Outputs, made: Outputs, parts: Sequence[Part], signal: Noise) -> Noise:
+    """[samples, parts]: noise over signal of the first samples, as many as `made` has."""
+    wrong = np.array(
+        [
+            [_energy(_difference(p.of(made[p.output][s]), p.of(truth[p.output][s]))) for p in parts]
+            for s in range(len(made[0]))
+        ]
+    )
     return wrong / signal[: len(wrong)]
 
 
@@ -47,25 +46,27 @@ def decibels(noise: Noise) -> Noise:
 
 
 def quality(graph: Graph, truth: Outputs, made: Outputs) -> tuple[Output, ...]:
-    """Every output of real numbers, as `Output` says."""
-    which = real_outputs(graph)
-    if not which:
+    """Every output of real numbers, or every part of one that joins several kinds, as `Output` says."""
+    parts = output_parts(graph)
+    if not parts:
         return ()
-    noise = noise_of(truth, made, which, energies(truth, which))
+    noise = noise_of(truth, made, parts, energies(truth, parts))
     found = []
-    for column, i in enumerate(which):
-        name = graph.outputs[i]
-        signal = sum(_energy(a) for a in truth[i])
-        wrong = sum(_energy(_difference(b, a)) for a, b in zip(truth[i], made[i], strict=True))
+    for column, part in enumerate(parts):
+        real, own = ([part.of(a) for a in side[part.output]] for side in (truth, made))
+        signal = sum(_energy(a) for a in real)
+        wrong = sum(_energy(_difference(b, a)) for a, b in zip(real, own, strict=True))
         pooled = float(decibels(np.array(wrong / max(signal, 1e-30))))
         low = float(np.quantile(decibels(noise[:, column]), SHARE, method="lower"))
-        found.append(Output(name, pooled, low, agreement(graph, name, truth[i], made[i])))
+        answered = agreement(graph, part.value, real, own) if part.value else None
+        found.append(Output(part.name, pooled, low, answered))
     return tuple(found)
 
 
 def agreement(graph: Graph, name: str, truth: Sequence[Array], made: Sequence[Array]) -> float | None:
-    """Share of equal answers; None for outputs that are no answers. A share of n is counted as one of n + 1
-    with one wrong, so that a few samples do not prove 99 %."""
+    """Share of equal answers; None for outputs that are no answers, and for maps that lost
+    scores too faint for an answer. A share of n is counted as one of n + 1 with one wrong, so that a few
+    samples do not prove 99 %."""
     kind, axis = answers(graph, name)
     if kind == "argmax":
         pairs = [(a.argmax(axis).ravel(), b.argmax(axis).ravel()) for a, b in zip(truth, made, strict=True)]
@@ -74,7 +75,9 @@ def agreement(graph: Graph, name: str, truth: Sequence[Array], made: Sequence[Ar
         masks = [((a > 0.5).ravel(), (b > 0.5).ravel()) for a, b in zip(truth, made, strict=True)]
         if masks and masks[0][0].size >= MAP:
             union = sum(int((a | b).sum()) for a, b in masks)
-            return sum(int((a & b).sum()) for a, b in masks) / union if union else 1.0
+            if not union:
+                return None if _lost(truth, made) else 1.0
+            return sum(int((a & b).sum()) for a, b in masks) / union
         return _share(masks)
     return None
 
@@ -115,6 +118,12 @@ def _answering(graph: Graph, name: str) -> Node | None:
 def _share(pairs: Sequence[tuple[Array, Array]]) -> float | None:
     count = sum(a.size for a, _ in pairs)
     return sum(int((a == b).sum()) for a, b in pairs) / (count + 1) if count else None
+
+
+def _lost(truth: Sequence[Array], made: Sequence[Array]) -> bool:
+    """Whether less than half of a signal is left."""
+    left = sum(float(np.vdot(a.astype(np.float64), b)) for a, b in zip(truth, made, strict=True))
+    return left < 0.5 * sum(_energy(a) for a in truth)
 
 
 def _energy(array: Array) -> float:
