@@ -1,4 +1,4 @@
-"""Concatenations in front of outputs that would force one scale on scores and on numbers of another size.
+"""Scores in outputs: their ranges, and Concats that would force one scale on them and on other numbers.
 
 A detector's output often joins boxes (0 to 640) and scores (0 to 1) in one tensor. With one scale of 8 bits a
 score has no code but 0 left. Such a Concat is the host's: it reads every part with the part's own scale.
@@ -29,6 +29,24 @@ def output_joins(graph: Graph, chosen: Collection[int], kept: Collection[str] = 
         number = next((name for name, size in sizes.items() if size == "number"), "")
         if score and number:
             found[i] = f'"{score}" holds scores, "{number}" other numbers: one scale would lose the scores'
+    return found
+
+
+def score_outputs(graph: Graph) -> dict[str, tuple[float, float]]:
+    """Values that are compared with a threshold (a Sigmoid's) and are an output or moved into one, with the
+    range that they never leave. Samples without a high score do not show it."""
+    found: dict[str, tuple[float, float]] = {}
+    waiting, seen = list(graph.outputs), set(graph.outputs)
+    while waiting:
+        node = maker(graph, waiting.pop())
+        if node is None:
+            continue
+        if node.op.answers == "threshold" and node.op.bounded is not None:
+            found[node.outputs[0]] = node.op.bounded
+        elif node.op.moves_data and node.op.shares_scale:
+            more = [i for i in node.inputs if i and i not in seen]
+            waiting.extend(more)
+            seen.update(more)
     return found
 
 

@@ -73,4 +73,16 @@ def test_lost_scores_are_seen() -> None:
         array[:, 16:] = 0
     boxes, scores = quality(one, [truth], [made])
     assert (boxes.name, boxes.sqnr) == ("y (b)", 200.0)
-    assert (scores.name, scores.sqnr, scores.agreement) == ("y (s)", 0.0, None)
+    assert scores.name == "y (s)" and abs(scores.sqnr) < 0.1 and scores.agreement is None
+
+
+def test_faint_scores_are_judged_by_what_they_add_up_from() -> None:
+    """A tenth of the logarithm of odds in error is 20 dB, whether there is an object or not."""
+    one = graph("y = Sigmoid(x)", "float[1,16,6] x => float[1,16,6] y")
+    odds = np.linspace(0.5, 4, 96).reshape(1, 16, 6)           # above log(1 / 511)
+    for most in (-2.0, 2.0):                                    # the best score is 0.12, or 0.88
+        truth, made = (1 / (1 + np.exp(-(odds * by + most - 4))) for by in (1.0, 1.1))
+        floor = np.log(511) + most - 4                          # what both have over the faintest score
+        (found,) = quality(one, [[truth]], [[made]])
+        wanted = 20 * np.log10(np.linalg.norm(odds + floor) / np.linalg.norm(0.1 * odds))
+        assert found.sqnr == pytest.approx(wanted, abs=0.1)

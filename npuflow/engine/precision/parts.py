@@ -25,12 +25,14 @@ _MOVES = (*_SAME_ORDER, "transpose", "split", "slice", "concat")
 @dataclass(frozen=True, eq=False)
 class Part:
     """Numbers of one output, by its place among the graph's. `at`: their places in the flat output, None: all
-    of them. `value`: the tensor that they are; "" where it is several."""
+    of them. `value`: the tensor that they are; "" where it is several. `answers`: what an application makes
+    of them, as operators say."""
 
     output: int
     name: str = ""
     value: str = ""
     at: _Places | None = None
+    answers: str = ""
 
     def of(self, output: Array) -> Array:
         return output if self.at is None else output.reshape(-1)[self.at]
@@ -49,13 +51,14 @@ def output_parts(graph: Graph) -> tuple[Part, ...]:
         for value, at in _joined(graph, name, places):
             kinds.setdefault(_source(graph, value), []).append((value, at))
         if len(kinds) < 2:
-            found.append(Part(i, name, name))
+            found.append(Part(i, name, name, None, _answers(graph, name)))
             continue
         for leaves in kinds.values():
             value, at = leaves[0]
             what = value if len(leaves) == 1 else f"{value} and {len(leaves) - 1} more"
             whole = at if len(leaves) == 1 else np.concatenate([a.reshape(-1) for _, a in leaves])
-            found.append(Part(i, f"{name} ({what})", value if len(leaves) == 1 else "", whole))
+            own = value if len(leaves) == 1 else ""
+            found.append(Part(i, f"{name} ({what})", own, whole, _answers(graph, value)))
     return tuple(found)
 
 
@@ -86,9 +89,19 @@ def _joins(graph: Graph, node: Node) -> bool:
     return before is not None and kind(before) == "concat"
 
 
-def _source(graph: Graph, value: str) -> str:
-    """The operator that computes a value, behind those that only move data."""
+def _computed(graph: Graph, value: str) -> Node | None:
+    """What computes a value, behind the operators that only move data."""
     node = maker(graph, value)
     while node is not None and kind(node) in _MOVES:
         node = maker(graph, node.inputs[0])
+    return node
+
+
+def _source(graph: Graph, value: str) -> str:
+    node = _computed(graph, value)
     return "" if node is None else kind(node)
+
+
+def _answers(graph: Graph, value: str) -> str:
+    node = _computed(graph, value)
+    return "" if node is None else node.op.answers

@@ -17,6 +17,7 @@ FAINT = 0.1                               # a sample's signal counts as at least
 SHARE = 0.2                               # of samples that may lie below `Output.low`
 # values from which on a thresholded output is a mask, compared by its overlap
 MAP = 64
+FAINTEST = 1 / 512                        # half a step of a score of 8 bits
 # dB of outputs without noise; nothing counts as worse than its negative
 EXACT = 200.0
 LARGEST = float(np.finfo(np.float32).max)  # what an infinity counts as
@@ -50,23 +51,31 @@ def quality(graph: Graph, truth: Outputs, made: Outputs) -> tuple[Output, ...]:
     parts = output_parts(graph)
     if not parts:
         return ()
-    noise = noise_of(truth, made, parts, energies(truth, parts))
     found = []
-    for column, part in enumerate(parts):
+    for part in parts:
         real, own = ([part.of(a) for a in side[part.output]] for side in (truth, made))
+        answered = agreement(graph, part.value, real, own) if part.value else None
+        if part.answers == "threshold" and real and real[0].size >= MAP:
+            real, own = ([evidence(a) for a in side] for side in (real, own))
         signal = sum(_energy(a) for a in real)
         wrong = sum(_energy(_difference(b, a)) for a, b in zip(real, own, strict=True))
         pooled = float(decibels(np.array(wrong / max(signal, 1e-30))))
-        low = float(np.quantile(decibels(noise[:, column]), SHARE, method="lower"))
-        answered = agreement(graph, part.value, real, own) if part.value else None
+        noise = noise_of([real], [own], [Part(0)], energies([real], [Part(0)]))
+        low = float(np.quantile(decibels(noise[:, 0]), SHARE, method="lower"))
         found.append(Output(part.name, pooled, low, answered))
     return tuple(found)
 
 
+def evidence(scores: Array) -> Array:
+    """Scores of a map on the scale that adds up: the logarithm of p / (1 - p), 0 at the faintest score that
+    8 bits tell from none. A map without an object then weighs its faint scores, not the squares of them."""
+    p = np.clip(scores.astype(np.float64), FAINTEST, 1 - FAINTEST)
+    return np.log(p / (1 - p)) - np.log(FAINTEST / (1 - FAINTEST))
+
+
 def agreement(graph: Graph, name: str, truth: Sequence[Array], made: Sequence[Array]) -> float | None:
-    """Share of equal answers; None for outputs that are no answers, and for maps that lost
-    scores too faint for an answer. A share of n is counted as one of n + 1 with one wrong, so that a few
-    samples do not prove 99 %."""
+    """Share of equal answers; None for outputs that are no answers, and for maps without any.
+    A share of n is counted as one of n + 1 with one wrong, so that a few samples do not prove 99 %."""
     kind, axis = answers(graph, name)
     if kind == "argmax":
         pairs = [(a.argmax(axis).ravel(), b.argmax(axis).ravel()) for a, b in zip(truth, made, strict=True)]
@@ -75,9 +84,7 @@ def agreement(graph: Graph, name: str, truth: Sequence[Array], made: Sequence[Ar
         masks = [((a > 0.5).ravel(), (b > 0.5).ravel()) for a, b in zip(truth, made, strict=True)]
         if masks and masks[0][0].size >= MAP:
             union = sum(int((a | b).sum()) for a, b in masks)
-            if not union:
-                return None if _lost(truth, made) else 1.0
-            return sum(int((a & b).sum()) for a, b in masks) / union
+            return sum(int((a & b).sum()) for a, b in masks) / union if union else None
         return _share(masks)
     return None
 
@@ -118,12 +125,6 @@ def _answering(graph: Graph, name: str) -> Node | None:
 def _share(pairs: Sequence[tuple[Array, Array]]) -> float | None:
     count = sum(a.size for a, _ in pairs)
     return sum(int((a == b).sum()) for a, b in pairs) / (count + 1) if count else None
-
-
-def _lost(truth: Sequence[Array], made: Sequence[Array]) -> bool:
-    """Whether less than half of a signal is left."""
-    left = sum(float(np.vdot(a.astype(np.float64), b)) for a, b in zip(truth, made, strict=True))
-    return left < 0.5 * sum(_energy(a) for a in truth)
 
 
 def _energy(array: Array) -> float:
