@@ -24,6 +24,10 @@ class PlacementTable(Config, table="placement"):
     min_bytes: Annotated[int, Range(0, None)] = 0
     """An island with fewer bytes of results (at 8 bits) is treated in the same way,
     whatever it multiplies."""
+    joined_outputs: bool = False
+    """Keep a Concat in front of an output on the NPU even where it joins scores (a Sigmoid's, a Softmax's)
+    with other numbers, such as boxes: with one scale of 8 bits the scores are lost. Without it the host joins
+    them, each with its own scale."""
 
 
 @dataclass(frozen=True)

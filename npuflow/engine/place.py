@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from npuflow.engine.host import HostWork, placed_work
 from npuflow.engine.islands import Doing, PlacementTable, Prices, stranded
+from npuflow.engine.output_joins import output_joins
 from npuflow.engine.partition import share
 from npuflow.hw.target import Target
 from npuflow.ir.elements import node_elements
@@ -71,12 +72,17 @@ class NodePlacement:
         return Counter((p.op, p.reason) for p in self.places if not p.on_npu)
 
 
-def place(graph: Graph, target: Target, least: PlacementTable | None = None) -> NodePlacement:
+def place(
+    graph: Graph, target: Target, least: PlacementTable | None = None, stated: Collection[str] = ()
+) -> NodePlacement:
     """Ask every operator, after what holds for all: float tensors, static shapes, nothing the target refuses.
-    Then islands that are not worth it go to the host."""
+    Then Concats in front of outputs whose operands fit no common scale, and islands that are not worth it, go
+    to the host. `stated`: values whose codes the model fixes; Concats that make them stay."""
+    least = least or PlacementTable()
     asked = NodePlacement(tuple(_placed(graph, node, target) for node in graph.nodes))
     chosen = [i for i, p in enumerate(asked.places) if p.on_npu]
-    lost = asked.stranded(graph, chosen, Prices(target, least or PlacementTable()))
+    lost = {} if least.joined_outputs else output_joins(graph, chosen, stated)
+    lost |= asked.stranded(graph, [i for i in chosen if i not in lost], Prices(target, least))
     places = tuple(replace(p, reason=lost[i]) if i in lost else p for i, p in enumerate(asked.places))
     where = {node.outputs: p.on_npu for node, p in zip(graph.nodes, places, strict=True)}
     return replace(asked, places=places, host=placed_work(graph, lambda n: where[n.outputs]))

@@ -76,7 +76,7 @@ def baseline(
     ready = rig(
         graph, network, thresholds, statistics.content, calibrate, samples, probing.samples, probing.held_out
     )
-    if not ready.held or not network.groups or not ready.which:
+    if not ready.held or not network.groups or not ready.parts:
         log(
             "no held-out sample, nothing on the NPU, or no output of real numbers: the recipe's widths are "
             "used"

@@ -100,10 +100,10 @@ def ledgers(
         graph, network, thresholds, statistics.content, calibrate, samples, probing.samples, probing.held_out
     )
     ready.ranges = {**thresholds.ranges, **precision.ranges}
-    if not ready.held or not network.groups or not ready.which:
+    if not ready.held or not network.groups or not ready.parts:
         return Ledgers(reason="no held-out sample, nothing on the NPU, or no output of real numbers")
     cost = cost_of(ready, Target(numerics=numerics, compute=compute, memory=memory, dma=dma, host=host))
-    columns = range(len(ready.which))
+    columns = range(len(ready.parts))
     made = with_fixed_outputs(quantized.graph)
     found = [ledger(ready, made, cost, column, progress) for column in columns[: table.outputs]]
     found.sort(key=lambda one: one.sqnr)

@@ -51,7 +51,7 @@ def placement(
     """Ask every operator whether the target runs its node, and leave to the host
     what is not worth the way."""
     target = Target(numerics=numerics, limits=limits, memory=memory, compute=compute, dma=dma, host=host)
-    found = placing.place(graph.graph, target, placement)
+    found = placing.place(graph.graph, target, placement, graph.stated)
     for (op, reason), count in found.reasons().most_common():
         log(f"host: {op} ({count}): {reason}")
     if found.host:

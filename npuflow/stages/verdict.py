@@ -178,10 +178,10 @@ def verdict(
     searched = partial(_searched, rig, quantize, target, widths, probing, corrected)
     clinic = Clinic(rig, quantize, target, budget, corrected, chosen.extrema, rivals, searched, log)
     worst = min(poor, key=lambda one: min(one.sqnr, one.low))
-    place = real.outputs.index(worst.name)
-    if place not in rig.which or not network.groups:
+    column = next((i for i, part in enumerate(rig.parts) if part.name == worst.name), None)
+    if column is None or not network.groups:
         return made
-    blamed = culprits(rig, rig.which.index(place), progress)
+    blamed = culprits(rig, column, progress)
     for guess in blamed[:10]:
         log(
             f"{guess.kind} {guess.value} ({guess.layer}) in float: {guess.before:.1f} -> {guess.after:.1f} dB"
@@ -245,7 +245,7 @@ class _Ranges:
         found = choices(self.graph, self.statistics.content, self.calibrate, self.quantize, self.numerics, [])
         free = {v: one.grid for v, one in found.items() if v in chosen}
         choosing = min(auto.samples, len(rig.fit))
-        if not free or not choosing or not rig.which:
+        if not free or not choosing or not rig.parts:
             return None
         ready = replace(rig, held=[*rig.fit[:choosing], *rig.held])
         done = automatic(

@@ -14,6 +14,7 @@ from npuflow.engine.export_c import kernel
 from npuflow.engine.export_c.compiler import compilers, measured
 from npuflow.engine.export_c.network import network_of
 from npuflow.engine.export_c.vectors import random_samples, sample
+from npuflow.engine.islands import PlacementTable
 from npuflow.engine.place import place
 from npuflow.engine.quantize.config import Activations, Override, Quantize
 from npuflow.engine.quantize.graph import quantize_graph
@@ -147,6 +148,21 @@ def test_indices_are_their_own_codes(tmp_path: Path) -> None:
     drawn = np.concatenate([s[0][given].ravel() for s in found.samples])
     assert given == "ids" and drawn.dtype == np.int16 and {drawn.min(), drawn.max()} == {-11, 10}
     check([found], tmp_path)
+
+
+def test_outputs_that_the_host_joins_are_outputs() -> None:
+    """Boxes and scores, each with its own scale; a layer of the host that computes is refused."""
+    body = "s = Sigmoid(x) b = Relu(x) j = Concat<axis=1>(b, s) y = Transpose<perm=[0,2,1]>(j)"
+    data = model("float[1,4,6] x => float[1,6,8] y", body)
+    one = subject("head", rewrite(graph_of(data)).graph)
+    on_npu = place(one.graph, TARGET, PlacementTable(min_macs=0)).on_npu
+    made = quantize_graph(one.graph, on_npu, one.ranges, Quantize(), Numerics()).graph
+    outputs = dict(network_of(made).outputs)
+    assert set(outputs) == {"b", "s"} and outputs["s"].quant != outputs["b"].quant
+    relu = next(i for i, n in enumerate(one.graph.nodes) if n.outputs == ("b",))
+    mixed = quantize_graph(one.graph, lambda i: on_npu(i) and i != relu, one.ranges, Quantize(), Numerics())
+    with pytest.raises(ModelError, match=r"b \(relu\)"):
+        network_of(mixed.graph)
 
 
 def test_layers_in_floats_are_listed() -> None:

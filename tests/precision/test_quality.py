@@ -8,6 +8,7 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
+from npuflow.engine.precision.parts import Part, output_parts
 from npuflow.engine.precision.quality import (
     agreement,
     answers,
@@ -15,7 +16,6 @@ from npuflow.engine.precision.quality import (
     noise_of,
     probe,
     quality,
-    real_outputs,
 )
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
@@ -85,11 +85,11 @@ def test_faint_samples_are_held_against_a_tenth_of_the_mean() -> None:
     graph = plain()
     truth = samples(graph, 4)
     truth[0][0] = np.zeros_like(truth[0][0])
-    signal = energies(truth, (0,))
+    signal = energies(truth, [Part(0)])
     own = [float((a.astype(np.float64) ** 2).sum()) for a in truth[0]]
     assert signal[:, 0].tolist() == pytest.approx([0.1 * np.mean(own), *own[1:]])
     made = [[a + np.float32(0.01) for a in truth[0]]]
-    noise = noise_of(truth, made, (0,), signal)
+    noise = noise_of(truth, made, [Part(0)], signal)
     assert noise[0, 0] == pytest.approx(5 * 0.01**2 / signal[0, 0], rel=1e-3) and noise.shape == (4, 1)
 
 
@@ -128,7 +128,7 @@ def test_few_thresholded_values_are_counted_and_maps_are_compared_by_overlap() -
     truth, made = np.zeros((1, 2, 8, 8), np.float32), np.zeros((1, 2, 8, 8), np.float32)
     truth[0, 0, 0, :4], made[0, 0, 0, 2:5] = 0.9, 0.9              # 4 pixels, 3 pixels, 2 in both
     assert agreement(graph, "map", [truth], [made]) == pytest.approx(2 / 5)
-    assert agreement(graph, "map", [0 * truth], [0 * truth]) == 1.0
+    assert agreement(graph, "map", [0.3 * truth], [0.2 * truth]) is None    # no pixel is an answer
     net = Net(0, 1, 3)
     small = net.graph(net.add("s", OPS["sigmoid"](), "x"))
     rows = [np.array([[0.2, 0.6, 0.9]], np.float32), np.array([[0.6, 0.4, 0.1]], np.float32)]
@@ -141,4 +141,4 @@ def test_outputs_that_are_no_real_numbers_are_not_measured() -> None:
     graph = net.graph("y")
     values = MappingProxyType({**graph.values, "i": Value("i", TensorType((1,), "int64"))})
     both = Graph(("x",), ("i", "y"), graph.nodes, values, graph.consts)
-    assert real_outputs(both) == (1,)
+    assert [part.output for part in output_parts(both)] == [1]

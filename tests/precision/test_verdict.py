@@ -114,7 +114,7 @@ def test_indices_are_compared_by_equality() -> None:
 @pytest.mark.parametrize(("value", "plant"), [("c3", 0.2), ("c1", 0.2), ("c5", 40.0), ("x", 0.1)])
 def test_the_planted_tensor_is_named(net: Net, value: str, plant: float) -> None:
     rig = rigged(net, plant=plant, value=value)
-    column = rig.which.index(rig.network.graph.outputs.index("y"))
+    column = [part.name for part in rig.parts].index("y")
     first = culprits(rig, column, lambda *_: None)[0]
     assert (first.kind, first.value) == ("activation", value) and first.after > first.before + 3
     assert first.layer == (f"/{value}" if value != "x" else "x")
@@ -138,7 +138,7 @@ def test_of_large_networks_runs_of_units_are_substituted_first(
 
 def test_only_what_leads_to_the_output_is_substituted(net: Net) -> None:
     rig = rigged(net, plant=0.2)
-    column = rig.which.index(rig.network.graph.outputs.index("other"))
+    column = [part.name for part in rig.parts].index("other")
     assert {one.value for one in culprits(rig, column, lambda *_: None)} == {
         "x",
         "c1",

@@ -11,6 +11,7 @@ from npuflow.base.tables import Config, Fault
 from npuflow.calibrators import CALIBRATORS, Calibrator, Grid
 from npuflow.engine.calibrate.infinite import trimmed
 from npuflow.engine.calibrate.statistics import ObservedStatistics, StatisticsColumn
+from npuflow.engine.output_joins import score_outputs
 from npuflow.engine.place import op_name
 from npuflow.engine.quantize.config import Quantize, activation_grid, check_scheme
 from npuflow.engine.quantize.names import Replaced, answers, stated, unknown_layers
@@ -19,6 +20,7 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 
 Ranges = dict[str, tuple[float, float]]
+SCORES = "scores"                         # the method of outputs whose range the operator states
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,8 @@ def thresholds(
     ranges = {name: one.range() for name, one in chosen.items()}
     if on_npu is not None and quantize.trim and calibrate.as_trimmed:
         ranges.update(_as_trimmed(graph, chosen, ranges, quantize, numerics, on_npu))
-    methods = {name: "by hand" if one.fixed else one.name for name, one in chosen.items()}
+    by_hand = {name for name, one in chosen.items() if one.fixed and one.name != SCORES}
+    methods = {name: "by hand" if name in by_hand else one.name for name, one in chosen.items()}
     return ChosenThresholds(ranges, methods, tuple(notes))
 
 
@@ -115,7 +118,7 @@ def choices(
 ) -> dict[str, RangeChoice]:
     """Method and statistics of every tensor, as the recipe has it; what a user
     should look at goes into `notes`."""
-    default, producer = made(calibrate, calibrate.method), graph.producer()
+    default, producer, scores = made(calibrate, calibrate.method), graph.producer(), score_outputs(graph)
     used = [False] * len(calibrate.layers)
     found = {}
     for name in statistics.names:
@@ -128,6 +131,8 @@ def choices(
             if answers(layer.layers, names, op):
                 method, chosen, fixed, used[i] = made(layer, layer.method), layer.method, layer.range, True
                 bounds, beyond = (layer.bounds, layer.beyond) if layer.bounds else (bounds, beyond)
+        if chosen == calibrate.method and fixed is None and name in scores:
+            chosen, fixed = SCORES, scores[name]
         if tensor.count == 0:
             raise DataError(
                 "no calibration sample has a finite value here",

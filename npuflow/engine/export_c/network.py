@@ -47,17 +47,35 @@ def _casts(graph: Graph) -> list[Node]:
     ]
 
 
+def _joins(graph: Graph) -> list[Node]:
+    """Layers of the host that join and turn what the NPU made, and make nothing but outputs of it: the parts
+    are outputs, each with its own scale."""
+    consumers, found = graph.consumers(), dict[tuple[str, ...], Node]()
+    for node in reversed(graph.nodes):
+        moves = not is_npu(node) and boundary(graph, node) is None and node.op.moves_data
+        readers = [r for o in node.outputs for r in consumers.get(o, [])]
+        if moves and all(r.outputs in found for r in readers):
+            found[node.outputs] = node
+    made = {o: n for n in graph.nodes for o in n.outputs}
+    for node in [n for n in graph.nodes if n.outputs in found]:
+        sources = [made[i] for i in node.inputs if i in made]
+        if not all(n.outputs in found or boundary(graph, n) == "dequantize" for n in sources):
+            del found[node.outputs]
+    return list(found.values())
+
+
 def network_of(graph: Graph, because: str = "the C program computes in integers only") -> IntegerNetwork:
     """A ModelError with the list of layers where some run on the host or in float."""
     casts = _casts(graph)
-    ids = {n.outputs[0] for n in casts}
-    host = [n for n in graph.nodes if not is_npu(n) and boundary(graph, n) is None and n not in casts]
+    ids, joins = {n.outputs[0] for n in casts}, _joins(graph)
+    left = [*casts, *joins]
+    host = [n for n in graph.nodes if not is_npu(n) and boundary(graph, n) is None and n not in left]
     # a boundary between integer layers, or one that an output of the host needs
     given_there = {*graph.inputs, *ids}
     inner = [n for n in graph.nodes if boundary(graph, n) == "quantize" and n.inputs[0] not in given_there]
-    inner += [
-        n for n in graph.nodes if boundary(graph, n) == "dequantize" and n.outputs[0] not in graph.outputs
-    ]
+    joined = [i for n in joins for i in n.inputs]
+    taken = {*graph.outputs, *joined}
+    inner += [n for n in graph.nodes if boundary(graph, n) == "dequantize" and n.outputs[0] not in taken]
     refused = host + [n for n in graph.nodes if _in_floats(graph, n)]
     refused += [n for n in inner if n not in refused]
     if refused:
@@ -77,7 +95,9 @@ def network_of(graph: Graph, because: str = "the C program computes in integers 
     first = {*made.values()}
     several = [n for n in graph.nodes if boundary(graph, n) == "quantize" and n.outputs[0] not in first]
     inputs += [(n.outputs[0], graph.values[n.outputs[0]]) for n in several]
-    outputs = [(o, graph.values[given.get(o, o)]) for o in graph.outputs]
+    after = {o for n in joins for o in n.outputs}
+    outputs = [(o, graph.values[given.get(o, o)]) for o in graph.outputs if o not in after]
+    outputs += [(given[i], graph.values[given[i]]) for i in dict.fromkeys(joined) if i in given]
     for name, value in (*inputs, *outputs):
         if value.quant is None or not value.quant.per_tensor:
             raise ModelError(

@@ -39,7 +39,7 @@ def culprits(rig: Rig, column: int, tell: Callable[[int, int], None]) -> list[Cu
     """Units above the output in this column of `rig.noise`, those first whose
     substitution takes most noise away."""
     graph, count = rig.network.graph, len(rig.names)
-    units = [k for k in range(count) if reaches(rig, k, graph.outputs[rig.which[column]])]
+    units = [k for k in range(count) if reaches(rig, k, graph.outputs[rig.parts[column].output])]
     macs = max(graph_macs(graph), 1)
     probes = max(1, min(PROBES, len(rig.held), int(EFFORT / (macs * max(len(units), 1)))))
     passes = max(int(EFFORT / (macs * probes)), FEWEST)

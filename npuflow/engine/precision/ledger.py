@@ -77,21 +77,22 @@ def ledger(
     rig: Rig, built: Graph, cost: CostModel, column: int, progress: Callable[[int, int], None]
 ) -> Ledger:
     """Split the noise of one output. `built`: the quantised graph of the build, biases corrected; `column`:
-    the output's place in `rig.which`."""
+    the output's place in `rig.parts`."""
     return _Split(rig, built, cost, column).split(progress)
 
 
 class _Split:
     def __init__(self, rig: Rig, built: Graph, cost: CostModel, column: int) -> None:
-        self.rig, self.built, self.cost, self.place = rig, built, cost, rig.which[column]
+        self.rig, self.built, self.cost, self.part = rig, built, cost, rig.parts[column]
         graph = rig.network.graph
-        self.name = graph.outputs[self.place]
-        self.levels = (NARROW,) * len(rig.names)
-        self.causes = [one for one in self._causes() if reaches(rig, one.unit, self.name)]
+        self.levels, output = (NARROW,) * len(rig.names), graph.outputs[self.part.output]
+        self.causes = [one for one in self._causes() if reaches(rig, one.unit, output)]
         self.known = frozenset(self.causes)
         passes = 2 * (len(self.causes) + MEASURED) * max(graph_macs(graph), 1)
         self.held = rig.held[: max(FEWEST, min(len(rig.held), int(EFFORT / passes)))]
-        self.truth = [np.asarray(a, np.float64) for a in rig.truth[self.place][: len(self.held)]]
+        self.truth = [
+            np.asarray(self.part.of(a), np.float64) for a in rig.truth[self.part.output][: len(self.held)]
+        ]
         self.signal = max(sum(float((a * a).sum()) for a in self.truth), 1e-30)
 
     def split(self, progress: Callable[[int, int], None]) -> Ledger:
@@ -110,7 +111,7 @@ class _Split:
             rest, alone = _db(max(total - power, 0.0)), _db(max(power, 0.0))
             rows.append(LedgerEntry("", "", name, power / max(total, 1e-30), alone, rest))
         rows.sort(key=lambda one: -one.share)
-        return Ledger(self.name, _db(total), len(self.held), tuple(rows))
+        return Ledger(self.part.name, _db(total), len(self.held), tuple(rows))
 
     def _position(self, cause: _Cause) -> tuple[int, int, int]:
         """In the network: weights of a layer stand before what it writes, inputs and constants before the
@@ -191,8 +192,8 @@ class _Split:
 
     def _noise(self, made: Outputs) -> float:
         wrong = 0.0
-        for found, real in zip(made[self.place], self.truth, strict=True):
-            off = np.asarray(found, np.float64) - real
+        for found, real in zip(made[self.part.output], self.truth, strict=True):
+            off = np.asarray(self.part.of(found), np.float64) - real
             wrong += float((off * off)[np.isfinite(off)].sum())
         return wrong / self.signal
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from npuflow.engine.precision.parts import Part, output_parts
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
 from npuflow.ir.types import Array
@@ -16,29 +17,28 @@ FAINT = 0.1                               # a sample's signal counts as at least
 SHARE = 0.2                               # of samples that may lie below `Output.low`
 # values from which on a thresholded output is a mask, compared by its overlap
 MAP = 64
+FAINTEST = 1 / 512                        # half a step of a score of 8 bits
 # dB of outputs without noise; nothing counts as worse than its negative
 EXACT = 200.0
 LARGEST = float(np.finfo(np.float32).max)  # what an infinity counts as
 Outputs = Sequence[Sequence[Array]]       # per output its values, sample by sample
 
 
-def real_outputs(graph: Graph) -> tuple[int, ...]:
-    """Positions of the outputs that hold real numbers, of a shape that is known."""
-    kinds = [graph.type(o) for o in graph.outputs]
-    return tuple(i for i, kind in enumerate(kinds) if kind.dtype == "float32" and kind.is_static)
-
-
-def energies(truth: Outputs, which: Sequence[int]) -> Noise:
-    """[samples, outputs]: the signal that noise is held against. A faint sample counts as a tenth of the mean
+def energies(truth: Outputs, parts: Sequence[Part]) -> Noise:
+    """[samples, parts]: the signal that noise is held against. A faint sample counts as a tenth of the mean
     one, or a mask without a single pixel would decide."""
-    own = np.array([[_energy(truth[i][s]) for i in which] for s in range(len(truth[0]))])
+    own = np.array([[_energy(p.of(truth[p.output][s])) for p in parts] for s in range(len(truth[0]))])
     return np.maximum(np.maximum(own, FAINT * own.mean(0)), 1e-30)
 
 
-def noise_of(truth: Outputs, made: Outputs, which: Sequence[int], signal: Noise) -> Noise:
-    """[samples, outputs]: noise over signal of the first samples, as many as `made` has."""
-    rows = range(len(made[0]))
-    wrong = np.array([[_energy(_difference(made[i][s], truth[i][s])) for i in which] for s in rows])
+def noise_of(truth: Outputs, made: Outputs, parts: Sequence[Part], signal: Noise) -> Noise:
+    """[samples, parts]: noise over signal of the first samples, as many as `made` has."""
+    wrong = np.array(
+        [
+            [_energy(_difference(p.of(made[p.output][s]), p.of(truth[p.output][s]))) for p in parts]
+            for s in range(len(made[0]))
+        ]
+    )
     return wrong / signal[: len(wrong)]
 
 
@@ -47,25 +47,35 @@ def decibels(noise: Noise) -> Noise:
 
 
 def quality(graph: Graph, truth: Outputs, made: Outputs) -> tuple[Output, ...]:
-    """Every output of real numbers, as `Output` says."""
-    which = real_outputs(graph)
-    if not which:
+    """Every output of real numbers, or every part of one that joins several kinds, as `Output` says."""
+    parts = output_parts(graph)
+    if not parts:
         return ()
-    noise = noise_of(truth, made, which, energies(truth, which))
     found = []
-    for column, i in enumerate(which):
-        name = graph.outputs[i]
-        signal = sum(_energy(a) for a in truth[i])
-        wrong = sum(_energy(_difference(b, a)) for a, b in zip(truth[i], made[i], strict=True))
+    for part in parts:
+        real, own = ([part.of(a) for a in side[part.output]] for side in (truth, made))
+        answered = agreement(graph, part.value, real, own) if part.value else None
+        if part.answers == "threshold" and real and real[0].size >= MAP:
+            real, own = ([evidence(a) for a in side] for side in (real, own))
+        signal = sum(_energy(a) for a in real)
+        wrong = sum(_energy(_difference(b, a)) for a, b in zip(real, own, strict=True))
         pooled = float(decibels(np.array(wrong / max(signal, 1e-30))))
-        low = float(np.quantile(decibels(noise[:, column]), SHARE, method="lower"))
-        found.append(Output(name, pooled, low, agreement(graph, name, truth[i], made[i])))
+        noise = noise_of([real], [own], [Part(0)], energies([real], [Part(0)]))
+        low = float(np.quantile(decibels(noise[:, 0]), SHARE, method="lower"))
+        found.append(Output(part.name, pooled, low, answered))
     return tuple(found)
 
 
+def evidence(scores: Array) -> Array:
+    """Scores of a map on the scale that adds up: the logarithm of p / (1 - p), 0 at the faintest score that
+    8 bits tell from none. A map without an object then weighs its faint scores, not the squares of them."""
+    p = np.clip(scores.astype(np.float64), FAINTEST, 1 - FAINTEST)
+    return np.log(p / (1 - p)) - np.log(FAINTEST / (1 - FAINTEST))
+
+
 def agreement(graph: Graph, name: str, truth: Sequence[Array], made: Sequence[Array]) -> float | None:
-    """Share of equal answers; None for outputs that are no answers. A share of n is counted as one of n + 1
-    with one wrong, so that a few samples do not prove 99 %."""
+    """Share of equal answers; None for outputs that are no answers, and for maps without any.
+    A share of n is counted as one of n + 1 with one wrong, so that a few samples do not prove 99 %."""
     kind, axis = answers(graph, name)
     if kind == "argmax":
         pairs = [(a.argmax(axis).ravel(), b.argmax(axis).ravel()) for a, b in zip(truth, made, strict=True)]
@@ -74,7 +84,7 @@ def agreement(graph: Graph, name: str, truth: Sequence[Array], made: Sequence[Ar
         masks = [((a > 0.5).ravel(), (b > 0.5).ravel()) for a, b in zip(truth, made, strict=True)]
         if masks and masks[0][0].size >= MAP:
             union = sum(int((a | b).sum()) for a, b in masks)
-            return sum(int((a & b).sum()) for a, b in masks) / union if union else 1.0
+            return sum(int((a & b).sum()) for a, b in masks) / union if union else None
         return _share(masks)
     return None
 

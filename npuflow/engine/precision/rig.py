@@ -18,7 +18,8 @@ from npuflow.engine.precision.fakequant import (
     float_steps,
 )
 from npuflow.engine.precision.levels import LevelTypes, floatable
-from npuflow.engine.precision.quality import Outputs, energies, noise_of, probe, real_outputs
+from npuflow.engine.precision.parts import Part, output_parts
+from npuflow.engine.precision.quality import Outputs, energies, noise_of, probe
 from npuflow.engine.precision.relay import Relay
 from npuflow.engine.quantize.config import Override
 from npuflow.engine.quantize.graph import Quantization, quantize_graph
@@ -64,7 +65,7 @@ class Rig:
     def shown(self) -> list[str]:
         """Where noise is measured."""
         graph = self.network.graph
-        return [probe(graph, graph.outputs[i]) for i in self.which]
+        return [probe(graph, p.value or graph.outputs[p.output]) for p in self.parts]
 
     @cached_property
     def truth(self) -> Outputs:
@@ -72,21 +73,27 @@ class Rig:
         return outputs_of(self.network.reference, self.held)
 
     @cached_property
-    def which(self) -> tuple[int, ...]:
-        return real_outputs(self.network.graph)
+    def parts(self) -> tuple[Part, ...]:
+        """What the outputs are judged by."""
+        return output_parts(self.network.graph)
 
     @cached_property
     def signal(self) -> Noise:
-        return energies(self.truth, self.which)
+        return energies(self.truth, self.parts)
 
     @cached_property
     def probed(self) -> Outputs:
         """What the probes show of the float network on the held-out samples."""
         return self.fake.run(self.held, self.plain, probes=True)
 
+    @property
+    def _probes(self) -> list[Part]:
+        """A tensor's probe shows all of it; parts of several tensors are seen in their output."""
+        return [Part(i, at=None if part.value else part.at) for i, part in enumerate(self.parts)]
+
     @cached_property
     def probed_signal(self) -> Noise:
-        return energies(self.probed, range(len(self.which)))
+        return energies(self.probed, self._probes)
 
     def table(self, level: int) -> Table:
         """Quantisers of all groups at one level."""
@@ -149,7 +156,7 @@ class Rig:
         return self._known[key]
 
     def noise(self, made: Outputs) -> Noise:
-        return noise_of(self.truth, made, self.which, self.signal)
+        return noise_of(self.truth, made, self.parts, self.signal)
 
     def together(self, units: Sequence[int], level: int, probes: int) -> Noise:
         """Noise when some units are quantised, at one level, and all others are float."""
@@ -163,20 +170,20 @@ class Rig:
         count = len(self.held[:probes])
         if self.relay is not None and self.relay.pays(units):
             made = self.relay.run(units, table, weights, count)
-            return noise_of(self.probed, made, range(len(self.which)), self.probed_signal)
+            return noise_of(self.probed, made, self._probes, self.probed_signal)
         return self.probe_noise(table, weights, probes)
 
     @cached_property
     def relay(self) -> Relay | None:
         """For single units. None where the model states roundings, which the float network does without."""
-        if self.network.given or not self.which:
+        if self.network.given or not self.parts:
             return None
         return Relay(self.network, self.shown, bool(self.types.floats), self.held)
 
     def probe_noise(self, table: Table, weights: Mapping[str, Array], probes: int) -> Noise:
         """Noise over signal where it adds up: before a last Softmax or Sigmoid."""
         made = self.fake.run(self.held[:probes], table, weights, probes=True)
-        return noise_of(self.probed, made, range(len(self.which)), self.probed_signal)
+        return noise_of(self.probed, made, self._probes, self.probed_signal)
 
     def mixed(self, levels: Levels, feeds: Sequence[Feed]) -> Outputs:
         """Outputs with fake quantisation at the levels."""

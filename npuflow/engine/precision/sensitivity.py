@@ -27,7 +27,7 @@ def noises(rig: Rig, probes: int, progress: Callable[[int, int], None]) -> Noise
     passes = max(int(EFFORT / macs), 8)
     bundles = runs(rig, min(passes, count))
     samples = len(rig.held[:probes])
-    found = np.zeros((count, samples, len(rig.which)))
+    found = np.zeros((count, samples, len(rig.parts)))
     first: dict[int, Noise] = {}
     for i, bundle in enumerate(bundles):
         first[i] = rig.together(bundle, NARROW, 1) / len(bundle)

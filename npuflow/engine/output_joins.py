@@ -1,0 +1,91 @@
+"""Scores in outputs: their ranges, and Concats that would force one scale on them and on other numbers.
+
+A detector's output often joins boxes (0 to 640) and scores (0 to 1) in one tensor. With one scale of 8 bits a
+score has no code but 0 left. Such a Concat is the host's: it reads every part with the part's own scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Literal
+
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node
+from npuflow.ir.queries import kind, maker
+
+_Size = Literal["score", "number", "both"]
+
+
+def output_joins(graph: Graph, chosen: Collection[int], kept: Collection[str] = ()) -> dict[int, str]:
+    """Of the `chosen` nodes the Concats that join scores with other numbers, and of which nothing but outputs
+    of the graph is made, with the reason. `kept`: values whose codes the model states; they stay."""
+    found, known = {}, dict[str, _Size]()
+    for i in _tail(graph, chosen, kept):
+        node = graph.nodes[i]
+        if kind(node) != "concat":
+            continue
+        sizes = {name: _size(graph, name, known) for name in node.inputs}
+        score = next((name for name, size in sizes.items() if size == "score"), "")
+        number = next((name for name, size in sizes.items() if size == "number"), "")
+        if score and number:
+            found[i] = f'"{score}" holds scores, "{number}" other numbers: one scale would lose the scores'
+    return found
+
+
+def score_outputs(graph: Graph) -> dict[str, tuple[float, float]]:
+    """Values that are compared with a threshold (a Sigmoid's) and are an output or moved into one, with the
+    range that they never leave. Samples without a high score do not show it."""
+    found: dict[str, tuple[float, float]] = {}
+    waiting, seen = list(graph.outputs), set(graph.outputs)
+    while waiting:
+        node = maker(graph, waiting.pop())
+        if node is None:
+            continue
+        if node.op.answers == "threshold" and node.op.bounded is not None:
+            found[node.outputs[0]] = node.op.bounded
+        elif node.op.moves_data and node.op.shares_scale:
+            more = [i for i in node.inputs if i and i not in seen]
+            waiting.extend(more)
+            seen.update(more)
+    return found
+
+
+def _tail(graph: Graph, chosen: Collection[int], kept: Collection[str]) -> Iterator[int]:
+    """Chosen nodes that only move data, whose results are outputs or are read by such nodes alone."""
+    consumers, states = graph.consumers(), {o for o, _ in graph.state}
+    tail: set[tuple[str, ...]] = set()
+    for i in reversed(range(len(graph.nodes))):
+        node = graph.nodes[i]
+        moves = i in chosen and node.op.moves_data and node.op.shares_scale
+        if moves and all(_ends(graph, o, consumers.get(o, []), tail, {*states, *kept}) for o in node.outputs):
+            tail.add(node.outputs)
+            yield i
+
+
+def _ends(
+    graph: Graph, value_id: str, readers: list[Node], tail: Collection[tuple[str, ...]], not_: set[str]
+) -> bool:
+    read = bool(readers) or value_id in graph.outputs
+    return read and value_id not in not_ and all(n.outputs in tail for n in readers)
+
+
+def _size(graph: Graph, value_id: str, known: dict[str, _Size]) -> _Size:
+    """Whether a value holds scores (what never leaves -1 to 1 by its operator), other numbers, or both."""
+    if value_id not in known:
+        node = maker(graph, value_id)
+        known[value_id] = "number" if node is None else _made(graph, node, known)
+    return known[value_id]
+
+
+def _made(graph: Graph, node: Node, known: dict[str, _Size]) -> _Size:
+    if node.op.bounded is not None:
+        return "score"
+    moved = node.op.moves_data and node.op.shares_scale
+    if not moved and kind(node) != "mul":
+        return "number"
+    sizes = {_size(graph, i, known) for i in node.inputs if i and graph.const(i) is None}
+    if kind(node) == "mul" and any(graph.const(i) is not None for i in node.inputs):
+        return "number"
+    if len(sizes) == 1:
+        return sizes.pop()
+    return "both" if moved else "number"

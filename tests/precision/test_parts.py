@@ -1,0 +1,88 @@
+"""Outputs that join tensors are judged tensor by tensor."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from npuflow.engine.interpret import host_session
+from npuflow.engine.precision.parts import output_parts
+from npuflow.engine.precision.quality import quality
+from npuflow.engine.rewrite import rewrite
+from npuflow.engine.to_onnx import export_model
+from npuflow.ir.graph import Graph
+from npuflow.ir.types import Array
+from npuflow.testing.rule import graph_of
+from tests.networks.onnx_text import model, normal
+
+HEADS = (
+    "s = Sigmoid(x) b = Add(x, x) j = Concat<axis=1>(b, s) t = Sigmoid(z) c = Add(z, z)"
+    " k = Concat<axis=1>(c, t) m = Concat<axis=2>(j, k) y = Transpose<perm=[0,2,1]>(m)"
+)
+BOTH = "float[1,4,6] x, float[1,4,5] z => float[1,11,8] y"
+
+
+def graph(body: str, signature: str) -> Graph:
+    return rewrite(graph_of(model(signature, body))).graph
+
+
+def values(one: Graph) -> dict[str, Array]:
+    feeds = {i: normal(k, *one.type(i).shape) for k, i in enumerate(one.inputs)}
+    names = [o for n in one.nodes for o in n.outputs]
+    return dict(zip(names, host_session(export_model(one, names)).run(names, feeds), strict=True))
+
+
+def test_parts_are_the_tensors_that_are_joined() -> None:
+    """Whatever turns and reshapes them behind the join, each part has its elements in their own order."""
+    body = (
+        "s = Sigmoid(x) b = Add(x, x) j = Concat<axis=1>(b, s) t = Transpose<perm=[0,2,1]>(j) y = Flatten(t)"
+    )
+    one = graph(body, "float[1,4,6] x => float[1,48] y")
+    found, made = output_parts(one), values(one)
+    assert [(p.name, p.value) for p in found] == [("y (b)", "b"), ("y (s)", "s")]
+    for part in found:
+        np.testing.assert_array_equal(part.of(made["y"]), made[part.value])
+
+
+def test_parts_of_one_operator_are_one() -> None:
+    one = graph(HEADS, BOTH)
+    found, made = output_parts(one), values(one)
+    assert [p.name for p in found] == ["y (b and 1 more)", "y (s and 1 more)"]
+    scores = np.concatenate([made["s"].ravel(), made["t"].ravel()])
+    np.testing.assert_array_equal(found[1].of(made["y"]), scores)
+    places = np.concatenate([p.at for p in found if p.at is not None])
+    assert np.array_equal(np.sort(places), np.arange(made["y"].size))
+
+
+@pytest.mark.parametrize("body", ["a = Add(x, x) b = Add(x, a) y = Concat<axis=1>(a, b)", "y = Add(x, x)"])
+def test_an_output_of_one_operator_is_whole(body: str) -> None:
+    one = graph(body, "float[1,4,6] x => float[1,n,6] y")
+    (part,) = output_parts(one)
+    assert (part.output, part.name, part.value, part.at) == (0, "y", "y", None)
+
+
+def test_lost_scores_are_seen() -> None:
+    """Boxes of some hundred pixels beside scores that are all 0: 60 dB over the whole."""
+    one = graph("s = Sigmoid(x) b = Add(x, x) y = Concat<axis=1>(b, s)", "float[1,16,6] x => float[1,32,6] y")
+    rng = np.random.default_rng(0)
+    truth = [
+        np.concatenate([rng.uniform(0, 300, (1, 16, 6)), rng.uniform(0, 0.4, (1, 16, 6))], 1) for _ in "abc"
+    ]
+    made = [a.copy() for a in truth]
+    for array in made:
+        array[:, 16:] = 0
+    boxes, scores = quality(one, [truth], [made])
+    assert (boxes.name, boxes.sqnr) == ("y (b)", 200.0)
+    assert scores.name == "y (s)" and abs(scores.sqnr) < 0.1 and scores.agreement is None
+
+
+def test_faint_scores_are_judged_by_what_they_add_up_from() -> None:
+    """A tenth of the logarithm of odds in error is 20 dB, whether there is an object or not."""
+    one = graph("y = Sigmoid(x)", "float[1,16,6] x => float[1,16,6] y")
+    odds = np.linspace(0.5, 4, 96).reshape(1, 16, 6)           # above log(1 / 511)
+    for most in (-2.0, 2.0):                                    # the best score is 0.12, or 0.88
+        truth, made = (1 / (1 + np.exp(-(odds * by + most - 4))) for by in (1.0, 1.1))
+        floor = np.log(511) + most - 4                          # what both have over the faintest score
+        (found,) = quality(one, [[truth]], [[made]])
+        wanted = 20 * np.log10(np.linalg.norm(odds + floor) / np.linalg.norm(0.1 * odds))
+        assert found.sqnr == pytest.approx(wanted, abs=0.1)
