@@ -32,7 +32,7 @@ def integers(call: OnnxCall, name: str) -> tuple[int, ...] | No | None:
 
 
 @dataclass(frozen=True)
-class Block:
+class SameElements:
     """Dimensions of two shapes that have the same elements, by position; those of extent 1 are left out."""
 
     x: tuple[int, ...]
@@ -57,7 +57,7 @@ class Block:
             yield (extents[k], *((x.strides[d], coarse) if fine is x else (coarse, y.strides[d])))
 
 
-def matched(x: Sequence[int], y: Sequence[int]) -> list[Block]:
+def matched(x: Sequence[int], y: Sequence[int]) -> list[SameElements]:
     """The shortest runs of dimensions of two shapes of one size that have the same elements."""
     found, mine, theirs = [], list[int](), list[int]()
     left, right = ([d for d, n in enumerate(shape) if n != 1] for shape in (x, y))
@@ -68,6 +68,6 @@ def matched(x: Sequence[int], y: Sequence[int]) -> list[Block]:
         else:
             theirs.append(right.pop(0))
         if mine and theirs and prod(x[d] for d in mine) == prod(y[d] for d in theirs):
-            found.append(Block(tuple(mine), tuple(theirs)))
+            found.append(SameElements(tuple(mine), tuple(theirs)))
             mine, theirs = [], []
     return found
