@@ -6,6 +6,9 @@ Every network and target in a process of its own; modules are imported before th
 the processor; ranges are made up. `parse`: the file, rewritten; `quantize`: the integer graph; `search`: the
 tiling; `codegen`: commands and constants. `gap`: cycles by the clock over the lower bound. `corpus_export.py`
 makes resnet50_224, vit_tiny and bert_base. Rows go to cold_compile.csv, the table to cold_compile.md.
+
+`bus`, `array`, `vector`: the least work of each, in Mcycles, which the bound has overlap without end. `in
+turn`: the gap to array and vector unit one after the other, or to the bus where that is more.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve()
 TARGETS = ["edge-4t", "bm1684x"]
 COLUMNS = (
-    "network", "target", "parse", "quantize", "search", "codegen", "seconds", "Mcycles", "gap", "on the NPU",
+    "network", "target", "parse", "quantize", "search", "codegen", "seconds", "Mcycles", "gap", "bus",
+    "array", "vector", "in turn", "on the NPU",
 )
 
 
@@ -33,6 +37,8 @@ def compiled(file: str, name: str) -> list[str]:
     from npuflow.engine.place import place
     from npuflow.engine.profile import profile
     from npuflow.engine.quantize.graph import quantize_graph
+    from npuflow.engine.schedule.bounds import BoundedNetwork
+    from npuflow.engine.schedule.machine import Machine
     from npuflow.ir.macs import graph_macs
     from npuflow.testing.target import scheme
 
@@ -50,9 +56,16 @@ def compiled(file: str, name: str) -> list[str]:
     marks.append(time.process_time())
     times = [b - a for a, b in pairwise(marks)]
     cycles = profile(program).cycles
+    net = BoundedNetwork(found, Machine(target.compute, target.memory, target.dma), target.numerics)
+    layers = [net.least(n) for part in net.parts for n in part if n not in net.moving]
+    work = [min(layer.ways, key=lambda way: way.array + way.vector) for layer in layers]
+    array, vector = sum(w.array for w in work), sum(w.vector for w in work)
+    least = plan.bounds.traffic, array, vector
     return [
         Path(file).stem, name, *(f"{t:.1f}" for t in (*times, sum(times))), f"{cycles / 1e6:.3f}",
-        f"{cycles / plan.bounds.cycles:.2f}", f"{npu_share(found, graph_macs(graph)):.1%}",
+        f"{cycles / plan.bounds.cycles:.2f}", *(f"{n / 1e6:.3f}" for n in least),
+        f"{cycles / max(plan.bounds.traffic, array + vector):.2f}",
+        f"{npu_share(found, graph_macs(graph)):.1%}",
     ]
 
 
@@ -60,7 +73,7 @@ def page(rows: list[list[str]]) -> str:
     first, *rest = (__doc__ or "").strip().split("\n\n")
     lines = ["| " + " | ".join(COLUMNS) + " |", "|" + " --- |" * len(COLUMNS)]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n\n".join([f"# {first}", rest[-1], "\n".join(lines)]) + "\n"
+    return "\n\n".join([f"# {first}", *rest[-2:], "\n".join(lines)]) + "\n"
 
 
 def main(arguments: list[str]) -> None:

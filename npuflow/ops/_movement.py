@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
@@ -44,14 +45,16 @@ def pieces_to_moves(
     return moves
 
 
-def copy_space(site: Site, maps: Sequence[DimMap], whole: Collection[int] = ()) -> Space | None:
+def copy_space(
+    site: Site, maps: Sequence[DimMap], multiples: Mapping[int, int] = MappingProxyType({})
+) -> Space | None:
     """The space of a mover that one command copies in local memory: an axis "d0", "d1"... for every dimension
-    of its output, `maps` of its input; tiles never split the dimensions `whole`. None: it has not one
+    of its output, `maps` of its input; tiles split a dimension on its multiple. None: it has not one
     activation."""
     shape, out = site.shape(0), site.out_shape
     if site.consts[0] is not None or len(site.inputs) != 1 or not prod(out) or len(out) > MAX_DIMS:
         return None
-    axes = [Axis(f"d{d}", size, multiple=size if d in whole else 1) for d, size in enumerate(out)]
+    axes = [Axis(f"d{d}", size, multiple=multiples.get(d, 1)) for d, size in enumerate(out)]
     y = Operand("y", out, tuple(DimMap(a.name) for a in axes))
     return Space(tuple(axes), (Operand("x", shape, tuple(maps)),), (y,), ops=1, copies=True)
 

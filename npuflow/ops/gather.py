@@ -113,7 +113,7 @@ class Gather(MoveOp):
         if min(found[0].across, found[0].step) < 0:
             return None
         maps = [DimMap() if d == self.axis else DimMap(f"d{d}") for d in range(rank)]
-        return copy_space(site, maps, whole=(self.axis,))
+        return copy_space(site, maps, {self.axis: site.out_shape[self.axis]})
 
     def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
         x, y, axis = tile.input(0), tile.outputs[0], self.axis

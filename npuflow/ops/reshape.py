@@ -5,15 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 import numpy as np
 
+from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.moves import Move
 from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site
+from npuflow.ir.space import DimMap, Space
 from npuflow.ir.types import Array, TensorType
-from npuflow.ops._movement import MoveOp
-from npuflow.ops._reshaping import integers, static_input
+from npuflow.ops._movement import MAX_DIMS, MoveOp, copy_space, emit_copy
+from npuflow.ops._reshaping import integers, matched, static_input
 
 
 @OPS.entry
@@ -54,7 +57,35 @@ class Reshape(MoveOp):
     def moves(self, site: Site) -> tuple[Move, ...]:
         return ()
 
+    def local_space(self, site: Site) -> Space | None:
+        """Dimensions of the output that lie in the same dimension of the input, behind the first of them, are
+        never split; one that several dimensions of the input make is split where the first of these is."""
+        x, y = site.shape(0), site.out_shape
+        blocks = matched(x, y)
+        if sum(b.rank for b in blocks) > MAX_DIMS:
+            return None
+        maps, multiples = [DimMap()] * len(x), dict[int, int]()
+        for block in blocks:
+            first, *rest = block.y
+            wide, narrow = (prod(shape[d] for d in dims[1:]) for shape, dims in ((x, block.x), (y, block.y)))
+            if len(block.x) == 1:
+                maps[block.x[0]] = DimMap(f"d{first}", narrow, 1, 0, narrow - 1)
+            elif not rest:
+                maps[block.x[0]], multiples[first] = DimMap(f"d{first}", 1, wide), wide
+            else:
+                multiples[first] = y[first]
+            multiples |= {d: y[d] for d in rest}
+        return copy_space(site, maps, multiples)
+
+    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+        x, y = tile.input(0), tile.outputs[0]
+        runs = [run for b in matched(site.shape(0), site.out_shape) for run in b.runs(x, y)]
+        dims, steps, to = zip(*runs, strict=True) if runs else ((1,), (0,), (0,))
+        emit_copy(em, y, x.address, dims, steps, to)
+
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:
         yield OpSample(cls((4, 15)), (rng.normal(size=(1, 4, 3, 5)).astype(np.float32),))
+        yield OpSample(cls((4, 3, 2, 5)), (rng.normal(size=(1, 4, 30)).astype(np.float32),))
+        yield OpSample(cls((6, 10)), (rng.normal(size=(4, 15)).astype(np.float32),))
         yield OpSample(cls((1, 1, 6, 1)), (rng.normal(size=(6,)).astype(np.float32),))

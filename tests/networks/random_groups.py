@@ -48,8 +48,6 @@ def joined(
     frame = Frame(topology, group, kept)
     if group.is_split and not all(m.can_split for m in frame.members):
         return None
-    if any(m.layer.kept and not m.accepts_views for m in frame.members):
-        return None
     try:
         layers = frame.layers
     except Uncuttable:
@@ -161,8 +159,6 @@ def legal(groups: list[Group], topology: Topology, kept: frozenset[str], value: 
             if segment[later.nodes[0]] != segment[groups[maker].nodes[0]] or any(
                 v == value for v, _ in later.held
             ):
-                return False
-            if not all(m.accepts_views for m in frame.members):
                 return False
             for core in range(later.cores[1]):
                 frame.wants(value, core)

@@ -77,6 +77,7 @@ def moved(kind: str) -> tuple[Graph, dict[str, np.ndarray]]:
         "transpose": OPS["transpose"]((0, 1, 3, 2)),
         "channels last": OPS["transpose"]((0, 2, 3, 1)),
         "slice": OPS["slice"]((2, 1, 1), (11, 9, 12), (1, 2, 3), (2, 1, 3)),
+        "reshape": OPS["reshape"]((1, 12, 30, 4)),
     }[kind]
     x = b.add(op, x)
     last = kind == "channels last"
@@ -87,7 +88,7 @@ def moved(kind: str) -> tuple[Graph, dict[str, np.ndarray]]:
 
 
 @pytest.mark.parametrize("target", [SMALL, WIDE, CORES], ids=["small", "wide", "cores"])
-@pytest.mark.parametrize("kind", ["gather", "transpose", "channels last", "slice"])
+@pytest.mark.parametrize("kind", ["gather", "transpose", "channels last", "slice", "reshape"])
 def test_data_is_moved_inside_a_group(kind: str, target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     graph, arrays = moved(kind)
     plan = plan_network(graph, machine(target), target.numerics)

@@ -104,6 +104,11 @@ class Topology:
             if self.site(i).op.local_space(self.site(i)) is not None and not self._shown_twice(i)
         }
 
+    @cached_property
+    def joins_rows(self) -> bool:
+        """Whether one of them moves more than a single row."""
+        return any(sum(n > 1 for n in self.site(i).out_shape) > 1 for i in self.joining)
+
     def _shown_twice(self, index: int) -> bool:
         """Whether a node's result is a part of the bytes that it reads in external memory, and these are
         wanted there, too: two cores might each store them."""

@@ -41,15 +41,6 @@ class Member:
         """Whether boxes of the results say which tile makes them."""
         return leads(self.layer.space)
 
-    @cached_property
-    def accepts_views(self) -> bool:
-        """Whether operands may be parts of larger buffers: operators that work along whole
-        dimensions take dense ones."""
-        return all(
-            s.accumulator is not None or all(a.kind != "whole" or a.size == 1 for a in s.axes)
-            for s in self.spaces
-        )
-
     def value(self, ref: Ref) -> str:
         site = self.sites[ref.member]
         found = site.inputs[int(ref.key)] if ref.home in ("input", "source") else site.outputs[int(ref.key)]

@@ -11,6 +11,7 @@ from __future__ import annotations
 # candidate sizes of a `par` and a `sum` axis, by level
 SIZES = ((4, 3), (6, 4), (10, 6), (14, 8), (20, 12), (40, 24))
 CANDIDATES = 20_000          # candidates of one layer, per level + 1
+EDGE_WASTE = 1.1             # of a tile size: what its whole units of the array may be, for one that is tried
 STEP_COST = 16               # cycles of gain that one more tile must bring: programs stay short
 GATHERED_ROOM = 64           # positions whose columns must fit local memory ...
 GATHERED_SHARE = 8           # ... so many times over, for a layer whose columns are gathered

@@ -64,7 +64,7 @@ class Fuser:
         """Plans worth a schedule, the most promising first. `without`: strategies that are left out; `tried`:
         takes those that find no plan, or one that another has found."""
         seen: set[object] = set()
-        joins = bool(self.topology.joining)
+        joins = self.topology.joins_rows
         for strategy in usable(self.machine.compute.cores, self.level, without, joins):
             found: State | None
             if strategy.form == "rows stay" and not self.forced and not self.pinned:

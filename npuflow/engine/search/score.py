@@ -72,8 +72,6 @@ class Scorer:
         held = self._held(parts, kept)
         group = Group(tuple(Part(p, None) for p in parts), WASTE, strips, cores, tuple((v, 1) for v in held))
         frame = Frame(self.topology, group, kept, Passage())
-        if any(m.layer.kept and not m.accepts_views for m in frame.members):
-            return None
         if group.is_split and not all(m.can_split for m in frame.members):
             return None
         return frame

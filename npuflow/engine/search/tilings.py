@@ -70,7 +70,16 @@ def sizes_of(axis: Axis, units: tuple[int, ...], most: int) -> Sequence[int]:
     if len(ordered) <= most:
         return ordered
     picks = sorted({int(n) - 1 for n in np.rint(np.geomspace(1, len(ordered), most))})
-    return [ordered[i] for i in picks] + ([ordered[-1]] if picks[-1] != len(ordered) - 1 else [])
+    chosen = {ordered[i] for i in (*picks, len(ordered) - 1)}
+    for unit in units:
+        chosen = {n if n == axis.size else _full(n, max(m, unit // m * m)) for n in chosen}
+    return sorted(chosen, reverse=True)
+
+
+def _full(size: int, unit: int) -> int:
+    """A tile size, without what leaves much of its last unit idle, as 77 channels on 64 columns do."""
+    whole = -(-size // unit) * unit
+    return size if size < unit or whole <= tuned.EDGE_WASTE * size else whole - unit
 
 
 def grid_of(
