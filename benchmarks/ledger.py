@@ -41,9 +41,11 @@ def account(ready: Rig, target: Target) -> Ledger:
 
 
 def level(ready: Rig) -> float:
-    """Of the first output at the recipe's widths, by fake quantisation, in dB."""
-    noise = ready.probe_noise(*ready.mixture((NARROW,) * len(ready.names)), len(ready.held))
-    return float(-10 * np.log10(noise[:, 0].mean()))
+    """Of the first output over all samples at the recipe's widths, by fake quantisation, in dB."""
+    made = ready.mixed((NARROW,) * len(ready.names), ready.held)[ready.which[0]]
+    truth = ready.truth[ready.which[0]]
+    wrong = sum(float(((a.astype(np.float64) - b) ** 2).sum()) for a, b in zip(made, truth, strict=True))
+    return float(-10 * np.log10(wrong / sum(float((b.astype(np.float64) ** 2).sum()) for b in truth)))
 
 
 def planted(ready: Rig, target: Target, count: int) -> tuple[int, int, list[str]]:

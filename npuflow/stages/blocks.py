@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from npuflow.engine.correct.error import output_error, outputs_of, split
+from npuflow.engine.correct.config import Correct
+from npuflow.engine.correct.error import output_error, outputs_of
 from npuflow.engine.correct.trial import NETWORK, Trial
+from npuflow.engine.precision.config import Probing
 from npuflow.engine.rounding.config import Counting, RoundTable
 from npuflow.engine.rounding.judge import with_weights
 from npuflow.engine.rounding.reconstruct import Descent, reconstructed
 from npuflow.engine.rounding.rounded import own_zeros
 from npuflow.flow.stage import Items, log, progress, stage
 from npuflow.hw.target import Numerics
+from npuflow.stages._rounding_samples import rounding_feeds
 from npuflow.stages.masks import Masks
 from npuflow.stages.moments import LayerMoments
 from npuflow.stages.parse import Parsed
 from npuflow.stages.rounded import Rounded
-from npuflow.stages.samples import Sample, feeds
+from npuflow.stages.samples import Sample
 
 
 def asked(table: RoundTable) -> bool:
@@ -28,13 +31,14 @@ def asked(table: RoundTable) -> bool:
 )
 def blocks(
     rounded: Rounded, moments: Items[LayerMoments], graph: Parsed, samples: Items[Sample], table: RoundTable,
-    counting: Counting, descending: Descent, numerics: Numerics, masks: Masks | None,
+    counting: Counting, correct: Correct, probing: Probing, descending: Descent, numerics: Numerics,
+    masks: Masks | None,
 ) -> Rounded:
     """Each block is judged by its own outputs on held-out samples, all together by the network's."""
     if not asked(table) or not rounded.weights:
         return rounded
     source = graph.graph
-    fit, held = split(list(feeds(samples, source, counting.samples)), counting.held_out)
+    fit, held = rounding_feeds(samples, source, counting, correct, probing)
     every = [(one.layer, one.matrix) for one in moments.values()]
     layers = [pair for pair in every if table.mode_of(pair[1].names, pair[1].kind) == "blocks"]
     known = masks.layers if masks is not None else {}

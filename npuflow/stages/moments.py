@@ -14,8 +14,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from npuflow.engine.correct.error import split
+from npuflow.engine.correct.config import Correct
 from npuflow.engine.place import op_name
+from npuflow.engine.precision.config import Probing
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.names import names_of, stated, unknown_layers
 from npuflow.engine.rounding import moments as counting
@@ -26,6 +27,7 @@ from npuflow.engine.rounding.pruning import Prune
 from npuflow.engine.rounding.rounded import Matrix, matrix
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, part, stage
+from npuflow.stages._rounding_samples import rounding_samples
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.samples import Sample
@@ -194,18 +196,18 @@ class LayerMoments(Artifact):
     minor=True,
 )
 def moments(
-    grids: Items[LayerGrid], columns: Items[Columns],
-    graph: Parsed, table: Counting,
+    grids: Items[LayerGrid], columns: Items[Columns], samples: Items[Sample],
+    graph: Parsed, table: Counting, correct: Correct, probing: Probing,
 ) -> Iterator[tuple[str, LayerMoments]]:
     """Add up columns, apart for the samples that weights are rounded by and for those that judge."""
-    yield from summed(grids, columns, graph, table)
+    yield from summed(grids, columns, graph, rounding_samples(samples, table, correct, probing))
 
 
 def summed(
-    grids: Items[LayerGrid], columns: Items[Columns], graph: Parsed, table: Counting
+    grids: Items[LayerGrid], columns: Items[Columns], graph: Parsed, parts: tuple[list[str], list[str]]
 ) -> Iterator[tuple[str, LayerMoments]]:
-    """The moments of layers on some samples and on held-out ones."""
-    fit, held = split(list(columns.values()), table.held_out)
+    """The moments of layers on the samples of either part."""
+    fit, held = ([columns[name] for name in names] for names in parts)
     for name, grid in grids.items():
         layer = grid.layer
         node = graph.graph.nodes[layer.node]

@@ -15,9 +15,11 @@ import numpy as np
 from npuflow.engine.calibrate.observe import session
 from npuflow.engine.channels.config import ChannelPruning
 from npuflow.engine.channels.removal import ReaderMoments, remove_channels
-from npuflow.engine.correct.error import output_error, outputs_of, split
+from npuflow.engine.correct.config import Correct
+from npuflow.engine.correct.error import output_error, outputs_of
 from npuflow.engine.correct.trial import NETWORK, Trial
 from npuflow.engine.place import place
+from npuflow.engine.precision.config import Probing
 from npuflow.engine.quantize.names import unknown_layers
 from npuflow.engine.rounding.config import Counting
 from npuflow.engine.rounding.layers import layers as weighted
@@ -26,9 +28,10 @@ from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, part, stage
 from npuflow.hw.target import Compute, Dma, Limits, Memory, Numerics, Target
 from npuflow.ir.graph import Graph
+from npuflow.stages._rounding_samples import rounding_feeds, rounding_samples
 from npuflow.stages.moments import Columns, LayerGrid, LayerMoments, Picked, first, observed, summed
 from npuflow.stages.parse import Parsed
-from npuflow.stages.samples import Sample, feeds
+from npuflow.stages.samples import Sample
 
 
 @part
@@ -93,10 +96,11 @@ def columns(
 
 @part(over="grids", cpu="native", memory="2GB", batch=16)
 def layers(
-    grids: Items[LayerGrid], columns: Items[Columns], graph: Parsed, table: Counting
+    grids: Items[LayerGrid], columns: Items[Columns], samples: Items[Sample], graph: Parsed,
+    table: Counting, correct: Correct, probing: Probing,
 ) -> Iterator[tuple[str, LayerMoments]]:
     """Sums of products, exact."""
-    yield from summed(grids, columns, graph, table)
+    yield from summed(grids, columns, graph, rounding_samples(samples, table, correct, probing))
 
 
 @stage(
@@ -114,6 +118,8 @@ def pruned(
     layers: Items[LayerMoments],
     samples: Items[Sample],
     counting: Counting,
+    correct: Correct,
+    probing: Probing,
     channels: ChannelPruning,
 ) -> Parsed:
     """Remove channels, refit the layers that read them, and compare the outputs on held-out samples."""
@@ -126,7 +132,7 @@ def pruned(
         one.layer.node: ReaderMoments(one.layer, one.matrix, one.fit, one.held) for one in layers.values()
     }
     done = remove_channels(source, known, channels)
-    _, held = split(list(feeds(samples, source, counting.samples)), counting.held_out)
+    _, held = rounding_feeds(samples, source, counting, correct, probing)
     trials: list[Trial] = [*done.trials]
     if done.masks and held:
         truth = outputs_of(source, held)

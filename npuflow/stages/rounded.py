@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from npuflow.engine.correct.error import split
+from npuflow.engine.correct.config import Correct
 from npuflow.engine.correct.trial import Trial, decibels, summary
 from npuflow.engine.fixed_outputs import with_fixed_outputs
 from npuflow.engine.place import op_name
+from npuflow.engine.precision.config import Probing
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.names import names_of
 from npuflow.engine.quantize.rounded import at_width
@@ -24,10 +25,11 @@ from npuflow.flow.stage import Items, log, part, stage
 from npuflow.hw.target import Numerics
 from npuflow.ir.types import quant_of
 from npuflow.rounders import RoundedWeight
+from npuflow.stages._rounding_samples import rounding_feeds
 from npuflow.stages.masks import Masks
 from npuflow.stages.moments import LayerMoments
 from npuflow.stages.parse import Parsed
-from npuflow.stages.samples import Sample, feeds
+from npuflow.stages.samples import Sample
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,8 @@ def chosen(
     samples: Items[Sample],
     table: RoundTable,
     counting: Counting,
+    correct: Correct,
+    probing: Probing,
     quantize: Quantize,
     numerics: Numerics,
 ) -> Rounded:
@@ -139,7 +143,7 @@ def chosen(
             scheme = quantize.weights_of(names_of(node), op_name(node))
             quant = weight_type(real, axis, scheme, numerics, inner)
             nearest[name] = to_nearest(source, name, quant, one.layer.bias, one.done.plain)
-        _, held = split(list(feeds(samples, source, counting.samples)), counting.held_out)
+        _, held = rounding_feeds(samples, source, counting, correct, probing)
         trial = judged(with_fixed_outputs(source), weights, nearest, held)
         reported.append(trial)
         pruned = {name: one.done.weight for name, one in layers.items() if one.done.pruned}

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from npuflow.engine.correct.error import split
+from npuflow.engine.correct.config import Correct
 from npuflow.engine.correct.trial import Trial
 from npuflow.engine.fixed_outputs import with_fixed_outputs
+from npuflow.engine.precision.config import Probing
 from npuflow.engine.quantize.config import Quantize, Weights
 from npuflow.engine.quantize.types import weight_type
 from npuflow.engine.rounding.config import Counting, RoundTable
@@ -17,11 +18,12 @@ from npuflow.engine.rounding.sequential import sequential as in_turn
 from npuflow.flow.stage import Items, log, progress, stage
 from npuflow.hw.target import Numerics
 from npuflow.rounders import RoundedWeight, Rounder
+from npuflow.stages._rounding_samples import rounding_feeds
 from npuflow.stages.masks import Masks
 from npuflow.stages.moments import LayerMoments
 from npuflow.stages.parse import Parsed
 from npuflow.stages.rounded import Rounded
-from npuflow.stages.samples import Sample, feeds
+from npuflow.stages.samples import Sample
 
 
 def asked(table: RoundTable) -> bool:
@@ -44,6 +46,8 @@ def sequential(
     samples: Items[Sample],
     table: RoundTable,
     counting: Counting,
+    correct: Correct,
+    probing: Probing,
     quantize: Quantize,
     numerics: Numerics,
     masks: Masks | None,
@@ -52,7 +56,7 @@ def sequential(
     all layers rounded at once."""
     if not asked(table) or not moments:
         return rounded
-    fit, held = split(list(feeds(samples, graph.graph, counting.samples)), counting.held_out)
+    fit, held = rounding_feeds(samples, graph.graph, counting, correct, probing)
 
     def scheme(source: Matrix) -> Weights:
         return quantize.weights_of(source.names, source.kind)

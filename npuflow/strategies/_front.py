@@ -17,6 +17,7 @@ Reals = npt.NDArray[np.float64]
 
 # points that the quantised network judges on the way to the cheapest
 CHECKS = 6
+SPREAD = 4                                # more of them, spread over the front, where none holds the budget
 TINY = 1e-12
 
 
@@ -149,8 +150,14 @@ class FrontStrategy(Strategy):
             at, step = at + step, 2 * step
         if _holds(problem, front[-1]):
             return _first(problem, front, at, len(front) - 1)
-        judged = [front[-1], *front[max(0, len(front) - CHECKS) : -1]]
+        judged = [front[-1], *front[max(0, len(front) - CHECKS) : -1], *_along(front)]
         return max(judged, key=lambda one: problem.budget.level(problem.verified(one)))
+
+
+def _along(front: Sequence[Levels]) -> list[Levels]:
+    """Its cheapest mixture and some on the way. Noise is a sum to the searches only: with weights that were
+    rounded for narrow layers above them, more bits there can cost accuracy."""
+    return [front[i * (len(front) - 1) // SPREAD] for i in range(SPREAD)]
 
 
 def _holds(problem: Problem, levels: Levels) -> bool:

@@ -253,7 +253,8 @@ def test_a_pattern_that_is_none_and_layers_that_are_not_there(tmp_path: Path) ->
 def test_blocks_descend_and_stay_exact(shared: Path) -> None:
     """The codes of the build are those of the stage, which are kept where held-out samples say so."""
     sets = ["round.method='gptq'", "round.mode='blocks'", "quantize.weights={bits=3, per='tensor'}"]
-    result = made(shared, *sets, until="simulate")
+    few = ["correct.held_out=6", "precision.held_out=6"]                # the same six judge everything
+    result = made(shared, *sets, *few, until="simulate")
     in_turn, refined, quantized, simulation = products(
         shared, result, "sequential", "blocks", "correct", "simulate"
     )

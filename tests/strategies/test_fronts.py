@@ -188,3 +188,16 @@ def test_a_front_has_no_point_that_another_beats() -> None:
     assert pareto(problem, reversed(front)) == list(front)
     some = spaced(front, prices, 4)
     assert some[0] == front[0] and some[-1] == front[-1] and len(some) <= 4
+
+
+def test_a_cheap_mixture_that_turns_out_best_is_taken_where_none_holds_the_budget() -> None:
+    """As with weights that were rounded for narrow layers above them: what is widened there is worse."""
+
+    class Coupled(Layers):
+        def verified(self, levels: Levels) -> Sequence[Output]:
+            level = 16.0 if set(levels) == {FEWER} else 14.0
+            return [Output("y", level, level)]
+
+    one = made(2, layers=5)
+    problem = Coupled(one.power, one.cycles_of, budget=Budget(200.0))
+    assert set(STRATEGIES["greedy"]()(problem)) == {FEWER}

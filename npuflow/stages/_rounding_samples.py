@@ -1,0 +1,41 @@
+"""Which calibration samples weights are rounded by: none of those that judge a build afterwards."""
+
+from __future__ import annotations
+
+from npuflow.engine.correct.config import Correct
+from npuflow.engine.correct.error import split
+from npuflow.engine.precision.config import Probing
+from npuflow.engine.rounding.config import Counting
+from npuflow.flow.stage import Items
+from npuflow.ir.graph import Graph
+from npuflow.ir.types import Array
+from npuflow.stages.samples import Sample
+
+
+def rounding_samples(
+    samples: Items[Sample], counting: Counting, correct: Correct, probing: Probing
+) -> tuple[list[str], list[str]]:
+    """Names of the samples that weights are rounded by, and of those that judge it. Bias correction, the
+    search for widths and the verdict hold samples out. Weights never see these, or their judgement would be
+    worth nothing: the last layer of a classifier sees one column a sample, far fewer than it has weights.
+    Some of them judge the rounding, too."""
+    whole = [name for name, one in samples.items() if not one.content.broken]
+    judges: set[int] = set()
+    for table in (correct, probing):
+        some = range(min(len(whole), table.samples))
+        judges |= set(split(some, table.held_out)[1])
+    seen = range(min(len(whole), counting.samples))
+    spare = [i for i in seen if i in judges]
+    count = min(counting.held_out, len(spare))
+    held = [spare[(2 * k + 1) * len(spare) // (2 * count)] for k in range(count)]
+    return [whole[i] for i in seen if i not in judges], [whole[i] for i in held]
+
+
+def rounding_feeds(
+    samples: Items[Sample], graph: Graph, counting: Counting, correct: Correct, probing: Probing
+) -> tuple[list[dict[str, Array]], list[dict[str, Array]]]:
+    """What these samples feed a graph."""
+    types = {name: graph.type(name) for name in graph.inputs}
+    parts = rounding_samples(samples, counting, correct, probing)
+    fit, held = ([samples[name].content.feed(types) for name in names] for names in parts)
+    return fit, held
