@@ -12,13 +12,15 @@ from npuflow.frontends._nodes import ends
 from npuflow.frontends.torch.elements import ELEMENTS
 from npuflow.frontends.torch.layers import LAYERS
 from npuflow.frontends.torch.network import DTYPES, TorchNetwork, TorchOperatorError, TorchValue
+from npuflow.frontends.torch.quantized import LIBRARY, QUANTIZED
+from npuflow.frontends.torch.quantized import reading as quantised
 from npuflow.frontends.torch.recurrent import RECURRENT
 from npuflow.frontends.torch.shapes import SHAPES
 from npuflow.ir.packed import pack
 from npuflow.ir.types import TensorType
 from npuflow.onnx.types import value_info
 
-CONVERTERS = {**ELEMENTS, **LAYERS, **SHAPES, **RECURRENT}
+CONVERTERS = {**ELEMENTS, **LAYERS, **SHAPES, **RECURRENT, **QUANTIZED}
 VIEWS = (
     "view",
     "slice",
@@ -92,7 +94,8 @@ def converted(
     if refused:
         return (b"", ()), refused
     wanted = _outputs(net, program)
-    found = ends.reading(net.graph, fed, wanted, {})
+    rounded = any(str(node.target).startswith(LIBRARY) for node in program.graph.nodes)
+    found = quantised(net, fed, wanted) if rounded else ends.reading(net.graph, fed, wanted, {})
     return (pack(found.graph, found.stated), found.notes), refused
 
 
@@ -163,12 +166,16 @@ def _convert(net: TorchNetwork, node: Any, lost: set[Any]) -> str | None:
     if lost.intersection(node.all_input_nodes):
         return ""
     kind = (
-        target.split(".")[1] if target.startswith("aten.") else "getitem" if "getitem" in target else target
+        target.split(".")[1]
+        if target.startswith(("aten.", LIBRARY))
+        else "getitem"
+        if "getitem" in target
+        else target
     )
     args, kwargs = net[node.args], {key: net[value] for key, value in node.kwargs.items()}
     net.origin = origin(node)
     values = [v for v in _flat([args, list(kwargs.values())]) if isinstance(v, TorchValue)]
-    if not values and kind not in RANDOM:
+    if not values and kind not in RANDOM and kind not in QUANTIZED:
         try:
             with net.torch.no_grad():
                 net.values[node] = node.target(*args, **kwargs)

@@ -10,6 +10,7 @@ import numpy as np
 from npuflow.frontends.torch.adaptive import adaptive
 from npuflow.frontends.torch.elements import Converter
 from npuflow.frontends.torch.network import TorchNetwork, TorchOperatorError, TorchValue
+from npuflow.frontends.torch.shapes import result
 
 
 def option(args: list[Any], kwargs: dict[str, Any], place: int, name: str, default: Any) -> Any:
@@ -95,6 +96,9 @@ def linear(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any]
     x, w, b = args[0], args[1], option(args, kwargs, 2, "bias", None)
     if len(net.shape(x)) == 2:
         return net.apply("Gemm", x, w, b, transB=1)
+    if "dequantize" in str(getattr(node.args[1], "target", "")):  # codes of a weight go with its own layout
+        rows = net.apply("Reshape", x, net.ints([-1, net.shape(w)[1]]))
+        return net.apply("Reshape", net.apply("Gemm", rows, w, b, transB=1), net.ints(result(node)))
     weight = w.t() if isinstance(w, net.torch.Tensor) else net.apply("Transpose", w, perm=[1, 0])
     if isinstance(w, net.torch.Tensor):
         net.kept.append(weight)

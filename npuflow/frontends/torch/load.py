@@ -13,6 +13,7 @@ from unittest import mock
 from npuflow.base.digest import digest
 from npuflow.base.errors import ModelError, NpuflowError
 from npuflow.base.extras import needs
+from npuflow.frontends.torch.quantized import registered
 from npuflow.frontends.torch.sizes import folded
 
 
@@ -57,6 +58,7 @@ def program(path: Path, inputs: Mapping[str, tuple[int, ...]]) -> Any:
     torch = _torch()
     warnings.simplefilter("ignore")
     if path.suffix == ".pt2":
+        registered()
         return _fixed(torch, _loaded(path, torch.export.load), inputs)
     if path.suffix == ".pt":
         return _scripted(torch, path, inputs)

@@ -31,6 +31,8 @@ class TorchNetwork:
     kept: list[Any] = field(default_factory=list)
     names: dict[int, str] = field(default_factory=dict)  # of parameters
     origin: str = ""
+    nodes: list[Any] = field(default_factory=list)  # as they were added, in ONNX's form
+    newest: int = EXPORT_OPSET  # the opset that has all of them
 
     # --- reading
     def __getitem__(self, one: Any) -> Any:
@@ -103,7 +105,9 @@ class TorchNetwork:
         )
         outputs = [base] + [self.free(f"{base}:{i}") for i in range(1, count)]
         node = onnx.helper.make_node(kind, given, outputs, self.origin, **attributes)
-        self.graph.node(node, version)
+        self.nodes.append(node)
+        self.newest = max(self.newest, version)
+        self.graph.node(onnx.NodeProto.FromString(node.SerializeToString()), version)
         return [TorchValue(name) for name in outputs]
 
 

@@ -1,0 +1,92 @@
+"""Default recipes on models of each form, from the file to a program that agrees bit for bit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+
+from npuflow import build
+from npuflow.stages.quantize import Quantized
+from npuflow.stages.simulate import Simulation
+from tests.frontends.building import Built
+
+
+def whole(folder: Path, model: str, more: str = "", **inputs: tuple[int, ...]) -> Built:
+    """A default build with random samples; its programs give the reference's codes."""
+    rng = np.random.default_rng(0)
+    samples = {name: rng.standard_normal((16, *shape)).astype(np.float32) for name, shape in inputs.items()}
+    np.savez(folder / "data.npz", **samples)
+    text = f'target = "edge-4t"\n[model]\npath = "{model}"\n[data]\nsource = "data.npz"\n{more}'
+    (folder / "net.toml").write_text(text)
+    result = build(folder / "net.toml", cache=folder / "cache", out=folder / "out")
+    done = Built(folder, result.outputs)
+    found = done.artifact("simulate", Simulation).summary()
+    assert found["different"] == found["hazards"] == 0 and found["tensors"] > 0
+    return done
+
+
+def test_a_tflite_file_with_a_recurrent_layer(tmp_path: Path) -> None:
+    pytest.importorskip("tflite", reason="npuflow[tflite] is not installed")
+    pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
+    from tests.frontends.tflite_models import Net
+
+    rng, net = np.random.default_rng(0), Net()
+    x = net.tensor("x", (1, 5, 6))
+    shapes = [(8, 6)] * 4 + [(8, 8)] * 4 + [()] * 3 + [(8,)] * 4 + [()] * 2
+    held = [rng.normal(0, 0.4, shape).astype(np.float32) for shape in shapes]
+    given = [net.constant(f"w{i}", v) if v.shape else "" for i, v in enumerate(held)]
+    for name in ("h", "c"):
+        net.tensor(name, (1, 8))
+        net.graph.tensors[net.index[name]].isVariable = True
+    rows = net.tensor("rows", (1, 5, 8))
+    options = "UnidirectionalSequenceLSTMOptions"
+    kind = "UNIDIRECTIONAL_SEQUENCE_LSTM"
+    net.op(kind, [x, *given, "h", "c"], [rows], options, fusedActivationFunction=4, cellClip=10.0)
+    weight = net.constant("dense", rng.normal(0, 0.4, (3, 8)).astype(np.float32))
+    y = net.tensor("y", (1, 5, 3))
+    net.op("FULLY_CONNECTED", [rows, weight, ""], [y], "FullyConnectedOptions", keepNumDims=True)
+    (tmp_path / "net.tflite").write_bytes(net.done([x], [y]))
+    whole(tmp_path, "net.tflite", x=(5, 6))
+
+
+def test_a_keras_file(tmp_path: Path) -> None:
+    tf = pytest.importorskip("tensorflow", reason="npuflow[tensorflow] is not installed")
+    layers = tf.keras.layers
+    tf.keras.utils.set_random_seed(0)
+    image = tf.keras.Input((8, 8, 3), name="image")
+    y = layers.ReLU(6)(layers.BatchNormalization()(layers.Conv2D(8, 3, 2, "same")(image)))
+    y = layers.LSTM(6)(layers.Reshape((4, 32))(y))
+    tf.keras.Model(image, layers.Dense(5)(y)).save(tmp_path / "net.keras")
+    whole(tmp_path, "net.keras", image=(8, 8, 3))
+
+
+def test_encodings_of_aimet_beside_an_onnx_file(tmp_path: Path) -> None:
+    """Scales and offsets of the table are the program's own."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,3,8,8] x) => (float[1,4,8,8] y) {
+        a = Conv<pads=[1,1,1,1]>(x, k) b = Relu(a) y = Sigmoid(b) }"""
+    proto = parser.parse_model(text)
+    weight = np.random.default_rng(0).normal(size=(4, 3, 3, 3)).astype(np.float32)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, "k"))
+    onnx.save_model(proto, str(tmp_path / "net.onnx"))
+
+    def row(scale: float, offset: int) -> list[dict[str, Any]]:
+        ends = {"min": scale * offset, "max": scale * (offset + 255)}
+        more = {"bitwidth": 8, "dtype": "int", "is_symmetric": "False"}
+        return [{**more, "scale": scale, "offset": offset, **ends}]
+
+    scales = {"x": (0.03125, -120), "b": (0.0625, 0)}
+    rows = {name: row(*one) for name, one in scales.items()}
+    table = {"version": "0.6.1", "activation_encodings": rows, "param_encodings": {}}
+    (tmp_path / "net.encodings").write_text(json.dumps(table))
+    more = '[ranges]\nfile = "net.encodings"\nformat = "aimet"\n'
+    done = whole(tmp_path, "net.onnx", more, x=(3, 8, 8))
+    graph = done.artifact("quantize", Quantized).graph
+    quants = [value.quant for value in graph.values.values() if value.quant is not None]
+    found = {(q.scale[0], -q.zero_point[0] - (128 if q.signed else 0)) for q in quants}
+    assert set(scales.values()) <= found
