@@ -94,6 +94,7 @@ def test_many_damaged_files(form: str, tmp_path: Path) -> None:
     """A parser that stops is one error as well; exceptions that nobody expects are not to be its cause."""
     found = spoil(form, tmp_path, MANY)
     sys.stdout.write(f"{form}: {dict(found)}\n")
+    sys.stdout.flush()  # each form takes minutes
     assert found["refused"] > MANY // 4 and found["stopped"] <= MANY // 20
 
 

@@ -212,4 +212,5 @@ def campaign(seed: int, count: int) -> None:
             assert fault.message
             refused += 1
         assert time.monotonic() - started < 30
+    sys.stdout.write(f"tflite: {refused} of {count} refused\n")
     assert refused
