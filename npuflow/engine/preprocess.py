@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from npuflow.base.errors import ModelError, suggestion
-from npuflow.base.tables import Config, Doc, Fault, Range
+from npuflow.base.tables import Config, Fault, Range
 from npuflow.engine.data.steps import DataStep, Normalize
 from npuflow.engine.pixels import Pixels
 from npuflow.engine.resample import fixed_point, fraction_bits, resampling
@@ -32,7 +32,9 @@ HOSTED = '[preprocess] place = "host"'
 class Preprocess(Config):
     """Steps that the program does itself on pictures of one size, as [[data.steps]] does them on the host."""
 
-    size: Annotated[tuple[int, int], Doc("height and width of the pictures that the program takes")]
+    # height and width of the pictures that the program takes; absent: those of the network's input, at each
+    # of [model] shapes its own
+    size: tuple[int, int] | None = None
     # absent: the only input of four dimensions
     input: str = ""
     channels: Annotated[int, Range(1, 4)] = 3                # of the pictures that the program takes
@@ -45,7 +47,7 @@ class Preprocess(Config):
     steps: tuple[DataStep, ...] = ()
 
     def check(self) -> Iterator[Fault]:
-        if min(self.size) < 1:
+        if self.size is not None and min(self.size) < 1:
             yield Fault("size", f"{list(self.size)} is no height and width", code="NF-RECIPE-120")
         for i, step in enumerate(self.steps):
             for what, why in _without_form(step):
@@ -74,9 +76,9 @@ def with_preprocessing(graph: Graph, table: Preprocess) -> Graph:
             f'the pictures cannot be the input "{table.name}"', because="the model has a tensor of that name",
             hint='[preprocess] name = "..."', code="NF-MODEL-340",
         ).at(key="preprocess.name")
-    net = _Prefix(graph, table)
-    made = net.steps()
     kind = graph.type(target)
+    net = _Prefix(graph, table, table.size or _own_size(kind.shape, table))
+    made = net.steps()
     shape = net.type(made).shape
     if shape != kind.shape:
         raise ModelError(
@@ -91,6 +93,13 @@ def with_preprocessing(graph: Graph, table: Preprocess) -> Graph:
             hint="[[data.steps]] prepares such inputs on the host", code="NF-MODEL-342",
         ).at(key="preprocess.input")
     return net.in_front(graph, target, made)
+
+
+def _own_size(shape: tuple[int, ...], table: Preprocess) -> tuple[int, int]:
+    """Height and width of the network's input."""
+    layouts = [step.layout for step in table.steps if step.layout is not None]
+    height, width = shape[1:3] if layouts and layouts[-1] == "nhwc" else shape[2:]
+    return height, width
 
 
 def _input_of(graph: Graph, table: Preprocess) -> str:
@@ -114,10 +123,10 @@ def _input_of(graph: Graph, table: Preprocess) -> str:
 class _Prefix:
     """Nodes over a picture, in the order NCHW between the first and the last one."""
 
-    def __init__(self, graph: Graph, table: Preprocess) -> None:
+    def __init__(self, graph: Graph, table: Preprocess, size: tuple[int, int]) -> None:
         self.table, self.builder = table, NodeBuilder({"": EXPORT_OPSET}, taken=tuple(graph.values))
         self.count, self.channels_last, self.stage = 0, False, PIXELS
-        height, width = table.size
+        height, width = size
         nhwc = table.layout == "nhwc"
         shape = (1, height, width, table.channels) if nhwc else (1, table.channels, height, width)
         self.builder.input(table.name, TensorType(shape, "float32"))

@@ -44,12 +44,19 @@ def listing(
 ) -> Listing:
     """The shapes behind the first, each with all that the model is known by."""
     (source,) = of_model(model).values()
-    steps = None if preprocess is None else canonical(preprocess)
+    steps = None if preprocess is None else _given(canonical(preprocess))
     common = {**source.detail, "boxes": postprocess is not None, "preprocess": steps}
     return {
         shape_name(shape): replace(source, detail={**common, "shape": plain(shape)})
         for shape in model.shapes[1:]
     }
+
+
+def _given(table: Any) -> Any:
+    """A table without what it leaves open, as a recipe would state it."""
+    if isinstance(table, dict):
+        return {name: _given(value) for name, value in table.items() if value is not None}
+    return [_given(value) for value in table] if isinstance(table, list) else table
 
 
 def plain(shape: Shape) -> dict[str, Any]:
@@ -78,8 +85,10 @@ def shapes(
         source = sized(model, item, name)
         if item.detail["boxes"]:
             source = boxes(source=source, postprocess=postprocess, numerics=numerics)
-        steps = item.detail["preprocess"] and read_table(Preprocess, item.detail["preprocess"])[0]
-        source = prepared(source, steps) if steps else source
+        if item.detail["preprocess"] is not None:
+            steps, faults = read_table(Preprocess, item.detail["preprocess"])
+            assert steps is not None, faults
+            source = prepared(source, steps)
         own = rewritten(source.reading, parse.skip, hardware=asked.known)
         own = over_pixels(own, graph.pixels) if graph.pixels else own
         if graph.trials:

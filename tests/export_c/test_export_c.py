@@ -14,11 +14,13 @@ from npuflow.engine.export_c import kernel
 from npuflow.engine.export_c.compiler import compilers, measured
 from npuflow.engine.export_c.network import network_of
 from npuflow.engine.export_c.vectors import random_samples, sample
+from npuflow.engine.interpret import host_session
 from npuflow.engine.islands import PlacementTable
 from npuflow.engine.place import place
 from npuflow.engine.quantize.config import Activations, Override, Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.rewrite import rewrite
+from npuflow.engine.to_onnx import export_model
 from npuflow.hw.isa import opcodes
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
@@ -26,7 +28,7 @@ from npuflow.ir.op import OPS
 from npuflow.testing.op import quantised, samples
 from npuflow.testing.rule import graph_of
 from tests.export_c.harness import COMPILERS, UB, Case, case, check, needs_compiler
-from tests.networks.onnx_text import TARGET, model
+from tests.networks.onnx_text import TARGET, model, normal
 from tests.networks.random_networks import network
 from tests.networks.small import Builder
 from tests.networks.subjects import subject
@@ -57,6 +59,22 @@ def test_every_operator_is_exact(bits: int, tmp_path: Path) -> None:
             cases.append(case(graph, numerics, len(cases), 1))
     assert len(cases) > 40
     check(cases, tmp_path, ("-O0", *UB))
+
+
+@needs_compiler
+def test_quotients_of_both_kinds_are_exact_in_one_program(tmp_path: Path) -> None:
+    """Of whole numbers towards zero, of others to the nearest."""
+    body = """p = ArgMax<axis=1, keepdims=0>(s) q = Div(p, three) e = Gather(table, q)
+        a = Abs(s) b = Add(a, one) c = Div(s, b) y = Add(c, e)"""
+    weights = {"three": np.array(3, np.int64), "one": np.array(1, np.float32), "table": normal(1, 4, 12)}
+    graph = rewrite(graph_of(model("float[6,12] s => float[6,12] y", body, weights))).graph
+    given = {"s": normal(5, 6, 12)}
+    wanted = [o for n in graph.nodes for o in n.outputs]
+    found = zip(wanted, host_session(export_model(graph, wanted)).run(wanted, given), strict=True)
+    ranges = {name: (float(a.min()), float(a.max())) for name, a in (*given.items(), *found)}
+    made = quantize_graph(graph, lambda _: True, ranges, Quantize(), Numerics()).graph
+    assert {"Div", "Quotient"} <= {type(n.op).__name__ for n in made.nodes}
+    check([case(made, Numerics(), 0, 2)], tmp_path, ("-O0", *UB))
 
 
 def _random(seeds: range) -> list[Case]:

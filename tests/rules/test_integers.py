@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from npuflow.engine.interpret import interpret
+from npuflow.engine.place import place
+from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.quantize.scales import whole_types
 from npuflow.engine.rewrite import rewrite
 from npuflow.ir.whole import code_type, whole_span
@@ -137,3 +142,20 @@ def test_random_expressions_of_integers_are_exact(seed: int) -> None:
     graph = on_npu(done, feeds=given, host=("host:cast",))
     (found,), (wanted,) = interpret(graph, given, TARGET.numerics).values(), run(data, given)
     np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_network_of_floats_computes_positions_in_integers() -> None:
+    """bfloat16 has 8 bits of a number: 300 * 3 + 1 is none of its."""
+    body = AT + "d = Mul(p, three) e = Add(d, one) f = Cast<to=1>(e) z = Relu(s) y = Cast<to=7>(f)"
+    data = model("float[6,300] s => int64[6] y, float[6,300] z", body, WEIGHTS)
+    done = rewritten(data, feeds={"s": normal(5, 6, 300)})
+    numerics = replace(TARGET.numerics, float_types=("bfloat16",))
+    placed = place(done.graph, TARGET)
+    made = quantize_graph(done.graph, placed.on_npu, {"s": (-4.0, 4.0)}, Quantize(mode="bf16"), numerics)
+    given = {"s": normal(5, 6, 300)}
+    found = interpret(made.graph, given, numerics)
+    # of numbers that are equal in bfloat16 the first one has the position
+    rounded = given["s"].view(np.uint32) + np.uint32(0x7FFF) + ((given["s"].view(np.uint32) >> 16) & 1)
+    first = (rounded >> 16 << 16).view(np.float32).argmax(1) * 3 + 1
+    np.testing.assert_array_equal(found["y"], first)
+    assert first.max() > 256

@@ -113,6 +113,32 @@ def test_pixels_are_those_of_pillow(project: Path) -> None:
     np.testing.assert_array_equal(Runner(file, preprocess=True).run({"image": picture})["y"], want)
 
 
+def test_pictures_of_the_networks_own_sizes(project: Path) -> None:
+    """Without a size a network of several shapes takes pictures of several sizes, in one file."""
+    text = TEXT.replace("1,3,16,24", "1,3,H,W").replace("1,6,8,12", "1,6,P,Q")
+    proto = parser.parse_model(text)
+    weights = np.random.default_rng(0).normal(size=(6, 3, 3, 3)).astype(np.float32)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(weights, "k"))
+    onnx.save_model(proto, str(project / "net.onnx"))
+    path = recipe(project, "sizes", 1, steps=["resize = [16, 24]", STEPS[2]])
+    path.write_text(
+        path.read_text().replace("size = [40, 36]\n", "")
+        .replace("[data]", "shapes = [{ H = 16, W = 24 }, { H = 24, W = 24 }]\n[data]", 1)
+    )
+    (packed,) = products(path, made(path, until="package"), "package")
+    file = path.with_suffix(".npu")
+    file.write_bytes(packed.package.to_bytes())
+    for size in ((16, 24), (24, 24)):
+        raw = np.random.default_rng(size[0]).integers(0, 256, (1, *size, 3)).astype(np.uint8)
+        got = Runner(file).run({"image": raw})["y"]
+        assert got.shape == (1, 6, size[0] // 2, size[1] // 2)
+        np.testing.assert_array_equal(Runner(file, exact="simulator").run({"image": raw})["y"], got)
+        mean, std = (np.reshape(n, (3, 1, 1)) for n in ([124, 116, 104], [58, 57, 57]))
+        real = ((raw.transpose(0, 3, 1, 2) - mean) / std).astype(np.float32)
+        (want,) = host_session((project / "net.onnx").read_bytes()).run(["y"], {"x": real})
+        assert np.linalg.norm(got - want) < 0.05 * np.linalg.norm(want)
+
+
 def test_signed_pixels_keep_every_bit(project: Path) -> None:
     """A target of signed codes without zero points: the shift moves behind the resizing into the layer."""
     steps = ["normalize = { mean = [124, 116, 104], std = [58, 57, 57] }", "resize = [16, 24]"]

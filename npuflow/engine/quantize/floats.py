@@ -57,7 +57,7 @@ def _of_whole(graph: Graph, nodes: Mapping[int, Node]) -> set[int]:
     known = spans_of(graph) if whole else {}
     found = {
         i for i, node in nodes.items()
-        if node.outputs[0] in whole and node.outputs[0] in known
+        if node.outputs[0] in whole and (node.outputs[0] in known or not node.op.floats)
         and any(v in whole for v in node.inputs) and not node.op.moves_data
     }
     while True:

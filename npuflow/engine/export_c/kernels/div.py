@@ -52,11 +52,12 @@ static int64_t $NAME(int64_t num, int64_t den, int32_t shift)
 class DivKernel(Kernel):
     def write(self, w: SourceWriter, run: Sequence[TensorCommand]) -> int:
         c = run[0]
-        quotient = w.function("quotient", TEXT.replace("@UP@", UP[w.rounding]))
+        rounding = str(c["rounding"])  # of whole numbers towards zero, whatever the target's
+        quotient = w.function(f"quotient_{rounding}", TEXT.replace("@UP@", UP[rounding]))
         two(
             w,
             c,
-            "div",
+            f"div_{rounding}",
             ("a", "b"),
             "int32_t za, int32_t zb, int64_t m, int32_t shift, int32_t zero, int32_t lo, int32_t hi",
             f"nn_clamp({quotient}((int64_t)(u - za) * m, (int64_t)v - zb, shift) + zero, lo, hi)",
