@@ -77,12 +77,16 @@ def test_lost_scores_are_seen() -> None:
 
 
 def test_faint_scores_are_judged_by_what_they_add_up_from() -> None:
-    """A tenth of the logarithm of odds in error is 20 dB, whether there is an object or not."""
+    """A tenth of the logarithm of odds in error is about 20 dB where there is no object; where there are
+    many, scores are compared as they are."""
     one = graph("y = Sigmoid(x)", "float[1,16,6] x => float[1,16,6] y")
-    odds = np.linspace(0.5, 4, 96).reshape(1, 16, 6)           # above log(1 / 511)
-    for most in (-2.0, 2.0):                                    # the best score is 0.12, or 0.88
-        truth, made = (1 / (1 + np.exp(-(odds * by + most - 4))) for by in (1.0, 1.1))
-        floor = np.log(511) + most - 4                          # what both have over the faintest score
-        (found,) = quality(one, [[truth]], [[made]])
-        wanted = 20 * np.log10(np.linalg.norm(odds + floor) / np.linalg.norm(0.1 * odds))
-        assert found.sqnr == pytest.approx(wanted, abs=0.1)
+    odds = np.linspace(0.5, 4, 96).reshape(1, 16, 6)
+    truth, made = (1 / (1 + np.exp(-(odds * by - 6))) for by in (1.0, 1.1))  # at most 0.2, from 1 / 245 on
+    (found,) = quality(one, [[truth]], [[made]])
+    size = np.linalg.norm(odds - 6 + np.log(511))
+    assert found.sqnr == pytest.approx(20 * np.log10(size / np.linalg.norm(0.1 * odds)), abs=0.1)
+    assert found.agreement is None
+    truth, made = (1 / (1 + np.exp(-(odds * by + 1))) for by in (1.0, 1.1))  # all above 0.5
+    (found,) = quality(one, [[truth]], [[made]])
+    wanted = 20 * np.log10(np.linalg.norm(truth) / np.linalg.norm(truth - made))
+    assert found.sqnr == pytest.approx(wanted, abs=0.01) and found.agreement == 1.0

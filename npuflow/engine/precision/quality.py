@@ -55,7 +55,7 @@ def quality(graph: Graph, truth: Outputs, made: Outputs) -> tuple[Output, ...]:
     for part in parts:
         real, own = ([part.of(a) for a in side[part.output]] for side in (truth, made))
         answered = agreement(graph, part.value, real, own) if part.value else None
-        if part.answers == "threshold" and real and real[0].size >= MAP:
+        if part.answers == "threshold" and _faint(real, own):
             real, own = ([evidence(a) for a in side] for side in (real, own))
         signal = sum(_energy(a) for a in real)
         wrong = sum(_energy(_difference(b, a)) for a, b in zip(real, own, strict=True))
@@ -66,9 +66,15 @@ def quality(graph: Graph, truth: Outputs, made: Outputs) -> tuple[Output, ...]:
     return tuple(found)
 
 
+def _faint(truth: Sequence[Array], made: Sequence[Array]) -> bool:
+    """Whether maps have too few answers for their scores to be judged as they are."""
+    answers_ = sum(int(((a > 0.5) | (b > 0.5)).sum()) for a, b in zip(truth, made, strict=True))
+    return bool(truth) and truth[0].size >= MAP and answers_ < MAP
+
+
 def evidence(scores: Array) -> Array:
     """Scores of a map on the scale that adds up: the logarithm of p / (1 - p), 0 at the faintest score that
-    8 bits tell from none. A map without an object then weighs its faint scores, not the squares of them."""
+    8 bits tell from none. Maps almost without an object weigh their faint scores, not the squares of them."""
     p = np.clip(scores.astype(np.float64), FAINTEST, 1 - FAINTEST)
     return np.log(p / (1 - p)) - np.log(FAINTEST / (1 - FAINTEST))
 
