@@ -70,7 +70,8 @@ def _ends(
 
 
 def _size(graph: Graph, value_id: str, known: dict[str, _Size]) -> _Size:
-    """Whether a value holds scores (what never leaves -1 to 1 by its operator), other numbers, or both."""
+    """Whether a value holds scores (what a Sigmoid or a Softmax makes, and products of it), other numbers, or
+    both."""
     if value_id not in known:
         node = maker(graph, value_id)
         known[value_id] = "number" if node is None else _made(graph, node, known)
@@ -78,7 +79,7 @@ def _size(graph: Graph, value_id: str, known: dict[str, _Size]) -> _Size:
 
 
 def _made(graph: Graph, node: Node, known: dict[str, _Size]) -> _Size:
-    if node.op.bounded is not None:
+    if node.op.answers and node.op.bounded is not None:
         return "score"
     moved = node.op.moves_data and node.op.shares_scale
     if not moved and kind(node) != "mul":

@@ -80,8 +80,8 @@ def test_every_layer_is_exact(bits: int, plain: str, exact_only: bool) -> None:
 
 def test_layers_of_tiles_over_input_channels_are_exact() -> None:
     b = Pruned()
-    out = b.conv(b.conv(b.input("x", (1, 64, 3, 3)), 68, 1), 24, 1)
-    target = replace(SMALL, numerics=SPARSE, memory=replace(SMALL.memory, local_bytes=1536))
+    out = b.conv(b.conv(b.input("x", (1, 256, 3, 3)), 32, 1), 24, 1)
+    target = replace(SMALL, numerics=SPARSE, memory=replace(SMALL.memory, local_bytes=2048))
     graph = quantised(b, out, SPARSE, Weights())
     for level in (0, 3):
         plan = plan_network(graph, machine(target), SPARSE, level=level)

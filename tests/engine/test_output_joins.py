@@ -65,12 +65,13 @@ def test_all_behind_the_join_follows() -> None:
 @pytest.mark.parametrize(
     ("body", "signature"),
     [
-        ("s = Sigmoid(x) t = Tanh(x) y = Concat<axis=1>(s, t)", X),
+        ("s = Sigmoid(x) t = HardSigmoid(x) y = Concat<axis=1>(s, t)", X),
+        ("s = Sigmoid(x) t = Tanh(x) h = Mul(s, t) y = Concat<axis=1>(h, t)", X),
         ("a = Add(x, x) b = Mul(x, x) y = Concat<axis=1>(a, b)", X),
         (MIXED.replace("y =", "j =") + " y = Add(j, j)", X),
         ("s = Sigmoid(x) r = Relu(x) p = Mul(s, s) y = Concat<axis=1>(s, p)", X),
     ],
-    ids=["scores alone", "numbers alone", "read by a layer", "products of scores"],
+    ids=["scores alone", "a state of an LSTM", "numbers alone", "read by a layer", "products of scores"],
 )
 def test_what_stays(body: str, signature: str) -> None:
     assert hosted(graph(body, signature)) == []

@@ -11,7 +11,7 @@ READERS = ("array", "image", "listing", "python", "read", "zarr_store")
 DECODERS = {f"npuflow.engine.data.{name}" for name in READERS}
 APPLYING = "npuflow.engine.data.steps:applied"
 FREE = (
-    "placement", "segments", "thresholds", "quantize", "moments", "costs.layers", "costs.tiles",
+    "placement", "segments", "thresholds", "quantize", "costs.layers", "costs.tiles",
     "costs.runs", "costs.groups", "tiling", "codegen", "budget", "qdq",
 )
 

@@ -168,7 +168,7 @@ EXPECTED = {
     "columns": "evaluate fidelity qdq_check report simulate",
     "f": "baseline budget clipping correct model precision quantize rewrite_check search.items search.rivals "
     "sensitivity thresholds unify verdict",
-    "from_onnx": "model rewrite_check",
+    "from_onnx": "model parse rewrite_check",
     "gain": "baseline budget clipping correct precision quantize search.items sensitivity unify "
     "verdict",
     "infer": "baseline clipping correct evaluate model parse pixels precision qdq rewrite_check search.items "
@@ -197,7 +197,7 @@ EXPECTED = {
     "verdict",
     "reduced": "budget codegen costs.layers costs.runs evaluate fidelity parse precision qdq_check "
     "rewrite_check simulate tiling verdict",
-    "reference": "baseline correct parse pixels precision rewrite_check unify verdict",
+    "reference": "baseline clipping correct parse pixels precision rewrite_check sensitivity unify verdict",
     "respelled": "parse rewrite_check",
     "role": "baseline budget channels.items checked clipping codegen correct costs.layers costs.runs "
     "costs.tiles evaluate evaluation_inputs fidelity footprints hardware input_check model parse "
@@ -218,6 +218,8 @@ EXPECTED = {
     "unify verdict",
     "whole_numbers": "baseline budget clipping codegen evaluate fidelity precision qdq_check quantize "
     "search.items search.rivals sensitivity simulate thresholds unify verdict",
+    "whole_result": "baseline budget clipping parse precision quantize rewrite_check search.items "
+    "search.rivals sensitivity thresholds unify verdict",
     "with_": "baseline budget checked clipping correct model parse pixels precision quantize rewrite_check "
     "search.items search.rivals sensitivity thresholds tiling tune.candidates tune.items "
     "unify verdict",

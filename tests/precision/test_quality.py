@@ -8,7 +8,7 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from npuflow.engine.precision.parts import Part, output_parts
+from npuflow.engine.precision.parts import OutputPart, output_parts
 from npuflow.engine.precision.quality import (
     agreement,
     answers,
@@ -85,11 +85,11 @@ def test_faint_samples_are_held_against_a_tenth_of_the_mean() -> None:
     graph = plain()
     truth = samples(graph, 4)
     truth[0][0] = np.zeros_like(truth[0][0])
-    signal = energies(truth, [Part(0)])
+    signal = energies(truth, [OutputPart(0)])
     own = [float((a.astype(np.float64) ** 2).sum()) for a in truth[0]]
     assert signal[:, 0].tolist() == pytest.approx([0.1 * np.mean(own), *own[1:]])
     made = [[a + np.float32(0.01) for a in truth[0]]]
-    noise = noise_of(truth, made, [Part(0)], signal)
+    noise = noise_of(truth, made, [OutputPart(0)], signal)
     assert noise[0, 0] == pytest.approx(5 * 0.01**2 / signal[0, 0], rel=1e-3) and noise.shape == (4, 1)
 
 

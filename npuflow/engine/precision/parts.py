@@ -6,7 +6,7 @@ nothing of the scores, so each kind of number is a part of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,12 +18,10 @@ from npuflow.ir.queries import kind, maker
 from npuflow.ir.types import Array
 
 _Places = npt.NDArray[np.int64]
-_SAME_ORDER = ("reshape", "flatten", "squeeze", "unsqueeze")
-_MOVES = (*_SAME_ORDER, "transpose", "split", "slice", "concat")
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class OutputPart:
     """Numbers of one output, by its place among the graph's. `at`: their places in the flat output, None: all
     of them. `value`: the tensor that they are; "" where it is several. `answers`: what an application makes
     of them, as operators say."""
@@ -38,68 +36,88 @@ class Part:
         return output if self.at is None else output.reshape(-1)[self.at]
 
 
-def output_parts(graph: Graph) -> tuple[Part, ...]:
+def output_parts(graph: Graph) -> tuple[OutputPart, ...]:
     """Of every output of real numbers and known shape: the tensors that a Concat in front of it joins, those
     made by the same operator together; the output itself where one operator makes all."""
-    found: list[Part] = []
+    found: list[OutputPart] = []
     for i, name in enumerate(graph.outputs):
         if graph.type(name).dtype != "float32" or not graph.type(name).is_static:
             continue
-        kinds: dict[str, list[tuple[str, _Places]]] = {}
-        shape = graph.type(name).shape
-        places = np.arange(int(np.prod(shape)), dtype=np.int64).reshape(shape)
-        for value, at in _joined(graph, name, places):
-            kinds.setdefault(_source(graph, value), []).append((value, at))
+        kinds: dict[str, list[str]] = {}
+        for value in _joined(graph, name):
+            node = _computed(graph, value)
+            kinds.setdefault("" if node is None else kind(node), []).append(value)
         if len(kinds) < 2:
-            found.append(Part(i, name, name, None, _answers(graph, name)))
+            found.append(OutputPart(i, name, name, None, _answers(graph, name)))
             continue
-        for leaves in kinds.values():
-            value, at = leaves[0]
-            what = value if len(leaves) == 1 else f"{value} and {len(leaves) - 1} more"
-            whole = at if len(leaves) == 1 else np.concatenate([a.reshape(-1) for _, a in leaves])
-            own = value if len(leaves) == 1 else ""
-            found.append(Part(i, f"{name} ({what})", own, whole, _answers(graph, value)))
+        places = _places(graph, name, [value for values in kinds.values() for value in values])
+        for values in kinds.values():
+            what = values[0] if len(values) == 1 else f"{values[0]} and {len(values) - 1} more"
+            own = values[0] if len(values) == 1 else ""
+            at = places[own] if own else np.concatenate([places[value].reshape(-1) for value in values])
+            found.append(OutputPart(i, f"{name} ({what})", own, at, _answers(graph, values[0])))
     return tuple(found)
 
 
-def _joined(graph: Graph, value: str, places: _Places) -> Iterator[tuple[str, _Places]]:
-    """The computed tensors that a value joins, with where each of their elements is in the output."""
+def _mover(graph: Graph, value: str) -> Node | None:
+    """The operator of one result that makes a value by moving data alone."""
     node = maker(graph, value)
-    name = "" if node is None else kind(node)
-    if node is not None and name == "concat":
-        axis = int(node.op.axis)  # type: ignore[attr-defined]
-        sizes = [graph.type(i).shape[axis] for i in node.inputs]
-        for operand, own in zip(node.inputs, np.split(places, np.cumsum(sizes)[:-1], axis), strict=True):
-            if graph.const(operand) is None:
-                yield from _joined(graph, operand, own)
-    elif node is not None and name in _SAME_ORDER and _joins(graph, node):
-        yield from _joined(graph, node.inputs[0], places.reshape(graph.type(node.inputs[0]).shape))
-    elif node is not None and name == "transpose" and _joins(graph, node):
-        order = np.argsort(node.op.perm)  # type: ignore[attr-defined]
-        yield from _joined(graph, node.inputs[0], places.transpose(order))
-    else:
-        yield value, places
+    moves = node is not None and node.op.moves_data and node.op.shares_scale and len(node.outputs) == 1
+    return node if moves else None
 
 
-def _joins(graph: Graph, node: Node) -> bool:
-    """Whether a Concat is behind it, with nothing but changes of shape and order between."""
-    before: Node | None = node
-    while before is not None and kind(before) in (*_SAME_ORDER, "transpose"):
-        before = maker(graph, before.inputs[0])
-    return before is not None and kind(before) == "concat"
+def _joined(graph: Graph, name: str) -> list[str]:
+    """The computed tensors that an output is moved together from, in order."""
+    found: dict[str, None] = {}
+    waiting = [name]
+    while waiting:
+        value = waiting.pop()
+        node = _mover(graph, value)
+        if node is not None:
+            waiting += [i for i in reversed(node.inputs) if i and graph.const(i) is None]
+        elif graph.type(value).dtype == "float32":
+            found[value] = None
+    return list(found)
+
+
+def _places(graph: Graph, name: str, values: list[str]) -> Mapping[str, _Places]:
+    """Where the elements of each tensor are in the flat output: they are numbered, and the numbers moved."""
+    known: dict[str, Array] = {}
+    starts, count = {}, 0
+    for value in values:
+        size = graph.type(value).size
+        known[value] = np.arange(count, count + size, dtype=np.int64).reshape(graph.type(value).shape)
+        starts[value], count = count, count + size
+    numbers = _moved(graph, name, known).reshape(-1)
+    where = np.full(count, -1, np.int64)
+    inside = np.flatnonzero(numbers >= 0)
+    where[numbers[inside]] = inside
+    found = {}
+    for value, start in starts.items():
+        own = where[start : start + graph.type(value).size]
+        found[value] = own.reshape(graph.type(value).shape) if (own >= 0).all() else own[own >= 0]
+    return found
+
+
+def _moved(graph: Graph, value: str, known: dict[str, Array]) -> Array:
+    if value not in known:
+        held, node = graph.const(value), _mover(graph, value)
+        if held is not None and (node is None or held.dtype.kind == "f"):
+            known[value] = np.full(held.shape, -1, np.int64) if held.dtype.kind == "f" else held
+        elif node is not None:
+            operands = [_moved(graph, i, known) if i else None for i in node.inputs]
+            known[value] = node.op.reference(*operands)[0]
+        else:
+            known[value] = np.full(graph.type(value).shape, -1, np.int64)
+    return known[value]
 
 
 def _computed(graph: Graph, value: str) -> Node | None:
     """What computes a value, behind the operators that only move data."""
     node = maker(graph, value)
-    while node is not None and kind(node) in _MOVES:
+    while node is not None and node.op.moves_data and node.op.shares_scale:
         node = maker(graph, node.inputs[0])
     return node
-
-
-def _source(graph: Graph, value: str) -> str:
-    node = _computed(graph, value)
-    return "" if node is None else kind(node)
 
 
 def _answers(graph: Graph, value: str) -> str:

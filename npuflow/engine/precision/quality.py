@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from npuflow.engine.precision.parts import Part, output_parts
+from npuflow.engine.precision.parts import OutputPart, output_parts
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
 from npuflow.ir.types import Array
@@ -24,14 +24,14 @@ LARGEST = float(np.finfo(np.float32).max)  # what an infinity counts as
 Outputs = Sequence[Sequence[Array]]       # per output its values, sample by sample
 
 
-def energies(truth: Outputs, parts: Sequence[Part]) -> Noise:
+def energies(truth: Outputs, parts: Sequence[OutputPart]) -> Noise:
     """[samples, parts]: the signal that noise is held against. A faint sample counts as a tenth of the mean
     one, or a mask without a single pixel would decide."""
     own = np.array([[_energy(p.of(truth[p.output][s])) for p in parts] for s in range(len(truth[0]))])
     return np.maximum(np.maximum(own, FAINT * own.mean(0)), 1e-30)
 
 
-def noise_of(truth: Outputs, made: Outputs, parts: Sequence[Part], signal: Noise) -> Noise:
+def noise_of(truth: Outputs, made: Outputs, parts: Sequence[OutputPart], signal: Noise) -> Noise:
     """[samples, parts]: noise over signal of the first samples, as many as `made` has."""
     wrong = np.array(
         [
@@ -60,7 +60,7 @@ def quality(graph: Graph, truth: Outputs, made: Outputs) -> tuple[Output, ...]:
         signal = sum(_energy(a) for a in real)
         wrong = sum(_energy(_difference(b, a)) for a, b in zip(real, own, strict=True))
         pooled = float(decibels(np.array(wrong / max(signal, 1e-30))))
-        noise = noise_of([real], [own], [Part(0)], energies([real], [Part(0)]))
+        noise = noise_of([real], [own], [OutputPart(0)], energies([real], [OutputPart(0)]))
         low = float(np.quantile(decibels(noise[:, 0]), SHARE, method="lower"))
         found.append(Output(part.name, pooled, low, answered))
     return tuple(found)

@@ -18,7 +18,7 @@ from npuflow.engine.precision.fakequant import (
     float_steps,
 )
 from npuflow.engine.precision.levels import LevelTypes, floatable
-from npuflow.engine.precision.parts import Part, output_parts
+from npuflow.engine.precision.parts import OutputPart, output_parts
 from npuflow.engine.precision.quality import Outputs, energies, noise_of, probe
 from npuflow.engine.precision.relay import Relay
 from npuflow.engine.quantize.config import Override
@@ -73,7 +73,7 @@ class Rig:
         return outputs_of(self.network.reference, self.held)
 
     @cached_property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[OutputPart, ...]:
         """What the outputs are judged by."""
         return output_parts(self.network.graph)
 
@@ -87,9 +87,9 @@ class Rig:
         return self.fake.run(self.held, self.plain, probes=True)
 
     @property
-    def _probes(self) -> list[Part]:
+    def _probes(self) -> list[OutputPart]:
         """A tensor's probe shows all of it; parts of several tensors are seen in their output."""
-        return [Part(i, at=None if part.value else part.at) for i, part in enumerate(self.parts)]
+        return [OutputPart(i, at=None if part.value else part.at) for i, part in enumerate(self.parts)]
 
     @cached_property
     def probed_signal(self) -> Noise:
