@@ -28,7 +28,8 @@ def number(parts: Parts, value_id: str) -> str:
         source = node.inputs[0]
         if parts.type(source).dtype == "float32" and whole_span(parts.graph, source) is not None:
             return source
-        if parts.type(source).dtype in INTEGERS:
+        unsigned = parts.type(source).dtype.startswith("uint") and found(parts, value_id)
+        if parts.type(source).dtype in INTEGERS or unsigned:
             return number(parts, source)
     if node is not None and kind(node) == "concat" and any(found(parts, i) for i in node.inputs):
         return parts.op_as(node.op, [number(parts, i) for i in node.inputs], "numbers")

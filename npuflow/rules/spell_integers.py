@@ -62,7 +62,9 @@ def _cast(parts: Parts) -> Change | Refusal | None:
     """Truth values as 0 and 1; positions in float32 as they were before they became integers."""
     source, made = (parts.type(v).dtype for v in (parts.input(0), parts.output(0)))
     if made == "float32" and source in _TYPES and found(parts, parts.input(0)):
-        return parts.done(number(parts, parts.input(0)))
+        result = number(parts, parts.input(0))
+        same = any(result in n.outputs and kind(n) == "host:cast" for n in parts.nodes)
+        return None if same else parts.done(result)
     if source != "bool" or made not in _TYPES:
         return None
     flags = mask(parts, parts.input(0))

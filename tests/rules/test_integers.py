@@ -26,6 +26,7 @@ WEIGHTS = {
     "rows": np.array([5, 2, 7, 1, 3, 9], np.int64),
     "shift": np.array([2], np.uint64),
     "bits": np.arange(6, dtype=np.uint64) % 4,
+    "few": np.array([2], np.uint8),
     "half": np.array(0.5, np.float32),
     "axis": np.array([0], np.int64),
     "table": normal(1, 60, 8),
@@ -70,9 +71,17 @@ def test_integers_of_positions_are_exact(name: str) -> None:
     np.testing.assert_array_equal(found, wanted)
 
 
-def test_computed_rows_reach_a_lookup_without_the_host() -> None:
-    body = AT + "d = Mul(p, two) e = Add(d, one) f = Div(e, three) y = Gather(table, f)"
-    data = model("float[6,40] s => float[6,8] y", body, WEIGHTS)
+@pytest.mark.parametrize(
+    "body",
+    [
+        "d = Mul(p, two) e = Add(d, one) f = Div(e, three) y = Gather(table, f)",
+        f'{BIT}"RIGHT">(u, shift) f = Cast<to=7>(v) y = Gather(table, f)',
+        f'{BIT.replace("13", "2")}"RIGHT">(u, few) f = Cast<to=6>(v) y = Gather(table, f)',
+    ],
+    ids=["arithmetic", "shift", "shift of bytes"],
+)
+def test_computed_rows_reach_a_lookup_without_the_host(body: str) -> None:
+    data = model("float[6,40] s => float[6,8] y", AT + body, WEIGHTS)
     done = rewritten(data)
     assert not [o for o in ops(done) if o.startswith("host:")]
     graph = on_npu(done, feeds={"s": normal(5, 6, 40)})
