@@ -75,8 +75,10 @@ class Resize(ResizeFloats):
         }
         if self.mode == "nearest":
             attributes["nearest_mode"] = self.nearest_mode
-        pairs = zip(site.shape(0), self.scales, strict=True)
-        if tuple(int(np.floor(np.float32(d) * np.float32(s))) for d, s in pairs) == self.sizes:
+        # a product just below a whole number is that number in float32 and cut in float64: runtimes differ
+        pairs = list(zip(site.shape(0), np.array(self.scales, np.float32), strict=True))
+        kinds = np.float32, np.float64
+        if {tuple(int(np.floor(kind(d) * kind(s))) for d, s in pairs) for kind in kinds} == {self.sizes}:
             return OnnxCall("Resize", attributes, inputs=(0, None, np.array(self.scales, np.float32)))
         return OnnxCall("Resize", attributes, inputs=(0, None, None, np.array(self.sizes, np.int64)))
 
