@@ -13,7 +13,7 @@ from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.queries import kind, made_by
 from npuflow.ir.types import Array, TensorType, Value
 from npuflow.rules import RULES, Change, Refusal, Rule
-from npuflow.rules._match import fresh
+from npuflow.rules._match import fresh, plain_float
 
 _BINARY = ("add", "sub", "mul", "div", "min", "max")
 _REDUCTIONS = ("reducemean", "reducesum", "reducemax")
@@ -28,6 +28,8 @@ class SinkReshape(Rule):
     makes = ("reshape",)
 
     def rewrite(self, graph: Graph, node: Node) -> Change | Refusal | None:
+        if not plain_float(graph, node):
+            return None
         matrices = [_matrix(graph, i) for i in node.inputs]
         value = next((i for i, m in zip(node.inputs, matrices, strict=True) if m is not None), None)
         if value is None or len(node.outputs) != 1:

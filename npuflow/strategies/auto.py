@@ -55,11 +55,11 @@ class AutoStrategy(Strategy):
         worth = self.gain_db / self.for_cycles
         found = [self._raised(problem, (WIDE,) * len(narrow), worth)]
         if problem.floats_last and _integers_do(problem, found[0]):
-            return found[0]
+            return _better(problem, found[0], narrow)
         for level in sorted({level for unit in problem.units for level in unit.floats}):
             upper = tuple(level if level in unit.floats else WIDE for unit in problem.units)
             found.append(self._raised(problem, upper, worth))
-        return _best(problem, found, worth) if found[1:] else found[0]
+        return _better(problem, _best(problem, found, worth) if found[1:] else found[0], narrow)
 
     def _raised(self, problem: Problem, upper: Levels, worth: float) -> Levels:
         """The cheapest mixture of the recipe's widths and `upper` that holds the budget, or the best."""
@@ -130,6 +130,13 @@ class AutoStrategy(Strategy):
                 if other in noise:
                     cost[other] = max(problem.delta(tuple(levels), other, upper[other]), least)
         return order
+
+
+def _better(problem: Problem, levels: Levels, narrow: Levels) -> Levels:
+    """The mixture, unless it misses the budget and is no closer than the recipe's widths are."""
+    budget, found = problem.budget, problem.verified(levels)
+    closer = budget.holds(found) or budget.level(found) > budget.level(problem.verified(narrow))
+    return levels if closer else narrow
 
 
 @dataclass

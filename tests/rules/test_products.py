@@ -128,3 +128,11 @@ def test_the_scale_of_scores_goes_into_weights(scaled: str) -> None:
 def test_other_scales_stay(scaled: str) -> None:
     found = ops(rewritten(scores(scaled)))
     assert "mul" in found or "div" in found
+
+
+def test_integers_keep_their_shapes() -> None:
+    """What lies between a Reshape of positions and their reader is no row of a product."""
+    weights = {"to": np.array([3, 1, 2])}
+    body = "t = Cast<to=7>(x) r = Reshape(t, to) d = Sub(r, r) y = Add(d, r)"
+    done = rewritten(model("float[3,2] x => int64[3,1,2] y", body, weights))
+    assert "reshape" in ops(done) and not [a for a in done.applied if a.rule == "sink_reshape"]

@@ -165,7 +165,8 @@ def test_what_is_out_of_reach_and_gains_nothing_is_left_alone() -> None:
     assert auto(problem) == (NARROW,) * 10
 
 
-def test_a_mixture_is_never_worse_than_the_recipes_widths() -> None:
+@pytest.mark.parametrize("sensitive", [frozenset(), frozenset({1, 3})], ids=["", "sensitive operators"])
+def test_a_mixture_is_never_worse_than_the_recipes_widths(sensitive: frozenset[int]) -> None:
     """Wide codes that the judge finds worse (a range that does not fit): the recipe's widths stay."""
 
     @dataclass
@@ -174,7 +175,7 @@ def test_a_mixture_is_never_worse_than_the_recipes_widths() -> None:
             found = 10.0 - sum(level != NARROW for level in levels)
             return [Output("y", found, found)]
 
-    problem = Worse([0.02] * 6, [0.001] * 6)
+    problem = Worse([0.02] * 6, [0.001] * 6, sensitive=sensitive)
     levels = auto(problem)
     assert problem.verified(levels)[0].sqnr >= problem.verified((NARROW,) * 6)[0].sqnr
 
