@@ -3,8 +3,9 @@ knows the parser's package."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from npuflow.base.errors import ModelError
 from npuflow.base.extras import needs
+from npuflow.frontends.tflite.sparse import Level, Sparsity, dense, places
 from npuflow.ir.types import Array
 
 TYPES = {
@@ -125,17 +127,30 @@ def _subgraph(
 ) -> TfliteNetwork:
     graph = model.Subgraphs(number)
     types = _names(tflite.TensorType)
+    sparse = partial(_sparsity, tflite)
     tensors: list[TfliteTensor] = []
     taken: set[str] = set()
     for i in range(graph.TensorsLength()):
-        tensors.append(_tensor(graph.Tensors(i), i, model, data, types, taken))
+        tensors.append(_tensor(graph.Tensors(i), i, model, data, types, taken, sparse))
         taken.add(tensors[-1].name)
     operators = [_operator(tflite, graph.Operators(i), codes) for i in range(graph.OperatorsLength())]
-    network = TfliteNetwork(tuple(tensors), tuple(operators), _ints(graph, "Inputs"), _ints(graph, "Outputs"))
-    used = [*network.inputs, *network.outputs, *(t for o in operators for t in (*o.inputs, *o.outputs))]
-    if any(not -1 <= t < len(tensors) for t in used) or -1 in (*network.inputs, *network.outputs):
+    inputs, outputs = _ints(graph, "Inputs"), _ints(graph, "Outputs")
+    used = [*inputs, *outputs, *(t for o in operators for t in (*o.inputs, *o.outputs))]
+    if any(not -1 <= t < len(tensors) for t in used) or -1 in (*inputs, *outputs):
         raise ModelError("the TFLite model refers to a tensor that it lacks", code="NF-MODEL-064")
-    return network
+    operators = [o for o in operators if not _made_dense(o, tensors)]
+    return TfliteNetwork(tuple(tensors), tuple(operators), inputs, outputs)
+
+
+def _made_dense(operator: Operator, tensors: list[TfliteTensor]) -> bool:
+    """Whether an operator only makes a constant dense, which it was as soon as it was read."""
+    if operator.name != "DENSIFY" or not operator.inputs or len(operator.outputs) != 1:
+        return False
+    held, result = tensors[operator.inputs[0]].data, operator.outputs[0]
+    if held is None:
+        return False
+    tensors[result] = replace(tensors[result], data=held)
+    return True
 
 
 def _names(enumeration: type) -> dict[int, str]:
@@ -184,23 +199,55 @@ def _list(table: Any, name: str) -> tuple[Any, ...]:
 
 
 def _tensor(
-    tensor: Any, index: int, model: Any, data: bytes, types: Mapping[int, str], taken: set[str]
+    tensor: Any,
+    index: int,
+    model: Any,
+    data: bytes,
+    types: Mapping[int, str],
+    taken: set[str],
+    sparse: Callable[[Any], Sparsity],
 ) -> TfliteTensor:
     kind = types.get(tensor.Type(), f"number {tensor.Type()}")
     name = (tensor.Name() or b"").decode() or f"tensor{index}"
     name = name if name not in taken else f"{name}#{index}"
     shape = _ints(tensor, "Shape")
-    if tensor.Sparsity() is not None:
-        return TfliteTensor(name, shape, "", None, None, "a sparse constant")
     if tensor.IsVariable():
         return TfliteTensor(name, shape, "", None, None, "a variable")
     if kind not in TYPES:
         return TfliteTensor(name, shape, "", None, None, f"the type {kind}")
     held = _buffer(model.Buffers(tensor.Buffer()), data)
-    values = None if held is None else _values(held, TYPES[kind], shape)
+    if held is None:
+        values = None
+    elif tensor.Sparsity() is None:
+        values = _values(held, TYPES[kind], shape)
+    else:
+        where = places(sparse(tensor.Sparsity()), shape)
+        values = dense(_values(held, TYPES[kind], where.shape), where, shape)
     return TfliteTensor(
         name, shape, TYPES[kind], values, _quantised(tensor.Quantization(), TYPES[kind], shape)
     )
+
+
+def _sparsity(tflite: ModuleType, stated: Any) -> Sparsity:
+    levels = []
+    for i in range(stated.DimMetadataLength()):
+        level = stated.DimMetadata(i)
+        if level.Format() == tflite.DimensionType.DENSE:
+            levels.append(Level(level.DenseSize()))
+            continue
+        kinds = level.ArraySegmentsType(), level.ArrayIndicesType()
+        segments, indices = (
+            _indices(tflite, kind, table)
+            for kind, table in zip(kinds, (level.ArraySegments(), level.ArrayIndices()), strict=True)
+        )
+        levels.append(Level(0, segments, indices))
+    return Sparsity(_ints(stated, "TraversalOrder"), _ints(stated, "BlockMap"), tuple(levels))
+
+
+def _indices(tflite: ModuleType, kind: int, table: Any) -> Array:
+    vector = getattr(tflite, _names(tflite.SparseIndexVector)[kind])()
+    vector.Init(table.Bytes, table.Pos)
+    return np.array(_list(vector, "Values"), np.int64)
 
 
 def _buffer(buffer: Any, data: bytes) -> Array | None:
