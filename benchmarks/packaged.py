@@ -47,8 +47,8 @@ def floats(model: Path) -> Callable[[Mapping[str, Any]], Outputs]:
         net.allocate_tensors()
 
         def run(feed: Mapping[str, Any]) -> Outputs:
-            for detail in net.get_input_details():
-                net.set_tensor(detail["index"], feed[detail["name"]])
+            for detail, value in zip(net.get_input_details(), feed.values(), strict=True):
+                net.set_tensor(detail["index"], value)
             net.invoke()
             return {d["name"]: net.get_tensor(d["index"]).copy() for d in net.get_output_details()}
 
