@@ -215,9 +215,10 @@ def boxes(pairs: Pairs, decoded: Callable[[Array], tuple[Array, Array]], least: 
         counts += sum(len(side) for side in sides)
         left = list(sides[1])
         for kind, box in sides[0]:
-            found = next((o for o in left if o[0] == kind and _iou(box, o[1]) >= 0.5), None)
+            same = (i for i, (k, o) in enumerate(left) if k == kind and _iou(box, o) >= 0.5)
+            found = next(same, None)
             if found is not None:
-                left.remove(found)
+                del left[found]
                 hits += 2
     return {"boxes F1": hits / max(counts, 1), "boxes": counts}
 
