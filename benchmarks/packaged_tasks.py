@@ -51,11 +51,11 @@ def faces(data: Path, part: str) -> Array:
     return np.repeat(held["image"][held["labels"] == 1], 3, axis=1).transpose(0, 2, 3, 1)
 
 
-def scenes(size: int, data: Path, part: str) -> Iterator[dict[str, Array]]:
+def scenes(size: int, data: Path, part: str, name: str = "input") -> Iterator[dict[str, Array]]:
     """One face somewhere, -1 to 1."""
     for one in np.load(data / "data2" / "box" / f"{part}.npz")["input"]:
         resized = cv2.resize(np.repeat(one, 3, -1), (size, size))
-        yield {"input": resized.astype(np.float32)[None] / 127.5 - 1}
+        yield {name: resized.astype(np.float32)[None] / 127.5 - 1}
 
 
 def portraits(data: Path, part: str) -> Iterator[dict[str, Array]]:
@@ -284,7 +284,7 @@ TASKS: dict[str, Packaged] = {
     ),
     "face-far": Packaged(
         FACE[0], f"{FACE[1]}face_detection_full_range_sparse.tflite",
-        lambda data, part: scenes(192, data, part),
+        lambda data, part: scenes(192, data, part, "input_1"),
         anchored("reshaped_regressor_face_4", "reshaped_classifier_face_4"),
     ),
     "landmarks": Packaged(FACE[0], f"{FACE[1]}face_landmark.tflite", portraits, points("conv2d_20", 192, 3)),
