@@ -31,7 +31,12 @@ def needless(table: RoundTable, candidates: CandidateWidths) -> str:
 
 
 @stage(
-    when="round", unless=needless, cpu="native", memory="2GB", floats=True, lighter="[moments] samples = 64",
+    when="round",
+    unless=needless,
+    cpu="native",
+    memory="2GB",
+    floats=True,
+    lighter="[moments] samples = 64",
 )
 def turned(
     precision: Precision,
