@@ -25,6 +25,7 @@ from npuflow.stages.rounded import Rounded
 from npuflow.stages.samples import Sample
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
+from npuflow.stages.turned import Turned
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def ledgers(
     precision: Precision,
     quantized: Quantized,
     statistics: Statistics,
-    rounded: Rounded | None,
+    rounded: Rounded | None, turned: Turned | None,
     samples: Items[Sample],
     input_check: InputCheck,
     calibrate: Calibrate,
@@ -95,7 +96,7 @@ def ledgers(
     if is_random(samples):
         return Ledgers(reason="the calibration samples are random numbers")
     scheme = replace(quantize, overrides=(*precision.overrides, *quantize.overrides))
-    network = network_of(graph, placement, thresholds, rounded, scheme, numerics)
+    network = network_of(graph, placement, thresholds, turned or rounded, scheme, numerics)
     ready = rig(
         graph, network, thresholds, statistics.content, calibrate, samples, probing.samples, probing.held_out
     )

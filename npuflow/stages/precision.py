@@ -32,11 +32,13 @@ from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
 from npuflow.strategies import NARROW, STRATEGIES, Levels, Output, Strategy
 
+ROUNDS = 3                                # searches for a mixture whose plan keeps the limit of cycles
+
 
 @dataclass(frozen=True)
 class FrontPoint:
-    """A mixture of the Pareto front: estimated cycles as a multiple of those with the recipe's widths, bytes
-    of weights as a share of 8 bits for each, their average width, outputs, and the overrides."""
+    """A mixture of the Pareto front: cycles of its plan as a multiple of those with the recipe's widths,
+    bytes of weights as a share of 8 bits for each, their average width, outputs, and the overrides."""
 
     cycles: float
     bytes: float
@@ -58,8 +60,8 @@ def overrides_of(rows: Sequence[Mapping[str, Any]]) -> tuple[Override, ...]:
 
 @dataclass(frozen=True)
 class Precision(Artifact):
-    """Overrides as a recipe writes them and ranges of what they widen; outputs before and after; estimated
-    cycles, as multiples of those with the recipe's widths."""
+    """Overrides as a recipe writes them and ranges of what they widen; outputs before and after; cycles as
+    multiples of those with the recipe's widths: of a search for a front by a plan, else estimated."""
 
     overrides: tuple[Override, ...] = ()
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -150,18 +152,38 @@ def precision(
     strategy: Strategy = precision.options or STRATEGIES[precision.strategy]()
     asked = bool(precision.points) or precision.point is not None
     points = front(problem, strategy, precision) if asked else ()
+    by_plan = precision.strategy != "auto"                 # the default is judged by its build alone
     levels = points[precision.point] if precision.point is not None else strategy(problem)
+    levels = within_cycles(problem, strategy, levels) if by_plan and precision.point is None else levels
     after = tuple(problem.verified(levels))
     choice, holds = ready.choice(levels), budget.holds(after)
     if precision.max_drop is not None and not holds and precision.point is None:
         raise unreachable(problem, levels, after, precision.max_drop)
-    log(f"taken: {problem.summarised(levels)}")
-    reported.append(f"taken: {problem.summarised(levels)}")
+    tell(f"taken: {problem.summarised(levels)}")
     before = baseline.outputs if drop is None else tuple(problem.verified(narrow))
     return Precision(
-        choice.overrides, choice.ranges, before, after, problem.price(levels, "cycles"), holds,
+        choice.overrides, choice.ranges, before, after,
+        problem.planned(levels) if by_plan else problem.price(levels, "cycles"), holds,
         tuple(reported), tuple(point(problem, one) for one in points[: precision.points]),
     )
+
+
+def within_cycles(problem: SearchProblem, strategy: Strategy, levels: Levels) -> Levels:
+    """The mixture, or one that keeps `max_cycles` by its own plan, too: where the estimate was too low, the
+    strategy is asked again for as much less as it was off. The last where no mixture does."""
+    most, wanted = problem.goal.limits.get("cycles"), problem.goal
+    for _ in range(ROUNDS):
+        if most is None or problem.planned(levels) <= most:
+            break
+        off = problem.planned(levels) / problem.price(levels, "cycles")
+        problem.goal = replace(wanted, limits={**wanted.limits, "cycles": most / max(off, 1.0)})
+        try:
+            levels = strategy(problem)
+        except InputError:
+            log(f"no mixture keeps max_cycles = {most:g} by its plan: the estimates were too low")
+            break
+    problem.goal = wanted
+    return levels
 
 
 def front(problem: SearchProblem, strategy: Strategy, table: Table) -> Sequence[Levels]:
@@ -188,6 +210,6 @@ def front(problem: SearchProblem, strategy: Strategy, table: Table) -> Sequence[
 
 def point(problem: SearchProblem, levels: Levels) -> FrontPoint:
     """A mixture with its prices and the outputs of the quantised network."""
-    cycles, size, bits = (problem.price(levels, what) for what in ("cycles", "bytes", "bits"))
+    cycles, size, bits = problem.planned(levels), *(problem.price(levels, what) for what in ("bytes", "bits"))
     outputs = tuple(problem.verified(levels))
     return FrontPoint(cycles, size, bits, outputs, problem.rig.choice(levels).overrides)

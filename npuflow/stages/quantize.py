@@ -28,6 +28,7 @@ from npuflow.stages.placement import Placement
 from npuflow.stages.precision import Precision
 from npuflow.stages.rounded import Rounded
 from npuflow.stages.thresholds import Thresholds
+from npuflow.stages.turned import Turned
 
 
 @dataclass(frozen=True)
@@ -96,11 +97,13 @@ def quantize(
     thresholds: Thresholds | None,
     precision: Precision | None,
     rounded: Rounded | None,
+    turned: Turned | None,
     quantize: Quantize,
     numerics: Numerics, memory: Memory, host: HostProcessor, least: PlacementTable,
 ) -> Quantized:
     """Choose scales from the thresholds and turn every node that the target runs into integers."""
-    known, wider, taken = rounded or Rounded(), precision or Precision(), thresholds or Thresholds({}, {})
+    known, wider = turned or rounded or Rounded(), precision or Precision()
+    taken = thresholds or Thresholds({}, {})
     stated = {**graph.stated, **taken.codes}
     placed, prices = placement.placed, Prices(Target(memory=memory, host=host), least)
     stranded = partial(placed.stranded, prices=prices)

@@ -3,22 +3,13 @@ where [round] says so."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from npuflow.engine.correct.config import Correct
-from npuflow.engine.correct.trial import Trial
-from npuflow.engine.fixed_outputs import with_fixed_outputs
 from npuflow.engine.precision.config import Probing
-from npuflow.engine.quantize.config import Quantize, Weights
-from npuflow.engine.quantize.types import weight_type
-from npuflow.engine.rounding.config import Counting, RoundTable
-from npuflow.engine.rounding.judge import judged, to_nearest
-from npuflow.engine.rounding.rounded import Matrix
-from npuflow.engine.rounding.sequential import sequential as in_turn
-from npuflow.flow.stage import Items, log, progress, stage
+from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.rounding.config import CandidateWidths, Counting, RoundTable
+from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
-from npuflow.rounders import RoundedWeight, Rounder
-from npuflow.stages._rounding_samples import rounding_feeds
+from npuflow.stages._in_turn import rounded_in_turn, waits
 from npuflow.stages.masks import Masks
 from npuflow.stages.moments import LayerMoments
 from npuflow.stages.parse import Parsed
@@ -45,6 +36,7 @@ def sequential(
     graph: Parsed,
     samples: Items[Sample],
     table: RoundTable,
+    candidates: CandidateWidths,
     counting: Counting,
     correct: Correct,
     probing: Probing,
@@ -52,42 +44,12 @@ def sequential(
     numerics: Numerics,
     masks: Masks | None,
 ) -> Rounded:
-    """Go through the network once. A method that is judged is used where the outputs come closer than with
-    all layers rounded at once."""
+    """Go through the network once, at the recipe's widths."""
     if not asked(table) or not moments:
         return rounded
-    fit, held = rounding_feeds(samples, graph.graph, counting, correct, probing)
-
-    def scheme(source: Matrix) -> Weights:
-        return quantize.weights_of(source.names, source.kind)
-
-    def nearest_of(name: str, source: Matrix) -> RoundedWeight:
-        quant = weight_type(source.tensor, source.axis, scheme(source), numerics, source.inner)
-        return to_nearest(graph.graph, name, quant, "", None)
-
-    def rounder(source: Matrix) -> Rounder:
-        return table.rounder_of(source.names, source.kind)
-
-    layers = [(one.layer, one.matrix) for one in moments.values()]
-    own = [pair for pair in layers if table.mode_of(pair[1].names, pair[1].kind) != "parallel"]
-    mine = {one.weight for one, _ in own}
-    others = {name: one for name, one in rounded.weights.items() if name not in mine}
-    done = in_turn(
-        graph.graph, own, fit, rounder, scheme, numerics, lambda at: progress(at, len(own)),
-        masks.layers if masks is not None else {}, others,
+    if waits(table, candidates):
+        log("the search sees weights rounded at once; they are rounded in turn at the widths that it chooses")
+        return rounded
+    return rounded_in_turn(
+        rounded, moments, graph, samples, table, counting, correct, probing, quantize, numerics, masks
     )
-    weights = {**others, **{name: one.weight for name, one in done.items()}}
-    reported: tuple[Trial, ...] = ()
-    if table.judged and weights:
-        nearest = {
-            one.weight: nearest_of(one.weight, source) for one, source in layers if one.weight in weights
-        }
-        trial = replace(
-            judged(with_fixed_outputs(graph.graph), weights, {**nearest, **rounded.weights}, held),
-            correction="sequential",
-        )
-        reported = (trial,)
-        weights = weights if trial.kept else dict(rounded.weights)
-    for one in reported:
-        log(one.line())
-    return Rounded(weights, (*rounded.trials, *reported))

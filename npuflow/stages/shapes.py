@@ -31,6 +31,7 @@ from npuflow.stages.quantize import Quantized
 from npuflow.stages.quantize import quantize as quantized_by
 from npuflow.stages.rounded import Rounded
 from npuflow.stages.thresholds import Thresholds
+from npuflow.stages.turned import Turned
 
 NAMED = 5                                 # layers that an error names
 
@@ -73,6 +74,7 @@ def shapes(
     thresholds: Thresholds | None,
     precision: Precision | None,
     rounded: Rounded | None,
+    turned: Turned | None,
     model: ModelTable,
     parse: Parse,
     postprocess: Postprocess,
@@ -99,7 +101,7 @@ def shapes(
         )
         made: Quantized = quantized_by(
             graph=own, placement=where, thresholds=thresholds, precision=precision, rounded=rounded,
-            quantize=quantize, numerics=numerics, memory=memory, host=host, least=placement,
+            turned=turned, quantize=quantize, numerics=numerics, memory=memory, host=host, least=placement,
         )
         _require_alike(name, made, quantized)
         done = with_biases(made.graph, quantized.graph, numerics)

@@ -44,6 +44,7 @@ from npuflow.stages.rounded import Rounded
 from npuflow.stages.samples import Sample, feeds
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
+from npuflow.stages.turned import Turned
 from npuflow.strategies import STRATEGIES, Budget, Output
 
 
@@ -135,7 +136,7 @@ def verdict(
     precision: Precision | None,
     quantized: Quantized,
     statistics: Statistics | None,
-    rounded: Rounded | None,
+    rounded: Rounded | None, turned: Turned | None,
     samples: Items[Sample],
     input_check: InputCheck,
     verdict: VerdictTable,
@@ -167,7 +168,7 @@ def verdict(
     if not verdict.advice or not (poor or calibrate.method != "auto"):
         return made
     scheme = replace(quantize, overrides=(*precision.overrides, *quantize.overrides))
-    network = network_of(graph, placement, thresholds, rounded, scheme, numerics)
+    network = network_of(graph, placement, thresholds, turned or rounded, scheme, numerics)
     chosen = _Ranges(graph.graph, statistics, thresholds, calibrate, quantize, numerics, placement)
     rig = Rig(network, {**thresholds.ranges, **precision.ranges}, chosen.extrema, fit, held)
     if not poor:

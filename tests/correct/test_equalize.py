@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npuflow.engine.correct.absorb import absorb
+from npuflow.engine.correct.channel_ends import channel_ends
 from npuflow.engine.correct.equalize import equalise
 from npuflow.engine.correct.groups import groups
 from npuflow.engine.interpret import host_session, interpret
@@ -111,6 +112,43 @@ def test_per_tensor_weights_lose_less_afterwards() -> None:
         return float(sum(((a - b) ** 2).sum() for a, b in pairs))
 
     assert error(equalise(graph, USUAL, 40, 1e6).graph) < 0.5 * error(graph)
+
+
+def weights(graph: Graph, output: str) -> Array:
+    """Magnitudes of the weights of the layer that makes it."""
+    return np.abs(graph.const(node(graph, output).inputs[1]))       # type: ignore[arg-type]
+
+
+def test_values_have_a_share_in_the_balance() -> None:
+    """The range of a tensor of values is for all channels alike, too: what is small in it has few codes."""
+    net = inverted(3)
+    net_values: dict[str, Array] = {}
+    graph, feeds = net.graph("logits"), net.feeds(12)
+    names = [v for group in groups(graph, USUAL) for v in group.values]
+    for name, (low, high) in channel_ends(graph, names, feeds).items():
+        net_values[name] = np.maximum(np.abs(low), np.abs(high))
+        seen = np.concatenate([floats(graph, f)[name] for f in feeds])
+        axes = tuple(d for d in range(seen.ndim) if d != 1)
+        np.testing.assert_allclose(low, seen.min(axes), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(high, seen.max(axes), rtol=1e-4, atol=1e-4)
+    done = equalise(graph, USUAL, 400, 1e9, net_values)
+    for group, scale in zip(done.groups, done.scales, strict=True):
+        assert scale is not None
+        peaks = [net_values[v] / scale for v in group.values]
+        for maker in group.makers:
+            weight = maker.rows(weights(done.graph, maker.node.outputs[0]))
+            peaks.append(weight.reshape(len(weight), -1).max(1))
+        before = np.max([one / one.max() for one in peaks], axis=0)
+        after = np.zeros_like(before)
+        for reader in group.readers:
+            weight = reader.rows(weights(done.graph, reader.node.outputs[0]))
+            rows = weight.reshape(*weight.shape[:2], -1).max(2) / weight.max()
+            np.maximum.at(after, reader.channels(len(after), len(rows)), rows)
+        assert float(np.abs(np.log(before / after)).max()) < 0.02
+    for feed in feeds[:2]:
+        np.testing.assert_allclose(
+            floats(done.graph, feed)["logits"], floats(graph, feed)["logits"], rtol=1e-3, atol=1e-3
+        )
 
 
 def test_obstacles_are_told() -> None:

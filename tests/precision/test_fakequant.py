@@ -4,19 +4,25 @@ node, and against the integers."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from npuflow.engine.precision.fakequant import FakeQuant, unclipped_steps
+from npuflow.engine.precision.levels import LevelTypes
 from npuflow.engine.precision.rig import Rig
 from npuflow.engine.quantize.config import Activations, Override, Quantize, Weights
+from npuflow.hw.target import Numerics
+from npuflow.ir.codes import encode
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array, QuantType
-from npuflow.strategies import FLOAT, NARROW, WIDE, Levels
+from npuflow.rounders import RoundedWeight
+from npuflow.strategies import FLOAT, NARROW, OWN, WIDE, Levels
 from tests.networks.floats import integers
 from tests.precision.rigs import BOTH, mixed_net, rig_of
 
+FOUR = Numerics(weight_bits=(4, 8), activation_bits=(8, 16))
 SCHEMES = {
     "usual": Quantize(),
     "per tensor": Quantize(weights=Weights(per="tensor"), activations=Activations(symmetric=True)),
@@ -132,3 +138,24 @@ def test_probes_show_values_inside() -> None:
     quant = rig.network.types(rig.ranges)["heat"]
     codes = shown[0][0] / quant.scale[0]
     np.testing.assert_allclose(codes, np.rint(codes), atol=1e-3)
+
+
+@pytest.mark.parametrize("usual", [8, 4])
+def test_codes_of_a_width_that_a_search_may_choose_bring_their_bias(usual: int) -> None:
+    """The mean of what rounding does to a layer is in its bias, whichever width is the recipe's."""
+    rig = rig_of(mixed_net(), scheme=Quantize(weights=Weights(bits=usual)), numerics=FOUR)
+    rig.types = LevelTypes((4,))
+    j = next(j for j, one in enumerate(rig.network.weights) if one.value == "c1.w")
+    quant = rig.network.weight_quant(rig.network.weights[j], 4)
+    real = rig.network.graph.const("c1.w")
+    assert real is not None
+    shift = np.linspace(-1, 1, 8)
+    codes = {"c1.w" if usual == 4 else "c1.w@4": RoundedWeight(encode(real, quant), quant, "c1.b", shift)}
+    network = replace(rig.network, rounded=codes)
+    first = len(network.groups)
+    own, plain = (
+        Rig(one, rig.ranges, rig.wide_ranges, rig.fit, rig.held, rig.types) for one in (network, rig.network)
+    )
+    assert own.network.coded(network.weights[j], 4).keys() == {"c1.w", "c1.b"}
+    noise, without = (float(one.together([first + j], OWN, 4).mean()) for one in (own, plain))
+    assert noise > 3 * without                              # this shift is an error of its own

@@ -18,6 +18,7 @@ from npuflow.ir.text import to_text
 from npuflow.stages.precision import Precision
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.rounded import Rounded
+from npuflow.stages.tiling import Tiled
 from tests.networks import recipes
 from tests.precision.rigs import feeds_of, mixed_net
 
@@ -186,3 +187,48 @@ def test_exceptions_of_one_layer_that_weights_have_as_a_whole(project: Path) -> 
     with pytest.raises(NpuflowError, match="zero points; the target has none"):
         without = [s.replace("zero_point=true", "zero_point=false") for s in sets]
         build(project / "net.toml", without, cache=project / "cache")
+
+
+def test_weights_are_rounded_in_turn_at_the_widths_that_the_search_chose(project: Path) -> None:
+    """As in a build that states these widths; the search itself sees weights rounded at once."""
+    sets = ("precision.point=1", "precision.points=3", "round={method='gptq', mode='sequential'}")
+    chosen, done, searched = made(project, *sets)
+    at_once, plain, _ = made(project, *sets[:2], "round.method='gptq'")
+    assert chosen.points == at_once.points and {4, 8} == set(weight_bits(done))
+    overrides = ", ".join(
+        f"{{layers={list(one.layers)}, weight_bits={one.weight_bits}}}" for one in chosen.overrides
+    )
+    stated = ("precision.strategy='none'", "precision.weights=[]", "precision.points=0", sets[2])
+    _, again, _ = made(project, *stated, f"quantize.overrides=[{overrides}]")
+    weights = [n.inputs[1] for n in done.graph.nodes if len(n.inputs) > 1 and n.op.role(1) == "weight"]
+
+    def codes(one: Quantized) -> list[bytes]:
+        return [one.graph.consts[one.graph.values[v].const].tobytes() for v in weights]
+
+    assert codes(done) == codes(again) and codes(done) != codes(plain)
+    assert any(name.endswith("@4") for name in searched.weights)
+
+
+def test_nothing_waits_for_a_search_that_is_not_asked_for(project: Path) -> None:
+    sets = ("precision.weights=[]", "precision.points=0", "precision.strategy='none'")
+    sets = (*sets, "round.mode='sequential'")
+    result = build(project / "net.toml", sets, cache=project / "cache", until="quantize", publish=False)
+    assert "turned" not in result.refs and "sequential" in result.refs
+
+
+def test_cycles_of_points_and_of_what_is_taken_are_those_of_their_plans(project: Path) -> None:
+    sets = ("precision.minimise='cycles'", "precision.activations=[8, 16]", "precision.points=3")
+
+    def planned(*more: str) -> float:
+        result = build(project / "net.toml", more, cache=project / "cache", until="tiling", publish=False)
+        store = open_cache(load(project / "net.toml", more), Settings(cache=project / "cache"))
+        tiled = store.load(result.outputs["tiling"], Tiled)
+        return float(tiled.plan.cycles + tiled.host_cycles)
+
+    narrow = planned("precision.strategy='none'", "precision.points=0")
+    taken, _, _ = made(project, *sets, "precision.point=2")
+    assert taken.cycles == taken.points[2].cycles and taken.points[0].cycles < taken.cycles
+    assert taken.cycles == pytest.approx(planned(*sets, "precision.point=2") / narrow, rel=1e-6)
+    limit = (taken.points[0].cycles + taken.cycles) / 2
+    kept, _, _ = made(project, *sets[:2], "precision.points=0", f"precision.max_cycles={limit}")
+    assert kept.cycles <= limit

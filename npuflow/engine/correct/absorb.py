@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from npuflow.engine.correct.channel_ends import channel_ends
 from npuflow.engine.correct.equalize import Edit
 from npuflow.engine.correct.groups import CHANNEL, ChannelGroup, LinearLayer, groups
-from npuflow.engine.correct.walk import Feed, plain_session
-from npuflow.engine.to_onnx import export_model
+from npuflow.engine.correct.walk import Feed
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, prune
 from npuflow.ir.types import Array
@@ -45,10 +45,10 @@ def absorb(graph: Graph, numerics: Numerics, feeds: Sequence[Feed]) -> Absorbed:
             group.stop("other operators are between the layers")
         if not numerics.per_channel_clamp and any(m.node.op.clip is not None for m in group.makers):
             group.stop("a clip is between them, and the target clamps all channels alike")
-    least = least_values(graph, [g.values[0] for g in found if not g.obstacle], feeds)
+    ends = channel_ends(graph, [g.values[0] for g in found if not g.obstacle], feeds)
     shifts: list[Real | None] = []
     for group in found:
-        shift = None if group.obstacle else np.maximum(least[group.values[0]], 0.0)
+        shift = None if group.obstacle else np.maximum(ends[group.values[0]][0], 0.0)
         taken = None if shift is None or not shift.any() else [_taken(graph, r, shift) for r in group.readers]
         if taken is None or any(t is None for t in taken):
             if taken is not None:
@@ -59,20 +59,6 @@ def absorb(graph: Graph, numerics: Numerics, feeds: Sequence[Feed]) -> Absorbed:
         graph = lowered(graph, group, shift, [t for t in taken if t is not None])
         shifts.append(shift)
     return Absorbed(prune(graph), tuple(found), tuple(shifts))
-
-
-def least_values(graph: Graph, names: Sequence[str], feeds: Sequence[Feed]) -> dict[str, Real]:
-    """The least value of every channel over all samples."""
-    if not names:
-        return {}
-    session = plain_session(export_model(graph, list(names)))
-    fed = [i.name for i in session.get_inputs()]
-    least: dict[str, Real] = {n: np.full(graph.type(n).shape[CHANNEL], np.inf) for n in names}
-    for feed in feeds:
-        for name, array in zip(names, session.run(list(names), {k: feed[k] for k in fed}), strict=True):
-            axes = tuple(d for d in range(array.ndim) if d != CHANNEL)
-            least[name] = np.minimum(least[name], array.min(axes))
-    return least
 
 
 def _taken(graph: Graph, layer: LinearLayer, shift: Real) -> Real | None:

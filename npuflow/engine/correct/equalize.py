@@ -9,7 +9,7 @@ the network's function stays what it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -24,6 +24,7 @@ from npuflow.ir.types import Array
 
 Real = npt.NDArray[np.float64]
 Change = Callable[[Real], Real]
+TINY = 1e-300
 SETTLED = 1e-3                            # no scale changes by more than this share: done
 
 
@@ -36,11 +37,19 @@ class Equalised:
     scales: tuple[Real | None, ...]
 
 
-def equalise(graph: Graph, numerics: Numerics, rounds: int, limit: float) -> Equalised:
+def equalise(
+    graph: Graph,
+    numerics: Numerics,
+    rounds: int,
+    limit: float,
+    values: Mapping[str, Real] = MappingProxyType({}),
+) -> Equalised:
     """Scale every group of values until the largest weights that make a channel and that read it are equal.
 
     Groups are gone through one after the other, `rounds` times or until scales settle; no scale
-    passes `limit` or 1 / `limit`.
+    passes `limit` or 1 / `limit`. `values`: by value the largest magnitude of each channel. Where it is
+    known, a channel takes as much of the range of the weights that read it as of the range of the values
+    themselves or of the weights that make it, whichever is more.
     """
     found = groups(graph, numerics)
     peaks = {}
@@ -55,7 +64,8 @@ def equalise(graph: Graph, numerics: Numerics, rounds: int, limit: float) -> Equ
     for _ in range(rounds):
         largest = 0.0
         for i in free:
-            step = np.clip(scales[i] * _step(found[i], peaks), 1 / limit, limit) / scales[i]
+            own = [values[v] / scales[i] for v in found[i].values if v in values]
+            step = np.clip(scales[i] * _step(found[i], peaks, own), 1 / limit, limit) / scales[i]
             scales[i] = scales[i] * step
             _scale(found[i], peaks, step)
             largest = max(largest, float(np.abs(np.log(step)).max()))
@@ -66,12 +76,17 @@ def equalise(graph: Graph, numerics: Numerics, rounds: int, limit: float) -> Equ
     return Equalised(prune(graph), tuple(found), tuple(scales.get(i) for i in range(len(found))))
 
 
-def _step(group: ChannelGroup, peaks: dict[str, Real]) -> Real:
-    """What to divide each channel by, so that the largest weights before and after it become equal."""
-    made = np.max([peaks[m.node.outputs[0]].max(1) for m in group.makers], axis=0)
+def _step(group: ChannelGroup, peaks: dict[str, Real], values: Sequence[Real]) -> Real:
+    """What to divide each channel by, so that the largest weights before and after it become equal; with
+    `values`, their shares of the tensors' ranges."""
+    def share(one: Real) -> Real:
+        return one / max(float(one.max()), TINY) if values else one
+
+    before = [share(peaks[m.node.outputs[0]].max(1)) for m in group.makers]
+    made = np.max([*before, *map(share, values)], axis=0)
     read = np.zeros_like(made)
     for reader in group.readers:
-        held = peaks[reader.node.outputs[0]]
+        held = share(peaks[reader.node.outputs[0]])
         np.maximum.at(read, reader.channels(len(read), len(held)), held)
     alive = (made > 0) & (read > 0)
     return np.where(alive, np.sqrt(made / np.where(alive, read, 1.0)), 1.0)

@@ -11,13 +11,16 @@ import numpy.typing as npt
 
 from npuflow.engine.correct.absorb import absorb
 from npuflow.engine.correct.assess import QuantisationSetup, loss
+from npuflow.engine.correct.channel_ends import channel_ends
 from npuflow.engine.correct.config import Choice, Equalize
 from npuflow.engine.correct.equalize import equalise
 from npuflow.engine.correct.error import output_error, outputs_of
+from npuflow.engine.correct.groups import groups
 from npuflow.engine.correct.rotate import rotate
 from npuflow.engine.correct.rotate_values import rotate_values
 from npuflow.engine.correct.smooth import smooth
 from npuflow.engine.correct.trial import NETWORK, Trial
+from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 
@@ -84,6 +87,13 @@ def prepare(graph: Graph, table: Equalize, terms: QuantisationSetup) -> Prepared
         reported += _tried(
             judge, "equalize", table.scale, scaled.graph, scaled.groups, [_factor(s) for s in scaled.scales]
         )
+        if any(_factor(s) for s in scaled.scales):
+            known = _peaks(judge.graph, numerics, terms)
+            scaled = equalise(judge.graph, numerics, table.rounds, table.limit, known)
+            changes = [_factor(s) for s in scaled.scales]
+            reported += _tried(
+                judge, "equalize values", table.scale, scaled.graph, scaled.groups, changes, obstacles=False
+            )
     if table.absorb != "off":
         lower = absorb(judge.graph, numerics, terms.fit)
         reported += _tried(
@@ -103,16 +113,25 @@ def _tried(
     changed: Graph,
     groups: Sequence[Named],
     changes: Sequence[float | None],
+    obstacles: bool = True,
 ) -> list[Trial]:
+    """`obstacles`: whether what stands in the way is reported."""
     if not any(changes):
         return [Trial(name, g.name, None, None, False, 0.0, g.obstacle) for g in groups if g.obstacle]
     whole = judge.decides(name, choice, changed)
     parts = [
         Trial(name, g.name, None, None, whole.kept and bool(change), change or 0.0, g.obstacle)
         for g, change in zip(groups, changes, strict=True)
-        if change or g.obstacle
+        if change or (g.obstacle and obstacles)
     ]
     return [*parts, whole]
+
+
+def _peaks(graph: Graph, numerics: Numerics, terms: QuantisationSetup) -> dict[str, Real]:
+    """The largest magnitude of each channel of all values that can be scaled."""
+    names = [v for group in groups(graph, numerics) if not group.obstacle for v in group.values]
+    ends = channel_ends(graph, names, terms.fit)
+    return {name: np.maximum(np.abs(low), np.abs(high)) for name, (low, high) in ends.items()}
 
 
 def _factor(scale: Real | None) -> float | None:

@@ -8,7 +8,7 @@ takes the p-norm of the three, with the exponent at which its narrow cycles come
 widened for nothing up to its longest engine. Nodes left in float cost what the host takes for them. Layers in
 a float type of the NPU take the array as long as `float_rates` says; their tables of functions and the wider
 weights are transferred, and the vector unit casts what they share with layers in integers. It ranks mixtures
-and promises nothing: the chosen one is planned anew.
+and promises nothing: what is taken or reported by a search for a front is planned anew.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from npuflow.engine.correct.bias import originals
-from npuflow.engine.host import node_cycles
+from npuflow.engine.host import host_work, node_cycles, total_work
 from npuflow.engine.place import op_name
 from npuflow.engine.precision.fakequant import FakeQuantNetwork
 from npuflow.engine.precision.levels import LevelTypes
 from npuflow.engine.quantize.names import names_of
 from npuflow.engine.schedule.choice import Costs
 from npuflow.engine.schedule.machine import Machine
-from npuflow.engine.search.plan import plan_network
+from npuflow.engine.search.plan import TilingPlan, plan_network
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
@@ -132,8 +132,7 @@ class CostModel:
 
     def _planned(self, level: int) -> Iterator[tuple[tuple[int, ...], Costs]]:
         """By fusion group of the narrow network's plan its layers and costs."""
-        machine = Machine(self.target.compute, self.target.memory, self.target.dma)
-        plan = plan_network(self.narrow, machine, self.target.numerics, level)
+        plan = self._narrow_plan if level == LEVEL else self._plan(self.narrow, level)
         named = originals(self.network.graph, self.narrow)
         places = {o: i for i, node in enumerate(self.network.nodes) for o in node.outputs if o}
         for group in plan.groups:
@@ -142,6 +141,21 @@ class CostModel:
                 tuple(dict.fromkeys(places[v] for o in made if (v := named.get(o, o)) in places)),
                 group.costs,
             )
+
+    def _plan(self, graph: Graph, level: int) -> TilingPlan:
+        machine = Machine(self.target.compute, self.target.memory, self.target.dma)
+        return plan_network(graph, machine, self.target.numerics, level)
+
+    @cached_property
+    def _narrow_plan(self) -> TilingPlan:
+        return self._plan(self.narrow, LEVEL)
+
+    def replayed(self, graph: Graph | None = None) -> float:
+        """Cycles of a quantised graph by a plan of its own, those of the host included; None: with the
+        recipe's widths. As dear as the tiling search of a build, and as exact."""
+        plan = self._narrow_plan if graph is None else self._plan(graph, LEVEL)
+        host = total_work(host_work(self.narrow if graph is None else graph))
+        return plan.cycles + host.cycles(self.target) or 1.0
 
     @cached_property
     def at(self) -> tuple[tuple[int, ...], ...]:

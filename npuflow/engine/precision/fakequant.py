@@ -24,7 +24,7 @@ from npuflow.engine.calibrate.observe import session
 from npuflow.engine.place import NodePlacement, op_name
 from npuflow.engine.quantize.config import Quantize, Weights
 from npuflow.engine.quantize.names import names_of
-from npuflow.engine.quantize.rounded import chosen, real_bias, real_weight
+from npuflow.engine.quantize.rounded import at_width, chosen, real_bias, real_weight
 from npuflow.engine.quantize.scales import ScaleGroups, activation_inputs, activation_types, join_recurrent
 from npuflow.engine.quantize.types import weight_type
 from npuflow.engine.to_onnx import export_model
@@ -274,11 +274,13 @@ class FakeQuant:
         return [[row[k] for row in rows] for k in range(len(rows[0]) if rows else 0)]
 
     def _given(self) -> list[str]:
-        """Constants that are inputs here: weights, and biases that differ with how
-        their weight is rounded."""
+        """Constants that are inputs here: weights, and biases that differ with how their weight is rounded,
+        at the recipe's width or at another that a search may choose."""
         network = self.network
         weights = [w.value for w in network.weights]
-        biases = (network.rounded[v].bias for v in weights if v in network.rounded)
+        widths = network.numerics.weight_bits
+        names = (name for v in weights for name in (v, *(at_width(v, bits) for bits in widths)))
+        biases = (network.rounded[name].bias for name in names if name in network.rounded)
         return list(
             dict.fromkeys((*weights, *(b for b in biases if b and network.graph.const(b) is not None)))
         )

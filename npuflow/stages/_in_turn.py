@@ -1,0 +1,85 @@
+"""Weights rounded layer after layer at the widths that they have in the end: what the stage of the recipe's
+widths and that of widths by search share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from npuflow.engine.correct.config import Correct
+from npuflow.engine.correct.trial import Trial
+from npuflow.engine.fixed_outputs import with_fixed_outputs
+from npuflow.engine.precision.config import Probing
+from npuflow.engine.quantize.config import Quantize, Weights
+from npuflow.engine.quantize.rounded import chosen
+from npuflow.engine.quantize.types import weight_type
+from npuflow.engine.rounding.config import CandidateWidths, Counting, RoundTable
+from npuflow.engine.rounding.judge import judged, to_nearest
+from npuflow.engine.rounding.rounded import Matrix
+from npuflow.engine.rounding.sequential import sequential as in_turn
+from npuflow.flow.stage import Items, log, progress
+from npuflow.hw.target import Numerics
+from npuflow.rounders import RoundedWeight, Rounder
+from npuflow.stages._rounding_samples import rounding_feeds
+from npuflow.stages.masks import Masks
+from npuflow.stages.moments import LayerMoments
+from npuflow.stages.parse import Parsed
+from npuflow.stages.rounded import Rounded
+from npuflow.stages.samples import Sample
+
+
+def waits(table: RoundTable, candidates: CandidateWidths) -> bool:
+    """Whether weights are rounded in turn only when a search has chosen their widths: what a layer makes up
+    for depends on the codes above it. Blocks descend from codes of the recipe's widths, and do not wait."""
+    return "sequential" in table.modes and "blocks" not in table.modes and bool(candidates.weights)
+
+
+def rounded_in_turn(
+    rounded: Rounded,
+    moments: Items[LayerMoments],
+    graph: Parsed,
+    samples: Items[Sample],
+    table: RoundTable,
+    counting: Counting,
+    correct: Correct,
+    probing: Probing,
+    quantize: Quantize,
+    numerics: Numerics,
+    masks: Masks | None,
+) -> Rounded:
+    """Go through the network once, at the widths of `quantize`. A method that is judged is used where the
+    outputs come closer than with all layers rounded at once."""
+    fit, held = rounding_feeds(samples, graph.graph, counting, correct, probing)
+
+    def scheme(source: Matrix) -> Weights:
+        return quantize.weights_of(source.names, source.kind)
+
+    def nearest_of(name: str, source: Matrix) -> RoundedWeight:
+        quant = weight_type(source.tensor, source.axis, scheme(source), numerics, source.inner)
+        return to_nearest(graph.graph, name, quant, "", None)
+
+    def rounder(source: Matrix) -> Rounder:
+        return table.rounder_of(source.names, source.kind)
+
+    layers = [(one.layer, one.matrix) for one in moments.values()]
+    at_once = {
+        one.weight: found
+        for one, source in layers
+        if (found := chosen(rounded.weights, one.weight, scheme(source), numerics)) is not None
+    }
+    own = [pair for pair in layers if table.mode_of(pair[1].names, pair[1].kind) != "parallel"]
+    mine = {one.weight for one, _ in own}
+    others = {name: one for name, one in at_once.items() if name not in mine}
+    done = in_turn(
+        graph.graph, own, fit, rounder, scheme, numerics, lambda at: progress(at, len(own)),
+        masks.layers if masks is not None else {}, others,
+    )
+    weights = {**others, **{name: one.weight for name, one in done.items()}}
+    reported: tuple[Trial, ...] = ()
+    if table.judged and weights:
+        nearest = {one.weight: nearest_of(one.weight, src) for one, src in layers if one.weight in weights}
+        whole = judged(with_fixed_outputs(graph.graph), weights, {**nearest, **at_once}, held)
+        reported = (replace(whole, correction="sequential"),)
+        weights = weights if whole.kept else at_once
+        log(reported[0].line())
+    rest = {name: one for name, one in rounded.weights.items() if name not in mine}
+    return Rounded({**rest, **weights}, (*rounded.trials, *reported))
