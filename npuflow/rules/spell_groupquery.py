@@ -1,4 +1,4 @@
-"""GroupQueryAttention (com.microsoft) as MatMul, Softmax, MatMul: a decoder's attention with its cache of keys."""
+"""GroupQueryAttention (com.microsoft) as MatMul, Softmax, MatMul: attention of a decoder that keeps its keys."""
 
 from __future__ import annotations
 
