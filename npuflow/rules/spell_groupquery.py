@@ -1,4 +1,4 @@
-"""GroupQueryAttention (com.microsoft) as MatMul, Softmax, MatMul: attention of a decoder that keeps its keys."""
+"""GroupQueryAttention (com.microsoft) as MatMul, Softmax, MatMul: attention of a decoder with kept keys."""
 
 from __future__ import annotations
 
