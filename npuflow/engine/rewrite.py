@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from npuflow.base.errors import InternalError
 from npuflow.engine.place import op_name
-from npuflow.engine.working import Working
+from npuflow.engine.working import WorkingGraph
 from npuflow.ir.graph import Graph, merge_consts, prune
 from npuflow.ir.op import OPS, Node
 from npuflow.ir.queries import kind
@@ -58,7 +58,7 @@ class _Run:
     careful: bool
     most: int | None
     rounds: int = _ROUNDS
-    working: Working | None = None
+    working: WorkingGraph | None = None
     applied: list[Applied] = field(default_factory=list)
     refusals: dict[Refusal, None] = field(default_factory=dict)
 
@@ -74,7 +74,7 @@ class _Run:
                 return self.working.graph, dead
         after = apply(graph, change)
         dead = _dead(graph, after, change)
-        self.working = Working(after)
+        self.working = WorkingGraph(after)
         return self.working.graph, dead
 
 

@@ -15,7 +15,7 @@ from npuflow.rules import Change
 _GAP = 1 << 40  # between the places of neighbours, so that nodes fit in between
 
 
-class Working:
+class WorkingGraph:
     """A pruned graph whose nodes run in their order. `graph` is it as it is now; the one before a change
     must not be used any more. What `changed` cannot do in place it leaves, and says so."""
 

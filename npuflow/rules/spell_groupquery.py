@@ -93,7 +93,8 @@ def _angle(parts: Parts, index: int, past: str, shape: tuple[int, ...]) -> str:
 def _turned(parts: Parts, x: str, angles: list[str], interleaved: bool) -> str:
     """As far as there are angles; the rest of a head stays."""
     size, part = parts.shape(x)[3], 2 * parts.shape(angles[0])[3]
-    y = rotated(parts, parts.slice(x, 3, 0, part), *angles, interleaved)
+    cos, sin = angles
+    y = rotated(parts, parts.slice(x, 3, 0, part), cos, sin, interleaved)
     return y if part == size else parts.concat((y, parts.slice(x, 3, part, size)), 3)
 
 

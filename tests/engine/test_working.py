@@ -7,7 +7,7 @@ import pytest
 from onnx import parser
 
 import npuflow.engine.rewrite as engine
-from npuflow.engine.working import Working
+from npuflow.engine.working import WorkingGraph
 from npuflow.frontends import Bindings
 from npuflow.frontends.onnx import Onnx
 from npuflow.ir.graph import Graph
@@ -42,7 +42,7 @@ NETWORKS = {
 def both(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> tuple[engine.Rewritten, engine.Rewritten]:
     found = engine.rewrite(graph, careful=True)
     with monkeypatch.context() as patch:
-        patch.setattr(Working, "changed", lambda self, change: None)
+        patch.setattr(WorkingGraph, "changed", lambda self, change: None)
         return found, engine.rewrite(graph, careful=True)
 
 
@@ -63,7 +63,7 @@ def test_makers_and_readers_are_those_of_the_nodes() -> None:
     signature, body = NETWORKS["layers"]
     graph = graph_of(model(signature, body, {n: WEIGHTS[n] for n in "ks"}))
     for most in range(1, len(engine.rewrite(graph).applied) + 1):
-        made = Working(engine.rewrite(graph, most=most).graph).graph
+        made = WorkingGraph(engine.rewrite(graph, most=most).graph).graph
         again = made.replaced()
         for value in made.values:
             assert maker(made, value) is again.producer().get(value)
@@ -77,7 +77,7 @@ def test_a_change_that_moves_nodes_is_left() -> None:
     )
     relu, tanh = (next(n for n in graph.nodes if kind(n) == name) for name in ("relu", "tanh"))
     change = Change((relu, tanh), (tanh, relu))
-    working = Working(graph)
+    working = WorkingGraph(graph)
     assert working.changed(change) is None and working.graph == graph
     assert [kind(n) for n in engine.apply(graph, change).nodes][:2] == ["tanh", "relu"]
 
