@@ -35,7 +35,8 @@ def box_codes(
     of the network's other shapes are, whose cells lie so much farther away."""
     if max(numerics.activation_bits) < BITS:
         return {}
-    growth = 2 * growth if growth > 1 else 1.0      # cells count from 0: 3 and 8 have the last numbers 2 and 7
+    # cells count from 0: the last of 3 is 2, that of 8 is 7
+    growth = 2 * growth if growth > 1 else 1.0
     most = REACH * growth * max(size_of(graph, table))
     nodes = [n for i, n in enumerate(graph.nodes) if on_npu(i) and _decodes(n, table, quantize)]
     made = [n for n in nodes if not (n.op.shares_scale or n.op.moves_data)]
