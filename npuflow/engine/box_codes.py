@@ -28,15 +28,19 @@ def box_codes(
     quantize: Quantize,
     numerics: Numerics,
     on_npu: Callable[[int], bool],
+    growth: float = 1.0,
 ) -> dict[str, QuantType]:
     """Codes by value id: results and constant operands of the nodes that decode boxes on the NPU. A node that
-    the recipe's exceptions name keeps what they say."""
+    the recipe's exceptions name keeps what they say. `growth`: how many times larger than here pictures
+    of the network's other shapes are, whose cells lie so much farther away."""
     if max(numerics.activation_bits) < BITS:
         return {}
-    most = REACH * max(size_of(graph, table))
+    # cells count from 0: the last of 3 is 2, that of 8 is 7
+    growth = 2 * growth if growth > 1 else 1.0
+    most = REACH * growth * max(size_of(graph, table))
     nodes = [n for i, n in enumerate(graph.nodes) if on_npu(i) and _decodes(n, table, quantize)]
     made = [n for n in nodes if not (n.op.shares_scale or n.op.moves_data)]
-    spans = {o: _span(statistics, o, most) for n in made for o in n.outputs if o in statistics}
+    spans = {o: _span(statistics, o, most, growth) for n in made for o in n.outputs if o in statistics}
     sets = ScaleGroups()
     for node in nodes:
         if node.op.shares_scale:
@@ -46,7 +50,7 @@ def box_codes(
         for index, name in enumerate(node.inputs):
             array = graph.const(name)
             if array is not None and array.size and node.op.role(index) == "activation":
-                spans[name] = min(0.0, float(array.min())), max(0.0, float(array.max()))
+                spans[name] = growth * min(0.0, float(array.min())), growth * max(0.0, float(array.max()))
     hulls: dict[str, Span] = {}
     for name, (low, high) in spans.items():
         root = sets.find(name)
@@ -64,9 +68,9 @@ def _decodes(node: Node, table: Postprocess, quantize: Quantize) -> bool:
     return own and not node.op.hosted and not quantize.matching((*node.outputs, *node.origin), kind(node))
 
 
-def _span(statistics: ObservedStatistics, name: str, most: float) -> Span:
-    tensor = statistics[name]
-    return max(min(0.0, ROOM * tensor.lo), -most), min(max(0.0, ROOM * tensor.hi), most)
+def _span(statistics: ObservedStatistics, name: str, most: float, growth: float) -> Span:
+    tensor, room = statistics[name], ROOM * growth
+    return max(min(0.0, room * tensor.lo), -most), min(max(0.0, room * tensor.hi), most)
 
 
 def described(codes: Mapping[str, QuantType]) -> str:

@@ -57,6 +57,21 @@ class Preprocess(Config):
                 )
 
 
+def pixel_zeros(table: Preprocess | None) -> dict[str, float]:
+    """By the program's input the number that its normalisations bring to 0, the mean of the channels: what
+    pixels are subtracted from as the host's normalisation would."""
+    scale, shift = np.ones(1), np.zeros(1)
+    found = [step.normalize for step in (table.steps if table is not None else ()) if step.normalize]
+    for n in found:
+        mean, std = np.asarray(n.mean, np.float64), np.asarray(n.std, np.float64)
+        if len({size for size in (mean.size, std.size, scale.size) if size > 1}) > 1:
+            return {}                         # the nodes of the step report it
+        scale, shift = scale * n.scale / std, (shift * n.scale - mean) / std
+    if table is None or not found or not np.all(scale):
+        return {}
+    return {table.name: float((-shift / scale).mean())}
+
+
 def _without_form(step: DataStep) -> Iterator[tuple[str, str]]:
     if step.transpose is not None:
         yield "transpose", "[preprocess] layout states the order of the picture's axes"

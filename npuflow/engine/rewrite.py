@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from npuflow.base.errors import InternalError
 from npuflow.engine.place import op_name
+from npuflow.engine.working import WorkingGraph
 from npuflow.ir.graph import Graph, merge_consts, prune
 from npuflow.ir.op import OPS, Node
 from npuflow.ir.queries import kind
@@ -15,7 +16,7 @@ from npuflow.ir.types import Value
 from npuflow.ir.verify import verify
 from npuflow.rules import RULES, Change, Hardware, Refusal, Rule
 
-_ROUNDS = 10_000      # changes after which a pair of rules must be undoing each other
+_ROUNDS, _CHANGES = 10_000, 10        # changes of any network, and of each of its nodes, that may be needed
 
 
 Named = tuple[str, str]
@@ -51,16 +52,30 @@ class Rewritten:
 
 @dataclass
 class _Run:
-    """One run of the rules: what was changed and refused so far, and after how many changes it stops."""
+    """One run of the rules: what was changed and refused so far, and after how many changes it stops.
+    `rounds`: changes after which a pair of rules must be undoing each other."""
 
     careful: bool
     most: int | None
+    rounds: int = _ROUNDS
+    working: WorkingGraph | None = None
     applied: list[Applied] = field(default_factory=list)
     refusals: dict[Refusal, None] = field(default_factory=dict)
 
     @property
     def stopped(self) -> bool:
         return len(self.applied) == self.most
+
+    def made(self, graph: Graph, change: Change) -> tuple[Graph, tuple[Node, ...]]:
+        """The graph with the change, and the nodes that nothing reads any more without what it removed."""
+        if self.working is not None and self.working.graph is graph:
+            dead = self.working.changed(change)
+            if dead is not None:
+                return self.working.graph, dead
+        after = apply(graph, change)
+        dead = _dead(graph, after, change)
+        self.working = WorkingGraph(after)
+        return self.working.graph, dead
 
 
 def rewrite(
@@ -78,7 +93,7 @@ def rewrite(
     rules = sorted(((name, usable(name, hardware)) for name in named), key=lambda p: p[0])
     chosen = [(name, rule) for name, rule in rules if rule is not None]
     orders = sorted({rule.order for _, rule in chosen})
-    run = _Run(careful, most)
+    run = _Run(careful, most, max(_ROUNDS, _CHANGES * len(graph.nodes)))
     while not run.stopped:
         before = len(run.applied)
         for order in orders:
@@ -88,6 +103,7 @@ def rewrite(
         else:
             if len(run.applied) == before or len(orders) == 1:
                 break
+    graph = prune(graph) if run.applied else graph
     standing = tuple(_standing(graph, run.applied, run.refusals))
     return Rewritten(_explained(verify(graph, "the rewrites"), standing), tuple(run.applied), standing)
 
@@ -127,13 +143,14 @@ def _fixed_point(graph: Graph, rules: Sequence[tuple[str, Rule]], run: _Run) -> 
             if made is None:
                 index += 1
                 continue
-            before_it, graph = graph, apply(graph, made[1])
+            graph, dead = run.made(graph, made[1])
             if run.careful:
                 verify(graph, made[0])
-            gone = _named(_gone(before_it, graph, made[1]))
-            applied.append(Applied(made[0], node.name, gone, _named(made[1].nodes)))
+            applied.append(
+                Applied(made[0], node.name, _named((*made[1].remove, *dead)), _named(made[1].nodes))
+            )
             index = max(0, index - 1)
-            if len(applied) > _ROUNDS:
+            if len(applied) > run.rounds:
                 tail = ", ".join(f"{a.rule} at {a.node}" for a in applied[-4:])
                 raise InternalError(
                     "the rewrite rules do not terminate",
@@ -142,12 +159,13 @@ def _fixed_point(graph: Graph, rules: Sequence[tuple[str, Rule]], run: _Run) -> 
     return graph
 
 
-def _gone(before: Graph, after: Graph, change: Change) -> tuple[Node, ...]:
-    """What the change removed, and the nodes that nothing reads any more without it."""
+def _dead(before: Graph, after: Graph, change: Change) -> tuple[Node, ...]:
+    """The nodes that nothing reads any more without what the change removed."""
     there = {o for n in after.nodes for o in n.outputs} | {new for _, new in change.alias}
     taken = {node.outputs for node in change.remove}
-    dead = (n for n in before.nodes if n.outputs not in taken and not any(o in there for o in n.outputs))
-    return (*change.remove, *dead)
+    return tuple(
+        n for n in before.nodes if n.outputs not in taken and not any(o in there for o in n.outputs)
+    )
 
 
 def _named(nodes: Iterable[Node]) -> tuple[Named, ...]:

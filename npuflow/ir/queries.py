@@ -22,6 +22,11 @@ def _look(graph: Graph) -> tuple[Mapping[str, Node], Mapping[str, list[Node]]]:
     return _Seen.producer, _Seen.consumers
 
 
+def remember(graph: Graph, producer: Mapping[str, Node], consumers: Mapping[str, list[Node]]) -> None:
+    """Take these for the graph's producers and consumers, where whoever made it knows them."""
+    _Seen.graph, _Seen.producer, _Seen.consumers = graph, producer, consumers
+
+
 def kind(node: Node) -> str:
     """The operator's file name; "host:<onnx type>" for nodes kept for the host."""
     return f"host:{title(node).lower()}" if node.op.hosted else type(node.op).__module__.rpartition(".")[2]

@@ -122,3 +122,22 @@ def window(
 
 def with_past(parts: Parts, past: str, x: str) -> str:
     return parts.concat((past, x), 2, "present") if past else x
+
+
+def rotated(parts: Parts, x: str, cos: str, sin: str, interleaved: bool) -> str:
+    """[batch, heads, length, size] by cosines and sines [batch, 1, length, size / 2]."""
+    batch, count, length, size = shape = parts.shape(x)
+    half = size // 2
+    if interleaved:  # pairs of neighbours
+        pairs = parts.reshape(x, (batch, count, length * half, 2))
+        real, imaginary = (
+            parts.reshape(parts.slice(pairs, 3, k, k + 1), (batch, count, length, half)) for k in range(2)
+        )
+    else:
+        real, imaginary = parts.slice(x, 3, 0, half), parts.slice(x, 3, half, size)
+    first = parts.sub(parts.mul(real, cos), parts.mul(imaginary, sin), "real")
+    second = parts.add(parts.mul(real, sin), parts.mul(imaginary, cos), "imaginary")
+    if not interleaved:
+        return parts.concat((first, second), 3)
+    parted = [parts.reshape(v, (batch, count, length * half, 1)) for v in (first, second)]
+    return parts.reshape(parts.concat(parted, 3), shape)

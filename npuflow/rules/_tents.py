@@ -31,10 +31,28 @@ def nearest(parts: Parts, places: str, size: int) -> str:
     return parts.sub(parts.slice(behind, axis, 0, size), parts.slice(behind, axis, 1, size + 1), "nearest")
 
 
-def sampled(parts: Parts, image: str, rows: str, columns: str) -> str:
-    """[n, channels, height * width] at places with weights [n, height, count] and [n, width, count]."""
-    (n, height, places), width = parts.shape(rows), parts.shape(columns)[1]
-    both = parts.mul(
-        parts.reshape(rows, (n, height, 1, places)), parts.reshape(columns, (n, 1, width, places)), "weights"
-    )
-    return parts.matmul(image, parts.reshape(both, (n, height * width, places)), "sampled")
+def cubics(parts: Parts, places: str, rows: range) -> str:
+    """Cubic weights (Keys 1981, a = -3/4) of `rows`: places [..., 1, count] as [..., rows, count].
+
+    With p = max(0, 1 - |distance|) and s = min(1, max(0, |distance| - 1)) the weight is
+    p (3/4 + p (3/2 - 5/4 p)) - 3/4 s (1 - s)^2: both parts end in 0 where the other begins."""
+    at = parts.const(np.array(rows)[:, None], "rows")
+    away = parts.op("abs", (parts.sub(places, at, "away"),))
+    inner = parts.clip(parts.sub(1.0, away), 0.0, 1.0, "inner")
+    left = parts.clip(parts.sub(2.0, away), 0.0, 1.0, "left")  # 1 - s
+    hill = parts.mul(inner, parts.sub(1.5, parts.mul(inner, 1.25), "slope"), "hill")
+    hill = parts.mul(inner, parts.add(hill, 0.75), "hill")
+    dip = parts.mul(parts.mul(left, left), parts.sub(0.75, parts.mul(left, 0.75)), "dip")
+    return parts.sub(hill, dip, "cubic")
+
+
+def sampled(parts: Parts, image: str, *weights: str) -> str:
+    """[n, channels, product of sizes] at places with weights [n, size, count] for each dimension."""
+    n, together, places = parts.shape(weights[0])
+    both = weights[0]
+    for one in weights[1:]:
+        size = parts.shape(one)[1]
+        pair = parts.reshape(both, (n, together, 1, places)), parts.reshape(one, (n, 1, size, places))
+        together *= size
+        both = parts.reshape(parts.mul(*pair, "weights"), (n, together, places))
+    return parts.matmul(image, both, "sampled")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from npuflow.rules import RULES
+from npuflow.rules._attention import rotated
 from npuflow.rules._numbers import number
 from npuflow.rules._parts import Decomposition, Parts
 
@@ -34,7 +35,7 @@ class SpellRotary(Decomposition):
             batch, length, half = parts.shape(found)
             angles.append(parts.reshape(found, (batch, 1, length, half)))
         cos, sin = angles
-        y = _rotated(parts, parts.slice(x, 3, 0, turned), cos, sin, bool(parts.integer("interleaved", 0)))
+        y = rotated(parts, parts.slice(x, 3, 0, turned), cos, sin, bool(parts.integer("interleaved", 0)))
         if turned < size:
             y = parts.concat((y, parts.slice(x, 3, turned, size)), 3)
         if len(shape) == 3:
@@ -56,21 +57,3 @@ class SpellRotary(Decomposition):
         return parts.reshape(
             parts.op("lookup", (parts.const(held[None], "cache"), flat)), (*rows, held.shape[1])
         )
-
-
-def _rotated(parts: Parts, x: str, cos: str, sin: str, interleaved: bool) -> str:
-    batch, count, length, size = shape = parts.shape(x)
-    half = size // 2
-    if interleaved:  # pairs of neighbours
-        pairs = parts.reshape(x, (batch, count, length * half, 2))
-        real, imaginary = (
-            parts.reshape(parts.slice(pairs, 3, k, k + 1), (batch, count, length, half)) for k in range(2)
-        )
-    else:
-        real, imaginary = parts.slice(x, 3, 0, half), parts.slice(x, 3, half, size)
-    first = parts.sub(parts.mul(real, cos), parts.mul(imaginary, sin), "real")
-    second = parts.add(parts.mul(real, sin), parts.mul(imaginary, cos), "imaginary")
-    if not interleaved:
-        return parts.concat((first, second), 3)
-    parted = [parts.reshape(v, (batch, count, length * half, 1)) for v in (first, second)]
-    return parts.reshape(parts.concat(parted, 3), shape)

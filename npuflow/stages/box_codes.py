@@ -8,17 +8,25 @@ from npuflow.engine.box_codes import box_codes as codes_of
 from npuflow.engine.box_codes import described
 from npuflow.engine.postprocess import Postprocess
 from npuflow.engine.quantize.config import Quantize
+from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import log, stage
 from npuflow.hw.target import Numerics
+from npuflow.stages.model import ModelTable
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
 
 
-@stage(refines="thresholds", when="postprocess", minor=True)
+def listing(model: ModelTable) -> Listing:
+    """How much larger than the first the other shapes are."""
+    return {"growth": Item((), {"growth": model.growth})}
+
+
+@stage(files=listing, refines="thresholds", when="postprocess", minor=True)
 def box_codes(
     thresholds: Thresholds,
+    files: Files,
     graph: Parsed,
     placement: Placement,
     statistics: Statistics,
@@ -28,7 +36,8 @@ def box_codes(
 ) -> Thresholds:
     """Coordinates in 8 bits would be off by a pixel and more."""
     found = codes_of(
-        graph.graph, postprocess, statistics.content, quantize, numerics, placement.placed.on_npu
+        graph.graph, postprocess, statistics.content, quantize, numerics, placement.placed.on_npu,
+        files["growth"].detail["growth"],
     )
     log(described(found))
     return replace(thresholds, codes={**thresholds.codes, **found})

@@ -19,6 +19,7 @@ from npuflow.engine.execute.executor import Executor
 from npuflow.engine.feed import dequantize
 from npuflow.engine.interpret import Interpreter
 from npuflow.engine.pixels import Pixels, given, model_inputs, pixel_inputs
+from npuflow.engine.preprocess import Preprocess, pixel_zeros
 from npuflow.engine.program.container import Program
 from npuflow.engine.runner import ProgramRunner
 from npuflow.engine.state import Following, zeros
@@ -72,8 +73,10 @@ class Evaluation(Artifact):
         }
 
 
-def listing(evaluate: Evaluate, data: Data, folding: Folding, numerics: Numerics) -> Listing:
-    listed = adapted(scoring.labelled(evaluate, data), data, folding, numerics)
+def listing(
+    evaluate: Evaluate, data: Data, folding: Folding, numerics: Numerics, preprocess: Preprocess | None = None
+) -> Listing:
+    listed = adapted(scoring.labelled(evaluate, data), data, folding, numerics, pixel_zeros(preprocess))
     return {
         name: Item(tuple(one.files), {"read": dict(one.detail), "label": one.label})
         for name, one in listed.items()
@@ -226,7 +229,9 @@ def exported(model: bytes, graph: Parsed) -> scoring.SampleModel:
         made = _Float(model, plain_session)
     except Exception as fault:  # onnxruntime's errors share no public base class
         raise ModelError(
-            "onnxruntime cannot load the model", because=str(fault).splitlines()[0], code="NF-MODEL-004",
+            "onnxruntime cannot load the model",
+            because=str(fault).splitlines()[0],
+            code="NF-MODEL-004",
         ) from fault
     return _Named(_Fed(made, graph.pixels, pixel_inputs(made.session)), made.names, graph.graph.outputs)
 

@@ -14,6 +14,7 @@ from npuflow.engine.data.read import samples as read
 from npuflow.engine.data.sequence import labelled as steps
 from npuflow.engine.evaluate import Evaluate, labelled
 from npuflow.engine.pixels import model_inputs
+from npuflow.engine.preprocess import Preprocess, pixel_zeros
 from npuflow.engine.state import zeros
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
@@ -40,9 +41,11 @@ class EvaluationInputs(Artifact):
         return {name: f"{one.lo:.4g}..{one.hi:.4g}" for name, one in self.profiles.items()}
 
 
-def listing(evaluate: Evaluate, data: Data, folding: Folding, numerics: Numerics) -> Listing:
+def listing(
+    evaluate: Evaluate, data: Data, folding: Folding, numerics: Numerics, preprocess: Preprocess | None = None
+) -> Listing:
     """Some of the evaluation's samples, spread over all of them."""
-    listed = adapted(labelled(evaluate, data), data, folding, numerics)
+    listed = adapted(labelled(evaluate, data), data, folding, numerics, pixel_zeros(preprocess))
     step = -(-len(listed) // MOST)
     return {
         name: Item(tuple(one.files), dict(one.detail))

@@ -12,6 +12,7 @@ from npuflow.engine.data.fold import Folding
 from npuflow.engine.evaluate import JudgingTable as Table
 from npuflow.engine.evaluate import asked
 from npuflow.engine.precision.drop import MetricDrop
+from npuflow.engine.preprocess import Preprocess
 from npuflow.flow.refs import Files, Listing
 from npuflow.flow.stage import Items, stage
 from npuflow.hw.target import Numerics
@@ -25,8 +26,10 @@ class Judge(Labelled):
     """One of them."""
 
 
-def listing(judging: Table, data: Data, folding: Folding, numerics: Numerics) -> Listing:
-    return listed_of(judging, data, folding, numerics)
+def listing(
+    judging: Table, data: Data, folding: Folding, numerics: Numerics, preprocess: Preprocess | None = None
+) -> Listing:
+    return listed_of(judging, data, folding, numerics, preprocess)
 
 
 @stage(over="files", files=listing, when="precision.labelled", batch=32, minor=True)
@@ -44,7 +47,8 @@ def metric_drop(
         return None
     if judges is None or judging is None:
         raise RecipeError(
-            "max_drop needs labelled samples and a metric", where=Where(key="precision.max_drop"),
+            "max_drop needs labelled samples and a metric",
+            where=Where(key="precision.max_drop"),
             hint='[precision.labelled] source = "...", metric = "top1"; they are left out of the evaluation',
             code="NF-RECIPE-045",
         )

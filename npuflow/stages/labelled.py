@@ -14,6 +14,7 @@ from npuflow.engine.data.fold import Folding, adapted
 from npuflow.engine.data.read import samples as read
 from npuflow.engine.evaluate import LabelledTable as Table
 from npuflow.engine.evaluate import labelled as listed
+from npuflow.engine.preprocess import Preprocess, pixel_zeros
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import log, stage
@@ -41,13 +42,17 @@ class Labelled(Artifact):
         return self.sample.summary()
 
 
-def listing(labelled: Table, data: Data, folding: Folding, numerics: Numerics) -> Listing:
-    return listed_of(labelled, data, folding, numerics)
+def listing(
+    labelled: Table, data: Data, folding: Folding, numerics: Numerics, preprocess: Preprocess | None = None
+) -> Listing:
+    return listed_of(labelled, data, folding, numerics, preprocess)
 
 
-def listed_of(labelled: Table, data: Data, folding: Folding, numerics: Numerics) -> Listing:
+def listed_of(
+    labelled: Table, data: Data, folding: Folding, numerics: Numerics, preprocess: Preprocess | None = None
+) -> Listing:
     """The samples that a table names, with their labels."""
-    found = adapted(listed(labelled, data), data, folding, numerics)
+    found = adapted(listed(labelled, data), data, folding, numerics, pixel_zeros(preprocess))
     return {
         name: Item(tuple(one.files), {"read": dict(one.detail), "label": one.label})
         for name, one in found.items()

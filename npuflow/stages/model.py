@@ -92,6 +92,16 @@ class ModelTable(Config, table="model"):
             )
 
     @property
+    def growth(self) -> float:
+        """The largest of the sizes of several shapes over that of the first; 1 where that has the largest."""
+        first, most = self.shapes[0] if self.shapes else {}, 1.0
+        for shape in self.shapes:
+            for name, sizes in shape.items():
+                own, other = (s if isinstance(s, tuple) else (s,) for s in (sizes, first.get(name, sizes)))
+                most = max([most, *(a / b for a, b in zip(own, other, strict=False))])
+        return most
+
+    @property
     def bindings(self) -> Bindings:
         """What is fixed of the model, at the first of several shapes."""
         return self.bound(self.shapes[0] if self.shapes else {})

@@ -10,6 +10,7 @@ from npuflow.engine.data.config import Data
 from npuflow.engine.data.fold import Folding, folded
 from npuflow.engine.fold_pixels import MAKES, fold
 from npuflow.engine.pixels import Pixels
+from npuflow.engine.preprocess import Preprocess, pixel_zeros
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import log, stage
 from npuflow.hw.target import Numerics
@@ -19,9 +20,11 @@ from npuflow.stages.parse import Parsed
 REAL = ("float32", "float16", "float64")
 
 
-def listing(folding: Folding, numerics: Numerics, data: Data | None = None) -> Listing:
+def listing(
+    folding: Folding, numerics: Numerics, data: Data | None = None, preprocess: Preprocess | None = None
+) -> Listing:
     """What of the data concerns the graph: which arrays hold bytes, and what their pixels stand for."""
-    found = folded(data, folding, numerics) if data is not None else {}
+    found = folded(data, folding, numerics, pixel_zeros(preprocess)) if data is not None else {}
     return {"pixels": Item((), {name: one.plain() for name, one in found.items()}, {"ops": MAKES})}
 
 

@@ -12,6 +12,7 @@ from npuflow.engine.data.config import InputSample as Content
 from npuflow.engine.data.fold import Folding, adapted
 from npuflow.engine.data.listing import found
 from npuflow.engine.data.read import samples as read
+from npuflow.engine.preprocess import Preprocess, pixel_zeros
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import Items, log, stage
@@ -49,8 +50,10 @@ class Sample(Artifact):
         return {"data": "RANDOM"} if self.content.noise is not None else {}
 
 
-def listing(data: Data, folding: Folding, numerics: Numerics) -> Listing:
-    listed = adapted(found(data), data, folding, numerics)
+def listing(
+    data: Data, folding: Folding, numerics: Numerics, preprocess: Preprocess | None = None
+) -> Listing:
+    listed = adapted(found(data), data, folding, numerics, pixel_zeros(preprocess))
     return {name: Item(tuple(one.files), dict(one.detail)) for name, one in listed.items()}
 
 

@@ -17,6 +17,7 @@ from npuflow.engine.data.fold import Folding, folded
 from npuflow.engine.data.sequence import begun, steps
 from npuflow.engine.interpret import host_session
 from npuflow.engine.pixels import Pixels, model_inputs
+from npuflow.engine.preprocess import Preprocess, pixel_zeros
 from npuflow.engine.state import zeros
 from npuflow.engine.to_onnx import export_model
 from npuflow.flow.refs import Files, Item, Listing
@@ -42,10 +43,12 @@ def stateful(model: ModelTable) -> bool:
     return bool(model.state)
 
 
-def listing(data: Data, folding: Folding, numerics: Numerics) -> Listing:
+def listing(
+    data: Data, folding: Folding, numerics: Numerics, preprocess: Preprocess | None = None
+) -> Listing:
     """What stored bytes stand for, which the float model is fed."""
-    pixels = {name: one.plain() for name, one in folded(data, folding, numerics).items()}
-    return {"pixels": Item((), pixels)}
+    found = folded(data, folding, numerics, pixel_zeros(preprocess))
+    return {"pixels": Item((), {name: one.plain() for name, one in found.items()})}
 
 
 @stage(

@@ -258,6 +258,16 @@ def test_wrong_calibration_is_named(photos: list[Array]) -> None:
     assert "holds 9000..9026" in said(tokens, [t + 9000 for t in tokens])
 
 
+def test_states_that_begin_with_zeros_are_not_judged(photos: list[Array]) -> None:
+    """Beside an input that is not; a network's only input is none."""
+    nothing = [np.zeros((1, 8), np.float32)] * len(photos)
+    feeds = [(str(i), {"x": p, "state": s}) for i, (p, s) in enumerate(zip(photos, nothing, strict=True))]
+    assert not list(judged(profiled(feeds), profiled(feeds)))
+    ones = [(name, {**feed, "state": feed["state"] + 1}) for name, feed in feeds]
+    assert any("same value all over" in line for line in judged(profiled(ones)))
+    assert "same value all over" in said([0 * p for p in photos])
+
+
 def test_channels_normalised_each_on_its_own_in_one_set_are_no_swapped_colours() -> None:
     rng = np.random.default_rng(3)
     mean, std = (

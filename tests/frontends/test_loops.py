@@ -95,8 +95,8 @@ def test_written_out(data: bytes) -> None:
     ("data", "reason"),
     [
         (loop(4, "data"), "its condition depends on data"),
-        (scan(3000), "3000 steps of 3 nodes, more than 4096 in all"),
-        (loop(3000), "more than 4096 nodes, 3 in each of its steps"),
+        (scan(6000), "6000 steps of 3 nodes, more than 16384 in all"),
+        (loop(6000), "more than 16384 nodes, 3 in each of its steps"),
     ],
 )
 def test_what_stays(data: bytes, reason: str) -> None:

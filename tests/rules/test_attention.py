@@ -133,3 +133,72 @@ def test_keys_that_are_not_padding_are_a_mask() -> None:
         wanted = weights / weights.sum(-1, keepdims=True) @ feeds["v"][b]
         np.testing.assert_allclose(y[b], wanted, 1e-4, 1e-5)
     on_npu(done)
+
+
+def group_query(
+    new: int,
+    total: int,
+    past: int | None = None,
+    packed: bool = False,
+    fixed: bool = False,
+    **attributes: object,
+) -> tuple[bytes, dict[str, np.ndarray]]:
+    """Two heads of queries on one of keys, of size 16; and its inputs."""
+    make, rng = onnx.helper, np.random.default_rng(new + total)
+    arrays: dict[str, np.ndarray] = {"q": rng.normal(size=(1, new, 64 if packed else 32))}
+    if not packed:
+        arrays |= {n: rng.normal(size=(1, new, 16)) for n in "kv"}
+    if past is not None:
+        arrays |= {n: rng.normal(size=(1, 1, past, 16)) for n in ("pk", "pv")}
+    if attributes.get("do_rotary"):
+        arrays |= {n: rng.normal(size=(12, 8)) for n in ("cos", "sin")}
+    arrays = {n: a.astype(np.float32) for n, a in arrays.items()}
+    arrays |= {
+        "n": np.array([total - 1 if past is not None else new - 2], np.int32),
+        "t": np.array(total, np.int32),
+    }
+    held = {"t", "cos", "sin", *(["n"] if fixed else [])} & set(arrays)
+    names = [n if n in arrays else "" for n in ("q", "k", "v", "pk", "pv", "n", "t", "cos", "sin")]
+    heads = {"num_heads": 2, "kv_num_heads": 1}
+    node = make.make_node(
+        "GroupQueryAttention", names, ["y", "p", "r"], domain=ONNXRUNTIME, **heads, **attributes
+    )
+    length = max(total, past or 0)
+    outputs = [make.make_tensor_value_info("y", FLOAT, (1, new, 32))]
+    outputs += [make.make_tensor_value_info(n, FLOAT, (1, 1, length, 16)) for n in "pr"]
+    kinds = {np.dtype(np.float32): FLOAT, np.dtype(np.int32): onnx.TensorProto.INT32}
+    inputs = [
+        make.make_tensor_value_info(n, kinds[a.dtype], a.shape) for n, a in arrays.items() if n not in held
+    ]
+    stored = [onnx.numpy_helper.from_array(arrays[n], n) for n in sorted(held)]
+    graph = make.make_graph([node], "g", inputs, outputs, stored)
+    opsets = [make.make_opsetid("", 20), make.make_opsetid(ONNXRUNTIME, 1)]
+    data = make.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+    return bytes(data), {n: a for n, a in arrays.items() if n not in held}
+
+
+GROUPED = {
+    "a prompt": {"new": 4, "total": 4},
+    "a prompt, packed, turned": {"new": 4, "total": 4, "packed": True, "do_rotary": 1},
+    "a prompt and a cache": {"new": 3, "total": 3, "past": 6},
+    "a step": {"new": 1, "total": 5, "past": 4, "do_rotary": 1, "rotary_interleaved": 1},
+    "a step, the cache is longer": {"new": 1, "total": 4, "past": 6, "do_rotary": 1},
+    "several steps": {"new": 2, "total": 4, "past": 6, "softcap": 1.5, "scale": 0.3},
+    "a window": {"new": 1, "total": 6, "past": 6, "local_window_size": 2},
+    "a prompt, a window": {"new": 5, "total": 5, "local_window_size": 2},
+}
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("form", GROUPED.values(), ids=GROUPED)
+def test_groups_of_queries(form: dict[str, object], fixed: bool) -> None:
+    """A number of keys from outside is cast on the host."""
+    data, feeds = group_query(fixed=fixed, **form)  # type: ignore[arg-type]
+    done = rewritten(data, feeds=feeds)
+    assert {o for o in ops(done) if o.startswith("host:")} <= (set() if fixed else {"host:cast"})
+    on_npu(done, feeds=feeds, host=("host:cast",))
+
+
+def test_an_attention_with_more_than_plain_inputs_stays_with_the_reason() -> None:
+    data, feeds = group_query(4, 4, smooth_softmax=1)
+    assert "smooth_softmax" in refused(rewritten(data, feeds=feeds), "spell_groupquery")

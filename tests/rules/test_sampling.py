@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from npuflow.engine.interpret import interpret
 from npuflow.engine.quantize.config import Activations, Quantize
-from tests.networks.onnx_text import model, normal, on_npu, ops, refused, rewritten
+from npuflow.onnx.run import run
+from tests.networks.onnx_text import TARGET, model, normal, on_npu, ops, refused, rewritten
 
 GRID = "float[2,3,5,6] x, float[2,4,3,2] g => float[2,3,4,3] y"
 WIDE = Quantize(activations=Activations(bits=16))
@@ -33,9 +35,33 @@ def test_a_grid_of_an_affine_map() -> None:
     whole(model("float[1,2,5,5] x, float[1,2,3] t => float[1,2,4,4] y", body, size, opset=20))
 
 
-def test_a_computed_grid_with_cubic_weights_stays_with_the_reason() -> None:
-    data = model(GRID, 'y = GridSample<mode="cubic">(x, g)', opset=20)
-    assert refused(rewritten(data), "spell_warp") == "a computed grid with mode cubic over 2 dimensions"
+@pytest.mark.parametrize("aligned", [0, 1])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("constant", [True, False])
+def test_cubic_weights_far_outside_too(constant: bool, padding: str, aligned: int) -> None:
+    """The taps that leave the image are padded one by one, as onnxruntime does."""
+    grid = normal(2, 2, 4, 3, 2, scale=1.5)
+    signature = "float[2,3,5,6] x => float[2,3,4,3] y" if constant else GRID
+    body = f'y = GridSample<mode="cubic", padding_mode="{padding}", align_corners={aligned}>(x, g)'
+    data = model(signature, body, {"g": grid} if constant else None, opset=20)
+    feeds = {"x": normal(1, 2, 3, 5, 6), "g": grid}
+    whole(data, {"x": feeds["x"]} if constant else feeds, rtol=1e-3)
+
+
+def test_a_computed_cubic_grid_keeps_its_accuracy_in_integers() -> None:
+    body = 'y = GridSample<mode="cubic", padding_mode="border">(x, g)'
+    data = model("float[1,2,8,8] x, float[1,6,6,2] g => float[1,2,6,6] y", body, opset=20)
+    given = {"x": normal(1, 1, 2, 8, 8), "g": normal(2, 1, 6, 6, 2, scale=0.7)}
+    graph = on_npu(rewritten(data, feeds=given, atol=1e-4), WIDE, given)
+    (found,), (wanted,) = interpret(graph, given, TARGET.numerics).values(), run(data, given)
+    assert np.abs(found - wanted).max() < 0.01 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("mode", ["linear", "nearest"])
+def test_a_computed_grid_of_a_volume(mode: str) -> None:
+    signature = "float[1,2,3,4,5] x, float[1,2,3,2,3] g => float[1,2,2,3,2] y"
+    data = model(signature, f'y = GridSample<mode="{mode}">(x, g)', opset=20)
+    whole(data, {"x": normal(1, 1, 2, 3, 4, 5), "g": normal(2, 1, 2, 3, 2, 3)})
 
 
 BOXES = np.array([[0.5, 1.0, 7.0, 6.5], [-4.0, 2.0, 3.0, 30.0], [3.0, 3.0, 3.2, 3.1]], np.float32)
@@ -60,15 +86,37 @@ def test_boxes(mode: str, count: int) -> None:
     on_npu(done, WIDE)
 
 
-def test_boxes_with_samples_by_their_size_stay_with_the_reason() -> None:
-    data = model(
-        "float[1,2,6,5] x, float[1,4] r => float[1,2,3,3] y",
-        "y = RoiAlign<output_height=3, output_width=3>(x, r, batch)",
-        {"batch": np.zeros(1, np.int64)},
-        opset=16,
-    )
-    done = rewritten(data, feeds={"x": normal(1, 1, 2, 6, 5), "r": BOXES[:1]})
-    assert "depends on the boxes" in refused(done, "spell_roialign")
+def boxes(signature: str, attributes: str, weights: dict[str, np.ndarray]) -> bytes:
+    weights = {"batch": np.zeros(3, np.int64), **weights}
+    body = f"y = RoiAlign<output_height=3, output_width=2, {attributes}>(x, r, batch)"
+    return model(f"float[1,2,7,5] x{signature} => float[3,2,3,2] y", body, weights, opset=16)
+
+
+@pytest.mark.parametrize("ratio", [0, 2])
+@pytest.mark.parametrize("pooled", ["avg", "max"])
+@pytest.mark.parametrize("mode", ["half_pixel", "output_half_pixel"])
+def test_constant_boxes_with_samples_by_their_size(mode: str, pooled: str, ratio: int) -> None:
+    attributes = f'coordinate_transformation_mode="{mode}", mode="{pooled}", sampling_ratio={ratio}'
+    whole(boxes("", attributes, {"r": BOXES}), {"x": normal(1, 1, 2, 7, 5) - 1.0})
+
+
+@pytest.mark.parametrize("mode", ["half_pixel", "output_half_pixel"])
+def test_computed_boxes_with_samples_by_their_size(mode: str) -> None:
+    """Within the image, of one sample, of several, and without extent."""
+    within = np.array([[0.5, 1.0, 4.9, 6.5], [3.0, 3.0, 3.2, 3.1], [2.0, 1.0, 2.0, 5.0]], np.float32)
+    data = boxes(", float[3,4] r", f'coordinate_transformation_mode="{mode}"', {})
+    whole(data, {"x": normal(1, 1, 2, 7, 5), "r": within})
+
+
+def test_the_maximum_over_samples_of_computed_boxes() -> None:
+    data = boxes(", float[3,4] r", 'mode="max", sampling_ratio=2', {})
+    whole(data, {"x": normal(1, 1, 2, 7, 5) - 1.0, "r": BOXES})
+
+
+def test_a_maximum_over_a_number_of_samples_that_is_computed_stays_with_the_reason() -> None:
+    data = boxes(", float[3,4] r", 'mode="max"', {})
+    done = rewritten(data, feeds={"x": normal(1, 1, 2, 7, 5), "r": BOXES})
+    assert "depends on boxes that are computed" in refused(done, "spell_roialign")
 
 
 @pytest.mark.parametrize("groups", [1, 2])

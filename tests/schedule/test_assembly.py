@@ -46,6 +46,22 @@ def test_every_element_is_in_its_place(name: str, bits: int) -> None:
     assert compare(found)[0].error == pytest.approx(0, abs=0.001)
 
 
+@pytest.mark.parametrize(
+    ("shape", "perm"), [((1, 61, 60, 3), (0, 3, 1, 2)), ((1, 3, 61, 60), (0, 2, 3, 1))]
+)
+def test_pictures_that_do_not_fit_change_their_layout_by_long_rows(
+    shape: tuple[int, ...], perm: tuple[int, ...]
+) -> None:
+    """Cut between pixels, not between channels: as fast as bytes in and out."""
+    rng = np.random.default_rng(1)
+    sample = OpSample(OPS["transpose"](perm), (rng.normal(size=shape).astype(np.float32),))
+    check_tiles(sample, WIDE, Quantize())
+    graph, _ = quantised(sample, WIDE.numerics, Quantize())
+    found = profile(generate(graph, plan_network(graph, machine(WIDE), WIDE.numerics), WIDE))
+    assert found.cycles < 2.2 * np.prod(shape) / WIDE.memory.external_bandwidth + 2000
+    assert compare(found)[0].error == pytest.approx(0, abs=0.001)
+
+
 def test_only_what_fills_its_output_is_assembled() -> None:
     graph, _ = quantised(CASES["single elements"], WIDE.numerics, Quantize())
     node = next(n for n in graph.nodes if n.op.onnx == "Concat")

@@ -11,7 +11,7 @@ import pytest
 
 from npuflow import Runner
 from npuflow.engine.fixed_outputs import with_fixed_outputs
-from npuflow.engine.interpret import Interpreter
+from npuflow.engine.interpret import Interpreter, host_session
 from npuflow.engine.program.container import load_program
 from npuflow.ir.types import Array
 from npuflow.stages.evaluate import Evaluation
@@ -94,6 +94,42 @@ def head_of(graph: Any, program: Path, feed: dict[str, Array]) -> Array:
     kept = interpreter.run(feed, keep=lambda v: v == name)
     quant = graph.values[name].quant
     return np.asarray((kept[name].astype(np.float64) - quant.zero_point[0]) * quant.scale[0])
+
+
+@pytest.mark.parametrize("place", ["npu", "host"])
+def test_boxes_at_several_shapes(tmp_path: Path, place: str) -> None:
+    """Also at one larger than the first, which calibration saw: cells lie farther away there."""
+    path = recipe(tmp_path, place)
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,3,H,W] image) => (float[1,N,8] out) {
+        c = Conv<kernel_shape=[32,32], strides=[32,32]>(image, k, b) d = Reshape(c, s)
+        out = Transpose<perm=[0,2,1]>(d) }"""
+    model = onnx.parser.parse_model(text)
+    weights = {
+        "k": RNG.normal(0, 0.005, (8, 3, 32, 32)), "b": np.array([0.5, 0.5, -0.5, -0.6, 0.9, 0.5, 0.6, 0.4]),
+        "s": np.array([1, 8, -1]),
+    }
+    for name, array in weights.items():
+        plain = array.astype(np.float32 if name != "s" else np.int64)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(plain, name))
+    onnx.save(model, str(tmp_path / "net.onnx"))
+    shapes = "shapes = [{ H = 64, W = 96 }, { H = 128, W = 256 }]"
+    said = path.read_text().replace("[data]", f"{shapes}\n[data]", 1).split("[evaluate]", maxsplit=1)[0]
+    path.write_text(said.replace("yolov8", "yolox").replace("strides = [8]", "strides = [32]"))
+    (packed,) = products(path, made(path, until="package"), "package")
+    file = path.with_suffix(".npu")
+    file.write_bytes(packed.package.to_bytes())
+    for size in ((64, 96), (128, 256)):
+        feed = {"image": np.random.default_rng(size[0]).uniform(0, 1, (1, 3, *size)).astype(np.float32)}
+        boxes = Runner(file).run(feed)["boxes"]
+        np.testing.assert_array_equal(Runner(file, exact="simulator").run(feed)["boxes"], boxes)
+        (head,) = host_session(model.SerializeToString()).run(["out"], feed)
+        cells = [(x, y) for y in range(size[0] // 32) for x in range(size[1] // 32)]
+        centres = 32 * (head[0, :, :2] + cells)
+        assert boxes[:, 2].max() > size[1] - 20 and boxes[:, 3].max() > size[0] - 20
+        found = (boxes[:, :2] + boxes[:, 2:4]) / 2
+        inside = (boxes[:, 0] > 0) & (boxes[:, 1] > 0) & (boxes[:, 2] < size[1]) & (boxes[:, 3] < size[0])
+        nearest = np.abs(found[inside][:, None] - centres[None]).max(2).min(1)
+        assert inside.sum() > 2 and nearest.max() < 3.0
 
 
 def test_the_stages_are_deterministic_and_their_products_are_whole(tmp_path: Path) -> None:

@@ -100,6 +100,38 @@ def test_the_first_layer_takes_the_normalisation(project: Path) -> None:
     assert not {"Mul", "Add", "Sub"} & {node.op.onnx for node in parsed.graph.nodes}
 
 
+@pytest.mark.parametrize("own", [[], ["normalize = { mean = [100], std = [2] }"]])
+def test_the_zero_point_is_the_mean_that_the_program_subtracts(project: Path, own: list[str]) -> None:
+    """As if the host subtracted it: errors of rounded weights multiply what is left, not 0..255."""
+    last = STEPS[2] if not own else "normalize = { mean = [10, 8, 0], std = [29, 29, 29] }"
+    path = recipe(project, "own", 3, steps=[*own, *STEPS[:2], last])
+    parsed, found = products(path, made(path, until="pixel_codes"), "pixels", "pixel_codes")
+    pixels = [quant for quant in found.codes.values() if not quant.signed]
+    assert pixels and {quant.zero_point for quant in pixels} == {(112 if own else 115,)}
+    assert parsed.pixels["image"].zero == pixels[0].zero_point[0]
+
+
+@pytest.mark.parametrize("target", ["edge-4t", "edge-pow2"])
+def test_a_mean_in_the_program_costs_no_accuracy(project: Path, target: str) -> None:
+    """The same pixels, the same zero point: the outputs are those of a mean that the host subtracts."""
+    steps = ['channels = "bgr"', STEPS[2]]
+    onnx_file = project / "net.onnx"
+    model = onnx.load(str(onnx_file))
+    model.graph.input[0].type.tensor_type.shape.CopyFrom(
+        onnx.helper.make_tensor_type_proto(1, [1, 3, *SIZE]).tensor_type.shape
+    )
+    model.graph.output[0].type.tensor_type.shape.CopyFrom(
+        onnx.helper.make_tensor_type_proto(1, [1, 6, SIZE[0] // 2, SIZE[1] // 2]).tensor_type.shape
+    )
+    onnx.save_model(model, str(onnx_file))
+    host, _, _, _ = program(recipe(project, "host", 0, steps=steps, target=target))
+    file, simulation, _, _ = program(recipe(project, "own", 2, steps=steps, target=target))
+    assert simulation.summary()["different"] == 0
+    picture = project / "images" / "0.png"
+    want = Runner(host, preprocess=True).run({"x": picture})["y"]
+    np.testing.assert_array_equal(Runner(file, preprocess=True).run({"image": picture})["y"], want)
+
+
 def test_pixels_are_those_of_pillow(project: Path) -> None:
     """Where pixels are neither resized nor rounded, not one number differs: same codes, same weights."""
     steps = ["resize = [16, 24]", 'channels = "bgr"', STEPS[2]]

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from npuflow.ir.types import Array
 
 PICTURE = (7, 9, 3)                       # of a picture the size is not known, only where its channels are
 Stored = Mapping[str, tuple[tuple[int, ...], str]]
+NO_ZEROS: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,12 @@ class Folding(Config, table="data"):
     normalisation that ends `steps`."""
 
 
-def folded(data: Data, folding: Folding, numerics: Numerics) -> dict[str, Pixels]:
+def folded(
+    data: Data, folding: Folding, numerics: Numerics, zeros: Mapping[str, float] = NO_ZEROS
+) -> dict[str, Pixels]:
     """By array name ("" where it has none) what the model is fed for a pixel, where the data are bytes and
-    the recipe's steps end in their normalisation.
+    the recipe's steps end in their normalisation. `zeros`: by input the number behind the steps that the
+    program itself brings to 0.
     """
     if not folding.fold_normalize or data.source.text == "random":
         return {}
@@ -50,9 +55,13 @@ def folded(data: Data, folding: Folding, numerics: Numerics) -> dict[str, Pixels
         return {}                         # which array is for that input is known when it is fed
     if len(held) == 1 and not any(step.get("input") for step in steps):
         held = {"": next(iter(held.values()))}  # whatever it is called, it is fed to the only input
-    found = {
-        name: one for name in held if (one := _folded(steps, name, held[name], picture, numerics)) is not None
-    }
+    if len(held) == len(zeros) == 1:
+        zeros = dict.fromkeys(held, *zeros.values())
+    found = {}
+    for name, array in held.items():
+        one = _folded(_own(steps, name), name, array, picture, numerics, zeros.get(name))
+        if one is not None:
+            found[name] = one
     while True:                           # a step that others need goes on being done for all
         other = [name for name in held if name not in found]
         shared = [s for s in steps if "normalize" in s and any(_is_for(s, name) for name in other)]
@@ -88,10 +97,14 @@ def _arrays(path: Path, data: Data) -> Stored:
 
 
 def adapted(
-    listed: Mapping[str, FoundSample], data: Data, folding: Folding, numerics: Numerics
+    listed: Mapping[str, FoundSample],
+    data: Data,
+    folding: Folding,
+    numerics: Numerics,
+    zeros: Mapping[str, float] = NO_ZEROS,
 ) -> dict[str, FoundSample]:
     """Listed samples with the steps that give what the compiled network takes."""
-    pixels = folded(data, folding, numerics)
+    pixels = folded(data, folding, numerics, zeros)
     if not pixels:
         return dict(listed)
     found = {}
@@ -150,26 +163,31 @@ def _is_for(step: Plain, name: str) -> bool:
 
 
 def _folded(
-    steps: Sequence[Plain], name: str, held: tuple[tuple[int, ...], str], picture: bool, numerics: Numerics
+    mine: Sequence[Plain],
+    name: str,
+    held: tuple[tuple[int, ...], str],
+    picture: bool,
+    numerics: Numerics,
+    zero: float | None,
 ) -> Pixels | None:
     shape, dtype = held
     if dtype != "uint8":
         return None
-    mine = _own(steps, name)
     first = next((i for i, step in enumerate(mine) if "normalize" in step), len(mine))
     if any(not _keeps_bytes(step) for step in mine[:first]) or any(
         not _keeps_numbers(step) for step in mine[first:]
     ):
         return None
     if first == len(mine):
+        if zero is not None:
+            return Pixels(zero=_zero(np.full(1, zero), numerics))
         # Whole numbers as they are; signed codes without a zero point would need a step that shifts them.
         return Pixels() if _zero(np.zeros(1), numerics) == 0 else None
     try:
-        return _chain(
-            mine[first:], applied(np.zeros(shape, np.uint8), mine[:first], name).shape, picture, numerics
-        )
+        shape = applied(np.zeros(shape, np.uint8), mine[:first], name).shape
     except DataError:
         return None                       # whoever reads the samples reports it
+    return _chain(mine[first:], shape, picture, numerics, zero or 0.0)
 
 
 def _keeps_bytes(step: Plain) -> bool:
@@ -185,9 +203,10 @@ def _keeps_numbers(step: Plain) -> bool:
 
 
 def _chain(
-    steps: Sequence[Plain], shape: tuple[int, ...], picture: bool, numerics: Numerics
+    steps: Sequence[Plain], shape: tuple[int, ...], picture: bool, numerics: Numerics, zero: float
 ) -> Pixels | None:
-    """All normalisations as one, and where the channels are in the end."""
+    """All normalisations as one, and where the channels are in the end. `zero`: what they should bring the
+    pixel to that has the code of 0."""
     scale, shift, axis = np.ones(1), np.zeros(1), None
     moved = False
     for step in steps:
@@ -211,7 +230,7 @@ def _chain(
     if not (np.all(np.isfinite(scale)) and np.all(np.isfinite(shift)) and np.all(scale)):
         return None
     scale, shift = np.broadcast_arrays(scale, shift)
-    return Pixels(tuple(scale.tolist()), tuple(shift.tolist()), axis, _zero(-shift / scale, numerics))
+    return Pixels(tuple(scale.tolist()), tuple(shift.tolist()), axis, _zero((zero - shift) / scale, numerics))
 
 
 def _zero(means: Array, numerics: Numerics) -> int:

@@ -29,10 +29,12 @@ def judged(
             f"{FEW} to 512 are usual"
         )
     for name, one in calibration.items():
-        yield from _alone(name, one, "calibration")
+        if not _state(one, calibration):
+            yield from _alone(name, one, "calibration")
         other = (evaluation or {}).get(name)
-        if other is not None:
-            yield from _alone(name, other, "evaluation")
+        if evaluation is not None and other is not None:
+            if not _state(other, evaluation):
+                yield from _alone(name, other, "evaluation")
             yield from _beside(name, one, other)
 
 
@@ -49,6 +51,12 @@ def unlike(calibration: Mapping[str, InputProfile], evaluation: Mapping[str, Inp
         over = max(other.hi - one.hi, one.lo - other.lo) / (one.hi - one.lo)
         if not 0.4 <= ratio <= 2.5 or (over > BEYOND and (not 0.8 <= ratio <= 1.25 or apart > ELSEWHERE)):
             yield f'"{name}": calibration {_range(one)}, evaluation {_range(other)}'
+
+
+def _state(one: InputProfile, all_inputs: Mapping[str, InputProfile]) -> bool:
+    """Whether it is zero in every sample beside an input that is not, as the first states of a recurrent
+    network are."""
+    return one.lo == one.hi == 0 and any(other.std > 0 for other in all_inputs.values())
 
 
 def _alone(name: str, one: InputProfile, what: str) -> Iterator[str]:

@@ -162,9 +162,31 @@ def local_form(dims: Sequence[int], src: Sequence[int]) -> tuple[list[int], int,
 
 
 def chunks_of(shape: Shape, most: int) -> tuple[int, ...]:
-    """The largest box that fits: dimensions with long strides on both sides are cut first."""
+    """A box that fits: dimensions with long strides on both sides are cut first, or another one before them
+    where that leaves fewer rows outside. A picture with the channels last is cut between pixels, not between
+    channels: what comes in is one row then."""
+    usual = _by_strides(shape)
+    box = _cut(shape, usual, most)
+    if box == shape.dims:
+        return box
+    others = (_cut(shape, [i, *(k for k in usual if k != i)], most) for i in usual[1:])
+    return min((box, *others), key=lambda one: _rows_outside(shape, one))
+
+
+def _by_strides(shape: Shape) -> list[int]:
+    return sorted(range(len(shape.dims)), key=lambda i: -min(abs(shape.src[i]) or 1 << 40, abs(shape.dst[i])))
+
+
+def _rows_outside(shape: Shape, box: Sequence[int]) -> int:
+    """Rows of external memory that all pieces of a move read and write."""
+    pieces = prod(ceil(d / p) for d, p in zip(shape.dims, box, strict=True))
+    read = _runs([(n, s) for n, s, _ in local_form(box, shape.src)[2]])[0]
+    return pieces * (read + _runs(list(zip(box, shape.dst, strict=True)))[0])
+
+
+def _cut(shape: Shape, order: Sequence[int], most: int) -> tuple[int, ...]:
+    """The largest box that fits, its dimensions cut in this order."""
     piece = list(shape.dims)
-    order = sorted(range(len(piece)), key=lambda i: -min(abs(shape.src[i]) or 1 << 40, abs(shape.dst[i])))
     for i in order:
         size = local_form(piece, shape.src)[1]
         if size <= most:
@@ -228,6 +250,14 @@ def _apart(moves: Sequence[Move], itemsize: Sequence[int], machine: Machine) -> 
 
 def _side(dims: Sequence[tuple[int, int]], item: int, machine: Machine) -> tuple[float, float]:
     """(front-end cycles, bytes in bursts) of one transfer of a piece."""
+    rows, run = _runs(dims)
+    burst = machine.memory.burst
+    front = machine.compute.command_cycles + machine.dma.setup_cycles + (rows - 1) * machine.dma.row_cycles
+    return float(front), float(rows * ceil(run * item / burst) * burst)
+
+
+def _runs(dims: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Rows of a strided box outside, and elements of each that follow on each other."""
     run, rows = 1, 1
     for n, stride in sorted(dims, key=lambda d: abs(d[1])):
         if n == 1:
@@ -236,6 +266,4 @@ def _side(dims: Sequence[tuple[int, int]], item: int, machine: Machine) -> tuple
             run *= n
         else:
             rows *= n
-    burst = machine.memory.burst
-    front = machine.compute.command_cycles + machine.dma.setup_cycles + (rows - 1) * machine.dma.row_cycles
-    return float(front), float(rows * ceil(run * item / burst) * burst)
+    return rows, run

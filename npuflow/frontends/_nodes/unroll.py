@@ -11,7 +11,7 @@ import onnx
 from npuflow.frontends._nodes import fold
 from npuflow.ir.types import Array, TensorType
 
-MOST = 4096                               # nodes that a loop may become
+MOST = 16384                              # nodes that a loop may become
 _make = onnx.helper.make_node
 
 

@@ -12,6 +12,7 @@ import onnx
 from npuflow.frontends._nodes.microsoft import MICROSOFT
 from npuflow.frontends._nodes.tensors import array
 from npuflow.frontends.onnx import blocks
+from npuflow.frontends.onnx.dynamic import settled
 from npuflow.frontends.onnx.qonnx import QonnxLifter, is_qonnx
 from npuflow.frontends.onnx.qoperators import Expander
 from npuflow.frontends.onnx.saturation import LINEAR, saturated
@@ -23,6 +24,7 @@ DYNAMIC = (
     "DynamicQuantizeLinear",
     "ConvInteger",
     "MatMulInteger",
+    "MatMulIntegerToFloat",
     "DynamicQuantizeMatMul",
     "DynamicQuantizeLSTM",
 )
@@ -55,13 +57,8 @@ def lifted(model: onnx.ModelProto, tensors: Mapping[str, Array] = MappingProxyTy
     if any(is_qonnx(node) for node in model.graph.node):
         return _qonnx(model, tensors)
     kinds = {node.op_type for node in model.graph.node}
-    if not any(k in (ROUNDING, BACK) or k.startswith(MARKS) for k in kinds):
-        dynamic = sorted(kinds & set(DYNAMIC))
-        said = (
-            f"{', '.join(dynamic)}: quantised while it runs, with scales that are not known before; it runs "
-            "on the host"
-        )
-        return Lifted(model, {}, (said,) if dynamic else ())
+    if not any(k in (ROUNDING, BACK, *DYNAMIC) or k.startswith(MARKS) for k in kinds):
+        return Lifted(model)
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     return _Lifter(copy, tensors).result()
@@ -89,7 +86,9 @@ class _Lifter:
             if node.op_type == "Constant" and value is not None and node.output:
                 consts[node.output[0]] = array(value.t)
         expander = Expander(consts)
-        self.nodes = list(expander.all(self.graph.node))
+        self.nodes, self.dynamic = settled(
+            expander, expander.all(self.graph.node), {o.name for o in self.graph.output}
+        )
         self.consts = expander.consts
         self.added = dict(expander.added)
         self.stated: dict[str, QuantType] = {}
@@ -145,6 +144,16 @@ class _Lifter:
             if self.stated
             else []
         )
+        if self.dynamic:
+            notes.append(
+                f"products that the model quantises while it runs ({self.dynamic}) are read as floats, with "
+                "the codes of their weights; ranges of activations come from calibration"
+            )
+        if left := sorted({n.op_type for n in kept} & set(DYNAMIC)):
+            notes.append(
+                f"{', '.join(left)}: quantised while it runs, with scales that are not known before; it runs "
+                "on the host"
+            )
         if self.blocked:
             what = (
                 f"{len(self.blocked)} weights have scales by blocks within a channel, which no target "

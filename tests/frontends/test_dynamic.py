@@ -1,0 +1,102 @@
+"""Models that quantise their activations while they run: read as floats with the codes of their weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper, parser
+from onnxruntime.quantization import QuantType as Kind
+from onnxruntime.quantization import quantize_dynamic
+
+from npuflow.engine.rewrite import rewrite
+from npuflow.engine.to_onnx import export_model
+from npuflow.frontends import Bindings
+from npuflow.frontends.onnx import Onnx
+from npuflow.ir.queries import kind
+from npuflow.onnx.run import run
+from tests.networks.onnx_text import normal, on_npu
+
+FLOATS = {"w": normal(1, 8, 6), "b": normal(2, 6), "v": normal(3, 6, 4), "k": normal(4, 3, 2, 3, 3)}
+
+
+def text(signature: str, body: str, arrays: dict[str, np.ndarray]) -> onnx.ModelProto:
+    opsets = '"" : 17, "com.microsoft" : 1'
+    made = parser.parse_model(f"<ir_version: 8, opset_import: [{opsets}]> g {signature} {{ {body} }}")
+    made.graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in arrays.items())
+    return made
+
+
+def judged(model: onnx.ModelProto, codes: int) -> list[str]:
+    """The network as it is read gives the model's numbers but for roundings of activations, and runs on the
+    NPU; operators of its graph. `codes`: weights that have the model's codes."""
+    data = model.SerializeToString()
+    reading = Onnx().read(data, Bindings())
+    assert len(reading.stated) == codes
+    assert any("quantises while it runs" in note for note in reading.notes)
+    feeds = {i: normal(5, *reading.graph.type(i).shape) for i in reading.graph.inputs}
+    done = rewrite(reading.graph)
+    (found,), (wanted,) = run(export_model(done.graph), feeds), run(data, feeds)
+    assert np.abs(found - wanted).max() < 0.03 * np.abs(wanted).max()
+    on_npu(done, feeds=feeds)
+    return [kind(n) for n in done.graph.nodes]
+
+
+@pytest.mark.parametrize("weights", [Kind.QInt8, Kind.QUInt8])
+@pytest.mark.parametrize("channels", [False, True])
+def test_what_quantize_dynamic_makes_of_products(tmp_path: Path, weights: Kind, channels: bool) -> None:
+    body = "a = MatMul(x, w) c = Add(a, b) r = Relu(c) y = MatMul(r, v)"
+    model = text("(float[5,8] x) => (float[5,4] y)", body, {n: FLOATS[n] for n in "wbv"})
+    onnx.save(model, str(tmp_path / "f.onnx"))
+    options = {"per_channel": channels, "weight_type": weights}
+    quantize_dynamic(str(tmp_path / "f.onnx"), str(tmp_path / "q.onnx"), **options)
+    quantised = onnx.load(str(tmp_path / "q.onnx"))
+    assert {"MatMulInteger", "DynamicQuantizeLinear"} <= {n.op_type for n in quantised.graph.node}
+    assert not any(k.startswith("host:") for k in judged(quantised, 2))
+
+
+def test_a_convolution_of_quantize_dynamic(tmp_path: Path) -> None:
+    model = text(
+        "(float[1,2,6,6] x) => (float[1,3,6,6] y)",
+        "y = Conv<kernel_shape=[3,3], pads=[1,1,1,1]>(x, k)",
+        {"k": FLOATS["k"]},
+    )
+    onnx.save(model, str(tmp_path / "f.onnx"))
+    quantize_dynamic(str(tmp_path / "f.onnx"), str(tmp_path / "q.onnx"), weight_type=Kind.QUInt8)
+    quantised = onnx.load(str(tmp_path / "q.onnx"))
+    assert "ConvInteger" in {n.op_type for n in quantised.graph.node}
+    assert judged(quantised, 1) == ["conv"]
+
+
+CODES = np.random.default_rng(1).integers(0, 255, (8, 6)).astype(np.uint8)
+MANY = np.linspace(0.01, 0.02, 6, dtype=np.float32)
+PARAMS = {"w": CODES, "s": np.float32(0.02), "z": np.uint8(120), "b": FLOATS["b"]}
+EACH = {**PARAMS, "s": MANY, "z": np.full(6, 120, np.uint8)}
+FUSED = {
+    "one scale": ("y = com.microsoft.DynamicQuantizeMatMul(x, w, s, z)", PARAMS),
+    "scales of columns, a bias": ("y = com.microsoft.DynamicQuantizeMatMul(x, w, s, z, b)", EACH),
+    "codes of its input": (
+        "q, t, o = DynamicQuantizeLinear(x) y = com.microsoft.MatMulIntegerToFloat(q, w, t, s, o, z, b)",
+        PARAMS,
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FUSED.values(), ids=FUSED)
+def test_fused_products(form: tuple[str, dict[str, np.ndarray]]) -> None:
+    body, arrays = form
+    used = {name: np.asarray(a) for name, a in arrays.items() if name != "b" or " b)" in body}
+    found = judged(text("(float[5,8] x) => (float[5,6] y)", body, used), 1)
+    assert not any(k.startswith("host:") for k in found)
+
+
+def test_codes_that_are_read_elsewhere_stay_on_the_host() -> None:
+    body = """q, t, o = DynamicQuantizeLinear(x) i = MatMulInteger(q, w, o, z) f = Cast<to=1>(i) m = Mul(t, s)
+        y = Mul(f, m)"""
+    signature = "(float[5,8] x) => (float[5,6] y, int32[5,6] i)"
+    model = text(signature, body, {n: np.asarray(PARAMS[n]) for n in "wsz"})
+    reading = Onnx().read(model.SerializeToString(), Bindings())
+    assert any("scales that are not known before" in note for note in reading.notes)
+    assert "host:matmulinteger" in [kind(n) for n in reading.graph.nodes]
