@@ -19,6 +19,8 @@ from npuflow.ir.moves import Move, merged
 FILL_MOST = 4096
 # a strided row is read whole when at most this many times too much comes in
 WASTE = 8
+# elements: a row of fewer takes about as long, as bursts of external memory are that wide
+SHORT = 32
 
 
 @dataclass(frozen=True)
@@ -162,9 +164,28 @@ def local_form(dims: Sequence[int], src: Sequence[int]) -> tuple[list[int], int,
 
 
 def chunks_of(shape: Shape, most: int) -> tuple[int, ...]:
-    """The largest box that fits: dimensions with long strides on both sides are cut first."""
+    """A large box that fits: dimensions with long strides on both sides are cut first, unless another one
+    first leaves far longer rows. A transpose whose channels are cut would read rows of a few of them."""
+    far = [-min(abs(s) or 1 << 40, abs(d)) for s, d in zip(shape.src, shape.dst, strict=True)]
+    order = sorted(range(len(far)), key=lambda i: far[i])
+    first = _cut(shape, most, order)
+    if first == shape.dims:
+        return first
+    others = [_cut(shape, most, [i, *(k for k in order if k != i)]) for i in order[1:]]
+    best = min(others, key=lambda box: _moved(shape, box), default=first)
+    return best if 2 * _moved(shape, best) <= _moved(shape, first) else first
+
+
+def _moved(shape: Shape, box: Sequence[int]) -> int:
+    """Elements that all pieces read and write, with those of the bursts that short rows begin."""
+    count = prod(ceil(d / p) for d, p in zip(shape.dims, box, strict=True))
+    sides = [(n, s) for n, s, _ in local_form(box, shape.src)[2]], list(zip(box, shape.dst, strict=True))
+    return count * sum(rows * max(run, SHORT) for run, rows in map(_runs, sides))
+
+
+def _cut(shape: Shape, most: int, order: Sequence[int]) -> tuple[int, ...]:
+    """The box that fits when dimensions are cut in an order."""
     piece = list(shape.dims)
-    order = sorted(range(len(piece)), key=lambda i: -min(abs(shape.src[i]) or 1 << 40, abs(shape.dst[i])))
     for i in order:
         size = local_form(piece, shape.src)[1]
         if size <= most:
@@ -226,8 +247,8 @@ def _apart(moves: Sequence[Move], itemsize: Sequence[int], machine: Machine) -> 
     return Costs(cycles, load, store, 0.0, 0.0, bus, first, 0.0, first, amount, 0.0, plain)
 
 
-def _side(dims: Sequence[tuple[int, int]], item: int, machine: Machine) -> tuple[float, float]:
-    """(front-end cycles, bytes in bursts) of one transfer of a piece."""
+def _runs(dims: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Elements of a contiguous row of a strided box, and rows."""
     run, rows = 1, 1
     for n, stride in sorted(dims, key=lambda d: abs(d[1])):
         if n == 1:
@@ -236,6 +257,12 @@ def _side(dims: Sequence[tuple[int, int]], item: int, machine: Machine) -> tuple
             run *= n
         else:
             rows *= n
+    return run, rows
+
+
+def _side(dims: Sequence[tuple[int, int]], item: int, machine: Machine) -> tuple[float, float]:
+    """(front-end cycles, bytes in bursts) of one transfer of a piece."""
+    run, rows = _runs(dims)
     burst = machine.memory.burst
     front = machine.compute.command_cycles + machine.dma.setup_cycles + (rows - 1) * machine.dma.row_cycles
     return float(front), float(rows * ceil(run * item / burst) * burst)
