@@ -28,6 +28,15 @@ class InFloats:
         share an exponent; None: the operator does not compute in such blocks."""
         return None
 
+    def in_pairs(self, element: str) -> Self:
+        """The operator with both operands, activations, converted to blocks of a type as the array reads
+        them; itself: it does not compute in such blocks."""
+        return self
+
+    def pair_type(self) -> str:
+        """The block type that `in_pairs` was given; empty: none."""
+        return ""
+
     def float_prepare(self, site: Any, numerics: Numerics) -> dict[str, int | Array]:
         """Constants of a node in floats: bounds, tables."""
         return {}

@@ -38,9 +38,11 @@ def lower(site: Site, tile: TileView, em: Emitter) -> None:
 
 
 def block_type(site: Site) -> str:
-    """The type of a weight whose elements share exponents; empty: there is none."""
+    """The type of a weight whose elements share exponents, or the one that the array converts both operands
+    to; empty: there is neither."""
     value = site.inputs[1] if len(site.inputs) > 1 else None
-    return value.number if value is not None and value.number and ELEMENTS[value.number].block else ""
+    held = value.number if value is not None and value.number and ELEMENTS[value.number].block else ""
+    return held or site.op.pair_type()
 
 
 def sum_type(site: Site, numerics: Numerics) -> str:

@@ -82,7 +82,7 @@ class OpSample:
 @dataclass(frozen=True)
 class Op(InFloats):
     """Base of every operator. Fields of a subclass are its attributes (named as in
-    ONNX where ONNX has them)."""
+    ONNX where ONNX has them); those by keyword alone are the compiler's own."""
 
     # fused Relu/Clip on the output, in real units
     clip: tuple[Bound, Bound] | None = field(default=None, kw_only=True)
@@ -108,7 +108,7 @@ class Op(InFloats):
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> Imported | No:
         """The operator for an ONNX node, or why this file does not take it (then it runs on the host)."""
-        known = {f.name for f in fields(cls) if f.name != "clip"}
+        known = {f.name for f in fields(cls) if not f.kw_only}
         extra = sorted(set(call.attributes) - known)
         if extra:
             return No(f"attribute {', '.join(extra)}")
@@ -121,7 +121,7 @@ class Op(InFloats):
 
     def onnx_attributes(self) -> Mapping[str, Any]:
         """Attributes by their ONNX names."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "clip"}
+        return {f.name: getattr(self, f.name) for f in fields(self) if not f.kw_only}
 
     def to_onnx(self, site: Site) -> OnnxCall:
         """The ONNX node (newest supported opset) that computes `reference` without the clip."""

@@ -2,7 +2,8 @@
 
 Blocks run along the axis that is summed. The weight lies in memory block by block, as the parameter
 `blocks`; the activations are bfloat16 in memory and, where the type has integers as elements, are converted
-to blocks of the same type as the array reads them. A block is a chunk of the sum (see `hw.floats`).
+to blocks of the same type as the array reads them. So are both operands of a product of two activations. A
+block is a chunk of the sum (see `hw.floats`).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def in_blocks(site: Site, space: Space) -> Space:
     """The space with the weight as the parameter `blocks`, where it is in blocks."""
     weight = space.inputs[1] if len(space.inputs) > 1 else None
     name = block_type(site)
-    if not name or weight is None:
+    if not name or weight is None or site.consts[1] is None:
         return space
     axis, size = site.quant(1).group_axis, blocks.block_of(ELEMENTS[name]).size
     maps = (*(replace(m, den=size) if d == axis else m for d, m in enumerate(weight.maps)), DimMap())
@@ -52,13 +53,14 @@ def in_blocks(site: Site, space: Space) -> Space:
 def converted(
     site: Site, x: Real, x_axis: int, weight: Real, w_axis: int, groups: int = 1
 ) -> tuple[Real, Real]:
-    """Both sides of a product as the array multiplies them: the activations in blocks, too, where the type
+    """Both sides of a product as the array multiplies them: activations in blocks, too, where the type
     says so, and the axes that are summed padded with zeros to whole blocks, each of `groups` by itself."""
     name = block_type(site)
     if not name:
         return x, weight
     shared = blocks.block_of(ELEMENTS[name])
-    right = _padded(weight, shared.size, w_axis)
+    held = blocks.rounded(weight, name, w_axis) if site.op.pair_type() else weight
+    right = _padded(held, shared.size, w_axis)
     if groups > 1:
         head, tail = x.shape[:x_axis], x.shape[x_axis + 1 :]
         apart = converted(site, x.reshape(*head, groups, -1, *tail), x_axis + 1, weight, w_axis)[0]

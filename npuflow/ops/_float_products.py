@@ -190,7 +190,9 @@ class MatMulFloats(ProductFloats):
     def float_lower(self, site: Site, tile: TileView, em: Emitter) -> None:
         blocks = block_type(site)
         for fields in cast(_MatMul, site.op).commands(site, tile):
-            if blocks:
+            if site.op.pair_type():
+                em.emit("BPAIRS", **fields, held_type=blocks)
+            elif blocks:
                 del fields["b_strides"]
                 em.emit("BMATMUL", **{**fields, "b_type": blocks}, columns=0)
             else:

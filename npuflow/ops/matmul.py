@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +47,9 @@ from npuflow.ops._windows import exact, within
 @OPS.entry
 @dataclass(frozen=True)
 class MatMul(MatMulFloats):
+    # a type that the array converts two activations to
+    pairs: str = field(default="", kw_only=True)
+
     onnx: ClassVar[str] = "MatMul"
     fuses_clip: ClassVar[bool] = True
 
@@ -82,6 +85,12 @@ class MatMul(MatMulFloats):
 
     def block_axis(self, site: Site, index: int, size: int) -> int | None:
         return self.group_axis(site, index)
+
+    def in_pairs(self, element: str) -> Self:
+        return replace(self, pairs=element)
+
+    def pair_type(self) -> str:
+        return self.pairs
 
     def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
         if grouped(site):

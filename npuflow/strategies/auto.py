@@ -5,9 +5,9 @@ Units are put in order greedily: what takes most of the remaining noise away per
 order rests on every unit's noise alone, which does not quite add up; so the prefix is looked for by
 measuring mixtures, and the quantised network itself has the last word. Where widest integers fail, what they
 fail at is left in float on the host. Where units may be in a float type of the NPU, the same is done with
-that type in the place of the widest integers, at once or only where these do not do; of the results that
-hold the budget the cheapest is taken, and one that misses it where the way to it gains too little for its
-cycles.
+that type in the place of the widest integers, and with it in the place of the host alone, at once or only
+where integers do not do; of the results that hold the budget the cheapest is taken, and one that misses it
+where the way to it gains too little for its cycles.
 """
 
 from __future__ import annotations
@@ -52,61 +52,73 @@ class AutoStrategy(Strategy):
         narrow = (NARROW,) * len(problem.units)
         if not problem.units or problem.budget.holds(problem.verified(narrow)):
             return narrow
-        worth = self.gain_db / self.for_cycles
-        found = [self._raised(problem, (WIDE,) * len(narrow), worth)]
+        worth, wide = self.gain_db / self.for_cycles, (WIDE,) * len(narrow)
+        found = [self._raised(problem, wide, worth)]
         if problem.floats_last and _integers_do(problem, found[0]):
             return _better(problem, found[0], narrow)
         for level in sorted({level for unit in problem.units for level in unit.floats}):
             upper = tuple(level if level in unit.floats else WIDE for unit in problem.units)
             found.append(self._raised(problem, upper, worth))
+            found += self._beside(problem, level, worth)
         return _better(problem, _best(problem, found, worth) if found[1:] else found[0], narrow)
 
     def _raised(self, problem: Problem, upper: Levels, worth: float) -> Levels:
         """The cheapest mixture of the recipe's widths and `upper` that holds the budget, or the best."""
-        units = zip(problem.units, upper, strict=True)
-        first = tuple(level if unit.sensitive else NARROW for unit, level in units)
+        first = _sensitive(problem, upper)
         if any(first) and problem.budget.holds(problem.verified(first)):
             return first
-        integers = set(upper) <= {WIDE}
-        start = self._in_float(problem, first) if integers else first
-        floor = problem.floor() if integers else problem.floor(upper)
+        start = self._in_float(problem, first) if set(upper) <= {WIDE} else first
+        return self._climbed(problem, start, upper, worth)
+
+    def _climbed(self, problem: Problem, start: Levels, upper: Levels, worth: float) -> Levels:
+        """The cheapest mixture of `start` and `upper` that holds the budget, or the best."""
+        floor = problem.floor() if set(upper) <= {WIDE} else problem.floor(upper)
         order = self._order(problem, start, upper, floor)
         return _Prefixes(problem, start, order, upper).shortest(worth)
 
-    def _in_float(self, problem: Problem, first: Levels) -> Levels:
-        """`first` with those activations in float at which the widest integers fail,
-        unless the host is far too slow."""
-        budget = problem.budget
+    def _beside(self, problem: Problem, level: int, worth: float) -> list[Levels]:
+        """Widest integers, and a float type of the NPU where these fail: none where they do not."""
+        wide = (WIDE,) * len(problem.units)
+        first = _sensitive(problem, wide)
+        start = self._in_float(problem, first, level)
+        return [] if start == first else [self._climbed(problem, start, wide, worth)]
+
+    def _in_float(self, problem: Problem, first: Levels, level: int = FLOAT) -> Levels:
+        """`first` with those activations in float at which the widest integers fail: on the host, unless it
+        is far too slow, or in a float type of the NPU."""
+        budget, hosted = problem.budget, level == FLOAT
         wide = (WIDE,) * len(problem.units)
         found = problem.measured(wide)
-        if budget.holds(found) or budget.level(found) > _host_db(budget) - FAILS:
+        if budget.holds(found) or (hosted and budget.level(found) > _host_db(budget) - FAILS):
             return first
         units = enumerate(problem.wide_noise())
         noise = {k: n for k, n in units if problem.units[k].kind == "activation"}
         total = np.sum(list(noise.values()), axis=0)
+        if not hosted:
+            noise = {k: n for k, n in noise.items() if level in problem.units[k].floats}
         levels, order = list(wide), []
         while noise:
             worth = {
-                k: _gain(total, n) / max(problem.delta(tuple(levels), k, FLOAT), 1.0)
+                k: _gain(total, n) / max(problem.delta(tuple(levels), k, level), 1.0)
                 for k, n in noise.items()
             }
             k = max(worth, key=lambda k: worth[k])
             if worth[k] <= 0.0:
                 break
-            levels[k] = FLOAT
+            levels[k] = level
             total = np.maximum(total - noise.pop(k), 0.0)
             order.append(k)
 
         def left(count: int) -> Levels:
             chosen = set(order[:count])
-            return tuple(FLOAT if k in chosen else WIDE for k in range(len(wide)))
+            return tuple(level if k in chosen else WIDE for k in range(len(wide)))
 
         count = _least(lambda n: budget.holds(problem.measured(left(n))), 1, len(order))
         if not order or budget.level(problem.measured(left(count))) < budget.level(found) + FAILS:
             return first
         if problem.cycles(left(count)) > DEAR * problem.cycles(wide):
             return first
-        return tuple(FLOAT if k in set(order[:count]) else level for k, level in enumerate(first))
+        return tuple(level if k in set(order[:count]) else before for k, before in enumerate(first))
 
     def _order(self, problem: Problem, start: Levels, upper: Levels, floor: Noise) -> list[int]:
         """Units that are narrow yet, by noise taken away per cycle added. `floor`: the noise at `upper`."""
@@ -130,6 +142,13 @@ class AutoStrategy(Strategy):
                 if other in noise:
                     cost[other] = max(problem.delta(tuple(levels), other, upper[other]), least)
         return order
+
+
+def _sensitive(problem: Problem, upper: Levels) -> Levels:
+    """The recipe's widths, and the upper levels of what is widened first."""
+    return tuple(
+        level if unit.sensitive else NARROW for unit, level in zip(problem.units, upper, strict=True)
+    )
 
 
 def _better(problem: Problem, levels: Levels, narrow: Levels) -> Levels:

@@ -13,7 +13,7 @@ import pytest
 from npuflow.engine.interpret import interpret
 from npuflow.engine.quantize.config import Override, Quantize
 from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.hw.target import FloatRate, Numerics
+from npuflow.hw.target import FloatRate, Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.ir.types import Array
@@ -82,6 +82,7 @@ NETWORKS = {
     "encoder-bf16": (encoder, Quantize(mode="bf16")),
     "encoder-fp16-int8": (encoder, Quantize(mode="fp16", overrides=(FUNCTIONS,))),
     "encoder-mxfp4": (encoder, Quantize(mode="mxfp4")),
+    "encoder-mx9": (encoder, Quantize(mode="mx9")),
 }
 
 
@@ -98,17 +99,23 @@ def network(name: str) -> tuple[Graph, dict[str, Array]]:
 
 
 def torn(name: str, seed: int) -> Counter[str]:
+    """One tiling of one of these networks; every tenth by plain numpy."""
+    return compared(name, *network(name), TARGET, seed, exact_only=seed % 10 == 0)
+
+
+def compared(
+    name: str, graph: Graph, want: dict[str, Array], target: Target, seed: int, exact_only: bool = False
+) -> Counter[str]:
     """One tiling on one core or several, compared: its commands by opcode, and those that add to a sum."""
-    graph, want = network(name)
     rng = random.Random(seed)
     cores = rng.choice((1, 1, 2, 3))
-    target = replace(TARGET, compute=replace(TARGET.compute, cores=cores))
+    target = replace(target, compute=replace(target.compute, cores=cores))
     if cores > 1:
-        plan, _ = random_groups.plan(graph, machine(target), NUMERICS, rng, 0)
+        plan, _ = random_groups.plan(graph, machine(target), target.numerics, rng, 0)
     else:
-        plan = random_tilings.plan(graph, machine(target), NUMERICS, rng, rng.choice((0, 2, 3)))
+        plan = random_tilings.plan(graph, machine(target), target.numerics, rng, rng.choice((0, 2, 3)))
     program = build(graph, target, plan)
-    for value, array in simulate(program, want, exact_only=seed % 10 == 0).items():
+    for value, array in simulate(program, want, exact_only=exact_only).items():
         np.testing.assert_array_equal(array, want[value], err_msg=f"{name}, seed {seed}: {value}")
     words = [c for queue in program.decoded for c in queue]
     found = Counter(c.opcode for c in words)

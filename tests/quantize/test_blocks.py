@@ -70,13 +70,14 @@ def deep(count: int, both: bool = True) -> tuple[Graph, dict[str, np.ndarray]]:
     return Graph(("x",), (y,), tuple(b.nodes), b.values, b.consts), b.arrays
 
 
-@pytest.mark.parametrize("mode", ["bfp16", "mx6", "mxfp4"])
-def test_products_of_activations_stay_in_bfloat16(mode) -> None:
+@pytest.mark.parametrize("mode", BLOCKS)
+def test_products_of_activations_are_in_blocks_of_integers(mode) -> None:
     graph, arrays = deep(150)
     done = quantize_graph(graph, lambda _: True, {}, Quantize(mode=mode), NUMERICS).graph
     program = check_exact(done, {"x": arrays["x"]}, local(TARGET, 3072))
-    seen = [c for c in program.decoded[0] if c.opcode in ("BMATMUL", "FMATMUL")]
-    assert {c.opcode for c in seen} == {"BMATMUL", "FMATMUL"}
+    check_exact(done, {"x": arrays["x"]}, local(TARGET, 3072), exact_only=True)
+    seen = [c for c in program.decoded[0] if c.opcode in ("BMATMUL", "BPAIRS", "FMATMUL")]
+    assert {c.opcode for c in seen} == {"BMATMUL", "BPAIRS" if ELEMENTS[mode].block.both else "FMATMUL"}
     size = ELEMENTS[mode].block.size
     split = [c.fields["k"] for c in seen if c.opcode == "BMATMUL" and c.fields["k"] != 150]
     assert split and all(k % size == 0 or k == 150 % size or (150 - k) % size == 0 for k in split)
@@ -108,6 +109,43 @@ def test_groups_of_a_block_of_channels_or_more_are_in_blocks(mode: str, per: int
         want.append(interpret(alone, {"x": given}, NUMERICS)[alone.outputs[0]])
     if opcode == "BCONV":
         np.testing.assert_array_equal(found, np.concatenate(want, 1))
+
+
+def pair(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[Graph, dict[str, np.ndarray]]:
+    """One product of two inputs."""
+    b = Builder()
+    made = b.add(OPS["matmul"](), b.input("a", left), b.input("b", right))
+    return Graph(("a", "b"), (made,), tuple(b.nodes), b.values, b.consts), b.arrays
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((5, 40), (40, 6)), ((2, 3, 7, 50), (2, 3, 50, 9)), ((2, 1, 4, 17), (3, 17, 5)), ((3, 20), (2, 20, 4))],
+)
+@pytest.mark.parametrize("mode", ["mx9", "bfp16", "mxint8"])
+def test_a_product_of_activations_is_that_of_what_blocks_hold(mode, left, right) -> None:
+    """By sums in float64, in memories that split its sums, on several cores, at other batches."""
+    graph, arrays = pair(left, right)
+    done = quantize_graph(graph, lambda _: True, {}, Quantize(mode=mode), NUMERICS).graph
+    given = {k: arrays[k] for k in "ab"}
+    for size in (1024, 1 << 16):
+        check_exact(done, given, local(TARGET, size))
+    check_exact(done, given, replace(TARGET, compute=replace(TARGET.compute, cores=2)))
+    a, b = (rounded(nearest(arrays[k], "bfloat16"), mode, axis) for k, axis in (("a", -1), ("b", -2)))
+    want, found = nearest(a @ b, "bfloat16"), interpret(done, given, NUMERICS)[done.outputs[0]]
+    assert np.abs(found - want).max() <= 2.0**-7 * np.abs(want).max()
+    assert (found == want).mean() > 0.9
+
+
+def test_a_product_of_activations_has_the_rate_of_the_block_type() -> None:
+    graph, arrays = pair((8, 64), (64, 16))
+    done = quantize_graph(graph, lambda _: True, {}, Quantize(mode="mx9"), NUMERICS).graph
+    rates = (FloatRate("bfloat16", 0.125), FloatRate("mx9", 0.5))
+    numerics = replace(NUMERICS, float_types=("bfloat16", "mx9"))
+    target = replace(TARGET, numerics=numerics, compute=replace(TARGET.compute, float_rates=rates))
+    program = check_exact(done, {k: arrays[k] for k in "ab"}, local(target, 1 << 16))
+    found = sum(terms_of(c, target).array for c in program.decoded[0] if c.opcode == "BPAIRS")
+    assert found == 2 * 8 * 64 * 16 / TARGET.compute.macs
 
 
 @pytest.mark.parametrize("mode", ["mx9", "mxfp8"])

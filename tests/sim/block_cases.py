@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from npuflow.hw.blocks import encoded, packed
+from npuflow.hw.blocks import block_of, encoded, packed
 from npuflow.hw.elements import ELEMENTS, having
 from tests.sim.cases import Case
 
@@ -48,4 +48,13 @@ def matmul(c: Case) -> None:
     c.fields.update(batch=batch, m=m, k=k, n=n, columns=c.pick(0, 1), b_type=kind)
     c.tensor("a", (batch, m, k), "bfloat16", False)
     c.const("b", _blocks(c, kind, n, k))
+    _sum(c, batch * m * n, n)
+
+
+def pairs(c: Case) -> None:
+    kind = c.pick(*(name for name in BLOCKS if block_of(ELEMENTS[name]).both))
+    batch, m, k, n = c.number(1, 3), c.number(1, 5), c.number(1, 40), c.number(1, 6)
+    c.fields.update(batch=batch, m=m, k=k, n=n, held_type=kind)
+    c.tensor("a", (batch, m, k), "bfloat16", False)
+    c.tensor("b", (batch, k, n), "bfloat16", True)
     _sum(c, batch * m * n, n)

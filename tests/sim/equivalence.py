@@ -263,7 +263,7 @@ def _extents(opcode: str, f: Fields) -> dict[str, tuple[int, ...]]:
     """Every field of strides with the extents that it steps along."""
     if opcode in ("LOAD", "STORE"):
         return {"external_strides": f["dims"], "local_strides": f["dims"]}
-    if opcode in ("MATMUL", "SCALEDMATMUL", "FMATMUL"):
+    if opcode in ("MATMUL", "SCALEDMATMUL", "FMATMUL", "BPAIRS"):
         return {"a_strides": (f["batch"], f["m"], f["k"]), "b_strides": (f["batch"], f["k"], f["n"])}
     if opcode == "BMATMUL":
         return {"a_strides": (f["batch"], f["m"], f["k"])}

@@ -150,6 +150,7 @@ MAKERS = {
     "FSOFTMAX": _softmax,
     "BCONV": block_cases.conv,
     "BMATMUL": block_cases.matmul,
+    "BPAIRS": block_cases.pairs,
     "FTOPK": lambda c: topk(c, *FLOATS),
 }
 

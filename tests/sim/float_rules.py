@@ -16,7 +16,7 @@ from tests.sim.equivalence import Fields, Tables, rule
 @rule
 def old_sums(opcode: str, f: Fields, tables: Tables) -> None:
     """Sums that go on from old ones begin with no bias; a maximum has no chunks."""
-    if opcode in ("FCONV", "FMATMUL", "BCONV", "BMATMUL") and f["accumulate"]:
+    if opcode in ("FCONV", "FMATMUL", "BCONV", "BMATMUL", "BPAIRS") and f["accumulate"]:
         f["bias"] = NONE
     if opcode == "FREDUCE":
         f["axes"] &= sum(1 << i for i, d in enumerate(f["dims"]) if d > 1)

@@ -227,6 +227,19 @@ class FloatScalar(Scalar):
                 terms += [times(u, v) for u, v in zip(self.taken(seen, kind), held, strict=True)]
             self.keep(c, place, total(terms, size, self.start(c, place, j)))
 
+    def bpairs(self, c: Command) -> None:
+        a, b, kind, k = self.real(c, "a"), self.real(c, "b"), c.text("held_type"), c.number("k")
+        size = FORMATS[kind].size
+        sizes = (c.number("batch"), c.number("m"), c.number("n"))
+        for place, (q, i, j) in enumerate(product(*map(range, sizes))):
+            terms = []
+            for first in range(0, k, size):
+                some = range(k)[first : first + size]
+                left, right = [a(q, i, at) for at in some], [b(q, at, j) for at in some]
+                both = zip(self.taken(left, kind), self.taken(right, kind), strict=True)
+                terms += [times(u, v) for u, v in both]
+            self.keep(c, place, total(terms, size, self.start(c, place, j)))
+
     def fround(self, c: Command) -> None:
         for place, index in enumerate(self.each(c)):
             value = number(self.single_at(c.number("acc") + 4 * place))

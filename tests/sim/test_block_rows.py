@@ -1,4 +1,4 @@
-"""The compiled conversion of activations to blocks has the bits of plain numpy."""
+"""The compiled conversion of activations to blocks, and products of these, have the bits of plain numpy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 from npuflow.engine.sim import block_rows, blocks
+from npuflow.engine.sim.machine import SimulatedMachine
 from npuflow.hw.elements import ELEMENTS, having
+from npuflow.hw.floats import encoded
+from tests.sim.cases import LOCAL, Case
+from tests.sim.programs import both_ways, wrap
 
 KINDS = tuple(name for name in having("block") if ELEMENTS[name].block.both)  # type: ignore[union-attr]
 
@@ -45,3 +49,24 @@ def test_conversion_has_the_bits_of_plain_numpy(kind: str, how: str) -> None:
     )
     np.testing.assert_array_equal(made[:, :-1].T.reshape(want.shape), want)
     assert (made[:, -1] == 7).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_products_of_activations_run_compiled(kind: str) -> None:
+    """With the bits of plain numpy, over several blocks, one that ends early, and a matrix that repeats."""
+    rng = np.random.default_rng(4)
+    c = Case(rng, "BPAIRS")
+    batch, m, k, n = 3, 13, 53, 30
+    c.fields.update(batch=batch, m=m, k=k, n=n, held_type=kind, accumulate=0)
+    c.tensor("a", (batch, m, k), "bfloat16", False)
+    c.tensor("b", (1, k, n), "bfloat16", False)
+    c.fields["b_strides"] = (0, *c.fields["b_strides"][1:])
+    c.fields.update(acc=c.place(4 * batch * m * n), acc_type="float32")
+    assert c.at <= LOCAL
+    numbers = rng.normal(size=(2, LOCAL // 2)) * np.exp(rng.normal(0, 3, (2, LOCAL // 2)))
+    program = wrap(c)
+    np.testing.assert_array_equal(*both_ways(program, encoded(numbers, "bfloat16").view(np.uint8)))
+    modules = {
+        getattr(getattr(step, "func", step), "__module__", "") for step in SimulatedMachine(program, 2).steps
+    }
+    assert "npuflow.engine.sim.fast_blocks" in modules

@@ -4,12 +4,12 @@ where cycles buy too few dB."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
 
-from npuflow.strategies import FLOAT, NARROW, STRATEGIES, WIDE, Budget, Goal, Levels, Noise, Output, Unit
+from npuflow.strategies import FLOAT, NARROW, OWN, STRATEGIES, WIDE, Budget, Goal, Levels, Noise, Output, Unit
 
 BASE = 1000.0
 
@@ -227,6 +227,33 @@ def test_where_the_widest_integers_fail_the_layer_is_left_in_float() -> None:
     levels = auto(problem)
     assert levels[2] == FLOAT and levels.count(FLOAT) == 1
     assert problem.budget.holds(problem.verified(levels))
+
+
+@dataclass
+class WithFloats(Stubborn):
+    """Every tensor may be in a float type of the NPU, at ten times what wide integers cost."""
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        return tuple(replace(unit, floats=(OWN,)) for unit in super().units)
+
+    def cycles(self, levels: Levels) -> float:
+        extra = {NARROW: 0.0, WIDE: 1.0, FLOAT: self.host, OWN: 10.0}
+        return BASE * (1 + sum(p * extra[level] for p, level in zip(self.price, levels, strict=True)))
+
+    def level(self, levels: Levels) -> float:
+        return super().level(tuple(FLOAT if level == OWN else level for level in levels))
+
+    def floor(self, levels: Levels | None = None) -> Noise:
+        return self._noise(1e-6)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_float_type_stands_beside_wide_integers_where_these_alone_fail(last: bool) -> None:
+    """For the tensor that spans too much, and for no other: wide integers do for the loud one."""
+    problem = WithFloats([0.2, 1e-4, 0.4, 0.2], [0.02] * 4, host=1000.0)
+    problem.floats_last = last
+    assert auto(problem) == (WIDE, NARROW, OWN, WIDE)
 
 
 def test_no_layer_is_left_in_float_where_the_host_is_far_too_slow() -> None:

@@ -14,7 +14,7 @@ from npuflow.engine.quantize.scales import activation_inputs, whole_types
 from npuflow.hw.elements import ELEMENTS
 from npuflow.ir.codes import encode
 from npuflow.ir.graph import Graph
-from npuflow.ir.op import Node, Site
+from npuflow.ir.op import Node, Op, Site
 from npuflow.ir.types import Array, FloatType, QuantType, float_type
 from npuflow.ir.whole import spans_of
 
@@ -37,6 +37,14 @@ def constants(site: Site, quant: FloatType, blocks: str = "") -> dict[int, tuple
             scaled = stored.reshape(-1).astype(np.float64) * site.op.bias_factor()
             found[i] = np.broadcast_to(scaled, (site.out_shape[1],)).astype(np.float32), None
     return found
+
+
+def operator(site: Site, blocks: str = "") -> Op:
+    """The operator without factors, which are in its constants; of two activations in blocks, where the array
+    converts these to the type `blocks`."""
+    op, shared = site.op.unit_gain().unit_bias(), ELEMENTS[blocks].block if blocks else None
+    alone = all(stored is None for stored in site.consts)
+    return op.in_pairs(blocks) if alone and shared is not None and shared.both else op
 
 
 def float_layers(

@@ -12,7 +12,7 @@ import numpy as np
 from npuflow.base.errors import TargetError
 from npuflow.engine.place import op_name
 from npuflow.engine.quantize.config import Quantize, activation_grid, check_scheme
-from npuflow.engine.quantize.floats import constants, float_layers
+from npuflow.engine.quantize.floats import constants, float_layers, operator
 from npuflow.engine.quantize.names import names_of, stated, unanswered, unknown_layers
 from npuflow.engine.quantize.ports import bare, own_names
 from npuflow.engine.quantize.rounded import chosen, recoded, replaced
@@ -280,8 +280,7 @@ class _Builder:
         blocks = self.config.blocks(names_of(node), op_name(node))
         for i, (array, kind) in constants(real, quant, blocks).items():
             inputs[i] = self.stored(node.inputs[i], array, kind)
-        op = node.op.unit_gain().unit_bias()
-        return self.prepared(replace(node, op=op, inputs=tuple(inputs), params=()))
+        return self.prepared(replace(node, op=operator(real, blocks), inputs=tuple(inputs), params=()))
 
     def weighted(self, node: Node, made: Node, source: int, weight: int) -> Node:
         """The node with the codes of its constant weight, and bias, for the type

@@ -1,5 +1,5 @@
-"""Products with weights in blocks bound to the compiled kernels of floats: weights are laid out once as
-numbers, activations are converted to blocks before each product."""
+"""Products in blocks bound to the compiled kernels of floats: weights are laid out once as numbers,
+activations are converted to blocks before each product."""
 
 from __future__ import annotations
 
@@ -75,6 +75,20 @@ def matmul(bench: Bench, i: int, c: Command) -> Step | None:
     return _after(before, product)
 
 
+def pairs(bench: Bench, i: int, c: Command) -> Step | None:
+    batch, m, k, n = (c.number(name) for name in ("batch", "m", "k", "n"))
+    kind, bias = c.text("held_type"), fast_floats.known_bias(bench, i, c, n)
+    size = blocks.size_of(kind)
+    if bias is None or not fast_floats.usable("bfloat16") or not min(m, k, n):
+        return None
+    deep = -(-k // size) * size
+    a, first = _converted(bench, bench.operand(i, c, "a"), (batch, m, k), 2, 1, kind, deep)
+    other = bench.operand(i, c, "b")
+    b, second = _converted(bench, other, (batch, k, n), 1, 1, kind, deep, "others in blocks")
+    product = fast_floats.product(bench, i, c, (a, b), (batch, m, deep, n), size, bias)
+    return _after(first, _after(second, product))
+
+
 def _weight(bench: Bench, i: int, c: Command, name: str, kind: str, count: int) -> Array | None:
     """The numbers of blocks that are known, [block, element]."""
     raw = bench.constant(i, c, name, "uint8", count * ELEMENTS[kind].block_bytes)
@@ -82,12 +96,19 @@ def _weight(bench: Bench, i: int, c: Command, name: str, kind: str, count: int) 
 
 
 def _converted(
-    bench: Bench, x: FlatOperand, dims: tuple[int, ...], axis: int, groups: int, kind: str, deep: int
+    bench: Bench,
+    x: FlatOperand,
+    dims: tuple[int, ...],
+    axis: int,
+    groups: int,
+    kind: str,
+    deep: int,
+    place: str = "activations in blocks",
 ) -> tuple[FlatOperand, Step]:
     """The activations as the array takes them, in space of their own, and what puts them there. A group has
     `deep` places along the axis that is summed; those behind its elements are 0."""
     shape = (*dims[:axis], groups * deep, *dims[axis + 1 :])
-    made = bench.scratch("activations in blocks", "uint16", (bench.batch, *shape))
+    made = bench.scratch(place, "uint16", (bench.batch, *shape))
     sizes = [prod(shape[d:]) for d in range(len(shape) + 1)]
     row = ELEMENTS[kind]
     assert row.block is not None

@@ -253,7 +253,23 @@ def matmul(bench: Bench, i: int, c: Command) -> Step | None:
     kind, bias = c.text("a_type"), known_bias(bench, i, c, n)
     if bias is None or kind != c.text("b_type") or not usable(kind) or not min(m, k, n):
         return None
-    a, b = bench.operand(i, c, "a"), bench.operand(i, c, "b")
+    both, chunk = (bench.operand(i, c, "a"), bench.operand(i, c, "b")), min(c.number("chunk"), k)
+    return product(bench, i, c, both, (batch, m, k, n), chunk, bias, kind)
+
+
+def product(
+    bench: Bench,
+    i: int,
+    c: Command,
+    operands: tuple[FlatOperand, FlatOperand],
+    sizes: tuple[int, int, int, int],
+    chunk: int,
+    bias: Array,
+    kind: str = "bfloat16",
+) -> Step:
+    """A product of matrices [batch, m, k] and [batch, k, n], the command's operands or what was made of
+    them."""
+    (a, b), (batch, m, k, n), half = operands, sizes, kind == "float16"
     flat, first = bench.sum(i, c, batch * m * n)
     each, sample = np.arange(batch)[:, None], np.arange(bench.batch)[:, None, None]
     lefts = a.base + sample * a.sample + each * a.strides[0] + np.arange(m) * a.strides[1]
@@ -262,7 +278,6 @@ def matmul(bench: Bench, i: int, c: Command) -> Step | None:
     if b.sample == 0 and batch == 1:  # one matrix for all samples
         rights, m = rights[:1], m * bench.batch
     lefts, sums = (v.reshape(-1, m).astype(np.int64) for v in (lefts, sums))
-    chunk, half = min(c.number("chunk"), k), kind == "float16"
     return partial(
         float_products.matrices,
         (a.flat, lefts, a.strides[2], half),
