@@ -32,8 +32,8 @@ largest scores are, in the float model, {clear:g} times as far apart as the defa
 (root mean square); chance in two sets of integers moves the two scores up to that far. *Top-1 of these*: as
 before, among them alone. `benchmarks/tflite_networks.py` prints this page.
 
-| network | input | npuflow | reference | default | below | npuflow' | reference' | top-1 | reference | clear \
-| top-1 of these | reference | s |
+| network | input | npuflow | reference | default | below | npuflow' | reference' | top-1 | reference \
+| clear | top-1 of these | reference | s |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 """
 
