@@ -40,7 +40,9 @@ def main() -> None:
     parser.add_argument("--activations", type=int, default=4, help="bits")
     parser.add_argument("--target", default="edge-4t")
     parser.add_argument("--pattern", default="", help="of zeros: 2:4, rows, outputs")
-    parser.add_argument("--steps", type=int, default=1400)
+    parser.add_argument("--steps", type=int, default=6400)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--rate", type=float, default=3e-3, help="of the weights, at its highest")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("fashion.qdq.onnx"))
     args = parser.parse_args()
@@ -49,7 +51,7 @@ def main() -> None:
     images, labels, test_images, test_labels = (read_idx(args.data / f"{name}-ubyte.gz") for name in names)
     x, truth = normalised(test_images), torch.from_numpy(test_labels.astype(np.int64))
     calibration = normalised(np.load(HERE / "calib.npz")["image"][:256])
-    teacher = float_network()
+    teacher = float_network().to(memory_format=torch.channels_last)  # a third faster on a CPU
     widths = {"weights": {"bits": args.weights}, "activations": {"bits": args.activations}}
     network = prepare(teacher, {"target": args.target, "quantize": widths}, calibration)
     found = {"float": accuracy(teacher, x, truth), "start": accuracy(network, x, truth)}
@@ -69,9 +71,10 @@ def main() -> None:
         torch.from_numpy(labels.astype(np.int64)),
         loss,
         args.steps,
-        rate=2e-3,
+        batch=args.batch,
+        rate=args.rate,
         scale_rate=2e-3,
-        warm_up=50,
+        warm_up=100,
         augment=augment,
         pruner=pruner,
         checkpoint=args.out.with_suffix(".state"),

@@ -48,7 +48,9 @@ def asked(path: Path, target: str | None, options: Bindings, sets: Sequence[str]
     """A recipe's own model, target and bindings, with the options over them; a model file is a recipe of the
     options alone.
     """
+    from npuflow.base.tables_files import existing_file
     from npuflow.cli import targets
+    from npuflow.engine.sources import address
     from npuflow.flow.recipe import load
     from npuflow.hw.target import Target
     from npuflow.stages.model import ModelTable
@@ -58,13 +60,17 @@ def asked(path: Path, target: str | None, options: Bindings, sets: Sequence[str]
         chosen = [f'target="{targets._path(target).resolve()}"'] if target is not None else []
         recipe = load(path, [*chosen, *sets], lenient=True)
     else:
-        if not path.is_file():
+        text = str(path.resolve())
+        if str(path).startswith("python:"):
+            made = existing_file(str(path), Path.cwd())
+            text = f"python:{made.path}:{made.function}"
+        elif not path.is_file():
             raise UsageError(
                 f'no file "{path}"', hint="a model file, or a recipe that ends in .toml", code="NF-USAGE-010",
             )
         name = str(targets._path(target or DEFAULT).resolve())
         recipe = load(
-            None, sets, tables={"target": name, "model": {"path": str(path.resolve())}}, lenient=True
+            None, sets, tables={"target": name, "model": {"path": text}}, lenient=True
         )
     table, parse, chip = _read(recipe, [ModelTable, Parse, Target])
     own = table.bindings
@@ -73,7 +79,7 @@ def asked(path: Path, target: str | None, options: Bindings, sets: Sequence[str]
         {**own.constants, **options.constants},
     )
     return InspectRequest(
-        table.path.path, bindings, tuple(parse.skip), chip, target or "the recipe's target", recipe
+        address(table.path), bindings, tuple(parse.skip), chip, target or "the recipe's target", recipe
     )
 
 

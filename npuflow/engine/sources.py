@@ -9,6 +9,8 @@ from npuflow.base.tables import FilePath
 from npuflow.base.tables_files import existing_file
 from npuflow.frontends import FRONTENDS, Frontend, Gatherer, Source
 
+WEIGHTS = (".pth", ".ckpt", ".safetensors")  # suffixes of files that hold no network
+
 
 def address(path: FilePath, file: Path | None = None) -> Path:
     """How front ends are called: the file, with `:function` behind its name where the recipe names one."""
@@ -26,6 +28,11 @@ def frontend(path: Path) -> tuple[str, Gatherer]:
         if suffix in reader.suffixes:
             return name, reader
     hint = f"known are {', '.join(sorted(known))}; others are exported to ONNX first"
+    if suffix in WEIGHTS:
+        hint = (
+            "such files hold weights and no network: load them in a function that returns (module, "
+            'example_inputs), path = "python:FILE.py:FUNCTION"'
+        )
     raise ModelError(
         f'"{path.name}" has an unknown model format', hint=hint, code="NF-MODEL-035",
     ).at(file=str(path))

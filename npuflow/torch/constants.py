@@ -67,15 +67,22 @@ class BatchNorm:
         moments are those of the layer without normalisation, scaled and moved."""
         if self.frozen:
             return
-        axes = [d for d in range(y.dim()) if d != 2]
         gamma, beta = tensor(source, self.gamma), tensor(source, self.beta)
         mean, variance = tensor(source, self.mean), tensor(source, self.variance)
         known = gamma.abs() > 1e-6
         inverse = torch.where(known, 1.0 / self.factor(source), torch.zeros_like(gamma))
-        own, middle = torch.var_mean(y, axes, correction=1)
+        middle, own = moments(y.flatten(0, 1))
         found, spread = (middle - beta) * inverse + mean, own * inverse**2
         mean += self.momentum * torch.where(known, found - mean, torch.zeros_like(mean))
         variance += self.momentum * torch.where(known, spread - variance, torch.zeros_like(variance))
+
+
+def moments(y: Any) -> tuple[Any, Any]:
+    """Mean and unbiased variance of every channel of [samples, channels, ...]: by the kernel of batch
+    normalisation, which takes a tenth of the time of `var_mean` over axes that are not the last."""
+    small, count = 1e-12, y.numel() // y.shape[1]
+    _, mean, inverse = torch.native_batch_norm(y, None, None, None, None, True, 0.0, small)
+    return mean, (inverse**-2 - small).clamp_(min=0.0) * (count / max(count - 1, 1))
 
 
 class FoldedWeight(torch.nn.Module):  # type: ignore[misc]

@@ -48,6 +48,11 @@ def test_lists_with_labels(pictures: Path) -> None:
     assert labels(table(pictures, "list.json")) == {"p0.png": 3, "p1.jpg": None, "p2.webp": None}
     (pictures / "map.json").write_text(json.dumps({"p0.png": [1, 2], "p1.jpg": 5}))
     assert labels(table(pictures, "map.json")) == {"p0.png": [1, 2], "p1.jpg": 5}
+    (pictures / "rows.jsonl").write_text("\n".join(json.dumps(row) for row in rows) + "\n\n")
+    assert labels(table(pictures, "rows.jsonl")) == labels(table(pictures, "list.json"))
+    (pictures / "bad.jsonl").write_text('{"file": "p0.png"}\n{"label": 3}\n')
+    with pytest.raises(DataError, match="not a list of files"):
+        found(table(pictures, "bad.jsonl"))
     for wrong in ("{", "3", "[3]", '[{"label": 3}]', '["absent.png"]'):
         (pictures / "bad.json").write_text(wrong)
         with pytest.raises(DataError):

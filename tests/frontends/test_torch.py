@@ -25,7 +25,6 @@ def read(path: Path, bindings: Bindings = Bindings()) -> Reading:  # noqa: B008
     return reader.read(reader.gather(path), bindings)
 
 
-
 def test_functions_are_known_by_file_and_name(tmp_path: Path) -> None:
     (tmp_path / "nets.py").write_text("def a(): ...\ndef b(): ...\n")
     one, other = (existing_file(f"python:nets.py:{name}", tmp_path) for name in "ab")
@@ -183,6 +182,10 @@ def test_mistakes_are_one_error_each(tmp_path: Path) -> None:
         "class C(torch.nn.Module):\n    def forward(self, x): return torch.linalg.svd(x).S\n"
         "def unknown(): return C(), (torch.zeros(2, 2),)\n"
     )
+    import torch
+
+    for name, more in (("weights.pt", True), ("old.pt", False)):
+        torch.save({"w": torch.zeros(2)}, tmp_path / name, _use_new_zipfile_serialization=more)
     for name, words in (
         ("net.pt2", "cannot be loaded"),
         ("net.pt", "cannot be loaded"),
@@ -192,6 +195,8 @@ def test_mistakes_are_one_error_each(tmp_path: Path) -> None:
         ("bad.py:absent", "no function"),
         ("bad.py:unknown", "cannot be converted"),
         ("bad.py", "has to be named"),
+        ("weights.pt", "holds weights or a pickled module"),
+        ("old.pt", "holds weights or a pickled module"),
     ):
         with pytest.raises(NpuflowError) as caught:
             read(tmp_path / name)
@@ -273,3 +278,22 @@ def test_adaptive_pooling_of_any_size(kind: str) -> None:
         x = torch.randn(1, 3, *size)
         graph, _ = unpack(packed(torch.export.export(module, (x,)))[0])
         close(Reading(graph), [x.numpy()], [module(x).numpy()])
+
+
+def test_files_of_weights_are_no_models(tmp_path: Path) -> None:
+    with pytest.raises(ModelError) as caught:
+        gathered(tmp_path / "weights.pth")
+    assert "hold weights and no network" in caught.value.hint
+
+
+def test_inputs_of_half_precision_keep_their_type(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="npuflow[torch] is not installed")
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 3), torch.nn.ReLU()).eval()
+    x = torch.randn(1, 2, 6, 6)
+    torch.export.save(torch.export.export(net.half(), (x.half(),)), tmp_path / "net.pt2")
+    graph = verify(read(tmp_path / "net.pt2").graph, "reading")
+    assert graph.type(graph.inputs[0]).dtype == "float16"
+    (found,) = run(export_model(graph), {graph.inputs[0]: x.half().numpy()})
+    wanted = net.float()(x).detach().numpy()
+    assert np.abs(found.astype(np.float32) - wanted).max() < 1e-2 * np.abs(wanted).max()

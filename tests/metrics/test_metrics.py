@@ -245,3 +245,34 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pycocotools.coco", None)
     with pytest.raises(DataError, match="pycocotools"):
         run("coco", np.zeros((1, 1, 6), np.float32), [[]], decoder="boxes")
+
+
+def test_a_function_of_the_user_s(tmp_path: Path) -> None:
+    text = """
+def right(outputs, reference, labels):
+    (scores,) = outputs.values()
+    return {"right": float((scores.argmax(-1) == labels).mean()), "samples": len(labels)}
+
+def gap(outputs, reference, labels):
+    return abs(outputs["y"] - reference["y"]).max()
+
+def odd(outputs, reference, labels):
+    return "much"
+
+def broken(outputs, reference, labels):
+    return outputs["absent"]
+"""
+    (tmp_path / "own_scores.py").write_text(text)
+
+    def address(name: str) -> FilePath:
+        return FilePath(f"python:own_scores.py:{name}", tmp_path / "own_scores.py")
+
+    assert run("python", LOGITS, [1, 0, 1, 0], function=address("right")) == {"right": 0.75, "samples": 4.0}
+    assert run("python", LOGITS, function=address("gap"), labels=False) == {"gap": 0.0}
+    assert METRICS["python"](function=address("gap")).needs_labels
+    assert not METRICS["python"](function=address("gap"), labels=False).needs_labels
+    for name, said in (("odd", "gives no figures"), ("broken", "fails"), ("absent", "has no function")):
+        with pytest.raises(DataError, match=said):
+            run("python", LOGITS, [0] * 4, function=address(name))
+    with pytest.raises(DataError, match="needs a function"):
+        labels_there(METRICS["python"](), "python", {"a": 1})

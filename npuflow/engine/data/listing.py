@@ -292,4 +292,4 @@ def _braces(text: str) -> list[str]:
 
 def _supported() -> str:
     kinds = f"pictures ({', '.join(PICTURES)}), .npy, .npz, zarr stores"
-    return f"{kinds}, lists of them (.txt, .csv, .json), random, python:module:function"
+    return f"{kinds}, lists of them (.txt, .csv, .json, .jsonl), random, python:module:function"

@@ -14,7 +14,7 @@ from npuflow.engine.data.labels import label_of
 from npuflow.engine.data.zarr_store import is_store
 
 ARRAYS = (".npy", ".npz")
-LISTS = (".txt", ".lst", ".csv", ".json")
+LISTS = (".txt", ".lst", ".csv", ".json", ".jsonl")
 LABEL = "label"
 
 
@@ -31,8 +31,9 @@ def listed_files(path: Path) -> Iterator[tuple[str, dict[str, Path], Any]]:
     where an entry is a single file.
 
     One path a line, with a label behind a blank; as .csv with an optional header and a label in the second
-    column; as .json paths, {"file", "label"}, or {FILE: LABEL}. Several files an entry: columns of a .csv, or
-    of lines with blanks, whose header names the inputs, or {"files": {INPUT: FILE}, "label"} in a .json."""
+    column; as .json paths, {"file", "label"}, or {FILE: LABEL}; as .jsonl one such entry a line. Several
+    files an entry: columns of a .csv, or of lines with blanks, whose header names the inputs, or
+    {"files": {INPUT: FILE}, "label"} in a .json or .jsonl."""
     entries = _entries(path)
     _all_there(path, [file for files, _ in entries for file in files.values()])
     for files, label in entries:
@@ -43,8 +44,8 @@ def listed_files(path: Path) -> Iterator[tuple[str, dict[str, Path], Any]]:
 def _entries(path: Path) -> list[tuple[dict[str, Any], Any]]:
     """Files by input, as they are written, and label of every entry."""
     text, kind = _text(path), path.suffix.lower()
-    if kind == ".json":
-        return _of_json(path, text)
+    if kind in (".json", ".jsonl"):
+        return _of_json(path, text, lines=kind == ".jsonl")
     if kind == ".csv":
         rows: list[Sequence[str]] = [r for r in csv.reader(text.splitlines()) if r and r[0].strip()]
         several = _columns(path, rows)
@@ -72,9 +73,10 @@ def _row(folder: Path, line: str) -> Sequence[str]:
     return [file, *label] if label and not is_there(folder / line) and is_there(folder / file) else [line]
 
 
-def _of_json(path: Path, text: str) -> list[tuple[dict[str, Any], Any]]:
+def _of_json(path: Path, text: str, lines: bool) -> list[tuple[dict[str, Any], Any]]:
+    """`lines`: an entry a line (JSON lines)."""
     try:
-        held = json.loads(text)
+        held = [json.loads(line) for line in text.splitlines() if line.strip()] if lines else json.loads(text)
         if isinstance(held, list) and all(isinstance(one, dict) and _by_input(one) for one in held):
             return [(dict(one["files"]), one.get(LABEL)) for one in held]
         pairs = held.items() if isinstance(held, dict) else held

@@ -24,7 +24,10 @@ def replayed(graph: Graph, stated: Mapping[str, QuantType], bindings: Bindings) 
         if array is not None:
             builder.constant(value.id, array)
     try:
+        casts = set(builder.singles.values())  # of inputs in half precision, which the builder has made again
         for node in graph.nodes:
+            if casts.intersection(node.outputs):
+                continue
             types = [graph.type(o) for o in node.outputs if o]
             builder.add(node.op, node.inputs, node.outputs, node.origin, types)
     except NpuflowError as fault:

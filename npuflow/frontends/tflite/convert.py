@@ -9,8 +9,9 @@ from pathlib import Path
 from npuflow.base.errors import ModelError, NpuflowError
 from npuflow.frontends import Bindings, Reading
 from npuflow.frontends._nodes import ends
+from npuflow.frontends.tflite.chains import folded
 from npuflow.frontends.tflite.elements import ELEMENTS
-from npuflow.frontends.tflite.loops import CONTROL, flat
+from npuflow.frontends.tflite.loops import CONTROL, LONGEST, MOST, flat
 from npuflow.frontends.tflite.network import TfliteBuilder, TfliteOperatorError
 from npuflow.frontends.tflite.places import PLACES
 from npuflow.frontends.tflite.products import PRODUCTS
@@ -52,7 +53,7 @@ def opened(path: Path) -> TfliteNetwork:
 def reading(network: TfliteNetwork, bindings: Bindings) -> Reading:
     """The network as a graph."""
     try:
-        return _built(flat(network), bindings)
+        return _built(plain(network), bindings)
     except NpuflowError:
         raise
     # options and shapes of a damaged file fit nothing, in as many ways as there are operators
@@ -63,6 +64,15 @@ def reading(network: TfliteNetwork, bindings: Bindings) -> Reading:
             hint="is the file whole?",
             code="NF-MODEL-064",
         ) from fault
+
+
+def plain(network: TfliteNetwork) -> TfliteNetwork:
+    """The network without loops: recurrent layers as one operator each, other loops written out as far as
+    that is short."""
+    found = folded(flat(network, LONGEST))
+    loops, stay = (any(o.name in CONTROL for o in one.operators) for one in (network, found))
+    long = len(found.operators) - len(network.operators) > MOST
+    return folded(flat(network, MOST)) if stay or (loops and long) else found
 
 
 def _built(network: TfliteNetwork, bindings: Bindings) -> Reading:

@@ -10,6 +10,7 @@ from npuflow.frontends.tflite.schema import Operator, TfliteNetwork, TfliteTenso
 from npuflow.ir.types import Array
 
 MOST = 8192  # operators that loops may become
+LONGEST = 65_536  # operators that may be written out while recurrent layers are looked for
 CONTROL = ("WHILE", "IF")
 
 
@@ -17,12 +18,12 @@ class _LoopStaysError(Exception):
     """Why a loop or branch cannot be written out."""
 
 
-def flat(network: TfliteNetwork) -> TfliteNetwork:
-    """The network without loops and branches. Those that depend on data stay, with the reason in their
-    options."""
+def flat(network: TfliteNetwork, most: int = MOST) -> TfliteNetwork:
+    """The network without loops and branches. Those that depend on data, and loops of more than `most`
+    operators, stay, with the reason in their options."""
     if not any(operator.name in CONTROL for operator in network.operators):
         return network
-    writer = _LoopWriter(network.bodies, list(network.tensors))
+    writer = _LoopWriter(network.bodies, list(network.tensors), most)
     places = {i: i for i in range(len(network.tensors))}
     writer.add(network.operators, places, network)
     for index in network.outputs:
@@ -38,6 +39,7 @@ class _LoopWriter:
 
     bodies: Sequence[TfliteNetwork]
     tensors: list[TfliteTensor]
+    most: int = MOST
     operators: list[Operator] = field(default_factory=list)
     rows: dict[int, list[int]] = field(default_factory=dict)
     joint: set[int] = field(default_factory=set)
@@ -86,8 +88,8 @@ class _LoopWriter:
             steps = 0
             while self.decided(self.call(cond, states)[0]):
                 states, steps = self.call(body, states), steps + 1
-                if max(len(self.operators) - mark, steps) > MOST:
-                    raise _LoopStaysError(f"written out it has more than {MOST} operators")
+                if max(len(self.operators) - mark, steps) > self.most:
+                    raise _LoopStaysError(f"written out it has more than {self.most} operators")
         except _LoopStaysError:
             del self.operators[mark:]
             raise

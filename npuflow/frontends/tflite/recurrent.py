@@ -10,6 +10,7 @@ from functools import partial
 
 import numpy as np
 
+from npuflow.frontends.tflite.chains import LAYER
 from npuflow.frontends.tflite.network import PLAIN, TfliteBuilder, TfliteOperatorError, real
 from npuflow.frontends.tflite.recurrent_cell import GATES, Cell, written
 from npuflow.frontends.tflite.schema import Operator
@@ -174,6 +175,35 @@ def both_rnn(builder: TfliteBuilder, operator: Operator) -> None:
     layer([rnn_cell(builder, operator, first) for first in (1, 5)], builder, operator)
 
 
+def steps_layer(builder: TfliteBuilder, operator: Operator) -> None:
+    """A layer of one direction that was written out step by step; its state may begin elsewhere than at zero.
+    Matrices are [in, hidden], of gates in ONNX's order."""
+    options, kind = operator.options, operator.options["Kind"]
+    hidden, count = options["r"][0].shape[0], len(options["r"])
+
+    def named(rows: Sequence[Array], what: str) -> str:
+        held = np.concatenate(rows)[None].astype(np.float32)
+        return builder.constant(held, name=f"{builder.origin}:{what}")
+
+    second = [np.zeros(hidden)] * (count - 1) + [options["inner"]]
+    inputs = [builder.value(operator.inputs[0])]
+    inputs += [named([one.T for one in options[part]], part) for part in "wr"]
+    inputs.append(named([*options["b"], *second], "b"))
+    starts = operator.inputs[1:] if kind == "LSTM" else operator.inputs[1:2]
+    size = builder.tensor(operator.outputs[1]).shape
+    if any(index >= 0 for index in starts):
+        inputs.append("")
+        shape = builder.shape(size)
+        for index in starts:
+            inputs.append("" if index < 0 else builder.node("Reshape", [builder.value(index), shape]))
+    outputs = [builder.free(f"{builder.origin}:y"), *(builder.result(i) for i in operator.outputs[1:])]
+    more = {} if kind != "GRU" else {"linear_before_reset": 0 if options["ResetFirst"] else 1}
+    functions = list(options["Functions"])
+    builder.many(kind, inputs, outputs, hidden_size=hidden, activations=functions, **more)
+    shape = builder.shape(builder.tensor(operator.outputs[0]).shape)
+    builder.node("Reshape", [outputs[0], shape], builder.result(operator.outputs[0]))
+
+
 def no_second_input(operator: Operator, place: int) -> None:
     if any(index >= 0 for index in operator.inputs[place:]):
         raise TfliteOperatorError("an auxiliary input")
@@ -184,4 +214,5 @@ RECURRENT: Mapping[str, Callable[[TfliteBuilder, Operator], None]] = {
     "BIDIRECTIONAL_SEQUENCE_LSTM": both_lstm,
     "UNIDIRECTIONAL_SEQUENCE_RNN": rnn,
     "BIDIRECTIONAL_SEQUENCE_RNN": both_rnn,
+    LAYER: steps_layer,
 }

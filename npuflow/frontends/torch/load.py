@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -70,12 +71,32 @@ def _loaded(path: Path, load: Any) -> Any:
     try:
         return load(str(path))
     except Exception as fault:  # torch raises RuntimeError, KeyError, pickle and zip errors alike
+        if pickled(path):
+            raise ModelError(
+                f'"{path.name}" holds weights or a pickled module, no program',
+                because="torch.save wrote it; it does not say what the network computes",
+                hint='load it in a function: path = "python:FILE.py:FUNCTION", which returns (module, '
+                "example_inputs), or torch.export.save(torch.export.export(module, inputs), FILE.pt2)",
+                code="NF-MODEL-350",
+            ) from fault
         raise ModelError(
             f'"{path.name}" cannot be loaded by torch',
             because=_line(fault),
             hint="torch.export.save(torch.export.export(module, inputs), FILE.pt2) writes one",
             code="NF-MODEL-085",
         ) from fault
+
+
+def pickled(path: Path) -> bool:
+    """Whether `torch.save` wrote the file: an archive with a pickle and no code, or a bare pickle of older
+    releases."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = {name.rpartition("/")[2] for name in archive.namelist()}
+    except (OSError, zipfile.BadZipFile):
+        with path.open("rb") as file:
+            return file.read(2) == b"\x80\x02"
+    return "data.pkl" in names and "constants.pkl" not in names
 
 
 def _fixed(torch: Any, found: Any, inputs: Mapping[str, tuple[int, ...]]) -> Any:
