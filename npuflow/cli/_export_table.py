@@ -44,7 +44,7 @@ def write(
     _, found = made(recipe, "qdq", sets, cache)
     quantised, ranges = Quantized.load(found["quantized"]), Thresholds.load(found["thresholds"])
     foreign = name not in OWN
-    table = table_of_graph(quantised.graph, ranges.ranges, ranges.methods, codes or foreign, weights)
+    table: Table = table_of_graph(quantised.graph, ranges.ranges, ranges.methods, codes or foreign, weights)
     form = EXCHANGE[name]()
     table, left = _fitting(form.rows, table, found)
     output.write_text(form.write(table), encoding="utf-8")
