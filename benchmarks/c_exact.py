@@ -8,6 +8,7 @@ which every build proves equal to the simulator's; the first two are the referen
 first `--simulated` also run on the simulator of the generated program. Then every compiler on the path, -O0
 and -O3, AVX2 and UBSan: codes that differ over all samples. Rows are appended to the table as they are found;
 networks that it holds are left out. Networks that are not whole on the NPU are listed with the others.
+`--slow N` runs the builds that no vector unit helps (-O0, and UBSan without AVX2) on the first N samples.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ SHAPES = {
 }
 UB = ("-fsanitize=undefined", "-fsanitize-undefined-trap-on-error")
 FLAGS = (("-O0",), ("-O3",), ("-O3", "-mavx2"), ("-O1", *UB), ("-O2", "-mavx2", *UB))
-HEAD = ("network", "bits", "samples", "simulated", "builds", "differ", "seconds", "reason")
+SLOW = (("-O0",), ("-O1", *UB))
+HEAD = ("network", "bits", "samples", "slow", "simulated", "builds", "differ", "seconds", "reason")
 
 
 def simulated(graph: Graph, network: IntegerNetwork, target: Target, samples: Sequence[Sample]) -> int:
@@ -88,9 +90,9 @@ def built(folder: Path, compiler: str, flags: tuple[str, ...]) -> Path:
     return made
 
 
-def ran(program: Path, rounds: int = 0) -> tuple[int, float]:
+def ran(program: Path, rounds: int = 0, vector: str = "net_test.bin") -> tuple[int, float]:
     """Codes that differ, -1 where the program stops, and milliseconds of a run."""
-    words = [str(program), "net_test.bin", str(rounds)]
+    words = [str(program), vector, str(rounds)]
     reported = subprocess.run(words, cwd=program.parent, capture_output=True, text=True, check=False).stdout
     differ, ms = re.search(r"(\d+) codes differ", reported), re.search(r"([\d.]+) ms", reported)
     return int(differ[1]) if differ else -1, float(ms[1]) if ms else 0.0
@@ -114,7 +116,7 @@ def loaded(path: str) -> Subject:
     return subject(name, NETWORKS[path]()[0] if path in NETWORKS else of_file(path, SHAPES.get(name, {}))[0])
 
 
-def measure(one: Subject, bits: int, count: int, on_simulator: int) -> Mapping[str, object]:
+def measure(one: Subject, bits: int, count: int, slow: int, on_simulator: int) -> Mapping[str, object]:
     """The row of one network; NpuflowError where it is not whole on the NPU."""
     target, begun = wide_sums("edge-4t"), time.monotonic()
     graph, numerics = integers(one, target, bits), target.numerics
@@ -126,11 +128,16 @@ def measure(one: Subject, bits: int, count: int, on_simulator: int) -> Mapping[s
     wrong = {"simulator": simulated(graph, network, target, samples[:on_simulator])}
     with tempfile.TemporaryDirectory() as made:
         files.write(program, Path(made), samples, large=1 << 18)
+        whole = (Path(made) / "net_test.bin").read_bytes()
+        (Path(made) / "slow.bin").write_bytes(whole[: len(whole) // count * slow])
         for compiler in [c for c in ("gcc", "clang") if c in compilers()]:
             for flags in FLAGS:
-                wrong[" ".join((compiler, *flags))] = ran(built(Path(made), compiler, flags))[0]
+                vector = "slow.bin" if flags in SLOW else "net_test.bin"
+                test = built(Path(made), compiler, flags)
+                wrong[" ".join((compiler, *flags))] = ran(test, vector=vector)[0]
     return {
         "samples": count,
+        "slow": slow,
         "simulated": on_simulator,
         "builds": len(wrong) - 1,
         "differ": sum(n != 0 for n in wrong.values()),
@@ -144,6 +151,7 @@ def main() -> None:
     parser.add_argument("networks", nargs="+")
     parser.add_argument("--table", type=Path, required=True)
     parser.add_argument("--samples", type=int, default=100)
+    parser.add_argument("--slow", type=int)
     parser.add_argument("--simulated", type=int, default=4)
     parser.add_argument("--bits", type=int, default=8)
     chosen = parser.parse_args()
@@ -157,7 +165,8 @@ def main() -> None:
             continue
         row: dict[str, object] = {"network": name, "bits": chosen.bits}
         try:
-            row |= measure(loaded(path), chosen.bits, chosen.samples, chosen.simulated)
+            slow = min(chosen.slow or chosen.samples, chosen.samples)
+            row |= measure(loaded(path), chosen.bits, chosen.samples, slow, chosen.simulated)
         except NpuflowError as error:
             row["reason"] = error.message
         with chosen.table.open("a", encoding="utf-8", newline="") as table:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from npuflow.base.errors import UsageError, suggestion
 
 if TYPE_CHECKING:
+    from npuflow.exchange import Table
     from npuflow.flow.artifact import Reader
 
 OWN = ("toml", "json")
@@ -43,12 +44,18 @@ def write(
     _, found = made(recipe, "qdq", sets, cache)
     quantised, ranges = Quantized.load(found["quantized"]), Thresholds.load(found["thresholds"])
     foreign = name not in OWN
-    table = table_of_graph(quantised.graph, ranges.ranges, ranges.methods, codes or foreign, weights)
+    table: Table = table_of_graph(quantised.graph, ranges.ranges, ranges.methods, codes or foreign, weights)
     form = EXCHANGE[name]()
+    table, left = _fitting(form.rows, table, found)
     output.write_text(form.write(table), encoding="utf-8")
     kinds = f"{sum(not e.constant for e in table.values())} tensors"
     kinds += f", {sum(e.constant for e in table.values())} weights" if weights else ""
     reported = [f"wrote {output}: {kinds} as {name}"]
+    if left:
+        reported.append(
+            f"note: {left} tensors that the compiler made (folded weights) are left out: readers of {name} "
+            "refuse what the model does not hold"
+        )
     if form.omits:
         reported.append(f"note: {form.omits}")
     if foreign:
@@ -56,8 +63,23 @@ def write(
     return reported
 
 
+def _fitting(rows: str, table: Table, found: dict[str, Reader]) -> tuple[Table, int]:
+    """The rows that the tool of a format takes, and how many it would refuse: see `Format.rows`."""
+    from npuflow.ir.queries import kind
+    from npuflow.stages.model import Model
+
+    if rows == "any" or "source" not in found:
+        return table, 0
+    graph = Model.load(found["source"]).reading.graph
+    if rows == "held":
+        held = {tensor: entry for tensor, entry in table.items() if tensor in graph.values}
+        return held, len(table) - len(held)
+    clips = [(n.inputs[0], n.outputs[0]) for n in graph.nodes if kind(n) in ("relu", "clip")]
+    return {**{before: table[out] for before, out in clips if out in table}, **table}, 0
+
+
 def made(path: Path, stage: str, sets: Sequence[str], cache: Path | None) -> tuple[Reader, dict[str, Reader]]:
-    """The artifact of a stage, built if it must be, and those of the last thresholds
+    """The artifact of a stage, built if it must be, and those of the model, of the last thresholds
     and of the last integer graph."""
     from npuflow.cli._engine import settings, stages
     from npuflow.flow.recipe import load
@@ -68,7 +90,7 @@ def made(path: Path, stage: str, sets: Sequence[str], cache: Path | None) -> tup
     plan, store = plan_recipe(recipe, stages(), chosen), open_cache(recipe, chosen)
     result = run_plan(plan, recipe, store, chosen).check()
     found = {}
-    for step, param in (("qdq", "quantized"), ("quantize", "thresholds")):
+    for step, param in (("qdq", "quantized"), ("quantize", "thresholds"), ("parse", "source")):
         source = plan[step].inputs[param].step if step in plan else None
         if source is not None:
             found[param] = store.open(result.refs[source].digest)

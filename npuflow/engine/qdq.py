@@ -51,7 +51,23 @@ def to_qdq(graph: Graph, pixels: Mapping[str, Pixels] = MappingProxyType({})) ->
             builder.coded_input(value_id)
     known = {**metadata(pixels), **state_metadata(graph)}
     made = export_model(builder.graph(graph.inputs, outputs), metadata=known)
-    return QdqModel(made, tuple(builder.notes))
+    return QdqModel(without_functions(made), tuple(builder.notes))
+
+
+def without_functions(model: bytes) -> bytes:
+    """The model with its local functions in place of their calls: not every runtime knows functions."""
+    import onnx
+    from onnx import inliner
+
+    held = onnx.load_from_string(model)
+    if not held.functions:
+        return model
+    plain = inliner.inline_local_functions(held)
+    used = {node.domain for node in plain.graph.node}
+    kept = [opset for opset in plain.opset_import if not opset.domain or opset.domain in used]
+    del plain.opset_import[:]
+    plain.opset_import.extend(kept)
+    return bytes(plain.SerializeToString(deterministic=True))
 
 
 def isolated(graph: Graph) -> tuple[bytes, dict[str, str]]:

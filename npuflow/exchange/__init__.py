@@ -2,6 +2,7 @@
 
 from npuflow.exchange._tables import EXCHANGE as EXCHANGE
 from npuflow.exchange._tables import Format as Format
+from npuflow.exchange._tables import Rows as Rows
 from npuflow.exchange._tables import Table as Table
 from npuflow.exchange._tables import TensorEntry as TensorEntry
 from npuflow.exchange._tables import exact as exact

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import isfinite
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from npuflow.base.errors import DataError
 from npuflow.base.registry import Registry
@@ -32,12 +32,18 @@ class TensorEntry:
 Table = Mapping[str, TensorEntry]               # by tensor name
 
 
+# which tensors a tool wants: "held", where it refuses those that the model does not hold; "every", where it
+# also needs those in front of a Relu or Clip
+Rows = Literal["any", "held", "every"]
+
+
 class Format(Protocol):
     """A format of tables. `suffix` is what such files are usually called, `omits`
-    what it cannot say of a table."""
+    what it cannot say of a table, `rows` which tensors its tool takes."""
 
     suffix: ClassVar[str]
     omits: ClassVar[str]
+    rows: ClassVar[Rows]
 
     def recognises(self, text: str) -> bool:
         """Whether a file's text is of this format; it may be no text of a table at all."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from npuflow.base.errors import DataError
-from npuflow.exchange import EXCHANGE, Table, TensorEntry, exact, tree
+from npuflow.exchange import EXCHANGE, Rows, Table, TensorEntry, exact, tree
 from npuflow.ir.types import QuantType
 
 KINDS = (("activation_encodings", False), ("param_encodings", True))
@@ -19,6 +19,7 @@ class Aimet:
     """real = scale * (code + offset), codes from 0 up; written as version 1.0.0."""
 
     suffix: ClassVar[str] = ".encodings"
+    rows: ClassVar[Rows] = "held"
     omits: ClassVar[str] = "the axis of a per-channel scale is not stated"
 
     def recognises(self, text: str) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from npuflow.base.errors import DataError
-from npuflow.exchange import EXCHANGE, Table, TensorEntry, tree
+from npuflow.exchange import EXCHANGE, Rows, Table, TensorEntry, tree
 from npuflow.ir.types import QuantType
 
 SHOWN, INFO = "just_for_display", "quantization_info"
@@ -21,6 +21,7 @@ class Compass:
     """By node; code = scale * real - zerop, so both are turned round here."""
 
     suffix: ClassVar[str] = "_opt_template.json"
+    rows: ClassVar[Rows] = "any"
     omits: ClassVar[str] = "weights are left out; methods of the optimizer are not npuflow's"
 
     def recognises(self, text: str) -> bool:

@@ -6,7 +6,7 @@ import json
 from typing import Any, ClassVar
 
 from npuflow.base.errors import DataError
-from npuflow.exchange import EXCHANGE, Table, TensorEntry, tree
+from npuflow.exchange import EXCHANGE, Rows, Table, TensorEntry, tree
 
 KEYS = ("running_min", "running_max", "extrema_min", "extrema_max")
 
@@ -18,6 +18,7 @@ class CompassStatistics:
     v.tolist()) makes it one it does."""
 
     suffix: ClassVar[str] = "_statistic_info.json"
+    rows: ClassVar[Rows] = "any"
     omits: ClassVar[str] = (
         "one range is used for both kinds of extrema; weights, codes and methods are left out"
     )

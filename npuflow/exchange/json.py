@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import ClassVar
 
-from npuflow.exchange import EXCHANGE, Table, TensorEntry, plain_row, row_of, tree
+from npuflow.exchange import EXCHANGE, Rows, Table, TensorEntry, plain_row, row_of, tree
 
 
 @EXCHANGE.entry
@@ -13,6 +13,7 @@ class Json:
     """Says everything."""
 
     suffix: ClassVar[str] = ".json"
+    rows: ClassVar[Rows] = "any"
     omits: ClassVar[str] = ""
 
     def recognises(self, text: str) -> bool:

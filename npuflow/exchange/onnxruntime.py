@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from npuflow.base.errors import DataError
-from npuflow.exchange import EXCHANGE, Table, TensorEntry, tree
+from npuflow.exchange import EXCHANGE, Rows, Table, TensorEntry, tree
 
 
 @EXCHANGE.entry
@@ -16,6 +16,7 @@ class OnnxRuntime:
     """Read are `lowest` and `highest`; histograms are not. Written as of the MinMax method."""
 
     suffix: ClassVar[str] = ".json"
+    rows: ClassVar[Rows] = "every"
     omits: ClassVar[str] = "weights and codes are left out"
 
     def recognises(self, text: str) -> bool:

@@ -8,7 +8,7 @@ import struct
 from typing import ClassVar
 
 from npuflow.base.errors import DataError
-from npuflow.exchange import EXCHANGE, Table, TensorEntry
+from npuflow.exchange import EXCHANGE, Rows, Table, TensorEntry
 
 # readers compare the calibrator's name; the version is not looked at
 HEAD = "TRT-8601-EntropyCalibration2"
@@ -20,6 +20,7 @@ class TensorRt:
     """A header line, then `NAME: BITS` lines."""
 
     suffix: ClassVar[str] = ".cache"
+    rows: ClassVar[Rows] = "any"
     omits: ClassVar[str] = (
         "ranges are symmetric: the larger end counts for both; weights and codes are left out"
     )

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import tomli
 
-from npuflow.exchange import EXCHANGE, Table, TensorEntry, plain_row, row_of
+from npuflow.exchange import EXCHANGE, Rows, Table, TensorEntry, plain_row, row_of
 
 HEAD = "# Ranges of tensors. Edit `lo` and `hi`, and put it into the recipe: [ranges] file = \"this file\".\n"
 
@@ -17,6 +17,7 @@ class Toml:
     """Says everything."""
 
     suffix: ClassVar[str] = ".toml"
+    rows: ClassVar[Rows] = "any"
     omits: ClassVar[str] = ""
 
     def recognises(self, text: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from npuflow.base.errors import DataError
-from npuflow.exchange import EXCHANGE, Table, TensorEntry
+from npuflow.exchange import EXCHANGE, Rows, Table, TensorEntry
 
 COLUMNS = "# op_name    threshold    min    max"
 OTHERS = ("#weight_scale", "#int4_th", "#asym_op")       # sections of other things at the end
@@ -16,6 +16,7 @@ class TpuMlir:
     """The threshold is symmetric and cuts off what the minimum or maximum has beyond it."""
 
     suffix: ClassVar[str] = ".cali_table"
+    rows: ClassVar[Rows] = "any"
     omits: ClassVar[str] = "weights, codes and tensors with blanks in their names are left out"
 
     def recognises(self, text: str) -> bool:

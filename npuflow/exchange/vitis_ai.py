@@ -8,7 +8,7 @@ from math import log2
 from typing import Any, ClassVar
 
 from npuflow.base.errors import DataError
-from npuflow.exchange import EXCHANGE, Table, TensorEntry, exact, tree
+from npuflow.exchange import EXCHANGE, Rows, Table, TensorEntry, exact, tree
 from npuflow.ir.types import QuantType
 
 KINDS = (("param", True), ("output", False), ("input", False))
@@ -20,6 +20,7 @@ class VitisAi:
     (`Net::conv1.weight`); of a node with several outputs the first counts."""
 
     suffix: ClassVar[str] = ".json"
+    rows: ClassVar[Rows] = "any"
     omits: ClassVar[str] = "scales become the next powers of two, per tensor, zero points are left out"
 
     def recognises(self, text: str) -> bool:

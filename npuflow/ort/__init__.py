@@ -1,19 +1,25 @@
 """A drop-in for onnxruntime: `import npuflow.ort as ort`, and its sessions run compiled programs too.
 
-`InferenceSession` takes `.npu` programs and TFLite models beside ONNX; everything else is onnxruntime's own.
+`InferenceSession` and `backend` take `.npu` programs and TFLite models beside ONNX; everything else,
+submodules included, is onnxruntime's own.
 What has no meaning for a program raises `UnsupportedError`.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import onnxruntime
 
 from npuflow.ort.binding import IOBinding as IOBinding
 from npuflow.ort.session import InferenceSession as InferenceSession
+from npuflow.ort.submodules import OnnxruntimeSubmodules
 from npuflow.ort.values import PROVIDER
 from npuflow.ort.values import UnsupportedError as UnsupportedError
+
+if not any(isinstance(finder, OnnxruntimeSubmodules) for finder in sys.meta_path):
+    sys.meta_path.insert(0, OnnxruntimeSubmodules())
 
 
 def get_available_providers() -> list[str]:

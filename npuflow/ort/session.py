@@ -55,15 +55,14 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         own, rest, options = own_options(providers, provider_options)
-        loaded = _program(path_or_bytes)
-        several = isinstance(loaded, Package)
-        self.program = next(iter(loaded.networks.values())) if isinstance(loaded, Package) else loaded
+        self.program, several = program_of(path_or_bytes)
         if self.program is None:
-            super().__init__(_model(path_or_bytes), sess_options, rest, options, **kwargs)
+            super().__init__(model_of(path_or_bytes), sess_options, rest, options, **kwargs)
             return
         if sess_options is not None and sess_options.optimized_model_filepath:
             raise UnsupportedError("SessionOptions.optimized_model_filepath")
-        self._runner = Runner(path_or_bytes if several else self.program, **settings(own))
+        self._source = path_or_bytes if several else self.program
+        self._runner = Runner(self._source, **settings(own))
         described = shell(self.program, self._runner.inputs, self._runner.outputs)
         super().__init__(described, sess_options, rest, options, **kwargs)
         self._own = own
@@ -169,7 +168,7 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         own, rest, options = own_options(providers, provider_options)
         super().set_providers(rest or [CPU], options)
         if self.program is not None:
-            self._own, former, self._runner = own, self._runner, Runner(self.program, **settings(own))
+            self._own, former, self._runner = own, self._runner, Runner(self._source, **settings(own))
             former.close()
 
     def end_profiling(self) -> str:
@@ -211,8 +210,16 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
                 )
 
 
-def _program(source: Any) -> Program | Package | None:
-    """The program that a path or bytes hold, if they hold one; or one for each of several shapes."""
+def program_of(source: Any) -> tuple[Program | None, bool]:
+    """The program that a path or bytes hold, if they hold one, and whether it is the first for several
+    shapes. TypeError where it is neither a path nor bytes."""
+    loaded = _loaded(source)
+    if isinstance(loaded, Package):
+        return next(iter(loaded.networks.values())), True
+    return loaded, False
+
+
+def _loaded(source: Any) -> Program | Package | None:
     if isinstance(source, bytes):
         return of_bytes(source) if source.startswith(MAGIC) else None
     if not isinstance(source, str | os.PathLike):
@@ -226,7 +233,7 @@ def _program(source: Any) -> Program | Package | None:
         return load_file(path) if file.read(len(MAGIC)) == MAGIC else None
 
 
-def _model(source: Any) -> Any:
+def model_of(source: Any) -> Any:
     """What onnxruntime loads: a TFLite model as the ONNX model of the same meaning, others as they are."""
     if isinstance(source, bytes) or not Path(source).is_file():
         return source

@@ -50,6 +50,19 @@ def test_every_integer_of_every_operator_is_within_one_step(name: str, index: in
         assert distance <= max(sample.lsb, 1), f"{value_id}: {distance} steps"
 
 
+@pytest.mark.parametrize("name", ["lookup", "topk", "argextreme"])
+def test_no_local_functions_are_left(name: str) -> None:
+    """OpenVINO's reader, among others, does not know them."""
+    graph, case = quantised(samples(name)[0], NUMERICS, Quantize())
+    exported = to_qdq(graph).model
+    model = onnx.load_from_string(exported)
+    assert not model.functions and {o.domain for o in model.opset_import} == {""}
+    found = _session(exported).run(list(graph.outputs), case.inputs)
+    wanted = interpret(graph, case.inputs, NUMERICS)
+    for name, array in zip(graph.outputs, found, strict=True):
+        assert np.abs(array.astype(np.float64) - wanted[name]).max() <= 1
+
+
 def test_a_whole_graph_keeps_ids_and_outputs() -> None:
     graph, case = quantised(samples("conv")[0], NUMERICS, Quantize())
     exported = to_qdq(graph)

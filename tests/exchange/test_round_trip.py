@@ -153,3 +153,32 @@ def test_the_table_of_statistics(project: Path) -> None:
         statistics(project / "recipe.toml", [], project / "cache", ["q"], None)
     with pytest.raises(UsageError, match=r"neither .svg nor .png"):
         statistics(project / "recipe.toml", [], project / "cache", [], project / "h.bmp")
+
+
+FOLDED = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,3,8,8] x) => (float[1,4,8,8] y) {
+    a = Conv<pads=[1,1,1,1]>(x, k) b = BatchNormalization(a, one, one, one, one) y = Relu(b) }"""
+
+
+def test_rows_are_those_that_a_tool_takes(project: Path, tmp_path: Path) -> None:
+    """AIMET refuses tensors that the model lacks; onnxruntime needs those in front of a Relu, too."""
+    proto = parser.parse_model(FOLDED)
+    rng = np.random.default_rng(1)
+    held = {"k": rng.normal(size=(4, 3, 3, 3)), "one": np.ones(4)}
+    proto.graph.initializer.extend(
+        onnx.numpy_helper.from_array(a.astype(np.float32), n) for n, a in held.items()
+    )
+    onnx.save_model(proto, str(tmp_path / "net.onnx"))
+    (tmp_path / "recipe.toml").write_text(RECIPE.replace("d.npz", str(project / "d.npz")))
+    settings = {"codes": False, "sets": [], "cache": tmp_path / "cache"}
+    said = write(tmp_path / "recipe.toml", tmp_path / "a", "aimet", weights=True, **settings)
+    rows = json.loads((tmp_path / "a").read_text())
+    assert {r["name"] for r in rows["activation_encodings"]} == {"x", "y"} and not rows["param_encodings"]
+    assert "1 tensors that the compiler made (folded weights) are left out" in said[1]
+    said = write(tmp_path / "recipe.toml", tmp_path / "o", "onnxruntime", weights=False, **settings)
+    assert "3 tensors" in said[0]
+    held = json.loads((tmp_path / "o").read_text())["data"]
+    assert set(held) == {"x", "b", "y"} and held["b"] == held["y"]
+    judge = pytest.importorskip("onnxruntime.quantization.calibrate")
+    if hasattr(judge, "load_tensors_data"):              # since onnxruntime 1.32
+        read = judge.load_tensors_data(tmp_path / "o")
+        assert float(read["b"].highest) == np.float32(held["b"]["highest"]["data"]) > 0

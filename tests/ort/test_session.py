@@ -56,7 +56,7 @@ def test_every_method_has_onnxruntimes_arguments(kind: str) -> None:
 
 
 def test_everything_else_is_onnxruntimes() -> None:
-    replaced = {"InferenceSession", "IOBinding", "get_available_providers", "get_all_providers"}
+    replaced = {"InferenceSession", "IOBinding", "get_available_providers", "get_all_providers", "backend"}
     for name in (n for n in dir(onnxruntime) if not n.startswith("_")):
         assert name in dir(ort)
         assert (getattr(ort, name) is getattr(onnxruntime, name)) == (name not in replaced), name
