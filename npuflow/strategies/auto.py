@@ -53,11 +53,13 @@ class AutoStrategy(Strategy):
         if not problem.units or problem.budget.holds(problem.verified(narrow)):
             return narrow
         worth = self.gain_db / self.for_cycles
-        found = [self._raised(problem, (WIDE,) * len(narrow), worth)]
+        widest = tuple(WIDE if WIDE in unit.candidates else NARROW for unit in problem.units)
+        found = [self._raised(problem, widest, worth)]
         if problem.floats_last and _integers_do(problem, found[0]):
             return _better(problem, found[0], narrow)
         for level in sorted({level for unit in problem.units for level in unit.floats}):
-            upper = tuple(level if level in unit.floats else WIDE for unit in problem.units)
+            units = zip(problem.units, widest, strict=True)
+            upper = tuple(level if level in unit.floats else wide for unit, wide in units)
             found.append(self._raised(problem, upper, worth))
         return _better(problem, _best(problem, found, worth) if found[1:] else found[0], narrow)
 
@@ -67,10 +69,10 @@ class AutoStrategy(Strategy):
         first = tuple(level if unit.sensitive else NARROW for unit, level in units)
         if any(first) and problem.budget.holds(problem.verified(first)):
             return first
-        integers = set(upper) <= {WIDE}
+        integers = set(upper) <= {NARROW, WIDE}
         start = self._in_float(problem, first) if integers else first
-        floor = problem.floor() if integers else problem.floor(upper)
-        order = self._order(problem, start, upper, floor)
+        floor = problem.floor() if set(upper) <= {WIDE} else problem.floor(upper)
+        order = self._order(problem, start, upper, floor, _missing(problem, start))
         return _Prefixes(problem, start, order, upper).shortest(worth)
 
     def _in_float(self, problem: Problem, first: Levels) -> Levels:
@@ -108,11 +110,14 @@ class AutoStrategy(Strategy):
             return first
         return tuple(FLOAT if k in set(order[:count]) else level for k, level in enumerate(first))
 
-    def _order(self, problem: Problem, start: Levels, upper: Levels, floor: Noise) -> list[int]:
-        """Units that are narrow yet, by noise taken away per cycle added. `floor`: the noise at `upper`."""
+    def _order(
+        self, problem: Problem, start: Levels, upper: Levels, floor: Noise, missing: Sequence[int]
+    ) -> list[int]:
+        """Units that are narrow yet, by noise of the outputs `missing` taken away per cycle added. `floor`:
+        the noise at `upper`."""
         units, floor = problem.units, np.maximum(floor, 1e-7)
         levels, order = list(start), []
-        left = [k for k, level in enumerate(start) if level == NARROW]
+        left = [k for k, level in enumerate(start) if level == NARROW != upper[k]]
         least = LEAST * problem.cycles(start)
         noise = {k: units[k].noise for k in left}
         total = sum(noise.values(), np.zeros_like(floor))
@@ -120,7 +125,7 @@ class AutoStrategy(Strategy):
         while left:
             stack = np.stack([noise[k] for k in left])
             rest = np.maximum(total - stack, 0.0) + floor
-            gains = (10 * np.log10((total + floor) / rest)).mean((1, 2))
+            gains = (10 * np.log10((total + floor) / rest))[:, :, missing].mean((1, 2))
             k = left[int(np.argmax(gains / np.array([cost[k] for k in left])))]
             levels[k] = upper[k]
             total = np.maximum(total - noise.pop(k), 0.0)
@@ -130,6 +135,14 @@ class AutoStrategy(Strategy):
                 if other in noise:
                     cost[other] = max(problem.delta(tuple(levels), other, upper[other]), least)
         return order
+
+
+def _missing(problem: Problem, levels: Levels) -> list[int]:
+    """The outputs, as noise counts them, that do not meet the budget; all of them where each does, or where
+    the budget is of a metric."""
+    outputs = [one for one in problem.verified(levels) if one.drop is None]
+    found = [i for i, one in enumerate(outputs) if not problem.budget.met(one)]
+    return found or list(range(len(outputs)))
 
 
 def _better(problem: Problem, levels: Levels, narrow: Levels) -> Levels:

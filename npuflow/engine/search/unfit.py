@@ -104,6 +104,14 @@ class Unfit:
         return list(dict.fromkeys(op_name(self.wanted.graph.nodes[i]) for i in self.indices))
 
 
+def without_tile(wanted: PlanRequest) -> list[int]:
+    """The integer nodes of which not even the smallest tile fits local memory."""
+    nodes = enumerate(wanted.graph.nodes)
+    return [
+        i for i, n in nodes if n.is_integer and not _runs(_layer(wanted, i), wanted.machine, wanted.level)
+    ]
+
+
 def explained(wanted: PlanRequest, fault: TargetError, shipped: Mapping[str, Target]) -> TargetError:
     """The planner's refusal with what is behind it. `shipped`: other targets to try."""
     if not isinstance(fault, FitError):
