@@ -22,7 +22,8 @@ def test_a_layer_without_a_wide_tile_stays_narrow() -> None:
     """A Softmax over 4,096 elements, which are in one tile: 8 bits fit 12 KiB of local memory, 16 do not."""
     net = Net(3, 1, 4, 8, 8)
     net.conv("c", "x", 64, 1)
-    net.add("flat", OPS["reshape"]((1, LONG)), "c")
+    net.add("turned", OPS["transpose"]((0, 2, 3, 1)), "c")
+    net.add("flat", OPS["reshape"]((1, LONG)), "turned")
     net.add("y", OPS["softmax"](1), "flat")
     graph = net.graph("y")
     target = Target(numerics=BOTH, memory=replace(Memory(), local_bytes=12 << 10))
