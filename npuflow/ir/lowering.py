@@ -52,25 +52,41 @@ class Buffer:
     def dims4(self) -> tuple[int, ...]:
         return (1,) * (4 - len(self.box)) + self.extent
 
-    def as3(
-        self, name: str, first: int, last: int, at: tuple[int, ...] = ()
-    ) -> tuple[dict[str, object], tuple[int, int, int]]:
+    def as3(self, name: str, first: int, last: int) -> tuple[dict[str, object], tuple[int, int, int]]:
         """Fields and extents of the view [A, R, I], R being dimensions first..last-1: outer,
         reduced and inner parts merged.
-        `at` fixes an index of each leading dimension, which A then leaves out.
         """
-        parts = [(len(at), first), (first, last), (last, len(self.box))]
+        parts = [(0, first), (first, last), (last, len(self.box))]
         merged = [_merge(self.extent[a:b], self.strides[a:b]) for a, b in parts]
-        address = self.address + sum(i * stride for i, stride in zip(at, self.strides, strict=False))
-        fields3 = {name: address, f"{name}_type": self.dtype, f"{name}_strides": tuple(s for _, s in merged)}
+        strides = tuple(s for _, s in merged)
+        fields3 = {name: self.address, f"{name}_type": self.dtype, f"{name}_strides": strides}
         a, r, i = (e for e, _ in merged)
         return fields3, (a, r, i)
 
-    def loops(self, end: int) -> int:
-        """How many leading dimensions an operator of [A, R, I] views must go through one by one: those before
-        `end` that do not lie behind each other without gaps, as where a tile is a part of what is held.
-        """
-        return next(k for k in range(end + 1) if _dense(self.extent[k:end], self.strides[k:end]))
+    def part(self, at: Mapping[int, int]) -> Buffer:
+        """One index of some dimensions."""
+        address = self.address + sum(i * self.strides[d] for d, i in at.items())
+        box = tuple(
+            (lo + at[d], lo + at[d] + 1) if d in at else (lo, hi) for d, (lo, hi) in enumerate(self.box)
+        )
+        return Buffer(address, self.dtype, box, self.strides)
+
+
+def blocks3(axis: int, *buffers: Buffer) -> Iterator[tuple[Buffer, ...]]:
+    """Parts of buffers that are one [A, R, I] view each, R being dimension `axis`. All of a buffer where its
+    dimensions before the axis, and those behind it, lie behind each other without gaps; else, as where a
+    tile is a part of what is held, one for every index of those that do not. Extents are equal but for the
+    axis."""
+    rank = len(buffers[0].box)
+
+    def dense(first: int, last: int) -> bool:
+        return all(_dense(b.extent[first:last], b.strides[first:last]) for b in buffers)
+
+    outer = next(k for k in range(axis + 1) if dense(k, axis))
+    inner = next(k for k in range(axis + 1, rank + 1) if dense(k, rank))
+    walked = (*range(outer), *range(axis + 1, inner))
+    for at in product(*(range(buffers[0].extent[d]) for d in walked)):
+        yield tuple(b.part(dict(zip(walked, at, strict=True))) for b in buffers)
 
 
 def _dense(extents: tuple[int, ...], strides: tuple[int, ...]) -> bool:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from npuflow.hw.floats import encoded, rounded, sums
 from npuflow.hw.target import Numerics
-from npuflow.ir.lowering import Emitter, TileView
+from npuflow.ir.lowering import Emitter, TileView, blocks3
 from npuflow.ir.op import Op, Site
 from npuflow.ir.space import Space
 from npuflow.ir.types import Array
@@ -159,8 +159,7 @@ class SoftmaxFloats(Op):
 
     def float_lower(self, site: Site, tile: TileView, em: Emitter) -> None:
         axis = cast(_Softmax, site.op).axis % len(site.out_shape)
-        source, target = tile.input(0), tile.outputs[0]
-        for at in np.ndindex(source.extent[: max(source.loops(axis), target.loops(axis))]):
-            x, dims = source.as3("x", axis, axis + 1, at)
-            y, _ = target.as3("y", axis, axis + 1, at)
+        for source, target in blocks3(axis, tile.input(0), tile.outputs[0]):
+            x, dims = source.as3("x", axis, axis + 1)
+            y, _ = target.as3("y", axis, axis + 1)
             em.emit("FSOFTMAX", **x, **y, dims=dims, chunk=em.numerics.float_chunk)

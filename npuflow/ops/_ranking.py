@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.hw.target import Numerics, Target
-from npuflow.ir.lowering import Emitter, TileView
+from npuflow.ir.lowering import Emitter, TileView, blocks3
 from npuflow.ir.op import Imported, No, OnnxCall, Op, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import INDEX_BITS, Array, Span, TensorType, WholeNumbers
@@ -100,10 +100,7 @@ class RankingOp(Op):
     def space(self, site: Site, numerics: Numerics) -> Space:
         shape, out = site.shape(0), site.out_shape
         axis = self.axis % len(shape)
-        # what lies behind the dimension stays whole, so that a tile is one [A, R, I] block
-        axes = tuple(
-            Axis(f"d{i}", d, "whole" if i >= axis else "par") for i, d in enumerate(shape) if i != axis
-        )
+        axes = tuple(Axis(f"d{i}", d, "par") for i, d in enumerate(shape) if i != axis)
         maps = tuple(DimMap() if i == axis else DimMap(f"d{i}") for i in range(len(shape)))
         results = tuple(Operand(name, out, maps) for name in self.results)
         axes = axes or (Axis("d", 1, "whole"),)
@@ -111,13 +108,12 @@ class RankingOp(Op):
 
     def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
         axis, x = self.axis % len(site.shape(0)), tile.input(0)
-        loops = max(b.loops(axis) for b in (x, *tile.outputs))
         flags = {"maximum": self.largest, "last": self.select_last_index}
         command = "FTOPK" if site.number else "TOPK"
-        for start in np.ndindex(x.extent[:loops]):
-            fields, dims = x.as3("x", axis, axis + 1, start)
-            for name, buffer in zip(self.results, tile.outputs, strict=True):
-                fields.update(buffer.as3(name, axis, axis + 1, start)[0])
+        for part, *made in blocks3(axis, x, *tile.outputs):
+            fields, dims = part.as3("x", axis, axis + 1)
+            for name, buffer in zip(self.results, made, strict=True):
+                fields.update(buffer.as3(name, axis, axis + 1)[0])
             em.emit(command, **fields, dims=dims, count=self.k, **flags)
 
 

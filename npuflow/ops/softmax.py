@@ -10,7 +10,7 @@ import numpy as np
 
 from npuflow.hw.elements import wide
 from npuflow.hw.target import Numerics, Target
-from npuflow.ir.lowering import Emitter, TileView
+from npuflow.ir.lowering import Emitter, TileView, blocks3
 from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space, whole
 from npuflow.ir.types import Array, IntArray, TensorType
@@ -94,8 +94,6 @@ class Softmax(SoftmaxFloats):
         shape = site.out_shape
         axis = self.axis % len(shape)
         axes = tuple(Axis(f"d{i}", d, "whole" if i == axis else "par") for i, d in enumerate(shape))
-        # inner dimensions stay whole so that a tile is one [A, R, I] block
-        axes = tuple(Axis(a.name, a.size, "whole") if i > axis else a for i, a in enumerate(axes))
         maps = tuple(DimMap(a.name) for a in axes)
         tables = tuple(
             whole(name, tuple(site.array(name).shape)) for name in ("low", "high") if name in site.params
@@ -103,13 +101,11 @@ class Softmax(SoftmaxFloats):
         return Space(axes, (Operand("x", shape, maps),), (Operand("y", shape, maps),), tables, ops=4)
 
     def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
-        rank = len(site.out_shape)
-        axis = self.axis % rank
-        source, target, q = tile.input(0), tile.outputs[0], site.out_quant
+        axis, q = self.axis % len(site.out_shape), site.out_quant
         high = {"high": tile.params["high"].address} if "high" in tile.params else {}
-        for at in np.ndindex(source.extent[: max(source.loops(axis), target.loops(axis))]):
-            x, dims = source.as3("x", axis, axis + 1, at)
-            y, _ = target.as3("y", axis, axis + 1, at)
+        for source, target in blocks3(axis, tile.input(0), tile.outputs[0]):
+            x, dims = source.as3("x", axis, axis + 1)
+            y, _ = target.as3("y", axis, axis + 1)
             em.emit("SOFTMAX", **x, **y, dims=dims, low=tile.params["low"].address, **high, low_bits=LOW_BITS,
                     entries=site.array("high" if high else "low").size,
                     multiplier=site.param("multiplier"), zero=q.zero_point[0], lo=q.lo, hi=q.hi)

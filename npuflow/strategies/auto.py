@@ -52,12 +52,13 @@ class AutoStrategy(Strategy):
         narrow = (NARROW,) * len(problem.units)
         if not problem.units or problem.budget.holds(problem.verified(narrow)):
             return narrow
-        worth, wide = self.gain_db / self.for_cycles, (WIDE,) * len(narrow)
-        found = [self._raised(problem, wide, worth)]
+        worth, widest = self.gain_db / self.for_cycles, _widest(problem)
+        found = [self._raised(problem, widest, worth)]
         if problem.floats_last and _integers_do(problem, found[0]):
             return _better(problem, found[0], narrow)
         for level in sorted({level for unit in problem.units for level in unit.floats}):
-            upper = tuple(level if level in unit.floats else WIDE for unit in problem.units)
+            units = zip(problem.units, widest, strict=True)
+            upper = tuple(level if level in unit.floats else wide for unit, wide in units)
             found.append(self._raised(problem, upper, worth))
             found += self._beside(problem, level, worth)
         return _better(problem, _best(problem, found, worth) if found[1:] else found[0], narrow)
@@ -67,21 +68,21 @@ class AutoStrategy(Strategy):
         first = _sensitive(problem, upper)
         if any(first) and problem.budget.holds(problem.verified(first)):
             return first
-        start = self._in_float(problem, first) if set(upper) <= {WIDE} else first
+        start = self._in_float(problem, first) if set(upper) <= {NARROW, WIDE} else first
         return self._climbed(problem, start, upper, worth)
 
     def _climbed(self, problem: Problem, start: Levels, upper: Levels, worth: float) -> Levels:
         """The cheapest mixture of `start` and `upper` that holds the budget, or the best."""
         floor = problem.floor() if set(upper) <= {WIDE} else problem.floor(upper)
-        order = self._order(problem, start, upper, floor)
+        order = self._order(problem, start, upper, floor, _missing(problem, start))
         return _Prefixes(problem, start, order, upper).shortest(worth)
 
     def _beside(self, problem: Problem, level: int, worth: float) -> list[Levels]:
         """Widest integers, and a float type of the NPU where these fail: none where they do not."""
-        wide = (WIDE,) * len(problem.units)
-        first = _sensitive(problem, wide)
+        widest = _widest(problem)
+        first = _sensitive(problem, widest)
         start = self._in_float(problem, first, level)
-        return [] if start == first else [self._climbed(problem, start, wide, worth)]
+        return [] if start == first else [self._climbed(problem, start, widest, worth)]
 
     def _in_float(self, problem: Problem, first: Levels, level: int = FLOAT) -> Levels:
         """`first` with those activations in float at which the widest integers fail: on the host, unless it
@@ -120,11 +121,14 @@ class AutoStrategy(Strategy):
             return first
         return tuple(level if k in set(order[:count]) else before for k, before in enumerate(first))
 
-    def _order(self, problem: Problem, start: Levels, upper: Levels, floor: Noise) -> list[int]:
-        """Units that are narrow yet, by noise taken away per cycle added. `floor`: the noise at `upper`."""
+    def _order(
+        self, problem: Problem, start: Levels, upper: Levels, floor: Noise, missing: Sequence[int]
+    ) -> list[int]:
+        """Units that are narrow yet, by noise of the outputs `missing` taken away per cycle added. `floor`:
+        the noise at `upper`."""
         units, floor = problem.units, np.maximum(floor, 1e-7)
         levels, order = list(start), []
-        left = [k for k, level in enumerate(start) if level == NARROW]
+        left = [k for k, level in enumerate(start) if level == NARROW != upper[k]]
         least = LEAST * problem.cycles(start)
         noise = {k: units[k].noise for k in left}
         total = sum(noise.values(), np.zeros_like(floor))
@@ -132,7 +136,7 @@ class AutoStrategy(Strategy):
         while left:
             stack = np.stack([noise[k] for k in left])
             rest = np.maximum(total - stack, 0.0) + floor
-            gains = (10 * np.log10((total + floor) / rest)).mean((1, 2))
+            gains = (10 * np.log10((total + floor) / rest))[:, :, missing].mean((1, 2))
             k = left[int(np.argmax(gains / np.array([cost[k] for k in left])))]
             levels[k] = upper[k]
             total = np.maximum(total - noise.pop(k), 0.0)
@@ -144,11 +148,24 @@ class AutoStrategy(Strategy):
         return order
 
 
+def _widest(problem: Problem) -> Levels:
+    """The widest integers of every unit that may have them."""
+    return tuple(WIDE if WIDE in unit.candidates else NARROW for unit in problem.units)
+
+
 def _sensitive(problem: Problem, upper: Levels) -> Levels:
     """The recipe's widths, and the upper levels of what is widened first."""
     return tuple(
         level if unit.sensitive else NARROW for unit, level in zip(problem.units, upper, strict=True)
     )
+
+
+def _missing(problem: Problem, levels: Levels) -> list[int]:
+    """The outputs, as noise counts them, that do not meet the budget; all of them where each does, or where
+    the budget is of a metric."""
+    outputs = [one for one in problem.verified(levels) if one.drop is None]
+    found = [i for i, one in enumerate(outputs) if not problem.budget.met(one)]
+    return found or list(range(len(outputs)))
 
 
 def _better(problem: Problem, levels: Levels, narrow: Levels) -> Levels:

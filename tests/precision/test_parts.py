@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 from npuflow.engine.interpret import host_session
-from npuflow.engine.precision.parts import output_parts
-from npuflow.engine.precision.quality import quality
+from npuflow.engine.precision.parts import OutputPart, output_parts
+from npuflow.engine.precision.quality import energies, noise_of, quality
 from npuflow.engine.rewrite import rewrite
 from npuflow.engine.to_onnx import export_model
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.testing.rule import graph_of
 from tests.networks.onnx_text import model, normal
+from tests.precision.rigs import rig_of
 
 HEADS = (
     "s = Sigmoid(x) b = Add(x, x) j = Concat<axis=1>(b, s) t = Sigmoid(z) c = Add(z, z)"
@@ -90,3 +91,21 @@ def test_faint_scores_are_judged_by_what_they_add_up_from() -> None:
     (found,) = quality(one, [[truth]], [[made]])
     wanted = 20 * np.log10(np.linalg.norm(truth) / np.linalg.norm(truth - made))
     assert found.sqnr == pytest.approx(wanted, abs=0.01) and found.agreement == 1.0
+
+
+def test_noise_of_a_faint_map_is_that_of_the_scores_it_gives() -> None:
+    """Logits of -30 are scores of 0, as are those of -10: the probe in front of the Sigmoid does not see
+    them, where the bare logits drown what the few scores lose."""
+    one = graph("h = Add(x, x) y = Sigmoid(h)", "float[1,16,16] x => float[1,16,16] y")
+    logits = np.full((1, 16, 16), -15.0, np.float32)
+    logits[0, 0, :4] = -0.5
+    rig = rig_of(one, feeds=[{"x": logits}] * 12)
+    truth, far, near = 2 * logits, 2 * logits, 2 * logits
+    far[0, 1:] += 20.0
+    near[0, 0, :4] -= 1.0
+
+    def noise(made: np.ndarray, parts: list[OutputPart]) -> float:
+        return float(noise_of([[truth]], [[made]], parts, energies([[truth]], parts))[0, 0])
+
+    assert noise(far, rig._probes) == 0.0
+    assert noise(near, rig._probes) > 10 ** (-20 / 10) and noise(near, [OutputPart(0)]) < 10 ** (-40 / 10)

@@ -125,6 +125,39 @@ def test_of_equally_loud_units_the_cheap_ones_are_widened() -> None:
     assert problem.budget.holds(problem.verified(levels)) and problem.cycles(levels) <= 1.005 * BASE
 
 
+def test_widths_go_to_the_outputs_that_miss() -> None:
+    """Two outputs: the first holds the budget with a unit that is loud for it, the second misses by
+    others."""
+
+    @dataclass
+    class Two(Made):
+        @property
+        def units(self) -> tuple[Unit, ...]:
+            noise = [(p if k == 0 else 0.0, 0.0 if k == 0 else p) for k, p in enumerate(self.power)]
+            return tuple(
+                Unit(f"u{k}", "activation", np.tile(n, (2, 1)), (), False) for k, n in enumerate(noise)
+            )
+
+        def floor(self) -> Noise:
+            return np.zeros((2, 2))
+
+        def outputs(self, levels: Levels) -> Sequence[Output]:
+            units = list(zip(self.power, levels, strict=True))
+            loud = (sum(p for p, level in some if level == NARROW) for some in (units[:1], units[1:]))
+            both = [-10 * np.log10(max(noise, 1e-20)) for noise in loud]
+            return [Output(name, db, db) for name, db in zip("ab", both, strict=True)]
+
+        verified = measured = outputs
+
+        def steady(self, levels: Levels) -> float:
+            return min(one.sqnr for one in self.outputs(levels))
+
+    problem = Two([0.009, 0.006, 0.006, 0.006], [0.001, 0.05, 0.05, 0.05])
+    assert [problem.budget.met(one) for one in problem.verified((NARROW,) * 4)] == [True, False]
+    levels = auto(problem)
+    assert levels[0] == NARROW and problem.budget.holds(problem.verified(levels))
+
+
 def test_it_stops_at_the_budget() -> None:
     """No more is widened than a rung of the ladder needs: one unit less, or a few, would not hold."""
     problem = even(50, 14.0, 0.002)

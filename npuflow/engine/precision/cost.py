@@ -26,6 +26,7 @@ from npuflow.engine.quantize.names import names_of
 from npuflow.engine.schedule.choice import Costs
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.search.plan import TilingPlan, plan_network
+from npuflow.engine.search.unfit import PlanRequest, without_tile
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
@@ -172,6 +173,18 @@ class CostModel:
         """Units that a group of this one's touches."""
         near = (u for g in self.at[unit] for i in self.groups[g].layers for u in self.layers[i].units)
         return tuple(dict.fromkeys(u for u in near if u != unit))
+
+    @cached_property
+    def machine(self) -> Machine:
+        return Machine(self.target.compute, self.target.memory, self.target.dma)
+
+    def without_room(self, wide: Graph) -> frozenset[int]:
+        """Units that layers read, write or hold of which no tile fits local memory in `wide`, the network
+        quantised with every unit at its widest."""
+        named = originals(self.network.graph, wide)
+        missing = without_tile(PlanRequest(wide, self.machine, self.target.numerics, LEVEL))
+        around = (v for i in missing for v in (*wide.nodes[i].inputs, *wide.nodes[i].outputs))
+        return frozenset(self.units[u] for v in around if (u := named.get(v, v)) in self.units)
 
     def bits(self, unit: int, level: int) -> int:
         """The width of a unit's codes at a level; of float, 32."""

@@ -6,7 +6,7 @@ nothing of the scores, so each kind of number is a part of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,16 +24,18 @@ _Places = npt.NDArray[np.int64]
 class OutputPart:
     """Numbers of one output, by its place among the graph's. `at`: their places in the flat output, None: all
     of them. `value`: the tensor that they are; "" where it is several. `answers`: what an application makes
-    of them, as operators say."""
+    of them, as operators say. `scale`: what they are weighed as, None: as they are."""
 
     output: int
     name: str = ""
     value: str = ""
     at: _Places | None = None
     answers: str = ""
+    scale: Callable[[Array], Array] | None = None
 
     def of(self, output: Array) -> Array:
-        return output if self.at is None else output.reshape(-1)[self.at]
+        found = output if self.at is None else output.reshape(-1)[self.at]
+        return found if self.scale is None else self.scale(found)
 
 
 def output_parts(graph: Graph) -> tuple[OutputPart, ...]:

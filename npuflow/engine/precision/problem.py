@@ -154,6 +154,19 @@ class SearchProblem:
         found = quality(rig.network.graph, rig.truth, outputs_of(made, rig.held))
         return (*found, drop(outputs_of(made, drop.feeds))) if drop is not None else found
 
+    @cached_property
+    def _narrow_only(self) -> frozenset[int]:
+        """Units whose layers have no tile with wider codes."""
+        try:
+            wide = self.rig.quantized((WIDE,) * len(self.rig.names)).graph
+        except TargetError:
+            return frozenset()
+        found = self.cost.without_room(wide)
+        if found:
+            names = [self.rig.names[k][1] for k in sorted(found)]
+            self.log(f"as wide as they are, for want of local memory: {', '.join(names)}")
+        return found
+
     def _units(self) -> Iterator[Unit]:
         network, first = self.rig.network, len(self.rig.network.groups)
         producer, consumers = network.graph.producer(), network.graph.consumers()
@@ -171,6 +184,8 @@ class SearchProblem:
                 else min((place[n.outputs] for n in around), default=0)
             )
             some = self.candidates.get(what, (NARROW, WIDE))
+            if k in self._narrow_only:
+                some = tuple(n for n in some if self.cost.size(k, n) <= self.cost.size(k, NARROW)) or some
             floats = tuple(level for level in self.rig.types.float_levels if k in self.rig.floatable(level))
             near = self.cost.neighbours(k)
             yield Unit(name, what, np.asarray(noise), near, sensitive, (*some, *floats), at, floats)

@@ -3,7 +3,7 @@ sample, and equal answers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -55,7 +55,7 @@ def quality(graph: Graph, truth: Outputs, made: Outputs) -> tuple[Output, ...]:
     for part in parts:
         real, own = ([part.of(a) for a in side[part.output]] for side in (truth, made))
         answered = agreement(graph, part.value, real, own) if part.value else None
-        if part.answers == "threshold" and _faint(real, own):
+        if faint(part, [real, own]):
             real, own = ([evidence(a) for a in side] for side in (real, own))
         signal = sum(_energy(a) for a in real)
         wrong = sum(_energy(_difference(b, a)) for a, b in zip(real, own, strict=True))
@@ -66,10 +66,13 @@ def quality(graph: Graph, truth: Outputs, made: Outputs) -> tuple[Output, ...]:
     return tuple(found)
 
 
-def _faint(truth: Sequence[Array], made: Sequence[Array]) -> bool:
-    """Whether maps have too few answers for their scores to be judged as they are."""
-    answers_ = sum(int(((a > 0.5) | (b > 0.5)).sum()) for a, b in zip(truth, made, strict=True))
-    return bool(truth) and truth[0].size >= MAP and answers_ < MAP
+def faint(part: OutputPart, sides: Sequence[Sequence[Array]]) -> bool:
+    """Whether a part is a map with too few answers for its scores to be judged as they are, by the values of
+    one network or several, sample by sample."""
+    if part.answers != "threshold" or not sides[0] or sides[0][0].size < MAP:
+        return False
+    answered = (np.logical_or.reduce([a > 0.5 for a in some]) for some in zip(*sides, strict=True))
+    return sum(int(some.sum()) for some in answered) < MAP
 
 
 def evidence(scores: Array) -> Array:
@@ -103,6 +106,16 @@ def answers(graph: Graph, name: str) -> tuple[str, int]:
         return "", 0
     same = graph.type(node.outputs[0]).shape == shape
     return node.op.answers, node.op.answer_axis(len(shape)) if same else len(shape) - 1
+
+
+def probe_scale(graph: Graph, part: OutputPart) -> Callable[[Array], Array]:
+    """What the probe of a faint map is weighed as: the evidence of the scores that it gives. A score that 8
+    bits do not tell from 0 says nothing, however far below its logit lies."""
+    node = _answering(graph, part.value) if part.value else None
+    if node is None or probe(graph, part.value) == part.value:
+        return evidence
+    op = node.op
+    return lambda logits: evidence(np.asarray(op.reference(logits)[0]))
 
 
 def probe(graph: Graph, name: str) -> str:

@@ -19,7 +19,7 @@ from npuflow.engine.precision.fakequant import (
 )
 from npuflow.engine.precision.levels import LevelTypes, floatable
 from npuflow.engine.precision.parts import OutputPart, output_parts
-from npuflow.engine.precision.quality import Outputs, energies, noise_of, probe
+from npuflow.engine.precision.quality import Outputs, energies, faint, noise_of, probe, probe_scale
 from npuflow.engine.precision.relay import Relay
 from npuflow.engine.quantize.config import Override
 from npuflow.engine.quantize.graph import Quantization, quantize_graph
@@ -86,10 +86,16 @@ class Rig:
         """What the probes show of the float network on the held-out samples."""
         return self.fake.run(self.held, self.plain, probes=True)
 
-    @property
+    @cached_property
     def _probes(self) -> list[OutputPart]:
-        """A tensor's probe shows all of it; parts of several tensors are seen in their output."""
-        return [OutputPart(i, at=None if part.value else part.at) for i, part in enumerate(self.parts)]
+        """A tensor's probe shows all of it; parts of several tensors are seen in their output. Faint maps are
+        weighed as they are judged."""
+        found = []
+        for i, part in enumerate(self.parts):
+            weak = faint(part, [[part.of(a) for a in self.truth[part.output]]])
+            scale = probe_scale(self.network.graph, part) if weak else None
+            found.append(OutputPart(i, at=None if part.value else part.at, scale=scale))
+        return found
 
     @cached_property
     def probed_signal(self) -> Noise:

@@ -14,6 +14,7 @@ from npuflow.base.errors import FitError, TargetError, Where
 from npuflow.engine.arrange import Method
 from npuflow.engine.place import op_name
 from npuflow.engine.schedule.columns import gathered
+from npuflow.engine.schedule.frame import moves_of
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.schedule.model import Layer, Ref, describe
 from npuflow.engine.search.parts import Planner, needed
@@ -102,6 +103,13 @@ class Unfit:
     @cached_property
     def _ops(self) -> list[str]:
         return list(dict.fromkeys(op_name(self.wanted.graph.nodes[i]) for i in self.indices))
+
+
+def without_tile(wanted: PlanRequest) -> list[int]:
+    """The integer nodes of which not even the smallest tile fits local memory. Moves always do."""
+    graph, moving = wanted.graph, moves_of(wanted.graph)
+    tiled = [i for i, n in enumerate(graph.nodes) if n.is_integer and i not in moving]
+    return [i for i in tiled if not _runs(_layer(wanted, i), wanted.machine, wanted.level)]
 
 
 def explained(wanted: PlanRequest, fault: TargetError, shipped: Mapping[str, Target]) -> TargetError:
