@@ -144,8 +144,7 @@ class CostModel:
             )
 
     def _plan(self, graph: Graph, level: int) -> TilingPlan:
-        machine = Machine(self.target.compute, self.target.memory, self.target.dma)
-        return plan_network(graph, machine, self.target.numerics, level)
+        return plan_network(graph, self.machine, self.target.numerics, level)
 
     @cached_property
     def _narrow_plan(self) -> TilingPlan:
