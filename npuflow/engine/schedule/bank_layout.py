@@ -18,7 +18,7 @@ import numpy.typing as npt
 from npuflow.engine.allocate import Layout, Life, aligned, check_layout
 from npuflow.engine.schedule import tuned
 from npuflow.engine.schedule.frame import Frame
-from npuflow.engine.schedule.local import Local
+from npuflow.engine.schedule.local import Local, held_slots
 from npuflow.engine.schedule.machine import Machine
 from npuflow.hw.target import Memory
 
@@ -76,7 +76,7 @@ def _values(frame: Frame, p: int, array: str) -> Iterator[tuple[str, set[str]]]:
 
 
 def _slots(frame: Frame, g: int, value: str) -> list[str]:
-    return [f"{g}.{value}/{k}" for k in range(dict(frame.group.held).get(value, 0))]
+    return [f"{held_slots(g, value)}/{k}" for k in range(dict(frame.group.held).get(value, 0))]
 
 
 def conflicts(lives: Sequence[Life], addresses: Mapping[str, int], who: Users, memory: Memory) -> float:

@@ -12,7 +12,7 @@ from npuflow.engine.schedule.cores import Core, External, Slot
 from npuflow.engine.schedule.frame import Frame
 from npuflow.engine.schedule.geometry import Hold, Member
 from npuflow.engine.schedule.jobs import Barrier, BorderCopy, CopyRows, Job, Phase, Places, Schedule
-from npuflow.engine.schedule.local import Local, scratch_offsets
+from npuflow.engine.schedule.local import Local, held_slots, scratch_offsets
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.schedule.meet import meetings
 from npuflow.engine.schedule.model import Ref
@@ -165,7 +165,7 @@ class GroupOnCore:
         box = hold.box if whole is None else whole
         if value not in self.held:
             count = dict(self.frame.group.held)[value]
-            addresses = core.local.slots(f"kept.{value}" if stays else f"{self.number}.{value}", count)
+            addresses = core.local.slots(f"kept.{value}" if stays else held_slots(self.number, value), count)
             size = max(1, self.frame.holds[value] if whole is None else elements(whole) * ref.itemsize)
             self.held[value] = [core.open(a, size) for a in addresses]
         before, slot = core.now.get(value), self.held[value][hold.slot]

@@ -202,6 +202,11 @@ def _moments(frame: Frame, now: int) -> list[int]:
     return [now + (0 if turns else p) for p in range(len(frame.members))]
 
 
+def held_slots(g: int, value: str) -> str:
+    """The name of the slots of a value that group `g` holds. A model may name it as a slot is: "0.2"."""
+    return f"{g}.held.{value}"
+
+
 def _held(frame: Frame, g: int, at: Sequence[int], kept: Collection[str]) -> Iterator[Life]:
     for value, slots in frame.group.held:
         if value in kept or value not in frame.holds:
@@ -214,7 +219,8 @@ def _held(frame: Frame, g: int, at: Sequence[int], kept: Collection[str]) -> Ite
         made = any(value in m.outputs for m in frame.members)
         for k in range(slots):
             yield Life(
-                f"{g}.{value}/{k}", max(1, frame.holds[value]), min(uses) if made else at[0], max(uses)
+                f"{held_slots(g, value)}/{k}", max(1, frame.holds[value]),
+                min(uses) if made else at[0], max(uses),
             )
 
 
