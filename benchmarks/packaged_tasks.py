@@ -285,7 +285,7 @@ TASKS: dict[str, Packaged] = {
     "face-far": Packaged(
         FACE[0], f"{FACE[1]}face_detection_full_range_sparse.tflite",
         lambda data, part: scenes(192, data, part, "input_1"),
-        anchored("reshaped_regressor_face_4", "reshaped_classifier_face_4"),
+        anchored("Identity", "Identity_1"),
     ),
     "landmarks": Packaged(FACE[0], f"{FACE[1]}face_landmark.tflite", portraits, points("conv2d_20", 192, 3)),
     "iris": Packaged(FACE[0], f"{FACE[1]}iris_landmark.tflite", eyes, points("output_iris", 64, 3)),

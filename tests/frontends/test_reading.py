@@ -160,6 +160,18 @@ def test_control_flow_runs_on_the_host_with_what_it_captures() -> None:
         same(reading, data, x=X, c=np.array(c))
 
 
+@pytest.mark.parametrize(
+    ("condition", "reason"),
+    [("Identity(c)", 'depends on "c"; [model] constants = { c = NUMBER }'), ("Cast<to=9>(e)", "on data")],
+)
+def test_a_branch_that_stays_open_says_what_would_choose_it(condition: str, reason: str) -> None:
+    text = head(17) + f""" g (float[2,3,4] x, bool c) => (float[2,3,4] y) {{
+        e = ReduceSum<keepdims=0>(x) d = {condition} y = If(d) <then_branch = a () => (float[2,3,4] p)
+        {{ p = Neg(x) }}, else_branch = b () => (float[2,3,4] q) {{ q = Tanh(x) }}> }}"""
+    (node,) = (n for n in read(text)[0].graph.nodes if kind(n) == "host:if")
+    assert reason in node.op.reason
+
+
 @pytest.mark.parametrize(("value", "name"), [(1.0, "mul"), (0.0, "neg")])
 def test_a_constant_condition_leaves_one_branch(value: float, name: str) -> None:
     reading, data = read(head(17) + BRANCHES, Bindings(constants={"c": value}))

@@ -297,6 +297,8 @@ class NodeBuilder(Builder):
         origin: tuple[str, ...],
     ) -> str | None:
         """Add the node through its operator file; else say why not. `types`: what ONNX infers, if known."""
+        if node.op_type == "If" and not node.domain:
+            return fold.undecided(node.input[0], self.nodes, self.values, self.arrays)
         name = node.op_type.lower()
         if name not in OPS or name == "host":
             return f"{node.domain + '::' if node.domain else ''}{node.op_type} has no operator file"

@@ -9,7 +9,8 @@ import numpy as np
 import onnx
 
 from npuflow.frontends._nodes.upgrade import schema
-from npuflow.ir.types import UNRANKED, Array, TensorType
+from npuflow.ir.op import Node
+from npuflow.ir.types import UNRANKED, Array, TensorType, Value
 from npuflow.onnx.nodes import captured, plain, rename, subgraphs
 from npuflow.onnx.run import CannotRunError, run_node
 from npuflow.onnx.types import PLAIN
@@ -83,6 +84,25 @@ def chosen_branch(node: onnx.NodeProto, arrays: Mapping[str, Array]) -> onnx.Gra
     wanted = "then_branch" if bool(arrays[node.input[0]].reshape(-1)[0]) else "else_branch"
     branch = next(a.g for a in node.attribute if a.name == wanted)
     return branch if len(branch.output) == len(node.output) else None
+
+
+def undecided(
+    condition: str, nodes: Sequence[Node], values: Mapping[str, Value], arrays: Mapping[str, Array]
+) -> str:
+    """Why an If cannot be replaced by one of its branches: what its condition is computed from."""
+    made = {o: n for n in nodes for o in n.outputs}
+    roots, waiting = set[str](), [condition]
+    while waiting:
+        value = waiting.pop()
+        if value in made:
+            waiting += [i for i in made[value].inputs if i]
+        elif value not in arrays:
+            roots.add(value)
+    if any(not values[root].type.is_static or values[root].type.size != 1 for root in roots):
+        return "its branch depends on data"
+    named = " and ".join(f'"{root}"' for root in sorted(roots))
+    held = ", ".join(f"{root} = NUMBER" for root in sorted(roots))
+    return f"its branch depends on {named}; [model] constants = {{ {held} }} chooses one for good"
 
 
 def rename_all(nodes: Iterable[onnx.NodeProto], names: Mapping[str, str]) -> None:
