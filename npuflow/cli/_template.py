@@ -195,8 +195,10 @@ def in_order(registry: Registry) -> list[tuple[type[Config], bool]]:
     found: dict[type[Config], bool] = {}
     for name in order:
         always = stages[name].always or (stages[name].when is None and stages[name].refines is None)
-        for cls in (*signs[name].listing.values(), *signs[name].tables.values()):
-            found[cls] = found.get(cls, False) or (always and stages[name].when != table_of(cls))
+        sign = signs[name]
+        for label, cls in (*sign.listing.items(), *((None, table) for table in sign.tables.values())):
+            wanted = always and stages[name].when != table_of(cls) and label not in sign.maybe
+            found[cls] = found.get(cls, False) or wanted
     keys = {cls: set(hints(cls)) for cls in found}
     # a stage that reads a part of another's table has no table of its own to show
     parts = {cls for cls in found if any(table_of(k) == table_of(cls) and keys[cls] < keys[k] for k in found)}

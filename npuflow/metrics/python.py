@@ -61,6 +61,6 @@ class PythonMetric(Metric):
                 f"the metric {at.text} gives no figures",
                 because=f"it returns {type(found).__name__}: {str(found)[:80]}",
                 hint="return a number, or a dictionary of names and numbers",
-                code="NF-METRIC-031",
+                code="NF-METRIC-032",
             )
         return {name: float(value) for name, value in figures.items()}

@@ -12,6 +12,7 @@ import pytest
 from onnx import parser
 
 from npuflow import build
+from npuflow.stages.evaluate import Evaluation
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.simulate import Simulation
 from tests.frontends.building import Built
@@ -64,6 +65,73 @@ def test_a_keras_file(tmp_path: Path) -> None:
     y = layers.LSTM(6)(layers.Reshape((4, 32))(y))
     tf.keras.Model(image, layers.Dense(5)(y)).save(tmp_path / "net.keras")
     whole(tmp_path, "net.keras", image=(8, 8, 3))
+
+
+def scored(folder: Path, model: str, layout: str, scores: Any) -> None:
+    """A default build with pictures. Labels are the source framework's own answers: the float model has to
+    give all of them, the program nearly all."""
+    from PIL import Image
+
+    rng, lines = np.random.default_rng(0), []
+    (folder / "photos").mkdir()
+    for i in range(24):
+        pixels = (rng.uniform(0, 1, (16, 16, 3)) * rng.uniform(40, 255, 3)).astype(np.uint8)
+        Image.fromarray(pixels).save(folder / "photos" / f"{i}.png")
+        lines.append(f"photos/{i}.png,{int(np.argmax(scores(pixels.astype(np.float32)[None] / 255)))}")
+    assert len({line.rpartition(",")[2] for line in lines}) > 1
+    (folder / "list.csv").write_text("\n".join(lines))
+    steps = f"""[[data.steps]]
+normalize = {{ scale = {1 / 255!r} }}
+[[data.steps]]
+layout = "{layout}"
+"""
+    text = f"""target = "edge-4t"
+[model]
+path = "{model}"
+[data]
+source = "list.csv"
+{steps}[evaluate]
+source = "list.csv"
+metric = "top1"
+"""
+    (folder / "net.toml").write_text(text)
+    done = Built(folder, build(folder / "net.toml", cache=folder / "cache", out=folder / "out").outputs)
+    assert done.artifact("simulate", Simulation).summary()["different"] == 0
+    found = done.artifact("evaluate", Evaluation).summary()
+    assert found["float"] == 1.0 and found["top1"] >= 0.95, found
+
+
+def test_a_pt2_file_with_pictures(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="npuflow[torch] is not installed")
+    torch.manual_seed(0)
+    nn = torch.nn
+    trunk = nn.Sequential(
+        nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=8)
+    )
+    net = nn.Sequential(trunk, nn.Hardswish(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)).eval()
+    with torch.no_grad():
+        net[4].weight *= 8
+    example = torch.zeros(1, 3, 16, 16)
+    torch.export.save(torch.export.export(net, (example,)), tmp_path / "net.pt2")
+
+    def scores(pixels: np.ndarray) -> np.ndarray:
+        return net(torch.from_numpy(pixels.transpose(0, 3, 1, 2))).detach().numpy()
+
+    scored(tmp_path, "net.pt2", "nchw", scores)
+
+
+def test_a_keras_file_with_pictures(tmp_path: Path) -> None:
+    tf = pytest.importorskip("tensorflow", reason="npuflow[tensorflow] is not installed")
+    layers = tf.keras.layers
+    tf.keras.utils.set_random_seed(0)
+    image = tf.keras.Input((16, 16, 3), name="image")
+    y = layers.ReLU(6)(layers.BatchNormalization()(layers.Conv2D(8, 3, 2, "same")(image)))
+    y = layers.GlobalAveragePooling2D()(layers.DepthwiseConv2D(3)(y))
+    net = tf.keras.Model(
+        image, layers.Dense(4, kernel_initializer=tf.keras.initializers.RandomNormal(0, 3))(y)
+    )
+    net.save(tmp_path / "net.keras")
+    scored(tmp_path, "net.keras", "nhwc", lambda pixels: net(pixels, training=False).numpy())
 
 
 def test_encodings_of_aimet_beside_an_onnx_file(tmp_path: Path) -> None:
