@@ -122,7 +122,8 @@ class Verdict(Artifact):
         if self.clipped:
             name = max(self.clipped, key=lambda n: self.clipped[n])
             if self.clipped[name] > 0:
-                found |= {"most_clipped": f"{100 * self.clipped[name]:.2g} % of {name}"}
+                share = 100 * self.clipped[name]
+                found |= {"most_clipped": f"{share:.2g} % of {name}" if share < 99.5 else f"all of {name}"}
         if self.better is not None:
             found |= {"warning": self.better.text, "warning_hint": 'method = "auto", or leave it out'}
         return {**found, **said.facts()}

@@ -25,6 +25,7 @@ from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS, Node
 from npuflow.ir.types import QuantType, TensorType, Value
+from npuflow.stages.verdict import Verdict
 from npuflow.strategies import Budget, Output
 from tests.networks.floats import Net, floats
 
@@ -247,3 +248,10 @@ def test_what_was_widened_is_a_table_and_a_text_to_paste(net: Net) -> None:
         ("x", "/c1", "input", 10), ("c3", "/c3", "activation", 20), ("c2.w", "/c2", "weight", 30),
     ]
     assert override_text(overrides[:1]) == '[[quantize.overrides]]\nlayers = ["c3"]\nbits = 16\n'
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0.00018, "0.018 % of c"), (0.69, "69 % of c"), (0.999, "all of c")]
+)
+def test_the_most_clipped_tensor_is_a_plain_number(share: float, text: str) -> None:
+    assert Verdict(clipped={"b": share / 2, "c": share}).summary()["most_clipped"] == text
