@@ -145,10 +145,6 @@ def files(data: Path, part: str) -> Iterator[dict[str, Array]]:
 
 
 # --- scores
-def nothing(data: Path, pairs: Pairs) -> dict[str, Any]:
-    return {}
-
-
 def read(symbols: str, blank: int, name: str) -> Callable[[Path, Pairs], dict[str, Any]]:
     """CTC: whole words right, and the same in both. `symbols` "": codes are compared, no words."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
+from typing import Any, cast
 
 import numpy as np
 
@@ -77,8 +78,9 @@ def _on_rows(node: Node, rank: int) -> Op | None:
     """The operator on matrices: element by element, or a reduction of the last dimension."""
     if node.op.unary or kind(node) in _BINARY:
         return node.op
-    if kind(node) in _REDUCTIONS and node.op.keepdims and node.op.axes == (rank - 1,):  # type: ignore[attr-defined]
-        return replace(node.op, axes=(1,))  # type: ignore[call-arg]
+    op: Any = node.op
+    if kind(node) in _REDUCTIONS and op.keepdims and op.axes == (rank - 1,):
+        return cast(Op, replace(op, axes=(1,)))
     return None
 
 

@@ -48,6 +48,8 @@ def rounded_in_turn(
 ) -> Rounded:
     """Go through the network once, at the widths of `quantize`. A method that is judged is used where the
     outputs come closer than with all layers rounded at once."""
+    if not moments:
+        return rounded
     fit, held = rounding_feeds(samples, graph.graph, counting, correct, probing)
 
     def scheme(source: Matrix) -> Weights:

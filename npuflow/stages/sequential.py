@@ -45,7 +45,7 @@ def sequential(
     masks: Masks | None,
 ) -> Rounded:
     """Go through the network once, at the recipe's widths."""
-    if not asked(table) or not moments:
+    if not asked(table):
         return rounded
     if waits(table, candidates):
         log("the search sees weights rounded at once; they are rounded in turn at the widths that it chooses")

@@ -55,11 +55,7 @@ def turned(
     """Go through the network once. The search has judged weights that were rounded at once, as their noise
     adds up; what is rounded in turn makes up for some of it."""
     scheme = replace(quantize, overrides=(*precision.overrides, *quantize.overrides))
-    made = (
-        rounded_in_turn(
-            rounded, moments, graph, samples, table, counting, correct, probing, scheme, numerics, masks
-        )
-        if moments
-        else rounded
+    made = rounded_in_turn(
+        rounded, moments, graph, samples, table, counting, correct, probing, scheme, numerics, masks
     )
     return Turned(made.weights, made.trials)

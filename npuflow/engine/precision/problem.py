@@ -163,8 +163,9 @@ class SearchProblem:
             return frozenset()
         found = self.cost.without_room(wide)
         if found:
-            names = [self.rig.names[k][1] for k in sorted(found)]
-            self.log(f"as wide as they are, for want of local memory: {', '.join(names)}")
+            names = ", ".join(self.rig.names[k][1] for k in sorted(found))
+            why = "wider codes have no tile that fits local memory"
+            self.log(f"kept at the recipe's width, since {why}: {names}")
         return found
 
     def _units(self) -> Iterator[Unit]:

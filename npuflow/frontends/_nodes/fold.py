@@ -98,7 +98,7 @@ def undecided(
             waiting += [i for i in made[value].inputs if i]
         elif value not in arrays:
             roots.add(value)
-    if any(not values[root].type.is_static or values[root].type.size != 1 for root in roots):
+    if not roots or any(not values[root].type.is_static or values[root].type.size != 1 for root in roots):
         return "its branch depends on data"
     named = " and ".join(f'"{root}"' for root in sorted(roots))
     held = ", ".join(f"{root} = NUMBER" for root in sorted(roots))
