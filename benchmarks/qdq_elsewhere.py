@@ -3,10 +3,11 @@
     python benchmarks/qdq_elsewhere.py [--python PYTHON_WITH_OPENVINO] [--samples N] [--bits 16] NETWORK ...
 
 Networks are names of `shapes.py` or ONNX files; ranges are those of one random sample, the target is edge-4t
-with wide sums, activations have 8 bits. Printed for each runtime: the SQNR of its float outputs against the program's, the least of all
-outputs, and by how many steps of the output's scale the worst element is off. OpenVINO may live in an
-environment of its own: PYTHON runs a few lines that read the model and the inputs and write its outputs, once
-as OpenVINO is and once without its low-precision transformations, which compute in integers of its own.
+with wide sums, activations have 8 bits. Printed for each runtime: the SQNR of its float outputs against the
+program's, the least of all outputs, and by how many steps of the output's scale the worst element is off.
+OpenVINO may live in an environment of its own: PYTHON runs a few lines that read the model and the inputs and
+write its outputs, once as OpenVINO is and once without its low-precision transformations, which compute in
+integers of its own.
 """
 
 from __future__ import annotations

@@ -3,10 +3,12 @@
     python benchmarks/simulate.py MODEL.onnx PROGRAM.npu ...
     python benchmarks/simulate.py --compile FOLDER resnet50 MODEL.onnx ...
 
-The second form compiles networks (names of `shapes.py` or files) for edge-4t with wide sums at tiling level 3, with
-the ranges of one random sample, and keeps them in the folder. Processor seconds of one thread (a busy machine stretches wall time). Hazards and clock are cached (they do
-not depend on data), compiled kernels and plans warm, image decoding excluded; the first batch, with
-everything cold, is printed beside.
+The second form compiles networks (names of `shapes.py` or files) for edge-4t with wide sums at tiling level 3,
+with the ranges of one random sample, and keeps them in the folder.
+
+Processor seconds of one thread (a busy machine stretches wall time). Hazards and clock are cached (they do not
+depend on data), compiled kernels and plans warm, image decoding excluded; the first batch, with everything
+cold, is printed beside.
 """
 
 from __future__ import annotations
@@ -20,7 +22,6 @@ from typing import Any
 
 import numpy as np
 import onnxruntime as ort
-
 from c_exact import integers, loaded, wide_sums
 from shapes import planned
 
@@ -109,8 +110,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("networks", nargs="+", help="MODEL.onnx PROGRAM.npu, repeated; with --compile networks")
-    parser.add_argument("--compile", type=Path, metavar="FOLDER", help="compile the networks into this folder")
+    parser.add_argument("networks", nargs="+", help="MODEL.onnx PROGRAM.npu, repeated")
+    parser.add_argument("--compile", type=Path, metavar="FOLDER", help="compile networks into this folder")
     parser.add_argument("--bits", type=int, default=8, help="of activations, with --compile")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5)
