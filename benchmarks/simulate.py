@@ -3,11 +3,11 @@
     python benchmarks/simulate.py MODEL.onnx PROGRAM.npu ...
     python benchmarks/simulate.py --compile FOLDER resnet50 MODEL.onnx ...
 
-The second form compiles networks (names of `shapes.py` or files) for edge-4t with wide sums at tiling level 3,
-with the ranges of one random sample, and keeps them in the folder.
+The second form compiles networks (names of `shapes.py` or files) for edge-4t with wide sums at tiling level
+3, with the ranges of one random sample, and keeps them in the folder.
 
-Processor seconds of one thread (a busy machine stretches wall time). Hazards and clock are cached (they do not
-depend on data), compiled kernels and plans warm, image decoding excluded; the first batch, with everything
+Processor seconds of one thread (a busy machine stretches wall time). Hazards and clock are cached (they do
+not depend on data), compiled kernels and plans warm, images decoded before; the first batch, with everything
 cold, is printed beside.
 """
 
