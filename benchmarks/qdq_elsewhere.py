@@ -1,12 +1,13 @@
 """Exported QDQ ONNX on onnxruntime and on OpenVINO's CPU plug-in, beside the program.
 
-    python benchmarks/qdq_elsewhere.py [--python PYTHON_WITH_OPENVINO] [--samples N] NETWORK ...
+    python benchmarks/qdq_elsewhere.py [--python PYTHON_WITH_OPENVINO] [--samples N] [--bits 16] NETWORK ...
 
 Networks are names of `shapes.py` or ONNX files; ranges are those of one random sample, the target is edge-4t
-with 8 bits. Printed for each runtime: the SQNR of its float outputs against the program's, the least of all
-outputs, and by how many steps of the output's scale the worst element is off. OpenVINO may live in an
-environment of its own: PYTHON runs a few lines that read the model and the inputs and write its outputs, once
-as OpenVINO is and once without its low-precision transformations, which compute in integers of its own.
+with wide sums, activations have 8 bits. Printed for each runtime: the SQNR of its float outputs against the
+program's, the least of all outputs, and by how many steps of the output's scale the worst element is off.
+OpenVINO may live in an environment of its own: PYTHON runs a few lines that read the model and the inputs and
+write its outputs, once as OpenVINO is and once without its low-precision transformations, which compute in
+integers of its own.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from c_exact import SHAPES
-from shapes import NETWORKS, of_file, target_named
+from c_exact import SHAPES, wide_sums
+from shapes import NETWORKS, of_file
 
 from npuflow.base.errors import NpuflowError
 from npuflow.engine.interpret import Interpreter, host_session
 from npuflow.engine.place import place
 from npuflow.engine.qdq import to_qdq
-from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.config import Activations, Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
@@ -81,10 +82,10 @@ def distance(graph: Graph, found: dict[str, Array], program: dict[str, Array]) -
 
 
 def measure(name: str, one: Subject, given: argparse.Namespace) -> None:
-    target = target_named("edge-4t")
+    target, config = wide_sums("edge-4t"), Quantize(activations=Activations(bits=given.bits))
     try:
         placement = place(one.graph, target)
-        done = quantize_graph(one.graph, placement.on_npu, one.ranges, Quantize(), target.numerics)
+        done = quantize_graph(one.graph, placement.on_npu, one.ranges, config, target.numerics)
     except NpuflowError as error:
         print(f"| {name} | {error.message[:120]} |", flush=True)
         return
@@ -110,6 +111,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("networks", nargs="+")
     parser.add_argument("--samples", type=int, default=4)
+    parser.add_argument("--bits", type=int, default=8)
     parser.add_argument("--python", default=sys.executable)
     given = parser.parse_args()
     print(

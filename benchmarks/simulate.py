@@ -1,8 +1,14 @@
-"""Bit-exact simulation beside plain onnxruntime fp32, in the same run: simulate.py MODEL.onnx PROGRAM.npu ...
+"""Bit-exact simulation beside plain onnxruntime fp32, in the same run.
+
+    python benchmarks/simulate.py MODEL.onnx PROGRAM.npu ...
+    python benchmarks/simulate.py --compile FOLDER resnet50 MODEL.onnx ...
+
+The second form compiles networks (names of `shapes.py` or files) for edge-4t with wide sums at tiling level
+3, with the ranges of one random sample, and keeps them in the folder.
 
 Processor seconds of one thread (a busy machine stretches wall time). Hazards and clock are cached (they do
-not depend on data), compiled kernels and plans warm, image decoding excluded; the first batch, with
-everything cold, is printed beside.
+not depend on data), compiled kernels and plans warm, images decoded before; the first batch, with everything
+cold, is printed beside.
 """
 
 from __future__ import annotations
@@ -16,10 +22,14 @@ from typing import Any
 
 import numpy as np
 import onnxruntime as ort
+from c_exact import integers, loaded, wide_sums
+from shapes import planned
 
+from npuflow.engine.codegen.generate import generate
 from npuflow.engine.program.container import load_program
 from npuflow.engine.runner import ProgramRunner
 from npuflow.engine.sim.machine import SimulatedMachine
+from npuflow.engine.to_onnx import export_model
 
 
 def session(path: Path) -> ort.InferenceSession:
@@ -84,14 +94,32 @@ def by_opcode(path: Path, batch: int) -> dict[str, tuple[float, int, int]]:
     return {n: (round(t * 1e3 / batch, 3), count[n], slow[n]) for n, t in spent.most_common()}
 
 
+def compiled(folder: Path, network: str, bits: int) -> tuple[Path, Path]:
+    """Model and program of a network in the folder, made where it has none."""
+    model, program = (folder / f"{Path(network).stem}-{bits}.{kind}" for kind in ("onnx", "npu"))
+    if not program.exists():
+        one, target = loaded(network), wide_sums("edge-4t")
+        graph = integers(one, target, bits)
+        folder.mkdir(parents=True, exist_ok=True)
+        model.write_bytes(export_model(one.graph))
+        generate(graph, planned(graph, target), target).save(program)
+    return model, program
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("pairs", nargs="+", type=Path, help="MODEL.onnx PROGRAM.npu, repeated")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("networks", nargs="+", help="MODEL.onnx PROGRAM.npu, repeated")
+    parser.add_argument("--compile", type=Path, metavar="FOLDER", help="compile networks into this folder")
+    parser.add_argument("--bits", type=int, default=8, help="of activations, with --compile")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--opcodes", action="store_true", help="where the time goes")
     args = parser.parse_args()
-    for model, program in zip(args.pairs[::2], args.pairs[1::2], strict=True):
+    paths = [Path(name) for name in args.networks]
+    pairs = list(zip(paths[::2], paths[1::2], strict=True)) if args.compile is None else []
+    for model, program in pairs or [compiled(args.compile, name, args.bits) for name in args.networks]:
         print(json.dumps(measure(model, program, args.batch, args.rounds)))
         if args.opcodes:
             for name, (ms, count, slow) in by_opcode(program, args.batch).items():

@@ -107,6 +107,12 @@ def other_range(program: Program, golden: Golden, name: str, rng: Rng) -> Change
     return np.clip(np.rint(own * factor), kind.min, kind.max).astype(own.dtype), None
 
 
+def other_order(program: Program, golden: Golden, name: str, rng: Rng) -> Changed:
+    """The bytes of every element in the other order."""
+    own = golden.tensors[name][0]
+    return None if own.dtype.itemsize == 1 else (own.byteswap(), None)
+
+
 KINDS: dict[str, tuple[Callable[[Program, Golden, str, Rng], Changed], str]] = {
     "bit flip": (bit_flip, "bit flip"),
     "swapped tensors": (swapped, "swapped tensor"),
@@ -115,6 +121,7 @@ KINDS: dict[str, tuple[Callable[[Program, Golden, str, Rng], Changed], str]] = {
     "tile read early": (early, "missing wait"),
     "layout": (layout, "layout"),
     "another range": (other_range, "range"),
+    "byte order": (other_order, "endianness"),
 }
 
 
@@ -135,10 +142,12 @@ def main() -> None:
     entries = runner.program.meta["inputs"]
     samples = [{e["name"]: _input(e, rng) for e in entries} for _ in range(2)]
     golden = golden_of(runner.program, runner.run_many(samples, dump=True))
-    names, table = list(golden.tensors), {kind: Counter[str]() for kind in KINDS}
+    names, several = list(golden.tensors), any(a.dtype.itemsize > 1 for a in golden.tensors.values())
+    kinds = [kind for kind in KINDS if several or kind != "byte order"]
+    table = {kind: Counter[str]() for kind in kinds}
     planted = 0
     while planted < chosen.faults:
-        kind = list(KINDS)[planted % len(KINDS)]
+        kind = kinds[planted % len(kinds)]
         make, cause = KINDS[kind]
         name = names[int(rng.integers(1, len(names)))]
         made = make(runner.program, golden, name, rng)

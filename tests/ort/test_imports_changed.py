@@ -130,6 +130,30 @@ print((room.numpy() == first).all())
 print([v.shape() for v in session.run_with_ort_values([made], {given: value})])
 print((session.run([made], {given: value})[0] == first).all())
 """
+MEMORY = """
+import numpy as np
+import onnxruntime
+from onnxruntime.capi import _pybind_state as state
+
+print([d.ep_name for d in onnxruntime.get_ep_devices()][:1])
+session = onnxruntime.InferenceSession(MODEL, providers=["CPUExecutionProvider"])
+given, made = session.get_inputs()[0].name, session.get_outputs()[0].name
+(info,), (out,) = session.get_input_memory_infos(), session.get_output_memory_infos()
+print(info.device_id, info.device_vendor_id, info.name == out.name)
+X, room = np.linspace(-1, 1, 128, dtype=np.float32).reshape(4, 32), np.zeros((4, 32), np.float32)
+binding = session.io_binding()
+binding.bind_input(name=given, device_type="cpu", device_id=info.device_id, element_type=X.dtype,
+                   shape=X.shape, buffer_ptr=X.ctypes.data)
+binding.bind_output(name=made, device_type="cpu", device_id=info.device_id, element_type=np.float32,
+                    shape=room.shape, buffer_ptr=room.ctypes.data)
+session.run_with_iobinding(binding)
+print((room == session.run([made], {given: X})[0]).all(), room.any())
+binding.bind_output(name=made, device_type="cpu")
+session.run_with_iobinding(binding)
+(held,) = binding.get_outputs()
+shared = np.from_dlpack(held._ortvalue)
+print(shared.shape, (shared == room).all(), state.OrtValue.__name__)
+"""
 ASYNC = """
 import threading, time
 import numpy as np
@@ -243,6 +267,7 @@ SCRIPTS = {
     "profile": PROFILE,
     "backend": BACKEND,
     "binding": BINDING,
+    "memory": MEMORY,
     "async": ASYNC,
     "options": OPTIONS,
 }
