@@ -17,7 +17,11 @@ class InFloats:
     `site` is a Site of ir/op.py."""
 
     floats: ClassVar[bool] = False  # it has such a form
-    float_table: ClassVar[int] = 0  # bytes of a table that every tile needs whole in local memory
+
+    @property
+    def float_table(self) -> int:
+        """Bytes of a table that every tile needs whole in local memory."""
+        return 0
 
     def unit_gain(self) -> Self:
         """The operator with a factor of 1 on its products."""

@@ -75,6 +75,10 @@ class Clamp(Op):
 
     floats: ClassVar[bool] = True
 
+    @property
+    def float_table(self) -> int:
+        return 0
+
     def float_prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
         return bounds(site, *_ends(site))
 
@@ -99,12 +103,23 @@ def _ends(site: Site) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Table(Op):
-    """A function of one number: the result for every pattern, computed in float64 and rounded once."""
+    """A function of one number: an operation of FUNARY, or a table of the result for every pattern, computed
+    in float64 and rounded once. Both have the same bits."""
 
     floats: ClassVar[bool] = True
-    float_table: ClassVar[int] = 2 << 16
+
+    @property
+    def lane(self) -> str:
+        """The operation of FUNARY that the function is; empty: it needs a table."""
+        return ""
+
+    @property
+    def float_table(self) -> int:
+        return 0 if self.lane else 2 << 16
 
     def float_prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+        if self.lane:
+            return bounds(site)
         source = site.inputs[0]
         assert source is not None
         every = decoded(np.arange(1 << 16), source.number)
@@ -116,14 +131,21 @@ class Table(Op):
     def float_compute(
         self, site: Site, inputs: Sequence[Array | None], numerics: Numerics
     ) -> tuple[Array, ...]:
+        if self.lane:
+            with np.errstate(all="ignore"):
+                return finished(site, site.op.f(real(site, inputs, 0)))
         assert inputs[0] is not None
         return (site.array("table")[inputs[0]],)
 
     def float_space(self, site: Site, numerics: Numerics) -> Space:
-        return _pointwise(site, whole("table", (1 << 16,)))
+        return _pointwise(site, *(() if self.lane else (whole("table", (1 << 16,)),)))
 
     def float_lower(self, site: Site, tile: TileView, em: Emitter) -> None:
         x, y = tile.input(0), tile.outputs[0]
+        if self.lane:
+            given = {**x.as4("x"), **y.as4("y"), "dims": y.dims4()}
+            em.emit("FUNARY", **given, op=self.lane, **bound_fields(site, tile))
+            return
         table = tile.params["table"].address
         em.emit("FLUT", **x.as4("x"), **y.as4("y"), dims=y.dims4(), table=table)
 

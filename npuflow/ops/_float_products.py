@@ -100,7 +100,7 @@ class ConvFloats(ProductFloats, ConvOp):
         first = op.group > 1 or tile.first("ci")
         bias = {"bias": tile.input(2).address} if site.present(2) and first else {}
         chunk = _chunk(site, op, site.shape(0)[1] // op.group, em.numerics)
-        terms = {} if blocks else {"block": em.numerics.float_chunk, "chunk": chunk}
+        terms = {} if blocks else {"block": em.numerics.float_chunk, "chunk": chunk, "taps": 1}
         em.emit(
             "BCONV" if blocks else "FCONV",
             **tile.input(0).image("x"),

@@ -17,5 +17,9 @@ class Abs(TableOp):
     onnx: ClassVar[str] = "Abs"
     keeps_whole: ClassVar[bool] = True
 
+    @property
+    def lane(self) -> str:
+        return "abs"
+
     def f(self, x: Real) -> Real:
         return np.abs(x)

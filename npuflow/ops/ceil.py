@@ -17,5 +17,9 @@ class Ceil(TableOp):
     onnx: ClassVar[str] = "Ceil"
     keeps_whole: ClassVar[bool] = True
 
+    @property
+    def lane(self) -> str:
+        return "ceil"
+
     def f(self, x: Real) -> Real:
         return np.ceil(x)

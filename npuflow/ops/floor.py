@@ -17,5 +17,9 @@ class Floor(TableOp):
     onnx: ClassVar[str] = "Floor"
     keeps_whole: ClassVar[bool] = True
 
+    @property
+    def lane(self) -> str:
+        return "floor"
+
     def f(self, x: Real) -> Real:
         return np.floor(x)

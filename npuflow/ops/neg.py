@@ -15,5 +15,9 @@ class Neg(TableOp):
     onnx: ClassVar[str] = "Neg"
     keeps_whole: ClassVar[bool] = True
 
+    @property
+    def lane(self) -> str:
+        return "neg"
+
     def f(self, x: Real) -> Real:
         return -x

@@ -18,6 +18,10 @@ class Pow(TableOp):
     onnx: ClassVar[str] = "Pow"
     sensitive: ClassVar[bool] = True
 
+    @property
+    def lane(self) -> str:
+        return "square" if self.exponent == 2.0 else ""
+
     def f(self, x: Real) -> Real:
         return np.power(x, self.exponent)
 

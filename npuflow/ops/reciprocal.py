@@ -17,5 +17,9 @@ class Reciprocal(TableOp):
     domain_lo: ClassVar[float] = 0.5
     domain_hi: ClassVar[float] = 4.0
 
+    @property
+    def lane(self) -> str:
+        return "reciprocal"
+
     def f(self, x: Real) -> Real:
         return 1.0 / x

@@ -17,5 +17,9 @@ class Round(TableOp):
     onnx: ClassVar[str] = "Round"
     keeps_whole: ClassVar[bool] = True
 
+    @property
+    def lane(self) -> str:
+        return "round"
+
     def f(self, x: Real) -> Real:
         return np.rint(x)

@@ -21,5 +21,9 @@ class Sqrt(TableOp):
     # in the first step from 0, where it is steepest; a few codes above 1 % of its range
     loosest: ClassVar[int] = 1 << 10
 
+    @property
+    def lane(self) -> str:
+        return "sqrt"
+
     def f(self, x: Real) -> Real:
         return np.sqrt(x)

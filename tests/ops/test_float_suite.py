@@ -11,7 +11,7 @@ import pytest
 
 from npuflow.engine.interpret import interpret
 from npuflow.engine.quantize.config import FLOATS, Quantize
-from npuflow.hw.floats import rounded
+from npuflow.hw.floats import decoded, rounded
 from npuflow.hw.target import Compute, FloatRate, Memory, Numerics, Target
 from npuflow.ir.op import OPS
 from npuflow.ir.types import float_type
@@ -29,6 +29,7 @@ Mode = Literal["bf16", "fp16"]
 STEPS: dict[Mode, float] = {"bf16": 2.0**-8, "fp16": 2.0**-11}
 FORMS = [n for n in OPS.names() if any(sample.op.floats for sample in samples(n))]
 TABLES = [n for n in FORMS if OPS[n].unary and n not in ("relu", "clip")]
+LANES = [n for n in TABLES if any(s.op.lane for s in samples(n))]
 
 
 @pytest.mark.parametrize("mode", STEPS)
@@ -76,6 +77,22 @@ def test_functions_are_rounded_once(name: str, mode: Mode) -> None:
     found = interpret(graph, one.inputs, NUMERICS)[graph.outputs[0]]
     want = rounded(sample.op.f(x.astype(np.float64)), FLOATS[mode])
     np.testing.assert_array_equal(found, want.astype(np.float32))
+
+
+@pytest.mark.parametrize("mode", STEPS)
+@pytest.mark.parametrize("name", LANES)
+def test_functions_of_a_lane_have_no_table_and_the_bits_of_one(name: str, mode: Mode) -> None:
+    """For every number of the type, in a memory that holds no table; signs of zeros count."""
+    every = decoded(np.arange(1 << 16), FLOATS[mode]).astype(np.float32).reshape(256, 256)
+    sample = replace(next(s for s in samples(name) if s.op.lane), inputs=(every,))
+    graph, one = quantised(sample, NUMERICS, Quantize(mode=mode))
+    assert all(n.op.float_table == 0 for n in graph.nodes)
+    found = interpret(graph, one.inputs, NUMERICS)[graph.outputs[0]]
+    with np.errstate(all="ignore"):
+        want = rounded(sample.op.f(every.astype(np.float64)), FLOATS[mode]).astype(np.float32)
+    np.testing.assert_array_equal(found.view(np.uint32), want.view(np.uint32))
+    with np.errstate(all="ignore"):
+        check_program(graph, one.inputs, SMALL, f"{sample.op} in {mode}")
 
 
 def test_values_are_of_the_type() -> None:

@@ -134,6 +134,16 @@ def test_operators_without_a_float_form_stay_on_the_host_with_the_reason(
     assert not any(isinstance(v.quant, FloatType) for v in done.graph.values.values())
 
 
+@pytest.mark.parametrize("name", ["relu", "clip", "neg", "sqrt", "pow"])
+def test_functions_without_a_table_need_no_room_for_one(name: str) -> None:
+    b = Builder()
+    x = b.conv(b.input("x", (1, 2, 4, 4)), 3, 1)
+    op = OPS[name](0.0, 6.0) if name == "clip" else OPS[name]()
+    graph = Graph(("x",), (b.add(op, x),), tuple(b.nodes), b.values, b.consts)
+    done = quantize_graph(graph, lambda _: True, {}, Quantize(mode="bf16"), NUMERICS, room=1 << 12)
+    assert not done.notes and not any(node.op.float_table for node in done.graph.nodes)
+
+
 def test_functions_whose_table_does_not_fit_local_memory_run_on_the_host() -> None:
     b = Builder()
     x = b.conv(b.input("x", (1, 2, 4, 4)), 3, 1)

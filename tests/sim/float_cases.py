@@ -38,7 +38,7 @@ def _tensor(c: Case, name: str, dims, kind: str = "", broadcast: bool = False) -
 
 
 def _conv(c: Case) -> None:
-    groups, per = c.pick((1, 3), (1, 5), (2, 2), (4, 1), (3, 1))
+    groups, per = c.pick((1, 3), (1, 5), (1, 6), (2, 2), (4, 1), (3, 1))
     out, (out_h, out_w), kind = groups * c.number(1, 3), c.window(), c.pick(*FLOATS)
     del c.fields["x_zero"]
     n, _, h, w = c.fields["x_dims"]
@@ -47,6 +47,7 @@ def _conv(c: Case) -> None:
     kernel = c.fields["kernel"]
     c.fields.update(w_type=kind, groups=groups, batch=n, out_channels=out, block=c.pick(1, 2, 64))
     c.fields["insert"] = c.pick((1, 1), (1, 1), (2, 2), (1, 3))
+    c.fields["taps"] = c.pick(*(t for t in (1, 1, 2, 3, 5) if per % t == 0))
     c.const("w", _patterns(c, kind, out * per * kernel[0] * kernel[1]))
     if c.rng.random() < 0.5:
         c.const("bias", c.rng.normal(size=out).astype(np.float32))
@@ -82,6 +83,14 @@ def _arith(c: Case) -> None:
         _tensor(c, name, dims, broadcast=True)
     _tensor(c, "y", dims)
     c.fields["op"] = c.pick("add", "sub", "mul", "div", "min", "max", "prelu")
+    _bounds(c)
+
+
+def _unary(c: Case) -> None:
+    c.fields["dims"] = dims = tuple(c.number(1, 6) for _ in range(4))
+    for name in "xy":
+        _tensor(c, name, dims)
+    c.fields["op"] = c.pick("neg", "abs", "square", "sqrt", "reciprocal", "floor", "ceil", "round")
     _bounds(c)
 
 
@@ -144,6 +153,7 @@ MAKERS = {
     "FMATMUL": _matmul,
     "FROUND": _round,
     "FARITH": _arith,
+    "FUNARY": _unary,
     "FCAST": _cast,
     "FPOOL": _pool,
     "FREDUCE": _reduce,

@@ -46,9 +46,11 @@ def whole_chunk(opcode: str, f: Fields, tables: Tables) -> None:
     if terms <= 2 and fresh and held:
         f["chunk"] = terms
     if opcode == "FCONV":
-        f["block"] = min(f["block"], f["x_dims"][1] // f["groups"])
-        if prod(f["kernel"]) == 1 or f["chunk"] == terms:
-            f["block"] = 1
+        per, taps = f["x_dims"][1] // f["groups"], f["taps"]
+        # what the order comes to: the same of one channel gathered and of none, whatever the block is
+        index = np.arange(terms).reshape(per // taps, -1)
+        order = [index[b : b + f["block"]].T.reshape(-1) for b in range(0, len(index), f["block"])]
+        f["block"] = f["taps"] = 0 if f["chunk"] == terms else tuple(np.concatenate(order).tolist())
 
 
 def _terms(opcode: str, f: Fields) -> int:

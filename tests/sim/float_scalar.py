@@ -8,7 +8,7 @@ from bisect import bisect_left
 from fractions import Fraction
 from functools import cache
 from itertools import product
-from math import copysign, exp, floor, inf, isfinite, isnan, nan
+from math import ceil, copysign, exp, floor, inf, isfinite, isnan, isqrt, nan
 
 from npuflow.hw.command import Command
 from tests.sim.block_scalar import FORMATS, encoded_block, read_block
@@ -93,6 +93,31 @@ def over(a: Number, b: Number) -> Number:
     return copysign(inf if y == 0 else x, copysign(1.0, x) * copysign(1.0, y)) if y == 0 else x / y
 
 
+def alone(x: Number, op: str) -> Number:
+    """A function of one number."""
+    if op in ("square", "reciprocal"):
+        return times(x, x) if op == "square" else over(Fraction(1), x)
+    if op in ("neg", "abs"):
+        return -x if op == "neg" or copysign(1, x) < 0 else x
+    if op == "sqrt":
+        return root(x)
+    if isinstance(x, float):
+        return x
+    whole = {"floor": floor, "ceil": ceil, "round": round}[op](x)
+    return Fraction(whole) if whole else copysign(0.0, x)
+
+
+def root(x: Number) -> Number:
+    """The square root, where it is no fraction one of 64 bits and a last bit that is set."""
+    if isinstance(x, float):
+        return nan if x == -inf else x
+    if x < 0:
+        return nan
+    scaled = x * Fraction(4) ** 300  # 16-bit floats are at least 2^-133
+    whole = isqrt(floor(scaled))
+    return Fraction(2 * whole + (whole * whole != scaled)) / Fraction(2) ** 301
+
+
 def total(terms: list[Number], chunk: int, start: float) -> float:
     found = start
     for k in range(0, len(terms), chunk):
@@ -149,13 +174,15 @@ class FloatScalar(Scalar):
         (kh, kw), (sy, sx), (dy, dx) = c.vector("kernel"), c.vector("stride"), c.vector("dilation")
         (oy, ox), (iy, ix) = c.vector("origin"), c.vector("insert")
         out, groups, block = c.number("out_channels"), c.number("groups"), c.number("block")
-        per, kind = channels // groups, c.text("w_type")
+        per, kind, taps = channels // groups, c.text("w_type"), c.number("taps")
         size = (c.number("batch"), out, c.number("out_height"), c.number("out_width"))
         found = []
         for place, (n, o, py, px) in enumerate(product(*map(range, size))):
             terms, g = [], o // (out // groups)
-            for first in range(0, per, block):
-                for i, j, k in product(range(kh), range(kw), range(first, min(first + block, per))):
+            for first in range(0, per // taps, block):
+                whole = range(first, min(first + block, per // taps))
+                for t, i, j, channel in product(range(taps), range(kh), range(kw), whole):
+                    k = channel * taps + t
                     row, col = py * sy + i * dy + oy, px * sx + j * dx + ox
                     inside = row % iy == 0 and col % ix == 0
                     row, col = row // iy, col // ix
@@ -280,6 +307,11 @@ class FloatScalar(Scalar):
                 "prelu": lambda a, b: times(a, b) if a < 0 else a,
             }[op](a, b)
             self.close(c, index, found)
+
+    def funary(self, c: Command) -> None:
+        x, op = self.real(c, "x"), c.text("op")
+        for index in self.each(c):
+            self.close(c, index, alone(x(*index), op))
 
     def fcast(self, c: Command) -> None:
         factor = Fraction(struct.unpack("<f", struct.pack("<I", c.number("factor")))[0])

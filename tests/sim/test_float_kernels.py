@@ -43,11 +43,12 @@ def case(how: str, kind: str, shape: str) -> tuple[Case, np.ndarray]:
         c.tensor("b", (1, k, n), kind)
         c.fields.update(acc=c.place(4 * m * n), acc_type="float32")
     else:
-        groups, kernel, stride = {
-            "pointwise": (1, 1, 1),
-            "window": (1, 3, 2),
-            "depthwise": (20, 3, 1),
-            "strided": (20, 5, 2),
+        groups, kernel, stride, taps = {
+            "pointwise": (1, 1, 1, 1),
+            "gathered": (1, 1, 1, 4),
+            "window": (1, 3, 2, 1),
+            "depthwise": (20, 3, 1, 1),
+            "strided": (20, 5, 2, 1),
         }[shape]
         channels, out, size = 20, 20 if groups > 1 else 15, 11
         made = (size - 1) // stride + 1
@@ -65,7 +66,8 @@ def case(how: str, kind: str, shape: str) -> tuple[Case, np.ndarray]:
             out_height=made,
             out_width=made,
             accumulate=0,
-            block=8,
+            block=2 if taps > 1 else 8,
+            taps=taps,
             chunk=25 if groups > 1 else 8,
         )
         c.tensor("x", (1, channels, size, size), kind)
@@ -76,7 +78,7 @@ def case(how: str, kind: str, shape: str) -> tuple[Case, np.ndarray]:
     return c, image
 
 
-@pytest.mark.parametrize("shape", ["pointwise", "window", "depthwise", "strided", "matmul"])
+@pytest.mark.parametrize("shape", ["pointwise", "gathered", "window", "depthwise", "strided", "matmul"])
 @pytest.mark.parametrize("kind", ["bfloat16", "float16"])
 def test_kernels_have_the_bits_of_plain_numpy(kind: str, shape: str) -> None:
     for how in KINDS:

@@ -29,6 +29,7 @@ ELEMENTWISE = {
     "PRELU": ("x", "slope"),
     "FCAST": ("x",),
     "FLUT": ("x",),
+    "FUNARY": ("x",),
     "FARITH": ("a", "b"),
 }
 # with the first operand held, the result goes one way with the second

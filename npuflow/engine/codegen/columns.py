@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import groupby
-from typing import Any
+from math import prod
+from typing import Any, cast
 
 from npuflow.ir.lowering import Buffer
 from npuflow.ir.space import Interval
@@ -58,9 +59,10 @@ def gather(conv: Mapping[str, Any], columns: Buffer) -> Iterator[tuple[str, Fiel
 
 
 def on_columns(conv: Mapping[str, object], columns: Buffer) -> Fields:
-    """The command over columns: a kernel of one point, channels and taps as channels;
-    the weights lie as they did."""
-    return {**conv, **columns.image("x"), **ONE}
+    """The command over columns: a kernel of one point, channels and taps as channels; the weights lie as
+    they did. Sums of floats keep their order, in which `taps` channels are one."""
+    taps = {"taps": prod(cast(tuple[int, ...], conv["kernel"]))} if "taps" in conv else {}
+    return {**conv, **columns.image("x"), **ONE, **taps}
 
 
 def _runs(conv: Mapping[str, Any], d: int, size: int) -> list[Run]:

@@ -22,10 +22,12 @@ from npuflow.hw.target import Target
 @OPCODES.entry
 class FConv(Simulated):
     """acc[n,o,y,x] (dense, float32) = start + sum over K of X[n, g*Cg+c, Y, X] * w[o,c,i,j], with the
-    fields of CONV. start is the old acc when accumulate, else the float32 at bias[o], or +0. K goes through
-    blocks of `block` channels, in a block through taps (i, then j), at a tap through channels. Each `chunk`
-    consecutive terms (the last may be fewer) are summed exactly and rounded once to float32; these are
-    added to start one after the other in float32. Coordinates outside the tile contribute +0.
+    fields of CONV. start is the old acc when accumulate, else the float32 at bias[o], or +0. Each `taps`
+    consecutive channels of x are one channel of the layer, gathered tap by tap (1: x is the image itself). K
+    goes through blocks of `block` such channels, in a block through taps (those gathered, then i, then j), at
+    a tap through channels. Each `chunk` consecutive terms (the last may be fewer) are summed exactly and
+    rounded once to float32; these are added to start one after the other in float32. Coordinates outside
+    the tile contribute +0.
     """
 
     code = 30
@@ -39,12 +41,14 @@ class FConv(Simulated):
         pointer("bias", optional=True),
         *FLOAT_SUM,
         *numbers("batch out_channels out_height out_width groups"),
-        *numbers("kernel:2 stride:2 dilation:2 origin:2! insert:2 accumulate block chunk"),
+        *numbers("kernel:2 stride:2 dilation:2 origin:2! insert:2 accumulate block chunk taps"),
     )
 
     def problems(self, f: Fields) -> Iterator[str]:
         yield from ConvOpcode().problems(f)
         yield from floats.chunk_problems(f)
+        if f["taps"] < 1 or (f["groups"] >= 1 and f["x_dims"][1] // f["groups"] % f["taps"]):
+            yield f"{f['taps']} taps do not divide {f['x_dims'][1]} channels in {f['groups']} groups"
 
     def accesses(self, c: Command) -> Iterator[Region]:
         terms = c.vector("x_dims")[1] // c.number("groups") * prod(c.vector("kernel"))
@@ -57,7 +61,7 @@ class FConv(Simulated):
         dims, kind = c.vector("x_dims"), c.text("x_type")
         groups, out, (kh, kw) = c.number("groups"), c.number("out_channels"), c.vector("kernel")
         per, places = dims[1] // groups, c.number("out_height") * c.number("out_width")
-        order = floats.order(per, kh * kw, c.number("block"))
+        order = floats.order(per, kh * kw, c.number("block"), c.number("taps"))
         columns = exact.windows(floats.tensor(memory, c, "x", dims), c)  # [B, n, C, kh, kw, oh, ow]
         batch = columns.shape[:2]
         columns = columns.reshape(*batch, groups, per * kh * kw, places)[:, :, :, order]

@@ -26,8 +26,7 @@ def gathered(layer: Layer, compute: Compute, memory: Memory) -> Layer:
     x, weight, y = space.inputs[0], space.inputs[1], space.outputs[0]
     assert x is not None and weight is not None
     depth, taps, outputs = weight.shape[1], space.macs, weight.shape[0]
-    # floats of several channels would be summed in another order: all taps of one, then those of the next
-    if mac.bits[2] and (depth > 1 or mac.bits[2] not in having("float")):
+    if mac.bits[2] and mac.bits[2] not in having("float"):        # blocks run along channels
         return layer
     moving = next(
         r

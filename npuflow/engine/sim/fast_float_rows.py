@@ -86,6 +86,16 @@ def arithmetic(bench: Bench, i: int, c: Command) -> Step | None:
     )
 
 
+def unary(bench: Bench, i: int, c: Command) -> Step | None:
+    kinds = [c.text(f"{name}_type") for name in "xy"]
+    if not usable(*kinds):
+        return None
+    (x, y), length = _rows(bench, i, c, *"xy")
+    halves, op = [kind == "float16" for kind in kinds], float_rows.ALONE.index(c.text("op"))
+    parts = (*x, halves[0], *y, halves[1], length)
+    return partial(float_rows.unary_rows, *parts, op, *_ends(c), _block(bench, "one"))
+
+
 def cast(bench: Bench, i: int, c: Command) -> Step | None:
     source, target = c.text("x_type"), c.text("y_type")
     if not usable(source, target):

@@ -134,7 +134,7 @@ def convolution(bench: Bench, i: int, c: Command) -> Step | None:
 
 def _dense(bench: Bench, i: int, c: Command, weight: Array, bias: Array) -> Step:
     groups, outs, per, taps = weight.shape
-    at = floats.order(per, taps, c.number("block"))
+    at = floats.order(per, taps, c.number("block"), c.number("taps"))
     rows = weight.reshape(groups, outs, per * taps)[..., at]
     x = bench.operand(i, c, "x")
     return dense(bench, i, c, x, rows, places(c, at // taps, at % taps), c.number("chunk"), bias)

@@ -24,6 +24,7 @@ from npuflow.engine.sim.float_sums import extent, logarithm, nearest, widen
 
 BLOCK = 1024  # numbers that are computed with at a time
 OPERATIONS = ("add", "sub", "mul", "div", "min", "max", "prelu")
+ALONE = ("neg", "abs", "square", "sqrt", "reciprocal", "floor", "ceil", "round")
 
 
 @borrowing
@@ -67,6 +68,37 @@ def arith_rows(  # type: ignore[no-untyped-def]
             widen(b, bo[r] + first * bs, bs, size, bh, two, 0)
             combined(one[:size], two[:size], op)
             narrow(one, 0, size, yh, low, high, y, yo[r] + first * ys, ys)
+
+
+@borrowing
+def unary_rows(x, xo, xs, xh, y, yo, ys, yh, n, op, low, high, buffer):  # type: ignore[no-untyped-def]
+    for r in range(yo.shape[0]):
+        for first in range(0, n, BLOCK):
+            size = min(BLOCK, n - first)
+            widen(x, xo[r] + first * xs, xs, size, xh, buffer, 0)
+            alone(buffer[:size], op)
+            narrow(buffer, 0, size, yh, low, high, y, yo[r] + first * ys, ys)
+
+
+@borrowing
+def alone(p, op):  # type: ignore[no-untyped-def]
+    """p = f(p), `op` an index of ALONE."""
+    if op == 0:
+        np.negative(p, p)
+    elif op == 1:
+        np.absolute(p, p)
+    elif op == 2:
+        np.multiply(p, p, p)
+    elif op == 3:
+        np.sqrt(p, p)
+    elif op == 4:
+        np.divide(np.float64(1.0), p, p)
+    elif op == 5:
+        np.floor(p, p)
+    elif op == 6:
+        np.ceil(p, p)
+    else:
+        np.rint(p, p)
 
 
 @borrowing

@@ -100,10 +100,11 @@ def chunk_problems(f: Fields) -> Iterator[str]:
             yield f"{name} must be at least 1"
 
 
-def order(channels: int, taps: int, block: int) -> npt.NDArray[np.int64]:
-    """Where the terms of K lie in a dense weight [channel, tap]."""
-    index = np.arange(channels * taps).reshape(channels, taps)
-    return np.concatenate([index[b : b + block].T.reshape(-1) for b in range(0, channels, block)])
+def order(channels: int, taps: int, block: int, gathered: int = 1) -> npt.NDArray[np.int64]:
+    """Where the terms of K lie in a dense weight [channel, tap], `gathered` channels of which are taps of
+    one."""
+    index = np.arange(channels * taps).reshape(channels // gathered, gathered * taps)
+    return np.concatenate([index[b : b + block].T.reshape(-1) for b in range(0, len(index), block)])
 
 
 def dot(weight: Array, columns: Array, chunk: int, total: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
