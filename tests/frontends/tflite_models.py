@@ -58,6 +58,7 @@ class Net:
     def op(
         self, kind: str, inputs: Sequence[str], outputs: Sequence[str], options: str = "", **fields: Any
     ) -> None:
+        """`raw`: the options of a custom operator."""
         code = schema.OperatorCodeT()
         custom = kind not in vars(schema.BuiltinOperator)
         code.builtinCode = schema.BuiltinOperator.CUSTOM if custom else getattr(schema.BuiltinOperator, kind)
@@ -67,6 +68,8 @@ class Net:
         made.opcodeIndex = len(self.model.operatorCodes)
         self.model.operatorCodes.append(code)
         made.inputs, made.outputs = [self.index[i] for i in inputs], [self.index[o] for o in outputs]
+        if "raw" in fields:
+            made.customOptions = np.frombuffer(fields.pop("raw"), np.uint8)
         if options:
             made.builtinOptionsType = getattr(schema.BuiltinOptions, options)
             made.builtinOptions = getattr(schema, f"{options}T")()
