@@ -176,10 +176,9 @@ class _Variables:
         """Makes the tensor of the first read the state, or the sum of the state and the start."""
         tensor, held = self.tensors[result], start.data
         assert held is not None
-        zero = 0 if tensor.codes is None else tensor.codes.zero[0]
         if tensor.codes is not None and tensor.codes.axis is not None:
             return f"{said(key)} has a scale for each channel"
-        plain = bool((held == zero).all())
+        plain = bool((held == zero_of(tensor)).all())
         if not plain and tensor.dtype == "bool":
             return f"{said(key)} starts with values that are not zero"
         self.current[key], name = result, shown(key)
@@ -201,8 +200,7 @@ class _Variables:
         state, last = self.tensors[self.states[key]], self.current[key]
         made = self.new(replace(state, name=self.free(f"{state.name}:next")))
         held = self.starts.held[key].data
-        zero = 0 if self.tensors[last].codes is None else self.tensors[last].codes.zero[0]
-        if held is None or (held == zero).all():
+        if held is None or (held == zero_of(self.tensors[last])).all():
             self.same(last, made)
         else:
             start = self.started(key, self.tensors[last], held)
@@ -233,6 +231,11 @@ def shown(key: Key) -> str:
 
 def said(key: Key) -> str:
     return f'variable "{shown(key)}"'
+
+
+def zero_of(tensor: TfliteTensor) -> int:
+    """How a tensor holds zero."""
+    return 0 if tensor.codes is None else tensor.codes.zero[0]
 
 
 def difference(tensor: TfliteTensor, start: Array) -> TfliteTensor:
