@@ -11,6 +11,7 @@ import argparse
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -38,10 +39,13 @@ def main() -> None:
     parser.add_argument("data", type=Path, help="folder with the four idx.gz files")
     parser.add_argument("--weights", type=int, default=3, help="bits")
     parser.add_argument("--activations", type=int, default=4, help="bits")
+    parser.add_argument("--ends", type=int, default=0, help="bits of first and last layer; 0: as others")
     parser.add_argument("--target", default="edge-4t")
     parser.add_argument("--pattern", default="", help="of zeros: 2:4, rows, outputs")
     parser.add_argument("--steps", type=int, default=6400)
     parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--temperature", type=float, default=2.0, help="of the distillation")
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rate", type=float, default=3e-3, help="of the weights, at its highest")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("fashion.qdq.onnx"))
@@ -52,7 +56,10 @@ def main() -> None:
     x, truth = normalised(test_images), torch.from_numpy(test_labels.astype(np.int64))
     calibration = normalised(np.load(HERE / "calib.npz")["image"][:256])
     teacher = float_network().to(memory_format=torch.channels_last)  # a third faster on a CPU
-    widths = {"weights": {"bits": args.weights}, "activations": {"bits": args.activations}}
+    widths: dict[str, Any] = {"weights": {"bits": args.weights}, "activations": {"bits": args.activations}}
+    if args.ends:
+        bits = {"weight_bits": args.ends, "input_bits": args.ends}
+        widths["overrides"] = [{"layers": ["stem.0.0", "classify.1"], **bits}]
     network = prepare(teacher, {"target": args.target, "quantize": widths}, calibration)
     found = {"float": accuracy(teacher, x, truth), "start": accuracy(network, x, truth)}
     print(f"float {found['float']:.4f}, quantised before training {found['start']:.4f}", flush=True)
@@ -61,7 +68,8 @@ def main() -> None:
         with torch.no_grad():
             known = teacher(batch)
         made = network(batch)
-        return torch.nn.functional.cross_entropy(made, wanted) + 2 * distillation_loss(made, known, 2.0)
+        soft = distillation_loss(made, known, args.temperature)
+        return torch.nn.functional.cross_entropy(made, wanted) + 2 * soft
 
     schedule = PruningSchedule(0, args.steps // 3, 20)
     pruner = Pruner(network, args.pattern, schedule=schedule) if args.pattern else None
@@ -75,6 +83,7 @@ def main() -> None:
         rate=args.rate,
         scale_rate=2e-3,
         warm_up=100,
+        seed=args.seed,
         augment=augment,
         pruner=pruner,
         checkpoint=args.out.with_suffix(".state"),

@@ -87,7 +87,10 @@ def _read(path: Path) -> Ports:
         dtype = onnx.TensorProto.DataType.Name(ELEMENTS[kind.dtype]).lower()
         return ModelPort(name, dtype, tuple(d if d >= 0 else None for d in kind.shape))
 
-    inputs, outputs = (tuple(map(port, names)) for names in (graph.inputs, graph.outputs))
+    kept = {name for pair in graph.state for name in pair}    # nobody feeds or reads these
+    inputs, outputs = (
+        tuple(port(name) for name in names if name not in kept) for names in (graph.inputs, graph.outputs)
+    )
     return Ports(inputs, outputs, EXPORT_OPSET, len(graph.nodes))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from npuflow.base.errors import ModelError
 from npuflow.base.tables import FilePath
 from npuflow.base.tables_files import existing_file
-from npuflow.frontends import FRONTENDS, Frontend, Gatherer, Source
+from npuflow.frontends import FRONTENDS, Frontend, Gatherer, Source, StatesItself
 
 WEIGHTS = (".pth", ".ckpt", ".safetensors")  # suffixes of files that hold no network
 
@@ -36,6 +36,16 @@ def frontend(path: Path) -> tuple[str, Gatherer]:
     raise ModelError(
         f'"{path.name}" has an unknown model format', hint=hint, code="NF-MODEL-035",
     ).at(file=str(path))
+
+
+def file_has_states(path: Path) -> bool:
+    """Whether a model's file itself says which of its tensors are states. A file that cannot be read has
+    none: whoever reads it says so."""
+    try:
+        _, reader = frontend(path)
+    except ModelError:
+        return False
+    return isinstance(reader, StatesItself) and reader.has_states(path)
 
 
 def gathered(path: Path) -> tuple[str, Frontend, Source]:

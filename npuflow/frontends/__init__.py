@@ -86,6 +86,14 @@ class Described(Protocol):
 
 
 @runtime_checkable
+class StatesItself(Protocol):
+    """A source format whose files may say which of their tensors are states."""
+
+    def has_states(self, path: Path) -> bool:
+        """Whether the model at `path` does: found without parsing it; False where it cannot be read."""
+
+
+@runtime_checkable
 class Runnable(Protocol):
     """A source format whose models onnxruntime runs."""
 

@@ -222,8 +222,19 @@ def read(model: ModelTable, path: Path, bindings: Bindings) -> Model:
     """The model with these sizes, cut and with state as the recipe says."""
     name, reader, source = gathered(address(model.path, path))
     reading = reader.read(source, bindings)
+    own = dict(reading.graph.state)                    # what the file itself says, as TFLite's variables do
+    if own:
+        reading = replace(reading, graph=reading.graph.replaced(state=()))
+        if model.shapes:
+            raise ModelError(
+                "a network that keeps a state has one shape",
+                because=f"the file has variables: {', '.join(own.values())}",
+                hint="one recipe for each shape", code="NF-MODEL-351",
+            ).at(key="model.shapes")
     if model.begin:
         reading = _changed(reading, lambda graph: begun(graph, model.begin), "begin")
-    if model.state:
-        reading = _changed(reading, lambda graph: with_state(graph, model.state), "state")
+    free = set(reading.graph.inputs) - set(model.state.values())
+    stated = {**{o: i for o, i in own.items() if i in free}, **model.state}
+    if stated:
+        reading = _changed(reading, lambda graph: with_state(graph, stated), "state")
     return Model(name, reading, plugins(reading.graph), bool(model.begin))

@@ -18,6 +18,7 @@ from npuflow.engine.data.sequence import begun, steps
 from npuflow.engine.interpret import host_session
 from npuflow.engine.pixels import Pixels, model_inputs
 from npuflow.engine.preprocess import Preprocess, pixel_zeros
+from npuflow.engine.sources import file_has_states
 from npuflow.engine.state import zeros
 from npuflow.engine.to_onnx import export_model
 from npuflow.flow.refs import Files, Item, Listing
@@ -39,8 +40,8 @@ class Sequences(Config):
 
 
 def stateful(model: ModelTable) -> bool:
-    """Whether the recipe names state."""
-    return bool(model.state)
+    """Whether the recipe names state, or the model's file does."""
+    return bool(model.state) or file_has_states(model.path.path)
 
 
 def listing(

@@ -58,6 +58,7 @@ class Net:
     def op(
         self, kind: str, inputs: Sequence[str], outputs: Sequence[str], options: str = "", **fields: Any
     ) -> None:
+        """`raw`: the options of a custom operator."""
         code = schema.OperatorCodeT()
         custom = kind not in vars(schema.BuiltinOperator)
         code.builtinCode = schema.BuiltinOperator.CUSTOM if custom else getattr(schema.BuiltinOperator, kind)
@@ -67,6 +68,8 @@ class Net:
         made.opcodeIndex = len(self.model.operatorCodes)
         self.model.operatorCodes.append(code)
         made.inputs, made.outputs = [self.index[i] for i in inputs], [self.index[o] for o in outputs]
+        if "raw" in fields:
+            made.customOptions = np.frombuffer(fields.pop("raw"), np.uint8)
         if options:
             made.builtinOptionsType = getattr(schema.BuiltinOptions, options)
             made.builtinOptions = getattr(schema, f"{options}T")()
@@ -100,8 +103,16 @@ def reference(data: bytes, feeds: Sequence[np.ndarray], plain: bool = True) -> l
 def per_layer(
     data: bytes, count: int, seed: int = 0, rounding: str = "half_away"
 ) -> dict[str, tuple[float, int]]:
-    """Every integer layer alone, fed with the reference kernels' codes of random inputs: share of equal codes
-    and largest difference by kind."""
+    """Share of equal codes and largest difference of single layers, by kind."""
+    found = apart_by_layer(data, count, seed, rounding)
+    return {kind: (float((a == 0).mean()), int(a.max())) for kind, a in found.items()}
+
+
+def apart_by_layer(
+    data: bytes, count: int, seed: int = 0, rounding: str = "half_away"
+) -> dict[str, np.ndarray]:
+    """How many steps apart the codes of every integer layer are, by kind: each alone, fed with the reference
+    kernels' codes of random inputs."""
     target = wide_multipliers(rounding)
     numerics, graph = target.numerics, integers(data, target)
     net = Interpreter(
@@ -143,10 +154,7 @@ def per_layer(
             (mine,) = node.op.integer(graph.site(node), given, numerics)
             apart = np.abs(mine.astype(np.int64) - codes[node.outputs[0]])
             found.setdefault(type(node.op).__name__, []).append(apart.reshape(-1))
-    return {
-        kind: (float((np.concatenate(a) == 0).mean()), int(np.concatenate(a).max()))
-        for kind, a in found.items()
-    }
+    return {kind: np.concatenate(rows) for kind, rows in found.items()}
 
 
 def mobile(rng: np.random.Generator, codes: Mapping[str, tuple[float, int]] | None = None) -> bytes:

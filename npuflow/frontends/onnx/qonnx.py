@@ -55,8 +55,8 @@ class QonnxLifter:
     def run(self) -> tuple[str, ...]:
         """Changes the model; notes for the user."""
         graph = self.model.graph
-        inputs = {i.name for i in graph.input}
-        self.consts = {t.name: array(t, self.tensors) for t in graph.initializer if t.name not in inputs}
+        # Brevitas lists its constants among the inputs: they are the values of these, as everywhere
+        self.consts = {t.name: array(t, self.tensors) for t in graph.initializer}
         self.version = next((o.version for o in self.model.opset_import if o.domain in ("", "ai.onnx")), 0)
         self.outputs = {o.name for o in graph.output}
         self.maker = {o: n for n in graph.node for o in n.output if o}

@@ -12,6 +12,7 @@ import onnx
 from npuflow.frontends._nodes.microsoft import MICROSOFT
 from npuflow.frontends._nodes.tensors import array
 from npuflow.frontends.onnx import blocks
+from npuflow.frontends.onnx.clipped_codes import Ends, ended, unclipped
 from npuflow.frontends.onnx.dynamic import settled
 from npuflow.frontends.onnx.qonnx import QonnxLifter, is_qonnx
 from npuflow.frontends.onnx.qoperators import Expander
@@ -30,7 +31,7 @@ DYNAMIC = (
 )
 WIDTHS = {"int8": 8, "uint8": 8, "int16": 16, "uint16": 16, "int4": 4, "uint4": 4, "int2": 2, "uint2": 2}
 NEAR = 1e-3                               # of a step, that the end of a Clip is off the end of the codes
-Key = tuple[bytes, bytes, str, int | None]
+Key = tuple[bytes, bytes, str, int | None, Ends | None]
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,8 @@ class _Lifter:
 
     def __init__(self, model: onnx.ModelProto, tensors: Mapping[str, Array]) -> None:
         self.model, self.graph = model, model.graph
-        inputs = {i.name for i in self.graph.input}
-        consts = {t.name: array(t, tensors) for t in self.graph.initializer if t.name not in inputs}
+        # some exporters list constants among the inputs: they are the values of these, as everywhere
+        consts = {t.name: array(t, tensors) for t in self.graph.initializer}
         for node in self.graph.node:
             value = next((a for a in node.attribute if a.name == "value"), None)
             if node.op_type == "Constant" and value is not None and node.output:
@@ -90,6 +91,7 @@ class _Lifter:
             expander, expander.all(self.graph.node), {o.name for o in self.graph.output}
         )
         self.consts = expander.consts
+        self.nodes, self.ends = unclipped(self.nodes, self.consts, {o.name for o in self.graph.output})
         self.added = dict(expander.added)
         self.stated: dict[str, QuantType] = {}
         self.renamed: dict[str, str] = {}
@@ -189,7 +191,11 @@ class _Lifter:
         if params is None:
             return None
         scale, zero, dtype, axis = params
-        return scale.tobytes(), zero.astype(np.int64).tobytes(), dtype, axis
+        return scale.tobytes(), zero.astype(np.int64).tobytes(), dtype, axis, self.clipped(node)
+
+    def clipped(self, node: onnx.NodeProto) -> Ends | None:
+        """The ends that the codes of a rounding, or of its reverse, are clipped to."""
+        return self.ends.get(node.output[0] if node.op_type == ROUNDING else node.input[0])
 
     def params(self, node: onnx.NodeProto) -> tuple[Array, Array, str, int | None] | None:
         if any(i not in self.consts for i in node.input[1:] if i) or any(
@@ -231,7 +237,8 @@ class _Lifter:
         if axis is not None and axis < 0:
             axis = axis + rank if rank is not None else None
         zeros = tuple(int(z) for z in zero)
-        return QuantType(WIDTHS[dtype], not dtype.startswith("u"), tuple(scale.tolist()), zeros, axis)
+        made = QuantType(WIDTHS[dtype], not dtype.startswith("u"), tuple(scale.tolist()), zeros, axis)
+        return ended(made, self.clipped(node))
 
     # --- values
     def products(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:

@@ -18,6 +18,11 @@ class Tflite:
     def files(self, path: Path) -> tuple[Path, ...]:
         return (path,)
 
+    def has_states(self, path: Path) -> bool:
+        from npuflow.frontends.tflite.variables_found import has_variables
+
+        return has_variables(path)
+
     def gather(self, path: Path) -> Source:
         from npuflow.frontends.tflite.convert import opened
 

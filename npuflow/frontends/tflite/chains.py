@@ -7,7 +7,7 @@ weights here, each of which starts from the state that the one before gives.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -202,7 +202,7 @@ class _Writer:
         own = [self.replaced.get(o.outputs[0], o) for o in self.network.operators]
         self.joined(own)
         kept = ordered([*self.made, *own], self.network)
-        return TfliteNetwork(tuple(self.tensors), tuple(kept), self.network.inputs, self.network.outputs)
+        return replace(self.network, tensors=tuple(self.tensors), operators=tuple(kept), bodies=())
 
     def new(self, shape: Sequence[int], name: str, data: Array | None = None, dtype: str = "float32") -> int:
         while name in self.names:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from npuflow.base.errors import ModelError, NpuflowError
@@ -12,6 +13,7 @@ from npuflow.frontends._nodes import ends
 from npuflow.frontends.tflite.chains import folded
 from npuflow.frontends.tflite.elements import ELEMENTS
 from npuflow.frontends.tflite.loops import CONTROL, LONGEST, MOST, flat
+from npuflow.frontends.tflite.mediapipe import CUSTOM, OTHERS
 from npuflow.frontends.tflite.network import TfliteBuilder, TfliteOperatorError
 from npuflow.frontends.tflite.places import PLACES
 from npuflow.frontends.tflite.products import PRODUCTS
@@ -19,12 +21,14 @@ from npuflow.frontends.tflite.recurrent import RECURRENT, states
 from npuflow.frontends.tflite.schema import Operator, TfliteNetwork, parsed
 from npuflow.frontends.tflite.shapes import SHAPES
 from npuflow.frontends.tflite.spatial import SPATIAL
+from npuflow.frontends.tflite.variables import REASON, VARIABLES, with_states
 from npuflow.frontends.tflite.volumes import VOLUMES
+from npuflow.ir.graph import Graph, prune
 from npuflow.onnx.types import value_info
 
 
 def _stays(builder: TfliteBuilder, operator: Operator) -> None:
-    raise TfliteOperatorError(str(operator.options.get("Reason", "no constant decides it")))
+    raise TfliteOperatorError(str(operator.options.get(REASON, "no constant decides it")))
 
 
 CONVERTERS: dict[str, Callable[[TfliteBuilder, Operator], None]] = {
@@ -35,7 +39,7 @@ CONVERTERS: dict[str, Callable[[TfliteBuilder, Operator], None]] = {
     **PLACES,
     **VOLUMES,
     **RECURRENT,
-    **dict.fromkeys(CONTROL, _stays),
+    **dict.fromkeys((*CONTROL, *VARIABLES), _stays),
 }
 
 
@@ -69,10 +73,13 @@ def reading(network: TfliteNetwork, bindings: Bindings) -> Reading:
 def plain(network: TfliteNetwork) -> TfliteNetwork:
     """The network without loops: recurrent layers as one operator each, other loops written out as far as
     that is short."""
-    found = folded(flat(network, LONGEST))
+    def written(most: int) -> TfliteNetwork:
+        return folded(with_states(flat(network, most), network.bodies))
+
+    found = written(LONGEST)
     loops, stay = (any(o.name in CONTROL for o in one.operators) for one in (network, found))
     long = len(found.operators) - len(network.operators) > MOST
-    return folded(flat(network, MOST)) if stay or (loops and long) else found
+    return written(MOST) if stay or (loops and long) else found
 
 
 def _built(network: TfliteNetwork, bindings: Bindings) -> Reading:
@@ -103,8 +110,26 @@ def _built(network: TfliteNetwork, bindings: Bindings) -> Reading:
             builder.node("Identity", [builder.value(index)], builder.tensor(index).name)
     own = {builder.tensor(index).name: builder.type(index).dtype for index in network.outputs}
     builder.graph.notes += builder.notes()
-    wanted = ends.outputs(builder.graph, list(own), fed, bindings, faults)
-    return ends.reading(builder.graph, fed, wanted, own)
+    kept = {o: i for o, i in network.states if i not in bindings.constants}
+    shown = [name for name in own if name not in dict(network.states)]
+    wanted = ends.outputs(builder.graph, shown, fed, bindings, faults)
+    whole = ends.reading(builder.graph, fed, tuple(dict.fromkeys((*wanted, *kept))), own)
+    return replace(whole, graph=_with_states(whole.graph, wanted, kept)) if kept else whole
+
+
+def _with_states(graph: Graph, wanted: Sequence[str], kept: Mapping[str, str]) -> Graph:
+    """The graph with the states that its outputs depend on, in this call or in a later one."""
+    outputs = tuple(wanted)
+    while True:
+        read = {v for node in prune(graph.replaced(outputs=outputs)).nodes for v in node.inputs} | {*outputs}
+        more = [output for output, given in kept.items() if given in read and output not in outputs]
+        if not more:
+            break
+        outputs += tuple(more)
+    unread = {given for output, given in kept.items() if output not in outputs}
+    inputs = tuple(name for name in graph.inputs if name not in unread)
+    state = tuple(sorted((o, i) for o, i in kept.items() if o in outputs))
+    return prune(graph.replaced(inputs=inputs, outputs=outputs, state=state))
 
 
 def _convert(builder: TfliteBuilder, operator: Operator, lost: set[int]) -> str | None:
@@ -113,8 +138,11 @@ def _convert(builder: TfliteBuilder, operator: Operator, lost: set[int]) -> str 
     held = states(operator)
     read = [t for t in operator.inputs if t >= 0 and t not in held]
     broken = [builder.tensor(t).refused for t in (*read, *operator.outputs) if builder.tensor(t).refused]
-    if operator.name not in CONVERTERS:
-        return name
+    convert = CUSTOM.get(operator.custom) if operator.custom else CONVERTERS.get(operator.name)
+    if convert is None:
+        return f"{name} (of MediaPipe)" if operator.custom in OTHERS else name
+    if operator.name in VARIABLES:
+        return f"{name}: {operator.options.get(REASON, 'outside the main network')}"
     if broken:
         return f"{name}: {broken[0]}"
     if lost.intersection(operator.inputs):
@@ -124,7 +152,7 @@ def _convert(builder: TfliteBuilder, operator: Operator, lost: set[int]) -> str 
         raise ModelError(f'nothing produces tensor "{builder.tensor(missing).name}"', code="NF-MODEL-064")
     builder.origin = builder.tensor(operator.outputs[0]).name
     try:
-        CONVERTERS[operator.name](builder, operator)
+        convert(builder, operator)
         builder.finish()
     except TfliteOperatorError as fault:
         return f"{name}: {fault}"

@@ -109,6 +109,8 @@ class _LoopWriter:
 
     def shortened(self, operator: Operator, inputs: tuple[int, ...], graph: TfliteNetwork) -> int | None:
         """The tensor that an operator gives, where it is a constant, or rows of others."""
+        if not operator.outputs:
+            return None
         result = graph.tensors[operator.outputs[0]]
         held = [self.tensors[i].data if i >= 0 else None for i in inputs]
         if all(one is not None for one in held):

@@ -16,6 +16,7 @@ from npuflow.base.extras import needs
 from npuflow.frontends.tflite.sparse import Level, Sparsity, dense, places
 from npuflow.ir.types import Array
 
+CUSTOM_OPTIONS = "CustomOptions"                # bytes of an operator that is not of the schema
 TYPES = {
     "FLOAT32": "float32",
     "FLOAT16": "float16",
@@ -69,13 +70,15 @@ class Operator:
 
 @dataclass(frozen=True)
 class TfliteNetwork:
-    """The main subgraph of a file; `bodies`: all subgraphs by number, where there are others."""
+    """The main subgraph of a file; `bodies`: all subgraphs by number, where there are others. `states`:
+    names of outputs, each with that of the input that takes its value in the next call."""
 
     tensors: tuple[TfliteTensor, ...]
     operators: tuple[Operator, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     bodies: tuple[TfliteNetwork, ...] = ()
+    states: tuple[tuple[str, str], ...] = ()
 
 
 def parsed(data: bytes) -> TfliteNetwork:
@@ -167,6 +170,8 @@ def _code(tflite: ModuleType, code: Any) -> tuple[str, str]:
 def _operator(tflite: ModuleType, operator: Any, codes: list[tuple[str, str]]) -> Operator:
     name, custom = codes[operator.OpcodeIndex()]
     options: dict[str, Any] = {}
+    if operator.CustomOptionsLength():
+        options[CUSTOM_OPTIONS] = operator.CustomOptionsAsNumpy().tobytes()
     for table, kind, enumeration in (
         (operator.BuiltinOptions(), operator.BuiltinOptionsType(), tflite.BuiltinOptions),
         (operator.BuiltinOptions2(), operator.BuiltinOptions2Type(), tflite.BuiltinOptions2),
