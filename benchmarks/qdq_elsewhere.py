@@ -46,7 +46,8 @@ found = {}
 for k in range(len(fed[names[0]])):
     out = net({n: fed[n][k] for n in names})
     for port in net.outputs:
-        found.setdefault(sorted(port.get_names())[0], []).append(out[port])
+        for name in port.get_names():
+            found.setdefault(name, []).append(out[port])
 np.savez(wanted, **{n: np.stack(a) for n, a in found.items()})
 print(ov.__version__)
 """

@@ -40,7 +40,8 @@ InputsArgument = Annotated[
     list[Path],
     typer.Argument(
         metavar="INPUT...",
-        help="An npz of named arrays, or one npy or picture per input.",
+        help="An npz of named arrays, or one npy or picture per input; a folder, a pattern "
+        "(frames/%04d.png) or several files are several samples. -: standard input.",
         show_default=False,
     ),
 ]

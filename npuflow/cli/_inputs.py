@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from npuflow.base.errors import DataError, UsageError
 from npuflow.cli._input_files import PICTURES as PICTURES
+from npuflow.engine.data.array import UNREADABLE, unreadable
 from npuflow.engine.data.read import prepared
 from npuflow.engine.data.steps import OPERATIONS
 from npuflow.engine.running.ports import Port as Port
@@ -70,7 +71,10 @@ def _count(array: Array, port: Port) -> int | None:
     if len(shape) == len(want) + 1 and all(w in (-1, s) for s, w in zip(shape[1:], want, strict=True)):
         return int(shape[0])
     raise DataError(
-        f'the input "{port.name}" has shape {shape}; the model expects {want}', code="NF-DATA-014"
+        f'the input "{port.name}" has shape {shape}; the model expects {want}',
+        because="an array holds one sample of that shape, or several along a first axis",
+        hint="give the array that shape: arrays are taken as they are, pictures are prepared",
+        code="NF-DATA-014",
     )
 
 
@@ -90,8 +94,10 @@ def read_npz(path: Path, ports: Sequence[Port]) -> dict[str, Array]:
     try:
         with np.load(path, allow_pickle=False) as held:
             found = {name: held[name] for name in held.files}
-    except (OSError, ValueError, KeyError) as error:
-        raise DataError(f'"{path}" is not a readable npz', because=str(error), code="NF-DATA-016") from error
+    except UNREADABLE as error:
+        raise DataError(
+            f'"{path}" is not a readable npz', because=unreadable(error), code="NF-DATA-016"
+        ) from error
     if len(ports) == 1 and len(found) == 1:
         return {ports[0].name: next(iter(found.values()))}
     return found
@@ -100,8 +106,10 @@ def read_npz(path: Path, ports: Sequence[Port]) -> dict[str, Array]:
 def read_npy(path: Path) -> Array:
     try:
         loaded: Array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise DataError(f'"{path}" is not a readable npy', because=str(error), code="NF-DATA-017") from error
+    except UNREADABLE as error:
+        raise DataError(
+            f'"{path}" is not a readable npy', because=unreadable(error), code="NF-DATA-017"
+        ) from error
     return loaded
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from npuflow.base.errors import UsageError
 from npuflow.cli._input_files import input_sets
 from npuflow.cli._slow import Slow
 
@@ -36,6 +37,26 @@ def run_samples(
                 outputs += model.run(samples)
                 slow.at(len(outputs))
     return outputs, several
+
+
+def every_sample(
+    paths: Sequence[Path], ports: Sequence[Port], preparation: Mapping[str, Any] | None,
+    note: Callable[[str], None] | None = None, pictures: bool = True,
+) -> list[dict[str, Array]]:
+    """All samples of the files, folders, sequences or standard input that `paths` name, as `run` takes them.
+    `pictures`: whether there may be some, whose layout the recipe's steps state."""
+    from npuflow.cli._inputs import PICTURES, load_inputs
+
+    with tempfile.TemporaryDirectory(prefix="npuflow-") as folder:
+        sets = input_sets(paths, len(ports), Path(folder))
+        if not pictures and any(file.suffix.lower() in PICTURES for files in sets for file in files):
+            raise UsageError(
+                "--channels-last is for arrays",
+                hint="pictures get their layout from the recipe's steps", code="NF-USAGE-047",
+            )
+        if note is not None and (text := _of_pictures(sets, preparation)):
+            note(text)
+        return [sample for files in sets for sample in load_inputs(files, ports, preparation)[0]]
 
 
 def _of_pictures(sets: Sequence[Sequence[Path]], preparation: Mapping[str, Any] | None) -> str:

@@ -25,13 +25,15 @@ def golden(
     """Every integer tensor of a run on the simulator, with digests, layers, addresses and the name of the
     file that a board's dump of it has."""
     from npuflow.base.errors import UsageError
-    from npuflow.cli._inputs import load_inputs
     from npuflow.cli._run_model import open_model
+    from npuflow.cli._run_samples import every_sample
     from npuflow.engine.runner import ProgramRunner
     from npuflow.engine.verify.golden import golden_of, save
 
     model = open_model(program, exact="simulator")
-    samples, _ = load_inputs(inputs, model.ports, model.preparation)
+    samples = every_sample(
+        inputs, model.ports, model.preparation, lambda text: typer.echo(f"note: {text}", err=True)
+    )
     runner = ProgramRunner(program)
     known = [*runner.program.meta["values"], *runner.program.taps.values]
     missing = [n for n in tensors or () if n not in known]
@@ -41,8 +43,9 @@ def golden(
             hint="npuflow profile lists its layers",
             code="NF-USAGE-080",
         )
-    with Working(f"simulating {len(samples)} samples"):
+    count = f"{len(samples)} sample{'' if len(samples) == 1 else 's'}"
+    with Working(f"simulating {count}"):
         found = golden_of(runner.program, runner.run_many(samples, dump=tensors or True))
         save(found, runner.program, output)
     size = sum(a.nbytes for a in found.tensors.values())
-    typer.echo(f"wrote {output}: {len(found.tensors)} tensors of {found.samples} samples, {size} bytes")
+    typer.echo(f"wrote {output}: {len(found.tensors)} tensors of {count}, {size} bytes")

@@ -44,19 +44,13 @@ def pack(
     """Scale inputs to codes, lay them out and pad them: all slots in order, sample by sample."""
     import numpy as np
 
-    from npuflow.cli._inputs import PICTURES, Port, load_inputs, picture_note
+    from npuflow.cli._inputs import Port
+    from npuflow.cli._run_samples import every_sample
     from npuflow.engine import raw
     from npuflow.engine.program.container import load_program
 
     loaded = load_program(program)
     places, preparation = raw.inputs(loaded), loaded.meta.get("preparation")
-    if channels_last and any(path.suffix.lower() in PICTURES for path in inputs):
-        raise UsageError(
-            "--channels-last is for arrays",
-            hint="pictures get their layout from the recipe's steps", code="NF-USAGE-047",
-        )
-    if note := picture_note(inputs, preparation):
-        typer.echo(f"note: {note}", err=True)
     entries = {e["name"]: e for e in loaded.meta["inputs"]}
     ports = []
     for slot in places:
@@ -68,7 +62,9 @@ def pack(
         ports.append(
             Port(slot.name, "float32" if slot.quant else entries[slot.name]["dtype"], shape, codes=True)
         )
-    samples, _ = load_inputs(inputs, ports, preparation)
+    samples = every_sample(
+        inputs, ports, preparation, lambda text: typer.echo(f"note: {text}", err=True), not channels_last
+    )
     body = b"".join(
         raw.pack(loaded, {k: np.asarray(v) for k, v in sample.items()}, _layout(channels_last))
         for sample in samples

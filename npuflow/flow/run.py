@@ -63,9 +63,8 @@ def build(
         result = driver.run(out_dir)
         clean = True
         if out_dir is not None and lease is not None:
-            add_root(
-                own.root, out_dir.absolute(), (key for keys in result.keys.values() for key in keys.values())
-            )
+            used = (key for keys in result.keys.values() for key in keys.values())
+            add_root(own.root, out_dir.absolute(), used, (error.as_dict() for error in result.errors))
         products = {name: str(path) for name, path in result.products.items()}
         counts = result.hit, result.ran, result.failed, result.skipped
         emit(Summary(*counts, result.seconds, result.outputs, products))

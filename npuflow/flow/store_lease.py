@@ -8,7 +8,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -111,9 +111,13 @@ def oldest(root: Path, clock: float) -> float:
     return min(found)
 
 
-def add_root(root: Path, place: Path, keys: Iterable[str]) -> None:
-    """Keep what the last build of this place used, for as long as the place exists."""
-    body = {"v": 1, "place": str(place), "host": socket.gethostname(), "keys": sorted(set(keys))}
+def add_root(root: Path, place: Path, keys: Iterable[str], errors: Iterable[Mapping[str, Any]] = ()) -> None:
+    """Keep what the last build of this place used, for as long as the place exists. `errors`: why it failed,
+    as `NpuflowError.as_dict` has it."""
+    host, used = socket.gethostname(), sorted(set(keys))
+    body: dict[str, Any] = {"v": 1, "place": str(place), "host": host, "keys": used}
+    if failed := [dict(error) for error in errors]:
+        body["errors"] = failed
     with files.writing(root):
         files.replace(str(root_file(root, place)), sealed(body), f"{root}/tmp")
 

@@ -22,21 +22,21 @@ FIGURES = ("verdict", "evaluate", "simulate", "tiling", "quantize")
 
 
 def builds(store: Store) -> list[dict[str, Any]]:
-    """Finished builds, the newest first; no record is read."""
+    """The last builds of all places, the newest first, with what failed; no record is read."""
     found = []
     for path in (store.root / "roots").glob("*.json"):
         with suppress(Damaged, OSError):
             body = read_root(path)
             place = Path(body["place"])
             row = {"id": path.stem, "name": place.name, "place": str(place), "steps": len(body["keys"])}
-            found.append({**row, "at": path.stat().st_mtime})
+            found.append({**row, "at": path.stat().st_mtime, "errors": body.get("errors", [])})
     return sorted(found, key=lambda row: -row["at"])
 
 
 def build(store: Store, name: str) -> dict[str, Any] | None:
-    """One build: its stages in an order in which each comes after what it reads."""
-    held = records(store, name)
-    if not held:
+    """One build: its stages in an order in which each comes after what it reads, and what failed."""
+    held, errors = records(store, name), failures(store, name)
+    if not held and not errors:
         return None
     made = {digest: stage_of(r.stage) for r in held for digest in (r.output, *r.objects)}
     names = {*made.values()}
@@ -56,7 +56,9 @@ def build(store: Store, name: str) -> dict[str, Any] | None:
     shown = {stage: rows[stage]["summary"] for stage in FIGURES if stage in rows and rows[stage]["summary"]}
     if "verdict" in shown:  # the sentence says what the figures are
         shown["verdict"] = {"": shown["verdict"].get("verdict", "")}
-    return {"id": name, "stages": stages, "figures": shown, "report": REPORT[0] in rows}
+    return {
+        "id": name, "stages": stages, "figures": shown, "report": REPORT[0] in rows, "errors": errors
+    }
 
 
 def log(store: Store, name: str, stage: str) -> str | None:
@@ -67,6 +69,14 @@ def log(store: Store, name: str, stage: str) -> str | None:
         if stage_of(one.stage) == stage and one.log.strip()
     ]
     return "\n".join(parts) if parts else None
+
+
+def failures(store: Store, name: str) -> list[dict[str, Any]]:
+    """Why a build failed, as the command line says it: message, place, reason and what to try."""
+    with suppress(Damaged, OSError):
+        if BUILD.fullmatch(name):
+            return list(read_root(store.root / "roots" / f"{name}.json").get("errors", []))
+    return []
 
 
 def report(store: Store, name: str) -> str | None:

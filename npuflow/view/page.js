@@ -27,6 +27,7 @@ async function list() {
         },
       });
       button.dataset.id = row.id;
+      if (row.errors.length) button.append(made("strong", "failed", { className: "failed" }));
       button.append(
         made("small", `${new Date(1000 * row.at).toLocaleString()}, ${row.steps} steps`),
         made("small", row.place),
@@ -72,6 +73,7 @@ async function show() {
     chosen = id;
     const button = [...by("builds").querySelectorAll("button")].find((one) => one.dataset.id === id);
     by("title").textContent = button ? button.firstChild.textContent : id;
+    errors(found.errors);
     figures(found.figures);
     table(found.stages);
     graph(found.stages);
@@ -85,6 +87,21 @@ async function show() {
   if (page === "network") await showNetwork(id, decodeURIComponent(name));
   else if (page === "tensor") await showTensor(id, decodeURIComponent(name));
   else if (stage) await log(id, stage);
+}
+
+function errors(found) {
+  by("errors").hidden = !found.length;
+  by("errors").replaceChildren(
+    ...found.map((error) => {
+      const item = made("li"),
+        where = Object.entries(error.where || {}).map(([name, value]) => `${name} ${value}`);
+      item.append(made("strong", [error.code, error.message].filter(Boolean).join("  ")));
+      if (where.length) item.append(made("small", where.join(", ")));
+      if (error.because) item.append(made("small", `because ${error.because}`));
+      if (error.hint) item.append(made("small", `try ${error.hint}`));
+      return item;
+    }),
+  );
 }
 
 const said = (summary) =>
@@ -166,6 +183,9 @@ function graph(stages) {
     const box = drawn("g", { "data-stage": stage }),
       label = drawn("text", { x: x + 6, y: y + 16 });
     label.textContent = stage;
+    box.addEventListener("click", () => {
+      location.hash = `${chosen}/${stage}`;
+    });
     box.append(drawn("rect", { x, y, width: width - 24, height: 24, rx: 4 }), label);
     svg.append(box);
   }
@@ -190,8 +210,12 @@ function update() {
 
 async function log(id, stage) {
   const answer = await fetch(`api/builds/${encodeURIComponent(id)}/log/${encodeURIComponent(stage)}`);
-  by("log").textContent = answer.ok ? await answer.text() : `${stage} said nothing`;
+  by("log").textContent = answer.ok ? `${stage}:\n${await answer.text()}` : `${stage} said nothing`;
   by("log").hidden = false;
+  by("log").setAttribute("aria-label", `log of ${stage}`);
+  // it lies below a long table
+  by("log").scrollIntoView({ block: "nearest" });
+  by("log").focus({ preventScroll: true });
 }
 
 function follow() {

@@ -17,7 +17,7 @@ import pytest
 from npuflow.base.errors import DataError, UsageError
 from npuflow.cli._input_files import files_of, input_sets, natural
 from npuflow.cli._inputs import Port
-from npuflow.cli._run_samples import run_samples
+from npuflow.cli._run_samples import every_sample, run_samples
 from npuflow.cli._slow import Slow
 
 X, Y = Port("x", "float32", (1, 2)), Port("y", "float32", (1, 1))
@@ -88,6 +88,34 @@ def test_several_inputs_take_a_folder_each_or_npz_files(frames: Path, tmp_path: 
     assert results(Sums(X, Y), packed) == [6, 7]
     single = input_sets([frames / "f1.npy", other / "0.npy"], 2, tmp_path)
     assert single == [[frames / "f1.npy", other / "0.npy"]]
+
+
+def test_golden_and_raw_take_what_run_takes(
+    frames: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [frames / f"f{i}.npy" for i in (1, 2, 10, 11)]
+    for paths in ([frames], [frames / "f%d.npy"], files):
+        assert [float(one["x"].sum()) for one in every_sample(paths, [X], None)] == [1, 2, 10, 11]
+    held = io.BytesIO()
+    np.save(held, np.array([[5.0, 0.0]], np.float32))
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(held.getvalue())))
+    assert [float(one["x"].sum()) for one in every_sample([Path("-")], [X], None)] == [5]
+    (tmp_path / "p.png").write_bytes(b"")
+    with pytest.raises(UsageError, match="channels-last"):
+        every_sample([tmp_path], [X], None, pictures=False)
+
+
+def test_arrays_that_do_not_fit_say_what_would(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((3, 5), np.float32))
+    with pytest.raises(DataError) as raised:
+        every_sample([tmp_path / "x.npy"], [X], None)
+    assert raised.value.code == "NF-DATA-014" and raised.value.because and raised.value.hint
+    for name in ("junk.npz", "junk.npy"):
+        for content in (b"junk", b"PK\x03\x04junk", b""):
+            (tmp_path / name).write_bytes(content)
+            with pytest.raises(DataError, match="is not a readable") as raised:
+                every_sample([tmp_path / name], [X], None)
+            assert raised.value.because and "pickle" not in raised.value.because
 
 
 def test_nothing_found_is_an_error(frames: Path, tmp_path: Path) -> None:

@@ -151,8 +151,28 @@ def test_damaged_golden_tensors_are_refused(made: tuple[Program, Golden], tmp_pa
     (tmp_path / "golden.json").write_text(json.dumps(body))
     with pytest.raises(DataError, match="is damaged"):
         load(tmp_path)
+    for text in ("[]", "{}", "junk", '{"tensors": [{}]}', json.dumps({"tensors": []})):
+        (tmp_path / "golden.json").write_text(text)
+        with pytest.raises(DataError, match="holds no golden tensors"):
+            load(tmp_path)
     with pytest.raises(DataError, match="holds no golden tensors"):
         load(tmp_path / "nowhere")
+
+
+def test_dumps_that_cannot_be_read_or_hold_nothing(made: tuple[Program, Golden], tmp_path: Path) -> None:
+    _, golden = made
+    for content in (b"", b"junk", b"PK\x03\x04junk"):
+        (tmp_path / "dump.npz").write_bytes(content)
+        with pytest.raises(DataError, match="cannot be read") as raised:
+            dumps(golden, tmp_path / "dump.npz")
+        assert "pickle" not in raised.value.because
+    np.savez(tmp_path / "dump.npz", other=np.zeros(3))
+    with pytest.raises(DataError, match="none of the program's tensors") as raised:
+        dumps(golden, tmp_path / "dump.npz")
+    assert next(iter(golden.files.values())) in raised.value.because
+    with pytest.raises(DataError, match="no dump") as raised:
+        dumps(golden, tmp_path / "nowhere")
+    assert raised.value.hint
 
 
 def test_the_verbs(made: tuple[Program, Golden], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
 
 from npuflow.base.digest import ALGORITHM
+from npuflow.base.errors import NpuflowError
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.recipe_build import build as run_build
 from npuflow.flow.store import Spec, Store, open_store
@@ -168,6 +170,46 @@ def test_what_happens_is_seen(folder: Path, store: Store) -> None:
     assert again["stages"]["parse"] == {"hit": 1} and "ran" not in again["stages"].get("model", {})
 
 
+def test_a_failed_build_says_why(tmp_path: Path) -> None:
+    """Its stages that ran are there, the error with its place, reason and remedy; a build that succeeds
+    takes its place."""
+    (tmp_path / "net.toml").write_text(RECIPE)
+    np.savez(tmp_path / "wrong.npz", image=np.full((4, 28, 28, 1), np.nan, np.float32))
+    cache, out, wrong = tmp_path / "cache", tmp_path / "out", [f'data.source="{tmp_path}/wrong.npz"']
+    with pytest.raises(NpuflowError) as raised:
+        run_build(tmp_path / "net.toml", cache=cache, out=out, until="statistics", sets=wrong)
+    store = open_store(Spec(cache))
+    (row,) = builds.builds(store)
+    assert row["errors"][0]["message"] == raised.value.message and row["errors"][0]["because"]
+    found = builds.build(store, row["id"])
+    assert found is not None and found["errors"] == row["errors"]
+    assert "parse" in [stage["stage"] for stage in found["stages"]]
+    assert row["errors"][0]["where"]["stage"] == "statistics"
+    if CHROMIUM:
+        with page(store) as address, browser(tmp_path / "profile") as one:
+            one.send("Page.navigate", url=address)
+            one.until("document.querySelector('#errors strong')")
+            assert row["errors"][0]["message"] in one.value("document.getElementById('errors').innerText")
+            assert one.value("document.querySelector('#builds .failed').textContent") == "failed"
+    make(tmp_path)
+    (row,) = builds.builds(store)
+    assert row["errors"] == [] and builds.build(store, row["id"])["errors"] == []  # type: ignore[index]
+
+
+def test_a_build_that_failed_before_its_first_step_has_a_page(tmp_path: Path) -> None:
+    store = Store(tmp_path / "cache")
+    (tmp_path / "place").mkdir()
+    add_root(store.root, tmp_path / "place", [], [{"message": "no such thing"}])
+    (row,) = builds.builds(store)
+    assert builds.build(store, row["id"]) == {
+        "id": row["id"],
+        "stages": [],
+        "figures": {},
+        "report": False,
+        "errors": [{"message": "no such thing"}],
+    }
+
+
 def test_pages_and_what_is_refused(store: Store) -> None:
     with page(store) as address:
         for path in ("/", "/page.js", "/page.css"):
@@ -214,6 +256,13 @@ def test_in_a_browser(folder: Path, store: Store, tmp_path: Path) -> None:
         one.until(f"location.hash == '#{row['id']}'")
         one.value(f"location.hash = '{row['id']}/parse'")
         one.until("!document.getElementById('log').hidden")
+        # the log lies below the table: it is brought into sight, and keys scroll it
+        one.window(1200, 300)
+        one.value("scrollTo(0, 0)")
+        one.value("document.querySelector('#graph g[data-stage=model]').dispatchEvent(new Event('click'))")
+        one.until("document.getElementById('log').textContent.startsWith('model')")
+        one.until("document.activeElement.id == 'log'")
+        assert one.value("document.getElementById('log').getBoundingClientRect().bottom <= innerHeight + 1")
         # narrow: nothing is wider than the window
         one.window(400, 800)
         assert one.value("document.documentElement.scrollWidth") <= 400

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from npuflow.engine.data.config import DamagedData, Data
 from npuflow.ir.types import Array
 
 Header = tuple[tuple[int, ...], np.dtype[Any]]
+# what numpy raises for files that are damaged or of another kind
+UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)
 
 
 def row_count(path: Path, data: Data) -> tuple[int, list[Any] | None]:
@@ -87,9 +90,9 @@ def headers(path: Path) -> dict[str, Header]:
                     with archive.open(member) as inner:
                         found[member.removesuffix(".npy")] = _header(inner)
         return found
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as fault:
+    except UNREADABLE as fault:
         raise DamagedData(
-            f'"{path.name}" is not a readable array file', because=str(fault), code="NF-DATA-024",
+            f'"{path.name}" is not a readable array file', because=unreadable(fault), code="NF-DATA-024",
         ) from fault
 
 
@@ -98,6 +101,13 @@ def _header(file: Any) -> Header:
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, kind = read(file)
     return tuple(shape), np.dtype(kind)
+
+
+def unreadable(fault: Exception) -> str:
+    """Why numpy cannot read a file. It takes what it does not know for pickled objects."""
+    if "pickle" in str(fault).lower():
+        return "it is no file of numpy's, or it holds Python objects instead of numbers"
+    return str(fault) or type(fault).__name__
 
 
 def load(path: Path) -> Mapping[str, Array]:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from npuflow.base.digest import bytes_digest, digest_array
 from npuflow.base.errors import DataError
+from npuflow.engine.data.array import UNREADABLE, unreadable
 from npuflow.engine.program.container import Program
 from npuflow.engine.program.meta import CONTAINERS
 
@@ -81,18 +82,19 @@ def load(folder: Path) -> Golden:
         with np.load(folder / TENSORS, allow_pickle=False) as held:
             tensors = {row["name"]: held[row["name"]] for row in body["tensors"]}
         rows = {row["name"]: row for row in body["tensors"]}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        layers, files, digests = ({n: r[k] for n, r in rows.items()} for k in ("layer", "file", "digests"))
+        program = str(body["program"])
+    except (*UNREADABLE, TypeError) as error:
         raise DataError(
             f'"{folder}" holds no golden tensors',
-            because=str(error),
+            because=unreadable(error),
             hint="npuflow golden PROGRAM INPUT... -o DIR",
             code="NF-DATA-090",
         ) from error
     for name, array in tensors.items():
-        if [digest_array(np.ascontiguousarray(one)) for one in array] != rows[name]["digests"]:
+        if [digest_array(np.ascontiguousarray(one)) for one in array] != digests[name]:
             raise DataError(f'the golden tensor "{name}" is damaged', code="NF-DATA-091")
-    layers, files = ({n: row[key] for n, row in rows.items()} for key in ("layer", "file"))
-    return Golden(body["program"], tensors, layers, files)
+    return Golden(program, tensors, layers, files)
 
 
 def dumps(golden: Golden, place: Path) -> dict[str, Array]:
@@ -102,13 +104,30 @@ def dumps(golden: Golden, place: Path) -> dict[str, Array]:
     found: dict[str, Array] = {}
     for path in paths:
         if not path.is_file():
-            raise DataError(f'no dump "{path}"', code="NF-DATA-092")
-        if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as held:
-                found.update({n: held[n] for n in held.files if n in golden.tensors})
-        elif path.stem in names or path.stem in golden.tensors:
-            name = names.get(path.stem, path.stem)
-            found[name] = _one(path, golden.tensors[name])
+            raise DataError(
+                f'no dump "{path}"',
+                hint="--dump PATH: an npz, or a folder of npy, npz or raw files that golden.json names",
+                code="NF-DATA-092",
+            )
+        try:
+            if path.suffix == ".npz":
+                with np.load(path, allow_pickle=False) as held:
+                    found.update({n: held[n] for n in held.files if n in golden.tensors})
+            elif path.stem in names or path.stem in golden.tensors:
+                name = names.get(path.stem, path.stem)
+                found[name] = _one(path, golden.tensors[name])
+        except UNREADABLE as error:
+            raise DataError(
+                f'the dump "{path}" cannot be read', because=unreadable(error), code="NF-DATA-199"
+            ) from error
+    if not found:
+        first = next(iter(golden.files.items()), ("", ""))
+        raise DataError(
+            f'"{place}" holds none of the program\'s tensors',
+            because=f'an npz has its tensors by name, "{first[0]}", a folder as {first[1]}.bin or .npy',
+            hint="golden.json has the names of all",
+            code="NF-DATA-200",
+        )
     return {n: _shaped(n, array, golden.tensors[n]) for n, array in found.items()}
 
 
