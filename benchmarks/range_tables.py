@@ -6,7 +6,8 @@ Tensors that the tool reads, and the worst deviation of an end from the recipe's
 onnxruntime: `load_tensors_data` of its quantiser, and `quantize_static` with the table as its calibration
 cache. AIMET (PYTHON of an environment with aimet-onnx): `load_encodings_to_sim` on the recipe's ONNX model,
 scales and offsets of its quantisers. TPU-MLIR (FILE: bin/tpuc-opt of its wheel, which runs by itself): its
-pass import-calibration-table on a chain of multiplications, one for each tensor of the table.
+pass import-calibration-table on a chain of multiplications, one for each tensor of the table. TensorRT's own
+reader needs an NVIDIA GPU: its caches are read here as onnxruntime's TensorRT provider states the format.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import json
 import os
 import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -123,6 +125,19 @@ def by_tpu_mlir(table: Path, program: str, own: Rows, folder: Path) -> str:
     return f"TPU-MLIR's tpuc-opt | {judged(own, found)} |"
 
 
+def by_tensorrt(table: Path, own: Rows) -> str:
+    """A line of the version, then NAME: BITS with the name up to the first colon; a range is 127 float32
+    scales to both sides."""
+    head, *lines = table.read_text().splitlines()
+    assert "TRT-" in head.partition(":")[0]
+    peaks = {}
+    for line in lines:
+        name, _, rest = line.partition(":")
+        peaks[name] = 127 * struct.unpack(">f", int(rest.partition(":")[0], 16).to_bytes(4))[0]
+    symmetric = {name: (-max(-lo, hi), max(-lo, hi)) for name, (lo, hi) in own.items()}
+    return f"TensorRT's format | {judged(symmetric, {n: (-p, p) for n, p in peaks.items()})} | symmetric ends"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("recipe", type=Path)
@@ -138,6 +153,7 @@ def main() -> None:
         own = {name: (row["lo"], row["hi"]) for name, row in rows.items()}
         print("| reader | read | worst deviation | |\n| --- | --- | --- | --- |")
         print(f"| {by_onnxruntime(exported(given, 'onnxruntime', folder), own, given.model, folder)} |")
+        print(f"| {by_tensorrt(exported(given, 'tensorrt', folder), own)} |")
         if given.aimet:
             print(f"| {by_aimet(exported(given, 'aimet', folder), given.aimet, given.model, folder)} |")
         if given.tpuc:

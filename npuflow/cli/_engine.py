@@ -125,6 +125,6 @@ def plan(recipe: Recipe, until: str | None = None, override: Sequence[str] | Non
     return plan_recipe(recipe, stages(), settings(until=until, override=override))
 
 
-def store(recipe: Recipe | None, flag: Path | None) -> Store:
+def store(recipe: Recipe | None, flag: str | Path | None) -> Store:
     """The cache, where the flag, the environment, the recipe or the default puts it."""
     return open_cache(recipe, Settings(cache=flag))

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from npuflow.ir.graph import Graph
 
 
-def load_build(recipe: str | Path | Recipe, sets: Sequence[str] = (), cache: Path | None = None) -> Build:
+def load_build(
+    recipe: str | Path | Recipe, sets: Sequence[str] = (), cache: str | Path | None = None
+) -> Build:
     """The last build of a recipe as it is now, from the cache; runs nothing. What has not been built is an
     error when it is asked for."""
     from npuflow.cli._engine import plan, store

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Settings:
     """How to build, where it differs from the recipe's [build]; None leaves the recipe's say."""
 
-    cache: Path | None = None
+    cache: str | Path | None = None
     remote: str | None = None
     jobs: int | None = None
     scheduler: str | None = None
@@ -35,7 +35,7 @@ class Settings:
     keep_going: bool = False
     force: tuple[str, ...] = ()
     override: Mapping[str, Path] = field(default_factory=dict)
-    out: Path | None = None
+    out: str | Path | None = None
     memory: str | None = None
     publish: bool = True                  # whether products are copied out of the cache
 
@@ -188,7 +188,7 @@ def write_lock(plan: Plan, recipe: Recipe, store: Store, settings: Settings, res
 
 def output_folder(recipe: Recipe, settings: Settings) -> Path:
     """Where products and lock go; with --out, several recipes get a folder each."""
-    return settings.out / recipe.name if settings.out is not None else recipe.out_dir
+    return Path(settings.out) / recipe.name if settings.out is not None else recipe.out_dir
 
 
 def located(error: NpuflowError, recipe: Recipe, plan: Plan | None = None) -> NpuflowError:

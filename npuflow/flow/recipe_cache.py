@@ -8,11 +8,11 @@ from pathlib import Path
 TAG = "CACHEDIR.TAG"
 
 
-def cache_folder(flag: Path | None, recipe: Path | None, folder: Path) -> Path:
+def cache_folder(flag: str | Path | None, recipe: Path | None, folder: Path) -> Path:
     """The cache folder: flag, environment, recipe, a `cache/` with a tag at or above
     the recipe, the user's own."""
     if flag is not None:
-        return flag.expanduser().absolute()
+        return Path(flag).expanduser().absolute()
     environment = os.environ.get("NPUFLOW_CACHE")
     if environment:
         return Path(environment).expanduser().absolute()

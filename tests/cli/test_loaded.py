@@ -16,8 +16,9 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> npuflow.Build:
     folder = tmp_path_factory.mktemp("loaded")
     (folder / "net.toml").write_text(RECIPE)
     npuflow.build(folder / "net.toml", cache=folder / "cache", out=folder, until="fidelity").check()
-    npuflow.build(folder / "net.toml", cache=folder / "cache", out=folder, until="codegen").check()
-    return npuflow.load_build(folder / "net.toml", cache=folder / "cache")
+    # places may be paths or text
+    npuflow.build(f"{folder}/net.toml", cache=f"{folder}/cache", out=str(folder), until="codegen").check()
+    return npuflow.load_build(f"{folder}/net.toml", cache=f"{folder}/cache")
 
 
 def test_tables_have_a_row_for_every_tensor_and_layer(loaded: npuflow.Build) -> None:

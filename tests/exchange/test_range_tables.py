@@ -118,6 +118,13 @@ def test_tensorrt_cache() -> None:
     _, known = read_table(b"TRT-7000-EntropyCalibration2\n" + lines, "c")
     assert known["prob"].hi == pytest.approx(1.0, rel=1e-3) and known["data"].method == "EntropyCalibration2"
     assert "(Unnamed Layer* 0) [Convolution]_output" in known
+    # read as onnxruntime's TensorRT provider does: the name ends at the first colon, bits in hexadecimal
+    head, *written = text.splitlines()
+    assert head.partition(":")[0].startswith("TRT-") and len(written) == len(FULL)
+    for line, (tensor, entry) in zip(written, FULL.items(), strict=True):
+        before, _, bits = line.partition(":")
+        (scale,) = struct.unpack(">f", int(bits, 16).to_bytes(4))
+        assert before == tensor and 127 * scale == pytest.approx(max(-entry.lo, entry.hi), rel=1e-6)
 
 
 def test_tpu_mlir_example_of_its_manual() -> None:
