@@ -1,11 +1,12 @@
 """int8 mixed with a float type by `[precision]`, beside int8 mixed with 16-bit integers.
 
 python benchmarks/float_search.py MODELS OUT [TASK ...] [--floats bf16] [--target bm1684x] [--limit N]
+       [--set KEY=VALUE ...]
 
 Networks and data as in defaults.py. Three builds a network: the search in integers alone, the search with
-`floats`, and 16 bits for all activations. Every row: decibels of the outputs against the float network's, the
-task's figures, simulated cycles with the host's, tensors of which the simulator differs from the reference,
-nodes on the host and layers by type.
+`floats`, and 16 bits for all activations; `--set` goes to all of them, and into the row. Every row: decibels
+of the outputs against the float network's, the task's figures, simulated cycles with the host's, tensors of
+which the simulator differs from the reference, nodes on the host and layers by type.
 """
 
 from __future__ import annotations
@@ -63,12 +64,15 @@ def main() -> None:
     parser.add_argument("--ways", type=int, nargs="*", default=[0, 1, 2])
     parser.add_argument("--target", default="bm1684x")
     parser.add_argument("--limit", type=int, default=0)
+    parser.add_argument("--set", nargs="*", default=[], dest="more")
     args = parser.parse_args()
     chosen = list(ways(args.floats).items())
     for name in args.tasks or ["vad", "sts", "notes"]:
         task = Task(name, args.models.resolve(), args.out.resolve())
         for at in args.ways:
-            done = row(task, args.out.resolve(), *chosen[at], args.target, args.limit)
+            way, settings = chosen[at]
+            way = ", ".join((way, *args.more))
+            done = row(task, args.out.resolve(), way, [*settings, *args.more], args.target, args.limit)
             print(json.dumps(done), flush=True)
 
 

@@ -22,6 +22,7 @@ from npuflow.engine.schedule.choice import Choice
 from npuflow.engine.schedule.frame import Frame, Topology
 from npuflow.engine.schedule.groups import Cut, Group, Part
 from npuflow.engine.schedule.meet import meetings
+from npuflow.engine.schedule.tuned import MEETING_AHEAD
 from npuflow.engine.search.plan import Bounds, TilingPlan
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph, constant
@@ -45,6 +46,17 @@ def test_equal_sequences_meet_in_order() -> None:
 
 def test_cores_that_want_less_stay_out() -> None:
     assert meetings(["abc", "ac", "c"]) == [[(0, 0), (1, 0)], [(0, 1)], [(0, 2), (1, 1), (2, 0)]]
+
+
+def test_a_core_does_not_wait_for_the_end_of_another_one_s_work() -> None:
+    """Rows at the border of two cores' parts: the last of one, the first of the other."""
+    apart, near = MEETING_AHEAD + 1, MEETING_AHEAD - 1
+    for between, shared in ((apart, False), (near, True)):
+        first = [f"a{i}" for i in range(between)]
+        found = meetings([["w", *first, "border"], ["w", "border", *(f"b{i}" for i in range(between))]])
+        assert [(0, 0), (1, 0)] in found
+        assert ([(0, between + 1), (1, 1)] in found) == shared
+        assert ([(1, 1)] in found) != shared
 
 
 @pytest.mark.parametrize("seed", range(200))

@@ -14,7 +14,8 @@ CANDIDATES = 20_000          # candidates of one layer, per level + 1
 EDGE_WASTE = 1.1             # of a tile size: what its whole units of the array may be, for one that is tried
 STEP_COST = 16               # cycles of gain that one more tile must bring: programs stay short
 GATHERED_ROOM = 64           # positions whose columns must fit local memory ...
-GATHERED_SHARE = 8           # ... so many times over, for a layer whose columns are gathered
+GATHERED_SHARE = 2           # ... so many times over, for a layer whose columns are gathered
+MEETING_AHEAD = 16           # loads that a core may have before one that it makes together with others
 
 # Groups
 GROUP_PARTS = {2: 6, 3: 9, 4: 12, 5: 16}        # parts of a group at most, by level
