@@ -3,11 +3,13 @@ program comes to the same front."""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+import scipy.optimize
 
 from npuflow.base.errors import InputError
 from npuflow.strategies import NARROW, OWN, STRATEGIES, WIDE, Budget, Goal, Levels, Noise, Output, Unit
@@ -201,3 +203,17 @@ def test_a_cheap_mixture_that_turns_out_best_is_taken_where_none_holds_the_budge
     one = made(2, layers=5)
     problem = Coupled(one.power, one.cycles_of, budget=Budget(200.0))
     assert set(STRATEGIES["greedy"]()(problem)) == {FEWER}
+
+
+def test_what_the_solver_prints_on_its_own_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    solve, library = scipy.optimize.milp, ctypes.CDLL(None)
+
+    def loud(*args: object, **more: object) -> object:
+        library.printf(b"HighsMipSolverData::transformNewIntegerFeasibleSolution tmpSolver.run();\n")
+        return solve(*args, **more)
+
+    monkeypatch.setattr(scipy.optimize, "milp", loud)
+    assert STRATEGIES["ilp"]().front(made(3))
+    assert capfd.readouterr().out == ""
