@@ -1,26 +1,36 @@
 """Ledgers of noise: how much of the noise the causes sum up to, and whether a planted fault comes first.
 
     python benchmarks/ledger.py MODELS OUT [TASK ...] [--faults 20] [--samples 8] [--set KEY=VALUE ...]
+        [--inputs TASK ...]
 
 MODELS, OUT and TASK as for defaults.py; widths are the recipe's own. For every task a line for its first
 output as built: SQNR, the sum of all shares, the largest, and the sum of those below zero (they take noise
 away). Then faults are planted, each the range of one tensor a quarter as wide, drawn from all tensors; one
 that costs the output less than 3 dB is none, and the next is drawn. Counted are those whose tensor heads the
 ledger.
+
+--inputs: tasks of pictures or other real inputs, whose calibration samples are prepared wrongly: their first
+and third channel swapped, and the mean of 0 to 255 not taken away, or taken away twice. These stand in front
+of every ledger as what no width mends, if the check of inputs tells them from the evaluation's. Counted are
+draws of so many calibration samples, and how often right samples are reported, too.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from defaults import Task, recipe
 from rigs import rig_of
 
 from npuflow.engine.correct.bias import correct_biases
+from npuflow.engine.data.judge import apart
+from npuflow.engine.data.profile import profiled
 from npuflow.engine.precision.ledger import Ledger, ledger
 from npuflow.engine.precision.problem import cost_of
 from npuflow.engine.precision.rig import Rig
@@ -42,8 +52,9 @@ def account(ready: Rig, target: Target) -> Ledger:
 
 def level(ready: Rig) -> float:
     """Of the first output over all samples at the recipe's widths, by fake quantisation, in dB."""
-    made = ready.mixed((NARROW,) * len(ready.names), ready.held)[ready.which[0]]
-    truth = ready.truth[ready.which[0]]
+    part = ready.parts[0]
+    made = [part.of(one) for one in ready.mixed((NARROW,) * len(ready.names), ready.held)[part.output]]
+    truth = [part.of(one) for one in ready.truth[part.output]]
     wrong = sum(float(((a.astype(np.float64) - b) ** 2).sum()) for a, b in zip(made, truth, strict=True))
     return float(-10 * np.log10(wrong / sum(float((b.astype(np.float64) ** 2).sum()) for b in truth)))
 
@@ -68,6 +79,56 @@ def planted(ready: Rig, target: Target, count: int) -> tuple[int, int, list[str]
     return first, faults, others
 
 
+def prepared(feeds: Sequence[Mapping[str, Any]], fault: str) -> list[Mapping[str, Any]]:
+    """The samples as a wrong preprocessing gives them: inputs of pictures `swapped`, or real ones off by
+    what their mean is."""
+    known = {k: np.asarray(v) for k, v in feeds[0].items()}
+    real = [k for k, v in known.items() if v.dtype.kind == "f" and v.size > 1]
+    means = {k: np.mean([np.asarray(f[k]).mean() for f in feeds]) for k in real}
+    lows = {k: min(np.asarray(f[k]).min() for f in feeds) for k in real}
+    changed = []
+    for feed in feeds:
+        made = dict(feed)
+        for k in real:
+            x = np.asarray(feed[k])
+            if fault == "swapped" and x.ndim == 4 and 3 in x.shape[1::2]:
+                made[k] = np.flip(x, 1 if x.shape[1] == 3 else 3)
+            elif fault == "mean":
+                made[k] = x - lows[k] if lows[k] < -0.1 else x - 2 * means[k]
+        changed.append(made)
+    return changed
+
+
+def spread(items: Iterable[Any]) -> list[Any]:
+    """At most 128 of them, evenly spread."""
+    kept, step = list[Any](), 1
+    for i, one in enumerate(items):
+        if i % step == 0:
+            kept.append(one)
+        if len(kept) == 128:
+            kept, step = kept[::2], 2 * step
+    return kept
+
+
+def inputs_checked(task: Task, faults: int, size: int) -> None:
+    """A line of the table: draws in which each fault is reported, and right samples are."""
+    every = list(task.calibration())
+    evaluation = (one[1] if isinstance(one, tuple) else one for one in task.score.samples(task.name))
+    other = profiled((str(i), one) for i, one in enumerate(spread(evaluation)))
+    rng = np.random.default_rng(5)
+    found = {"right": 0, "swapped": 0, "mean": 0}
+    pictures = any(np.ndim(v) == 4 and 3 in np.shape(v)[1::2] for v in every[0].values())
+    for _ in range(faults):
+        some = [every[i] for i in rng.choice(len(every), min(size, len(every)), replace=False)]
+        for fault in found:
+            made = profiled((str(i), one) for i, one in enumerate(prepared(some, fault)))
+            said = " ".join(apart(made, other))
+            found[fault] += ("other order" in said) if fault == "swapped" else bool(said)
+    swapped = f"{found['swapped']} of {faults}" if pictures else "no colours"
+    cells = [task.name, str(min(size, len(every))), swapped, f"{found['mean']} of {faults}"]
+    print(f"| {' | '.join([*cells, str(found['right'])])} |", flush=True)
+
+
 def main() -> None:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
@@ -77,8 +138,13 @@ def main() -> None:
     parser.add_argument("--faults", type=int, default=20)
     parser.add_argument("--samples", type=int, default=8)
     parser.add_argument("--set", nargs="+", default=[])
+    parser.add_argument("--inputs", nargs="+", default=[])
     args = parser.parse_args()
     out = args.out.resolve()
+    if args.inputs:
+        print("| task | samples | swapped | mean | right, reported |\n" + "| --- " * 5 + "|")
+    for name in args.inputs:
+        inputs_checked(Task(name, args.models.resolve(), out), args.faults, 64)
     print(
         "| task | SQNR | causes | sum | largest | below 0 | faults | first | seconds |\n" + "| --- " * 9 + "|"
     )

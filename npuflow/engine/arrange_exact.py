@@ -12,6 +12,7 @@ import numpy.typing as npt
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
+from npuflow.base.native_output import SOLVER, without_lines
 from npuflow.engine.allocate import Layout, Life, aligned
 
 NODES = 300  # of the solver's tree
@@ -93,13 +94,14 @@ class _Problem:
         lowest[top], highest[top] = least, most
         cost = np.zeros(columns)
         cost[top] = 1
-        found = milp(
-            cost,
-            integrality=np.concatenate([np.zeros(count + 1), np.ones(pairs)]),
-            bounds=Bounds(lowest, highest),
-            constraints=LinearConstraint(matrix, -np.inf, upper),
-            options={"node_limit": NODES, "mip_rel_gap": 0.0},
-        )
+        with without_lines(SOLVER):
+            found = milp(
+                cost,
+                integrality=np.concatenate([np.zeros(count + 1), np.ones(pairs)]),
+                bounds=Bounds(lowest, highest),
+                constraints=LinearConstraint(matrix, -np.inf, upper),
+                options={"node_limit": NODES, "mip_rel_gap": 0.0},
+            )
         return found.status, None if found.x is None else found.x[:count]
 
     def pushed_down(self, addresses: npt.NDArray[np.float64]) -> dict[str, int]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from npuflow.base.errors import DataError
-from npuflow.engine.data.judge import judged, unlike
+from npuflow.engine.data.judge import apart, judged, unlike
 from npuflow.engine.data.profile import MOST, InputProfile, profiled
 from npuflow.engine.pixels import model_inputs
 from npuflow.flow.artifact import Artifact, Reader, Writer
@@ -22,22 +22,25 @@ SHOWN = 3                                 # warnings in a build's output, and fi
 
 @dataclass(frozen=True)
 class InputCheck(Artifact):
-    """What looks wrong, and the profiles it was judged by. `unlike`: the part of it
-    that makes ranges worthless."""
+    """What looks wrong, and the profiles it was judged by. `unlike`: the part of it that makes ranges
+    worthless; `apart`: all in which calibration and evaluation differ."""
 
     warnings: tuple[str, ...]
     profiles: Mapping[str, InputProfile]
     unlike: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
 
     def save(self, folder: Writer) -> None:
         folder.json("warnings", list(self.warnings))
-        folder.json("unlike", list(self.unlike))
+        folder.json("unlike", {"unlike": list(self.unlike), "apart": list(self.apart)})
         folder.json("profiles", {name: one.plain() for name, one in self.profiles.items()})
 
     @classmethod
     def load(cls, folder: Reader) -> Self:
         profiles = {name: InputProfile.read(one) for name, one in folder.json("profiles").items()}
-        return cls(tuple(folder.json("warnings")), profiles, tuple(folder.json("unlike")))
+        beside = folder.json("unlike")
+        texts = tuple(beside["unlike"]), tuple(beside["apart"])
+        return cls(tuple(folder.json("warnings")), profiles, *texts)
 
     def summary(self) -> dict[str, Any]:
         if not self.warnings:
@@ -89,4 +92,5 @@ def input_check(
     warnings += judged(profiles, other, len(samples) - len(left_out) - noise)
     for text in warnings:
         log(f"warning: {text}")
-    return InputCheck(tuple(warnings), profiles, tuple(unlike(profiles, other or {})))
+    beside = profiles, other or {}
+    return InputCheck(tuple(warnings), profiles, tuple(unlike(*beside)), tuple(apart(*beside)))

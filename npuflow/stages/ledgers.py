@@ -111,4 +111,4 @@ def ledgers(
     for one in found:
         for line in lines(one):
             log(line)
-    return Ledgers(tuple(found), inputs=input_check.unlike)
+    return Ledgers(tuple(found), inputs=input_check.apart)

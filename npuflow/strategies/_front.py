@@ -136,8 +136,7 @@ class FrontStrategy(Strategy):
         front = within(problem, self.front(problem))
         if not front:
             return tuple(unit.candidates[0] for unit in problem.units)
-        measured = (i for i, one in enumerate(front) if problem.budget.holds(problem.measured(one)))
-        at = next(measured, len(front) - 1)
+        at = _first_measured(problem, front)
         if _holds(problem, front[at]):
             checked = 0
             while at > 0 and checked < CHECKS and _holds(problem, front[at - 1]):
@@ -162,6 +161,23 @@ def _along(front: Sequence[Levels]) -> list[Levels]:
 
 def _holds(problem: Problem, levels: Levels) -> bool:
     return problem.budget.holds(problem.verified(levels))
+
+
+def _first_measured(problem: Problem, front: Sequence[Levels]) -> int:
+    """About the first point that holds the budget by fake quantisation, the last where none does: some along
+    the front, then halves. A front has hundreds of points, and what holds there begins at one of them."""
+    below = -1
+    for at in sorted({i * (len(front) - 1) // CHECKS for i in range(CHECKS + 1)}):
+        if problem.budget.holds(problem.measured(front[at])):
+            break
+        below = at
+    while at - below > 1:
+        middle = (below + at) // 2
+        if problem.budget.holds(problem.measured(front[middle])):
+            at = middle
+        else:
+            below = middle
+    return at
 
 
 def _first(problem: Problem, front: Sequence[Levels], low: int, high: int) -> Levels:

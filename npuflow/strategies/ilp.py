@@ -14,6 +14,7 @@ from typing import Annotated
 
 import numpy as np
 
+from npuflow.base.native_output import SOLVER, without_lines
 from npuflow.base.tables import Range
 from npuflow.strategies import STRATEGIES, Levels, Problem
 from npuflow.strategies._front import TINY, Additive, FrontStrategy, Reals, pareto, prices
@@ -132,13 +133,14 @@ class Ilp(FrontStrategy):
             now = local.predicted([unit.candidates for unit in problem.units], than) - local.base
             most = now / program.unit + 1e-9
             constraints.append(LinearConstraint(program.price[None], -np.inf, most))
-        found = milp(
-            program.price if than is None else noise.sum(0),
-            constraints=constraints,
-            integrality=program.whole,
-            bounds=Bounds(0, 1),
-            options={"node_limit": self.nodes, "mip_rel_gap": self.gap},
-        )
+        with without_lines(SOLVER):
+            found = milp(
+                program.price if than is None else noise.sum(0),
+                constraints=constraints,
+                integrality=program.whole,
+                bounds=Bounds(0, 1),
+                options={"node_limit": self.nodes, "mip_rel_gap": self.gap},
+            )
         if found.x is None:
             return None
         levels = list(local.at)

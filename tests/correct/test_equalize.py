@@ -7,14 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npuflow.engine.calibrate.thresholds import Calibrate
 from npuflow.engine.correct.absorb import absorb
+from npuflow.engine.correct.assess import QuantisationSetup
 from npuflow.engine.correct.channel_ends import channel_ends
+from npuflow.engine.correct.config import Equalize
 from npuflow.engine.correct.equalize import equalise
 from npuflow.engine.correct.groups import groups
+from npuflow.engine.correct.prepare import prepare
 from npuflow.engine.interpret import host_session, interpret
 from npuflow.engine.quantize.config import Quantize, Weights
 from npuflow.engine.to_onnx import export_model
-from npuflow.hw.target import Numerics
+from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS, Op
 from npuflow.ir.text import from_text, to_text
@@ -225,3 +229,23 @@ def test_a_constant_added_stands_in_the_way() -> None:
     net.add("t", OPS["add"](), "a", net.const("k", np.ones((1, 4, 1, 1))))
     net.conv("b", "t", 2)
     assert [g.name for g in groups(net.graph("b"), USUAL) if not g.obstacle] == []
+
+
+def test_what_is_on_gives_one_network_for_every_width_of_weights() -> None:
+    """So that statistics, which are taken of it, hold for all of them."""
+    graph = inverted(3).graph("logits")
+    feeds = inverted(3).feeds(6)
+    table = Equalize(scale="on", absorb="on", smooth="off", rotate="off")
+    made = []
+    for bits in (4, 8):
+        scheme = Quantize(weights=Weights(bits=bits, per="tensor"))
+        target = Target(numerics=Numerics(weight_bits=(4, 8)))
+        terms = QuantisationSetup(Calibrate(method="minmax"), scheme, target, feeds[:4], feeds[4:], False)
+        made.append(prepare(graph, table, terms).graph)
+    assert made[0].values.keys() == made[1].values.keys() and made[0].nodes == made[1].nodes
+    for name in made[0].values:
+        one, other = (graph.const(name) for graph in made)
+        assert (one is None) == (other is None)
+        assert one is None or (one == other).all()
+    weights = [v for v in graph.consts if v not in made[0].consts]
+    assert weights                                         # and it is not the one that went in

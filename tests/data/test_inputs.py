@@ -15,7 +15,7 @@ from PIL import Image
 
 from npuflow.base.errors import DataError
 from npuflow.engine.data.config import InputSample
-from npuflow.engine.data.judge import judged, unlike
+from npuflow.engine.data.judge import apart, judged, unlike
 from npuflow.engine.data.listing import found
 from npuflow.engine.data.profile import InputProfile, profiled
 from npuflow.engine.data.read import prepared_pixels
@@ -256,6 +256,23 @@ def test_wrong_calibration_is_named(photos: list[Array]) -> None:
     tokens = [np.arange(8)[None] + i for i in range(20)]
     assert said(tokens, [t + 1 for t in tokens]) == ""
     assert "holds 9000..9026" in said(tokens, [t + 9000 for t in tokens])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda a: a[:, ::-1], "other order in the evaluation"),
+        (lambda a: a + 1.5 * a.std(), "shifted in the evaluation"),
+        (lambda a: a / 255, "another scale in the evaluation"),
+    ],
+)
+def test_what_no_range_mends_is_said_in_front_of_a_ledger(
+    photos: list[Array], others: list[Array], change: Any, words: str
+) -> None:
+    right, wrong = profile(photos), profile([np.ascontiguousarray(change(a)) for a in others])
+    (text,) = apart(right, wrong)
+    assert words in text
+    assert list(apart(right, profile(others))) == []
 
 
 def test_states_that_begin_with_zeros_are_not_judged(photos: list[Array]) -> None:

@@ -5,12 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from npuflow.engine.correct.bias import Correction, shifted
 from npuflow.engine.precision import ledger as account
 from npuflow.engine.precision.cost import CostModel
-from npuflow.engine.precision.ledger import CLIPPING, ROUNDING, WEIGHT_ROUNDING, Ledger, ledger, lines
+from npuflow.engine.precision.ledger import (
+    CLIPPING,
+    CORRECTION,
+    ROUNDING,
+    WEIGHT_ROUNDING,
+    Ledger,
+    ledger,
+    lines,
+)
 from npuflow.engine.precision.problem import cost_of
 from npuflow.engine.precision.rig import Rig
 from npuflow.hw.target import Target
+from npuflow.ir.graph import Graph
 from tests.precision.rigs import BOTH, extrema, feeds_of, mixed_net, rig_of
 
 
@@ -73,3 +83,31 @@ def test_it_reads_as_a_table() -> None:
     assert text[0].startswith('output "y": ') and "held-out samples" in text[0]
     assert any("16 bits" in line for line in text)
     assert any("others" in line for line in text)
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_noise_that_corrected_biases_add_goes_to_the_cause_they_answer_to(
+    monkeypatch: pytest.MonkeyPatch, answers: bool
+) -> None:
+    """With `answers` biases move for a range alone that is too small; else whatever else the network has."""
+    graph = mixed_net()
+    lo, hi = extrema(graph, feeds_of(graph, 8))["c1"]
+    rig = rig_of(graph, {"c1": (lo / 3, hi / 3)})
+    target = Target(numerics=BOTH)
+    plain = rig.quantized((0,) * len(rig.names)).graph
+
+    def moved(made: Graph) -> Graph:
+        at = next(i for i, node in enumerate(made.nodes) if node.outputs[0] == "c2")
+        return shifted(made, at, np.full(made.type(made.nodes[at].outputs[0]).shape[1], 0.4), BOTH)
+
+    def corrected(real: Graph, made: Graph, *others: object) -> Correction:
+        return Correction(made if answers else moved(made), ())
+
+    monkeypatch.setattr(account, "correct_biases", corrected)
+    found = ledger(rig, moved(plain), cost_of(rig, target), 0, lambda done, of: None)
+    shares = {one.cause: one.share for one in found.entries if one.cause == CORRECTION}
+    assert abs(sum(one.share for one in found.entries) - 1) < 1e-9
+    if answers:
+        assert abs(shares[CORRECTION]) < 0.02 and found.entries[0].tensor == "c1"
+    else:
+        assert shares[CORRECTION] > 0.3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npuflow.engine.rounding.columns import Codes, columns, gathered
+from npuflow.engine.correct.error import outputs_of
+from npuflow.engine.rounding.columns import Codes, ColumnObserver, columns, gathered, seed_of
 from npuflow.engine.rounding.layers import WeightedLayer
 from npuflow.engine.rounding.moments import Moments, of_columns
 from npuflow.engine.rounding.rounded import matrix
@@ -156,3 +158,22 @@ def test_places_are_drawn_by_the_sample_alone() -> None:
     assert all(row.tobytes() in rows for row in some[0]) and len({row.tobytes() for row in some[0]}) == 10
     assert (columns(graph, _layer(graph, 10), x, 1) == some).all()
     assert not (columns(graph, _layer(graph, 10), x, 2) == some).all()
+
+
+def test_an_observer_gives_each_sample_its_own_columns() -> None:
+    """Its buffers are used again for the next sample, and what it found for one before stays."""
+    net = Net(3, 1, 6, 9, 9)
+    net.conv("a", "x", 6, depthwise=True)
+    net.conv("b", "a", 8, 1)
+    graph, feeds = net.graph("b"), net.feeds(3)
+    layers = [
+        WeightedLayer(k, name, f"{name}.w", source, f"{name}.b", 9, places)
+        for k, (name, source, places) in enumerate((("a", "x", 7), ("b", "a", 81)))
+    ]
+    observer = ColumnObserver(graph, layers)
+    found = [observer.columns(feed) for feed in feeds]
+    inner = outputs_of(replace(graph, outputs=("a",)), feeds)[0]
+    for feed, array, each in zip(feeds, inner, found, strict=True):
+        seed = seed_of(graph, feed)
+        for layer, source, codes in zip(layers, (feed["x"], array), each, strict=True):
+            np.testing.assert_array_equal(codes, columns(graph, layer, source, seed))

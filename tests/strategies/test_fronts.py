@@ -3,15 +3,17 @@ program comes to the same front."""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+import scipy.optimize
 
 from npuflow.base.errors import InputError
 from npuflow.strategies import NARROW, OWN, STRATEGIES, WIDE, Budget, Goal, Levels, Noise, Output, Unit
-from npuflow.strategies._front import Additive, pareto, spaced, within
+from npuflow.strategies._front import Additive, _first_measured, pareto, spaced, within
 
 FEWER = OWN                               # 4 bits, where the recipe has 8
 BITS = {FEWER: 4, NARROW: 8, WIDE: 16}
@@ -201,3 +203,37 @@ def test_a_cheap_mixture_that_turns_out_best_is_taken_where_none_holds_the_budge
     one = made(2, layers=5)
     problem = Coupled(one.power, one.cycles_of, budget=Budget(200.0))
     assert set(STRATEGIES["greedy"]()(problem)) == {FEWER}
+
+
+def test_what_the_solver_prints_on_its_own_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    solve, library = scipy.optimize.milp, ctypes.CDLL(None)
+
+    def loud(*args: object, **more: object) -> object:
+        library.printf(b"HighsMipSolverData::transformNewIntegerFeasibleSolution tmpSolver.run();\n")
+        return solve(*args, **more)
+
+    monkeypatch.setattr(scipy.optimize, "milp", loud)
+    assert STRATEGIES["ilp"]().front(made(3))
+    assert capfd.readouterr().out == ""
+
+
+def test_few_points_of_a_long_front_are_measured() -> None:
+    """Where the budget begins to hold is looked for by halves, and is the point that trying all finds."""
+    problem = made(5, layers=40)
+    front = STRATEGIES["greedy"]().front(problem)
+    assert len(front) > 60
+    counted = list[Levels]()
+
+    class Counted(Layers):
+        def measured(self, levels: Levels) -> Sequence[Output]:
+            counted.append(levels)
+            return super().measured(levels)
+
+    for wanted in (problem.level(front[7]), problem.level(front[40]), problem.level(front[-2])):
+        counted.clear()
+        asked = Counted(problem.power, problem.cycles_of, budget=Budget(wanted))
+        at = _first_measured(asked, front)
+        assert asked.budget.holds(asked.measured(front[at])) and len(counted) <= 20
+        assert not asked.budget.holds(asked.measured(front[at - 1]))

@@ -53,6 +53,16 @@ def unlike(calibration: Mapping[str, InputProfile], evaluation: Mapping[str, Inp
             yield f'"{name}": calibration {_range(one)}, evaluation {_range(other)}'
 
 
+def apart(calibration: Mapping[str, InputProfile], evaluation: Mapping[str, InputProfile]) -> Iterator[str]:
+    """A sentence for everything in which two sets differ as no two sets of the same inputs do: scale, mean,
+    order of colours, layout. What `unlike` finds is there, too, if nothing says it better."""
+    for name, one in calibration.items():
+        other = evaluation.get(name)
+        if other is not None:
+            said = list(_beside(name, one, other))
+            yield from said or unlike({name: one}, {name: other})
+
+
 def _state(one: InputProfile, all_inputs: Mapping[str, InputProfile]) -> bool:
     """Whether it is zero in every sample beside an input that is not, as the first states of a recurrent
     network are."""

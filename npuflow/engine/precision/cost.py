@@ -237,14 +237,32 @@ class CostModel:
 
     def cycles(self, levels: Levels) -> float:
         # everything was refused: equal for all
-        return sum(self._group(group, levels) for group in self.groups) or 1.0
+        return sum(self._known_group(g, levels) for g in range(len(self.groups))) or 1.0
 
     def delta(self, levels: Levels, unit: int, level: int) -> float:
         changed = list(levels)
         changed[unit] = level
-        return sum(
-            self._group(self.groups[g], changed) - self._group(self.groups[g], levels) for g in self.at[unit]
+        return sum(self._known_group(g, changed) - self._known_group(g, levels) for g in self.at[unit])
+
+    @cached_property
+    def _around(self) -> tuple[tuple[int, ...], ...]:
+        """By group the units that its cycles depend on."""
+        return tuple(
+            tuple(dict.fromkeys((*group.crossing, *(u for i in group.layers for u in self.layers[i].units))))
+            for group in self.groups
         )
+
+    @cached_property
+    def _priced(self) -> dict[tuple[int, ...], float]:
+        """Cycles by group and levels of its units: a search asks for the same few again and again."""
+        return {}
+
+    def _known_group(self, at: int, levels: Sequence[int]) -> float:
+        key = (at, *(levels[u] for u in self._around[at]))
+        found = self._priced.get(key)
+        if found is None:
+            found = self._priced[key] = self._group(self.groups[at], levels)
+        return found
 
     def _group(self, group: Together, levels: Sequence[int]) -> float:
         array = plain = host = casts = tables = 0.0

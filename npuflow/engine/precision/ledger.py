@@ -7,15 +7,20 @@ two causes are then shared evenly (the Shapley value of a game of pairs), and th
 switch one cause off where all else is quantised draws all roundings behind it anew, which a few samples do
 not average out; along an order what one difference has too much the next has too little. For the largest
 parts the noise with that cause alone and without it is measured as well.
+
+Corrected biases answer to the causes, and are judged by all outputs together: they can add noise to one. Such
+noise goes to the causes without which biases, corrected anew, would not add it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from npuflow.base.errors import TargetError
+from npuflow.engine.correct.bias import correct_biases
 from npuflow.engine.correct.error import outputs_of
 from npuflow.engine.precision.cost import CostModel
 from npuflow.engine.precision.culprit import layer_of, reaches
@@ -30,6 +35,8 @@ from npuflow.strategies import NARROW, WIDE
 EFFORT = 600e9                            # multiply-accumulates of all passes together
 FEWEST = 2                                # samples, however large the network
 MEASURED = 15                             # parts, the largest, whose noise alone and without is measured
+BLAMED = 0.1                              # of the noise: what correction adds is looked into
+SUSPECTS = 3                              # parts, the largest, that may be why it does
 FINER = 2.0**14                           # a step so much finer rounds to nothing that matters
 BOUNDLESS = 2.0**100
 
@@ -103,15 +110,50 @@ class _Split:
         plain = self._noise(outputs_of(self.rig.quantized(self.levels).graph, self.held))
         total = self._noise(outputs_of(self.built, self.held))
         powers = {cause: (forward[cause] + back[cause]) / 2 for cause in self.causes}
+        correction = total - plain
+        if correction > BLAMED * total:
+            for cause, share in self._answered(powers, correction).items():
+                powers[cause] += share
+                correction -= share
         large = sorted(powers, key=lambda cause: -powers[cause])[:MEASURED]
         rows = []
         for cause in self.causes:
             rows.append(self._entry(cause, powers[cause], total, total - fake, cause in large))
-        for name, power in ((ARITHMETIC, plain - fake), (CORRECTION, total - plain)):
+        for name, power in ((ARITHMETIC, plain - fake), (CORRECTION, correction)):
             rest, alone = _db(max(total - power, 0.0)), _db(max(power, 0.0))
             rows.append(LedgerEntry("", "", name, power / max(total, 1e-30), alone, rest))
         rows.sort(key=lambda one: -one.share)
         return Ledger(self.part.name, _db(total), len(self.held), tuple(rows))
+
+    def _answered(self, powers: Mapping[_Cause, float], correction: float) -> dict[_Cause, float]:
+        """What of the noise that corrected biases add goes away with each of the largest causes."""
+        found = dict[_Cause, float]()
+        for cause in sorted(powers, key=lambda cause: -powers[cause])[:SUSPECTS]:
+            left = self._added_without(cause)
+            if left is not None and left < correction:
+                found[cause] = correction - max(left, 0.0)
+        excess = max(sum(found.values()) / correction, 1.0)
+        return {cause: power / excess for cause, power in found.items()}
+
+    def _added_without(self, cause: _Cause) -> float | None:
+        """The noise that biases add which are corrected in a network without a cause; None: the target has no
+        such network. A range becomes the one that min-max finds, rounding that of the widest codes."""
+        rig, levels = self.rig, list(self.levels)
+        if cause.cause == CLIPPING:
+            group = rig.network.groups[cause.unit]
+            wide = {v: rig.wide_ranges[v] for v in group if v in rig.wide_ranges}
+            rig = replace(rig, ranges={**rig.ranges, **wide})
+        else:
+            levels[cause.unit] = WIDE
+        half = len(rig.fit) // 2
+        try:
+            made = rig.quantized(tuple(levels)).graph
+        except TargetError:
+            return None
+        network = rig.network
+        fit, judges = rig.fit[:half], rig.fit[half:]
+        better = correct_biases(network.reference, made, network.numerics, fit, judges).graph
+        return self._noise(outputs_of(better, self.held)) - self._noise(outputs_of(made, self.held))
 
     def _position(self, cause: _Cause) -> tuple[int, int, int]:
         """In the network: weights of a layer stand before what it writes, inputs and constants before the

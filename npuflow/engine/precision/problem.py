@@ -53,10 +53,15 @@ class SearchProblem:
     def cycles(self, levels: Levels) -> float:
         return self.cost.cycles(levels)
 
+    @cached_property
+    def _usual(self) -> float:
+        """Cycles with the recipe's widths."""
+        return self.cost.cycles((NARROW,) * len(self.rig.names))
+
     def price(self, levels: Levels, what: str | None = None) -> float:
         chosen = what or self.goal.minimise
         if chosen == "cycles":
-            return self.cost.cycles(levels) / self.cost.cycles((NARROW,) * len(levels))
+            return self.cost.cycles(levels) / self._usual
         return self.cost.weight_bytes(levels) if chosen == "bytes" else self.cost.weight_bits(levels)
 
     def planned(self, levels: Levels) -> float:

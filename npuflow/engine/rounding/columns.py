@@ -21,7 +21,11 @@ Codes = npt.NDArray[np.int16]             # [groups, places, terms]
 
 @dataclass
 class ColumnObserver:
-    """The float network with every input of a layer as an output: one pass a sample for all layers."""
+    """The float network with every input of a layer as an output: one pass a sample for all layers.
+
+    What a pass gives lies in buffers that the next one uses again: fresh memory for all tensors of a network
+    takes as long as the pass itself.
+    """
 
     graph: Graph
     layers: Sequence[WeightedLayer]
@@ -32,15 +36,41 @@ class ColumnObserver:
         )
         self.session = session(export_model(self.graph, self.made)) if self.made else None
         self.fed = [i.name for i in self.session.get_inputs()] if self.session is not None else []
+        self.taps: dict[int, Taps] = {}
+        self.buffers: dict[str, Array] = {}
 
     def columns(self, feed: Mapping[str, Array]) -> list[Codes]:
         """Of every layer."""
-        known = dict(feed)
-        if self.session is not None:
-            found = self.session.run(self.made, {name: feed[name] for name in self.fed})
-            known.update(zip(self.made, found, strict=True))
+        known = {**feed, **self._outputs(feed)}
         seed = seed_of(self.graph, feed)
-        return [columns(self.graph, one, known[one.source], seed) for one in self.layers]
+        return [self._columns(one, known[one.source], seed) for one in self.layers]
+
+    def _outputs(self, feed: Mapping[str, Array]) -> Mapping[str, Array]:
+        """What the layers read, until the next call."""
+        if self.session is None:
+            return {}
+        binding = self.session.io_binding()
+        for name in self.fed:
+            binding.bind_cpu_input(name, np.ascontiguousarray(feed[name]))
+        for name in self.made:
+            if name not in self.buffers:
+                kind = self.graph.type(name)
+                self.buffers[name] = np.empty(kind.shape, kind.dtype)
+            room = self.buffers[name]
+            binding.bind_output(name, "cpu", 0, room.dtype, room.shape, room.ctypes.data)
+        self.session.run_with_iobinding(binding)
+        return self.buffers
+
+    def _columns(self, layer: WeightedLayer, source: Array, seed: int) -> Codes:
+        """As `columns`, with the places of all columns of a layer found once."""
+        node = self.graph.nodes[layer.node]
+        if layer.node not in self.taps:
+            count = node.op.places(self.graph.site(node))
+            self.taps[layer.node] = node.op.columns(source.shape, np.arange(count))
+        every = self.taps[layer.node]
+        at = drawn(layer, len(every.first), seed)
+        some = every if at is None else every._replace(first=every.first[at])
+        return gathered(some, node.op.column_groups(), source, layer.fraction, layer.parts)
 
 
 def seed_of(graph: Graph, feed: Mapping[str, Array]) -> int:
@@ -63,8 +93,14 @@ def places(graph: Graph, layer: WeightedLayer, seed: int) -> npt.NDArray[np.int6
     """The places of a layer's output that a sample is looked at."""
     node = graph.nodes[layer.node]
     count = node.op.places(graph.site(node))
+    at = drawn(layer, count, seed)
+    return np.arange(count) if at is None else at
+
+
+def drawn(layer: WeightedLayer, count: int, seed: int) -> npt.NDArray[np.int64] | None:
+    """Of `count` places of a layer's output those that a sample is looked at, ascending; None: all."""
     if layer.places >= count:
-        return np.arange(count)
+        return None
     rng = np.random.default_rng((seed, layer.node))
     return np.asarray(np.sort(rng.choice(count, layer.places, replace=False, shuffle=False)))
 

@@ -30,10 +30,13 @@ def _fixed(real: Any, scale: Any) -> Any:
 @_compiled
 def gather(x: Any, index: Any, step: int, scale: Any, out: Any) -> None:
     """out[group, place, channel * taps + tap] of a flat float32 input, -1 in `index` [places, taps] being
-    zero."""
+    zero. A channel of which more numbers are looked at than it has is put on the grid first, as a whole."""
     groups, places, terms = out.shape
     taps = index.shape[1]
     channels = terms // taps
+    if step <= index.size and index.max() < step:          # channels lie one after the other
+        _gather_channels(x, index, step, scale, out)
+        return
     for g in range(groups):
         for c in range(channels):
             base, into = (g * channels + c) * step, c * taps
@@ -41,6 +44,24 @@ def gather(x: Any, index: Any, step: int, scale: Any, out: Any) -> None:
                 for t in range(taps):
                     at = index[p, t]
                     out[g, p, into + t] = _fixed(x[base + at], scale) if at >= 0 else np.int16(0)
+
+
+@_compiled
+def _gather_channels(x: Any, index: Any, step: int, scale: Any, out: Any) -> None:
+    """As `gather`."""
+    groups, places, terms = out.shape
+    taps = index.shape[1]
+    channels = terms // taps
+    channel = np.zeros(step + 1, np.int16)                # and a zero behind it, for padding
+    at = np.where(index < 0, step, index).astype(np.uint32)
+    for g in range(groups):
+        for c in range(channels):
+            base, into = (g * channels + c) * step, c * taps
+            for i in range(step):
+                channel[i] = _fixed(x[base + i], scale)
+            for p in range(places):
+                for t in range(taps):
+                    out[g, p, into + t] = channel[at[p, t]]
 
 
 @_compiled
