@@ -42,8 +42,8 @@ alexa {clips} clips of 99 calls, in which its variables carry the state).
 SQNR of all outputs together, in dB, against LiteRT's default kernels on the same file. *Float*: npuflow's
 float graph. *Program*: what the build made, its integers on whole tensors. *Reference*: LiteRT's BUILTIN_REF
 kernels. int8 files keep their scales (`[correct] bias = "off"`, a target with 31-bit multipliers). Float
-files are quantised by a build with defaults on `edge-4t`. Bar of int8 files: at most 1 dB below the reference.
-LiteRT cannot run selfie, which has an operator of MediaPipe's: its ONNX twin in onnxruntime judges it.
+files are quantised by a build with defaults on `edge-4t`. Bar of int8 files: at most 1 dB below the
+reference. LiteRT cannot run selfie (an operator of MediaPipe's): its ONNX twin in onnxruntime judges.
 
 | file | input | float | program | reference | below | seconds |
 | --- | --- | --- | --- | --- | --- | --- |
