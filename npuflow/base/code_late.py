@@ -66,5 +66,7 @@ def undeclared(module: SourceModule, ref: Reference, what: str) -> CodeError:
     return CodeError(
         f"{what} refers to files that are in no key", where=Where(file=str(module.path), line=ref.line),
         because="a stage's key contains the data files that its code declares",
-        hint='npuflow.base.code.package_file("NAME"), relative to the Python file', code="NF-CODE-002",
+        hint='npuflow.base.code.package_file("NAME") for one file, relative to the Python file; a folder of '
+        "data by its full path",
+        code="NF-CODE-002",
     )

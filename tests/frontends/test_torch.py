@@ -297,3 +297,53 @@ def test_inputs_of_half_precision_keep_their_type(tmp_path: Path) -> None:
     (found,) = run(export_model(graph), {graph.inputs[0]: x.half().numpy()})
     wanted = net.float()(x).detach().numpy()
     assert np.abs(found.astype(np.float32) - wanted).max() < 1e-2 * np.abs(wanted).max()
+
+
+SCORES = """
+def __init__(self):
+    super().__init__()
+    self.conv = nn.Conv2d(3, 4, 3)
+    self.fc = nn.Linear(4, 2)
+def forward(self, x):
+    y = self.conv(x).relu()
+    return {"map": y, "score": self.fc(y.mean((2, 3))), "rest": {"sums": [y.sum(1), x]}}
+"""
+
+
+def test_outputs_of_dictionaries_have_their_keys_as_names(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    source = module(tmp_path, SCORES)
+    scope: dict[str, Any] = {}
+    exec((tmp_path / "nets.py").read_text(), scope)
+    net, _ = scope["make"]()
+    x = torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    torch.export.save(torch.export.export(net.eval(), (x,)), str(tmp_path / "net.pt2"))
+    for path in (source, tmp_path / "net.pt2"):
+        graph = read(path).graph
+        assert set(graph.outputs) == {"map", "score", "rest.sums.0", "rest.sums.1"}
+        made = dict(zip(graph.outputs, run(export_model(graph), {"x": x.numpy()}), strict=True))
+        with torch.no_grad():
+            wanted = net(x)
+        for name, one in (("map", wanted["map"]), ("score", wanted["score"]), ("rest.sums.1", x)):
+            assert np.allclose(made[name], one.numpy(), atol=1e-5)
+
+
+def test_a_free_batch_is_one_or_what_the_recipe_says(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    module(tmp_path, SCORES)
+    scope: dict[str, Any] = {}
+    exec((tmp_path / "nets.py").read_text(), scope)
+    net, _ = scope["make"]()
+    x = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    for name, least in (("net.pt2", None), ("two.pt2", 2)):
+        batch = torch.export.Dim("batch", **({} if least is None else {"min": least}))
+        program = torch.export.export(net.eval(), (x,), dynamic_shapes={"x": {0: batch}})
+        torch.export.save(program, str(tmp_path / name))
+    found = read(tmp_path / "net.pt2")
+    assert found.graph.type("x").shape == (1, 3, 8, 8) and any("batch" in note for note in found.notes)
+    made = dict(zip(found.graph.outputs, run(export_model(found.graph), {"x": x[:1].numpy()}), strict=True))
+    with torch.no_grad():
+        assert np.allclose(made["score"], net(x[:1])["score"].numpy(), atol=1e-5)
+    three = read(tmp_path / "net.pt2", Bindings(inputs={"x": (3, 3, 8, 8)}))
+    assert three.graph.type("x").shape == (3, 3, 8, 8)
+    assert read(tmp_path / "two.pt2").graph.type("x").shape in ((1, 3, 8, 8), (4, 3, 8, 8))

@@ -109,15 +109,17 @@ def per_layer(
 
 
 def apart_by_layer(
-    data: bytes, count: int, seed: int = 0, rounding: str = "half_away"
+    data: bytes, count: int, seed: int = 0, rounding: str = "half_away", plain: bool = True
 ) -> dict[str, np.ndarray]:
-    """How many steps apart the codes of every integer layer are, by kind: each alone, fed with the reference
-    kernels' codes of random inputs."""
+    """How many steps apart the codes of every integer layer are, by kind: each alone, fed with the codes that
+    the reference kernels (`plain`), or the default ones, make of random inputs."""
     target = wide_multipliers(rounding)
     numerics, graph = target.numerics, integers(data, target)
     net = Interpreter(
         model_content=data,
-        experimental_op_resolver_type=OpResolverType.BUILTIN_REF,
+        experimental_op_resolver_type=OpResolverType.BUILTIN_REF
+        if plain
+        else OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
         experimental_preserve_all_tensors=True,
     )
     net.allocate_tensors()

@@ -117,11 +117,15 @@ class InputSample:
             return self.arrays[name]
         if inputs == 1 and len(self.arrays) == 1:
             return next(iter(self.arrays.values()))
+        alone = list(self.arrays) == [""]
         held = ", ".join(repr(n) for n in self.arrays) or "nothing"
         raise DataError(
             f'the samples have no array for the model input "{name}"',
-            because=f"a sample holds {held}",
-            hint=f'[data] arrays = {{ {name} = "..." }} names the array of an npz file', code="NF-DATA-029",
+            because="a sample is one file without a name" if alone else f"a sample holds {held}",
+            hint="several files a sample: a list whose first line names the inputs (a b, or a,b in a .csv)"
+            if alone
+            else f'[data] arrays = {{ {name} = "..." }} names the array of an npz file',
+            code="NF-DATA-029",
         )
 
 

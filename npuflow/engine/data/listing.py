@@ -250,7 +250,10 @@ def entries(data: Data) -> Iterator[tuple[str, Mapping[str, Path], Any]]:
         else:
             raise DataError(
                 f'"{data.source.text}" is not a data file that npuflow reads',
-                hint=_supported(), code="NF-DATA-041",
+                hint='[data.raw] dtype = "int16", shape = [1, 16000] says how to read plain numbers'
+                if where.suffix.lower() in RAW
+                else _supported(),
+                code="NF-DATA-041",
             )
     else:
         near = [p.name for p in where.parent.iterdir()] if where.parent.is_dir() else []

@@ -143,17 +143,37 @@ def _outputs(net: TorchNetwork, program: Any) -> list[str]:
     """Names of the network's outputs, each a value of its own."""
     (last,) = [node for node in program.graph.nodes if node.op == "output"]
     user = set(program.graph_signature.user_outputs)
-    rows = [one for one in _flat(last.args[0]) if getattr(one, "name", None) in user]
+    leaves = _flat(last.args[0])
+    keys = _keys(net.torch, program, len(leaves))
+    rows = [(one, key) for one, key in zip(leaves, keys, strict=True) if getattr(one, "name", None) in user]
     if not rows:
         raise ModelError("the module returns no tensor", code="NF-MODEL-104")
     found: list[str] = []
-    for i, one in enumerate(rows):
-        net.origin = "output" if len(rows) == 1 else f"output{i}"
+    for i, (one, key) in enumerate(rows):
+        net.origin = key or ("output" if len(rows) == 1 else f"output{i}")
         name = net.name(net[one])
-        if name in found or name in net.graph.arrays or not isinstance(net[one], TorchValue):
+        fixed = name in found or name in net.graph.arrays or not isinstance(net[one], TorchValue)
+        if fixed or (key and name != key):
             name = net.apply("Identity", name).name
         found.append(name)
     return found
+
+
+def _keys(torch: Any, program: Any, count: int) -> list[str]:
+    """What the module calls each of its outputs: the keys of dictionaries and names of fields on the way to
+    it, with dots between ("aux.0"); "" for members of plain tuples and lists. Buffers that the program
+    changes come first, and have none."""
+    tree = torch.utils._pytree
+    spec = getattr(getattr(program, "call_spec", None), "out_spec", None)
+    if spec is None or not hasattr(tree, "tree_flatten_with_path"):
+        return [""] * count
+    whole = tree.tree_unflatten(list(range(spec.num_leaves)), spec)
+    names = []
+    for path, _ in tree.tree_flatten_with_path(whole)[0]:
+        parts = [str(getattr(p, "key", getattr(p, "name", getattr(p, "idx", "")))) for p in path]
+        named = any(hasattr(p, "key") or hasattr(p, "name") for p in path)
+        names.append(".".join(parts) if named else "")
+    return [""] * (count - len(names)) + names if len(names) <= count else [""] * count
 
 
 def _flat(one: Any) -> list[Any]:

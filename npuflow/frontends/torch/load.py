@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,8 +22,10 @@ def converted(path: Path, inputs: Mapping[str, tuple[int, ...]]) -> tuple[bytes,
     """The packed graph, and notes. `inputs`: shapes that the recipe gives."""
     from npuflow.frontends.torch.convert import packed
 
-    made = program(path, inputs)
-    return packed(*made) if isinstance(made, tuple) else packed(made)
+    said: list[str] = []
+    made = program(path, inputs, said)
+    data, notes = packed(*made) if isinstance(made, tuple) else packed(made)
+    return data, (*said, *notes)
 
 
 def described(path: Path) -> dict[str, str]:
@@ -53,14 +55,14 @@ def _torch() -> Any:
     return torch
 
 
-def program(path: Path, inputs: Mapping[str, tuple[int, ...]]) -> Any:
+def program(path: Path, inputs: Mapping[str, tuple[int, ...]], notes: list[str]) -> Any:
     """The exported program of a path, in evaluation mode, with fixed shapes; of TorchScript with the names of
-    its inputs."""
+    its inputs. What had to be assumed goes to `notes`."""
     torch = _torch()
     warnings.simplefilter("ignore")
     if path.suffix == ".pt2":
         registered()
-        return _fixed(torch, _loaded(path, torch.export.load), inputs)
+        return _fixed(torch, _loaded(path, torch.export.load), inputs, notes)
     if path.suffix == ".pt":
         return _scripted(torch, path, inputs)
     _, module, example = _called(path)
@@ -99,8 +101,9 @@ def pickled(path: Path) -> bool:
     return "data.pkl" in names and "constants.pkl" not in names
 
 
-def _fixed(torch: Any, found: Any, inputs: Mapping[str, tuple[int, ...]]) -> Any:
-    """The program itself where its shapes are fixed, else exported again for its example inputs."""
+def _fixed(torch: Any, found: Any, inputs: Mapping[str, tuple[int, ...]], notes: list[str]) -> Any:
+    """The program itself where its shapes are fixed, else exported again: for a batch of one where the batch
+    is free, other free sizes as the example has them, or as the recipe says."""
     values = [n.meta.get("val") for n in found.graph.nodes if n.op == "placeholder"]
     if all(isinstance(size, int) for v in values for size in getattr(v, "shape", ())) and not inputs:
         return found
@@ -111,8 +114,32 @@ def _fixed(torch: Any, found: Any, inputs: Mapping[str, tuple[int, ...]]) -> Any
             hint="[model] inputs gives the shapes",
             code="NF-MODEL-086",
         )
-    module = found.module()
-    return exported(torch, module, _shaped(torch, module, example[0], inputs))
+    module, given = found.module(), tuple(example[0])
+    single = _single(given, values[len(values) - len(given) :])
+    if single is not None:
+        try:
+            made = exported(torch, module, _shaped(torch, module, single, inputs))
+        except ModelError:                    # the program says that its batch is larger
+            single = None
+        else:
+            notes.append("the free batch of the exported program is 1 ([model] inputs states another)")
+            return made
+    return exported(torch, module, _shaped(torch, module, given, inputs))
+
+
+def _single(example: tuple[Any, ...], values: Sequence[Any]) -> tuple[Any, ...] | None:
+    """The example inputs with a batch of one: a first size that is free, and stands nowhere else. None where
+    there is no such size, or the example has it already."""
+    shapes = [tuple(getattr(value, "shape", ())) for value in values]
+    inner = {str(size) for shape in shapes for size in shape[1:]}
+    free = [
+        bool(shape) and not isinstance(shape[0], int) and str(shape[0]) not in inner for shape in shapes
+    ]
+    if len(values) != len(example) or not any(free) or all(
+        not one or part.shape[0] == 1 for one, part in zip(free, example, strict=True)
+    ):
+        return None
+    return tuple(part[:1] if one else part for one, part in zip(free, example, strict=True))
 
 
 def _scripted(torch: Any, path: Path, inputs: Mapping[str, tuple[int, ...]]) -> Any:
