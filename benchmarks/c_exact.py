@@ -60,6 +60,20 @@ SLOW = (("-O0",), ("-O1", *UB))
 HEAD = ("network", "bits", "samples", "slow", "simulated", "builds", "differ", "seconds", "reason")
 
 
+def feedable(graph: Graph, network: IntegerNetwork, target: Target, sample: Sample) -> Sample:
+    """The sample, with codes that stand for whole numbers where the network's own input takes these."""
+    given, ends = dict(sample[0]), dict(network.inputs)
+    for name, codes in sample[0].items():
+        quant = ends[name].quant
+        if quant is not None and graph.type(name).dtype.startswith(("int", "uint")):
+            nearest = np.rint(np.rint(_real(codes, ends[name])) / quant.scale[0]) + quant.zero_point[0]
+            given[name] = np.clip(nearest, quant.lo, quant.hi).astype(codes.dtype)
+    if all(np.array_equal(codes, given[name]) for name, codes in sample[0].items()):
+        return sample
+    inputs, outputs = executed(network, target.numerics, [given])[0]
+    return inputs, outputs
+
+
 def simulated(graph: Graph, network: IntegerNetwork, target: Target, samples: Sequence[Sample]) -> int:
     """Codes of the outputs in which the simulator of the generated program differs."""
     machine = Machine(target.compute, target.memory, target.dma)
@@ -67,14 +81,19 @@ def simulated(graph: Graph, network: IntegerNetwork, target: Target, samples: Se
     values, wrong = dict(network.outputs), 0
     runner = ProgramRunner(program, min(8, len(samples)))
     ends = dict(network.inputs)
+    samples = [feedable(graph, network, target, sample) for sample in samples]
     fed = [
-        {name: _real(array, ends[name]).astype(graph.type(name).dtype) for name, array in given.items()}
+        {name: _fed(_real(array, ends[name]), graph.type(name).dtype) for name, array in given.items()}
         for given, _ in samples
     ]
     found = runner.run_many(fed, dump=[value.id for value in values.values()])
     for got, (_, want) in zip(found, samples, strict=True):
         wrong += sum(int(np.count_nonzero(got[values[n].id] != a)) for n, a in want.items())
     return wrong
+
+
+def _fed(real: Array, dtype: str) -> Array:
+    return (np.rint(real) if np.dtype(dtype).kind in "iu" else real).astype(dtype)
 
 
 def _real(codes: Array, value: Value) -> Array:

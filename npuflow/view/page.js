@@ -37,7 +37,10 @@ async function list() {
       return item;
     }),
   );
-  if (!rows.length) by("title").textContent = "The cache holds no build yet: npuflow build RECIPE";
+  if (!rows.length) {
+    by("title").textContent = "The cache holds no build yet: npuflow build RECIPE";
+    by("page-stages").hidden = true;
+  }
   const wanted = location.hash.slice(1).split("/")[0];
   if (!wanted && rows.length) location.replace(`#${rows[0].id}`);
   else mark();

@@ -269,6 +269,16 @@ def test_in_a_browser(folder: Path, store: Store, tmp_path: Path) -> None:
         assert one.picture().startswith(b"\x89PNG")
 
 
+@pytest.mark.skipif(not CHROMIUM, reason="no Chromium is installed")
+def test_an_empty_cache_says_so_and_shows_no_empty_table(tmp_path: Path) -> None:
+    with page(Store(tmp_path / "cache")) as address, browser(tmp_path / "profile") as one:
+        one.send("Page.navigate", url=address)
+        one.until("document.getElementById('title')?.textContent.startsWith('The cache holds no build')")
+        assert one.value("document.getElementById('page-stages').hidden")
+        one.value("location.hash = 'compare'")
+        one.until("!document.getElementById('page-compare').hidden")
+
+
 def test_a_folder_that_is_no_cache(tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
