@@ -33,6 +33,7 @@ from npuflow.stages.thresholds import Thresholds
 from npuflow.strategies import NARROW, STRATEGIES, Levels, Output, Strategy
 
 ROUNDS = 3                                # searches for a mixture whose plan keeps the limit of cycles
+NEAR = 0.97                               # of the limit: so near that no more is asked for
 
 
 @dataclass(frozen=True)
@@ -169,21 +170,36 @@ def precision(
 
 
 def within_cycles(problem: SearchProblem, strategy: Strategy, levels: Levels) -> Levels:
-    """The mixture, or one that keeps `max_cycles` by its own plan, too: where the estimate was too low, the
-    strategy is asked again for as much less as it was off. The last where no mixture does."""
+    """The mixture, or a better one that keeps `max_cycles` by its own plan: where the estimate was too low,
+    the strategy is asked again for as much less as it was off; where it was too high and the budget does not
+    hold, for as much more. The last where no mixture keeps the limit."""
     most, wanted = problem.goal.limits.get("cycles"), problem.goal
+    kept: Levels | None = None
     for _ in range(ROUNDS):
-        if most is None or problem.planned(levels) <= most:
-            break
-        off = problem.planned(levels) / problem.price(levels, "cycles")
-        problem.goal = replace(wanted, limits={**wanted.limits, "cycles": most / max(off, 1.0)})
+        if most is None:
+            return levels
+        planned = problem.planned(levels)
+        if planned <= most:
+            better = kept is None or _level(problem, levels) > _level(problem, kept)
+            kept = levels if better else kept
+            if planned >= NEAR * most or problem.budget.holds(problem.verified(levels)):
+                break
+        off = planned / problem.price(levels, "cycles")
+        problem.goal = replace(wanted, limits={**wanted.limits, "cycles": most / off})
         try:
-            levels = strategy(problem)
+            found = strategy(problem)
         except InputError:
             log(f"no mixture keeps max_cycles = {most:g} by its plan: the estimates were too low")
             break
+        if found == levels:
+            break
+        levels = found
     problem.goal = wanted
-    return levels
+    return levels if kept is None else kept
+
+
+def _level(problem: SearchProblem, levels: Levels) -> float:
+    return problem.budget.level(problem.verified(levels))
 
 
 def front(problem: SearchProblem, strategy: Strategy, table: Table) -> Sequence[Levels]:
