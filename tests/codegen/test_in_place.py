@@ -13,12 +13,15 @@ import pytest
 from npuflow.engine.program.container import Program
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.engine.schedule.frame import Frame, Topology
+from npuflow.engine.schedule.groups import Part
 from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from tests.networks.harness import SMALL, check_exact, machine
 from tests.networks.random_networks import network, target
+from tests.networks.random_tilings import choice
 from tests.networks.small import Builder
 
 
@@ -78,6 +81,29 @@ def test_windows_do_not_write_over_what_they_read() -> None:
     b = Builder()
     y = b.conv(b.conv(b.input("x", (1, 8, 12, 12)), 8, 3), 8, 3)
     assert not homes(exact(b, (y,), 0))
+
+
+def test_cores_that_share_an_undivided_axis_write_elsewhere() -> None:
+    """Each of them reads the whole row and writes half of it: in place, one might write before the other has
+    read."""
+    b = Builder()
+    x = b.input("x", (1, 12))
+    b.add(OPS["softmax"](1), x)
+    y = b.nodes[-1].outputs[0]
+    machine_ = replace(SMALL, compute=replace(SMALL.compute, cores=2))
+    ranges = {k: (float(a.min()), float(a.max())) for k, a in b.arrays.items()}
+    graph = Graph(("x",), (y,), tuple(b.nodes), MappingProxyType(b.values), MappingProxyType(b.consts))
+    graph = quantize_graph(graph, lambda _: True, ranges, Quantize(), machine_.numerics).graph
+    costs = machine(machine_)
+    plan = plan_network(graph, costs, machine_.numerics, level=0)
+    assert len(plan.groups) == 1
+    made = graph.nodes[plan.groups[0].nodes[0]].outputs[0]
+    halved = replace(plan.groups[0], cores=(1, 2), held=((made, 1),))
+    topology = Topology(graph, costs, machine_.numerics)
+    tiles = choice(Frame(topology, halved, frozenset()).layers[0], costs, random.Random(0), 30)
+    halved = replace(halved, parts=(Part(halved.nodes, tiles),))
+    program = check_exact(graph, {"x": b.arrays["x"]}, machine_, replace(plan, groups=(halved,)))
+    assert not homes(program)
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -65,8 +65,17 @@ def _pairs(frame: Frame, member: Member) -> Iterator[tuple[str, str]]:
         for ref in read:
             source = member.value(ref)
             once = sum(member.value(r) == source for r in (*read, *member.layer.kept)) == 1
-            if once and _points(ref, out):
+            if once and _points(ref, out) and not _cut_along_whole(frame, member, out):
                 yield value, source
+
+
+def _cut_along_whole(frame: Frame, member: Member, out: Ref) -> bool:
+    """Whether cores or strips cut a result where tiles never are: each of them then reads more than the
+    part that it writes, while the others write theirs."""
+    space, maps = member.layer.space, out.operand.maps
+    cuts = (frame.group.cores, *frame.group.strips)
+    axes = (maps[dim].axis for dim, count in cuts if count > 1 and dim < len(maps))
+    return any(axis is not None and space.axis(axis).kind != "par" for axis in axes)
 
 
 def _points(ref: Ref, out: Ref) -> bool:
