@@ -132,10 +132,9 @@ def _oriented(graph: Graph, value_id: str, quant: QuantType) -> QuantType:
     if quant.axis is None:
         return quant
     shape = graph.type(value_id).shape
-    if quant.axis < 0:
-        quant = quant.with_(axis=max(quant.axis + len(shape), 0))
-    if quant.axis < len(shape) and shape[quant.axis] == len(quant.scale):
-        return quant
+    axis = quant.axis + len(shape) if quant.axis < 0 else quant.axis
+    if 0 <= axis < len(shape) and shape[axis] == len(quant.scale):
+        return quant.with_(axis=axis)
     fitting = [axis for axis, size in enumerate(shape) if size == len(quant.scale)]
     if not fitting:
         raise DataError(

@@ -85,8 +85,8 @@ def _codes(row: Mapping[str, Any]) -> TensorEntry:
     lowest, highest = (round(end[0] / steps[0]) + int(zeros[0]) for end in (lows, highs))
     signed = lowest < 0
     bits = ceil(log2(max(highest + 1, -lowest))) + 1 if signed else ceil(log2(highest + 1))
-    scales, zeros = tuple(map(float, steps)), tuple(map(int, zeros))
-    quant = QuantType(max(bits, 1), signed, scales, zeros, 0 if many else None)
+    axis = 0 if many else None
+    quant = QuantType(max(bits, 1), signed, tuple(map(float, steps)), tuple(map(int, zeros)), axis)
     return exact(quant, "mqbench", many)
 
 
@@ -94,11 +94,11 @@ def _row(entry: TensorEntry) -> dict[str, Any]:
     quant = grid(entry)
     lowest = -(1 << (quant.bits - 1)) if quant.signed else 0
     pairs = list(zip(quant.scale, quant.zero_point, strict=True))
-    held = {
+    held: dict[str, list[Any]] = {
         "step": list(quant.scale),
         "zero_point": list(quant.zero_point),
         "min": [scale * (lowest - zero) for scale, zero in pairs],
         "max": [scale * (lowest + (1 << quant.bits) - 1 - zero) for scale, zero in pairs],
     }
-    ends = held if quant.axis is not None else {key: values[0] for key, values in held.items()}
-    return {**ends, "bit": quant.bits, "type": "biased"}
+    alone = {key: values[0] for key, values in held.items()}
+    return {**(held if quant.axis is not None else alone), "bit": quant.bits, "type": "biased"}
