@@ -99,6 +99,12 @@ class Score:
     def delta(self) -> dict[str, float]:
         return {name: self.figures[name] - self.baseline[name] for name in self.figures}
 
+    @property
+    def beside(self) -> dict[str, float]:
+        """The baseline's figures that can be told beside the program's: of the float model against itself
+        there are no decibels."""
+        return {name: value for name, value in self.baseline.items() if not name.endswith("_db")}
+
 
 def score(
     samples: Iterable[tuple[Mapping[str, Array], Any]],

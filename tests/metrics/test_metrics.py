@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -138,6 +139,7 @@ def test_evaluation_compares_with_the_float_model() -> None:
     assert (found.figures, found.baseline) == ({"top1": 0.75}, {"top1": 1.0})
     assert found.delta == {"top1": -0.25}
     assert (found.agreement, found.samples, found.npu_macs) == (0.75, 80, 0.9)
+    assert found.beside == {"top1": 1.0} and replace(found, baseline={"psnr_db": 100.0}).beside == {}
     noise = float(((other - LOGITS) ** 2).sum())
     assert found.sqnr_db["y"] == pytest.approx(10 * math.log10(float((LOGITS**2).sum()) / noise), rel=1e-5)
 
