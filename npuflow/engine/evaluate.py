@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Annotated, Any, Literal, Protocol
@@ -99,6 +99,12 @@ class Score:
     def delta(self) -> dict[str, float]:
         return {name: self.figures[name] - self.baseline[name] for name in self.figures}
 
+    @property
+    def beside(self) -> dict[str, float]:
+        """The baseline's figures that can be told beside the program's: of the float model against itself
+        there are no decibels."""
+        return {name: value for name, value in self.baseline.items() if not name.endswith("_db")}
+
 
 def score(
     samples: Iterable[tuple[Mapping[str, Array], Any]],
@@ -126,10 +132,29 @@ def score(
     ]
     apart = {n: count for n in truth if (count := unlike(truth[n], outputs[n]))}
     return Score(
-        name, len(labels), metric(outputs, truth, given), metric(truth, truth, given),
+        name, len(labels), figures(metric, name, outputs, truth, given),
+        figures(metric, name, truth, truth, given),
         {n: decibels(truth[n], outputs[n]) for n in numbers}, _agreement(outputs, truth, numbers), npu_macs,
         unlike=apart,
     )
+
+
+def figures(
+    metric: Metric, name: str, outputs: Mapping[str, Array], truth: Mapping[str, Array], labels: Any
+) -> dict[str, float]:
+    """What the metric says; its errors have the place of its table."""
+    try:
+        return metric(outputs, truth, labels)
+    except DataError as fault:
+        raise fault.at(key=f"evaluate.{name}") from None
+
+
+def ready(metric: Metric, key: str, outputs: Collection[str]) -> None:
+    """Faults of a metric's options, and packages that it lacks, before samples are run; `key`: its table."""
+    try:
+        metric.ready(outputs)
+    except DataError as fault:
+        raise fault.at(key=key) from None
 
 
 def asked(metric: Metric, name: str, labels: list[Any]) -> list[Any] | None:

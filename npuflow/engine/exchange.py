@@ -128,12 +128,13 @@ def _homes(graph: Graph, table: Table, names: Mapping[str, str]) -> Iterator[tup
 
 def _oriented(graph: Graph, value_id: str, quant: QuantType) -> QuantType:
     """The axis of per-channel scales, which some formats do not say: the one of that
-    size, the first of several."""
+    size, the first of several. A negative one counts from the last."""
     if quant.axis is None:
         return quant
     shape = graph.type(value_id).shape
-    if quant.axis < len(shape) and shape[quant.axis] == len(quant.scale):
-        return quant
+    axis = quant.axis + len(shape) if quant.axis < 0 else quant.axis
+    if 0 <= axis < len(shape) and shape[axis] == len(quant.scale):
+        return quant.with_(axis=axis)
     fitting = [axis for axis, size in enumerate(shape) if size == len(quant.scale)]
     if not fitting:
         raise DataError(

@@ -6,6 +6,7 @@ from npuflow.exchange._tables import Rows as Rows
 from npuflow.exchange._tables import Table as Table
 from npuflow.exchange._tables import TensorEntry as TensorEntry
 from npuflow.exchange._tables import exact as exact
+from npuflow.exchange._tables import grid as grid
 from npuflow.exchange._tables import plain_row as plain_row
 from npuflow.exchange._tables import read_table as read_table
 from npuflow.exchange._tables import row_of as row_of

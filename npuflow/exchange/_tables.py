@@ -122,6 +122,15 @@ def exact(quant: QuantType, method: str = "", constant: bool = False, node: str 
     return TensorEntry(*span(quant), quant, method, constant, node)
 
 
+def grid(entry: TensorEntry) -> QuantType:
+    """The codes that a row states; of a range alone, the 8-bit grid that covers it and zero."""
+    if entry.quant is not None:
+        return entry.quant
+    lo, hi = min(entry.lo, 0.0), max(entry.hi, 0.0)
+    scale = (hi - lo) / 255 or 1.0
+    return QuantType(8, False, (scale,), (min(max(round(-lo / scale), 0), 255),))
+
+
 # --- npuflow's own rows, for formats that are trees of plain values
 
 

@@ -26,9 +26,12 @@ class OnnxRuntime:
             return isinstance(rows, dict) and any(
                 isinstance(r, dict) and r.get("CLS") == "TensorData" for r in rows.values()
             )
-        lines = text.split("\n")[:5]
-        return bool(lines[0]) and all(
-            len(line.split()) == 2 and _number(line.split()[1]) for line in lines if line.strip()
+        lines = [line.split() for line in text.split("\n")[:5]]
+        # with a colon behind every name they are MQBench's
+        return (
+            bool(lines[0])
+            and all(len(words) == 2 and _number(words[1]) for words in lines if words)
+            and not all(words[0].endswith(":") for words in lines if words)
         )
 
     def read(self, text: str) -> dict[str, TensorEntry]:

@@ -1,4 +1,5 @@
-"""Vitis AI quant_info.json: bit width and fixed-point position of every tensor; scales are powers of two."""
+"""Vitis AI quant_info.json: bit width and fixed-point position of every tensor, with scales that are powers
+of two; or, as quantised for other devices than a DPU, its bit width, scale and zero point."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ KINDS = (("param", True), ("output", False), ("input", False))
 
 @EXCHANGE.entry
 class VitisAi:
-    """real = code * 2^-position, signed codes. A name may have that of the network in front
-    (`Net::conv1.weight`); of a node with several outputs the first counts."""
+    """real = code * 2^-position, signed codes, or scale * (code - zero point). A name may have that of the
+    network in front (`Net::conv1.weight`); of a node with several outputs the first counts."""
 
     suffix: ClassVar[str] = ".json"
     rows: ClassVar[Rows] = "any"
@@ -35,9 +36,8 @@ class VitisAi:
         held = json.loads(text)
         table: dict[str, TensorEntry] = {}
         for kind, constant in KINDS:
-            for full, bits, place in _rows(held.get(kind, {})):
+            for full, quant in _rows(held.get(kind, {})):
                 name = full.rpartition("::")[2]
-                quant = QuantType(bits, True, (2.0**-place,))
                 table.setdefault(name, exact(quant, "vitis_ai", constant, "" if constant else name))
         return table
 
@@ -60,15 +60,31 @@ def _exponent(top: float) -> int:
     return found if 2.0**found >= top else found + 1
 
 
-def _rows(held: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
-    """Name, width and position; what was not quantised has no position."""
+def _rows(held: Mapping[str, Any]) -> Iterator[tuple[str, QuantType]]:
+    """Name and codes; what was not quantised has no position, or null in the place of a row."""
     for name, given in held.items():
-        row = given[0] if given and isinstance(given[0], list) else given
-        if len(row) != 2 or (row[1] is not None and not isinstance(row[1], int)):
+        row = given[0] if given and (given[0] is None or isinstance(given[0], list)) else given
+        if row is None or row[:1] == [None] or (len(row) > 1 and row[1] is None):
+            continue
+        if len(row) == 4:
+            yield name, _scaled(*row)
+        elif len(row) == 2 and isinstance(row[1], int):
+            yield name, QuantType(int(row[0]), True, (2.0 ** -row[1],))
+        else:
             raise DataError(
-                f'"{name}" is not [bit width, position]',
+                f'"{name}" is neither [bit width, position] nor [bit width, scale, zero point, largest]',
                 because=f"it is {given!r}",
                 code="NF-TABLE-030",
             )
-        if row[1] is not None and row[0] is not None:
-            yield name, int(row[0]), int(row[1])
+
+
+def _scaled(bits: int, scale: Any, zero: Any, top: Any) -> QuantType:
+    """Codes of a float scale, alone or by channel. The largest real number tells signed codes from unsigned
+    ones, which the file does not."""
+    many = isinstance(scale, list)
+    scales, zeros, tops = (v if isinstance(v, list) else [v] for v in (scale, zero, top))
+    highest = round(tops[0] / scales[0]) + int(zeros[0]) if scales[0] else 0
+    signed = highest < 1 << (bits - 1)
+    return QuantType(
+        bits, signed, tuple(map(float, scales)), tuple(int(z) for z in zeros), 0 if many else None
+    )

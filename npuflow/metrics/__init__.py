@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from npuflow.base.registry import Registry
 from npuflow.base.tables import EntryConfig
 from npuflow.metrics._ragged import alike as alike
 from npuflow.metrics._ragged import is_ragged as is_ragged
+from npuflow.metrics._ragged import output_there
 from npuflow.metrics._ragged import stacked as stacked
 from npuflow.metrics._ragged import unlike as unlike
 
@@ -28,6 +29,11 @@ class Metric(EntryConfig):
     """
 
     needs_labels: ClassVar[bool] = True
+
+    def ready(self, outputs: Collection[str]) -> None:
+        """Asked before samples are run: a DataError for an option or a package with which the metric would
+        fail behind them. `outputs`: the names of the model's."""
+        output_there(outputs, getattr(self, "output", ""))
 
     def __call__(self, outputs: Outputs, reference: Outputs, labels: list[Any] | None) -> dict[str, float]:
         raise NotImplementedError

@@ -35,8 +35,17 @@ class BoxMetric(Metric):
     output: str = ""
 
     def decoded(self, rows: Floats) -> Found:
+        rows = np.atleast_2d(rows)        # one box a sample: stacked like numbers of one row
+        least = 5 if self.decoder == "boxes" else 6
+        if rows.ndim != 2 or rows.shape[1] < least:
+            what = "x1, y1, x2, y2, score(, class)" if least == 5 else "x, y, width, height, object, classes"
+            raise DataError(
+                f'the output does not fit the decoder "{self.decoder}"',
+                because=f"a sample has the shape {list(rows.shape)}; the decoder takes rows of {what}",
+                hint='another output = "...", or decoder = "boxes" for boxes that the program decodes',
+                code="NF-METRIC-011",
+            )
         if self.decoder == "boxes":
-            rows = np.atleast_2d(rows)    # one box a sample: stacked like numbers of one row
             keep = rows[:, 4] > self.lowest
             kinds = (
                 rows[keep, 5].astype(np.int64) if rows.shape[1] > 5 else np.zeros(int(keep.sum()), np.int64)
@@ -49,6 +58,7 @@ class BoxMetric(Metric):
                 raise DataError(
                     "the output does not fit the yolox decoder",
                     because=because,
+                    hint='size = [height, width] of the input, strides; decoder = "boxes" for decoded boxes',
                     code="NF-METRIC-007",
                 )
             x, y, stride = cells.T
@@ -86,8 +96,22 @@ def overlaps(box: Floats, boxes: Floats) -> Floats:
     return np.asarray(shared / ((box[2] - box[0]) * (box[3] - box[1]) + area - shared + 1e-9))
 
 
-def truth_of(label: Any) -> tuple[Floats, npt.NDArray[np.int64]]:
+def truth_of(label: Any, number: int) -> tuple[Floats, npt.NDArray[np.int64]]:
+    """Boxes and classes of a label; `number` is the sample's, for the error where it has another form."""
+    label = label.tolist() if isinstance(label, np.ndarray) else label
+    rows_there = isinstance(label, list | tuple) and all(isinstance(row, list | tuple) for row in label)
+    if not rows_there or not all(len(row) in (4, 5) and all(map(_number, row)) for row in label):
+        raise DataError(
+            "labels must be lists of boxes",
+            because=f"that of sample {number} of the evaluation is {str(label)[:80]}",
+            hint="[[x, y, width, height, class], ...] a sample, or labels = a file of COCO annotations",
+            code="NF-METRIC-012",
+        )
     if not label:
         return np.zeros((0, 4)), np.zeros(0, np.int64)
     rows = np.array([[*row, 0][:5] for row in label], np.float64)
     return np.concatenate([rows[:, :2], rows[:, :2] + rows[:, 2:4]], 1), rows[:, 4].astype(np.int64)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -3,11 +3,11 @@ array, or an array of arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from npuflow.base.errors import DataError
+from npuflow.base.errors import DataError, suggestion
 from npuflow.ir.types import Array
 
 
@@ -46,8 +46,24 @@ def each(reference: Array, outputs: Array) -> Iterator[tuple[Array, Array]]:
             yield real, mine
 
 
+def output_there(outputs: Collection[str], name: str) -> None:
+    """An output that a metric's options name must be one of the model's."""
+    if name and name not in outputs:
+        raise DataError(
+            f'the model has no output "{name}"', because=f"its outputs are {', '.join(outputs)}",
+            hint=f"output: {suggestion(name, list(outputs))}", code="NF-METRIC-010",
+        )
+
+
+def outputs_named(outputs: Mapping[str, Array], name: str = "") -> list[str]:
+    """The output that is asked for, else all."""
+    output_there(outputs, name)
+    return [name] if name else list(outputs)
+
+
 def judged_name(outputs: Mapping[str, Array], name: str = "") -> str:
     """The name that is asked for, else that of the first output of fixed shape."""
+    output_there(outputs, name)
     return name or next((o for o in outputs if not is_ragged(outputs[o])), next(iter(outputs)))
 
 

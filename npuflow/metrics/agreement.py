@@ -9,7 +9,7 @@ import numpy as np
 
 from npuflow.ir.types import Array
 from npuflow.metrics import METRICS, Metric, Outputs
-from npuflow.metrics._ragged import is_ragged
+from npuflow.metrics._ragged import is_ragged, judged_name
 
 
 @METRICS.entry
@@ -21,8 +21,7 @@ class Agreement(Metric):
     output: str = ""
 
     def __call__(self, outputs: Outputs, reference: Outputs, labels: list[Any] | None) -> dict[str, float]:
-        plain = [name for name in outputs if not is_ragged(outputs[name])]
-        name = self.output or next(iter(plain or outputs))
+        name = judged_name(outputs, self.output)
         if is_ragged(outputs[name]):
             return {
                 "agreement": float(

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from npuflow.metrics import METRICS, Metric, Outputs
-from npuflow.metrics._ragged import each
+from npuflow.metrics._ragged import each, outputs_named
 
 
 @METRICS.entry
@@ -21,9 +21,8 @@ class Cosine(Metric):
     output: str = ""
 
     def __call__(self, outputs: Outputs, reference: Outputs, labels: list[Any] | None) -> dict[str, float]:
-        names = [self.output] if self.output else list(reference)
         found = []
-        for name in names:
+        for name in outputs_named(reference, self.output):
             for real, mine in each(reference[name], outputs[name]):
                 a, b = real.astype(np.float64).reshape(-1), mine.astype(np.float64).reshape(-1)
                 length = float(np.linalg.norm(a) * np.linalg.norm(b))

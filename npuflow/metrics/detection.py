@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from npuflow.metrics import METRICS, Outputs
 from npuflow.metrics._boxes import BoxMetric, Floats, Found, Share, overlaps, truth_of
+from npuflow.metrics._ragged import outputs_named
 
 
 @METRICS.entry
@@ -26,11 +27,11 @@ class Detection(BoxMetric):
     overlap: Share = 0.5
 
     def __call__(self, outputs: Outputs, reference: Outputs, labels: list[Any] | None) -> dict[str, float]:
-        raw = outputs[self.output or next(iter(outputs))]
+        raw = outputs[outputs_named(outputs, self.output)[0]]
         events: list[tuple[float, bool, int]] = []
         total: dict[int, int] = {}
-        for sample, truth in zip(raw, labels or [], strict=True):
-            boxes, kinds = truth_of(truth)
+        for number, (sample, truth) in enumerate(zip(raw, labels or [], strict=True), 1):
+            boxes, kinds = truth_of(truth, number)
             for kind in kinds.tolist():
                 total[kind] = total.get(kind, 0) + 1
             events += _matched(self.decoded(sample.astype(np.float64)), boxes, kinds, self.overlap)

@@ -31,9 +31,12 @@ class Spearman(Metric):
         values = judged_output(outputs, self.output)
         flat = values.reshape(len(values), -1).astype(np.float64)
         if self.pairs is None:
-            if flat.shape[1] != 1 or labels is None:
+            numbers = all(isinstance(label, int | float) for label in labels or [])
+            if flat.shape[1] != 1 or labels is None or not numbers:
                 raise DataError(
-                    "spearman without pairs needs one number per sample, and a label for it",
+                    "spearman without pairs needs one number per sample, and a number as its label",
+                    because=f"a sample has {flat.shape[1]} numbers, its label is {(labels or [None])[0]!r}",
+                    hint='[evaluate.spearman] pairs = an .npz of pairs and scores, or output = "..."',
                     code="NF-METRIC-008",
                 )
             return {"spearman": float(spearmanr(flat[:, 0], np.array(labels, np.float64))[0])}

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from npuflow.metrics import METRICS, Metric, Outputs
-from npuflow.metrics._ragged import alike
+from npuflow.metrics._ragged import alike, outputs_named
 
 
 @METRICS.entry
@@ -21,10 +21,9 @@ class Sqnr(Metric):
     output: str = ""
 
     def __call__(self, outputs: Outputs, reference: Outputs, labels: list[Any] | None) -> dict[str, float]:
-        names = [self.output] if self.output else list(reference)
         signal = noise = 0.0
         compared = 0
-        for name in names:
+        for name in outputs_named(reference, self.output):
             for real, found in alike(reference[name], outputs[name]):
                 truth = real.astype(np.float64)
                 compared += 1

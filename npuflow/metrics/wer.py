@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from npuflow.base.errors import DataError
 from npuflow.metrics import METRICS, Metric, Outputs
+from npuflow.metrics._ragged import outputs_named
 
 
 @METRICS.entry
@@ -26,15 +27,44 @@ class Wer(Metric):
 
     def __call__(self, outputs: Outputs, reference: Outputs, labels: list[Any] | None) -> dict[str, float]:
         words = characters = wrong_words = wrong_characters = 0
-        for sample, label in zip(outputs[self.output or next(iter(outputs))], labels or [], strict=True):
-            truth, found = str(label), self._text(np.asarray(sample))
+        steps = outputs[outputs_named(outputs, self.output)[0]]
+        for sample, truth in zip(steps, self._texts(labels or []), strict=True):
+            found = self._text(np.asarray(sample))
             words, characters = words + len(truth.split()), characters + len(truth)
             wrong_words += edits(truth.split(), found.split())
             wrong_characters += edits(truth, found)
         wer, cer = wrong_words / max(words, 1), wrong_characters / max(characters, 1)
         return {"word_accuracy": 1.0 - wer, "wer": wer, "cer": cer}
 
+    def _texts(self, labels: Sequence[Any]) -> list[str]:
+        """The labels as texts; some letter of theirs must be one that the model can write."""
+        for number, label in enumerate(labels, 1):
+            if not isinstance(label, str | int | float):
+                raise DataError(
+                    "labels must be texts",
+                    because=f"that of sample {number} of the evaluation is {str(label)[:80]}",
+                    hint='{"file": "a.wav", "label": "what is said"} a line of a .jsonl',
+                    code="NF-METRIC-025",
+                )
+        texts = [str(label) for label in labels]
+        letters = {letter for text in texts for letter in text if not letter.isspace()}
+        if letters and not letters & set(self.alphabet):
+            raise DataError(
+                "no letter of the labels is in the alphabet",
+                because=f"they are of {''.join(sorted(letters))[:40]!r}, the alphabet is {self.alphabet!r}",
+                hint="[evaluate.wer] alphabet, or labels in its letters (upper or lower case)",
+                code="NF-METRIC-026",
+            )
+        return texts
+
     def _text(self, scores: npt.NDArray[Any]) -> str:
+        if scores.ndim < 1 or not -1 <= self.blank < scores.shape[-1]:
+            raise DataError(
+                f"an output of shape {list(scores.shape)} has no scores of a blank at place {self.blank}",
+                because="each step has a score for every symbol and the blank",
+                hint="[evaluate.wer] output names another output, blank the blank's place (-1: the last)",
+                code="NF-METRIC-027",
+            )
         rows = scores.reshape(-1, scores.shape[-1]).argmax(1).tolist()
         blank = self.blank % scores.shape[-1]
         symbols = [*range(blank), *range(blank + 1, scores.shape[-1])]

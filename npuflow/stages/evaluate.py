@@ -58,9 +58,8 @@ class Evaluation(Artifact):
         one = self.score
         watch = next(iter(one.figures))
         found: dict[str, Any] = {watch: round(one.figures[watch], 4)}
-        # of the float model against itself there are no decibels
-        if watch != "sqnr_db":
-            found |= {"float": round(one.baseline[watch], 4), "delta": round(one.delta[watch], 4)}
+        if watch in one.beside:
+            found |= {"float": round(one.beside[watch], 4), "delta": round(one.delta[watch], 4)}
         if one.agreement is not None and watch != "agreement":
             found["agreement"] = round(one.agreement, 4)
         if one.sqnr_db and watch != "sqnr_db":
@@ -173,7 +172,7 @@ def evaluate(
     for figure, value in score.figures.items():
         beside = (
             ""
-            if figure == "sqnr_db"
+            if figure not in score.beside
             else f", float {score.baseline[figure]:.4f}, difference {score.delta[figure]:+.4f}"
         )
         log(f"{figure}: {value:.4f}{beside}")
@@ -254,6 +253,7 @@ def scored(files: Files, graph: Graph, share: float, program: scoring.SampleMode
                 raise scoring.of_table(fault, table).at(item=name) from None
 
     metric: Metric = table.options or METRICS[table.metric]()
+    scoring.ready(metric, f"evaluate.{table.metric}", graph.outputs)
     scoring.labels_there(metric, table.metric, {name: item.detail["label"] for name, item in files.items()})
     reference: scoring.SampleModel = _Float(export_model(graph))
     if graph.state:

@@ -10,7 +10,7 @@ from npuflow.base.errors import DataError, RecipeError, Where
 from npuflow.engine.data.config import Data
 from npuflow.engine.data.fold import Folding
 from npuflow.engine.evaluate import JudgingTable as Table
-from npuflow.engine.evaluate import asked
+from npuflow.engine.evaluate import asked, ready
 from npuflow.engine.precision.drop import MetricDrop
 from npuflow.engine.preprocess import Preprocess
 from npuflow.flow.refs import Files, Listing
@@ -57,6 +57,7 @@ def metric_drop(
         raise DataError("no labelled sample could be read", code="NF-DATA-009")
     types = {name: graph.type(name) for name in graph.inputs}
     metric = judging.metric
+    ready(metric, f"precision.labelled.{judging.name}", graph.outputs)
     labels = asked(metric, judging.name, [one.label for one in whole])
     feeds = [one.sample.content.feed(types) for one in whole]
     return MetricDrop(graph, metric, labels, feeds)

@@ -205,9 +205,7 @@ def _accuracy(evaluation: Evaluation | None) -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = [
         (f"{name} on {score.samples} samples", round(v, 4)) for name, v in score.figures.items()
     ]
-    found += [
-        (f"{name} of the float model", round(v, 4)) for name, v in score.baseline.items() if name != "sqnr_db"
-    ]
+    found += [(f"{name} of the float model", round(v, 4)) for name, v in score.beside.items()]
     if score.agreement is not None and "agreement" not in score.figures:
         found.append(("agreement with the float model", round(score.agreement, 4)))
     return found

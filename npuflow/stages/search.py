@@ -15,7 +15,7 @@ from npuflow.engine.calibrate.thresholds import thresholds as chosen_by
 from npuflow.engine.calibrate.tune import SearchTable, judged, spans_to_search
 from npuflow.engine.correct.error import outputs_of
 from npuflow.engine.evaluate import LabelledTable as Table
-from npuflow.engine.evaluate import asked
+from npuflow.engine.evaluate import asked, ready
 from npuflow.engine.fixed_outputs import with_fixed_outputs
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
@@ -147,6 +147,7 @@ def marked(
         raise DataError("no labelled sample could be read", code="NF-DATA-009")
     feeds = [one.sample.content.feed(types) for one in whole]
     metric: Metric = table.options or METRICS[table.metric]()
+    ready(metric, f"search.labelled.{table.metric}", source.outputs)
     labels = asked(metric, table.metric, [one.label for one in whole])
     truth = by_name(outputs_of(reference_of(graph), feeds), source.outputs)
     baseline = dict(metric(truth, truth, labels))

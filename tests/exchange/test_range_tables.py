@@ -33,8 +33,8 @@ def reread(name: str, table: dict[str, TensorEntry]) -> dict[str, TensorEntry]:
 
 
 def test_every_format_is_a_file() -> None:
-    others = {"aimet", "compass", "compass_statistics", "onnxruntime", "tensorrt", "tpu_mlir", "vitis_ai"}
-    assert set(EXCHANGE.names()) == {"json", "toml", *others}
+    tables = {"aimet", "compass", "compass_statistics", "mqbench", "onnxruntime", "tensorrt", "tpu_mlir"}
+    assert set(EXCHANGE.names()) == {"json", "toml", "vitis_ai", *tables}
     for name in EXCHANGE.names():
         assert EXCHANGE[name].suffix and isinstance(EXCHANGE[name].omits, str)
 

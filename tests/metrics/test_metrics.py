@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 from npuflow.base.errors import DataError
 from npuflow.base.tables import FilePath
-from npuflow.engine.evaluate import labels_there, score
+from npuflow.engine.evaluate import labels_there, ready, score
 from npuflow.metrics import METRICS, Metric, is_ragged, stacked
 
 LOGITS = np.array([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2], [0.2, 0.3, 0.5], [0.4, 0.4, 0.2]], np.float32)
@@ -138,6 +139,7 @@ def test_evaluation_compares_with_the_float_model() -> None:
     assert (found.figures, found.baseline) == ({"top1": 0.75}, {"top1": 1.0})
     assert found.delta == {"top1": -0.25}
     assert (found.agreement, found.samples, found.npu_macs) == (0.75, 80, 0.9)
+    assert found.beside == {"top1": 1.0} and replace(found, baseline={"psnr_db": 100.0}).beside == {}
     noise = float(((other - LOGITS) ** 2).sum())
     assert found.sqnr_db["y"] == pytest.approx(10 * math.log10(float((LOGITS**2).sum()) / noise), rel=1e-5)
 
@@ -230,6 +232,72 @@ def test_words_and_characters() -> None:
         run("wer", scores, ["a"])
 
 
+BOXES, STEPS, MAPS = np.zeros((2, 3, 6)), np.ones((2, 9, 29)), np.ones((2, 3, 4, 4))
+LABELS = {"coco": [[], []], "detection": [[], []], "wer": ["a", "b"], "miou": [np.zeros((4, 4))] * 2}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["agreement", "coco", "cosine", "detection", "miou", "psnr", "sqnr", "ssim", "top1", "topk", "wer"],
+)
+def test_an_output_that_the_model_lacks_is_named_with_those_it_has(name: str) -> None:
+    if name == "coco":
+        pytest.importorskip("pycocotools", reason="npuflow[coco] is not installed")
+    metric = METRICS[name](output="logit")
+    outputs = {"logits": np.ones((2, 3, 8, 8)), "boxes": BOXES}
+    for ask in (lambda: metric(outputs, outputs, LABELS.get(name, [0, 1])), lambda: metric.ready(outputs)):
+        with pytest.raises(DataError, match='no output "logit"') as told:
+            ask()
+        assert "logits, boxes" in told.value.because and '"logits"' in told.value.hint
+    METRICS[name](output="boxes").ready(outputs)
+
+
+@pytest.mark.parametrize(
+    ("name", "out", "labels", "options", "said", "because"),
+    [
+        ("coco", BOXES, [[], 3], {}, "lists of boxes", "sample 2 of the evaluation is 3"),
+        ("coco", BOXES, ["cat", []], {}, "lists of boxes", "is cat"),
+        ("detection", BOXES, [[[1, 2, 3]], []], {}, "lists of boxes", "1, 2, 3"),
+        ("detection", BOXES, [[[1, 2, 3, "4"]], []], {}, "lists of boxes", "sample 1"),
+        ("coco", BOXES[..., :4], [[], []], {}, "does not fit the decoder", r"shape \[3, 4\]"),
+        ("coco", BOXES[:, 0, 0], [[], []], {}, "does not fit the decoder", r"shape \[1, 1\]"),
+        ("detection", BOXES, [[], []], {"decoder": "yolox"}, "does not fit the yolox", "3549 cells"),
+        ("wer", STEPS, ["a", [1, 2]], {}, "labels must be texts", "sample 2"),
+        ("wer", STEPS, ["HI", "HO"], {}, "no letter of the labels", "of 'HIO'"),
+        ("wer", STEPS, ["a", "b"], {"blank": 29}, "no scores of a blank at place 29", "every symbol"),
+        ("wer", STEPS[:, 0, 0], ["a", "b"], {}, r"an output of shape \[\]", "every symbol"),
+        ("miou", MAPS, ["a.png", "b.png"], {}, "maps of classes", "is a.png"),
+        ("miou", MAPS, [[[0, 1], [0]]] * 2, {}, "maps of classes", "sample 1"),
+        ("miou", MAPS, [[[0.5] * 4] * 4] * 2, {}, "maps of classes", "0.5"),
+        ("miou", MAPS, LABELS["miou"], {"axis": 5}, "no scores along axis 5", ""),
+        ("miou", MAPS, LABELS["miou"], {"classes": 21}, "neither scores of 21 classes nor", ""),
+        ("miou", MAPS[:, 0, 0, 0], LABELS["miou"], {}, "no scores along axis 0", ""),
+        ("spearman", np.ones((2, 1)), ["a", "b"], {}, "a number as its label", "its label is 'a'"),
+    ],
+)
+def test_labels_and_outputs_of_another_form_are_told(
+    name: str, out: np.ndarray, labels: list, options: dict, said: str, because: str
+) -> None:
+    if name == "coco":
+        pytest.importorskip("pycocotools", reason="npuflow[coco] is not installed")
+    kind = {"decoder": "boxes"} if name in ("coco", "detection") else {}
+    with pytest.raises(DataError, match=said) as told:
+        run(name, out, labels, **{**kind, **options})
+    assert told.match(because) and told.value.hint and told.value.code
+
+
+def test_faults_of_a_metric_have_its_table_as_their_place() -> None:
+    with pytest.raises(DataError, match="lists of boxes") as told:
+        score(
+            [({"x": np.array(0)}, 3)], Fixed(BOXES), Fixed(BOXES), METRICS["detection"](decoder="boxes"),
+            "detection", 1.0,
+        )
+    assert told.value.where.key == "evaluate.detection"
+    with pytest.raises(DataError, match="no output") as told:
+        ready(METRICS["psnr"](output="z"), "evaluate.psnr", ["y"])
+    assert told.value.where.key == "evaluate.psnr"
+
+
 def test_coco_averages_over_overlaps() -> None:
     pytest.importorskip("pycocotools", reason="npuflow[coco] is not installed")
     label = [[0.0, 0.0, 10.0, 10.0, 1]]
@@ -245,6 +313,8 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pycocotools.coco", None)
     with pytest.raises(DataError, match="pycocotools"):
         run("coco", np.zeros((1, 1, 6), np.float32), [[]], decoder="boxes")
+    with pytest.raises(DataError, match="pycocotools"):              # and before samples are run
+        METRICS["coco"]().ready(["y"])
 
 
 def test_a_function_of_the_user_s(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def evaluated(said: Statement, score: Score | None) -> Statement:
         if -200.0 < level < LEAST and (same is None or name != first)
     )
     watch = next(iter(score.figures))
-    beside = "" if watch == "sqnr_db" else f" (float {score.baseline[watch]:.4g})"
+    beside = f" (float {score.beside[watch]:.4g})" if watch in score.beside else ""
     figures = f"{watch} {score.figures[watch]:.4g}{beside} on {score.samples} evaluation samples"
     noisy = score.sqnr_db.get(first, 0.0) < CLEAR
     if same is not None and (1 - same) * score.samples > 2 and same < AGREE and noisy:
