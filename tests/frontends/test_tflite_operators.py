@@ -11,6 +11,7 @@ pytest.importorskip("ai_edge_litert", reason="the reference kernels (ai-edge-lit
 from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.frontends.tflite.convert import CONVERTERS
 from npuflow.frontends.tflite.recurrent import RECURRENT
+from npuflow.frontends.tflite.variables import VARIABLES
 from tests.frontends.test_tflite import outputs
 from tests.frontends.tflite_arithmetic import ARITHMETIC
 from tests.frontends.tflite_cases import f32, i32
@@ -103,7 +104,7 @@ def test_rounding_inside_a_float_network() -> None:
 
 
 def test_every_converter_has_a_case() -> None:
-    # in the tests above, in test_tflite_loops.py, test_tflite_recurrent.py and test_tflite_converted.py
-    elsewhere = {"QUANTIZE", "DEQUANTIZE", "SHAPE", "TOPK_V2", "IF", "WHILE"}
+    # in the tests above and in test_tflite_{loops,recurrent,converted,variables}.py
+    elsewhere = {"QUANTIZE", "DEQUANTIZE", "SHAPE", "TOPK_V2", "IF", "WHILE", *VARIABLES}
     elsewhere |= {name.split()[1] for name in stored()} | set(RECURRENT)
     assert set(CONVERTERS) - elsewhere <= {name.split()[0] for name in CASES}

@@ -166,8 +166,8 @@ EXPECTED = {
     "clipped": "parse rewrite_check unify",
     "column_groups": "quantize",
     "columns": "evaluate fidelity qdq_check report simulate",
-    "f": "baseline budget clipping correct evaluate fidelity model precision qdq_check quantize rewrite_check "
-    "search.items search.rivals sensitivity simulate thresholds unify verdict",
+    "f": "baseline budget clipping correct evaluate fidelity model precision qdq_check quantize "
+    "rewrite_check search.items search.rivals sensitivity simulate thresholds unify verdict",
     "from_onnx": "model parse rewrite_check",
     "gain": "baseline budget clipping correct precision quantize search.items sensitivity unify "
     "verdict",

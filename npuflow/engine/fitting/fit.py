@@ -19,6 +19,10 @@ from npuflow.hw.target import Target
 LEAST = 4  # measured layers
 STEP = 0.02  # of a logarithm, for derivatives: costs are whole cycles
 KEPT = 0.01  # weight of staying where it was
+OUTLIER = 0.2  # a residual from which it counts less than its square
+STARTS = 4  # at most: the first and those that leave a local minimum
+LEAP = float(np.log(2))
+GAIN = 0.01  # of the cost: what another start has to save
 DETERMINED = 0.02  # summed change of all logarithms of times for a change by e
 
 
@@ -123,17 +127,29 @@ def _solved(
         found = np.log1p(predicted(with_constants(start, values))[chosen])
         return np.concatenate([found - goal, KEPT * (x - 1)])
 
+    def cost(x: Floats) -> float:
+        return float((np.sqrt(1 + (residuals(x) / OUTLIER) ** 2) - 1).sum())
+
     low = np.array([_coded(CONSTANTS[n].low, CONSTANTS[n]) for n in names]) - origin + 1 - 1e-9
     high = np.array([_coded(CONSTANTS[n].high, CONSTANTS[n]) for n in names]) - origin + 1 + 1e-9
-    done = least_squares(
-        residuals,
-        np.ones(len(names)),
-        bounds=(low, high),
-        loss="soft_l1",
-        f_scale=0.2,
-        diff_step=STEP,
-        max_nfev=25,
-    )
+    begin: Floats = np.ones(len(names))
+    done: Any = None
+    for _ in range(STARTS):
+        found = least_squares(
+            residuals,
+            begin,
+            bounds=(low, high),
+            loss="soft_l1",
+            f_scale=OUTLIER,
+            diff_step=STEP,
+            max_nfev=25,
+        )
+        if done is not None and found.cost >= done.cost * (1 - GAIN):
+            break
+        done = found
+        # slow rates and long set-ups explain the same layers: leave a local minimum by halves and doubles
+        leaps = [done.x + np.eye(len(names))[i] * leap for i in range(len(names)) for leap in (-LEAP, LEAP)]
+        begin = min((np.clip(x, low, high) for x in leaps), key=cost)
     slopes = np.abs(done.jac[: len(goal)]).sum(axis=0)
     return np.asarray(done.x - 1 + origin), np.asarray(slopes)
 
