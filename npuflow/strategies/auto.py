@@ -15,12 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from typing import Annotated
 
 import numpy as np
 
 from npuflow.base.tables import Range
 from npuflow.strategies import FLOAT, NARROW, STRATEGIES, WIDE, Budget, Levels, Noise, Problem, Strategy
+from npuflow.strategies._order import by_gain
 
 # of all cycles: what a unit costs at least, so that ratios stay finite
 LEAST = 2e-5
@@ -97,18 +99,8 @@ class AutoStrategy(Strategy):
         total = np.sum(list(noise.values()), axis=0)
         if not hosted:
             noise = {k: n for k, n in noise.items() if level in problem.units[k].floats}
-        levels, order = list(wide), []
-        while noise:
-            worth = {
-                k: _gain(total, n) / max(problem.delta(tuple(levels), k, level), 1.0)
-                for k, n in noise.items()
-            }
-            k = max(worth, key=lambda k: worth[k])
-            if worth[k] <= 0.0:
-                break
-            levels[k] = level
-            total = np.maximum(total - noise.pop(k), 0.0)
-            order.append(k)
+        chosen = by_gain(problem, wide, (level,) * len(wide), noise, total, _gains, 1.0)
+        order = [k for k, db in takewhile(lambda one: one[1] > 0.0, chosen)]
 
         def left(count: int) -> Levels:
             chosen = set(order[:count])
@@ -126,26 +118,18 @@ class AutoStrategy(Strategy):
     ) -> list[int]:
         """Units that are narrow yet, by noise of the outputs `missing` taken away per cycle added. `floor`:
         the noise at `upper`."""
-        units, floor = problem.units, np.maximum(floor, 1e-7)
-        levels, order = list(start), []
-        left = [k for k, level in enumerate(start) if level == NARROW != upper[k]]
+        floor = np.maximum(floor, 1e-7)
+        noise = {
+            k: problem.units[k].noise for k, level in enumerate(start) if level == NARROW != upper[k]
+        }
+        total = np.sum(list(noise.values()), axis=0) if noise else np.zeros_like(floor)
+
+        def gains(total: Noise, parts: Noise) -> Noise:
+            rest = np.maximum(total - parts, 0.0) + floor
+            return (10 * np.log10((total + floor) / rest))[:, :, missing].mean((1, 2))
+
         least = LEAST * problem.cycles(start)
-        noise = {k: units[k].noise for k in left}
-        total = sum(noise.values(), np.zeros_like(floor))
-        cost = {k: max(problem.delta(start, k, upper[k]), least) for k in left}
-        while left:
-            stack = np.stack([noise[k] for k in left])
-            rest = np.maximum(total - stack, 0.0) + floor
-            gains = (10 * np.log10((total + floor) / rest))[:, :, missing].mean((1, 2))
-            k = left[int(np.argmax(gains / np.array([cost[k] for k in left])))]
-            levels[k] = upper[k]
-            total = np.maximum(total - noise.pop(k), 0.0)
-            left.remove(k)
-            order.append(k)
-            for other in units[k].neighbours:
-                if other in noise:
-                    cost[other] = max(problem.delta(tuple(levels), other, upper[other]), least)
-        return order
+        return [k for k, _ in by_gain(problem, start, upper, noise, total, gains, least)]
 
 
 def _widest(problem: Problem) -> Levels:
@@ -194,7 +178,10 @@ class _Prefixes:
     def rungs(self) -> list[int]:
         """Prefixes that cost about so many times the cycles of the shortest, and the whole order."""
         base = self.problem.cycles(self.start)
-        costs = [self.problem.cycles(self.levels(n)) / base for n in range(len(self.order) + 1)]
+        levels, costs = self.start, [1.0]
+        for k in self.order:
+            costs.append(costs[-1] + self.problem.delta(levels, k, self.upper[k]) / base)
+            levels = (*levels[:k], self.upper[k], *levels[k + 1 :])
         at = [max((n for n, cost in enumerate(costs) if cost <= times), default=0) for times in RUNGS]
         return sorted({*at, len(self.order)})
 
@@ -327,7 +314,7 @@ def _least(holds: Callable[[int], bool], low: int, high: int) -> int:
     return low
 
 
-def _gain(total: Noise, part: Noise) -> float:
-    """Mean dB that taking a part of the noise away gains."""
-    rest = np.maximum(total - part, 0.0) + 1e-7
-    return float((10 * np.log10((total + 1e-7) / rest)).mean())
+def _gains(total: Noise, parts: Noise) -> Noise:
+    """Mean dB that taking a part of the noise away gains, of every part."""
+    rest = np.maximum(total - parts, 0.0) + 1e-7
+    return (10 * np.log10((total + 1e-7) / rest)).mean(tuple(range(1, parts.ndim)))

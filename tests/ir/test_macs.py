@@ -7,7 +7,7 @@ import pytest
 
 from npuflow.ir.elements import node_elements
 from npuflow.ir.graph import Graph
-from npuflow.ir.macs import graph_macs, macs_known, node_macs
+from npuflow.ir.macs import CALL, graph_macs, macs_known, node_macs, pass_macs
 from npuflow.ir.op import OPS, Node
 from npuflow.ir.types import TensorType, Value
 
@@ -144,3 +144,8 @@ def test_elements(
 ) -> None:
     graph, node = net(kind, inputs, output, **attributes)
     assert node_elements(graph, node) == want
+
+
+def test_a_pass_of_small_nodes_takes_the_time_to_call_them() -> None:
+    graph, _ = net("Softsign", [(3, 4)], (3, 4))
+    assert graph_macs(graph) == 0 and pass_macs(graph) == CALL * len(graph.nodes) > 0

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from onnx import parser
 
 from npuflow.base.errors import RecipeError
 from npuflow.engine.place import op_name
-from npuflow.engine.quantize.names import unknown_layers
+from npuflow.engine.quantize.names import LayerPatterns, answers, unknown_layers
 from npuflow.engine.rewrite import Applied, rewrite
 from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.ir.graph import Graph
@@ -50,3 +54,13 @@ def test_an_operator_in_other_letters_is_named() -> None:
     with pytest.raises(RecipeError) as error:
         unknown_layers(graph, [("quantize.overrides[0].layers", ("Conv",))], history)
     assert error.value.faults()[0].hint == '"conv"'
+
+
+WORDS = st.text("ab*?[]/", min_size=1, max_size=4)
+
+
+@given(st.lists(WORDS, max_size=4), st.lists(WORDS, max_size=3), WORDS)
+def test_names_answer_as_each_pattern_alone_does(patterns: list[str], names: list[str], op: str) -> None:
+    alone = any(p == op or any(p == n or fnmatchcase(n, p) for n in names) for p in patterns)
+    assert answers(patterns, names, op) == alone
+    assert LayerPatterns.of(patterns).answer(names, op) == alone

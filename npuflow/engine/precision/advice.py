@@ -31,7 +31,7 @@ from npuflow.engine.quantize.names import names_of
 from npuflow.hw.elements import wide as is_wide
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
-from npuflow.ir.macs import graph_macs
+from npuflow.ir.macs import pass_macs
 from npuflow.strategies import FLOAT, NARROW, WIDE, Budget, Levels, Output
 
 GAIN = 1.0                                # dB that a fix must bring to be worth a line
@@ -101,8 +101,8 @@ class Clinic:
         units by what each spoils."""
         kept: list[Fix] = []
         tried: set[str] = set()
-        each = graph_macs(self.rig.network.graph) * (2 * FITTED + len(self.rig.held))
-        most = max(LEAST, min(MOST, int(EFFORT / max(each, 1))))
+        each = pass_macs(self.rig.network.graph) * (2 * FITTED + len(self.rig.held))
+        most = max(LEAST, min(MOST, int(EFFORT / each)))
         for one in self._candidates(found, lambda: any(f.holds for f in kept)):
             if one.toml in tried or len(tried) >= most:
                 continue

@@ -12,7 +12,7 @@ from npuflow.engine.precision.quality import decibels
 from npuflow.engine.precision.rig import Rig
 from npuflow.engine.precision.sensitivity import runs
 from npuflow.ir.graph import Graph
-from npuflow.ir.macs import graph_macs
+from npuflow.ir.macs import pass_macs
 from npuflow.strategies import FLOAT, NARROW
 
 EFFORT = 250e9                            # multiply-accumulates of all passes together
@@ -40,7 +40,7 @@ def culprits(rig: Rig, column: int, tell: Callable[[int, int], None]) -> list[Cu
     substitution takes most noise away."""
     graph, count = rig.network.graph, len(rig.names)
     units = [k for k in range(count) if reaches(rig, k, graph.outputs[rig.parts[column].output])]
-    macs = max(graph_macs(graph), 1)
+    macs = pass_macs(graph)
     probes = max(1, min(PROBES, len(rig.held), int(EFFORT / (macs * max(len(units), 1)))))
     passes = max(int(EFFORT / (macs * probes)), FEWEST)
     feeds, built = rig.held[:probes], [NARROW] * count

@@ -19,7 +19,7 @@ from npuflow.engine.precision.parts import output_parts
 from npuflow.engine.precision.quality import EXACT, Outputs, quality
 from npuflow.engine.to_onnx import export_model
 from npuflow.ir.graph import Graph
-from npuflow.ir.macs import graph_macs
+from npuflow.ir.macs import pass_macs
 from npuflow.ir.types import Array, QuantType
 from npuflow.strategies import Budget, Output
 
@@ -41,7 +41,7 @@ class JudgedOutput:
 
 def affordable(graph: Graph, feeds: Sequence[Feed]) -> list[Feed]:
     """As many of the samples as the effort allows, evenly spread."""
-    count = min(len(feeds), MOST, max(FEWEST, int(EFFORT / max(graph_macs(graph), 1))))
+    count = min(len(feeds), MOST, max(FEWEST, int(EFFORT / pass_macs(graph))))
     return [feeds[int(i)] for i in np.linspace(0, len(feeds) - 1, count).round()] if count else []
 
 

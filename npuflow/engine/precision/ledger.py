@@ -28,7 +28,7 @@ from npuflow.engine.precision.judge import clipped
 from npuflow.engine.precision.quality import EXACT, Outputs
 from npuflow.engine.precision.rig import Rig
 from npuflow.ir.graph import Graph
-from npuflow.ir.macs import graph_macs
+from npuflow.ir.macs import pass_macs
 from npuflow.ir.types import Array
 from npuflow.strategies import NARROW, WIDE
 
@@ -95,7 +95,7 @@ class _Split:
         self.levels, output = (NARROW,) * len(rig.names), graph.outputs[self.part.output]
         self.causes = [one for one in self._causes() if reaches(rig, one.unit, output)]
         self.known = frozenset(self.causes)
-        passes = 2 * (len(self.causes) + MEASURED) * max(graph_macs(graph), 1)
+        passes = 2 * (len(self.causes) + MEASURED) * pass_macs(graph)
         self.held = rig.held[: max(FEWEST, min(len(rig.held), int(EFFORT / passes)))]
         self.truth = [
             np.asarray(self.part.of(a), np.float64) for a in rig.truth[self.part.output][: len(self.held)]

@@ -18,6 +18,7 @@ from npuflow.engine.precision.cost import CostModel
 from npuflow.engine.precision.drop import MetricDrop
 from npuflow.engine.precision.quality import EXACT, decibels, quality
 from npuflow.engine.precision.rig import Rig
+from npuflow.engine.precision.sensitivity import wide_noises
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.strategies import FLOAT, NARROW, WIDE, Budget, Goal, Levels, Noise, Output, Unit
@@ -116,7 +117,7 @@ class SearchProblem:
         return rig.probe_noise(*rig.mixture(levels or (WIDE,) * len(self.units)), self.probes)
 
     def wide_noise(self) -> Sequence[Noise]:
-        return [self.rig.together([k], WIDE, min(self.probes, 2)) for k in range(len(self.units))]
+        return wide_noises(self.rig, min(self.probes, 2))
 
     def summarised(self, levels: Levels) -> str:
         """For the log: how many units have which width, and what that costs."""

@@ -9,8 +9,8 @@ from itertools import pairwise
 import numpy as np
 
 from npuflow.engine.precision.rig import Rig
-from npuflow.ir.macs import graph_macs
-from npuflow.strategies import NARROW, Noise
+from npuflow.ir.macs import pass_macs
+from npuflow.strategies import NARROW, WIDE, Noise
 
 EFFORT = 400e9                            # multiply-accumulates of all passes together
 # share of the units, the noisiest, that more than one sample is spent on
@@ -23,7 +23,7 @@ def noises(rig: Rig, probes: int, progress: Callable[[int, int], None]) -> Noise
     are quantised together and share what they make of noise evenly.
     """
     count = len(rig.names)
-    macs = max(graph_macs(rig.network.graph), 1)
+    macs = pass_macs(rig.network.graph)
     passes = max(int(EFFORT / macs), 8)
     bundles = runs(rig, min(passes, count))
     samples = len(rig.held[:probes])
@@ -37,6 +37,16 @@ def noises(rig: Rig, probes: int, progress: Callable[[int, int], None]) -> Noise
     noisy = sorted(first, key=lambda i: -float(first[i].mean()) * len(bundles[i]))
     for i in noisy[: min(affordable, round(AGAIN * len(bundles)))] if samples > 1 else ():
         found[list(bundles[i])] = rig.together(bundles[i], NARROW, samples) / len(bundles[i])
+    return found
+
+
+def wide_noises(rig: Rig, probes: int) -> list[Noise]:
+    """[samples, outputs] of every unit at its widest alone, by the same effort."""
+    count = len(rig.names)
+    passes = max(int(EFFORT / pass_macs(rig.network.graph)), 8)
+    found: list[Noise] = []
+    for bundle in runs(rig, min(max(passes // max(probes, 1), 1), count)):
+        found += [rig.together(bundle, WIDE, probes) / len(bundle)] * len(bundle)
     return found
 
 

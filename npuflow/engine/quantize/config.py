@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Literal
 
 from npuflow.base.errors import RecipeError, TargetError, Where
 from npuflow.base.tables import Config, Range
 from npuflow.calibrators import CALIBRATORS, Calibrator, Grid
-from npuflow.engine.quantize.names import answers
+from npuflow.engine.quantize.names import LayerPatterns
 from npuflow.hw.elements import having
 from npuflow.hw.target import Bits, BlockName, Numerics, Target
 
@@ -76,8 +77,12 @@ class Override(Config):
     # what the layer computes in on the NPU: integers, or a float or block type of the target
     type: Mode | None = None
 
+    @cached_property
+    def _named(self) -> LayerPatterns:
+        return LayerPatterns.of(self.layers)
+
     def matches(self, names: Iterable[str], op: str) -> bool:
-        return answers(self.layers, names, op)
+        return self._named.answer(names, op)
 
 
 @dataclass(frozen=True)

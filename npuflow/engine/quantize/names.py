@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
-from fnmatch import fnmatchcase
-from typing import Protocol
+from fnmatch import translate
+from functools import lru_cache
+from typing import Protocol, Self
 
 from npuflow.base.errors import NpuflowError, RecipeError, Where, nearest
 from npuflow.engine.place import op_name
@@ -19,10 +22,38 @@ def names_of(node: Node) -> tuple[str, ...]:
     return (*node.origin, *(o for o in node.outputs if o))
 
 
+@dataclass(frozen=True)
+class LayerPatterns:
+    """Names, operators and patterns of names, ready to be looked up: searches name thousands of layers."""
+
+    exact: frozenset[str]
+    pattern: re.Pattern[str] | None
+
+    @classmethod
+    def of(cls, patterns: Collection[str]) -> Self:
+        wild = [p for p in patterns if is_pattern(p)]
+        return cls(frozenset(patterns), re.compile("|".join(map(translate, wild))) if wild else None)
+
+    def answer(self, names: Iterable[str], op: str) -> bool:
+        """Whether a layer is meant: by a name, its operator, or a pattern of names."""
+        if op in self.exact:
+            return True
+        known = tuple(names)
+        return not self.exact.isdisjoint(known) or (
+            self.pattern is not None and any(self.pattern.match(name) for name in known)
+        )
+
+
+def is_pattern(name: str) -> bool:
+    return any(c in name for c in "*?[")
+
+
+_patterns = lru_cache(maxsize=256)(LayerPatterns.of)
+
+
 def answers(patterns: Iterable[str], names: Iterable[str], op: str) -> bool:
     """Whether a layer is meant: by a name, its operator, or a pattern of names."""
-    known = tuple(names)
-    return any(p == op or any(p == n or fnmatchcase(n, p) for n in known) for p in patterns)
+    return _patterns(tuple(patterns)).answer(names, op)
 
 
 class Naming(Protocol):
@@ -41,7 +72,8 @@ def unanswered(tables: Iterable[Naming], nodes: Iterable[Node]) -> Iterator[str]
     """The names in tables to which none of these layers answers."""
     layers = [(names_of(node), op_name(node)) for node in nodes]
     for table in tables:
-        if not any(answers(table.layers, names, op) for names, op in layers):
+        meant = LayerPatterns.of(table.layers)
+        if not any(meant.answer(names, op) for names, op in layers):
             yield ", ".join(table.layers)
 
 
@@ -79,11 +111,14 @@ def name_faults(
         (names[: len(node.origin) or 1], op) for node, (names, op) in zip(graph.nodes, layers, strict=False)
     ]
     allowed = tuple(dict.fromkeys(name for names, op in sources for name in (*names, op)))
+    known = {name for names, op in layers for name in (*names, op)}
     for key, patterns in stated:
         for pattern in patterns:
-            if any(answers((pattern,), names, op) for names, op in layers):
+            if pattern in known or (
+                is_pattern(pattern) and any(answers((pattern,), names, op) for names, op in layers)
+            ):
                 continue
-            what = "no layer matches" if any(c in pattern for c in "*?[") else "no layer is called"
+            what = "no layer matches" if is_pattern(pattern) else "no layer is called"
             message, where = f'{what} "{pattern}"', Where(key=key)
             same = next((op for _, op in layers if op.lower() == pattern.lower()), "")
             because, now = _became(graph, pattern, history) if not same else ("", [])
