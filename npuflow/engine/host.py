@@ -14,7 +14,6 @@ from npuflow.ir.op import Node
 
 CODE_BITS = 8                             # of a value that has no codes yet
 Judge = Callable[[Node], bool]
-Nodes = Collection[tuple[str, ...]]        # nodes, by their outputs
 
 
 @dataclass(frozen=True)
@@ -55,28 +54,35 @@ class HostWork:
         )
 
 
-def node_cycles(graph: Graph, node: Node, target: Target, on_npu: Judge | None = None) -> float:
-    """Cycles that a node would cost on the host with its neighbours where they are: what it
-    computes, and what would cross the boundary for it. `graph` is a float or a quantised graph;
-    see `part_work` for `on_npu`."""
-    return part_work(graph, [node], on_npu).cycles(target)
+class HostPricing:
+    """What nodes of a graph would cost on the host with their neighbours where they are: what they compute,
+    and what would cross the boundary for them. `graph` is a float or a quantised graph; `on_npu` judges the
+    others; by default those of a quantised graph that are integer ones, and of a float graph all but
+    operators that only the host has."""
 
+    def __init__(self, graph: Graph, on_npu: Judge | None = None) -> None:
+        self.graph, self.on_npu = graph, on_npu or _usual(graph)
+        self._producer, self._consumers = graph.producer(), graph.consumers()
 
-def part_work(graph: Graph, nodes: Collection[Node], on_npu: Judge | None = None) -> HostWork:
-    """Of nodes that the host would run together. `on_npu` judges the others; by default those of a quantised
-    graph that are integer ones, and of a float graph all but operators that only the host has."""
-    judge = on_npu or _usual(graph)
-    inside = {n.outputs for n in nodes}
-    total = sum((_own(graph, n) for n in nodes), HostWork())
-    npu = {n.outputs for n in graph.nodes if n.outputs not in inside and judge(n)}
-    return total + _crossing(graph, npu, inside)
+    def work(self, nodes: Collection[Node]) -> HostWork:
+        """Of nodes that the host would run together. Every value that one side makes and the other reads
+        crosses once; not what the program takes in or gives out."""
+        inside = {n.outputs for n in nodes}
+
+        def beside(other: Node | None) -> bool:
+            return other is not None and other.outputs not in inside and self.on_npu(other)
+
+        read = {v for n in nodes for v in n.inputs if beside(self._producer.get(v))}
+        written = {o for n in nodes for o in n.outputs if any(map(beside, self._consumers.get(o, [])))}
+        crossing = (_crossed(self.graph, v) for v in sorted(read | written))
+        return sum(crossing, sum((_own(self.graph, n) for n in nodes), HostWork()))
 
 
 def placed_work(graph: Graph, on_npu: Judge) -> HostWork:
     """All of the host's part of a float graph, by the place of each node; what
     crosses counts as codes of 8 bits."""
     host = [n for n in graph.nodes if not on_npu(n)]
-    return part_work(graph, host, on_npu)
+    return HostPricing(graph, on_npu).work(host)
 
 
 def host_work(graph: Graph) -> dict[int, HostWork]:
@@ -113,20 +119,6 @@ def total_work(works: Mapping[int, HostWork]) -> HostWork:
 
 def _own(graph: Graph, node: Node) -> HostWork:
     return HostWork(node_macs(graph, node), node_elements(graph, node))
-
-
-def _crossing(graph: Graph, npu: Nodes, host: Nodes) -> HostWork:
-    """Every value that one side makes and the other reads, once; not what the
-    program takes in or gives out."""
-    made = {o: n.outputs for n in graph.nodes for o in n.outputs if o}
-    seen: set[str] = set()
-    for node in graph.nodes:
-        own = node.outputs
-        for value_id in node.inputs:
-            maker = made.get(value_id)
-            if (maker in npu and own in host) or (maker in host and own in npu):
-                seen.add(value_id)
-    return sum((_crossed(graph, value_id) for value_id in sorted(seen)), HostWork())
 
 
 def _crossed(graph: Graph, value_id: str) -> HostWork:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from npuflow.base.errors import ModelError
 from npuflow.cli._app import application
-from npuflow.engine.host import HostWork, host_work, node_cycles, part_work, placed_work, total_work
+from npuflow.engine.host import HostPricing, HostWork, host_work, placed_work, total_work
 from npuflow.engine.islands import PlacementTable
 from npuflow.engine.partition import npu_share
 from npuflow.engine.place import NodePlacement, place
@@ -83,14 +83,15 @@ def test_a_node_is_priced_where_it_stands() -> None:
     graph = quantised()
     last = [n for n in graph.nodes if n.is_integer and n.op.onnx == "Conv"][-1]
     macs, codes = 4 * 64 * 36, 256
-    alone = node_cycles(graph, last, TARGET)
+    alone = HostPricing(graph).work([last])
     # its input is the host's already
-    assert alone == HostWork(macs, 256 + codes, codes).cycles(TARGET)
+    assert alone == HostWork(macs, 256 + codes, codes)
     float_graph, placed, _ = network()
     first = float_graph.nodes[0]
-    assert node_cycles(float_graph, first, TARGET) == HostWork(macs, 256 + codes, codes).cycles(TARGET)
+    assert HostPricing(float_graph).work([first]) == HostWork(macs, 256 + codes, codes)
     on_npu = dict(zip(map(id, float_graph.nodes), (p.on_npu for p in placed.places), strict=True))
-    assert part_work(float_graph, [first], lambda n: on_npu[id(n)]).bytes == 0   # its reader is the host's
+    beside_host = HostPricing(float_graph, lambda n: on_npu[id(n)])
+    assert beside_host.work([first]).bytes == 0   # its reader is the host's
 
 
 def test_the_share_is_of_the_float_network_and_nothing_on_the_npu_is_no_share() -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from npuflow.engine.correct.bias import originals
-from npuflow.engine.host import host_work, node_cycles, total_work
+from npuflow.engine.host import HostPricing, host_work, total_work
 from npuflow.engine.place import op_name
 from npuflow.engine.precision.fakequant import FakeQuantNetwork
 from npuflow.engine.precision.levels import LevelTypes
@@ -98,14 +98,14 @@ class CostModel:
             total = sum(macs[i] for i in layers) or 1
             for i in layers:
                 array[i] += costs.tensor * macs[i] / total
-        found = []
+        found, prices = [], HostPricing(network.graph)
         for node, cycles in zip(network.nodes, array, strict=True):
             reads, writes = (
                 tuple(dict.fromkeys(units[v] for v in ids if v in units))
                 for ids in (node.inputs, node.outputs)
             )
             weights = tuple(u for u in reads if u >= first)
-            host = node_cycles(network.graph, node, self.target)
+            host = prices.work([node]).cycles(self.target)
             given = tuple(u for u in reads if u < first)
             found.append(
                 NodeCost(cycles, host, given, writes, weights, self._casts(node), node.op.float_table)
