@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from npuflow.engine.correct.error import outputs_of
 from npuflow.engine.precision.fakequant import FakeQuant, unclipped_steps
 from npuflow.engine.precision.levels import LevelTypes
 from npuflow.engine.precision.rig import Rig
@@ -19,7 +20,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array, QuantType
 from npuflow.rounders import RoundedWeight
 from npuflow.strategies import FLOAT, NARROW, OWN, WIDE, Levels
-from tests.networks.floats import integers
+from tests.networks.floats import Net, integers
 from tests.precision.rigs import BOTH, mixed_net, rig_of
 
 FOUR = Numerics(weight_bits=(4, 8), activation_bits=(8, 16))
@@ -100,6 +101,36 @@ def test_it_foretells_the_integer_reference(name: str) -> None:
         assert steps.max() < 3.01, output
         noise = [float(((np.array(a) - np.array(real)) ** 2).sum()) for a in (there, made[k])]
         assert abs(10 * np.log10(noise[0] / noise[1])) < 1.0, output
+
+
+def test_the_host_reads_what_the_npu_has_not_made_without_rounding() -> None:
+    """Positions in a table are an input that a layer of the NPU may read as well."""
+    net = Net(5, 1, 4, 8, 8)
+    net.conv("coded", "x", 4)
+    net.conv("plain", "x", 4)
+    graph = net.graph("coded", "plain")
+    scheme = Quantize(overrides=(Override(("plain",), float=True),))
+    rig = rig_of(graph, {"x": (-0.01, 0.01)}, scheme)
+    levels = (NARROW,) * len(rig.names)
+    coded, plain = run(rig, levels)
+    whole = outputs_of(rig.quantized(levels).graph, rig.held)
+    for s in range(len(rig.held)):
+        np.testing.assert_allclose(plain[s], rig.truth[1][s], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(plain[s], whole[1][s], rtol=1e-5, atol=1e-6)
+        assert np.abs(coded[s] - rig.truth[0][s]).max() > 0.1
+
+
+def test_inputs_that_are_codes_are_rounded_for_the_host_too() -> None:
+    net = Net(5, 1, 4, 8, 8)
+    net.conv("coded", "x", 4)
+    net.conv("plain", "x", 4)
+    scheme = Quantize(overrides=(Override(("plain",), float=True),), inputs="integer")
+    rig = rig_of(net.graph("coded", "plain"), {"x": (-0.01, 0.01)}, scheme)
+    levels = (NARROW,) * len(rig.names)
+    made, whole = run(rig, levels)[1], outputs_of(rig.quantized(levels).graph, rig.held)[1]
+    for s in range(len(rig.held)):
+        np.testing.assert_allclose(made[s], whole[s], rtol=1e-4, atol=1e-5)
+        assert np.abs(made[s] - rig.truth[1][s]).max() > 0.1
 
 
 def test_unclipped_quantisers_change_nothing() -> None:

@@ -187,6 +187,18 @@ class CostModel:
 
     def bits(self, unit: int, level: int) -> int:
         """The width of a unit's codes at a level; of float, 32."""
+        known = self._bits.get(level)
+        if known is None:
+            count = len(self.network.groups) + len(self.network.weights)
+            known = self._bits[level] = tuple(self._width(u, level) for u in range(count))
+        return known[unit]
+
+    @cached_property
+    def _bits(self) -> dict[int, tuple[int, ...]]:
+        """By level the width of every unit: prices ask for them millions of times."""
+        return {}
+
+    def _width(self, unit: int, level: int) -> int:
         numerics, weight = self.target.numerics, unit >= len(self.network.groups)
         if level == FLOAT:
             return 32
@@ -296,7 +308,14 @@ class CostModel:
             return max((self.bits(u, NARROW if levels is None else levels[u]) for u in units), default=0)
 
         streamed = widest(reads) or 8
-        return float(self.target.compute.slowness(streamed, widest(weights) or streamed))
+        widths = streamed, widest(weights) or streamed
+        if widths not in self._slowness:
+            self._slowness[widths] = float(self.target.compute.slowness(*widths))
+        return self._slowness[widths]
+
+    @cached_property
+    def _slowness(self) -> dict[tuple[int, int], float]:
+        return {}
 
     def _crossing(self, layers: Sequence[int]) -> dict[int, float]:
         """Bytes, at one an element, of what layers read from outside, hand on, or hold as weights."""

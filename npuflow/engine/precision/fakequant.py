@@ -119,6 +119,15 @@ class FakeQuantNetwork:
         return tuple(map(tuple, sets.values()))
 
     @cached_property
+    def beside(self) -> frozenset[str]:
+        """Values of units that only layers of the NPU read as codes: other nodes, and the program's outputs,
+        have the numbers from which the codes are made."""
+        codes = {o for n in self.nodes for o in n.outputs} | set(self.given)
+        if self.quantize.inputs == "integer":
+            codes.update(self.graph.inputs)
+        return frozenset(v for group in self.groups for v in group if v not in codes)
+
+    @cached_property
     def weights(self) -> tuple[LayerWeight, ...]:
         """Constant weights, once each."""
         mine = {n.outputs for n in self.nodes}
@@ -302,8 +311,10 @@ class FakeQuant:
                 nodes.append(onnx.helper.make_node(op, operands, [made]))
                 quantised[value_id] = made
 
-        def named(value_id: str) -> str:
-            return quantised.get(value_id, value_id)
+        def named(value_id: str, coded: bool = False) -> str:
+            """What a layer of the NPU reads, `coded`, or another node."""
+            beside = value_id in self.network.beside and not coded
+            return value_id if beside else quantised.get(value_id, value_id)
 
         count = len(self.network.groups)
         for name in self.columns:
@@ -320,8 +331,8 @@ class FakeQuant:
                 proto.initializer.remove(held)
                 kind = onnx.helper.make_tensor_value_info(value_id, held.data_type, list(held.dims))
                 proto.input.append(kind)
-        for node in list(proto.node):
-            node.input[:] = [named(v) for v in node.input]
+        for node, coded in self._by_place(proto.node):
+            node.input[:] = [named(v, coded) for v in node.input]
             nodes.append(node)
             for value_id in node.output:
                 if value_id in members:
@@ -338,6 +349,18 @@ class FakeQuant:
         proto.node.extend(nodes)
         made = session(model.SerializeToString())
         return made, {i.name for i in made.get_inputs()}
+
+    def _by_place(self, written: Sequence[Any]) -> list[tuple[Any, bool]]:
+        """The nodes of the model, each with whether a layer of the NPU was written as it: those of a layer
+        follow each other, and the last one makes what the layer makes."""
+        mine = {o for node in self.network.nodes for o in node.outputs if o}
+        made = {o for node in self.network.graph.nodes for o in node.outputs if o}
+        found, coded = list[tuple[Any, bool]](), False
+        for node in reversed(written):
+            own = [o for o in node.output if o in made]
+            coded = own[0] in mine if own else coded
+            found.append((node, coded))
+        return found[::-1]
 
 
 def _chain(value_id: str, unit: int, floats: bool) -> Iterator[tuple[str, list[str], str]]:
