@@ -2,33 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from npuflow.engine.precision.cost import CostModel, Together
+from npuflow.engine.precision.cost import CostModel
+from npuflow.engine.precision.group_cost import Together
+from npuflow.engine.precision.levels import LevelTypes
 from npuflow.engine.precision.problem import cost_of
-from npuflow.hw.target import Target
+from npuflow.strategies import FLOAT, NARROW, WIDE
 from tests.precision.rigs import BOTH, mixed_net, rig_of
+from tests.precision.test_float_levels import NUMERICS, TARGET
 
 
-def test_prices_that_were_asked_for_are_those_of_their_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = rig_of(mixed_net())
-    cost, asked, group_of = cost_of(rig, Target(numerics=BOTH)), list[tuple[int, ...]](), CostModel._group
+@pytest.mark.parametrize("kinds", [3, 4])
+def test_a_step_costs_the_difference_of_the_mixtures(monkeypatch: pytest.MonkeyPatch, kinds: int) -> None:
+    """`kinds`: levels; of four the last is a float type of the NPU."""
+    rig = rig_of(mixed_net(), numerics=NUMERICS if kinds == 4 else BOTH)
+    if kinds == 4:
+        rig = replace(rig, types=LevelTypes(floats=("bf16",)))
+    cost = cost_of(rig, replace(TARGET, numerics=rig.network.numerics))
+    asked, part = list[int](), CostModel._part
 
-    def counted(self: CostModel, group: Together, levels: Sequence[int]) -> float:
-        asked.append(tuple(levels))
-        return group_of(self, group, levels)
+    def counted(self: CostModel, group: Together, layers: Any, crossing: Any, levels: Any) -> Any:
+        asked.append(len(layers))
+        return part(self, group, layers, crossing, levels)
 
-    monkeypatch.setattr(CostModel, "_group", counted)
-    rng, count, narrow = np.random.default_rng(2), len(rig.network.groups), (0,) * len(rig.network.weights)
+    monkeypatch.setattr(CostModel, "_part", counted)
+    rng = np.random.default_rng(2)
+    usual = {"activation": (NARROW, WIDE, FLOAT), "weight": (NARROW,)}
+    choices = [(*usual[kind], *rig.types.float_levels) for kind, _ in rig.names]
     for _ in range(20):
-        levels = (*map(int, rng.integers(0, 3, count)), *narrow)
-        direct = sum(group_of(cost, group, levels) for group in cost.groups)
-        assert cost.cycles(levels) == direct
-        for unit in range(count):
-            other = (*levels[:unit], (levels[unit] + 1) % 3, *levels[unit + 1 :])
-            assert cost.delta(levels, unit, other[unit]) == pytest.approx(cost.cycles(other) - direct)
+        levels = tuple(int(rng.choice(some)) for some in choices)
+        direct = cost.cycles(levels)
+        for unit, some in enumerate(choices):
+            level = int(rng.choice(some))
+            other = (*levels[:unit], level, *levels[unit + 1 :])
+            assert cost.delta(levels, unit, level) == pytest.approx(cost.cycles(other) - direct, abs=1e-6)
         before = len(asked)
         assert cost.cycles(levels) == direct and len(asked) == before

@@ -21,6 +21,7 @@ from npuflow.engine.correct.bias import originals
 from npuflow.engine.host import HostPricing, host_work, total_work
 from npuflow.engine.place import op_name
 from npuflow.engine.precision.fakequant import FakeQuantNetwork
+from npuflow.engine.precision.group_cost import GroupSums, Together, norm, overlap
 from npuflow.engine.precision.levels import LevelTypes
 from npuflow.engine.quantize.names import names_of
 from npuflow.engine.schedule.choice import Costs
@@ -37,7 +38,6 @@ from npuflow.strategies import FLOAT, NARROW, WIDE, Levels
 
 LEVEL = 3                                 # effort of the plan
 ALONE = 1                                 # effort at which every layer is a group of its own
-STEEPEST = 32.0                           # exponent from which on engines count as overlapping entirely
 
 
 @dataclass(frozen=True)
@@ -58,20 +58,6 @@ class NodeCost:
     @property
     def units(self) -> tuple[int, ...]:
         return tuple(dict.fromkeys((*self.reads, *self.writes, *self.weights)))
-
-
-@dataclass(frozen=True)
-class Together:
-    """A fusion group: its layers, cycles with narrow operands by engine, the exponent of their p-norm and
-    cycles beyond it, and bytes by unit of what crosses its border."""
-
-    layers: tuple[int, ...]
-    array: float
-    vector: float
-    transfers: float
-    exponent: float
-    rest: float
-    crossing: Mapping[int, float]
 
 
 @dataclass(frozen=True)
@@ -126,8 +112,8 @@ class CostModel:
         found = []
         for layers, costs in self._planned(LEVEL):
             parts = costs.tensor, costs.vector, max(costs.bus, costs.load, costs.store)
-            exponent = _exponent(parts, costs.cycles)
-            rest = max(costs.cycles - _norm(parts, exponent), 0.0)
+            exponent = overlap(parts, costs.cycles)
+            rest = max(costs.cycles - norm(parts, exponent), 0.0)
             found.append(Together(layers, *parts, exponent, rest, self._crossing(layers)))
         return tuple(found)
 
@@ -249,12 +235,37 @@ class CostModel:
 
     def cycles(self, levels: Levels) -> float:
         # everything was refused: equal for all
-        return sum(self._known_group(g, levels) for g in range(len(self.groups))) or 1.0
+        return sum(self._cycles(g, self._sums(g, levels)) for g in range(len(self.groups))) or 1.0
 
     def delta(self, levels: Levels, unit: int, level: int) -> float:
         changed = list(levels)
         changed[unit] = level
-        return sum(self._known_group(g, changed) - self._known_group(g, levels) for g in self.at[unit])
+        return sum(self._step(g, levels, changed, unit) for g in self.at[unit])
+
+    def _step(self, at: int, levels: Sequence[int], changed: Sequence[int], unit: int) -> float:
+        """What a unit's change costs in a group: of its sums only those of layers and bytes that depend on
+        the unit are formed anew, for groups may have hundreds of layers."""
+        before, touched = self._sums(at, levels), self._touched[at][unit]
+        old, new = (self._part(self.groups[at], *touched, some) for some in (levels, changed))
+        after = before.replaced(old, new)
+        return self._cycles(at, after) - self._cycles(at, before)
+
+    @cached_property
+    def _touched(self) -> tuple[Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]], ...]:
+        """By group and unit the layers that read, write or multiply by it, and what crosses the group's
+        border at a width that depends on it: layers in a float type hold their weights in it."""
+        found = []
+        for group, units in zip(self.groups, self._around, strict=True):
+            of: dict[int, list[int]] = {u: [] for u in units}
+            for i in group.layers:
+                for u in self.layers[i].units:
+                    of[u].append(i)
+            beside = {u: (u, *(w for i in some for w in self.layers[i].weights)) for u, some in of.items()}
+            crossing = {
+                u: tuple(w for w in dict.fromkeys(some) if w in group.crossing) for u, some in beside.items()
+            }
+            found.append({u: (tuple(some), crossing[u]) for u, some in of.items()})
+        return tuple(found)
 
     @cached_property
     def _around(self) -> tuple[tuple[int, ...], ...]:
@@ -265,23 +276,25 @@ class CostModel:
         )
 
     @cached_property
-    def _priced(self) -> dict[tuple[int, ...], float]:
-        """Cycles by group and levels of its units: a search asks for the same few again and again."""
+    def _summed(self) -> dict[tuple[int, ...], GroupSums]:
+        """By group and levels of its units: a search asks for the same few again and again."""
         return {}
 
-    def _known_group(self, at: int, levels: Sequence[int]) -> float:
+    def _sums(self, at: int, levels: Sequence[int]) -> GroupSums:
         key = (at, *(levels[u] for u in self._around[at]))
-        found = self._priced.get(key)
+        found = self._summed.get(key)
         if found is None:
-            found = self._priced[key] = self._group(self.groups[at], levels)
+            group = self.groups[at]
+            found = self._summed[key] = self._part(group, group.layers, tuple(group.crossing), levels)
         return found
 
-    def _group(self, group: Together, levels: Sequence[int]) -> float:
-        array = plain = host = casts = tables = 0.0
-        at = {u: levels[u] for u in group.crossing}
-        for i in group.layers:
+    def _part(
+        self, group: Together, layers: Sequence[int], crossing: Sequence[int], levels: Sequence[int]
+    ) -> GroupSums:
+        """The sums of some layers of a group and of some of what crosses its border."""
+        array = host = casts = tables = 0.0
+        for i in layers:
             layer = self.layers[i]
-            plain += layer.array
             if any(levels[u] == FLOAT for u in (*layer.reads, *layer.writes)):
                 host += layer.host
                 continue
@@ -291,14 +304,34 @@ class CostModel:
                 now = float(self.target.compute.slowness(0, 0, self.types.number(own)))
                 casts += sum(cycles for u, cycles in layer.casts.items() if levels[u] != own)
                 tables += layer.table / self.target.memory.external_bandwidth
-                at.update((u, own) for u in layer.weights if u in at)
             array += layer.array * now / was
-        bytes_ = sum(self.size(u, NARROW) * count for u, count in group.crossing.items())
-        moved = sum(self.size(u, at[u]) * count for u, count in group.crossing.items())
-        times = array / plain if plain else 1.0
-        growth = moved / bytes_ if bytes_ else 1.0
-        parts = group.array * times, group.vector + casts, group.transfers * growth + tables
-        return _norm(parts, group.exponent) + group.rest + host
+        moved = sum(self.size(u, self._held(group, u, levels)) * group.crossing[u] for u in crossing)
+        return GroupSums(array, host, casts, tables, moved)
+
+    def _held(self, group: Together, unit: int, levels: Sequence[int]) -> int:
+        """The level at which a unit crosses: a weight at that of its layer, where that is a float type."""
+        if unit < len(self.network.groups) or not self.types.floats:
+            return levels[unit]
+        found = levels[unit]
+        for i in group.layers:
+            layer = self.layers[i]
+            if unit in layer.weights and all(levels[u] != FLOAT for u in (*layer.reads, *layer.writes)):
+                found = self.types.of_layer(layer.units, levels) or found
+        return found
+
+    @cached_property
+    def _narrow(self) -> tuple[tuple[float, float], ...]:
+        """Of every group array cycles and bytes at the recipe's widths."""
+        return tuple(
+            (
+                sum(self.layers[i].array for i in group.layers),
+                sum(self.size(u, NARROW) * count for u, count in group.crossing.items()),
+            )
+            for group in self.groups
+        )
+
+    def _cycles(self, at: int, sums: GroupSums) -> float:
+        return self.groups[at].cycles(sums, *self._narrow[at])
 
     def _factor(self, reads: Sequence[int], weights: Sequence[int], levels: Sequence[int] | None) -> float:
         """How much longer the array takes than with 8-bit operands; `levels` None:
@@ -335,20 +368,3 @@ class CostModel:
                 unit = self.units[value_id]
                 found[unit] = found.get(unit, 0.0) + graph.type(value_id).size
         return found
-
-
-def _exponent(parts: Sequence[float], cycles: float) -> float:
-    """The p at which the engines' p-norm gives the group's cycles: large where they
-    overlap, 1 where they take turns."""
-    low, high = 1.0, STEEPEST
-    if cycles >= sum(parts) or not any(parts):
-        return low
-    for _ in range(24):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _norm(parts, middle) > cycles else (low, middle)
-    return high
-
-
-def _norm(parts: Sequence[float], p: float) -> float:
-    most = max(parts)
-    return most * sum((x / most) ** p for x in parts) ** (1 / p) if most else 0.0
