@@ -18,9 +18,9 @@ class InFloats:
 
     floats: ClassVar[bool] = False  # it has such a form
 
-    @property
-    def float_table(self) -> int:
-        """Bytes of a table that every tile needs whole in local memory."""
+    def float_table(self, number: str) -> int:
+        """Bytes of a table that every tile needs whole in local memory, in a float type of the table of
+        element types."""
         return 0
 
     def unit_gain(self) -> Self:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +16,8 @@ from npuflow.ir.op import Op, Site
 from npuflow.ir.space import Axis, DimMap, Operand, Space, whole
 from npuflow.ir.types import Array, FloatType
 from npuflow.ops._broadcast import strided
-from npuflow.ops._float_form import Real, RoundedFloats, bound_fields, bounds, finished, real
+from npuflow.ops._cut_table import PARTS, CutTable, cut
+from npuflow.ops._float_form import Real, RoundedFloats, bound_fields, bounds, finished, real, result
 
 
 def _extremum(largest: bool) -> Callable[[Real, Real], Any]:
@@ -75,8 +77,7 @@ class Clamp(Op):
 
     floats: ClassVar[bool] = True
 
-    @property
-    def float_table(self) -> int:
+    def float_table(self, number: str) -> int:
         return 0
 
     def float_prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
@@ -103,8 +104,8 @@ def _ends(site: Site) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Table(Op):
-    """A function of one number: an operation of FUNARY, or a table of the result for every pattern, computed
-    in float64 and rounded once. Both have the same bits."""
+    """A function of one number: an operation of FUNARY, or a table of the results of the numbers between
+    which it varies, computed in float64 and rounded once. Both have the same bits."""
 
     floats: ClassVar[bool] = True
 
@@ -113,20 +114,15 @@ class Table(Op):
         """The operation of FUNARY that the function is; empty: it needs a table."""
         return ""
 
-    @property
-    def float_table(self) -> int:
-        return 0 if self.lane else 2 << 16
+    def float_table(self, number: str) -> int:
+        return 0 if self.lane else _bytes(self, number)
 
     def float_prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
         if self.lane:
             return bounds(site)
         source = site.inputs[0]
         assert source is not None
-        every = decoded(np.arange(1 << 16), source.number)
-        with np.errstate(all="ignore"):
-            y = np.asarray(site.op.f(every), np.float64)
-        (table,) = finished(site, y)
-        return {"table": table}
+        return cut(site.op.f, lambda y: finished(site, y)[0], source.number, result(site)).params()
 
     def float_compute(
         self, site: Site, inputs: Sequence[Array | None], numerics: Numerics
@@ -134,11 +130,12 @@ class Table(Op):
         if self.lane:
             with np.errstate(all="ignore"):
                 return finished(site, site.op.f(real(site, inputs, 0)))
-        assert inputs[0] is not None
-        return (site.array("table")[inputs[0]],)
+        x, source = inputs[0], site.inputs[0]
+        assert x is not None and source is not None
+        return (CutTable.of(site.params).results(source.number, result(site))[x],)
 
     def float_space(self, site: Site, numerics: Numerics) -> Space:
-        return _pointwise(site, *(() if self.lane else (whole("table", (1 << 16,)),)))
+        return _pointwise(site, *(() if self.lane else (whole("table", site.array("table").shape),)))
 
     def float_lower(self, site: Site, tile: TileView, em: Emitter) -> None:
         x, y = tile.input(0), tile.outputs[0]
@@ -147,7 +144,14 @@ class Table(Op):
             em.emit("FUNARY", **given, op=self.lane, **bound_fields(site, tile))
             return
         table = tile.params["table"].address
-        em.emit("FLUT", **x.as4("x"), **y.as4("y"), dims=y.dims4(), table=table)
+        parts = {name: (site.param(name), site.param(f"{name}_negative")) for name in PARTS}
+        em.emit("FLUT", **x.as4("x"), **y.as4("y"), dims=y.dims4(), table=table, **parts)
+
+
+@lru_cache(maxsize=256)
+def _bytes(op: Table, number: str) -> int:
+    """Of its table in a type."""
+    return cut(op.f, lambda y: encoded(y, number), number, number).bytes
 
 
 @dataclass(frozen=True)

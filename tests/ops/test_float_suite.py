@@ -86,7 +86,7 @@ def test_functions_of_a_lane_have_no_table_and_the_bits_of_one(name: str, mode: 
     every = decoded(np.arange(1 << 16), FLOATS[mode]).astype(np.float32).reshape(256, 256)
     sample = replace(next(s for s in samples(name) if s.op.lane), inputs=(every,))
     graph, one = quantised(sample, NUMERICS, Quantize(mode=mode))
-    assert all(n.op.float_table == 0 for n in graph.nodes)
+    assert all(n.op.float_table(FLOATS[mode]) == 0 for n in graph.nodes)
     found = interpret(graph, one.inputs, NUMERICS)[graph.outputs[0]]
     with np.errstate(all="ignore"):
         want = rounded(sample.op.f(every.astype(np.float64)), FLOATS[mode]).astype(np.float32)

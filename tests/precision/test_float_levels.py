@@ -111,7 +111,7 @@ def test_layers_and_operators_may_be_picked_and_a_pinned_type_stays() -> None:
     assert unit(rig, "c1") not in rig.floatable(BF16) and unit(rig, "gate") not in rig.floatable(BF16)
     pinned = ready(scheme=Quantize(overrides=(Override(("c2",), type="int"),)))
     assert unit(pinned, "c1") not in pinned.floatable(BF16) and unit(pinned, "gate") in pinned.floatable(BF16)
-    small = ready(room=1 << 16)
+    small = ready(room=1 << 12)
     assert unit(small, "gate") not in small.floatable(BF16), "the table of Sigmoid does not fit"
 
 

@@ -141,7 +141,7 @@ def test_functions_without_a_table_need_no_room_for_one(name: str) -> None:
     op = OPS[name](0.0, 6.0) if name == "clip" else OPS[name]()
     graph = Graph(("x",), (b.add(op, x),), tuple(b.nodes), b.values, b.consts)
     done = quantize_graph(graph, lambda _: True, {}, Quantize(mode="bf16"), NUMERICS, room=1 << 12)
-    assert not done.notes and not any(node.op.float_table for node in done.graph.nodes)
+    assert not done.notes and not any(node.op.float_table("bfloat16") for node in done.graph.nodes)
 
 
 def test_functions_whose_table_does_not_fit_local_memory_run_on_the_host() -> None:
@@ -149,9 +149,9 @@ def test_functions_whose_table_does_not_fit_local_memory_run_on_the_host() -> No
     x = b.conv(b.input("x", (1, 2, 4, 4)), 3, 1)
     graph = Graph(("x",), (b.add(OPS["sigmoid"](), x),), tuple(b.nodes), b.values, b.consts)
     config, why = Quantize(mode="bf16"), (
-        "its table of 131,072 bytes for all numbers of bfloat16 does not fit 65,536 bytes of local memory"
+        "its table of 6,162 bytes for all numbers of bfloat16 does not fit 4,096 bytes of local memory"
     )
-    for room, reasons in ((1 << 16, [why]), (1 << 18, [])):
+    for room, reasons in ((1 << 12, [why]), (1 << 14, [])):
         done = quantize_graph(graph, lambda _: True, {}, config, NUMERICS, room=room)
         assert [note.reason for note in done.notes] == reasons
         assert ("Sigmoid" in {n.op.onnx for n in done.graph.nodes if n.is_integer}) == (not reasons)

@@ -94,6 +94,20 @@ def _unary(c: Case) -> None:
     _bounds(c)
 
 
+def _lut(c: Case) -> None:
+    c.fields["dims"] = dims = tuple(c.number(1, 6) for _ in range(4))
+    for name in "xy":
+        _tensor(c, name, dims)
+    middle = int(encoded(1.0, c.fields["x_type"]))
+    first = [middle + c.number(-200, 200) for _ in range(2)]
+    last = [at + c.number(0, 40) for at in first]
+    c.fields.update(first=tuple(first), last=tuple(last))
+    for name in ("below", "above"):
+        factors = np.where(c.rng.random(2) < 0.4, 0.0, c.rng.normal(0, 2, 2)).astype(np.float32)
+        c.fields[name] = tuple(factors.view(np.uint32).tolist())
+    c.const("table", _patterns(c, c.fields["y_type"], sum(last) - sum(first) + 7))
+
+
 def _cast(c: Case) -> None:
     c.fields["dims"] = dims = tuple(c.number(1, 6) for _ in range(4))
     kinds = [(c.pick(*SMALL), c.pick(*FLOATS)), (c.pick(*FLOATS), c.pick(*SMALL)), (FLOATS[0], FLOATS[1])]
@@ -154,6 +168,7 @@ MAKERS = {
     "FROUND": _round,
     "FARITH": _arith,
     "FUNARY": _unary,
+    "FLUT": _lut,
     "FCAST": _cast,
     "FPOOL": _pool,
     "FREDUCE": _reduce,

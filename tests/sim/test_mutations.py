@@ -23,7 +23,7 @@ from npuflow.hw.encode import decode
 from npuflow.hw.floats import encoded
 from npuflow.hw.isa import HEADER_WORDS, ROUNDINGS, WORDS, opcodes
 from tests.sim import constant_rules, float_rules, index_rules  # noqa: F401
-from tests.sim.cases import LOCAL, MAKERS, TARGET, Case, random_case
+from tests.sim.cases import LOCAL, MAKERS, Case, random_case
 from tests.sim.equivalence import equivalent
 from tests.sim.float_cases import MAKERS as FLOAT_MAKERS
 from tests.sim.float_cases import random_case as float_case
@@ -32,7 +32,7 @@ from tests.sim.scalar import rounded
 from tests.sim.steps import Steps
 from tests.sim.witnesses import judged
 
-FLOAT_OPCODES = (*FLOAT_MAKERS, "FLUT")
+FLOAT_OPCODES = tuple(FLOAT_MAKERS)
 
 
 def run(program: Program, image: np.ndarray) -> np.ndarray:
@@ -161,28 +161,10 @@ def moves(seed: int, opcode: str) -> tuple[Case, Program, int]:
     return case, serial([load, store, (opcode, fields)]), 2
 
 
-def looked_up(seed: int) -> tuple[Case, Program, int]:
-    """A FLUT of any table: behind the memory that other commands have, for that is too small."""
-    case = Case(np.random.default_rng(seed), "FLUT")
-    case.fields["dims"] = dims = tuple(case.number(1, 6) for _ in range(4))
-    for name in "xy":
-        case.tensor(name, dims, case.pick(*having("float")))
-    case.fields["table"] = LOCAL
-    table = case.rng.integers(0, 1 << 16, 1 << 16).astype("<u2").tobytes()
-    case.consts.append((LOCAL, table))
-    load, store = flat_copy("LOAD", "DATA", 0, 0, LOCAL), flat_copy("STORE", "DATA", LOCAL, 0, LOCAL)
-    fill = flat_copy("LOAD", "CONST", 0, LOCAL, len(table))
-    target = replace(TARGET, memory=replace(TARGET.memory, local_bytes=LOCAL + len(table)))
-    program = serial([load, fill, ("FLUT", case.fields), store], table, target=target)
-    return case, replace(program, meta={**program.meta, "local_bytes": LOCAL + len(table)}), 2
-
-
 def subject(seed: int, opcode: str) -> tuple[Case, Program, int]:
     """A random command in a program, and where it stands."""
     if opcode in ("LOAD", "STORE", "BARRIER"):
         return moves(seed, opcode)
-    if opcode == "FLUT":
-        return looked_up(seed)
     case = (float_case if opcode in FLOAT_MAKERS else random_case)(seed, opcode)
     if opcode in ("CONV", "SCALEDCONV", "FCONV", "BCONV"):
         inside(case)

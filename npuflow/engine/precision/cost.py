@@ -45,7 +45,7 @@ class NodeCost:
     """One node: array cycles with narrow operands and cycles on the host; the units that it
     reads, writes, and its weights.
     What it writes does not slow the array down, however wide. `casts`: cycles for each unit that is cast
-    where the node is in floats; `table`: bytes of its function's table there."""
+    where the node is in floats; `tables`: bytes of its function's table there, by type."""
 
     array: float
     host: float
@@ -53,7 +53,7 @@ class NodeCost:
     writes: tuple[int, ...]
     weights: tuple[int, ...]
     casts: Mapping[int, float] = field(default_factory=dict)
-    table: int = 0
+    tables: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def units(self) -> tuple[int, ...]:
@@ -93,9 +93,8 @@ class CostModel:
             weights = tuple(u for u in reads if u >= first)
             host = prices.work([node]).cycles(self.target)
             given = tuple(u for u in reads if u < first)
-            found.append(
-                NodeCost(cycles, host, given, writes, weights, self._casts(node), node.op.float_table)
-            )
+            tables = {n: node.op.float_table(n) for n in map(self.types.number, self.types.float_levels)}
+            found.append(NodeCost(cycles, host, given, writes, weights, self._casts(node), tables))
         return tuple(found)
 
     def _casts(self, node: Node) -> dict[int, float]:
@@ -301,9 +300,10 @@ class CostModel:
             own = self.types.of_layer(layer.units, levels)
             was, now = (self._factor(layer.reads, layer.weights, some) for some in (None, levels))
             if own:
-                now = float(self.target.compute.slowness(0, 0, self.types.number(own)))
+                number = self.types.number(own)
+                now = float(self.target.compute.slowness(0, 0, number))
                 casts += sum(cycles for u, cycles in layer.casts.items() if levels[u] != own)
-                tables += layer.table / self.target.memory.external_bandwidth
+                tables += layer.tables[number] / self.target.memory.external_bandwidth
             array += layer.array * now / was
         moved = sum(self.size(u, self._held(group, u, levels)) * group.crossing[u] for u in crossing)
         return GroupSums(array, host, casts, tables, moved)

@@ -84,9 +84,9 @@ def refusal(node: Node, number: str, room: int | None) -> str | None:
     """Why a node does not compute in a float type with so many bytes of local memory, if it does not."""
     if not node.op.floats:
         return f"{op_name(node)} has no form in {number}"
-    if room is not None and node.op.float_table >= room:
+    if room is not None and (table := node.op.float_table(number)) >= room:
         return (
-            f"its table of {node.op.float_table:,} bytes for all numbers of {number} does not fit "
+            f"its table of {table:,} bytes for all numbers of {number} does not fit "
             f"{room:,} bytes of local memory"
         )
     return None

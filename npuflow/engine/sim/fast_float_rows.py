@@ -111,12 +111,10 @@ def cast(bench: Bench, i: int, c: Command) -> Step | None:
     return partial(float_rows.cast_rows, *x, wide, *y, made, length, *_ends(c), block)
 
 
-def table(bench: Bench, i: int, c: Command) -> Step | None:
-    known = bench.constant(i, c, "table", "uint16", 1 << 16)
-    if known is None:
-        return None
+def table(bench: Bench, i: int, c: Command, every: Array) -> Step:
+    """`every`: the result of each pattern."""
     (x, y), length = _rows(bench, i, c, *"xy")
-    return partial(float_rows.table_rows, *x, known.copy(), *y, length)
+    return partial(float_rows.table_rows, *x, every, *y, length)
 
 
 def reduction(bench: Bench, i: int, c: Command) -> Step | None:

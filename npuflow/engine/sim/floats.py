@@ -19,6 +19,7 @@ from npuflow.hw.isa import Fields
 Array = npt.NDArray[Any]
 UNIT = 2.0**-53
 NANS = {"float16": 0x7E00, "bfloat16": 0x7FC0}
+INFINITIES = {"float16": 0x7C00, "bfloat16": 0x7F80}
 
 
 def real(patterns: Array, name: str) -> npt.NDArray[np.float64]:
