@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -86,7 +87,7 @@ def made(path: Path, stage: str, sets: Sequence[str], cache: Path | None) -> tup
     from npuflow.flow.recipe_build import open_cache, plan_recipe, run_plan
 
     recipe = load(path, sets)
-    chosen = settings(cache=cache, until=stage)
+    chosen = replace(settings(cache=cache, until=stage), publish=False)  # writes what it is asked for alone
     plan, store = plan_recipe(recipe, stages(), chosen), open_cache(recipe, chosen)
     result = run_plan(plan, recipe, store, chosen).check()
     found = {}

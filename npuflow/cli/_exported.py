@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,7 +38,7 @@ def _of_recipe(path: Path, sets: Sequence[str], cache: Path | None) -> tuple[Gra
     step = plan_recipe(recipe, stages(), settings(cache=cache, until="codegen"))["codegen"]
     last = step.inputs["quantized"].step
     assert last is not None
-    chosen = settings(cache=cache, until=last)
+    chosen = replace(settings(cache=cache, until=last), publish=False)  # writes what it is asked for alone
     plan, store = plan_recipe(recipe, stages(), chosen), open_cache(recipe, chosen)
     with Working(f'building "{path}"'):
         result = run_plan(plan, recipe, store, chosen).check()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from npuflow.base.errors import DataError, UsageError
+from npuflow.engine.data.image import is_picture
 
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 SUFFIXES = (*PICTURES, ".npy", ".npz")
@@ -51,7 +52,7 @@ def files_of(path: Path, folder: Path) -> list[Path]:
         return _found(path, [file for file in inside if frame.fullmatch(file.name)], "a numbered file")
     if any(sign in path.name for sign in "*?["):
         return _found(path, list(path.parent.glob(path.name)), "a file of that pattern")
-    return [path]
+    raise DataError(f'no file "{path}"', code="NF-DATA-218")
 
 
 def _found(path: Path, files: Sequence[Path], wanted: str) -> list[Path]:
@@ -72,6 +73,12 @@ def _standard_input(folder: Path) -> Path:
     if not content:
         raise DataError("standard input is empty", hint="npuflow run PROGRAM - < FILE", code="NF-DATA-069")
     suffix = ".npz" if content.startswith(b"PK") else ".npy" if content.startswith(b"\x93NUMPY") else ".png"
+    if suffix == ".png" and not is_picture(content):
+        raise DataError(
+            "standard input is neither an npz, an npy nor a picture",
+            because=f"it begins with {content[:8].hex(' ')}",
+            code="NF-DATA-219",
+        )
     path = folder / f"stdin{suffix}"
     path.write_bytes(content)
     return path

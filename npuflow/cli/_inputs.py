@@ -60,15 +60,13 @@ def load_inputs(
 def _count(array: Array, port: Port) -> int | None:
     """How many samples an array holds; None for exactly one, of the port's own shape."""
     shape, want = array.shape, port.shape
-    if len(shape) == len(want) and all(w in (-1, s) for s, w in zip(shape, want, strict=True)):
+    if _shaped_as(shape, want):
         return None
-    if (
-        len(shape) == len(want)
-        and want[:1] == (1,)
-        and all(w in (-1, s) for s, w in zip(shape[1:], want[1:], strict=True))
-    ):
+    if want[:1] == (1,) and _shaped_as(shape, want[1:]):
+        return None
+    if want[:1] == (1,) and shape and _shaped_as(shape[1:], want[1:]):
         return int(shape[0])
-    if len(shape) == len(want) + 1 and all(w in (-1, s) for s, w in zip(shape[1:], want, strict=True)):
+    if shape and _shaped_as(shape[1:], want):
         return int(shape[0])
     raise DataError(
         f'the input "{port.name}" has shape {shape}; the model expects {want}',
@@ -76,6 +74,11 @@ def _count(array: Array, port: Port) -> int | None:
         hint="give the array that shape: arrays are taken as they are, pictures are prepared",
         code="NF-DATA-014",
     )
+
+
+def _shaped_as(shape: tuple[int, ...], want: tuple[int, ...]) -> bool:
+    """Whether an array's shape is what an input wants, -1 for any size."""
+    return len(shape) == len(want) and all(w in (-1, s) for s, w in zip(shape, want, strict=True))
 
 
 def _shaped(array: Array, port: Port) -> Array:
@@ -156,4 +159,5 @@ def _picture(path: Path, port: Port, preparation: Mapping[str, Any] | None) -> A
         "RGB" if colours == 3 else "L"
     )
     pixels = np.asarray(picture.resize((width, height))).reshape(height, width, colours)
-    return (pixels.transpose(2, 0, 1) if first else pixels)[None].astype(np.float32)
+    batch = (pixels.transpose(2, 0, 1) if first else pixels)[None]
+    return batch if port.pixels else batch.astype(np.float32)

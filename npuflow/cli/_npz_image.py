@@ -17,7 +17,8 @@ GAP = 1  # pixels between channels side by side
 
 
 def picture(name: str, array: Array, sample: int, low: float | None, high: float | None) -> Pixels:
-    """Pixels [height, width] or [height, width, 3] of one sample of a tensor of two to four axes."""
+    """Pixels [height, width] or [height, width, 3] of one sample of a tensor of two to four axes,
+    those of one element behind the first left out."""
     planes = _planes(name, array, sample)
     if array.dtype == np.uint8 and low is None and high is None:
         pixels = planes.astype(np.uint8)
@@ -35,6 +36,8 @@ def picture(name: str, array: Array, sample: int, low: float | None, high: float
 
 def _planes(name: str, array: Array, sample: int) -> Array:
     """[channels, height, width]; channels come first, or last where that is 1 or 3."""
+    while array.ndim > 4 and array.shape[1] == 1:  # samples of a tensor with a batch axis
+        array = array[:, 0]
     if array.dtype.kind not in "biuf" or not 2 <= array.ndim <= 4 or not array.size:
         raise UsageError(
             f'"{name}" {list(array.shape)} {array.dtype} is not a picture',

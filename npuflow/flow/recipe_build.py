@@ -144,6 +144,7 @@ def _build(
         force=settings.force,
         on_event=on_event,
         out_dir=output_folder(recipe, settings) if settings.publish else None,
+        part=settings.until is not None,
     )
 
 

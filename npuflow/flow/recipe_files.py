@@ -263,6 +263,24 @@ class _Reading:
         origins[override.keys] = override.origin
 
 
+PROGRAMS = (".npu",)
+MODELS = (".onnx", ".tflite", ".pt", ".pt2", ".pb", ".h5", ".hdf5", ".keras", ".caffemodel")
+
+
+def _no_text(path: Path, shown: str, byte: int) -> RecipeError:
+    """A program or a model in place of a recipe, or a damaged recipe."""
+    for kind, suffixes, hint in (
+        ("program", PROGRAMS, "name the recipe that it was built from"),
+        ("model", MODELS, f"npuflow new {shown} writes a recipe for it"),
+    ):
+        if path.suffix.lower() in suffixes:
+            return RecipeError(f'"{shown}" is a {kind}, not a recipe', hint=hint, code="NF-RECIPE-081")
+    because = f"byte {byte} is not UTF-8"
+    return RecipeError(
+        "the recipe is not text", where=Where(file=shown), because=because, code="NF-RECIPE-033",
+    )
+
+
 def _text(path: Path, shown: str) -> str:
     try:
         return path.read_bytes().decode("utf-8").replace("\r\n", "\n")
@@ -277,10 +295,7 @@ def _text(path: Path, shown: str) -> str:
             f'"{shown}" is a folder', hint="name a .toml file in it", code="NF-RECIPE-002",
         ) from None
     except UnicodeDecodeError as error:
-        because = f"byte {error.start} is not UTF-8"
-        raise RecipeError(
-            "the recipe is not text", where=Where(file=shown), because=because, code="NF-RECIPE-033",
-        ) from None
+        raise _no_text(path, shown, error.start) from None
     except OSError as error:
         raise RecipeError(
             f'"{shown}" cannot be read', because=error.strerror or str(error), code="NF-RECIPE-034",

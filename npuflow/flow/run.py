@@ -43,9 +43,10 @@ def build(
     force: Collection[str] = (),
     on_event: OnEvent | None = None,
     out_dir: Path | None = None,
+    part: bool = False,
 ) -> Result:
     """Bring every step of the plan up to date. Failed steps are in the result; a
-    cache that fails is raised."""
+    cache that fails is raised. `part`: the plan is a part of the recipe's."""
     one_thread_each()
     emit = on_event or (lambda _: None)
     lease = claim(store.root, lambda text, hint: emit(Warned(text, hint=hint)))
@@ -64,7 +65,8 @@ def build(
         clean = True
         if out_dir is not None and lease is not None:
             used = (key for keys in result.keys.values() for key in keys.values())
-            add_root(own.root, out_dir.absolute(), used, (error.as_dict() for error in result.errors))
+            failed = (error.as_dict() for error in result.errors)
+            add_root(own.root, out_dir.absolute(), used, failed, part=part)
         products = {name: str(path) for name, path in result.products.items()}
         counts = result.hit, result.ran, result.failed, result.skipped
         emit(Summary(*counts, result.seconds, result.outputs, products))
@@ -307,7 +309,8 @@ class _Driver:
                 self.queue.ended(back)
 
     def _skip(self, state: StepState, source: str) -> None:
-        state.skipped = f"{source} failed"
+        cause = self.states[source].skipped  # where the source was skipped itself, the step that failed
+        state.skipped = cause if cause and cause != "failed" else f"{source} failed"
         self._report(state, None, None, "skipped", 0.0, None, {}, state.skipped)
 
     def _report(

@@ -111,15 +111,34 @@ def oldest(root: Path, clock: float) -> float:
     return min(found)
 
 
-def add_root(root: Path, place: Path, keys: Iterable[str], errors: Iterable[Mapping[str, Any]] = ()) -> None:
+def add_root(
+    root: Path,
+    place: Path,
+    keys: Iterable[str],
+    errors: Iterable[Mapping[str, Any]] = (),
+    part: bool = False,
+) -> None:
     """Keep what the last build of this place used, for as long as the place exists. `errors`: why it failed,
-    as `NpuflowError.as_dict` has it."""
+    as `NpuflowError.as_dict` has it. `part`: the build stopped early; where an earlier one used all that it
+    did and more, this one's root stays."""
     host, used = socket.gethostname(), sorted(set(keys))
     body: dict[str, Any] = {"v": 1, "place": str(place), "host": host, "keys": used}
     if failed := [dict(error) for error in errors]:
         body["errors"] = failed
+    elif part and _holds(root_file(root, place), used):
+        with suppress(OSError):
+            os.utime(root_file(root, place))
+        return
     with files.writing(root):
         files.replace(str(root_file(root, place)), sealed(body), f"{root}/tmp")
+
+
+def _holds(path: Path, keys: Iterable[str]) -> bool:
+    """Whether a root is of a build that succeeded and used these keys."""
+    with suppress(Damaged, OSError):
+        body = read_root(path)
+        return not body.get("errors") and {*keys} <= {*body["keys"]}
+    return False
 
 
 def root_file(root: Path, place: Path) -> Path:

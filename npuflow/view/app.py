@@ -27,6 +27,8 @@ FILES = {
 # the plotting library compiles its expressions
 SCRIPTS = "script-src 'self' 'unsafe-eval'"
 POLICY = f"default-src 'self'; {SCRIPTS}; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"
+NO_REPORT = "this build has no report: it failed, or stopped early (--until)"
+NO_TENSOR = "this build's report has no such tensor"
 PERIOD = 0.25  # seconds between two looks while a page is open
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
@@ -77,12 +79,12 @@ class View:
 
     async def network(self, request: web.Request) -> web.Response:
         return web.json_response(
-            _there(await _beside(network.network, self.store, request.match_info["build"]))
+            _there(await _beside(network.network, self.store, request.match_info["build"]), NO_REPORT)
         )
 
     async def tensor(self, request: web.Request) -> web.Response:
         wanted = request.match_info["build"], request.query.get("name", "")
-        return web.json_response(_there(await _beside(network.tensor, self.store, *wanted)))
+        return web.json_response(_there(await _beside(network.tensor, self.store, *wanted), NO_TENSOR))
 
     async def compare(self, request: web.Request) -> web.Response:
         return web.json_response(await _beside(self.comparison.rows))
@@ -130,9 +132,9 @@ async def of_this_machine(request: web.Request, handler: Any) -> web.StreamRespo
     return found
 
 
-def _there(found: Any) -> Any:
+def _there(found: Any, text: str = "the cache has no such thing") -> Any:
     if found is None:
-        raise web.HTTPNotFound(text="the cache has no such thing")
+        raise web.HTTPNotFound(text=text)
     return found
 
 

@@ -11,6 +11,8 @@ const quality = (db) =>
     ? "transparent"
     : `hsl(${Math.round(120 * Math.min(1, Math.max(0, (db - BAD) / (GOOD - BAD))))} 65% 45%)`;
 const decibels = (db) => (db === null || db === undefined ? "" : `${db.toFixed(1)} dB`);
+// names of one network differ at their ends
+const tail = (text, most) => (text.length > most ? `\u2026${text.slice(1 - most)}` : text);
 const link = (text, hash) => made("a", text, { href: `#${hash}` });
 const tensorLink = (id, name) => link(name, `${id}/tensor/${encodeURIComponent(name)}`);
 
@@ -80,7 +82,7 @@ function drawLayers(id, found) {
       });
     const label = drawn("text", { x: x + 12, y: y + 17 }),
       bar = { x, y: y + 23, width: (190 * (row.cycles || 0)) / most, height: 3 };
-    label.textContent = `${row.op} ${row.name.split("/").filter(Boolean).slice(-1)[0] || ""}`.slice(0, 27);
+    label.textContent = `${row.op} ${tail(row.name, Math.max(6, 26 - row.op.length))}`;
     box.append(
       drawn("rect", {
         x,

@@ -74,17 +74,18 @@ async function show() {
   if (id !== chosen) {
     const found = await (await asked(`api/builds/${encodeURIComponent(id)}`)).json();
     chosen = id;
-    const button = [...by("builds").querySelectorAll("button")].find((one) => one.dataset.id === id);
-    by("title").textContent = button ? button.firstChild.textContent : id;
     errors(found.errors);
     figures(found.figures);
     table(found.stages);
     graph(found.stages);
-    by("report").hidden = !found.report;
+    by("report").hidden = by("network").hidden = !found.report;
     by("report").href = `builds/${id}/report`;
     by("log").hidden = true;
     mark();
   }
+  // also after a page that could not be shown
+  const button = [...by("builds").querySelectorAll("button")].find((one) => one.dataset.id === id);
+  by("title").textContent = button ? button.firstChild.textContent : id;
   const page = ["network", "tensor"].includes(stage) ? stage : "stages";
   turn(page);
   if (page === "network") await showNetwork(id, decodeURIComponent(name));
@@ -238,10 +239,11 @@ function follow() {
       : "nothing runs";
     if (found.builds) {
       const kept = chosen;
+      for (const id of Object.keys(networks)) delete networks[id];
       await list();
       if (kept) {
         chosen = "";
-        await show();
+        await show().catch(fail);
       }
     }
     update();
@@ -259,16 +261,12 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
   buttons[Math.min(Math.max(at + step, 0), buttons.length - 1)].focus();
 });
-addEventListener("hashchange", () =>
-  show().catch((fault) => {
-    by("title").textContent = fault.message;
-  }),
-);
+function fail(fault) {
+  by("title").textContent = fault.message;
+  turn("");
+}
+addEventListener("hashchange", () => show().catch(fail));
 addEventListener("DOMContentLoaded", () => {
   follow();
-  list()
-    .then(show)
-    .catch((fault) => {
-      by("title").textContent = fault.message;
-    });
+  list().then(show).catch(fail);
 });

@@ -120,6 +120,10 @@ def test_other_verbs_say_what_is_wrong(built: Path, capfd: pytest.CaptureFixture
         ("run", str(built / "none.npu"), model): "none.npu", ("run", program, model): "fashion.onnx",
         ("compare", program, model): "input", ("disasm", model): "program", ("profile", model): "program",
         ("export", "qdq", str(built / "none.toml"), "-o", str(built / "q.onnx")): "none.toml",
+        ("export", "qdq", program, "-o", str(built / "q.onnx")): "is a program, not a recipe",
+        ("export", "c", model, "-o", str(built / "c")): "try      npuflow new ",
+        ("build", model): "is a model, not a recipe",
+        ("run", program, str(built / "none.png")): 'no file "',
         ("show", "tiling", str(built / "none.toml")): "none.toml",
         ("show", "tilling", str(built / "net.toml")): "tiling",
     }
@@ -137,4 +141,19 @@ def test_eval_writes_no_products(built: Path, capfd: pytest.CaptureFixture[str])
     before = {p: p.stat().st_mtime_ns for p in built.rglob("*") if "cache" not in p.parts}
     assert call(capfd, built, "eval", "--set", "evaluate.count=6").code == 0
     assert {p: p.stat().st_mtime_ns for p in built.rglob("*") if "cache" not in p.parts} == before
+    assert not (built / "out").exists()
+
+
+def test_exports_write_the_named_file_alone(
+    built: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With other settings too: the products beside the recipe stay those of its own build."""
+    before = {p: p.stat().st_mtime_ns for p in built.rglob("*") if "cache" not in p.parts}
+    roots = {p: p.read_bytes() for p in (built / "cache" / "roots").iterdir()}
+    recipe, where = str(built / "net.toml"), ["--cache", str(built / "cache")]
+    where += ["--set", "calibrate.method=mse"]
+    for kind, name in (("qdq", "q.onnx"), ("thresholds", "t.json"), ("c", "c")):
+        assert main(["export", kind, recipe, *where, "-o", str(tmp_path / name)]) == 0, capfd.readouterr().err
+    assert {p: p.stat().st_mtime_ns for p in built.rglob("*") if "cache" not in p.parts} == before
+    assert {p: p.read_bytes() for p in (built / "cache" / "roots").iterdir()} == roots
     assert not (built / "out").exists()

@@ -96,6 +96,13 @@ def test_pictures(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert pixels(folder / "a.npz", "conv1").shape == (9, 14)  # five channels: three columns
     colours = pixels(folder / "a.npz", "conv2", "--low", "0", "--high", "47")
     assert colours.shape == (4, 4, 3) and colours[0, 0, 0] == 0 and colours[3, 3, 2] == 255
+    # golden tensors: samples of [1, channels, height, width]
+    golden = np.zeros((2, 1, 5, 4, 4), np.uint8)
+    golden[1] = 1
+    np.save(folder / "golden.npy", golden)
+    assert pixels(folder / "golden.npy").shape == (9, 14)
+    assert pixels(folder / "golden.npy", "--sample", 1).max() == 1
     refused = call(capfd, "to-image", folder / "a.npz", "nan", "-o", folder / "p.png")
     assert refused.code == 2 and "not a picture" in refused.err
     assert "samples" in call(capfd, "to-image", folder / "a.npz", "conv1", "--sample", "4").err
+    assert "samples" in call(capfd, "to-image", folder / "golden.npy", "--sample", "2").err

@@ -110,6 +110,9 @@ def test_pictures_go_through_the_steps_stored_with_the_program(
     assert float(against.lines[0]["sqnr"]) > 10 and "recipe's steps" in against.err
     bare = call(capfd, "run", MODEL, picture, "-o", str(tmp_path / "bare.npz"))
     assert bare.code == 0 and "0..255" in bare.err
+    # so does a quantised model, whose input is pixels
+    quantised = call(capfd, "run", product(built, ".qdq.onnx"), picture, "-o", str(tmp_path / "qdq.npz"))
+    assert quantised.code == 0, quantised.err
 
 
 def test_raw_mode_prepares_pictures_and_takes_integers_as_codes(

@@ -118,6 +118,24 @@ def test_arrays_that_do_not_fit_say_what_would(tmp_path: Path) -> None:
             assert raised.value.because and "pickle" not in raised.value.because
 
 
+def test_one_sample_may_lack_the_batch_axis(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.array([3.0, 4.0], np.float32))
+    (one,) = every_sample([tmp_path / "x.npy"], [X], None)
+    assert one["x"].shape == (1, 2)
+
+
+def test_what_is_no_input_is_named_as_it_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("none.png", "none.npz", "none.npy", "none"):
+        with pytest.raises(DataError, match=f'no file ".*{name}"'):
+            files_of(tmp_path / name, tmp_path)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"junk")))
+    with pytest.raises(DataError, match="standard input is neither") as raised:
+        files_of(Path("-"), tmp_path)
+    assert str(tmp_path) not in str(raised.value)
+
+
 def test_nothing_found_is_an_error(frames: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for path in (tmp_path / "empty", frames / "g%d.npy", frames / "*.bmp"):

@@ -85,9 +85,13 @@ def test_dry_run_bounds_what_runs(tmp_path: Path) -> None:
 
 def test_a_failing_item_is_named_alone_and_the_rest_is_kept(tmp_path: Path) -> None:
     tables = {"source": {"count": 6}, "reading": {"fail": "n1"}}
-    result = toys.run(tmp_path / "cache", tables, keep_going=True)
+    seen: list[Any] = []
+    result = toys.run(tmp_path / "cache", tables, keep_going=True, on_event=seen.append)
     (error,) = result.errors
     assert error.where.stage == "numbers" and error.where.item == "n1"
+    # what was skipped names what failed, not what was skipped before it
+    skipped = {one.reason for one in seen if getattr(one, "status", "") == "skipped"}
+    assert skipped == {"numbers failed"}
     assert "ValueError: n1 is not a number" in error.message and "numbers.py" in error.because
     assert result.status["numbers"] == {"n1": "failed"} | {f"n{i}": "ran" for i in (0, 2, 3, 4, 5)}
     assert result.failed == 1 and result.skipped == 3

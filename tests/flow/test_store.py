@@ -24,6 +24,7 @@ from npuflow.flow.store import Store
 from npuflow.flow.store_gc import gc
 from npuflow.flow.store_lease import Lease
 from npuflow.flow.store_manifest import sealed, unsealed
+from npuflow.flow.store_push import last_build
 from npuflow.flow.store_record import Record
 from npuflow.flow.store_remote import connect
 from npuflow.flow.store_verify import rerun, stats, verify
@@ -155,6 +156,19 @@ def test_a_damaged_root_stops_a_collection(tmp_path: Path) -> None:
     store = Store(tmp_path / "cache")
     assert "damaged root" in gc(store, 0.0).stopped
     assert stats(store).records == 10
+
+
+def test_a_build_of_a_part_keeps_what_the_whole_build_used(tmp_path: Path) -> None:
+    toys.run(tmp_path / "cache", out_dir=tmp_path / "out")
+    store = Store(tmp_path / "cache")
+    whole = last_build(store, tmp_path / "out")
+    toys.run(tmp_path / "cache", until="numbers", out_dir=tmp_path / "out", part=True)
+    assert last_build(store, tmp_path / "out") == whole
+    gc(store, 0.0)
+    assert stats(store).records == 10
+    # one that uses other steps is the last build of the place
+    toys.run(tmp_path / "cache", {"source": {"count": 30}}, "numbers", out_dir=tmp_path / "out", part=True)
+    assert last_build(store, tmp_path / "out") != whole
 
 
 def test_a_lease_protects_until_its_build_dies(tmp_path: Path) -> None:

@@ -158,6 +158,8 @@ def test_pages_in_a_browser(tmp_path: Path) -> None:
         one.send("Page.navigate", url=f"{where}#{names[0]}/network/block%2Frelu")
         one.until("document.querySelector('#layer h3')?.textContent == 'block/relu'")
         assert one.value("document.querySelectorAll('#layers g').length") == 3
+        # boxes name the layer, by its end where the name is long
+        assert "block/conv" in one.value("document.querySelector('#layers g text').textContent")
         # keys go from layer to layer, and the address follows
         one.value("document.getElementById('layers').focus()")
         one.press("ArrowDown")

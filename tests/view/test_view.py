@@ -248,6 +248,14 @@ def test_in_a_browser(folder: Path, store: Store, tmp_path: Path) -> None:
         thread.join()
         seen.append(one.until("document.querySelector('#graph g.ran[data-stage=parse]')", 5.0))
         assert seen[0] < 2.0
+        # a build without a report has no network page, and the address of one does not stay
+        assert one.value("document.getElementById('network').hidden")
+        one.value(f"location.hash = '{row['id']}/network'")
+        one.until("document.getElementById('title').textContent.includes('has no report')")
+        assert one.value("[...document.querySelectorAll('main section')].every((part) => part.hidden)")
+        one.value(f"location.hash = '{row['id']}'")
+        one.until("document.getElementById('title').textContent == 'net'")
+        assert not one.value("document.getElementById('page-stages').hidden")
         # keys: down to the first build, Enter shows it; a stage's log has a link of its own
         one.value("document.activeElement.blur()")
         one.press("ArrowDown")
@@ -266,6 +274,9 @@ def test_in_a_browser(folder: Path, store: Store, tmp_path: Path) -> None:
         # narrow: nothing is wider than the window
         one.window(400, 800)
         assert one.value("document.documentElement.scrollWidth") <= 400
+        # nor is a row high because its result has no room
+        heights = "[...document.querySelectorAll('#stages tbody tr')].map((row) => row.offsetHeight)"
+        assert one.value(f"Math.max(...{heights})") < 100
         assert one.picture().startswith(b"\x89PNG")
 
 

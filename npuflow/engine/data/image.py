@@ -28,7 +28,7 @@ def decode(path: Path, alpha: Alpha = "drop", colour: bool = True) -> Array:
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as fault:
         raise DataError(
             f'"{path.name}" is not a readable picture',
-            because=str(fault) or type(fault).__name__, code="NF-DATA-034",
+            because=_why(fault), code="NF-DATA-034",
         ) from fault
     if picture.mode.startswith("I") or picture.mode == "F":
         return _deep(picture, path, colour)
@@ -40,6 +40,29 @@ def decode(path: Path, alpha: Alpha = "drop", colour: bool = True) -> Array:
     grey = picture.mode in ("1", "L", "LA")
     array: Array = np.asarray(picture.convert("L" if grey else "RGB"))
     return np.repeat(array[:, :, None], 3, 2) if grey and colour else array
+
+
+def _why(fault: Exception) -> str:
+    from PIL import UnidentifiedImageError
+
+    if isinstance(fault, UnidentifiedImageError):  # its text is the path
+        return "its bytes are those of no known picture format"
+    if isinstance(fault, OSError) and fault.strerror:
+        return fault.strerror
+    return str(fault) or type(fault).__name__
+
+
+def is_picture(content: bytes) -> bool:
+    """Whether bytes begin as a picture of a known format does."""
+    from io import BytesIO
+
+    from PIL import Image
+
+    try:
+        with Image.open(BytesIO(content)):
+            return True
+    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError):
+        return False
 
 
 def is_deep(path: Path) -> bool:

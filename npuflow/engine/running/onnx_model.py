@@ -100,7 +100,8 @@ class OnnxModel:
 
     def _port(self, name: str, kind: str, shape: Sequence[Any]) -> Port:
         pixels = name in self.pixels
-        return Port(name, "float32" if pixels else _numpy(kind), tuple(map(_dim, shape)), codes=pixels)
+        dtype = "float32" if pixels else _numpy(kind)
+        return Port(name, dtype, tuple(map(_dim, shape)), codes=pixels, pixels=pixels)
 
 
 def _quantised(source: Path | bytes) -> bool:

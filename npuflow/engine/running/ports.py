@@ -25,6 +25,7 @@ class Port:
     shape: tuple[int, ...]
     codes: bool = False  # whether integers are codes already: they keep their type
     ranked: bool = True
+    pixels: bool = False  # whether those integers are pixels
 
     def holds(self, array: Array) -> bool:
         """Whether an array has the port's shape."""

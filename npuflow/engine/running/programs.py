@@ -25,9 +25,10 @@ def ports_of(program: Program) -> tuple[tuple[Port, ...], tuple[Port, ...]]:
     given real numbers, or integers, which are codes or pixels already."""
     inputs = []
     for entry in program.meta["inputs"]:
-        coded = bool(entry.get("quant") or entry.get("pixels"))
+        pixels = bool(entry.get("pixels"))
+        coded = pixels or bool(entry.get("quant"))
         dtype = "float32" if coded else entry["dtype"]
-        inputs.append(Port(entry["name"], dtype, tuple(entry["shape"]), codes=coded))
+        inputs.append(Port(entry["name"], dtype, tuple(entry["shape"]), codes=coded, pixels=pixels))
     names = source_names([entry["name"] for entry in program.meta["outputs"]])
     outputs = [
         Port(names[e["name"]], e["dtype"], tuple(e["shape"] or ()), ranked=e["shape"] is not None)
