@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import onnx
+from onnx import parser
+
+from npuflow.engine.place import op_name
 from npuflow.flow.recipe import load
 from npuflow.flow.recipe_build import Settings, open_cache, plan_recipe, run_plan
 from npuflow.flow.signature import signature
@@ -38,3 +43,28 @@ def test_a_network_in_bf16_is_built_without_calibration(tmp_path: Path) -> None:
     assert fidelity.summary()["worst_sqnr_db"] > 35
     assert quantized.summary()["host_macs"] == 0
     assert report.data["accuracy"]["ok"]
+
+
+EMBEDDED = """<ir_version: 8, opset_import: ["" : 17]> g (int64[1,4] ids) => (float[1,4,2] y)
+    { e = Gather (words, ids) y = MatMul (e, w) }"""
+
+
+def test_indices_from_outside_are_integers_beside_floats(tmp_path: Path) -> None:
+    """They are moved before the look-up, and have no range of their own."""
+    model, rng = parser.parse_model(EMBEDDED), np.random.default_rng(4)
+    for name, shape in (("words", (5, 3)), ("w", (3, 2))):
+        real = rng.normal(size=shape).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(real, name))
+    onnx.save(model, tmp_path / "model.onnx")
+    np.savez(tmp_path / "ids.npz", ids=rng.integers(0, 5, (4, 4)))
+    text = '[model]\npath = "model.onnx"\n[data]\nsource = "ids.npz"\n'
+    (tmp_path / "recipe.toml").write_text(text)
+    settings = Settings(cache=tmp_path / "cache", jobs=1, scheduler="threads", publish=False)
+    recipe = load(tmp_path / "recipe.toml", ['target="bm1684x"', 'quantize.mode="bf16"'])
+    plan, store = plan_recipe(recipe, STAGES, settings), open_cache(recipe, settings)
+    result = run_plan(plan, recipe, store, settings).check()
+    simulation, quantized = (
+        store.load(result.outputs[name], signature(STAGES[name]).output) for name in ("simulate", "quantize")
+    )
+    assert (simulation.summary()["different"], quantized.summary()["host_macs"]) == (0, 0)
+    assert {"lookup", "matmul"} <= {op_name(node) for node in quantized.graph.nodes}

@@ -132,6 +132,10 @@ def whole_types(graph: Graph, chosen: Sequence[Node]) -> dict[str, QuantType]:
     while before != len(found):                  # to what reads them, and back to what they are made of
         before = len(found)
         for node in (*chosen, *reversed(chosen)):
+            if node.op.moves_data and node.op.shares_scale and node.outputs[0] in found:
+                # indices from outside have no span of their own, and are moved before a look-up
+                read = (v for _, v in activation_inputs(graph, node) if v not in found)
+                found.update(dict.fromkeys(read, found[node.outputs[0]]))
             if node.outputs[0] in own and not node.op.whole_numbers(graph.site(node)):
                 _joined(graph, node, own, found)
     return found
