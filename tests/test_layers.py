@@ -15,7 +15,7 @@ from npuflow.base.registry import caption
 from tests.sources import FILES, PACKAGE, ROOT, at, floor, imports, name_of, nodes, parsed
 
 SIBLINGS = {"ops", "rules", "calibrators", "rounders", "strategies", "frontends", "metrics", "exchange"}
-SIBLINGS |= {"heads"}
+SIBLINGS |= {"heads", "gradients"}
 SERVERS = {"serve", "view"}
 BELOW: dict[str, set[str]] = {
     "base": set(),
