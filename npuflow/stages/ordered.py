@@ -60,21 +60,20 @@ def layers(
     yield from summed(grids, columns, graph, rounding_samples(samples, table, correct, probing))
 
 
-def orders(table: Prune) -> bool:
-    """Whether the recipe asks for another order."""
-    return table.permute and table.groups is not None
+def needless(table: Prune) -> str:
+    """Why channels stay in their order."""
+    asked = table.permute and table.groups is not None
+    return "" if asked else 'the recipe does not have permute = true of [prune] with a pattern "N:M"'
 
 
 @stage(
-    refines="parse", when="prune", wanted=orders, after=("checked", "pixels", "pruned"),
+    refines="parse", when="prune", unless=needless, after=("checked", "pixels", "pruned"),
     parts=(picked, peaks, grids, columns, layers), cpu="native", memory="2GB", floats=True,
     lighter="[moments] most_terms = 2304",
 )
 def ordered(graph: Parsed, layers: Items[LayerMoments], prune: Prune) -> Parsed:
     """Find groups of channels that can change places, and an order for each."""
     source = graph.graph
-    if not orders(prune):
-        return graph
     if set(graph.stated) - set(graph.pixels):
         log("the model states the codes of its weights: channels stay in their order")
         return graph
