@@ -80,7 +80,7 @@ class Builds:
         store = open_cache(loaded, Settings(cache=self.cache))
         made: Quantized = store.load(done.outputs["correct"], Quantized)
         chosen: Precision = store.load(done.outputs["precision"], Precision)
-        stage = next(one for one in ("equalize", "pixels", "checked", "parse") if one in done.refs)
+        stage = next(one for one in ("equalize", "ordered", "pixels", "checked", "parse") if one in done.refs)
         parsed: Parsed = store.load(done.outputs[stage], Parsed)
         executor = Executor(made.graph, loaded.read(Numerics)[0], BATCH)
         place = self.task.outputs.index(self.task.name)

@@ -17,7 +17,8 @@ NOTE = "<!-- Written by docs/generate.py from the code; do not edit. -->\n\n"
 def map_page() -> str:
     """Every file with its caption, in the order of the floors."""
     order = ["base", "flow", "hw", "ir", "ops", "rules", "calibrators", "rounders", "strategies", "frontends"]
-    order += ["heads", "lang", "metrics", "exchange", "targets", "engine", "stages", "testing", "cli"]
+    order += ["heads", "gradients", "lang", "metrics", "exchange", "targets", "engine", "stages", "testing"]
+    order += ["cli"]
     text = "# Map of the code\n\n" + NOTE
     text += (
         "Imports go down only: `base <- flow`, `base <- hw <- ir <- ops, rules, ... <- engine`, both `<- "

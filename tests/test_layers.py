@@ -24,13 +24,14 @@ BELOW: dict[str, set[str]] = {
     "ir": {"base", "hw"},
     "onnx": {"base", "hw", "ir"},
     **{name: {"base", "hw", "ir", "onnx"} for name in SIBLINGS},
-    "engine": {"base", "hw", "ir", "onnx", *SIBLINGS},
+    "gradients": {"base", "hw", "ir"},
+    "engine": {"base", "hw", "ir", "onnx", "gradients", *SIBLINGS},
     "lang": {"base", "hw", "ir", "onnx", *SIBLINGS},
     "stages": {"base", "flow", "hw", "ir", "onnx", "engine", *SIBLINGS},
     "testing": {"base", "flow", "hw", "ir", "onnx", "engine", "stages", *SIBLINGS},
     "cli": {"base", "flow", "hw", "ir", "onnx", "engine", "lang", "stages", "testing", *SERVERS, *SIBLINGS},
     "ort": {"base", "hw", "ir", "onnx", "engine", *SIBLINGS},
-    "torch": {"base", "flow", "hw", "ir", "onnx", "engine", "cli", *SIBLINGS},  # prepares by a build
+    "torch": {"base", "flow", "hw", "ir", "onnx", "gradients", "engine", "cli", *SIBLINGS},  # builds
     "view": {"base", "flow"},
     "serve": {"base", "hw", "ir", "onnx", "engine", *SIBLINGS},
     "targets": set(),

@@ -19,18 +19,21 @@ def publish(refs: Mapping[str, Ref], store: Store, folder: Path) -> dict[str, Pa
     """Write every product that is missing or differs; each is a copy, so that
     editing it leaves the cache alone."""
     products: dict[str, Path] = {}
+    given: dict[str, tuple[int, str]] = {}
     for stage, ref in refs.items():
         if not isinstance(ref, ArtifactRef):
             continue
         reader = store.open(ref.digest)
         for name, entry in reader.manifest.products.items():
             target = folder / entry
+            file = reader.manifest.entries[entry]["file"]
+            if given.get(name) == reader.manifest.files[file]:
+                continue                      # a stage that refines another's artifact hands it on
             if name in products:
                 raise InternalError(
                     f'two stages give a product "{name}"; the second is {stage}', code="NF-INTERNAL-025",
                 )
-            products[name] = target
-            file = reader.manifest.entries[entry]["file"]
+            products[name], given[name] = target, reader.manifest.files[file]
             if not _same(target, reader.manifest.files[file]):
                 _copy(reader.path(entry), target)
     return products

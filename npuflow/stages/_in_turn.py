@@ -29,8 +29,9 @@ from npuflow.stages.samples import Sample
 
 def waits(table: RoundTable, candidates: CandidateWidths) -> bool:
     """Whether weights are rounded in turn only when a search has chosen their widths: what a layer makes up
-    for depends on the codes above it. Blocks descend from codes of the recipe's widths, and do not wait."""
-    return "sequential" in table.modes and "blocks" not in table.modes and bool(candidates.weights)
+    for depends on the codes above it. What descends from codes of the recipe's widths does not wait."""
+    descends = bool(table.modes & {"blocks", "distilled"})
+    return "sequential" in table.modes and not descends and bool(candidates.weights)
 
 
 def rounded_in_turn(

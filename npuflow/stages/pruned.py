@@ -7,27 +7,20 @@ sample and moments of every layer. Another share, method or multiple runs no inf
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import replace
 
-import numpy as np
-
-from npuflow.engine.calibrate.observe import session
 from npuflow.engine.channels.config import ChannelPruning
-from npuflow.engine.channels.removal import ReaderMoments, remove_channels
+from npuflow.engine.channels.removal import remove_channels
 from npuflow.engine.correct.config import Correct
 from npuflow.engine.correct.error import output_error, outputs_of
 from npuflow.engine.correct.trial import NETWORK, Trial
-from npuflow.engine.place import place
 from npuflow.engine.precision.config import Probing
 from npuflow.engine.quantize.names import unknown_layers
 from npuflow.engine.rounding.config import Counting
-from npuflow.engine.rounding.layers import layers as weighted
-from npuflow.engine.to_onnx import export_model
-from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, part, stage
 from npuflow.hw.target import Compute, Dma, Limits, Memory, Numerics, Target
 from npuflow.ir.graph import Graph
+from npuflow.stages._float_moments import Peaks, by_node, grids_of, peaks_of
 from npuflow.stages._rounding_samples import rounding_feeds, rounding_samples
 from npuflow.stages.moments import Columns, LayerGrid, LayerMoments, Picked, first, observed, summed
 from npuflow.stages.parse import Parsed
@@ -40,35 +33,10 @@ def picked(samples: Items[Sample], table: Counting) -> Iterator[tuple[str, Picke
     yield from first(samples, table)
 
 
-@dataclass(frozen=True)
-class Peaks(Artifact):
-    """Of one sample: the largest magnitude of every value that a layer reads."""
-
-    content: dict[str, float]
-
-    def save(self, folder: Writer) -> None:
-        folder.json("peaks", self.content)
-
-    @classmethod
-    def load(cls, folder: Reader) -> Self:
-        return cls(folder.json("peaks"))
-
-
 @part(over="picked", cpu="native", memory="1GB", batch=16, floats=True)
 def peaks(picked: Items[Picked], graph: Parsed) -> Iterator[tuple[str, Peaks]]:
     """One pass of the float network."""
-    source = graph.graph
-    read = {n.inputs[0]: None for n in source.nodes if len(n.inputs) > 1 and n.op.role(1) == "weight"}
-    made = [name for name in read if name not in source.inputs and source.const(name) is None]
-    run = session(export_model(source, made)) if made else None
-    kinds = {name: source.type(name) for name in source.inputs}
-    for item, sample in picked.items():
-        feed = sample.content.feed(kinds)
-        known = {name: feed[name] for name in read if name in feed}
-        if run is not None:
-            fed = {i.name: feed[i.name] for i in run.get_inputs()}
-            known.update(zip(made, run.run(made, fed), strict=True))
-        yield item, Peaks({name: float(np.abs(array).max()) for name, array in known.items() if array.size})
+    yield from peaks_of(picked, graph)
 
 
 @part
@@ -77,13 +45,8 @@ def grids(
     numerics: Numerics, limits: Limits, memory: Memory, compute: Compute, dma: Dma,
 ) -> Iterator[tuple[str, LayerGrid]]:
     """A power-of-two grid for the input of every layer."""
-    ends: dict[str, tuple[float, float]] = {}
-    for one in peaks.values():
-        for name, peak in one.content.items():
-            ends[name] = (0.0, max(peak, ends.get(name, (0.0, 0.0))[1]))
     target = Target(numerics=numerics, limits=limits, memory=memory, compute=compute, dma=dma)
-    for layer in weighted(graph.graph, place(graph.graph, target), table, ends, graph.stated, log):
-        yield f"{layer.node:04}", LayerGrid(layer)
+    yield from grids_of(graph, peaks, table, target)
 
 
 @part(over="picked", cpu="native", memory="1GB", batch=16, floats=True)
@@ -128,10 +91,7 @@ def pruned(
     if set(graph.stated) - set(graph.pixels):
         log("the model states the codes of its weights: nothing is removed")
         return graph
-    known = {
-        one.layer.node: ReaderMoments(one.layer, one.matrix, one.fit, one.held) for one in layers.values()
-    }
-    done = remove_channels(source, known, channels)
+    done = remove_channels(source, by_node(layers), channels)
     _, held = rounding_feeds(samples, source, counting, correct, probing)
     trials: list[Trial] = [*done.trials]
     if done.masks and held:

@@ -19,7 +19,7 @@ from npuflow.stages.samples import Sample
 
 def asked(table: RoundTable) -> bool:
     """Whether the recipe asks for it."""
-    return bool(table.modes & {"sequential", "blocks"})
+    return bool(table.modes & {"sequential", "blocks", "distilled"})
 
 
 @stage(

@@ -25,7 +25,7 @@ with needs(
 ):
     import torch as torch
 
-from npuflow.torch.distillation import distillation_loss
+from npuflow.gradients.distillation import distillation_loss
 from npuflow.torch.module import Module
 from npuflow.torch.prepare import convert, prepare
 from npuflow.torch.prepared import PreparedNetwork

@@ -12,14 +12,14 @@ from npuflow.base.errors import DataError, ModelError
 from npuflow.engine.execute.executor import Executor
 from npuflow.engine.place import op_name
 from npuflow.engine.quantize.graph import Note, Quantization
+from npuflow.gradients.fake_quantization import Quantizer, StraightRound, rounded
+from npuflow.gradients.operators import clipped, computed, has_form
 from npuflow.ir.codes import decode, encode
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
 from npuflow.ir.types import Array, FloatType, QuantType, Value
 from npuflow.rounders import RoundedWeight
 from npuflow.torch.constants import BatchNorm, constants
-from npuflow.torch.fake_quantization import Quantizer, StraightRound, rounded
-from npuflow.torch.operators import clipped, computed, has_form
 from npuflow.torch.target_graph import TargetGraph, source_name
 
 BATCH = 32  # samples that the executor takes at once

@@ -74,3 +74,22 @@ def test_names_of_the_table_are_checked(shared: Path) -> None:
         made(shared, "prune.channels.layers=['/stemm']", until="pruned")
     with pytest.raises(NpuflowError, match="cannot be removed"):
         made(shared, "prune.channels.overrides=[{layers=['/last'],share=0.5}]", until="pruned")
+
+
+def test_both_and_another_order_give_each_product_once(shared: Path, tmp_path: Path) -> None:
+    sets = ["prune={pattern='2:4', permute=true, channels={share=0.5, multiple=4}}", "round.method='nearest'"]
+    done = build(shared, sets, out=tmp_path, cache=shared.parent / "cache")
+    assert {"channel_masks", "masks"} <= done.products.keys()
+
+
+def test_channels_in_another_order_lose_less_and_the_program_is_exact(shared: Path) -> None:
+    sets = ["prune={pattern='2:4', permute=true}", "quantize.weights.bits=8"]
+    result = made(shared, *sets, until="simulate")
+    ordered, masks, simulation = products(shared, result, "ordered", "masks", "simulate")
+    assert not any(c.different for c in simulation.checks) and simulation.checks
+    assert any(one.correction == "order" and one.kept for one in ordered.trials)
+    sets[0] = "prune={pattern='2:4'}"
+    (plain,) = products(shared, made(shared, *sets, until="masks"), "masks")
+    lost, before = ({one.layer: one.after for one in some.trials} for some in (masks, plain))
+    assert lost.keys() == before.keys() and sum(lost.values()) < sum(before.values())
+    assert ran(result, "ordered") == 1 and "ordered" not in made(shared, until="parse").status

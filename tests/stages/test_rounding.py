@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -270,3 +271,38 @@ def test_blocks_descend_and_stay_exact(shared: Path) -> None:
         np.testing.assert_array_equal(quantized.graph.consts[value.const], one.codes)
     plain = made(shared, "round.method='gptq'", until="rounded")
     assert "blocks" not in plain.status and "sequential" not in plain.status
+
+
+def test_distilled_weights_are_exact_and_kept_where_held_out_samples_say_so(shared: Path) -> None:
+    pytest.importorskip("torch")
+    sets = ["round.method='gptq'", "round.mode='distilled'", "quantize.weights={bits=3, per='tensor'}"]
+    few = ["correct.held_out=6", "precision.held_out=6", "distillation={steps=60, batch=6, rate=0.01}"]
+    result = made(shared, *sets, *few, until="simulate")
+    in_turn, taught, quantized, simulation = products(
+        shared, result, "sequential", "distilled", "correct", "simulate"
+    )
+    whole = taught.trials[-1]
+    assert (whole.correction, whole.layer) == ("distilled", NETWORK)
+    assert whole.kept and whole.after < whole.before
+    assert any(one.quant.scale != in_turn.weights[name].quant.scale for name, one in taught.weights.items())
+    assert simulation.checks and not any(c.different for c in simulation.checks)
+    for name, one in taught.weights.items():
+        value = quantized.graph.values[f"{name}:q"]
+        np.testing.assert_array_equal(quantized.graph.consts[value.const], one.codes)
+
+
+def test_distilling_zeros_keeps_them(shared: Path) -> None:
+    pytest.importorskip("torch")
+    sets = ["prune={pattern='2:4', permute=true}", "round.mode='distilled'", "quantize.weights.bits=8"]
+    result = made(shared, *sets, "distillation.steps=5", until="correct")
+    quantized, taught = products(shared, result, "correct", "distilled")
+    assert len(taught.weights) == 4           # those that no method has rounded are trained as well
+    (point,) = (node for node in quantized.graph.nodes if node.name == "/point")
+    assert Pattern(2, 4).holds(quantized.graph.const(point.inputs[1]).reshape(16, 12))
+
+
+def test_without_torch_the_error_says_how_to_get_it(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "npuflow.engine.rounding.distilled", raising=False)
+    with pytest.raises(RecipeError, match=r"needs the package torch[\s\S]*npuflow\[torch\]"):
+        made(shared, "round.mode='distilled'", "distillation.seed=7", until="distilled")

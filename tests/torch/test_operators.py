@@ -9,11 +9,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from npuflow.gradients.fake_quantization import FakeQuantize, FakeQuantizeChannels, rounded  # noqa: E402
+from npuflow.gradients.operators import FORMS, NumericFunction, computed, has_form  # noqa: E402
 from npuflow.ir.graph import Graph, constant  # noqa: E402
 from npuflow.ir.op import OPS, Node, OpSample  # noqa: E402
 from npuflow.ir.types import TensorType, Value  # noqa: E402
-from npuflow.torch.fake_quantization import FakeQuantize, FakeQuantizeChannels, rounded  # noqa: E402
-from npuflow.torch.operators import FORMS, NumericFunction, computed, has_form  # noqa: E402
 
 HERE = sorted({*FORMS, "slice", "gather", "pad", "split", "expand", "depthtospace", "selu", "tan"})
 

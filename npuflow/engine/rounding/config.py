@@ -29,7 +29,7 @@ class Counting(Config, table="moments"):
     more have one for every block of input channels, and scales that stay as they are."""
 
 
-Mode = Literal["parallel", "sequential", "blocks"]
+Mode = Literal["parallel", "sequential", "blocks", "distilled"]
 
 
 def _rounder(table: Config, method: str) -> Rounder:
@@ -63,7 +63,8 @@ class RoundTable(Config, table="round"):
     mode: Mode = "parallel"
     """What layers read when they are rounded: what the float network makes, all layers at once and kept for
     the next method; or what the rounded layers before them make, one after the other. With "blocks", codes
-    and biases of these then descend along the gradient of the outputs of blocks of layers."""
+    and biases of these then descend along the gradient of the outputs of blocks of layers; with "distilled",
+    along that of the whole network's outputs, which needs the extra torch."""
 
     layers: tuple[LayerRounding, ...] = ()
     """Exceptions; later ones win."""

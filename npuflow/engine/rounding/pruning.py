@@ -28,6 +28,8 @@ class Prune(Config, table="prune"):
     their size."""
     refit: bool = True
     """Move the weights that are kept to where the layer's outputs come closest."""
+    permute: bool = False
+    """Bring channels into an order first in which "N:M" costs less; the network computes the same."""
     damp: Annotated[float, Range(1e-6, 10)] = 0.3
     """Share of the mean second moment that is added to each: the more, the closer weights stay."""
     layers: tuple[str, ...] = ()

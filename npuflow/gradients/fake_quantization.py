@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from npuflow.gradients import kernels
+from npuflow.gradients.kernels import MODES
 from npuflow.hw.target import Rounding
 from npuflow.ir.types import FloatType, QuantType
-from npuflow.torch import kernels
-from npuflow.torch.kernels import MODES
 
 FLOATS = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 Tensor = torch.Tensor

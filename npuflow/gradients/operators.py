@@ -16,9 +16,9 @@ import numpy as np
 import torch
 import torch.nn.functional as functions
 
-from npuflow.engine.place import op_name
+from npuflow.gradients.windows import average_pool, conv, deconv, max_pool
 from npuflow.ir.op import Bound, Op, Site
-from npuflow.torch.windows import average_pool, conv, deconv, max_pool
+from npuflow.ir.queries import kind
 
 Form = Callable[[Site, Sequence[Any]], tuple[Any, ...]]
 NUDGE = 1e-4  # relative step of difference quotients
@@ -27,7 +27,7 @@ NUDGE = 1e-4  # relative step of difference quotients
 def computed(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """The results of a node, its fused clip included."""
     op = site.op
-    form = FORMS.get(op_name(site.node))
+    form = FORMS.get(kind(site.node))
     if form is not None:
         made = form(site, inputs)
     elif op.unary:
@@ -39,7 +39,7 @@ def computed(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
 
 def has_form(site: Site) -> bool:
     """Whether the node can be computed here."""
-    if op_name(site.node) in FORMS or site.op.unary:
+    if kind(site.node) in FORMS or site.op.unary:
         return True
     return site.op.moves_data and all(value is None or value.type.is_static for value in site.inputs)
 

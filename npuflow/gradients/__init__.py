@@ -1,0 +1,1 @@
+"""Graphs of real numbers in PyTorch, with gradients; needs the extra torch."""

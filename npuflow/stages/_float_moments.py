@@ -1,0 +1,70 @@
+"""What the stages share that take moments of the float network before anything else of it is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from npuflow.engine.calibrate.observe import session
+from npuflow.engine.channels.removal import ReaderMoments
+from npuflow.engine.place import place
+from npuflow.engine.rounding.config import Counting
+from npuflow.engine.rounding.layers import layers as weighted
+from npuflow.engine.to_onnx import export_model
+from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.stage import Items, log
+from npuflow.hw.target import Target
+from npuflow.stages.moments import LayerGrid, LayerMoments, Picked
+from npuflow.stages.parse import Parsed
+
+
+@dataclass(frozen=True)
+class Peaks(Artifact):
+    """Of one sample: the largest magnitude of every value that a layer reads."""
+
+    content: dict[str, float]
+
+    def save(self, folder: Writer) -> None:
+        folder.json("peaks", self.content)
+
+    @classmethod
+    def load(cls, folder: Reader) -> Self:
+        return cls(folder.json("peaks"))
+
+
+def peaks_of(picked: Items[Picked], graph: Parsed) -> Iterator[tuple[str, Peaks]]:
+    """One pass of the float network."""
+    source = graph.graph
+    read = {n.inputs[0]: None for n in source.nodes if len(n.inputs) > 1 and n.op.role(1) == "weight"}
+    made = [name for name in read if name not in source.inputs and source.const(name) is None]
+    run = session(export_model(source, made)) if made else None
+    kinds = {name: source.type(name) for name in source.inputs}
+    for item, sample in picked.items():
+        feed = sample.content.feed(kinds)
+        known = {name: feed[name] for name in read if name in feed}
+        if run is not None:
+            fed = {i.name: feed[i.name] for i in run.get_inputs()}
+            known.update(zip(made, run.run(made, fed), strict=True))
+        yield item, Peaks({name: float(np.abs(array).max()) for name, array in known.items() if array.size})
+
+
+def grids_of(
+    graph: Parsed, peaks: Items[Peaks], table: Counting, target: Target
+) -> Iterator[tuple[str, LayerGrid]]:
+    """A power-of-two grid for the input of every layer."""
+    ends: dict[str, tuple[float, float]] = {}
+    for one in peaks.values():
+        for name, peak in one.content.items():
+            ends[name] = (0.0, max(peak, ends.get(name, (0.0, 0.0))[1]))
+    for layer in weighted(graph.graph, place(graph.graph, target), table, ends, graph.stated, log):
+        yield f"{layer.node:04}", LayerGrid(layer)
+
+
+def by_node(layers: Items[LayerMoments]) -> dict[int, ReaderMoments]:
+    """Moments of the layers that read channels."""
+    return {
+        one.layer.node: ReaderMoments(one.layer, one.matrix, one.fit, one.held) for one in layers.values()
+    }

@@ -1,0 +1,75 @@
+"""Rounded weights trained together to give what the float network gives, where [round] says so."""
+
+from __future__ import annotations
+
+from npuflow.base.errors import RecipeError
+from npuflow.base.extras import needs
+from npuflow.engine.correct.config import Correct
+from npuflow.engine.correct.error import output_error, outputs_of
+from npuflow.engine.correct.trial import NETWORK, Trial
+from npuflow.engine.precision.config import Probing
+from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.types import weight_type
+from npuflow.engine.rounding.config import Counting, RoundTable
+from npuflow.engine.rounding.distillation import Distillation
+from npuflow.engine.rounding.judge import to_nearest, with_weights
+from npuflow.engine.rounding.rounded import own_zeros
+from npuflow.flow.stage import Items, log, progress, stage
+from npuflow.hw.target import Numerics
+from npuflow.stages._rounding_samples import rounding_feeds
+from npuflow.stages.masks import Masks
+from npuflow.stages.moments import LayerMoments
+from npuflow.stages.parse import Parsed
+from npuflow.stages.rounded import Rounded
+from npuflow.stages.samples import Sample
+
+
+def asked(table: RoundTable) -> bool:
+    """Whether the recipe asks for it."""
+    return "distilled" in table.modes
+
+
+@stage(
+    refines="rounded", wanted=asked, after=("sequential", "blocks"), cpu="native", memory="4GB", floats=True,
+    lighter="[distillation] batch = 2",
+)
+def distilled(
+    rounded: Rounded, moments: Items[LayerMoments], graph: Parsed, samples: Items[Sample], table: RoundTable,
+    counting: Counting, correct: Correct, probing: Probing, training: Distillation, quantize: Quantize,
+    numerics: Numerics, masks: Masks | None,
+) -> Rounded:
+    """Kept where the network's outputs on held-out samples come closer. Layers that no method has rounded
+    start from the nearest codes."""
+    if not asked(table) or not moments:
+        return rounded
+    with needs(
+        '[round] mode = "distilled" needs the package torch',
+        kind=RecipeError,
+        hint="pip install 'npuflow[torch]'; mode = \"blocks\" works without it",
+        code="NF-RECIPE-122",
+    ):
+        from npuflow.engine.rounding.distilled import distilled as trained
+    source = graph.graph
+    fit, held = rounding_feeds(samples, source, counting, correct, probing)
+    known = masks.layers if masks is not None else {}
+    kept, start, sources = {name: one.keep for name, one in known.items()}, {}, {}
+    for one in moments.values():
+        layer, own = one.layer, one.matrix
+        if layer.weight in rounded.weights:
+            start[layer.weight] = rounded.weights[layer.weight]
+        if table.mode_of(own.names, own.kind) != "distilled":
+            continue
+        sources[layer.weight] = own
+        scheme = quantize.weights_of(own.names, own.kind)
+        if layer.weight not in start:
+            quant = weight_type(own.tensor, own.axis, scheme, numerics, own.inner)
+            start[layer.weight] = to_nearest(source, layer.weight, quant, layer.bias, None)
+        zeros = own_zeros(own.rows(own.tensor), numerics)
+        if zeros is not None:
+            kept.setdefault(layer.weight, zeros.keep)
+    made = trained(source, sources, start, fit, training, numerics.power_of_two, progress, kept)
+    truth, found = outputs_of(source, held), {**start, **made}
+    before, after = (output_error(truth, outputs_of(with_weights(source, w), held)) for w in (start, found))
+    whole = Trial("distilled", NETWORK, before, after, after < before)
+    log(whole.line())
+    return Rounded({**rounded.weights, **found} if whole.kept else rounded.weights, (*rounded.trials, whole))

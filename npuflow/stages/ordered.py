@@ -1,0 +1,83 @@
+"""The float graph with its channels in an order in which a pattern of zeros costs less, where [prune] asks
+for it. The network computes the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from npuflow.engine.channels.order import order_channels
+from npuflow.engine.correct.config import Correct
+from npuflow.engine.precision.config import Probing
+from npuflow.engine.rounding.config import Counting
+from npuflow.engine.rounding.pruning import Prune
+from npuflow.flow.stage import Items, log, part, stage
+from npuflow.hw.target import Compute, Dma, Limits, Memory, Numerics, Target
+from npuflow.stages._float_moments import Peaks, by_node, grids_of, peaks_of
+from npuflow.stages._rounding_samples import rounding_samples
+from npuflow.stages.moments import Columns, LayerGrid, LayerMoments, Picked, first, observed, summed
+from npuflow.stages.parse import Parsed
+from npuflow.stages.samples import Sample
+
+
+@part
+def picked(samples: Items[Sample], table: Counting) -> Iterator[tuple[str, Picked]]:
+    """The samples that moments are taken of."""
+    yield from first(samples, table)
+
+
+@part(over="picked", cpu="native", memory="1GB", batch=16, floats=True)
+def peaks(picked: Items[Picked], graph: Parsed) -> Iterator[tuple[str, Peaks]]:
+    """One pass of the float network."""
+    yield from peaks_of(picked, graph)
+
+
+@part
+def grids(
+    graph: Parsed, peaks: Items[Peaks], table: Counting,
+    numerics: Numerics, limits: Limits, memory: Memory, compute: Compute, dma: Dma,
+) -> Iterator[tuple[str, LayerGrid]]:
+    """A power-of-two grid for the input of every layer."""
+    target = Target(numerics=numerics, limits=limits, memory=memory, compute=compute, dma=dma)
+    yield from grids_of(graph, peaks, table, target)
+
+
+@part(over="picked", cpu="native", memory="1GB", batch=16, floats=True)
+def columns(
+    picked: Items[Picked], grids: Items[LayerGrid], graph: Parsed
+) -> Iterator[tuple[str, Columns]]:
+    """What the layers read."""
+    yield from observed(picked, grids, graph)
+
+
+@part(over="grids", cpu="native", memory="2GB", batch=16)
+def layers(
+    grids: Items[LayerGrid], columns: Items[Columns], samples: Items[Sample], graph: Parsed,
+    table: Counting, correct: Correct, probing: Probing,
+) -> Iterator[tuple[str, LayerMoments]]:
+    """Sums of products, exact."""
+    yield from summed(grids, columns, graph, rounding_samples(samples, table, correct, probing))
+
+
+def needless(table: Prune) -> str:
+    """Why channels stay in their order."""
+    asked = table.permute and table.groups is not None
+    return "" if asked else 'the recipe does not have permute = true of [prune] with a pattern "N:M"'
+
+
+@stage(
+    refines="parse", when="prune", unless=needless, after=("checked", "pixels", "pruned"),
+    parts=(picked, peaks, grids, columns, layers), cpu="native", memory="2GB", floats=True,
+    lighter="[moments] most_terms = 2304",
+)
+def ordered(graph: Parsed, layers: Items[LayerMoments], prune: Prune) -> Parsed:
+    """Find groups of channels that can change places, and an order for each."""
+    source = graph.graph
+    if set(graph.stated) - set(graph.pixels):
+        log("the model states the codes of its weights: channels stay in their order")
+        return graph
+    done = order_channels(source, by_node(layers), prune)
+    for trial in done.trials:
+        log(trial.line())
+    return replace(graph, graph=done.graph, trials=(*graph.trials, *done.trials))
