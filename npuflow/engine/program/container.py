@@ -34,7 +34,7 @@ from npuflow.hw.isa import WORDS
 from npuflow.hw.target import Target
 
 MAGIC = b"NPUFLOW\0"
-VERSION = 1
+VERSION = 2
 ALIGN = 64
 MAX_SECTIONS = 4096
 MACHINE = ("compute", "numerics", "memory", "dma", "limits")     # the target's tables that a program runs by
