@@ -26,7 +26,7 @@ def per_tensor(quantize: Quantize, numerics: Numerics) -> bool:
     refines="parse",
     when="equalize",
     wanted=per_tensor,
-    after=("checked", "pixels", "pruned"),
+    after=("checked", "pixels", "pruned", "ordered"),
     cpu="native",
     memory="1GB",
     floats=True,

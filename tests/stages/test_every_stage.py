@@ -31,7 +31,8 @@ bias = "on"
 method = "coordinate"
 [moments]
 [prune]
-pattern = "rows"
+pattern = "2:4"
+permute = true
 [prune.channels]
 multiple = 2
 [budget]
