@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 
 from models_targets import KNOWN, TARGETS, network
-from shapes import NETWORKS, target_named
+from shapes import NETWORKS, for_target, target_named
 
 from npuflow.base.errors import NpuflowError
 from npuflow.engine.place import place
@@ -104,9 +104,11 @@ def main(arguments: list[str]) -> None:
     for name in networks:
         label = Path(name).stem
         todo = [t for t in targets if only == ((label, t) in kept) or (again and not only)]
-        one = subject(label, network(name)) if todo else None
+        shared = subject(label, network(name)) if todo else None
         for target in todo:
-            assert one is not None
+            assert shared is not None
+            graph = for_target(shared.graph, target_named(target))
+            one = shared if graph.nodes == shared.graph.nodes else subject(label, graph)
             found = bounded(one, kept[label, target]) if only else row(one, target)
             print(*found.values(), sep="  ", flush=True)
             kept[label, target] = {c: found.get(c, "") for c in COLUMNS}

@@ -20,7 +20,7 @@ import sys
 import time
 from pathlib import Path
 
-from shapes import NETWORKS, of_file, target_named
+from shapes import NETWORKS, for_target, of_file, target_named
 
 from npuflow.ir.graph import Graph
 from tests.networks.onnx_cases import through
@@ -58,8 +58,8 @@ def network(name: str) -> Graph:
 
 
 def row(name: str, graph: Graph, target_name: str, *, exact: bool = True) -> dict[str, str]:
-    begin = time.process_time()
-    v = judge(subject(name, graph), target_named(target_name), exact=exact)
+    begin, target = time.process_time(), target_named(target_name)
+    v = judge(subject(name, for_target(graph, target)), target, exact=exact)
     return {
         "network": name,
         "target": target_name,

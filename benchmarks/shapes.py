@@ -187,3 +187,11 @@ def target_named(name: str) -> Target:
     if target is None:
         raise SystemExit("\n".join(map(str, faults)))
     return target
+
+
+def for_target(graph: Graph, target: Target) -> Graph:
+    """A graph that the rules have rewritten, after those that ask what the target has."""
+    from npuflow.engine.rewrite import rewrite
+    from npuflow.rules import Hardware
+
+    return rewrite(graph, hardware=Hardware.of(target.compute, target.memory, target.dma)).graph

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from npuflow.hw.numerics import divide_round
+from npuflow.hw.numerics import divide_round, scaled
 from npuflow.hw.target import Numerics
 from npuflow.ir.op import OPS, OpSample, Site
 from npuflow.ir.types import Array, IntArray
@@ -42,11 +42,9 @@ class Div(Arithmetic, RatioOp):
         a, b = inputs[0], inputs[1]
         assert a is not None and b is not None
         shift, y = site.param("shift"), site.out_quant
-        # Up to 17 + 32 + 62 bits: Python's integers.
-        numerator = (
-            centred(a, site.quant(0)).astype(object) * site.param("multiplier") * (1 << max(-shift, 0))
-        )
-        divisor = centred(b, site.quant(1)).astype(object) * (1 << max(shift, 0))
+        # up to 17 + 32 + 62 bits
+        numerator = scaled(scaled(centred(a, site.quant(0)), site.param("multiplier")), 1 << max(-shift, 0))
+        divisor = scaled(centred(b, site.quant(1)), 1 << max(shift, 0))
         top, bottom = np.broadcast_arrays(np.asarray(numerator), np.asarray(divisor))
         quotient = divide_round(top, bottom, numerics.rounding)
         result = np.clip(quotient + y.zero_point[0], site.param("lo"), site.param("hi"))

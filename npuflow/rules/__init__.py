@@ -40,8 +40,8 @@ class Change:
 
 @dataclass(frozen=True)
 class Hardware:
-    """What a rule may ask of the target: the array, the cores, and the way of activations to memory. `front`:
-    cycles of a transfer before its bytes move."""
+    """What a rule may ask of the target: the array, the cores, local memory and the way of activations to
+    external memory. `front`: cycles of a transfer before its bytes move; `local_bytes` 0: not known."""
 
     rows: int = 32
     columns: int = 32
@@ -52,6 +52,7 @@ class Hardware:
     shared_bytes: int = 0
     shared_bandwidth: float = 0.0
     front: int = 72
+    local_bytes: int = 0
 
     @classmethod
     def of(cls, compute: Compute, memory: Memory, dma: Dma) -> Hardware:
@@ -65,6 +66,7 @@ class Hardware:
             memory.shared_bytes,
             memory.shared_bandwidth,
             compute.command_cycles + dma.setup_cycles,
+            memory.local_bytes,
         )
 
     def passes(self, taps: int, inputs: int, outputs: int, positions: int) -> float:
@@ -89,6 +91,12 @@ class Rule:
     makes: ClassVar[tuple[str, ...]] = ()
     asks: ClassVar[bool] = False
     hardware: Hardware = Hardware()
+
+    @classmethod
+    def asks_at(cls, graph: Graph, node: Node) -> bool:
+        """Whether what the target has may matter at this node, one of `triggers`. Where no node of a network
+        is such a one, all targets share its rewritten graph."""
+        return cls.asks
 
     def rewrite(self, graph: Graph, node: Node) -> Change | Refusal | None:
         """The change at `node`, a refusal when the pattern is there but the check fails,

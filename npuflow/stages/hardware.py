@@ -39,6 +39,9 @@ class Asked(Artifact):
 def hardware(source: Model, compute: Compute, memory: Memory, dma: Dma) -> Asked:
     """The target, as rules see it, for networks with nodes that a rule rewrites by what the target has."""
     rules: list[type[Rule]] = [RULES[name] for name in RULES.names()]
-    asking = {trigger for rule in rules if rule.asks for trigger in rule.triggers}
-    asked = any(kind(node) in asking for node in source.reading.graph.nodes)
+    graph = source.reading.graph
+    asking = [rule for rule in rules if rule.asks]
+    asked = any(
+        kind(node) in rule.triggers and rule.asks_at(graph, node) for node in graph.nodes for rule in asking
+    )
     return Asked(Hardware.of(compute, memory, dma) if asked else None)

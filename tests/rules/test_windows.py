@@ -130,6 +130,19 @@ def test_transposed_convolutions(
     on_npu(done)
 
 
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_group_that_fills_local_memory_is_a_convolution_of_its_own(bias: bool) -> None:
+    """51,200 bytes of weights in a group: two do not fit beside each other, and a tile is whole groups."""
+    weights = {"w": normal(1, 128, 32, 5, 5, scale=0.05), "b": normal(2, 128)}
+    body = f"c = Conv<group=2, strides=[2,2], pads=[2,2,2,2]>(x, w{', b' if bias else ''}) y = Relu(c)"
+    data = model("float[1,64,6,6] x => float[1,128,3,3] y", body, weights)
+    done = rewritten(data, rtol=1e-3, atol=1e-4, hardware=Hardware(local_bytes=TARGET.memory.local_bytes))
+    assert sorted(ops(done)) == ["concat", "conv", "conv", "slice", "slice"]
+    on_npu(done)
+    for larger in (Hardware(local_bytes=1 << 20), Hardware()):
+        assert ops(rewritten(data, rtol=1e-3, atol=1e-4, hardware=larger)) == ["conv"]
+
+
 def test_a_transposed_convolution_that_saves_little_stays() -> None:
     weights = {"w": normal(1, 24, 24, 2, 2)}
     body = "y = ConvTranspose<strides=[2,2]>(x, w)"

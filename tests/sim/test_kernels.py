@@ -14,6 +14,7 @@ import pytest
 
 from npuflow.engine.sim import fast, fast_convolutions, gemm, pairs
 from npuflow.engine.sim.machine import SimulatedMachine
+from npuflow.hw.isa import ROUNDINGS
 from tests.sim.cases import LOCAL, Case, random_case
 from tests.sim.programs import both_ways, wrap
 
@@ -193,3 +194,20 @@ def test_the_environment_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fast.usable()
     monkeypatch.setenv("NPUFLOW_KERNELS", "exact")
     assert not fast.usable()
+
+
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_quotients_round_alike(dtype: str, rounding: str) -> None:
+    """Small numbers, so that ties, signs and zero divisors are among the quotients."""
+    for seed in range(4):
+        c = Case(np.random.default_rng(seed), "DIV")
+        c.fields["dims"] = dims = (1, 2, 20, 30)
+        for name in "ab":
+            c.tensor(name, dims, dtype)
+            c.fields[f"{name}_zero"] = seed % 3 - 1
+        c.tensor("y", dims, dtype)
+        c.fields.update(multiplier=1 + seed, shift=seed - 1, zero=seed, lo=-100, hi=100, rounding=rounding)
+        shape = (2, LOCAL // np.dtype(dtype).itemsize)
+        image = np.random.default_rng(seed).integers(-5, 6, shape).astype(dtype)
+        np.testing.assert_array_equal(*both_ways(wrap(c), image.view(np.uint8)))

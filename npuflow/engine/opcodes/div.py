@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
-from npuflow.engine.sim import access, exact
+from npuflow.engine.sim import access, exact, fast
+from npuflow.engine.sim.compiled import compiled
 from npuflow.engine.sim.memory import SimulatedMemory
-from npuflow.engine.sim.opcode import Simulated
+from npuflow.engine.sim.opcode import Simulated, Step
+from npuflow.engine.sim.operands import Bench
 from npuflow.hw.command import Command
-from npuflow.hw.isa import CLAMP, OPCODES, ROUNDING, numbers, tensor
+from npuflow.hw.isa import CLAMP, OPCODES, ROUNDING, ROUNDINGS, numbers, tensor
 from npuflow.hw.region import Region
 
 
@@ -44,3 +47,40 @@ class DivOpcode(Simulated):
         quotient = exact.ratio(num, np.where(size == 0, 1, size), c.text("rounding"))
         limit = np.where(num > 0, 1 << 40, np.where(num < 0, -(1 << 40), 0))
         memory.operand(c, "y", dims)[...] = exact.settle(np.where(size == 0, limit, quotient), c)
+
+    def bind(self, bench: Bench, i: int, c: Command) -> Step | None:
+        shift, multiplier = c.number("shift"), c.number("multiplier")
+        above, below = multiplier << max(-shift, 0), 1 << max(shift, 0)
+        if not fast.same(c, "a", "b"):
+            return None
+        if max(fast.spread(c, "a") * above, fast.spread(c, "b") * below) >= fast.LIMIT:
+            return None
+        where = fast.elementwise(bench, i, c, "a", "b", "y")
+        zeros, mode = (c.number("a_zero"), c.number("b_zero")), ROUNDINGS.index(c.text("rounding"))
+        ends = c.number("zero"), c.number("lo"), c.number("hi")
+        return partial(quotient_rows, *where, *zeros, above, below, mode, *ends)
+
+
+@compiled
+def quotient_rows(  # type: ignore[no-untyped-def]
+    a, ao, ast, b, bo, bs, y, yo, ys, n, za, zb, above, below, mode, zero, lo, hi
+):
+    for r in range(yo.shape[0]):
+        for i in range(n):
+            p = (np.int64(a[ao[r] + i * ast]) - za) * above
+            q = (np.int64(b[bo[r] + i * bs]) - zb) * below
+            if q < 0:
+                p, q = -p, -q
+            if q == 0:
+                v = (np.int64(p > 0) - np.int64(p < 0)) << 40
+            else:
+                v = p // q
+                rest = p - v * q
+                left = q - rest
+                if mode == 3:                      # toward zero
+                    v += p < 0 and rest != 0
+                elif rest > left:
+                    v += 1
+                elif rest == left:                 # half way
+                    v += mode == 0 or (mode == 1 and v % 2 == 1) or (mode == 2 and p >= 0)
+            y[yo[r] + i * ys] = min(max(v + zero, lo), hi)
