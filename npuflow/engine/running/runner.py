@@ -16,7 +16,7 @@ from npuflow.engine.running.backend import Dump, Exact
 from npuflow.engine.running.opening import Source, opened
 from npuflow.engine.running.ports import Array, Port, joined, rows, written
 from npuflow.engine.running.preprocess import Prepare, Preprocess, preparation_of
-from npuflow.engine.running.requests import Outputs, Requests, outcomes
+from npuflow.engine.running.requests import Outputs, Requests, closed_runner, outcomes
 from npuflow.engine.running.steps import state_and_start
 from npuflow.engine.state import Steps
 
@@ -37,7 +37,8 @@ class Runner:
     itself. Samples that lack these inputs are steps of one sequence, which `reset` ends; `steps` gives
     further sequences. Requests of `submit` do not follow each other: they begin with zeros.
 
-    Any number of threads may share a runner.
+    Any number of threads may share a runner. After `close`, or the end of its `with` block, whatever runs
+    samples raises UsageError (NF-RUN-007); `inputs`, `outputs` and `buffers` still answer.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class Runner:
 
     def run_many(self, samples: Sequence[Inputs], dump: Dump = False) -> list[Outputs]:
         """Many samples, `batch` at a time; outputs in order."""
+        self._open()
         dump = dump if isinstance(dump, bool) else tuple(dump)
         if any(name not in one for one in samples for _, name in self.state):
             return [self._own.run(one, dump) for one in samples]
@@ -111,11 +113,13 @@ class Runner:
 
     def run_batch(self, inputs: Inputs, *, out: Mapping[str, Array] | None = None) -> Outputs:
         """Samples along the first axis of every input; outputs likewise."""
+        self._open()
         arrays = {name: np.asarray(array) for name, array in inputs.items()}
         return written(joined(self.run_many(rows(arrays, self.inputs))), out)
 
     def stream(self, samples: Iterable[Inputs], dump: Dump = False) -> Iterator[Outputs]:
         """Outputs sample by sample, computed `batch` at a time."""
+        self._open()
         dump = dump if isinstance(dump, bool) else tuple(dump)
         waiting: list[Inputs] = []
         for sample in samples:
@@ -138,6 +142,7 @@ class Runner:
     def outcomes(self, samples: Sequence[Inputs]) -> list[Outputs | Exception]:
         """Samples of different callers, computed together as those of `submit` are: the outputs of each, or
         its fault, which harms no other."""
+        self._open()
         return outcomes(lambda part: self._run(part, False), self._request, samples)
 
     def buffers(self, samples: int | None = None) -> dict[str, Array]:
@@ -158,14 +163,15 @@ class Runner:
 
     def steps(self) -> Steps:
         """A further sequence of runs with a state of its own; `run` and `reset` as here."""
-        return Steps(lambda one, dump: self._run([self._sample(one)], dump)[0], self.state, self._start)
+        return Steps(self._step, self.state, self._start)
 
     def reset(self, **start: Array) -> None:
         """The next run begins a sequence: its state is zeros, but for the inputs that are given."""
         self._own.reset(**start)
 
     def close(self, finish: bool = True) -> None:
-        """End the threads of `submit`. `finish`: what waits is computed first, else it is cancelled."""
+        """The end of the runner and of the threads of `submit`; a second call does nothing. `finish`: what
+        waits is computed first, else it is cancelled."""
         with self._lock:
             queue, self._queue, self._closed = self._queue, None, True
         if queue is not None:
@@ -177,6 +183,7 @@ class Runner:
         return self._requests()
 
     def __enter__(self) -> Self:
+        self._open()
         return self
 
     def __exit__(
@@ -186,8 +193,7 @@ class Runner:
 
     def _requests(self) -> Requests:
         with self._lock:
-            if self._closed:
-                raise UsageError("the runner is closed", code="NF-RUN-007")
+            self._open()
             if self._queue is None:
                 self._queue = Requests(
                     lambda samples: self._run(samples, False),
@@ -198,6 +204,16 @@ class Runner:
                     limit=self.limit,
                 )
             return self._queue
+
+    def _open(self) -> None:
+        """UsageError where the runner is closed."""
+        if self._closed:
+            raise closed_runner()
+
+    def _step(self, sample: Inputs, dump: Dump) -> Outputs:
+        """One run of a sequence."""
+        self._open()
+        return self._run([self._sample(sample)], dump)[0]
 
     def _run(self, samples: Sequence[Mapping[str, Array]], dump: Dump) -> list[Outputs]:
         return self.backend.run(samples, dump)
