@@ -28,7 +28,7 @@ def input_sets(
     if len(groups) != inputs or len(counts) > 1:
         raise UsageError(
             f"{len(flat)} input files for {inputs} inputs",
-            because="several samples need as many files for every input: "
+            because=f"several samples need an argument for every input ({inputs}), with as many files each: "
             + ", ".join(f"{path} has {len(group)}" for path, group in zip(paths, groups, strict=True)),
             hint="a folder for every input, or npz files with all of them by name",
             code="NF-USAGE-079",

@@ -129,7 +129,8 @@ def _carried(content: bytes, head: int) -> int:
 def _pnm(content: bytes, at: int) -> int:
     """Behind the samples of one binary image: magic, width, height, maximum, one white space, samples."""
     planes = 3 if content[at + 1 : at + 2] == b"6" else 1
-    numbers, at = [], at + 2
+    numbers = list[int]()
+    at += 2
     while len(numbers) < 3:
         if content[at : at + 1].isspace():
             at += 1

@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from npuflow.base.errors import DataError, UsageError
+from npuflow.engine.given import mapping
 from npuflow.engine.running.backend import Dump, Exact
 from npuflow.engine.running.opening import Source, opened
 from npuflow.engine.running.ports import Array, Port, joined, rows, written
@@ -57,6 +58,8 @@ class Runner:
     ) -> None:
         if batch < 1 or workers < 1:
             raise UsageError("batch and workers are at least 1", code="NF-RUN-011")
+        if linger < 0 or limit < 0:
+            raise UsageError("linger and limit are at least 0", code="NF-RUN-047")
         self.backend = opened(model, exact, batch=batch, threads=threads, dump=dump)
         self.batch, self.workers, self.linger, self.limit = batch, workers, linger, limit
         preparation = preparation_of(preprocess, self.backend.preparation)
@@ -66,6 +69,11 @@ class Runner:
         self._lock = threading.Lock()
         self._queue: Requests | None = None
         self._closed = False
+
+    def __repr__(self) -> str:
+        ends = (", ".join(f"{p.name} {p.dtype} {list(p.shape)}" for p in ports) for ports in
+                (self.inputs, self.outputs))
+        return f"<Runner of {self.name} on {self.exact}: {' -> '.join(ends)}>"
 
     @property
     def name(self) -> str:
@@ -102,7 +110,7 @@ class Runner:
     def run_many(self, samples: Sequence[Inputs], dump: Dump = False) -> list[Outputs]:
         """Many samples, `batch` at a time; outputs in order."""
         self._open()
-        dump = dump if isinstance(dump, bool) else tuple(dump)
+        samples, dump = [mapping(one) for one in samples], _named(dump)
         if any(name not in one for one in samples for _, name in self.state):
             return [self._own.run(one, dump) for one in samples]
         found: list[Outputs] = []
@@ -114,13 +122,12 @@ class Runner:
     def run_batch(self, inputs: Inputs, *, out: Mapping[str, Array] | None = None) -> Outputs:
         """Samples along the first axis of every input; outputs likewise."""
         self._open()
-        arrays = {name: np.asarray(array) for name, array in inputs.items()}
-        return written(joined(self.run_many(rows(arrays, self.inputs))), out)
+        return written(joined(self.run_many(rows(mapping(inputs), self.inputs))), out)
 
     def stream(self, samples: Iterable[Inputs], dump: Dump = False) -> Iterator[Outputs]:
         """Outputs sample by sample, computed `batch` at a time."""
         self._open()
-        dump = dump if isinstance(dump, bool) else tuple(dump)
+        dump = _named(dump)
         waiting: list[Inputs] = []
         for sample in samples:
             waiting.append(sample)
@@ -213,14 +220,20 @@ class Runner:
     def _step(self, sample: Inputs, dump: Dump) -> Outputs:
         """One run of a sequence."""
         self._open()
-        return self._run([self._sample(sample)], dump)[0]
+        return self._run([self._sample(sample)], _named(dump))[0]
 
     def _run(self, samples: Sequence[Mapping[str, Array]], dump: Dump) -> list[Outputs]:
-        return self.backend.run(samples, dump)
+        found = self.backend.run(samples, dump)
+        for name in (dump if isinstance(dump, tuple) and found else ()):
+            if name not in found[0]:
+                raise UsageError(
+                    f'there is no tensor "{name}" to dump', hint="dump=True gives all", code="NF-RUN-044"
+                )
+        return found
 
     def _request(self, inputs: Inputs) -> dict[str, Array]:
         """What the backend is fed of a sample that follows no other."""
-        return self._sample({**self._start, **inputs})
+        return self._sample({**self._start, **mapping(inputs)})
 
     def _sample(self, inputs: Inputs) -> dict[str, Array]:
         """What the backend is fed: preprocessed and checked."""
@@ -233,3 +246,7 @@ class Runner:
                 code="NF-RUN-014",
             )
         return self.backend.fed(given)
+
+
+def _named(dump: Dump) -> bool | tuple[str, ...]:
+    return dump if isinstance(dump, bool) else (dump,) if isinstance(dump, str) else tuple(dump)
