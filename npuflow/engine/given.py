@@ -30,7 +30,7 @@ def mapping(sample: Any) -> Mapping[str, Any]:
 
 def array_of(name: str, given: Any, dtype: str) -> Array:
     """What is given for an input of that type as an array; not copied where numpy reads it in place.
-    DataError for paths, objects, rows of different lengths and complex numbers; text is for inputs of text."""
+    DataError for paths, objects, ragged rows and complex numbers; text is for inputs of text."""
     if dtype in TEXT:
         return np.asarray(given)
     try:
