@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -141,10 +141,13 @@ def measure(one: Subject, bits: int, count: int, slow: int, on_simulator: int) -
     graph, numerics = integers(one, target, bits), target.numerics
     network = network_of(graph)
     program = program_of(network, numerics, "net")
+    passed = _clock(begun)
     samples = random_samples(network, numerics, count)
     _, executors = executed(network, numerics, [samples[0][0]])[0]
     assert all(np.array_equal(samples[0][1][n], a) for n, a in executors.items())
+    passed("samples")
     wrong = {"simulator": simulated(graph, network, target, samples[:on_simulator])}
+    passed("simulator")
     with tempfile.TemporaryDirectory() as made:
         files.write(program, Path(made), samples, large=1 << 18)
         whole = (Path(made) / "net_test.bin").read_bytes()
@@ -152,8 +155,11 @@ def measure(one: Subject, bits: int, count: int, slow: int, on_simulator: int) -
         for compiler in [c for c in ("gcc", "clang") if c in compilers()]:
             for flags in FLAGS:
                 vector = "slow.bin" if flags in SLOW else "net_test.bin"
+                name = " ".join((compiler, *flags))
                 test = built(Path(made), compiler, flags)
-                wrong[" ".join((compiler, *flags))] = ran(test, vector=vector)[0]
+                passed(f"{name} compiled")
+                wrong[name] = ran(test, vector=vector)[0]
+                passed(f"{name} run")
     return {
         "samples": count,
         "slow": slow,
@@ -163,6 +169,18 @@ def measure(one: Subject, bits: int, count: int, slow: int, on_simulator: int) -
         "seconds": round(time.monotonic() - begun),
         "reason": "; ".join(f"{name}: {n}" for name, n in wrong.items() if n),
     }
+
+
+def _clock(begun: float) -> Callable[[str], None]:
+    """Prints what took how long, as it goes."""
+    last = [begun]
+
+    def passed(what: str) -> None:
+        now = time.monotonic()
+        print(f"  {now - last[0]:7.1f} s  {what}", flush=True)
+        last[0] = now
+
+    return passed
 
 
 def main() -> None:

@@ -139,6 +139,10 @@ class DataError(InputError):
     """Samples or labels are missing, unreadable or do not fit the model."""
 
 
+class AbsentError(DataError):
+    """There is nothing at a path that a recipe gives for its data."""
+
+
 class TargetError(InputError):
     """The network does not fit the target: an inequality with demand, bound, gap and suggestions."""
 

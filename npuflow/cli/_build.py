@@ -23,7 +23,7 @@ from npuflow.flow.recipe_build import (
     lock_path,
     open_cache,
     output_folder,
-    plan_recipe,
+    plan_build,
     run_plan,
 )
 
@@ -88,7 +88,7 @@ def prepare(path: Path, sets: Sequence[str], settings: Settings) -> tuple[Recipe
     from npuflow.flow.recipe import load
 
     recipe = load(path, sets, lenient=True)
-    return recipe, plan_recipe(recipe, stages(), settings)
+    return recipe, plan_build(recipe, stages(), settings)
 
 
 def _one(

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from npuflow.base.errors import DataError, UsageError
-from npuflow.engine.data.image import is_picture
 
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 SUFFIXES = (*PICTURES, ".npy", ".npz")
 NUMBER = re.compile(r"%0?\d*d")
 
 
-def input_sets(paths: Sequence[Path], inputs: int, folder: Path) -> list[list[Path]]:
+def input_sets(
+    paths: Sequence[Path], inputs: int, folder: Path, note: Callable[[str], None] | None = None
+) -> list[list[Path]]:
     """The files that are loaded together, set by set: each set has every input, for one sample or more.
-    `folder` takes what comes from standard input."""
-    groups = [files_of(path, folder) for path in paths]
+    `folder` takes what comes from standard input; `note` is given what of it is left out."""
+    groups = [files_of(path, folder, note) for path in paths]
     if all(len(group) == 1 for group in groups) and len(groups) <= max(1, inputs):
         return [[group[0] for group in groups]]
     flat = [file for group in groups for file in group]
@@ -28,7 +28,7 @@ def input_sets(paths: Sequence[Path], inputs: int, folder: Path) -> list[list[Pa
     if len(groups) != inputs or len(counts) > 1:
         raise UsageError(
             f"{len(flat)} input files for {inputs} inputs",
-            because="several samples need as many files for every input: "
+            because=f"several samples need an argument for every input ({inputs}), with as many files each: "
             + ", ".join(f"{path} has {len(group)}" for path, group in zip(paths, groups, strict=True)),
             hint="a folder for every input, or npz files with all of them by name",
             code="NF-USAGE-079",
@@ -36,10 +36,12 @@ def input_sets(paths: Sequence[Path], inputs: int, folder: Path) -> list[list[Pa
     return [list(files) for files in zip(*groups, strict=True)]
 
 
-def files_of(path: Path, folder: Path) -> list[Path]:
+def files_of(path: Path, folder: Path, note: Callable[[str], None] | None = None) -> list[Path]:
     """The files of one argument, in the order of the numbers in their names."""
     if str(path) == "-":
-        return [_standard_input(folder)]
+        from npuflow.cli._standard_input import standard_input
+
+        return standard_input(folder, note)
     if path.is_dir():
         found = [file for file in path.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file()]
         return _found(path, found, f"a file that ends in {', '.join(SUFFIXES)}")
@@ -65,20 +67,3 @@ def natural(name: str) -> list[tuple[int, int, str]]:
     """A key that sorts 2 before 10."""
     parts = re.split(r"([0-9]+)", name)
     return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts]
-
-
-def _standard_input(folder: Path) -> Path:
-    """One file's bytes: an npz, an npy or a picture, by how they begin."""
-    content = sys.stdin.buffer.read()
-    if not content:
-        raise DataError("standard input is empty", hint="npuflow run PROGRAM - < FILE", code="NF-DATA-069")
-    suffix = ".npz" if content.startswith(b"PK") else ".npy" if content.startswith(b"\x93NUMPY") else ".png"
-    if suffix == ".png" and not is_picture(content):
-        raise DataError(
-            "standard input is neither an npz, an npy nor a picture",
-            because=f"it begins with {content[:8].hex(' ')}",
-            code="NF-DATA-219",
-        )
-    path = folder / f"stdin{suffix}"
-    path.write_bytes(content)
-    return path

@@ -14,6 +14,7 @@ from npuflow.cli._input_files import PICTURES as PICTURES
 from npuflow.engine.data.array import UNREADABLE, unreadable
 from npuflow.engine.data.read import prepared
 from npuflow.engine.data.steps import OPERATIONS
+from npuflow.engine.given import converted
 from npuflow.engine.running.ports import Port as Port
 from npuflow.ir.types import TensorType
 
@@ -43,9 +44,11 @@ def load_inputs(
         if port.name not in arrays:
             raise DataError(
                 f'no data for the input "{port.name}"',
-                because=f"given: {', '.join(arrays) or 'nothing'}", code="NF-DATA-012",
+                because=f"given: {', '.join(arrays) or 'nothing'}",
+                hint=_order(ports),
+                code="NF-DATA-012",
             )
-        counts.add(_count(arrays[port.name], port))
+        counts.add(_count(arrays[port.name], port, _order(ports)))
     if len(counts) > 1:
         raise DataError(
             f"the inputs hold different numbers of samples: {', '.join(map(str, sorted(map(str, counts))))}",
@@ -57,7 +60,13 @@ def load_inputs(
     return [{p.name: _shaped(arrays[p.name][i], p) for p in ports} for i in range(count)], True
 
 
-def _count(array: Array, port: Port) -> int | None:
+def _order(ports: Sequence[Port]) -> str:
+    """Which file is which input, where there are several."""
+    names = ", ".join(port.name for port in ports)
+    return f"files are inputs in this order: {names}; an npz has them by name" if len(ports) > 1 else ""
+
+
+def _count(array: Array, port: Port, order: str = "") -> int | None:
     """How many samples an array holds; None for exactly one, of the port's own shape."""
     shape, want = array.shape, port.shape
     if _shaped_as(shape, want):
@@ -71,7 +80,7 @@ def _count(array: Array, port: Port) -> int | None:
     raise DataError(
         f'the input "{port.name}" has shape {shape}; the model expects {want}',
         because="an array holds one sample of that shape, or several along a first axis",
-        hint="give the array that shape: arrays are taken as they are, pictures are prepared",
+        hint=order or "give the array that shape: arrays are taken as they are, pictures are prepared",
         code="NF-DATA-014",
     )
 
@@ -90,7 +99,7 @@ def _shaped(array: Array, port: Port) -> Array:
             f'the input "{port.name}" holds {array.dtype}; the model expects {port.dtype}',
             code="NF-DATA-015",
         )
-    return array if port.codes and array.dtype.kind in "iu" else array.astype(port.dtype, copy=False)
+    return array if port.codes and array.dtype.kind in "iu" else converted(port.name, array, port.dtype)
 
 
 def read_npz(path: Path, ports: Sequence[Port]) -> dict[str, Array]:

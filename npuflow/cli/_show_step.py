@@ -122,7 +122,7 @@ def _preimage(preimage: Mapping[str, Any]) -> Iterator[str]:
             continue
         if isinstance(value, Mapping):
             label = part
-            for name, one in value.items():
+            for name, one in sorted(value.items()):
                 yield f"{label:<9} {name} = {_short(one)}"
                 label = ""
         else:

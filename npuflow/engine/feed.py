@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.errors import DataError, ModelError
+from npuflow.engine.given import array_of, converted
 from npuflow.engine.pixels import Pixels, given
 from npuflow.engine.sim import floats
 
@@ -25,7 +26,7 @@ def fed(entries: Iterable[Mapping[str, Any]], sample: Mapping[str, Array]) -> di
                 f'no data for the input "{name}"',
                 because=f"given: {', '.join(sample) or 'nothing'}", code="NF-DATA-012",
             )
-        array = np.asarray(sample[name])
+        array = array_of(name, sample[name], entry["dtype"])
         if array.ndim != len(shape) or any(
             want not in (-1, have) for have, want in zip(array.shape, shape, strict=True)
         ):
@@ -47,7 +48,7 @@ def fed(entries: Iterable[Mapping[str, Any]], sample: Mapping[str, Array]) -> di
                 )
         try:
             found[name] = (
-                array if entry["dtype"] == "string" else array.astype(entry["dtype"], copy=False)
+                array if entry["dtype"] == "string" else converted(name, array, entry["dtype"])
             )
         except TypeError as error:
             raise ModelError(

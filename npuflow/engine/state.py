@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from npuflow.base.errors import ModelError, suggestion
+from npuflow.engine.given import mapping
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -93,7 +94,7 @@ class Steps:
     def run(self, sample: Mapping[str, Any], dump: bool | Iterable[str] = False) -> dict[str, Array]:
         """One step. State that the sample itself has replaces what is kept."""
         with self._lock:
-            found = self._run({**self.held, **sample}, dump)
+            found = self._run({**self.held, **mapping(sample)}, dump)
             self.held = {name: np.array(found[output]) for output, name in self._state}
             return found
 

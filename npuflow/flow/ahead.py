@@ -32,20 +32,24 @@ class Ahead:
     def make(self, step: Step, refs: Mapping[str, Ref | None]) -> Ref | None:
         """The product of a step whose inputs are known; None if the stage is not quick, or
         fails (a build will say how)."""
-        if not step.stage.quick or step.over is not None:
+        try:
+            return self.made(step, refs)
+        except (NpuflowError, Damaged, OSError):
+            return None
+
+    def made(self, step: Step, refs: Mapping[str, Ref | None]) -> Ref | None:
+        """The same; whatever the stage raises is raised."""
+        if not step.stage.quick or step.over is not None or step.override is not None:
             return None
         args: dict[str, Any] = dict(step.configs)
         if step.signature.files is not None:
             args[step.signature.files] = Files(step.listing or {})
-        try:
-            for name, place in step.inputs.items():
-                args[name] = self._argument(refs[name], place.upstream)
-            made = step.stage.run(args)
-            if step.signature.product == "items":
-                return ItemsRef({item: self._keep(one) for item, one in made})
-            return self._keep(made)
-        except (NpuflowError, Damaged, OSError):
-            return None
+        for name, place in step.inputs.items():
+            args[name] = self._argument(refs[name], place.upstream)
+        made = step.stage.run(args)
+        if step.signature.product == "items":
+            return ItemsRef({item: self._keep(one) for item, one in made})
+        return self._keep(made)
 
     def _argument(self, ref: Ref | None, upstream: Upstream) -> Any:
         if isinstance(ref, ItemsRef):

@@ -20,6 +20,7 @@ from npuflow.base.tables import (
     registry_fields,
     table_of,
 )
+from npuflow.base.tables_toml import path_of
 from npuflow.flow.memory import size
 from npuflow.flow.recipe_files import KeyOverride, RecipeSource, load_sources, parse_set
 from npuflow.flow.recipe_sweep import TABLE as SWEEP
@@ -125,6 +126,18 @@ class Recipe:
                 raw = {key: value for key, value in raw.items() if key not in foreign}
             self._read[cls] = read(cls, raw, self.at.child(*keys), sorted(_declared(dotted, known)))
         return self._read[cls]
+
+    def readable(self, cls: type[C], known: Iterable[type[Config]]) -> C | None:
+        """The table of `cls` without the keys that are at fault; None where it is no table without them."""
+        found, faults = self.read(cls, known)
+        keys = table_of(cls).split(".")
+        raw = self.table(table_of(cls))
+        if found is not None or raw is None:
+            return found
+        paths = [path_of(fault.where.key) for fault in faults if fault.where.key]
+        bad = {path[len(keys)] for path in paths if len(path) > len(keys)}
+        kept = {key: value for key, value in raw.items() if key in hints(cls) and key not in bad}
+        return read(cls, kept, self.at.child(*keys), ())[0]
 
     def faults(
         self, known: Iterable[type[Config]], required: Iterable[type[Config]] | None = None

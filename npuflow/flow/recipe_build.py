@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npuflow.base import code
-from npuflow.base.errors import InputError, NpuflowError, Where
+from npuflow.base.errors import InputError, NpuflowError, RecipeError, Where
 from npuflow.base.files import DIGESTS
 from npuflow.base.tables import table_of
 from npuflow.flow.recipe_cache import cache_folder
@@ -84,6 +84,18 @@ def plan_recipe(recipe: Recipe, registry: Registry, settings: Settings) -> Plan:
         raise located(error, recipe) from error
 
 
+def plan_build(recipe: Recipe, registry: Registry, settings: Settings) -> Plan:
+    """The plan of a build. A source that cannot be listed is an error at once, with all that is known to be
+    wrong besides; with `keep_going` its stage fails, and the others run."""
+    from npuflow.flow.faults import foreseen
+
+    plan = plan_recipe(recipe, registry, settings)
+    faults = [] if settings.keep_going else foreseen(plan, lambda: open_cache(recipe, settings))
+    if faults:
+        raise located(RecipeError(faults), recipe, plan)
+    return plan
+
+
 def run_plan(
     plan: Plan,
     recipe: Recipe,
@@ -156,7 +168,7 @@ def build(recipe: str | Path | Recipe, sets: Sequence[str] = (), **settings: Any
 
     loaded = recipe if isinstance(recipe, Recipe) else load(recipe, sets, lenient=True)
     chosen = Settings(**settings)
-    plan = plan_recipe(loaded, STAGES, chosen)
+    plan = plan_build(loaded, STAGES, chosen)
     return run_plan(plan, loaded, open_cache(loaded, chosen), chosen).check()
 
 

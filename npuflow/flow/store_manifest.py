@@ -30,9 +30,10 @@ class Damaged(StoreError):
 
 
 
-def canonical(value: object) -> bytes:
-    """The one JSON text of a value: sorted keys, no spaces, no characters left to taste."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+def canonical(value: object, *, in_order: bool = False) -> bytes:
+    """The one JSON text of a value: sorted keys (or keys `in_order`, as they are), no spaces, no characters
+    left to taste."""
+    return json.dumps(value, sort_keys=not in_order, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def file_digest(path: Path) -> tuple[int, str]:
@@ -52,9 +53,9 @@ def bytes_digest(data: bytes | memoryview) -> str:
     return hasher.hexdigest()
 
 
-def sealed(body: dict[str, Any]) -> bytes:
-    """A JSON document that carries a checksum of itself."""
-    text = canonical(body)
+def sealed(body: dict[str, Any], *, in_order: bool = False) -> bytes:
+    """A JSON document that carries a checksum of itself; its keys are sorted, or `in_order` as they are."""
+    text = canonical(body, in_order=in_order)
     return b'{"check":"' + bytes_digest(text).encode() + b'","body":' + text + b"}\n"
 
 

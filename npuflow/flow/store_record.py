@@ -55,7 +55,8 @@ class Record:
                 "seconds": round(self.seconds, 6),
                 "log": self.log if len(self.log) <= LOG_LIMIT else self.log[-LOG_LIMIT:],
                 "summary": dict(self.summary),
-            }
+            },
+            in_order=True,  # the summary's figures are shown as the step gave them
         )
 
     @classmethod

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from npuflow.base.errors import NpuflowError, RecipeError, UsageError
 from npuflow.base.tables_toml import dotted
 from npuflow.flow.events import Event, StepEvent
-from npuflow.flow.recipe_build import Settings, output_folder, plan_recipe, run_plan
+from npuflow.flow.recipe_build import Settings, output_folder, plan_build, run_plan
 from npuflow.flow.recipe_files import KeyOverride
 from npuflow.flow.recipe_sweep import EXAMPLE, TABLE, SweepAxis, SweepPoint, axes
 
@@ -69,7 +69,7 @@ def planned(
     for point in points:
         try:
             recipe = read(point.overrides)
-            found.append((point, recipe, plan_recipe(recipe, registry, settings)))
+            found.append((point, recipe, plan_build(recipe, registry, settings)))
         except NpuflowError as error:
             for fault in error.faults():
                 wrong.setdefault((fault.message, fault.where, fault.because), fault)

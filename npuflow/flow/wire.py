@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from npuflow.base.errors import InternalError, NpuflowError, RecipeError, UsageError, suggestion
+from npuflow.base.errors import InternalError, RecipeError, UsageError, suggestion
 from npuflow.base.registry import Registry
 from npuflow.base.tables import Config, table_of
+from npuflow.flow.faults import unlisted
 from npuflow.flow.keys import Input
 from npuflow.flow.plan import Plan, Step
 from npuflow.flow.recipe import Recipe
@@ -222,20 +223,5 @@ def _steps(order: list[str], wiring: _Wiring, recipe: Recipe, override: Mapping[
             Step(name, wiring.stages[name], sign, configs, inputs, listing, given)  # type: ignore[arg-type]
         )
     if faults := recipe.faults(known, required=needed):
-        raise RecipeError([*faults, *_unlisted(steps)])
+        raise RecipeError([*faults, *unlisted(steps, recipe, known)])
     return steps
-
-
-def _unlisted(steps: list[Step]) -> Iterator[NpuflowError]:
-    """Faults of the source listings, of every step whose tables could be read, so that all are reported at
-    once."""
-    reported: set[tuple[str | None, str]] = set()
-    for step in steps:
-        if all(config is not None for config in step.listing_configs.values()):
-            try:
-                _ = step.listing
-            except NpuflowError as fault:
-                # two stages may list one source
-                if (mark := (fault.where.key, fault.message)) not in reported:
-                    reported.add(mark)
-                    yield fault

@@ -12,7 +12,7 @@ from functools import partial
 
 from npuflow.base.errors import UsageError
 from npuflow.engine.running.ports import Array
-from npuflow.engine.running.requests import Outputs
+from npuflow.engine.running.requests import Outputs, closed_runner
 from npuflow.engine.running.runner import Runner
 
 SHARE, MOST = 0.5, 2e-3  # of a batch's time, and seconds, to wait for clients that were answered
@@ -55,7 +55,7 @@ class Batches:
     def submit(self, sample: Mapping[str, Array], timeout: float) -> asyncio.Future[Outputs]:
         """The outputs to come; after `timeout` seconds a TimeoutError, and what waited is not computed."""
         if self._closed:
-            raise UsageError("the runner is closed", code="NF-RUN-007")
+            raise closed_runner()
         if self.runner.limit and len(self._waiting) >= self.runner.limit:
             raise UsageError(f"{self.runner.limit} requests wait already", code="NF-RUN-008")
         loop = asyncio.get_running_loop()

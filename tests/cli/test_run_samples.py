@@ -175,6 +175,83 @@ def test_standard_input(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
         results(Sums(X), Path("-"))
 
 
+def picture(form: str, grey: int, **more: Any) -> bytes:
+    from PIL import Image
+
+    held = io.BytesIO()
+    Image.new("L" if form == "PPM" else "RGB", (16, 16), grey if form == "PPM" else (grey,) * 3).save(
+        held, form, **more
+    )
+    return held.getvalue()
+
+
+def arrays(form: str, number: float) -> bytes:
+    held, array = io.BytesIO(), np.array([[number, 0.0]], np.float32)
+    np.save(held, array) if form == "npy" else np.savez(held, x=array)
+    return held.getvalue()
+
+
+def given(content: bytes, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+    return Path("-")
+
+
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "WEBP", "BMP", "PPM"])
+def test_pictures_behind_each_other_are_samples(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `cat *.png |` and video tools write them; also of several formats."""
+    more = {"lossless": True} if form == "WEBP" else {"quality": 100} if form == "JPEG" else {}
+    one, port = 16 * 16 * 3, Port("x", "float32", (1, 3, 16, 16))
+    content = b"".join(picture(form, grey, **more) for grey in (1, 2, 3)) + picture("PNG", 7)
+    found = results(Sums(port), given(content, monkeypatch))
+    assert found == [one, 2 * one, 3 * one, 7 * one]
+
+
+@pytest.mark.parametrize("form", ["npy", "npz"])
+def test_arrays_behind_each_other_are_samples(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = b"".join(arrays(form, i) for i in range(12)) + arrays("npy", 12)
+    assert results(Sums(X), given(content, monkeypatch)) == list(range(13))
+
+
+def test_pictures_that_a_picture_carries_are_not_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """JPEG files of telephones hold a second picture behind the first, under an index."""
+    from PIL import Image
+
+    held = io.BytesIO()
+    Image.new("RGB", (16, 16), (5, 5, 5)).save(
+        held, "MPO", save_all=True, append_images=[Image.new("RGB", (16, 16), (9, 9, 9))], quality=100
+    )
+    assert held.getvalue().count(b"\xff\xd8\xff") == 2
+    port = Port("x", "float32", (1, 3, 16, 16))
+    found = results(Sums(port), given(held.getvalue() + picture("PNG", 7), monkeypatch))
+    assert found == [16 * 16 * 3 * 5, 16 * 16 * 3 * 7]
+
+
+def test_what_follows_the_last_file_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    for rest, said in ((b"", 0), (b"\n\0", 0), (b"notes", 1)):
+        notes: list[str] = []
+        path = given(arrays("npy", 1) + arrays("npy", 2) + rest, monkeypatch)
+        outputs, _ = run_samples(Sums(X), [path], None, note=notes.append)
+        assert len(outputs) == 2 and len(notes) == said
+    assert "last 5 bytes are left out: they follow 2 files" in notes[0]
+
+
+def test_a_damaged_file_reaches_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is cut or overwritten, something is said of it or everything is read; nothing hangs."""
+    rng, port = np.random.default_rng(0), Port("x", "float32", (1, 3, 16, 16))
+    forms = {"PNG": {}, "JPEG": {}, "BMP": {}, "PPM": {}, "WEBP": {}, "MPO": {"save_all": True}}
+    for form, more in forms.items():
+        whole = picture(form, 3, **more)
+        for _ in range(40):
+            damaged = bytearray(whole + whole)
+            at = int(rng.integers(2, len(damaged)))
+            damaged[at : at + 4] = rng.bytes(4)
+            for content in (bytes(damaged), bytes(damaged[:at])):
+                try:
+                    assert results(Sums(port), given(content, monkeypatch))
+                except DataError as error:
+                    assert error.message
+
+
 class Screen(io.StringIO):
     def isatty(self) -> bool:
         return True

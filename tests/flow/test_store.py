@@ -55,6 +55,16 @@ def test_records_come_back_and_the_first_wins(tmp_path: Path) -> None:
     assert kept.output == two and other == one
 
 
+def test_a_record_keeps_the_order_of_its_summary(tmp_path: Path) -> None:
+    """A step's figures are shown alike whether it ran or was a hit."""
+    store = Store(tmp_path)
+    said = {"nodes": 3, "bytes": 5, "errors": {"worst": 1.0, "mean": 0.5}, "a": 0}
+    first = dataclasses.replace(record(store, "k", number(store, 1)), summary=said)
+    store.commit(first)
+    found = Store(tmp_path).record(first.key)
+    assert found is not None and str(dict(found.summary)) == str(said)
+
+
 def test_many_writers_of_one_key_agree(tmp_path: Path) -> None:
     store = Store(tmp_path)
     values = [number(store, value) for value in range(8)]

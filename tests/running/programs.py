@@ -61,3 +61,30 @@ def accumulating() -> bytes:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     onnx.checker.check_model(model)
     return bytes(model.SerializeToString())
+
+
+def same_model() -> bytes:
+    """An ONNX model that gives back x float32 [1, 4] and ids int64 [1, 2]."""
+    kinds = {"x": (TensorProto.FLOAT, [1, 4]), "ids": (TensorProto.INT64, [1, 2])}
+    nodes = [helper.make_node("Identity", [name], [f"{name}_out"]) for name in kinds]
+    graph = helper.make_graph(
+        nodes,
+        "same",
+        [helper.make_tensor_value_info(name, *kind) for name, kind in kinds.items()],
+        [helper.make_tensor_value_info(f"{name}_out", *kind) for name, kind in kinds.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    return bytes(model.SerializeToString())
+
+
+def looking_up() -> Program:
+    """x float32 [1, 4], and ids int64 [1, 2], which the host casts: y = relu(x), n = float(ids)."""
+    cast = OPS["host"](op_type="Cast", version=18, attributes=(("to", 1),), types=(TensorType((1, 2)),))
+    values = {
+        "x": Value("x", TensorType((1, 4))), "y": Value("y", TensorType((1, 4))),
+        "ids": Value("ids", TensorType((1, 2), "int64")), "n": Value("n", TensorType((1, 2))),
+    }
+    nodes = (Node(OPS["relu"](), ("x",), ("y",)), Node(cast, ("ids",), ("n",), ("cast",)))
+    graph = Graph(("x", "ids"), ("y", "n"), nodes, MappingProxyType(values), MappingProxyType({}))
+    ranges = dict.fromkeys("xy", (-1.0, 1.0))
+    return kept(quantize_graph(graph, lambda i: i == 0, ranges, Quantize(), Numerics()).graph)

@@ -99,6 +99,48 @@ def test_futures_are_computed_together(workers: int) -> None:
         runner.submit(samples[0])
 
 
+def test_a_closed_runner_runs_nothing() -> None:
+    """Every way to run a sample, after the `with` block and after close(): one error."""
+    (sample,) = feeds(1)
+    with npuflow.Runner(split()) as runner:
+        sequence = runner.steps()
+        pending = runner.submit(sample)
+        stream = runner.stream([sample] * 20)
+        next(stream)
+    assert pending.result(0)  # what waited was computed
+    runner.close()
+    ways = (
+        lambda: runner.run(sample),
+        lambda: runner.run_many([]),
+        lambda: runner.run_batch(sample),
+        lambda: list(runner.stream([])),
+        lambda: list(stream),
+        lambda: runner.submit(sample),
+        lambda: asyncio.run(runner.run_async(sample)),
+        lambda: runner.outcomes([sample]),
+        lambda: runner.steps().run(sample),
+        lambda: sequence.run(sample),
+        lambda: runner.requests,
+        lambda: runner.__enter__(),
+    )
+    for way in ways:
+        with pytest.raises(UsageError, match="the runner is closed") as raised:
+            way()
+        assert raised.value.code == "NF-RUN-007" and "with" in raised.value.hint
+    assert runner.inputs[0].name == "x" and runner.buffers()
+
+
+def test_a_callback_may_close_its_runner() -> None:
+    runner, done = npuflow.Runner(split()), threading.Event()
+
+    def close(future: Future[Any]) -> None:
+        runner.close()
+        done.set()
+
+    runner.submit(feeds(1)[0]).add_done_callback(close)
+    assert done.wait(10)
+
+
 def test_a_request_after_its_deadline_is_not_run() -> None:
     ran: list[str] = []
     go = threading.Event()

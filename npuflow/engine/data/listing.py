@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from npuflow.base.errors import DataError, suggestion
+from npuflow.base.errors import AbsentError, DataError, suggestion
 from npuflow.base.tables import table_of
 from npuflow.engine.data.array import headers, inputs, row_count
 from npuflow.engine.data.choose import chosen
@@ -258,7 +258,7 @@ def entries(data: Data) -> Iterator[tuple[str, Mapping[str, Path], Any]]:
     else:
         near = [p.name for p in where.parent.iterdir()] if where.parent.is_dir() else []
         hint = suggestion(where.name, near) or "paths are relative to the recipe"
-        raise DataError(
+        raise AbsentError(
             f'no data at "{data.source.text}"', because=f"looked at {where}", hint=hint, code="NF-DATA-010",
         )
 

@@ -9,11 +9,15 @@ from typing import Any
 import numpy as np
 
 from npuflow.base.errors import DataError, ModelError
+from npuflow.engine.given import array_of, converted
 from npuflow.engine.pixels import given, pixel_inputs
 from npuflow.engine.running.backend import Dump, Exact
 from npuflow.engine.running.ports import Array, Port, Sample
 from npuflow.engine.state import Pairs, state_of
 
+NUMBERS = frozenset(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)) | {
+    "float16", "float32", "float64"
+}
 _SATURATES = "onnxruntime's 8-bit kernels saturate on CPUs without VNNI"
 
 
@@ -72,7 +76,7 @@ class OnnxModel:
                     because=f"given: {', '.join(sample) or 'nothing'}",
                     code="NF-DATA-012",
                 )
-            array = np.asarray(sample[port.name])
+            array = array_of(port.name, sample[port.name], port.dtype)
             if not port.holds(array):
                 raise DataError(
                     f'the input "{port.name}" has shape {array.shape}; the model expects {port.shape}',
@@ -81,6 +85,8 @@ class OnnxModel:
             if port.name in self.pixels:
                 one, dtype = self.pixels[port.name]
                 array = given(array, one, dtype, port.name)
+            elif port.dtype in NUMBERS:
+                array = converted(port.name, array, port.dtype)
             found[port.name] = array
         return found
 

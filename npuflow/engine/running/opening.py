@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
+from typing import get_args
 
 from npuflow.base.errors import UsageError
 from npuflow.engine.packing.package import Package, load_file, load_network, of_bytes
@@ -33,11 +34,25 @@ def opened(
     """A program (.npu), or a model of onnxruntime's (.onnx, also QDQ; .tflite). `exact`: what computes a
     program; None: its graph on whole tensors if it keeps one, else its commands. `raw`: values under a
     program's own ids. `dump`: a model is to show its inner tensors too."""
+    if exact not in (None, *get_args(Exact)):
+        raise UsageError(
+            f'exact="{exact}" is not known', hint=", ".join(map(repr, get_args(Exact))), code="NF-RUN-045"
+        )
     if isinstance(source, bytes | bytearray | memoryview):
         return _of_bytes(bytes(source), exact, batch, threads, dump, raw)
     if isinstance(source, Program):
         return _program(source, exact, batch, raw)
     path = Path(source)
+    if path.suffix.lower() == ".toml" and path.is_file():
+        raise UsageError(
+            f'"{path.name}" is a recipe, which is built before it runs',
+            hint=f"npuflow build {path} makes a .npu, which runs",
+            code="NF-RUN-048",
+        )
+    if path.is_dir():
+        raise UsageError(
+            f'"{path}" is a folder', hint="a .npu, .onnx or .tflite file runs", code="NF-RUN-049"
+        )
     if not path.is_file() and ".npu#" in path.name:
         return _program(load_network(path), exact, batch, raw)
     if not path.is_file():

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.errors import DataError
+from npuflow.engine.given import array_of
 
 Array = npt.NDArray[Any]
 Sample = Mapping[str, Array]
@@ -52,7 +53,7 @@ def rows(arrays: Sample, ports: Sequence[Port]) -> list[dict[str, Array]]:
                 because=f"given: {', '.join(arrays) or 'nothing'}",
                 code="NF-DATA-012",
             )
-        array = np.asarray(arrays[port.name])
+        array = array_of(port.name, arrays[port.name], port.dtype)
         shape = port.shape
         if shape[:1] in ((1,), (-1,)) and array.ndim == len(shape):
             array = array[:, None]
@@ -94,6 +95,13 @@ def written(found: Sample, out: Mapping[str, Array] | None) -> dict[str, Array]:
                 code="NF-RUN-002",
             )
         made = found[name]
+        if not isinstance(held, np.ndarray) or not held.flags.writeable:
+            what = "read-only" if isinstance(held, np.ndarray) else f"no numpy array: {type(held).__name__}"
+            raise DataError(
+                f'the array for the output "{name}" is {what}',
+                hint="Runner.buffers() makes arrays that fit",
+                code="NF-RUN-046",
+            )
         if held.shape != made.shape or held.dtype != made.dtype:
             raise DataError(
                 f'the array for the output "{name}" is {held.dtype} {list(held.shape)}, '

@@ -28,6 +28,16 @@ class QueuedSample:
     since: float = field(default_factory=time.monotonic)
 
 
+def closed_runner() -> UsageError:
+    """The error of everything that is asked of a runner after its end."""
+    return UsageError(
+        "the runner is closed",
+        because="its `with` block ended, or close() was called",
+        hint="run inside the `with` block, or make another npuflow.Runner",
+        code="NF-RUN-007",
+    )
+
+
 def outcomes(run: Run, feed: Feed, samples: Sequence[Sample]) -> list[Outputs | Exception]:
     """Run samples together: the outputs of each, or its fault. Where the whole fails, every sample is run by
     itself, so that a faulty one harms no other."""
@@ -84,7 +94,7 @@ class Requests:
         request = QueuedSample(sample)
         with self._there:
             if self._closed:
-                raise UsageError("the runner is closed", code="NF-RUN-007")
+                raise closed_runner()
             if self.limit and len(self._waiting) >= self.limit:
                 raise UsageError(f"{self.limit} requests wait already", code="NF-RUN-008")
             self._waiting.append(request)
@@ -108,7 +118,8 @@ class Requests:
         for request in left:
             request.future.cancel()
         for thread in self._threads:
-            thread.join()
+            if thread is not threading.current_thread():  # a future's callback may close its runner
+                thread.join()
         self._deadlines.close()
 
     def _work(self) -> None:

@@ -12,11 +12,12 @@ from typing import Any, Self
 import numpy as np
 
 from npuflow.base.errors import DataError, UsageError
+from npuflow.engine.given import mapping
 from npuflow.engine.running.backend import Dump, Exact
 from npuflow.engine.running.opening import Source, opened
 from npuflow.engine.running.ports import Array, Port, joined, rows, written
 from npuflow.engine.running.preprocess import Prepare, Preprocess, preparation_of
-from npuflow.engine.running.requests import Outputs, Requests, outcomes
+from npuflow.engine.running.requests import Outputs, Requests, closed_runner, outcomes
 from npuflow.engine.running.steps import state_and_start
 from npuflow.engine.state import Steps
 
@@ -37,7 +38,8 @@ class Runner:
     itself. Samples that lack these inputs are steps of one sequence, which `reset` ends; `steps` gives
     further sequences. Requests of `submit` do not follow each other: they begin with zeros.
 
-    Any number of threads may share a runner.
+    Any number of threads may share a runner. After `close`, or the end of its `with` block, whatever runs
+    samples raises UsageError (NF-RUN-007); `inputs`, `outputs` and `buffers` still answer.
     """
 
     def __init__(
@@ -56,6 +58,8 @@ class Runner:
     ) -> None:
         if batch < 1 or workers < 1:
             raise UsageError("batch and workers are at least 1", code="NF-RUN-011")
+        if linger < 0 or limit < 0:
+            raise UsageError("linger and limit are at least 0", code="NF-RUN-047")
         self.backend = opened(model, exact, batch=batch, threads=threads, dump=dump)
         self.batch, self.workers, self.linger, self.limit = batch, workers, linger, limit
         preparation = preparation_of(preprocess, self.backend.preparation)
@@ -65,6 +69,11 @@ class Runner:
         self._lock = threading.Lock()
         self._queue: Requests | None = None
         self._closed = False
+
+    def __repr__(self) -> str:
+        ends = (", ".join(f"{p.name} {p.dtype} {list(p.shape)}" for p in ports) for ports in
+                (self.inputs, self.outputs))
+        return f"<Runner of {self.name} on {self.exact}: {' -> '.join(ends)}>"
 
     @property
     def name(self) -> str:
@@ -100,7 +109,8 @@ class Runner:
 
     def run_many(self, samples: Sequence[Inputs], dump: Dump = False) -> list[Outputs]:
         """Many samples, `batch` at a time; outputs in order."""
-        dump = dump if isinstance(dump, bool) else tuple(dump)
+        self._open()
+        samples, dump = [mapping(one) for one in samples], _named(dump)
         if any(name not in one for one in samples for _, name in self.state):
             return [self._own.run(one, dump) for one in samples]
         found: list[Outputs] = []
@@ -111,12 +121,13 @@ class Runner:
 
     def run_batch(self, inputs: Inputs, *, out: Mapping[str, Array] | None = None) -> Outputs:
         """Samples along the first axis of every input; outputs likewise."""
-        arrays = {name: np.asarray(array) for name, array in inputs.items()}
-        return written(joined(self.run_many(rows(arrays, self.inputs))), out)
+        self._open()
+        return written(joined(self.run_many(rows(mapping(inputs), self.inputs))), out)
 
     def stream(self, samples: Iterable[Inputs], dump: Dump = False) -> Iterator[Outputs]:
         """Outputs sample by sample, computed `batch` at a time."""
-        dump = dump if isinstance(dump, bool) else tuple(dump)
+        self._open()
+        dump = _named(dump)
         waiting: list[Inputs] = []
         for sample in samples:
             waiting.append(sample)
@@ -138,6 +149,7 @@ class Runner:
     def outcomes(self, samples: Sequence[Inputs]) -> list[Outputs | Exception]:
         """Samples of different callers, computed together as those of `submit` are: the outputs of each, or
         its fault, which harms no other."""
+        self._open()
         return outcomes(lambda part: self._run(part, False), self._request, samples)
 
     def buffers(self, samples: int | None = None) -> dict[str, Array]:
@@ -158,14 +170,15 @@ class Runner:
 
     def steps(self) -> Steps:
         """A further sequence of runs with a state of its own; `run` and `reset` as here."""
-        return Steps(lambda one, dump: self._run([self._sample(one)], dump)[0], self.state, self._start)
+        return Steps(self._step, self.state, self._start)
 
     def reset(self, **start: Array) -> None:
         """The next run begins a sequence: its state is zeros, but for the inputs that are given."""
         self._own.reset(**start)
 
     def close(self, finish: bool = True) -> None:
-        """End the threads of `submit`. `finish`: what waits is computed first, else it is cancelled."""
+        """The end of the runner and of the threads of `submit`; a second call does nothing. `finish`: what
+        waits is computed first, else it is cancelled."""
         with self._lock:
             queue, self._queue, self._closed = self._queue, None, True
         if queue is not None:
@@ -177,6 +190,7 @@ class Runner:
         return self._requests()
 
     def __enter__(self) -> Self:
+        self._open()
         return self
 
     def __exit__(
@@ -186,8 +200,7 @@ class Runner:
 
     def _requests(self) -> Requests:
         with self._lock:
-            if self._closed:
-                raise UsageError("the runner is closed", code="NF-RUN-007")
+            self._open()
             if self._queue is None:
                 self._queue = Requests(
                     lambda samples: self._run(samples, False),
@@ -199,12 +212,28 @@ class Runner:
                 )
             return self._queue
 
+    def _open(self) -> None:
+        """UsageError where the runner is closed."""
+        if self._closed:
+            raise closed_runner()
+
+    def _step(self, sample: Inputs, dump: Dump) -> Outputs:
+        """One run of a sequence."""
+        self._open()
+        return self._run([self._sample(sample)], _named(dump))[0]
+
     def _run(self, samples: Sequence[Mapping[str, Array]], dump: Dump) -> list[Outputs]:
-        return self.backend.run(samples, dump)
+        found = self.backend.run(samples, dump)
+        for name in (dump if isinstance(dump, tuple) and found else ()):
+            if name not in found[0]:
+                raise UsageError(
+                    f'there is no tensor "{name}" to dump', hint="dump=True gives all", code="NF-RUN-044"
+                )
+        return found
 
     def _request(self, inputs: Inputs) -> dict[str, Array]:
         """What the backend is fed of a sample that follows no other."""
-        return self._sample({**self._start, **inputs})
+        return self._sample({**self._start, **mapping(inputs)})
 
     def _sample(self, inputs: Inputs) -> dict[str, Array]:
         """What the backend is fed: preprocessed and checked."""
@@ -217,3 +246,7 @@ class Runner:
                 code="NF-RUN-014",
             )
         return self.backend.fed(given)
+
+
+def _named(dump: Dump) -> bool | tuple[str, ...]:
+    return dump if isinstance(dump, bool) else (dump,) if isinstance(dump, str) else tuple(dump)
