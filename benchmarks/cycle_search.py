@@ -1,6 +1,6 @@
 """Fewer cycles than a default build at the same figures: what widths can save, and what a search finds.
 
-    python benchmarks/cycle_search.py MODELS OUT TASK [--target bm1684x] [--bounds] [--limit N]
+    python benchmarks/cycle_search.py [--target bm1684x] [--bounds] [--limit N] MODELS OUT TASK
         NAME=SETTINGS ...
 
 MODELS, OUT and TASK as for defaults.py. --bounds: a line of plans, cycles alone, for each of 8 and 4 bits for

@@ -158,3 +158,24 @@ def test_a_shuffle_is_one_run_of_indices() -> None:
     done = rewritten(shuffled(TURNED))
     (node,) = done.graph.nodes
     assert ops(done) == ["gather"] and len(node.op.moves(done.graph.site(node)) or ()) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "sizes", "left"),
+    [
+        ("float[2,9,4] x", (3, 5, 1), ["slice"] * 3),
+        ("float[2,9,4] x", (1,) * 9, ["split"]),              # as rows of a sequence are
+        ("float[2,9,4] x", (9,), []),
+        ("int64[2,9,4] x", (4, 5), ["split"]),
+    ],
+)
+def test_few_parts_of_a_split_are_slices(given: str, sizes: tuple[int, ...], left: list[str]) -> None:
+    kind = given.partition("[")[0]
+    names = [f"p{k}" for k in range(len(sizes))]
+    body = f"{', '.join(names)} = Split<axis=1>(x, s) "
+    body += " ".join(f"y{k} = Abs({n})" for k, n in enumerate(names))
+    results = ", ".join(f"{kind}[2,{size},4] y{k}" for k, size in enumerate(sizes))
+    done = rewritten(model(f"{given} => {results}", body, {"s": np.array(sizes, np.int64)}), feeds={
+        "x": normal(3, 2, 9, 4, scale=5.0).astype("float32" if kind == "float" else kind)
+    })
+    assert [o for o in ops(done) if o in ("split", "slice")] == left

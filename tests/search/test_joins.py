@@ -100,3 +100,31 @@ def test_data_is_moved_inside_a_group(kind: str, target: Target, monkeypatch: py
     assert plan.cycles <= apart.cycles
     if target is WIDE:
         assert plan.bytes < apart.bytes
+
+
+def branched(target: Target, outside: str) -> tuple[Graph, dict[str, np.ndarray]]:
+    """A layer whose channels two others read by halves; `outside`: what else is a result."""
+    b = Builder()
+    x = whole = b.conv(b.input("x", (1, 4, 12, 10)), 8, 1, clip=(0.0, 6.0))
+    halves = [b.add(OPS["slice"]((k,), (k + 4,), (1,), (1,)), x) for k in (0, 4)]
+    y = b.conv(b.add(OPS["add"](), *(b.conv(h, 4, 3, clip=(0.0, 6.0)) for h in halves)), 4, 1)
+    more = {"": (), "whole": (whole,), "half": (halves[1],), "both": (whole, halves[0])}[outside]
+    graph = Graph(("x",), (y, *more), tuple(b.nodes), b.values, b.consts)
+    ranges = {k: (float(a.min()), float(a.max())) for k, a in b.arrays.items()}
+    return quantize_graph(graph, lambda _: True, ranges, Quantize(), target.numerics).graph, b.arrays
+
+
+@pytest.mark.parametrize("target", [SMALL, WIDE, CORES], ids=["small", "wide", "cores"])
+@pytest.mark.parametrize("outside", ["", "whole", "half", "both"])
+def test_parts_of_one_value_are_cut_inside_a_group(
+    outside: str, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are views of the value in external memory, where all of it may be wanted, too."""
+    graph, arrays = branched(target, outside)
+    plan = plan_network(graph, machine(target), target.numerics)
+    check_exact(graph, {"x": arrays["x"]}, target, plan)
+    monkeypatch.setattr(OPS["slice"], "local_space", lambda self, site: None)
+    apart = plan_network(graph, machine(target), target.numerics)
+    assert plan.cycles <= 1.03 * apart.cycles
+    if target is WIDE and not outside:
+        assert plan.bytes < apart.bytes

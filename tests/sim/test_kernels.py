@@ -11,10 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from npuflow.engine.sim import fast, fast_convolutions, gemm, pairs
+from npuflow.engine.sim.compiled import rounded_wide
 from npuflow.engine.sim.machine import SimulatedMachine
 from npuflow.hw.isa import ROUNDINGS
+from npuflow.hw.numerics import shift_round
 from tests.sim.cases import LOCAL, Case, random_case
 from tests.sim.programs import both_ways, wrap
 
@@ -211,3 +215,18 @@ def test_quotients_round_alike(dtype: str, rounding: str) -> None:
         shape = (2, LOCAL // np.dtype(dtype).itemsize)
         image = np.random.default_rng(seed).integers(-5, 6, shape).astype(dtype)
         np.testing.assert_array_equal(*both_ways(wrap(c), image.view(np.uint8)))
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    value=st.integers(-(1 << 59), 1 << 59), multiplier=st.integers(0, (1 << 32) - 1),
+    shift=st.integers(30, 62), tie=st.booleans(), mode=st.integers(0, 3),
+)
+def test_products_of_two_limbs_round_as_integers_do(
+    value: int, multiplier: int, shift: int, tie: bool, mode: int
+) -> None:
+    """Also half way between two results, where one place more or less decides."""
+    if tie:
+        value, multiplier = (value >> 32 | 1) << 8, 1 << max(shift - 9, 0) % 32
+    want = int(shift_round(np.array([value * multiplier], object), shift, ROUNDINGS[mode])[0])
+    assert int(rounded_wide(np.int64(value), np.int64(multiplier), shift, mode)) == want

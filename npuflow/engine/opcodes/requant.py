@@ -10,16 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.engine.sim import access, exact, fast
-from npuflow.engine.sim.compiled import compiled, rounded
+from npuflow.engine.sim.compiled import compiled, rounded, rounded_wide
 from npuflow.engine.sim.memory import SimulatedMemory
 from npuflow.engine.sim.opcode import Simulated, Step
 from npuflow.engine.sim.operands import Bench, walk
 from npuflow.hw.command import Command
 from npuflow.hw.elements import ELEMENTS
-from npuflow.hw.isa import CLAMP, OPCODES, ROUNDING, Fields, element, numbers, pointer, tensor
+from npuflow.hw.isa import CLAMP, OPCODES, ROUNDING, ROUNDINGS, Fields, element, numbers, pointer, tensor
 from npuflow.hw.region import Region
 
 Array = npt.NDArray[Any]
+_LIMB = 30                                # bits of the lower limb of a sum whose product leaves 62 bits
+_WIDE = fast.LIMIT << _LIMB
 
 
 @OPCODES.entry
@@ -96,6 +98,9 @@ class RequantOpcode(Simulated):
         if products >= fast.LIMIT:             # by channel: a large bias comes with a small multiplier
             products = max((peak + abs(b)) * k for b, k in zip(bias.tolist(), m.tolist(), strict=True))
         found = fast.rounding(c, products, 1)
+        wide = found is None and sums < fast.LIMIT and products < _WIDE and c.number("shift") >= _LIMB
+        if wide:
+            found = 1, c.number("shift"), 0, ROUNDINGS.index(c.text("rounding"))
         if found is None:
             return None
         scale, shift, half, mode = found
@@ -109,13 +114,15 @@ class RequantOpcode(Simulated):
         if len(kept):
             first = (flat, ao + starts[0], y.flat, yo + y.base)
             numbers = (length, kept, bias, m * scale, lo, hi, *end)
+            if wide:
+                return partial(wide_rows, *first, steps[1], *numbers)
             narrow = sums < 1 << 31 and int(m.max()) * scale < 1 << 32 and shift < 62
             fits = narrow and (products * scale >> shift) + 1 < 1 << 30
             if fits and flat.dtype == np.int32 and steps[1] == 1 and mode < 2:
                 return partial(requant_dense, *first, *numbers)
             return partial(requant_rows, *first, steps[1], *numbers)
         rows = (flat, ao + starts[0], y.flat, yo + y.base, steps[1], length)
-        return partial(requant_inner, *rows, bias, m * scale, lo, hi, *end)
+        return partial(wide_inner if wide else requant_inner, *rows, bias, m * scale, lo, hi, *end)
 
 
 @compiled
@@ -178,4 +185,25 @@ def requant_inner(  # type: ignore[no-untyped-def]
         src = acc[ao[r] : ao[r] + n]
         for i in range(n):
             v = rounded((np.int64(src[i]) + bias[i]) * m[i], shift, half, mode) + zero
+            y[yo[r] + i * ys] = min(max(v, lo[i]), hi[i])
+
+
+@compiled
+def wide_rows(  # type: ignore[no-untyped-def]
+    acc, ao, y, yo, ys, n, channel, bias, m, lo, hi, shift, half, mode, zero
+):
+    for r in range(ao.shape[0]):
+        c = channel[r]
+        for i in range(n):
+            v = rounded_wide(np.int64(acc[ao[r] + i]) + bias[c], m[c], shift, mode) + zero
+            y[yo[r] + i * ys] = min(max(v, lo[c]), hi[c])
+
+
+@compiled
+def wide_inner(  # type: ignore[no-untyped-def]
+    acc, ao, y, yo, ys, n, bias, m, lo, hi, shift, half, mode, zero
+):
+    for r in range(ao.shape[0]):
+        for i in range(n):
+            v = rounded_wide(np.int64(acc[ao[r] + i]) + bias[i], m[i], shift, mode) + zero
             y[yo[r] + i * ys] = min(max(v, lo[i]), hi[i])

@@ -111,7 +111,9 @@ class Topology:
 
     def _shown_twice(self, index: int) -> bool:
         """Whether a node's result is a part of the bytes that it reads in external memory, and these are
-        wanted there, too: two cores might each store them."""
+        wanted there, too: two cores might each store them. One core stores the same bytes in turn."""
+        if self.machine.compute.of_one_inference.cores == 1:
+            return False
         node = self.graph.nodes[index]
         owners = {owner for o in node.outputs if o for owner in self.views.owners(o)}
         return any(v in self._outputs or len(self.readers.get(v, ())) > 1 for v in owners & set(node.inputs))

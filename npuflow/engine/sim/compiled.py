@@ -74,6 +74,25 @@ def rounded(p, shift, half, mode):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def rounded_wide(v, m, shift, mode):  # type: ignore[no-untyped-def]
+    """R(v * m / 2^shift) where the product takes up to 92 bits: v in two limbs, the lower of 30 bits.
+    30 <= shift <= 62, 0 <= m < 2^32."""
+    low = (v & 0x3FFFFFFF) * m
+    high = (v >> 30) * m + (low >> 30)
+    low &= 0x3FFFFFFF
+    more = shift - 30
+    floor = high >> more
+    rest = ((high - (floor << more)) << 30 | low) if more <= 30 else high - (floor << more)
+    half = np.int64(1) << (shift - 1) if more <= 30 else np.int64(1) << (more - 1)
+    beyond = more > 30 and low != 0       # what `rest` leaves out then
+    if mode == 3:
+        return floor + (1 if high < 0 and (rest != 0 or beyond) else 0)
+    if rest != half or beyond:
+        return floor + (1 if rest >= half else 0)
+    return floor + (1 if mode == 0 or (mode == 1 and floor & 1) or (mode == 2 and high >= 0) else 0)
+
+
+@compiled
 def inside(left, step, width, count):  # type: ignore[no-untyped-def]
     """The first of `count` places at left, left + step, ... that lies in a row of `width`,
     and the one after the last."""
