@@ -137,6 +137,9 @@ class Build:
         """The step whose product a step receives: the last of a stage and its refinements."""
         return str(self.wired[step].inputs[name].step)
 
+    def __repr__(self) -> str:
+        return f"<Build {self.recipe.name} in {self.store.root}>"
+
     def _repr_html_(self) -> str:
         try:
             data = self.report

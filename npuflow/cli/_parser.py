@@ -43,9 +43,9 @@ def fault(found: Any, args: Sequence[str]) -> UsageError | None:
     verbs = _verbs(context)
     wrong = next((a for a in args if verbs and f"'{a}'" in message), None)
     if wrong is not None:
-        return UsageError(
-            f'{command} has no verb "{wrong}"', hint=suggestion(wrong, verbs, most=40), code="NF-USAGE-068"
-        )
+        hint = suggestion(wrong, verbs, most=40)
+        hint = hint if nearest(wrong, verbs) else f"{hint}; {help_} says what each does"
+        return UsageError(f'{command} has no verb "{wrong}"', hint=hint, code="NF-USAGE-068")
     return UsageError(
         "the command line cannot be read",
         because=message[:1].lower() + message[1:],

@@ -35,7 +35,11 @@ def view(
     ):
         from npuflow.view.running import serve
     if cache is not None and not (cache / "store.json").is_file():
-        raise UsageError(f'"{cache}" is not a cache', hint="npuflow cache stats shows it", code="NF-RUN-026")
+        raise UsageError(
+            f'"{cache}" is not a cache',
+            hint=f"npuflow cache stats shows where the usual one is; npuflow build --cache {cache} makes one",
+            code="NF-RUN-026",
+        )
 
     def started(address: str) -> None:
         typer.echo(address)

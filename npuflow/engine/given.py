@@ -59,7 +59,7 @@ def converted(name: str, array: Array, dtype: npt.DTypeLike) -> Array:
     if kind.kind in "iu" and array.dtype.kind in "iuf" and (wrong := np.ravel(array[made != array])).size:
         raise DataError(
             f'the input "{name}" takes {kind.name}, and {wrong[0]} is no such number',
-            because=f"so are {wrong.size} of its {array.size} numbers",
+            because=f"{wrong.size} of its {array.size} numbers are none",
             code="NF-RUN-042",
         )
     return made

@@ -46,6 +46,12 @@ class Result:
     def ok(self) -> bool:
         return not self.errors
 
+    def __repr__(self) -> str:
+        """A line: keys and digests of all steps are thousands of them."""
+        counts = ", ".join(f"{getattr(self, name)} {name}" for name in ("ran", "hit", "failed", "skipped"))
+        products = ", ".join(str(path) for _, path in sorted(self.products.items()))
+        return f"<Result {counts}{': ' if products else ''}{products}>"
+
     def _repr_html_(self) -> str:
         """For notebooks: what ran, and where the products are."""
         counts = {name: getattr(self, name) for name in ("ran", "hit", "failed", "skipped", "seconds")}

@@ -67,6 +67,11 @@ class Graph:
             params,
         )
 
+    def __repr__(self) -> str:
+        """A line; `npuflow.ir.text` writes the whole."""
+        ends = " -> ".join(", ".join(map(self._said, names)) for names in (self.inputs, self.outputs))
+        return f"<Graph of {len(self.nodes)} nodes: {ends}>"
+
     def _repr_html_(self) -> str:
         """For notebooks: inputs, outputs, and every node with the types of its results."""
         rows = [

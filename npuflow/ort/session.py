@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import onnxruntime
 from onnxruntime import RunOptions
+from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
+from npuflow.base.errors import DataError
 from npuflow.engine.packing.package import Package, load_file, load_network, of_bytes
 from npuflow.engine.program.container import MAGIC, Program
 from npuflow.engine.running.opening import TFLITE, runnable
@@ -81,7 +83,10 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         feed = checked(input_feed, self._runner.inputs)
         allowed(run_options)
         start = time.perf_counter_ns()
-        found = self._runner.run(feed)
+        try:
+            found = self._runner.run(feed)
+        except DataError as error:  # such as an index outside of its table, which is known in the run alone
+            raise InvalidArgument(str(error)) from error
         self._note("model_run", start)
         return [found[name] for name in names]
 

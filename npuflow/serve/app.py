@@ -23,6 +23,7 @@ from npuflow.serve.tensors import ProtocolError
 HEADER = "Inference-Header-Content-Length"
 LARGE = 1 << 18  # bytes from which a body is decoded beside the event loop
 FULL = "NF-RUN-008"
+ADDRESSES = "/v2, /v2/health/live, /v2/health/ready, /v2/models/NAME, its /ready and /infer (POST), /metrics"
 LOG = logging.getLogger("npuflow.serve")
 
 
@@ -130,6 +131,13 @@ def status_of(error: Exception) -> tuple[int, str]:
     """The HTTP status and the message that a client gets for an error."""
     if isinstance(error, ProtocolError):
         return error.status, str(error)
+    if isinstance(error, web.HTTPRequestEntityTooLarge):
+        return error.status, f"the request is too large (npuflow serve --max-mb): {error.text}"
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        allowed = ", ".join(sorted(error.allowed_methods))
+        return error.status, f"{error.method} is not for this address: {allowed}"
+    if isinstance(error, web.HTTPNotFound):
+        return error.status, f"there is no such address: {ADDRESSES}"
     if isinstance(error, web.HTTPException):
         return error.status, error.reason
     if isinstance(error, TimeoutError):

@@ -106,7 +106,9 @@ def _flat(data: Any, what: str) -> list[Any]:
         if depth > MAX_RANK or len({len(i) if isinstance(i, list) else -1 for i in level}) > 1:
             raise ProtocolError(f"{what}: data is nested unevenly")
         level = [item for part in level for item in part]
-    if any(isinstance(item, list | dict) or item is None for item in level):
+    if any(item is None for item in level):
+        raise ProtocolError(f"{what}: data holds null")
+    if any(isinstance(item, list | dict) for item in level):
         raise ProtocolError(f"{what}: data is nested unevenly")
     return level
 

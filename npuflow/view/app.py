@@ -27,7 +27,7 @@ FILES = {
 # the plotting library compiles its expressions
 SCRIPTS = "script-src 'self' 'unsafe-eval'"
 POLICY = f"default-src 'self'; {SCRIPTS}; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"
-NO_REPORT = "this build has no report: it failed, or stopped early (--until)"
+NO_REPORT = "this build has no report: it failed, stopped early (--until), or the cache has lost it"
 NO_TENSOR = "this build's report has no such tensor"
 PERIOD = 0.25  # seconds between two looks while a page is open
 HOSTS = ("127.0.0.1", "localhost", "[::1]")

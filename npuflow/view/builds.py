@@ -16,6 +16,7 @@ from npuflow.flow.store_record import Record
 BUILD = re.compile(r"[0-9a-f]{8,64}")
 DIGEST = re.compile(r"\w+:[0-9a-f]{16,}")
 REPORT = ("report", "report.html")  # the stage, and the entry of its artifact
+UNSAID = ("verdict_ok", "verdict_hint")  # what the command line makes of a verdict's sentence
 MOST_KEPT = 4  # builds whose records stay in memory
 _KEPT: dict[tuple[str, int], list[Record]] = {}
 FIGURES = ("verdict", "evaluate", "simulate", "tiling", "quantize")
@@ -50,14 +51,19 @@ def build(store: Store, name: str) -> dict[str, Any] | None:
         row["seconds"] += one.seconds
         row["needs"] |= set(_read(one, made, names)) - {stage}
         if one.stage == stage and one.item is None:
-            row["summary"], row["key"] = dict(one.summary), one.key
+            row["summary"] = {name: value for name, value in one.summary.items() if name not in UNSAID}
+            row["key"] = one.key
     ordered = _ordered(rows)
     stages = [{**row, "needs": sorted(row["needs"])} for row in ordered]
     shown = {stage: rows[stage]["summary"] for stage in FIGURES if stage in rows and rows[stage]["summary"]}
     if "verdict" in shown:  # the sentence says what the figures are
         shown["verdict"] = {"": shown["verdict"].get("verdict", "")}
     return {
-        "id": name, "stages": stages, "figures": shown, "report": REPORT[0] in rows, "errors": errors
+        "id": name,
+        "stages": stages,
+        "figures": shown,
+        "report": _report(store, name) is not None,
+        "errors": errors,
     }
 
 
@@ -81,10 +87,14 @@ def failures(store: Store, name: str) -> list[dict[str, Any]]:
 
 def report(store: Store, name: str) -> str | None:
     """The report page of a build."""
-    for one in records(store, name):
-        if one.stage == REPORT[0] and store.intact(one.output, remote=False):
-            return store.open(one.output).text(REPORT[1])
-    return None
+    found = _report(store, name)
+    return None if found is None else store.open(found.output).text(REPORT[1])
+
+
+def _report(store: Store, name: str) -> Record | None:
+    """The record of a build's report, where the cache still has the report whole."""
+    made = (one for one in records(store, name) if one.stage == REPORT[0])
+    return next((one for one in made if store.intact(one.output, remote=False)), None)
 
 
 def stage_of(step: str) -> str:

@@ -214,7 +214,12 @@ function update() {
 
 async function log(id, stage) {
   const answer = await fetch(`api/builds/${encodeURIComponent(id)}/log/${encodeURIComponent(stage)}`);
-  by("log").textContent = answer.ok ? `${stage}:\n${await answer.text()}` : `${stage} said nothing`;
+  const known = [...by("stages").tBodies[0].rows].some((line) => line.dataset.stage === stage);
+  by("log").textContent = answer.ok
+    ? `${stage}:\n${await answer.text()}`
+    : known
+      ? `${stage} said nothing`
+      : `this build has no stage "${stage}"`;
   by("log").hidden = false;
   by("log").setAttribute("aria-label", `log of ${stage}`);
   // it lies below a long table

@@ -43,6 +43,18 @@ def test_what_is_not_built_is_an_error_only_when_asked_for(loaded: npuflow.Build
     assert not samples.content.broken
 
 
+def test_a_console_shows_a_line_of_each(loaded: npuflow.Build) -> None:
+    """Not the constants, commands and keys that they hold."""
+    result = npuflow.build(loaded.recipe, cache=loaded.store.root, publish=False, until="codegen")
+    for thing, said in (
+        (loaded, "<Build net in "),
+        (loaded.graph, f"<Graph of {len(loaded.graph.nodes)} nodes: "),
+        (loaded.program, f"{sum(map(len, loaded.program.commands)):,} commands"),
+        (result, " hit, 0 failed, 0 skipped"),
+    ):
+        assert said in repr(thing) and len(repr(thing)) < 400 and "\n" not in repr(thing)
+
+
 def test_notebooks_show_graph_program_profile_and_tables(loaded: npuflow.Build) -> None:
     nodes, shown = loaded.graph.nodes, loaded.graph._repr_html_()
     assert all(node.name in shown for node in nodes) and f"{len(nodes)} nodes" in shown

@@ -42,6 +42,7 @@ from tests.cli.commandline import Npuflow
             "build --help",
         ),
         (("biuld", "x.toml"), "NF-USAGE-068", 'npuflow has no verb "biuld"', '"build"'),
+        (("export", "onnx"), "NF-USAGE-068", 'export has no verb "onnx"', "npuflow export --help says what"),
         (("cache", "psh"), "NF-USAGE-068", 'npuflow cache has no verb "psh"', '"push"'),
         (("targets", "a", "b"), "NF-USAGE-069", "the command line cannot be read", "npuflow targets --help"),
     ],

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import ModelError, TargetError
-from npuflow.engine.export_c import kernel
+from npuflow.engine.export_c import files, kernel
 from npuflow.engine.export_c.compiler import compilers, measured
 from npuflow.engine.export_c.network import network_of
 from npuflow.engine.export_c.vectors import random_samples, sample
@@ -20,6 +20,7 @@ from npuflow.engine.place import place
 from npuflow.engine.quantize.config import Activations, Override, Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.rewrite import rewrite
+from npuflow.engine.state import with_state
 from npuflow.engine.to_onnx import export_model
 from npuflow.hw.isa import opcodes
 from npuflow.hw.target import Numerics
@@ -166,6 +167,21 @@ def test_indices_are_their_own_codes(tmp_path: Path) -> None:
     drawn = np.concatenate([s[0][given].ravel() for s in found.samples])
     assert given == "ids" and drawn.dtype == np.int16 and {drawn.min(), drawn.max()} == {-11, 10}
     check([found], tmp_path)
+
+
+def test_the_header_says_what_is_state(tmp_path: Path) -> None:
+    """The caller keeps it, and has to know which output is which input, and what begins."""
+    graph = graph_of(model("float[1,4] x, float[1,4] held => float[1,4] kept", "kept = Add(x, held)"))
+    one = subject("sums", with_state(graph, {"kept": "held"}))
+    done = quantize_graph(one.graph, place(one.graph, TARGET).on_npu, one.ranges, Quantize(), Numerics())
+    found = case(done.graph, Numerics(), 0)
+    files.write(found.program, tmp_path, found.samples)
+    header = (tmp_path / "net0.h").read_text()
+    said = "State: what out_kept gets is in_held of the next call; at first all of it is NET0_IN_HELD_ZERO."
+    assert said in header and "#define NET0_IN_HELD_ZERO" in header
+    without = case(network(random.Random(3), Numerics())[0], Numerics(), 1)
+    files.write(without.program, tmp_path, without.samples)
+    assert "State" not in (tmp_path / "net1.h").read_text()
 
 
 def test_outputs_that_the_host_joins_are_outputs() -> None:

@@ -20,7 +20,7 @@ from npuflow.engine.program.container import Program
 from npuflow.ort import UnsupportedError
 from npuflow.ort.values import PROVIDER
 from tests.frontends.tflite_models import Net
-from tests.running.programs import accumulating, feeds, split
+from tests.running.programs import accumulating, feeds, split, words
 
 X = feeds(1)[0]["x"]
 
@@ -196,6 +196,16 @@ def test_mistakes_raise_what_onnxruntime_raises(names: Any, feed: Any, error: An
     for one in (session, theirs):
         with pytest.raises(error):
             one.run(names, feed)
+
+
+def test_an_index_outside_of_its_table_is_an_invalid_argument(tmp_path: Path) -> None:
+    """It is known in the run alone, and a script catches onnxruntime's error."""
+    path = tmp_path / "words.npu"
+    path.write_bytes(words().to_bytes())
+    session = ort.InferenceSession(str(path))
+    assert session.run(None, {"ids": np.full((1, 5), 10, np.int64)})[0].shape == (1, 5, 6)
+    with pytest.raises(InvalidArgument, match="the index 11; the table has 11 rows"):
+        session.run(None, {"ids": np.full((1, 5), 11, np.int64)})
 
 
 def test_options_of_a_run_and_of_a_session(session: Any, program: Program, tmp_path: Path) -> None:

@@ -11,15 +11,20 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from npuflow.engine.graph_section import encode_graph
+from npuflow.engine.place import place
 from npuflow.engine.program.container import Program
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.engine.rewrite import rewrite
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS, Node
 from npuflow.ir.types import Array, TensorType, Value
+from npuflow.testing.rule import graph_of
 from tests.networks.harness import SMALL, build
+from tests.networks.onnx_text import TARGET, model
 from tests.networks.random_networks import network
+from tests.networks.subjects import subject
 
 
 def kept(graph: Graph) -> Program:
@@ -75,6 +80,15 @@ def same_model() -> bytes:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     return bytes(model.SerializeToString())
+
+
+def words() -> Program:
+    """Rows of a table of 11, picked by ids int64 [1, 5], through tanh: y [1, 5, 6]."""
+    table = np.random.default_rng(3).normal(size=(11, 6)).astype(np.float32)
+    data = model("int64[1,5] ids => float[1,5,6] y", "t = Gather(w, ids) y = Tanh(t)", {"w": table})
+    one = subject("words", rewrite(graph_of(data)).graph)
+    on_npu = place(one.graph, TARGET).on_npu
+    return kept(quantize_graph(one.graph, on_npu, one.ranges, Quantize(), Numerics()).graph)
 
 
 def looking_up() -> Program:

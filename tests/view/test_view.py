@@ -158,6 +158,21 @@ def test_ten_thousand_steps_and_a_report(tmp_path: Path) -> None:
         assert got(address, f"/api/builds/{row['id']}/log/layers") == (200, "layers said this")
 
 
+def test_a_report_that_the_cache_has_lost_is_not_offered(tmp_path: Path) -> None:
+    store = Store(tmp_path / "cache")
+    (tmp_path / "place").mkdir()
+    stored(store, tmp_path / "place", 1)
+    (row,) = builds.builds(store)
+    (file,) = (store.root / "objects").rglob("report.html")
+    file.chmod(0o644)
+    file.write_text("junk")
+    found = builds.build(store, row["id"])
+    assert found is not None and not found["report"] and builds.report(store, row["id"]) is None
+    with page(store) as address:
+        assert got(address, f"/builds/{row['id']}/report")[0] == 404
+        assert "the cache has lost it" in got(address, f"/api/builds/{row['id']}/network")[1]
+
+
 def test_what_happens_is_seen(folder: Path, store: Store) -> None:
     watch = BuildWatch(store)
     watch.look()
@@ -264,6 +279,8 @@ def test_in_a_browser(folder: Path, store: Store, tmp_path: Path) -> None:
         one.until(f"location.hash == '#{row['id']}'")
         one.value(f"location.hash = '{row['id']}/parse'")
         one.until("!document.getElementById('log').hidden")
+        one.value(f"location.hash = '{row['id']}/nix'")
+        one.until("document.getElementById('log').textContent.includes('no stage')")
         # the log lies below the table: it is brought into sight, and keys scroll it
         one.window(1200, 300)
         one.value("scrollTo(0, 0)")

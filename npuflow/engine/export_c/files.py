@@ -75,7 +75,13 @@ def _header(program: CProgram, apart: bool) -> str:
     lines += [
         "",
         "/* Codes in, codes out: real = scale * (code - zero). Tensors lie in C order. `arena` is memory of",
-        f"   {top}_ARENA_BYTES bytes that nobody else uses meanwhile; nothing is kept between calls. */",
+        f"   {top}_ARENA_BYTES bytes that nobody else uses meanwhile; nothing is kept between calls.",
+        *(
+            f"   State: what out_{made.ident} gets is in_{given.ident} of the next call; at first all of it "
+            f"is {top}_IN_{given.ident.upper()}_ZERO."
+            for made, given in program.state
+        ),
+        "*/",
         f"void {program.name}_run({_arguments(program, apart)});",
         "",
         *_helpers(program),

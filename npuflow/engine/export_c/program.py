@@ -16,6 +16,7 @@ from npuflow.engine.export_c.layout import channels_last
 from npuflow.engine.export_c.network import IntegerNetwork
 from npuflow.engine.export_c.whole import Buffers, Storage, commands_of
 from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array, Value
 
 ALIGN = 64
@@ -45,6 +46,7 @@ class CProgram:
     constants: tuple[tuple[str, Array], ...]
     arena: int
     bound: int
+    state: tuple[tuple[CPort, CPort], ...] = ()  # outputs, and the inputs that they are in the next call
 
     @property
     def constant_bytes(self) -> int:
@@ -113,7 +115,15 @@ def program_of(network: IntegerNetwork, numerics: Numerics, name: str) -> CProgr
         tuple(arrays),
         layout.total,
         layout.bound,
+        _state(graph, inputs, outputs),
     )
+
+
+def _state(
+    graph: Graph, inputs: Iterable[CPort], outputs: Iterable[CPort]
+) -> tuple[tuple[CPort, CPort], ...]:
+    given, made = ({port.name: port for port in ports} for ports in (inputs, outputs))
+    return tuple((made[out], given[name]) for out, name in graph.state if out in made and name in given)
 
 
 def _constants(buffers: Buffers, calls: Iterable[str]) -> tuple[dict[int, str], list[tuple[str, Array]]]:

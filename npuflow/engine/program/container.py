@@ -73,6 +73,13 @@ class Program:
         """The commands of every core, decoded once."""
         return tuple(decode_all(words, core=core) for core, words in enumerate(self.commands))
 
+    def __repr__(self) -> str:
+        """A line: a program is megabytes of words and constants."""
+        ends = (", ".join(entry["name"] for entry in self.meta.get(end, ())) for end in ENDS)
+        commands, size = sum(map(len, self.commands)), len(self.const)
+        about = f"{commands:,} commands, {size:,} bytes of weights and tables"
+        return f"<Program {self.meta.get('name') or ''}: {' -> '.join(ends)}; {about}>"
+
     def _repr_html_(self) -> str:
         """For notebooks: what the program is of, what it takes and gives, and its sizes."""
         meta = self.meta
