@@ -29,7 +29,9 @@ def recipe(name: str, task: Packaged, model: Path, data: Path, out: Path, target
     samples.parent.mkdir(parents=True, exist_ok=True)
     if not samples.exists():
         feeds = list(task.samples(data, "calib"))
-        np.savez(samples, **{k: np.concatenate([f[k] for f in feeds]) for k in feeds[0]})
+        batched = {k: feeds[0][k].shape[0] == 1 for k in feeds[0]}
+        joined = {k: np.concatenate if one else np.stack for k, one in batched.items()}
+        np.savez(samples, **{k: joined[k]([f[k] for f in feeds]) for k in feeds[0]})
     shapes = ", ".join(f"{k} = {list(v)}" for k, v in (task.shapes or {}).items())
     text = f'target = "{target}"\n\n[model]\npath = "{model}"\n'
     text += f"inputs = {{ {shapes} }}\n" if shapes else ""
@@ -53,6 +55,28 @@ def floats(model: Path) -> Callable[[Mapping[str, Any]], Outputs]:
             return {d["name"]: net.get_tensor(d["index"]).copy() for d in net.get_output_details()}
 
         return run
+    if model.suffix == ".pt2":
+        import torch
+
+        module = torch.export.load(model).module()
+
+        def run_torch(feed: Mapping[str, Any]) -> Outputs:
+            with torch.no_grad():
+                found = module(*(torch.from_numpy(value) for value in feed.values()))
+            return {str(i): o.numpy() for i, o in enumerate(found if isinstance(found, tuple) else [found])}
+
+        return run_torch
+    if model.suffix in (".h5", ".hdf5"):
+        import keras
+
+        layers = keras.models.load_model(model, compile=False)
+
+        def run_keras(feed: Mapping[str, Any]) -> Outputs:
+            found = layers(list(feed.values()) if len(feed) > 1 else next(iter(feed.values())))
+            listed = found if isinstance(found, list) else [found]
+            return {str(i): np.asarray(o) for i, o in enumerate(listed)}
+
+        return run_keras
     import onnxruntime
 
     onnxruntime.set_default_logger_severity(3)

