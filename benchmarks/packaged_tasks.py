@@ -124,8 +124,7 @@ TASKS: dict[str, Packaged] = {
         lambda data, part: samples.whole(256, 0, data, part), scores.points("Identity", 256, 5),
     ),
     "quality": Packaged(
-        MOS[0], f"{MOS[1]}dnsmos_models/sig_bak_ovr.onnx",
-        lambda data, part: sound.waves("input_1", 144160, 1, data, part), scores.values("Identity:0"),
+        MOS[0], f"{MOS[1]}dnsmos_models/model_v8.onnx", sound.spectra, scores.values("Identity:0"),
     ),
     "echo": Packaged(
         MOS[0], f"{MOS[1]}aecmos_models/Run_1663829550_Stage_0.onnx", sound.echoes, scores.values("output"),
