@@ -139,6 +139,11 @@ TASKS: dict[str, Packaged] = {
         "openwakeword", "openwakeword/resources/models/embedding_model.onnx", sound.phrases,
         scores.directions,
     ),
+    "mel": Packaged(
+        "openwakeword", "openwakeword/resources/models/melspectrogram.onnx",
+        lambda data, part: sound.waves("input", 16000, 32767, data, part), scores.values("output"),
+        {"input": (1, 16000)},
+    ),
     "turn": Packaged(
         "pipecat_ai", "pipecat/audio/turn/smart_turn/data/smart-turn-v3.2-cpu.onnx", sound.turns,
         scores.values("logits"),
