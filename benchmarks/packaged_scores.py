@@ -148,3 +148,25 @@ def marked(*names: str) -> Callable[[Path, Pairs], dict[str, Any]]:
         return {"same marks": float(np.mean(same))}
 
     return score
+
+
+def values(name: str) -> Callable[[Path, Pairs], dict[str, Any]]:
+    """Numbers themselves: how far they are off, beside how far apart those of samples are."""
+
+    def score(data: Path, pairs: Pairs) -> dict[str, Any]:
+        both = np.array([[np.ravel(side[name]) for side in pair] for pair in pairs])
+        off, spread = np.abs(both[:, 0] - both[:, 1]).mean(0), both[:, 0].std(0)
+        return {"off": float(off.mean()), "worst": float(np.abs(both[:, 0] - both[:, 1]).max()),
+                "deviation of samples": float(spread.mean())}
+
+    return score
+
+
+def directions(data: Path, pairs: Pairs) -> dict[str, Any]:
+    """Embeddings: the cosine of both, and whether the nearest other sample is the same one."""
+    both = [np.array([np.ravel(next(iter(pair[i].values()))) for pair in pairs]) for i in (0, 1)]
+    one, other = (side / np.linalg.norm(side, axis=1, keepdims=True) for side in both)
+    near = [(side @ side.T - 2 * np.eye(len(side))).argmax(1) for side in (one, other)]
+    cosine, same = (one * other).sum(1), (near[0] == near[1]).mean()
+    found = {"cosine": cosine.mean(), "least": cosine.min(), "the same neighbour": same}
+    return {what: float(value) for what, value in found.items()}

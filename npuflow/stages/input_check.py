@@ -89,7 +89,8 @@ def input_check(
             "inputs",
         )
     other = evaluation_inputs.profiles if evaluation_inputs is not None else None
-    warnings += judged(profiles, other, len(samples) - len(left_out) - noise)
+    states = [given for _, given in graph.graph.state]
+    warnings += judged(profiles, other, len(samples) - len(left_out) - noise, states)
     for text in warnings:
         log(f"warning: {text}")
     beside = profiles, other or {}

@@ -275,6 +275,14 @@ def test_what_no_range_mends_is_said_in_front_of_a_ledger(
     assert list(apart(right, profile(others))) == []
 
 
+def test_the_first_step_of_some_sequences_is_no_fault_of_their_state(photos: list[Array]) -> None:
+    """Of samples that are steps, those that begin a sequence have the state's first value all over."""
+    steps = [np.float32(i % 8 > 0) * p for i, p in enumerate(photos)]
+    feeds = [(str(i), {"x": p, "state": s}) for i, (p, s) in enumerate(zip(photos, steps, strict=True))]
+    assert any("same value all over" in text for text in judged(profiled(feeds)))
+    assert not list(judged(profiled(feeds), states=["state"]))
+
+
 def test_states_that_begin_with_zeros_are_not_judged(photos: list[Array]) -> None:
     """Beside an input that is not; a network's only input is none."""
     nothing = [np.zeros((1, 8), np.float32)] * len(photos)

@@ -78,3 +78,29 @@ def test_values_that_are_no_tensors_have_no_dimensions() -> None:
         'Relu(x) }'
     )
     assert read(proto.SerializeToString()).graph.type("x").shape == (2,)
+
+
+FOUR = (
+    '<ir_version: 8, opset_import: ["" : 17]> g (float[N, 7] x, float[M, 7] y) => (float[4, A] z) '
+    '<int64[2] s = {4, SIZE}> { a = Add(x, y) b = Flatten<axis = 0>(a) c = Squeeze(b) z = Reshape(c, s) }'
+)
+"""A network for four samples at a time, as those that average mirrored pictures; the file leaves it free."""
+
+
+@pytest.mark.parametrize("size", ["-1", "7"])
+def test_a_fault_behind_a_batch_taken_as_one_says_so(size: str) -> None:
+    data = onnx.parser.parse_model(FOUR.replace("SIZE", size)).SerializeToString()
+    with pytest.raises(ModelError) as caught:
+        read(data)
+    fault = caught.value
+    assert fault.code == "NF-MODEL-014" and fault.where.node == "z (Reshape)"
+    assert 'the batch of "x", "y" is free in the file and was taken as 1' in fault.because
+    assert fault.hint.startswith("[model] inputs = { x = [?, 7], y = [?, 7] }")
+    assert read(data, Bindings({"x": (4, 7), "y": (4, 7)})).graph.type("z").shape == (4, 7)
+
+
+def test_a_fault_under_a_stated_batch_does_not_blame_it() -> None:
+    data = onnx.parser.parse_model(FOUR.replace("SIZE", "7")).SerializeToString()
+    with pytest.raises(ModelError, match=r"14 elements.*28") as caught:
+        read(data, Bindings({"x": (2, 7), "y": (2, 7)}))
+    assert "batch" not in str(caught.value)

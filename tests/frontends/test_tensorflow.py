@@ -139,9 +139,29 @@ def test_free_sizes_are_one_error_and_the_recipe_gives_them(tf: Any, tmp_path: P
     net.save(tmp_path / "net.keras")
     with pytest.raises(NpuflowError, match="free") as caught:
         read(tmp_path / "net.keras")
-    assert "x = [...]" in caught.value.hint
+    assert "{ x = [1, ?, ?, 2] } with a size for each ?" in caught.value.hint
     graph = read(tmp_path / "net.keras", Bindings(inputs={"x": (1, 8, 9, 2)})).graph
     assert graph.type(graph.inputs[0]).shape == (1, 8, 9, 2)
+
+
+def test_a_keras_file_that_needs_its_program_says_what_to_write_instead(tf: Any, tmp_path: Path) -> None:
+    @tf.keras.utils.register_keras_serializable("hunt")
+    class Own(tf.keras.layers.Dense):
+        """A layer that only this program knows."""
+
+    layers = tf.keras.layers
+    for name, layer in (("f", layers.Dense(3, activation=lambda x: x * 2)), ("own", Own(3))):
+        tf.keras.Sequential([tf.keras.Input((2,)), layer]).save(tmp_path / f"{name}.h5")
+    tf.keras.Sequential([tf.keras.Input((2,)), layers.Dense(3)]).save_weights(tmp_path / "w.weights.h5")
+    reasons = {
+        "f.h5": ("program's own", "model.export"),
+        "own.h5": ("program's own", "model.export"),
+        "w.weights.h5": ("weights without the network", "model.load_weights"),
+    }
+    for name, (why, remedy) in reasons.items():
+        with pytest.raises(ModelError, match="cannot be loaded by TensorFlow") as caught:
+            read(tmp_path / name)
+        assert why in caught.value.because and remedy in caught.value.hint, str(caught.value)
 
 
 def test_what_is_no_model_is_one_error(tf: Any, tmp_path: Path) -> None:

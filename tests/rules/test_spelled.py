@@ -55,6 +55,10 @@ PAIR = "float[3,6] x, float[3,6] z => float[3,6] y"
         ("float[1,3,6,6] x => float[1,3,6,6] y", "y = LpPool<kernel_shape=[3,3], pads=[1,1,1,1], p=1>(x)"),
         ("float[1,3,6,6] x => float[1,3,4,4] y", "y = LpPool<kernel_shape=[3,3], p=3>(x)"),
         ("float[2,3,6,6] x => float[2,3,1,1] y", "y = GlobalLpPool(x)"),
+        (SAME, "peak = ReduceMax<keepdims=0>(x) f = Sub(peak, half) y = Clip(x, f)"),
+        (SAME, "peak = ReduceMax<keepdims=0>(x) f = Sub(peak, half) y = Clip(x, , f)"),
+        (PAIR, "mean = ReduceMean<keepdims=0>(x) high = ReduceMax<keepdims=0>(z) y = Clip(x, mean, high)"),
+        (SAME, "peak = ReduceMax<keepdims=0>(x) f = Sub(peak, half) y = Clip(x, zero, f)"),
         (PAIR, "c = Greater(x, z) y = Where(c, x, z)"),
         (PAIR, "c = LessOrEqual(x, z) y = Where(c, x, half)"),
         (SAME, "c = Less(x, half) y = Where(c, zero, x)"),
@@ -138,6 +142,13 @@ def test_the_sign_of_a_base_is_looked_up_over_a_few_nodes_only() -> None:
     doubled = " ".join(f"s{k + 1} = Add(s{k}, s{k})" for k in range(60))
     body = f"s0 = Relu(x) {doubled} b = Add(s60, small) y = Pow(b, z)"
     assert refused(rewrite(graph_of(model(PAIR, body, POWERS))), "spell_pow") == COMPUTED
+
+
+def test_where_at_the_end_of_a_chain_longer_than_python_recurses() -> None:
+    steps = " ".join(f"s{i + 1} = Add(s{i}, z)" for i in range(1200))
+    graph = graph_of(model(PAIR, f"s0 = Sub(x, z) {steps} c = Greater(x, z) y = Where(c, s1200, x)"))
+    done = rewrite(graph, ("spell_where",))
+    assert "host:where" not in ops(done) and not done.refusals
 
 
 def test_tile_of_many_dimensions_is_several_copies() -> None:

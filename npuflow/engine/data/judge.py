@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 
 from npuflow.engine.data.profile import InputProfile
 
@@ -19,16 +20,18 @@ def judged(
     calibration: Mapping[str, InputProfile],
     evaluation: Mapping[str, InputProfile] | None = None,
     count: int | None = None,
+    states: Collection[str] = (),
 ) -> Iterator[str]:
     """A sentence for everything that looks wrong. `count`: all calibration samples, of
-    which only some are profiled."""
+    which only some are profiled. `states`: inputs that begin a sequence with one value."""
     known = count if count is not None else max((one.samples for one in calibration.values()), default=0)
     if 0 < known < FEW:
         yield (
             f"only {known} calibration sample{'s' * (known > 1)}: ranges are little more than a guess; "
             f"{FEW} to 512 are usual"
         )
-    for name, one in calibration.items():
+    for name, profile in calibration.items():
+        one = replace(profile, constant=()) if name in states else profile
         if not _state(one, calibration):
             yield from _alone(name, one, "calibration")
         other = (evaluation or {}).get(name)

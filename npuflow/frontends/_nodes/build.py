@@ -16,6 +16,7 @@ from npuflow.base.errors import ModelError
 from npuflow.base.mapped import forget
 from npuflow.frontends._nodes import floats, fold
 from npuflow.frontends._nodes.fit import fit
+from npuflow.frontends._nodes.inputs import another_batch
 from npuflow.frontends._nodes.shapes import label, output_types, short
 from npuflow.frontends._nodes.tensors import EXTERNAL, array
 from npuflow.frontends._nodes.unroll import unrolled
@@ -43,6 +44,8 @@ class NodeBuilder(Builder):
         # values of other floating-point types -> their float32 form
         self.singles: dict[str, str] = {}
         self.counts: Counter[str] = Counter()       # how many values of each such type there were
+        # shapes of inputs whose batch is 1 only because nobody states it
+        self.batches: dict[str, tuple[int, ...]] = {}
 
     # --- values
     def tensor(self, name: str, tensor: onnx.TensorProto) -> None:
@@ -156,8 +159,11 @@ class NodeBuilder(Builder):
         if self.registered(node, version):
             self.whole(node, version)
             return
-        types = output_types(node, version, known, self.arrays)
-        fit(node, known, types)
+        try:
+            types = output_types(node, version, known, self.arrays)
+            fit(node, known, types)
+        except ModelError as fault:
+            raise another_batch(fault, self.batches) from fault
         folded = fold.folded(node, version, known, self.arrays, types)
         if folded is None and self.narrow(node, constant=True):         # constants that no fold computes
             types = output_types(node, version, {n: self.type(n) for n in known}, self.arrays)

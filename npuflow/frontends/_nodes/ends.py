@@ -31,7 +31,7 @@ def inputs(
         *absent(bindings.constants, declared, "input", "constants"),
     ]
     try:
-        for name, kind in input_types(fed, bindings, builder.notes):
+        for name, kind in input_types(fed, bindings, builder.notes, builder.batches):
             builder.port(name, kind)
         for info in infos:
             if info.name in bindings.constants:

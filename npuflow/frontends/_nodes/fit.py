@@ -1,8 +1,9 @@
 """What the shapes of a node's inputs contradict and onnx's inference lets pass: windows too large,
-channels that do not match."""
+channels that do not match, a Reshape to another number of elements."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import onnx
@@ -16,7 +17,11 @@ _WINDOWS = {"Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"}
 
 def fit(node: onnx.NodeProto, known: Mapping[str, TensorType], types: Sequence[TensorType]) -> None:
     """A ModelError that says by its numbers why the node cannot be computed."""
-    if node.domain or node.op_type not in _WINDOWS or not node.input or node.input[0] not in known:
+    if node.domain or not node.input or node.input[0] not in known:
+        return
+    if node.op_type == "Reshape":
+        _elements(node, known[node.input[0]], types[0])
+    if node.op_type not in _WINDOWS:
         return
     x = known[node.input[0]].shape
     if len(x) < 3:
@@ -49,3 +54,15 @@ def fit(node: onnx.NodeProto, known: Mapping[str, TensorType], types: Sequence[T
             hint="[model] inputs binds larger sizes where the model leaves them free",
             code="NF-MODEL-016",
         ).at(node=label(node), value=node.input[0])
+
+
+def _elements(node: onnx.NodeProto, x: TensorType, y: TensorType) -> None:
+    """A Reshape gives the elements that it takes."""
+    if not (x.is_static and y.is_static) or math.prod(x.shape) == math.prod(y.shape):
+        return
+    raise ModelError(
+        f"node {label(node)} is not valid ONNX",
+        because=f'its input "{node.input[0]}" {list(x.shape)} has {math.prod(x.shape)} elements, the shape '
+        f"that it is to have {list(y.shape)} has {math.prod(y.shape)}",
+        code="NF-MODEL-014",
+    ).at(node=label(node), value=node.input[0])

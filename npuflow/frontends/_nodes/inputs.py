@@ -17,6 +17,8 @@ from npuflow.frontends import Bindings
 from npuflow.ir.types import UNKNOWN, UNRANKED, TensorType
 from npuflow.onnx.types import PLAIN, from_proto, is_tensor
 
+Shape = tuple[int, ...]
+
 
 @dataclass(frozen=True)
 class Free:
@@ -40,20 +42,25 @@ class Free:
 
 
 def input_types(
-    inputs: Iterable[onnx.ValueInfoProto], bindings: Bindings, notes: list[str]
+    inputs: Iterable[onnx.ValueInfoProto], bindings: Bindings, notes: list[str], batches: dict[str, Shape]
 ) -> list[tuple[str, TensorType]]:
     """Every input with its type, static where it is a tensor; a free first dimension is a batch
-    of 1 unless bound otherwise."""
+    of 1 unless bound otherwise. `batches` gets the shapes of inputs whose batch nobody stated."""
     infos = list(inputs)
     known, moved = _named_sizes(infos, bindings), _not_batches(infos)
     found: list[tuple[str, TensorType]] = []
     free: list[Free] = []
     for info in infos:
-        made = _typed(info, bindings, known, moved, notes)
+        made = _typed(info, bindings, known, moved)
         if isinstance(made, Free):
             free.append(made)
         else:
             found.append((info.name, made))
+            if _unstated(info, made, bindings, known):
+                batches[info.name] = made.shape
+                notes.append(
+                    f'dimension 0 ({_declared(info)[0]}) of input "{info.name}" is free and taken as 1'
+                )
     if free:
         raise _unbound(free).at(key=dotted(("model", "inputs")))
     return found
@@ -90,8 +97,30 @@ def _not_batches(infos: Iterable[onnx.ValueInfoProto]) -> set[str]:
     return {d.dim_param for info in infos for d in (_dims(info) or ())[1:] if d.dim_param not in ("", "?")}
 
 
+def another_batch(fault: ModelError, batches: Mapping[str, Shape]) -> ModelError:
+    """A fault of shapes in a network whose batch was taken as 1, which may be why."""
+    if not batches or fault.code != "NF-MODEL-014":
+        return fault
+    shapes = ", ".join(f"{key(name)} = [{', '.join(['?', *map(str, s[1:])])}]" for name, s in batches.items())
+    names = ", ".join(f'"{name}"' for name in batches)
+    fault.because += f"; the batch of {names} is free in the file and was taken as 1"
+    also = f"; otherwise: {fault.hint}" if fault.hint else ""
+    fault.hint = f"[model] inputs = {{ {shapes} }} with the batch that the network is made for{also}"
+    return fault
+
+
+def _unstated(
+    info: onnx.ValueInfoProto, made: TensorType, bindings: Bindings, known: Mapping[str, int]
+) -> bool:
+    """Whether an input's batch is 1 only because neither file nor recipe says otherwise."""
+    dims, kind = _dims(info), from_proto(info.type)
+    if not is_tensor(made) or info.name in bindings.inputs or not dims:
+        return False
+    return kind.shape[0] < 1 and dims[0].dim_param not in known
+
+
 def _typed(
-    info: onnx.ValueInfoProto, bindings: Bindings, known: Mapping[str, int], moved: set[str], notes: list[str]
+    info: onnx.ValueInfoProto, bindings: Bindings, known: Mapping[str, int], moved: set[str]
 ) -> TensorType | Free:
     kind, wanted = from_proto(info.type), bindings.inputs.get(info.name)
     if not is_tensor(kind):
@@ -114,8 +143,6 @@ def _typed(
         shape[0] = 1
     if UNKNOWN in shape:
         return Free(info.name, _declared(info), tuple(shape))
-    if shape and kind.shape[0] < 1 and dims[0].dim_param not in known:
-        notes.append(f'dimension 0 ({_declared(info)[0]}) of input "{info.name}" is free and taken as 1')
     return TensorType(tuple(shape), kind.dtype)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from npuflow.base.errors import ModelError
 from npuflow.base.extras import needs
+from npuflow.base.tables_write import key
 from npuflow.frontends.tensorflow.faults import damaged, line
 from npuflow.frontends.tensorflow.frozen import frozen
 from npuflow.frontends.tensorflow.names import INPUT, ends_of, named
@@ -156,25 +157,33 @@ def unique(names: Sequence[str]) -> list[str]:
 def fixed(tf: Any, path: Path, specs: Mapping[str, Any], inputs: Mapping[str, tuple[int, ...]]) -> list[Any]:
     """The inputs in fixed shapes: those that the recipe gives; a free first size is a batch of one."""
     found: list[Any] = []
-    free: dict[str, str] = {}
+    free: dict[str, list[int | None] | None] = {}
     for name, spec in specs.items():
         stated = spec.shape.as_list() if spec.shape.rank is not None else None
         shape = inputs.get(name) or stated
         if name not in inputs and shape and shape[0] is None:
             shape = [1, *shape[1:]]
         if shape is None or None in shape:
-            free[name] = "of any rank" if stated is None else str(stated).replace("None", "?")
+            free[name] = stated
         else:
             found.append(tf.TensorSpec(tuple(shape), spec.dtype, name=f"{INPUT}{len(found)}"))
     if free:
-        lines = ", ".join(f"{name} = [...]" for name in free)
+        lines = ", ".join(
+            f"{key(name)} = {_open([1, *sizes[1:]]) if sizes else '[?]'}" for name, sizes in free.items()
+        )
         raise ModelError(
             "the model leaves sizes of its inputs free",
-            because="; ".join(f"{name} is {shape}" for name, shape in free.items()),
-            hint=f"[model] inputs = {{ {lines} }}",
+            because="; ".join(f"{name} is {_open(sizes)}" for name, sizes in free.items()),
+            hint=f"[model] inputs = {{ {lines} }} with a size for each ?",
             code="NF-MODEL-167",
         ).at(file=str(path))
     return found
+
+
+def _open(sizes: Sequence[int | None] | None) -> str:
+    if sizes is None:
+        return "of any rank"
+    return f"[{', '.join('?' if size is None else str(size) for size in sizes)}]"
 
 
 def _lite(tf: Any, function: Any) -> bytes:
