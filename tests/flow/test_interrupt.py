@@ -98,6 +98,8 @@ def test_ctrl_c_at_a_terminal_reaches_the_build_alone(tmp_path: Path, scheduler:
     assert made.stdout.readline() == "open\n"
     os.killpg(made.pid, signal.SIGINT)
     _, err = made.communicate(timeout=60)
-    assert err.count("Traceback") == 1 and err.rstrip().splitlines()[-1].startswith(
+    # where the signal meets a callback of the garbage collector, Python prints and ignores it there
+    ignored = err.count("Exception ignored in")
+    assert err.count("Traceback") == 1 + ignored and err.rstrip().splitlines()[-1].startswith(
         "npuflow.flow.interrupt.Interrupted"
     ), err

@@ -91,8 +91,12 @@ def _built(network: TfliteNetwork, bindings: Bindings) -> Reading:
         builder.port(index)
     refused: Counter[str] = Counter()
     lost: set[int] = set()                    # what refused operators would have given
+    wrong: ModelError | None = None           # shapes that contradict each other, maybe for what is refused
     for operator in network.operators:
-        reason = _convert(builder, operator, lost)
+        try:
+            reason = _convert(builder, operator, lost)
+        except ModelError as fault:
+            wrong, reason = wrong or fault, ""
         if reason:
             refused[reason] += 1
         if reason is not None:
@@ -105,6 +109,8 @@ def _built(network: TfliteNetwork, bindings: Bindings) -> Reading:
             hint="export the part without them, or export the model to ONNX",
             code="NF-MODEL-066",
         )
+    if wrong is not None:
+        raise wrong
     for index in network.outputs:
         if builder.data(index) is not None:
             builder.node("Identity", [builder.value(index)], builder.tensor(index).name)
