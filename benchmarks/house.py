@@ -2,7 +2,7 @@
 
     python benchmarks/house.py [FOLDER]
 
-FOLDER is a checkout, this one without it, so that two commits can be counted with one script. All is read from
+FOLDER is a checkout, this one without it, so that one script counts two commits. All is read from
 the syntax of `npuflow/`; nothing of it is imported. What each row counts:
 
 - circles: folders that import each other, directly or around, also inside functions and for types alone
