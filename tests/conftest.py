@@ -1,4 +1,4 @@
-"""Settings of all tests: hypothesis draws the same examples in CI; which tests are in the tier of a minute."""
+"""Settings of all tests: hypothesis draws equal examples in CI; which tests are in the tier of a minute."""
 
 from __future__ import annotations
 
