@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from npuflow.base.code_loaded import LOADED
 from npuflow.base.errors import DataError, suggestion
 
 FORMS = '"python:module:function" (beside the recipe, or installed), or "python:path/to/file.py:function"'
@@ -55,6 +56,7 @@ def _module(name: str, base: Path, origin: Path | None) -> ModuleType:
     if beside.is_file() and folder not in sys.path:
         sys.path.insert(0, folder)       # stays there: the walk of code keys finds the module the same way
         importlib.invalidate_caches()
+    LOADED.own.add(parts[0])
     try:
         module = importlib.import_module(name)
     except ImportError as fault:

@@ -125,7 +125,8 @@ class Cluster:
             if self._workers.good:
                 alone = time.monotonic()
                 self._release()
-            elif time.monotonic() - alone > PATIENCE and self._held:
+                self.go_on()
+            elif time.monotonic() - alone > PATIENCE and (self._held or self._behind):
                 self._give_up(self._workers.none_left())
                 return
 
@@ -201,7 +202,10 @@ class Cluster:
                 for task in group:
                     self.arrivals.put((task, Outcome(error=fault)))
                 continue
-            futures = self._client.map(execute, group, key=[task.name for task in group], pure=True, **only)
+            if only is None:
+                self._behind.extend(group)
+                continue
+            futures = self._client.map(_execute, group, key=[task.name for task in group], pure=True, **only)
             for task, future in zip(group, futures, strict=True):
                 self._held[task.name] = (future, task)
                 self._bound[task.name] = frozenset(only.get("workers", ()))
@@ -246,7 +250,16 @@ class Cluster:
             except Exception:  # one of them was lost: each is asked for by itself
                 found = [self._result(future) for future, _ in some]
             for (_, task), outcome in zip(some, found, strict=True):
-                self.arrivals.put((task, outcome))
+                self.arrivals.put((task, self._fit(outcome)))
+
+    def _fit(self, outcome: Outcome) -> Outcome:
+        """What came of a task; where its worker must not run it, the worker gets no more work."""
+        if outcome.unfit and not outcome.fatal:
+            if outcome.address not in self._workers.refused:
+                self._workers.refuse(outcome.address, outcome.unfit + ": " + self._workers.remedy())
+            if not self._workers.good:
+                outcome.error, outcome.fatal = self._workers.none_fit(), True
+        return outcome
 
     def _result(self, future: Any) -> Outcome:
         try:
@@ -290,6 +303,16 @@ class Cluster:
         if self._own is not None:
             with suppress(OSError, TimeoutError):
                 self._own.close(timeout=10)
+
+
+def _execute(task: Task) -> Outcome:
+    """Run a task on a worker of a cluster."""
+    outcome = execute(task)
+    if outcome.unfit:
+        import distributed
+
+        outcome.address = distributed.get_worker().address
+    return outcome
 
 
 _UNTIL: dict[str, threading.Event] = {}

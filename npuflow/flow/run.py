@@ -251,11 +251,11 @@ class _Driver:
         for done in outcome.done:
             self._settled(state, done, sent.force)
         left = {one.key: one.item for one in sent.work if one.key in state.pending}
-        if left and outcome.error is None:
+        if left and outcome.error is None and not outcome.unfit:
             outcome.error = BuildError(f"{sent.step} ended without a result", code="NF-STEP-005").at(
                 stage=sent.step
             )
-        if left and outcome.error is not None:
+        if left and (outcome.error is not None or outcome.unfit):
             self._retry_or_fail(state, sent, outcome, left)
         self._concluded(state)
         if state.over:
@@ -278,6 +278,10 @@ class _Driver:
         self, state: StepState, sent: Task, outcome: Outcome, left: dict[str, str | None]
     ) -> None:
         error = outcome.error
+        if outcome.unfit:  # another worker may do it, under another name: this one's answer is known
+            state.again(left)
+            self.queue.put(state, self._refs(state.step), left)
+            return
         if outcome.damaged is not None or outcome.lost:
             cause = outcome.damaged[0] if outcome.damaged is not None else "lost"
             if state.undone(cause, left):

@@ -13,7 +13,8 @@ from npuflow.base.errors import InternalError, NpuflowError
 from npuflow.base.html_table import titled
 from npuflow.flow.artifact import ArtifactRef
 from npuflow.flow.events import Progress
-from npuflow.flow.keys import Bound
+from npuflow.flow.executor_code import here
+from npuflow.flow.keys import Bound, split
 from npuflow.flow.pace import Pace
 from npuflow.flow.plan import Step
 from npuflow.flow.refs import Files, ItemsRef, Ref, parts
@@ -140,6 +141,11 @@ class StepState:
             self.causes[key, cause] += 1
             counts.append(self.causes[key, cause])
         return max(counts) < ATTEMPTS
+
+    def again(self, keys: Iterable[str]) -> None:
+        """Some keys need another attempt, and nothing of theirs is to blame."""
+        for key in keys:
+            self.attempts[key] = self.attempts.get(key, 0) + 1
 
     def fail(self, item: str | None, error: Exception) -> None:
         """An item will not get a product, or the step itself."""
@@ -289,5 +295,8 @@ def task(
         step.signature.output,
         step.signature.product == "items" and not state.over,
         reach=_reach(bound, batch),
+        selected=tuple(split(label) for label in step.selected),
+        named=bound.named,
+        driver=here(),
         **more,
     )

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sysconfig
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from platform import node
 from typing import Any, NamedTuple
 
 from npuflow.base.errors import BuildError, InternalError, NpuflowError
 from npuflow.base.registry import touching, untouched
 from npuflow.flow.artifact import Artifact, ArtifactRef
+from npuflow.flow.executor_code import Unfit, edited_meanwhile, here, make_sure, unmixed
 from npuflow.flow.executor_deaths import memory_hint
+from npuflow.flow.keys import Plugin
 from npuflow.flow.memory import collect_rarely, peak
 from npuflow.flow.refs import Files, ItemsRef
 from npuflow.flow.stage import Groups, Items, Stage, listening
@@ -71,6 +71,12 @@ class Task:
     scatter: bool
     reach: frozenset[str] = frozenset()
     """Registry entries that the key holds; the stage may use no other."""
+    selected: tuple[Plugin, ...] = ()
+    """The plug-ins that the step's tables name."""
+    named: frozenset[Plugin] = frozenset()
+    """Those that its inputs name."""
+    driver: str = ""
+    """The process that computed the keys."""
     attempt: int = 0
     force: bool = False
     name: str = ""
@@ -111,15 +117,22 @@ class Outcome:
     """CPU seconds of its thread, which other load on the machine does not change."""
     fatal: bool = False
     """No later step can succeed: the cache cannot be written, or every worker is refused."""
+    unfit: str = ""
+    """Why the worker that had it must not run it: its code is not what the keys state."""
+    address: str = ""
+    """That worker, as its cluster calls it."""
 
 
 def execute(task: Task) -> Outcome:
     """Settle a task's keys; what goes wrong is in the outcome, so that it survives any scheduler."""
-    outcome, begun = Outcome(worker=f"{node()}/{os.getpid()}"), time.thread_time()
+    outcome, begun = Outcome(worker=here()), time.thread_time()
     collect_rarely()
     try:
+        make_sure(task)
         store = open_store(task.spec)
         _Batch(task, store, outcome).run()
+    except Unfit as refused:
+        _refuse(task, outcome, str(refused))
     except Unwritable as refused:
         outcome.error, outcome.fatal = refused, True
     except Exception as fault:  # the boundary to the stage's own code: any fault of it belongs to the step
@@ -127,8 +140,19 @@ def execute(task: Task) -> Outcome:
         if damage is not None and damage.digest is not None:
             outcome.damaged = damage.digest, damage.reason
         outcome.error = _explained(task, fault)
+        try:  # what is mixed of two texts may fail in any way
+            unmixed()
+        except Unfit as refused:
+            _refuse(task, outcome, str(refused))
     outcome.memory, outcome.busy = peak(), time.thread_time() - begun
     return outcome
+
+
+def _refuse(task: Task, outcome: Outcome, why: str) -> None:
+    """Nothing that this process makes of a task may count."""
+    outcome.unfit, outcome.error = why, None
+    if task.driver == here():
+        outcome.error, outcome.fatal = edited_meanwhile(why), True
 
 
 class _Batch:
@@ -243,6 +267,7 @@ class _Batch:
             )
 
     def _commit(self, work: Work, output: str, uses: Any, items: Any, summary: Mapping[str, Any]) -> None:
+        unmixed()  # what the stage imported late too
         clock = time.perf_counter()
         preimage = self.task.shared if work.item is None else {**self.task.shared, "item": work.own}
         record = Record(

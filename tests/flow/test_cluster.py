@@ -21,9 +21,11 @@ from typing import Any
 import pytest
 import toys
 
+from npuflow.base import code
 from npuflow.base.errors import BuildError
 from npuflow.flow import executor
 from npuflow.flow.events import Event, Opened, Warned
+from npuflow.flow.executor_code import installed, stated
 from npuflow.flow.executor_deaths import died, ended
 from npuflow.flow.executor_probe import Question, ask
 from npuflow.flow.processor import processor
@@ -254,22 +256,49 @@ def test_an_address_without_a_scheduler_is_a_clear_error(tmp_path: Path) -> None
 def question(root: Path, **more: Any) -> Question:
     (root / "tmp").mkdir(parents=True, exist_ok=True)
     (root / "tmp" / "token").write_text("token")
-    return Question(str(root), "token", **{"stages": {}, "plugins": {}, "libraries": {}, **more})
+    return Question(str(root), "token", **{"steps": {}, "libraries": {}, **more})
+
+
+def faults(*args: Any, **more: Any) -> list[str]:
+    return ask(question(*args, **more)).faults
 
 
 def test_what_a_worker_answers(tmp_path: Path) -> None:
-    assert ask(question(tmp_path, libraries={"numpy": metadata.version("numpy")})) == []
-    assert "pip install numpy==0.1" in ask(question(tmp_path, libraries={"numpy": "0.1"}))[0]
-    assert "pip install nosuch==1" in ask(question(tmp_path, libraries={"nosuch": "1"}))[0]
-    assert ask(question(tmp_path, libraries={"cpu": processor()})) == []
-    assert "unlike the driver's (other)" in ask(question(tmp_path, libraries={"cpu": "other"}))[0]
-    step = toys.plan()["total"]
-    place = (step.stage.__module__, step.stage.__qualname__)
-    assert ask(question(tmp_path, stages={"total": (*place, step.code.digest)})) == []
-    assert "code of stage total differs" in ask(question(tmp_path, stages={"total": (*place, "x3:0")}))[0]
-    assert "cannot be imported" in ask(question(tmp_path, stages={"total": ("no.such", "x", "x3:0")}))[0]
-    lost = question(tmp_path)._replace(root=str(tmp_path / "elsewhere"))
-    assert "mount the cache" in ask(lost)[0]
+    assert ask(question(tmp_path, libraries={"numpy": metadata.version("numpy")})).fine
+    assert "pip install numpy==0.1" in faults(tmp_path, libraries={"numpy": "0.1"})[0]
+    assert "pip install nosuch==1" in faults(tmp_path, libraries={"nosuch": "1"})[0]
+    assert not faults(tmp_path, libraries={"cpu": processor()})
+    assert "unlike the driver's (other)" in faults(tmp_path, libraries={"cpu": "other"})[0]
+    ours = stated(toys.plan()["total"])
+    assert ask(question(tmp_path, steps={"total": ours}, installed=installed())).fine
+    other = ask(question(tmp_path, steps={"total": ours._replace(code="x3:0")}))
+    assert not other.faults and list(other.differ) == ["stage total"]
+    lost = faults(tmp_path, steps={"total": ours._replace(module="no.such")})
+    assert "the code of total is not there" in lost[0] and "install" in lost[0]
+    older = installed()._replace(version="0.0.9")
+    (told,) = faults(tmp_path, steps={"total": ours._replace(code="x3:0")}, installed=older)
+    assert "the driver npuflow 0.0.9: install npuflow 0.0.9 there" in told
+    (told,) = faults(tmp_path, installed=installed()._replace(system="x3:0"))
+    assert told.startswith("the build system differs")
+    elsewhere = question(tmp_path)._replace(root=str(tmp_path / "elsewhere"))
+    assert "mount the cache" in ask(elsewhere).faults[0]
+
+
+def test_a_worker_computes_the_code_that_keys_state(tmp_path: Path) -> None:
+    """The driver sent digests of the methods in use, and workers hashed whole plug-ins: all were refused."""
+    from npuflow.cli._engine import stages
+    from npuflow.flow.recipe import load
+    from npuflow.flow.wire import wire
+
+    recipe = load(HERE.parents[1] / "recipes" / "fashion.toml")
+    steps = {step.name: stated(step) for step in wire(stages(), recipe)}
+    assert any("calibrators/kl" in one.plugins for one in steps.values())
+    code.forget()
+    assert ask(question(tmp_path, steps=steps, installed=installed())).fine
+    kl = steps["thresholds"]
+    other = kl._replace(plugins={**kl.plugins, "calibrators/kl": "x3:0"})
+    answer = ask(question(tmp_path, steps={"thresholds": other}))
+    assert list(answer.differ) == ["plug-in calibrators/kl"]
 
 
 def test_a_worker_with_other_code_is_refused_with_the_remedy(tmp_path: Path) -> None:
@@ -305,4 +334,7 @@ def test_a_worker_with_other_code_is_refused_with_the_remedy(tmp_path: Path) -> 
         finally:
             worker.terminate()
             worker.wait()
-    assert re.search(r"code of stage total differs: install the same", caught.value.because)
+    assert re.search(
+        r"code of stage total differs \(toybox.stages.total:total\): .*install the same plug-in packages",
+        caught.value.because,
+    )

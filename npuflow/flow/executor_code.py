@@ -1,0 +1,149 @@
+"""Whether a process runs the code that the driver's keys state."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from platform import node
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import npuflow
+from npuflow.base.code import Closure, definition_closure
+from npuflow.base.code_loaded import LOADED
+from npuflow.base.digest import digest, digest_file
+from npuflow.base.errors import BuildError
+from npuflow.flow.keys import Plugin, selected_code, split, used_code
+
+if TYPE_CHECKING:
+    from npuflow.flow.plan import Step
+    from npuflow.flow.run_step import Task
+
+
+class StatedCode(NamedTuple):
+    """The code of a step by digest, with what another process needs to compute the same digests."""
+
+    module: str
+    name: str
+    """The stage's function."""
+    code: str
+    selected: tuple[Plugin, ...]
+    """The plug-ins that the step's tables name."""
+    named: frozenset[Plugin]
+    """Those that its inputs name, as far as they are known."""
+    plugins: Mapping[str, str]
+    """Label ("ops/relu") -> digest of the methods that the step may call."""
+
+
+class Installed(NamedTuple):
+    """The npuflow of a process."""
+
+    version: str
+    folder: str
+    system: str
+    """A digest of the build system's own sources, which no key holds."""
+
+    def __str__(self) -> str:
+        return f"npuflow {self.version} in {self.folder}"
+
+
+@functools.cache
+def installed() -> Installed:
+    """The npuflow of this process, as it was when this was first asked."""
+    folder = Path(npuflow.__file__).parent
+    sources = sorted([*folder.glob("base/*.py"), *folder.glob("flow/*.py")])
+    system = digest([f"{path.parent.name}/{path.name} {digest_file(path)}" for path in sources])
+    return Installed(npuflow.__version__, str(folder), system)
+
+
+def stated(step: Step) -> StatedCode:
+    """The code of a step before its inputs are known."""
+    function = step.stage.function
+    selected = tuple(split(label) for label in step.selected)
+    found = plugins_of(step.code, selected, ())
+    digests = {label: one.digest for label, one in found.items()}
+    top = function.__qualname__.partition(".")[0]
+    return StatedCode(function.__module__, top, step.code.digest, selected, frozenset(), digests)
+
+
+def plugins_of(code: Closure, selected: Collection[Plugin], named: Collection[Plugin]) -> dict[str, Closure]:
+    """What the key of a step holds of plug-ins."""
+    chosen = selected_code(selected, code)
+    return {**used_code(named, (code, *chosen.values())), **chosen}
+
+
+def differing(wanted: StatedCode) -> dict[str, Closure]:
+    """Of a step's code, what this process has otherwise, by what users call it ("plug-in ops/relu").
+
+    Raises whatever keeps the code from being found here.
+    """
+    code = definition_closure(wanted.module, wanted.name)
+    if code.digest != wanted.code:
+        return {f"stage {wanted.module.rpartition('.')[2]}": code}
+    found = plugins_of(code, wanted.selected, wanted.named)
+    return {
+        f"plug-in {label}": found[label]
+        for label, one in wanted.plugins.items()
+        if label not in found or found[label].digest != one
+    }
+
+
+def here() -> str:
+    """A name for this process among those of all machines."""
+    return f"{node()}/{os.getpid()}"
+
+
+class Unfit(Exception):
+    """This process must not store what it makes; the argument says why, in words for users."""
+
+
+_AGREED: set[tuple[Any, ...]] = set()
+
+
+def make_sure(task: Task) -> None:
+    """Raise `Unfit` unless this process has the code that the task's keys state, and runs it."""
+    unmixed()
+    if task.driver == here():
+        return
+    for wanted in _wanted(task):
+        mark = (LOADED.times, *wanted[:-1], *wanted.plugins.items())
+        if mark in _AGREED:
+            continue
+        try:
+            found = differing(wanted)
+        except Exception as fault:  # whatever keeps the code from being found here is the answer
+            raise Unfit(f"its code of {task.step} cannot be read ({fault})") from fault
+        if found:
+            raise Unfit(f"its code of {task.step} differs from the driver's ({', '.join(sorted(found))})")
+        _AGREED.add(mark)
+    unmixed()
+
+
+def unmixed() -> None:
+    """Raise `Unfit` if a file was edited between its import here and the computation of keys."""
+    if mixed := LOADED.mixed():
+        raise Unfit(f"{' and '.join(mixed[:3])} {'was' if len(mixed) == 1 else 'were'} edited meanwhile")
+
+
+def _wanted(task: Task) -> Iterator[StatedCode]:
+    """What the keys of a task's items hold of code."""
+    function = task.stage.function
+    top = function.__qualname__.partition(".")[0]
+    shared, named = task.shared, task.named
+    plugins: Mapping[str, str] = shared["plugins"]
+    yield StatedCode(function.__module__, top, shared["code"], task.selected, named, plugins)
+    several = {frozenset(one.own["plugins"].items()) for one in task.work if one.own and "plugins" in one.own}
+    for some in several:
+        further = named.union(split(label) for label, _ in some)
+        yield StatedCode(function.__module__, top, shared["code"], task.selected, further, dict(some))
+
+
+def edited_meanwhile(why: str) -> BuildError:
+    """The end of a build whose sources changed under it."""
+    return BuildError(
+        "a source file was edited while the build ran",
+        because=f"{why}: the keys of this build hold one text of it, and the process runs another",
+        hint="run the same command again (in a Python session: a new one); what is finished is kept",
+        code="NF-BUILD-131",
+    )
