@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from platform import node
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,11 +14,10 @@ from npuflow.base.code import Closure, definition_closure
 from npuflow.base.code_loaded import LOADED
 from npuflow.base.digest import digest, digest_file
 from npuflow.base.errors import BuildError
-from npuflow.flow.keys import Plugin, selected_code, split, used_code
+from npuflow.flow.keys import Bound, Plugin, selected_code, split, used_code
 
 if TYPE_CHECKING:
     from npuflow.flow.plan import Step
-    from npuflow.flow.run_step import Task
 
 
 class StatedCode(NamedTuple):
@@ -34,6 +33,11 @@ class StatedCode(NamedTuple):
     """Those that its inputs name, as far as they are known."""
     plugins: Mapping[str, str]
     """Label ("ops/relu") -> digest of the methods that the step may call."""
+
+    def with_plugins(self, plugins: Mapping[str, str]) -> StatedCode:
+        """Of an item that names more plug-ins: those, as its key holds them."""
+        named = self.named.union(split(label) for label in plugins)
+        return self._replace(named=named, plugins=plugins)
 
 
 class Installed(NamedTuple):
@@ -57,14 +61,17 @@ def installed() -> Installed:
     return Installed(npuflow.__version__, str(folder), system)
 
 
-def stated(step: Step) -> StatedCode:
-    """The code of a step before its inputs are known."""
+def stated(step: Step, bound: Bound | None = None) -> StatedCode:
+    """The code of a step: as its key states it, or what is known of it before its inputs are."""
     function = step.stage.function
     selected = tuple(split(label) for label in step.selected)
-    found = plugins_of(step.code, selected, ())
-    digests = {label: one.digest for label, one in found.items()}
+    named = frozenset[Plugin]() if bound is None else bound.named
+    if bound is not None:
+        digests = bound.shared["plugins"]
+    else:
+        digests = {label: one.digest for label, one in plugins_of(step.code, selected, ()).items()}
     top = function.__qualname__.partition(".")[0]
-    return StatedCode(function.__module__, top, step.code.digest, selected, frozenset(), digests)
+    return StatedCode(function.__module__, top, step.code.digest, selected, named, digests)
 
 
 def plugins_of(code: Closure, selected: Collection[Plugin], named: Collection[Plugin]) -> dict[str, Closure]:
@@ -101,21 +108,18 @@ class Unfit(Exception):
 _AGREED: set[tuple[Any, ...]] = set()
 
 
-def make_sure(task: Task) -> None:
-    """Raise `Unfit` unless this process has the code that the task's keys state, and runs it."""
-    unmixed()
-    if task.driver == here():
-        return
-    for wanted in _wanted(task):
+def make_sure(step: str, several: Iterable[StatedCode]) -> None:
+    """Raise `Unfit` unless this process has the code that the keys of a step's items state."""
+    for wanted in several:
         mark = (LOADED.times, *wanted[:-1], *wanted.plugins.items())
         if mark in _AGREED:
             continue
         try:
             found = differing(wanted)
         except Exception as fault:  # whatever keeps the code from being found here is the answer
-            raise Unfit(f"its code of {task.step} cannot be read ({fault})") from fault
+            raise Unfit(f"its code of {step} cannot be read ({fault})") from fault
         if found:
-            raise Unfit(f"its code of {task.step} differs from the driver's ({', '.join(sorted(found))})")
+            raise Unfit(f"its code of {step} differs from the driver's ({', '.join(sorted(found))})")
         _AGREED.add(mark)
     unmixed()
 
@@ -124,19 +128,6 @@ def unmixed() -> None:
     """Raise `Unfit` if a file was edited between its import here and the computation of keys."""
     if mixed := LOADED.mixed():
         raise Unfit(f"{' and '.join(mixed[:3])} {'was' if len(mixed) == 1 else 'were'} edited meanwhile")
-
-
-def _wanted(task: Task) -> Iterator[StatedCode]:
-    """What the keys of a task's items hold of code."""
-    function = task.stage.function
-    top = function.__qualname__.partition(".")[0]
-    shared, named = task.shared, task.named
-    plugins: Mapping[str, str] = shared["plugins"]
-    yield StatedCode(function.__module__, top, shared["code"], task.selected, named, plugins)
-    several = {frozenset(one.own["plugins"].items()) for one in task.work if one.own and "plugins" in one.own}
-    for some in several:
-        further = named.union(split(label) for label, _ in some)
-        yield StatedCode(function.__module__, top, shared["code"], task.selected, further, dict(some))
 
 
 def edited_meanwhile(why: str) -> BuildError:

@@ -13,8 +13,8 @@ from npuflow.base.errors import InternalError, NpuflowError
 from npuflow.base.html_table import titled
 from npuflow.flow.artifact import ArtifactRef
 from npuflow.flow.events import Progress
-from npuflow.flow.executor_code import here
-from npuflow.flow.keys import Bound, split
+from npuflow.flow.executor_code import here, stated
+from npuflow.flow.keys import Bound
 from npuflow.flow.pace import Pace
 from npuflow.flow.plan import Step
 from npuflow.flow.refs import Files, ItemsRef, Ref, parts
@@ -295,8 +295,7 @@ def task(
         step.signature.output,
         step.signature.product == "items" and not state.over,
         reach=_reach(bound, batch),
-        selected=tuple(split(label) for label in step.selected),
-        named=bound.named,
+        code=stated(step, bound),
         driver=here(),
         **more,
     )

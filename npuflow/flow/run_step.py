@@ -6,16 +6,15 @@ import re
 import sysconfig
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from npuflow.base.errors import BuildError, InternalError, NpuflowError
 from npuflow.base.registry import touching, untouched
 from npuflow.flow.artifact import Artifact, ArtifactRef
-from npuflow.flow.executor_code import Unfit, edited_meanwhile, here, make_sure, unmixed
+from npuflow.flow.executor_code import StatedCode, Unfit, edited_meanwhile, here, make_sure, unmixed
 from npuflow.flow.executor_deaths import memory_hint
-from npuflow.flow.keys import Plugin
 from npuflow.flow.memory import collect_rarely, peak
 from npuflow.flow.refs import Files, ItemsRef
 from npuflow.flow.stage import Groups, Items, Stage, listening
@@ -71,15 +70,22 @@ class Task:
     scatter: bool
     reach: frozenset[str] = frozenset()
     """Registry entries that the key holds; the stage may use no other."""
-    selected: tuple[Plugin, ...] = ()
-    """The plug-ins that the step's tables name."""
-    named: frozenset[Plugin] = frozenset()
-    """Those that its inputs name."""
+    code: StatedCode | None = None
+    """What the keys hold of code."""
     driver: str = ""
     """The process that computed the keys."""
     attempt: int = 0
     force: bool = False
     name: str = ""
+
+    def codes(self) -> Iterator[StatedCode]:
+        """What the keys hold of code: the step's, and that of items which name plug-ins of their own."""
+        if self.code is None:
+            return
+        yield self.code
+        own = [dict(one.own.get("plugins", {})) for one in self.work if one.own]
+        for some in {frozenset(plugins.items()) for plugins in own if plugins}:
+            yield self.code.with_plugins(dict(some))
 
     def __dask_tokenize__(self) -> str:
         """Its name says all; dask would otherwise walk the whole task to name the graph that carries it."""
@@ -128,7 +134,9 @@ def execute(task: Task) -> Outcome:
     outcome, begun = Outcome(worker=here()), time.thread_time()
     collect_rarely()
     try:
-        make_sure(task)
+        unmixed()
+        if task.driver != here():
+            make_sure(task.step, task.codes())
         store = open_store(task.spec)
         _Batch(task, store, outcome).run()
     except Unfit as refused:
