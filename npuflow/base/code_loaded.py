@@ -1,4 +1,4 @@
-"""Which text of a source file this process runs: noted as modules are imported, compared with what keys hold."""
+"""Which text of each source file this process runs, noted at imports and compared with what keys hold."""
 
 from __future__ import annotations
 

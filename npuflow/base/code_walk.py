@@ -8,8 +8,8 @@ import types
 
 from npuflow.base.code_class import Mentions, Narrowed
 from npuflow.base.code_find import CodeError, Place
-from npuflow.base.code_loaded import LOADED
 from npuflow.base.code_late import IMPORTERS, declared_file, imported, refuse_readers, undeclared
+from npuflow.base.code_loaded import LOADED
 from npuflow.base.code_module import Facts, Form, SourceModule, SourceUnit
 from npuflow.base.code_scope import ImportTarget, Reference
 from npuflow.base.code_sources import Sources

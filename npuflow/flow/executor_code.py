@@ -101,7 +101,7 @@ def here() -> str:
     return f"{node()}/{os.getpid()}"
 
 
-class Unfit(Exception):
+class OtherCode(Exception):
     """This process must not store what it makes; the argument says why, in words for users."""
 
 
@@ -109,7 +109,7 @@ _AGREED: set[tuple[Any, ...]] = set()
 
 
 def make_sure(step: str, several: Iterable[StatedCode]) -> None:
-    """Raise `Unfit` unless this process has the code that the keys of a step's items state."""
+    """Raise `OtherCode` unless this process has the code that the keys of a step's items state."""
     for wanted in several:
         mark = (LOADED.times, *wanted[:-1], *wanted.plugins.items())
         if mark in _AGREED:
@@ -117,17 +117,17 @@ def make_sure(step: str, several: Iterable[StatedCode]) -> None:
         try:
             found = differing(wanted)
         except Exception as fault:  # whatever keeps the code from being found here is the answer
-            raise Unfit(f"its code of {step} cannot be read ({fault})") from fault
+            raise OtherCode(f"its code of {step} cannot be read ({fault})") from fault
         if found:
-            raise Unfit(f"its code of {step} differs from the driver's ({', '.join(sorted(found))})")
+            raise OtherCode(f"its code of {step} differs from the driver's ({', '.join(sorted(found))})")
         _AGREED.add(mark)
     unmixed()
 
 
 def unmixed() -> None:
-    """Raise `Unfit` if a file was edited between its import here and the computation of keys."""
+    """Raise `OtherCode` if a file was edited between its import here and the computation of keys."""
     if mixed := LOADED.mixed():
-        raise Unfit(f"{' and '.join(mixed[:3])} {'was' if len(mixed) == 1 else 'were'} edited meanwhile")
+        raise OtherCode(f"{' and '.join(mixed[:3])} {'was' if len(mixed) == 1 else 'were'} edited meanwhile")
 
 
 def edited_meanwhile(why: str) -> BuildError:

@@ -57,7 +57,8 @@ def _installed(wanted: Installed | None) -> list[str]:
     if wanted is None or own[::2] == wanted[::2]:
         return []
     if own.version != wanted.version:
-        return [f"it runs {own}, and the driver npuflow {wanted.version}: install npuflow {wanted.version} there"]
+        theirs = f"npuflow {wanted.version}"
+        return [f"it runs {own}, and the driver {theirs}: install {theirs} there"]
     return [f"the build system differs ({own}, and the driver's in {wanted.folder}): install the same there"]
 
 
@@ -93,8 +94,8 @@ def _libraries(wanted: Mapping[str, str]) -> list[str]:
     for library, version in wanted.items():
         # stages of float results: the feature class that their keys state
         if library == "cpu":
-            if processor() != version:
-                faults.append(f"its processor ({processor()}) computes floats unlike the driver's ({version})")
+            if (own := processor()) != version:
+                faults.append(f"its processor ({own}) computes floats unlike the driver's ({version})")
             continue
         remedy = f"pip install {library}=={version}"
         with suppress(metadata.PackageNotFoundError):
@@ -121,7 +122,9 @@ def _cache(root: Path, token: str) -> list[str]:
     return []
 
 
-def told(answer: Answer, steps: Mapping[str, StatedCode], ours: Installed, edited: Collection[str]) -> list[str]:
+def told(
+    answer: Answer, steps: Mapping[str, StatedCode], ours: Installed, edited: Collection[str]
+) -> list[str]:
     """The driver's words for an answer. `edited`: sources that were edited since the driver read them."""
     texts = list(answer.faults)
     if answer.differ:
@@ -142,7 +145,8 @@ def told(answer: Answer, steps: Mapping[str, StatedCode], ours: Installed, edite
         elif answer.installed.folder == ours.folder:
             remedy = "restart the worker, and install the same plug-in packages there"
         else:
-            remedy = f"install the same npuflow and plug-ins there (it runs {answer.installed}, the driver {ours})"
+            both = f"it runs {answer.installed}, the driver {ours}"
+            remedy = f"install the same npuflow and plug-ins there ({both})"
         texts.append(f"{what}: {remedy}")
     return texts
 

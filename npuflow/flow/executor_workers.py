@@ -10,8 +10,8 @@ from npuflow.base.code import save_memo
 from npuflow.base.code_loaded import LOADED
 from npuflow.base.errors import BuildError
 from npuflow.flow import store_files as files
-from npuflow.flow.executor_deaths import UNKNOWN, Deaths, none_left
 from npuflow.flow.executor_code import installed, stated
+from npuflow.flow.executor_deaths import UNKNOWN, Deaths, none_left
 from npuflow.flow.executor_probe import Answer, Question, ask, told
 from npuflow.flow.memory import shown
 from npuflow.flow.plan import Plan

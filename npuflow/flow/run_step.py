@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from npuflow.base.errors import BuildError, InternalError, NpuflowError
 from npuflow.base.registry import touching, untouched
 from npuflow.flow.artifact import Artifact, ArtifactRef
-from npuflow.flow.executor_code import StatedCode, Unfit, edited_meanwhile, here, make_sure, unmixed
+from npuflow.flow.executor_code import OtherCode, StatedCode, edited_meanwhile, here, make_sure, unmixed
 from npuflow.flow.executor_deaths import memory_hint
 from npuflow.flow.memory import collect_rarely, peak
 from npuflow.flow.refs import Files, ItemsRef
@@ -139,7 +139,7 @@ def execute(task: Task) -> Outcome:
             make_sure(task.step, task.codes())
         store = open_store(task.spec)
         _Batch(task, store, outcome).run()
-    except Unfit as refused:
+    except OtherCode as refused:
         _refuse(task, outcome, str(refused))
     except Unwritable as refused:
         outcome.error, outcome.fatal = refused, True
@@ -150,7 +150,7 @@ def execute(task: Task) -> Outcome:
         outcome.error = _explained(task, fault)
         try:  # what is mixed of two texts may fail in any way
             unmixed()
-        except Unfit as refused:
+        except OtherCode as refused:
             _refuse(task, outcome, str(refused))
     outcome.memory, outcome.busy = peak(), time.thread_time() - begun
     return outcome
