@@ -83,6 +83,11 @@ class LoadedSources:
         else:
             self._data.add(path)
 
+    @property
+    def known(self) -> int:
+        """How many files keys have read."""
+        return len(self._read)
+
     def forget(self) -> None:
         """Keys read all files again."""
         self._read.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from platform import node
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -127,14 +127,19 @@ def make_sure(step: str, several: Iterable[StatedCode]) -> None:
 def unmixed() -> None:
     """Raise `OtherCode` if a file was edited between its import here and the computation of keys."""
     if mixed := LOADED.mixed():
-        raise OtherCode(f"{' and '.join(mixed[:3])} {'was' if len(mixed) == 1 else 'were'} edited meanwhile")
+        raise OtherCode(f"{edits(mixed)} edited after it had loaded it or read it for keys")
 
 
-def edited_meanwhile(why: str) -> BuildError:
+def edits(paths: Sequence[str]) -> str:
+    """Paths as the subject of a sentence: "a.py was", "a.py and 2 more were"."""
+    return f"{paths[0]} and {len(paths) - 1} more were" if len(paths) > 1 else f"{paths[0]} was"
+
+
+def edited_meanwhile(paths: Sequence[str]) -> BuildError:
     """The end of a build whose sources changed under it."""
     return BuildError(
         "a source file was edited while the build ran",
-        because=f"{why}: the keys of this build hold one text of it, and the process runs another",
+        because=f"{edits(paths)} edited: what is still to be built would mix the old text with the new one",
         hint="run the same command again (in a Python session: a new one); what is finished is kept",
         code="NF-BUILD-131",
     )

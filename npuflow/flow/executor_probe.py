@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
 from npuflow.base.code import forget, open_memo
 from npuflow.base.code_loaded import LOADED
 from npuflow.flow import store_files as files
-from npuflow.flow.executor_code import Installed, StatedCode, differing, installed
+from npuflow.flow.executor_code import Installed, StatedCode, differing, edits, installed
 
 Definitions = dict[str, str]
 """Module and definition ("npuflow.ops.relu:Relu.run") -> its digest."""
@@ -53,18 +54,13 @@ def _installed(wanted: Installed | None) -> list[str]:
     """Another release of npuflow, or another text of the build system: nothing else needs to be compared."""
     own = installed()
     if old := LOADED.outdated():
-        return [f"{_some(old)} edited after this worker had loaded it: restart the worker"]
+        return [f"{edits(old)} edited after this worker had loaded it: restart the worker"]
     if wanted is None or own[::2] == wanted[::2]:
         return []
     if own.version != wanted.version:
         theirs = f"npuflow {wanted.version}"
         return [f"it runs {own}, and the driver {theirs}: install {theirs} there"]
     return [f"the build system differs ({own}, and the driver's in {wanted.folder}): install the same there"]
-
-
-def _some(paths: list[str]) -> str:
-    more = f" and {len(paths) - 1} more were" if len(paths) > 1 else " was"
-    return paths[0] + more
 
 
 def _code(question: Question, differ: dict[str, Definitions]) -> list[str]:
@@ -75,9 +71,10 @@ def _code(question: Question, differ: dict[str, Definitions]) -> list[str]:
     faults: list[str] = []
     for name, wanted in question.steps.items():
         try:
+            import_module(wanted.module)
             found = differing(wanted)
         except Exception as fault:  # whatever keeps code from being found there is the answer
-            text = f"the code of {name} is not there ({fault}): install the driver's packages there"
+            text = f"the code of {name} cannot be imported ({fault}): install the driver's packages there"
             faults.append(text)
             continue
         for label, code in found.items():
@@ -141,7 +138,7 @@ def told(
         more = f" and {len(labels) - 3} more" if len(labels) > 3 else ""
         what = f"the code of {', '.join(labels[:3])}{more} differs" + (f" ({parts[0]})" if parts else "")
         if edited:
-            remedy = f"{_some(sorted(edited))} edited after this build had read it: run the build again"
+            remedy = f"{edits(sorted(edited))} edited after this build had read it: run the build again"
         elif answer.installed.folder == ours.folder:
             remedy = "restart the worker, and install the same plug-in packages there"
         else:

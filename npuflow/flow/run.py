@@ -10,9 +10,11 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from npuflow.base.code_loaded import LOADED
 from npuflow.base.errors import BuildError, DataError, NpuflowError, StoreError
 from npuflow.flow.events import Event, Opened, Started, StepEvent, Summary, Warned
 from npuflow.flow.executor import TaskExecutor, one_thread_each
+from npuflow.flow.executor_code import edited_meanwhile
 from npuflow.flow.executor_deaths import died, one_died
 from npuflow.flow.foresight import Foresight
 from npuflow.flow.interrupt import Interrupted, check, heeding
@@ -102,6 +104,7 @@ class _Driver:
         self.halted = False
         self._loaded: tuple[str, Any] | None = None
         self.foresight = Foresight(plan, workers.largest)
+        self._known = LOADED.known
 
     def run(self, out_dir: Path | None = None) -> Result:
         """Settle every step; with a folder, write the products there, and settle
@@ -198,6 +201,10 @@ class _Driver:
                 self._adopt(state)
                 return
             state.begin(step.bind(refs, self._load))
+            if LOADED.known != self._known:  # keys of one build hold the sources of one moment
+                self._known = LOADED.known
+                if edited := LOADED.edited():
+                    raise edited_meanwhile(edited)
         except Damaged as damage:
             state.reset()
             if state.undone(str(damage.digest)):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from npuflow.base.code_loaded import LOADED
 from npuflow.base.errors import BuildError, InternalError, NpuflowError
 from npuflow.base.registry import touching, untouched
 from npuflow.flow.artifact import Artifact, ArtifactRef
@@ -160,7 +161,7 @@ def _refuse(task: Task, outcome: Outcome, why: str) -> None:
     """Nothing that this process makes of a task may count."""
     outcome.unfit, outcome.error = why, None
     if task.driver == here():
-        outcome.error, outcome.fatal = edited_meanwhile(why), True
+        outcome.error, outcome.fatal = edited_meanwhile(LOADED.mixed() or [why]), True
 
 
 class _Batch:

@@ -274,7 +274,7 @@ def test_what_a_worker_answers(tmp_path: Path) -> None:
     other = ask(question(tmp_path, steps={"total": ours._replace(code="x3:0")}))
     assert not other.faults and list(other.differ) == ["stage total"]
     lost = faults(tmp_path, steps={"total": ours._replace(module="no.such")})
-    assert "the code of total is not there" in lost[0] and "install" in lost[0]
+    assert "the code of total cannot be imported" in lost[0] and "install" in lost[0]
     older = installed()._replace(version="0.0.9")
     (told,) = faults(tmp_path, steps={"total": ours._replace(code="x3:0")}, installed=older)
     assert "the driver npuflow 0.0.9: install npuflow 0.0.9 there" in told
