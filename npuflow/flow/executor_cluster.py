@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from npuflow.base.errors import BuildError
 from npuflow.flow.executor_deaths import Deaths, died
-from npuflow.flow.executor_local import link, processes, shows, threads
+from npuflow.flow.executor_local import check_address, link, processes, quiet, shows, threads
 from npuflow.flow.executor_workers import LOOK, Workers
 from npuflow.flow.memory import machine
 from npuflow.flow.plan import Plan
@@ -56,6 +57,7 @@ class Cluster:
         self._lock = threading.RLock()
         self._closed = False
         self._own: Any = None
+        self._loud: Callable[[], None] = lambda: None
         self._deaths = Deaths()
         self._ended: queue.SimpleQueue[tuple[Any, Task] | None] = queue.SimpleQueue()
         self._stop = threading.Event()
@@ -93,11 +95,15 @@ class Cluster:
                 self._own = threads(jobs, dashboard=dashboard)
             elif "://" not in place:
                 self._own = processes(jobs, share, self._deaths, dashboard=dashboard)
+            else:
+                check_address(place)
+            self._loud = quiet()
             client: Any = distributed.Client
             return client(self._own or place, timeout=10, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as fault:
             if self._own is not None:
                 self._own.close(timeout=10)
+            self._loud()
             hint = "start one with `dask scheduler` and `dask worker`, or check the address"
             raise BuildError(
                 f"there is no scheduler at {place}: {fault}", hint=hint, code="NF-CLUSTER-001"
@@ -205,7 +211,8 @@ class Cluster:
             if only is None:
                 self._behind.extend(group)
                 continue
-            futures = self._client.map(_execute, group, key=[task.name for task in group], pure=True, **only)
+            work = (_execute, group) if self._inside else (pickle.loads, [_sealed(task) for task in group])
+            futures = self._client.map(*work, key=[task.name for task in group], pure=True, **only)
             for task, future in zip(group, futures, strict=True):
                 self._held[task.name] = (future, task)
                 self._bound[task.name] = frozenset(only.get("workers", ()))
@@ -303,6 +310,7 @@ class Cluster:
         if self._own is not None:
             with suppress(OSError, TimeoutError):
                 self._own.close(timeout=10)
+        self._loud()
 
 
 def _execute(task: Task) -> Outcome:
@@ -313,6 +321,24 @@ def _execute(task: Task) -> Outcome:
 
         outcome.address = distributed.get_worker().address
     return outcome
+
+
+class _Call(NamedTuple):
+    """A task that runs where it is unpickled, and becomes its outcome."""
+
+    task: Task
+
+    def __reduce__(self) -> Any:
+        return _execute, (self.task,)
+
+
+def _sealed(task: Task) -> bytes:
+    """A task for `pickle.loads`. A scheduler unpickles what it hands out: it would need npuflow and every
+    plug-in, and their sources of this moment, which only workers have shown to have."""
+    from distributed.protocol import pickle as packing
+
+    sealed: bytes = packing.dumps(_Call(task))
+    return sealed
 
 
 _UNTIL: dict[str, threading.Event] = {}

@@ -1,7 +1,7 @@
 """A small build of its own stages and plug-ins, whose sources a test edits while builds run.
 
-`first` and `middle` wait at gates, so that a test can edit what comes after them. `last` selects one plug-in by a table,
-gets another by the name that its input holds, and imports a module only when it runs.
+`first` and `middle` wait at gates, so that a test can edit what comes after them. `last` selects one plug-in
+by a table, gets another by the name that its input holds, and imports a module only when it runs.
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ FILES = {
     "__init__.py": "",
     "stages/__init__.py": "",
     "entries/__init__.py": "",
-    "plugs.py": "from npuflow.base.registry import Registry\nPLUGS = Registry('shop plugs', 'shop.entries')\n",
-    "kinds.py": '''
+    "plugs.py": """
+from npuflow.base.registry import Registry
+PLUGS = Registry("shop plugs", "shop.entries")
+""",
+    "kinds.py": """
 from dataclasses import dataclass
 from typing import Annotated
 from npuflow.base.tables import Config
@@ -44,8 +47,8 @@ class Last(Value): ...
 @dataclass(frozen=True)
 class Tune(Config):
     method: Annotated[str, PLUGS] = "alpha"
-''',
-    "gates.py": '''
+""",
+    "gates.py": """
 import os
 import time
 from pathlib import Path
@@ -56,8 +59,8 @@ def wait(name):
     until = time.monotonic() + 120
     while not (place / f"{name} open").exists() and time.monotonic() < until:
         time.sleep(0.02)
-''',
-    "stages/first.py": '''
+""",
+    "stages/first.py": """
 from npuflow.flow.stage import stage
 from shop.gates import wait
 from shop.kinds import First
@@ -66,8 +69,8 @@ from shop.kinds import First
 def first() -> First:
     wait("first")
     return First(1)
-''',
-    "stages/middle.py": '''
+""",
+    "stages/middle.py": """
 from npuflow.flow.stage import stage
 from shop.gates import wait
 from shop.kinds import First, Middle
@@ -76,8 +79,8 @@ from shop.kinds import First, Middle
 def middle(first: First) -> Middle:
     wait("middle")
     return Middle(first.value * 10 + 2, ("beta",))
-''',
-    "stages/last.py": '''
+""",
+    "stages/last.py": """
 from npuflow.flow.stage import stage
 from shop.kinds import Last, Middle, Tune
 from shop.plugs import PLUGS
@@ -87,7 +90,7 @@ def last(middle: Middle, tune: Tune) -> Last:
     from shop.late import finish
     named = [PLUGS[name]().apply(middle.value) for name in middle.used]
     return Last(finish(PLUGS[tune.method]().apply(sum(named))))
-''',
+""",
     "late.py": "def finish(x): return x * 10 + 3\n",
     "entries/alpha.py": '''
 from shop.plugs import PLUGS
@@ -132,8 +135,8 @@ class Shop:
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """Of builds, and of workers that are to find the sources. Compiled files would be confused: their time
-        stamps are of whole seconds."""
+        """Of builds, and of workers that are to find the sources. Compiled files would be confused: their
+        time stamps are of whole seconds."""
         return {
             "PYTHONPATH": str(self.source.parent),
             "PYTHONDONTWRITEBYTECODE": "1",
