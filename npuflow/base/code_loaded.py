@@ -36,6 +36,8 @@ class LoadedSources:
     def __init__(self) -> None:
         self.own = {"npuflow"}
         """Top-level packages whose sources count wherever they are installed."""
+        self.renewed: set[str] = set()
+        """Folders beside recipes, whose modules are imported anew where they were edited."""
         self._vendors: dict[str, bool] = {}
         self._loaded: dict[str, tuple[str, Mark | None]] = {}
         self._read: dict[str, Mark | None] = {}
@@ -108,10 +110,21 @@ class LoadedSources:
         found += [path for path in list(self._data) if _mark(path) != self._read.get(path)]
         return sorted(found)
 
-    def outdated(self) -> list[str]:
-        """Files edited since this process loaded them."""
-        loaded = list(self._loaded.items())
-        return sorted(path for path, (_, mark) in loaded if self._runs(path) and _mark(path) != mark)
+    def outdated(self, folder: str | None = None) -> list[str]:
+        """Files edited since this process loaded them: those below a folder, or all but `renewed` ones."""
+        found = []
+        for path, (name, mark) in list(self._loaded.items()):
+            below = (folder,) if folder is not None else self.renewed
+            asked = any(path.startswith(f"{one}/") for one in below) and self.may_go(name, path)
+            asked = asked if folder is not None else not asked
+            if asked and self._runs(path) and _mark(path) != mark:
+                found.append(path)
+        return sorted(found)
+
+    @staticmethod
+    def may_go(name: str, path: str) -> bool:
+        """Whether a module below a recipe's folder is the user's own: it may hold environments too."""
+        return name.partition(".")[0] != "npuflow" and not any(f"/{one}/" in path for one in _VENDORS)
 
     def edited(self) -> list[str]:
         """Files edited since keys of this process read them."""

@@ -337,8 +337,8 @@ def _sealed(task: Task) -> bytes:
     plug-in, and their sources of this moment, which only workers have shown to have."""
     from distributed.protocol import pickle as packing
 
-    sealed: bytes = packing.dumps(_Call(task))
-    return sealed
+    dumps: Callable[[Any], bytes] = packing.dumps
+    return dumps(_Call(task))
 
 
 _UNTIL: dict[str, threading.Event] = {}

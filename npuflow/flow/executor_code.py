@@ -138,7 +138,7 @@ def edits(paths: Sequence[str]) -> str:
 def edited_meanwhile(paths: Sequence[str]) -> BuildError:
     """The end of a build whose sources changed under it."""
     return BuildError(
-        "a source file was edited while the build ran",
+        "a file was edited while the build ran",
         because=f"{edits(paths)} edited: what is still to be built would mix the old text with the new one",
         hint="run the same command again (in a Python session: a new one); what is finished is kept",
         code="NF-BUILD-131",

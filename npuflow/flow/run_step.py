@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sysconfig
 import time
@@ -73,6 +74,8 @@ class Task:
     """Registry entries that the key holds; the stage may use no other."""
     code: StatedCode | None = None
     """What the keys hold of code."""
+    seen: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """File from outside the store -> its size and time when the keys were computed."""
     driver: str = ""
     """The process that computed the keys."""
     attempt: int = 0
@@ -142,6 +145,8 @@ def execute(task: Task) -> Outcome:
         _Batch(task, store, outcome).run()
     except OtherCode as refused:
         _refuse(task, outcome, str(refused))
+    except Edited as edited:
+        outcome.error, outcome.fatal = edited_meanwhile(edited.args), True
     except Unwritable as refused:
         outcome.error, outcome.fatal = refused, True
     except Exception as fault:  # the boundary to the stage's own code: any fault of it belongs to the step
@@ -151,10 +156,32 @@ def execute(task: Task) -> Outcome:
         outcome.error = _explained(task, fault)
         try:  # what is mixed of two texts may fail in any way
             unmixed()
+            _unchanged(task)
         except OtherCode as refused:
             _refuse(task, outcome, str(refused))
+        except Edited as edited:
+            outcome.error, outcome.fatal = edited_meanwhile(edited.args), True
     outcome.memory, outcome.busy = peak(), time.thread_time() - begun
     return outcome
+
+
+class Edited(Exception):
+    """Files that a task reads were edited since its keys were computed."""
+
+
+def _unchanged(task: Task) -> None:
+    """Raise `Edited` unless the files that a task reads are those that its keys hold."""
+    changed = [path for path, mark in task.seen.items() if _size_and_time(path) != mark]
+    if changed:
+        raise Edited(*changed)
+
+
+def _size_and_time(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)  # noqa: PTH116  (hot: every file of every item)
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
 
 
 def _refuse(task: Task, outcome: Outcome, why: str) -> None:
@@ -277,6 +304,7 @@ class _Batch:
 
     def _commit(self, work: Work, output: str, uses: Any, items: Any, summary: Mapping[str, Any]) -> None:
         unmixed()  # what the stage imported late too
+        _unchanged(self.task)
         clock = time.perf_counter()
         preimage = self.task.shared if work.item is None else {**self.task.shared, "item": work.own}
         record = Record(
