@@ -136,7 +136,8 @@ def told(
         )
         labels = sorted(answer.differ)
         more = f" and {len(labels) - 3} more" if len(labels) > 3 else ""
-        what = f"the code of {', '.join(labels[:3])}{more} differs" + (f" ({parts[0]})" if parts else "")
+        first = f" ({_named(parts[0])})" if parts else ""
+        what = f"the code of {', '.join(labels[:3])}{more} differs{first}"
         if edited:
             remedy = f"{edits(sorted(edited))} edited after this build had read it: run the build again"
         elif answer.installed.folder == ours.folder:
@@ -146,6 +147,11 @@ def told(
             remedy = f"install the same npuflow and plug-ins there ({both})"
         texts.append(f"{what}: {remedy}")
     return texts
+
+
+def _named(part: str) -> str:
+    """A definition as users know it; of a registry, keys hold the names of its entries."""
+    return f"there are other {part[:-1]}: plug-in packages" if part.endswith("/") else part
 
 
 def _own_definitions(steps: Mapping[str, StatedCode]) -> Definitions:

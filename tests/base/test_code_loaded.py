@@ -81,7 +81,8 @@ def test_installed_packages_are_left_out() -> None:
 def test_a_data_file_of_a_package_edited_after_its_key(package: Path) -> None:
     (package / "table.txt").write_text("1")
     (package / "one.py").write_text(
-        "from npuflow.base.code import package_file\ndef give(): return package_file('table.txt').read_text()\n"
+        "from npuflow.base.code import package_file\n"
+        "def give(): return package_file('table.txt').read_text()\n"
     )
     code.definition_closure("edits.one", "give")
     assert not mixed(package)

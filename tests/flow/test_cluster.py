@@ -27,7 +27,7 @@ from npuflow.flow import executor
 from npuflow.flow.events import Event, Opened, Running, Warned
 from npuflow.flow.executor_code import installed, stated
 from npuflow.flow.executor_deaths import died, ended
-from npuflow.flow.executor_probe import Question, ask
+from npuflow.flow.executor_probe import Question, ask, told
 from npuflow.flow.processor import processor
 from npuflow.flow.store import Store
 
@@ -299,6 +299,22 @@ def test_a_worker_computes_the_code_that_keys_state(tmp_path: Path) -> None:
     other = kl._replace(plugins={**kl.plugins, "calibrators/kl": "x3:0"})
     answer = ask(question(tmp_path, steps={"thresholds": other}))
     assert list(answer.differ) == ["plug-in calibrators/kl"]
+
+
+def test_the_words_for_a_worker_that_differs(tmp_path: Path) -> None:
+    ours = stated(toys.plan()["total"])
+    answer = ask(question(tmp_path, steps={"total": ours._replace(code="x3:0")}))
+    there = answer._replace(installed=installed()._replace(folder="/opt/npuflow"))
+    label, parts = next(iter(answer.differ.items()))
+    changed = next(iter(parts))
+    there = there._replace(differ={label: {**parts, changed: "x3:1"}})
+    (text,) = told(there, {"total": ours}, installed(), [])
+    assert text.startswith(f"the code of stage total differs ({changed}): install the same npuflow and")
+    assert "in /opt/npuflow, the driver npuflow" in text
+    (text,) = told(there, {"total": ours}, installed(), ["/lib/total.py"])
+    assert text.endswith(": /lib/total.py was edited after this build had read it: run the build again")
+    listed = there._replace(differ={label: {"toys/": "x3:1"}})
+    assert "toys" not in told(listed, {"total": ours}, installed(), [])[0]
 
 
 def test_a_worker_with_other_code_is_refused_with_the_remedy(tmp_path: Path) -> None:
