@@ -49,6 +49,10 @@ class Cluster:
         self._held: dict[str, tuple[Any, Task]] = {}
         self._bound: dict[str, frozenset[str]] = {}
         """Task -> the workers that alone may take it; empty: all."""
+        self._count = 0
+        """Tasks that have ended."""
+        self._sent: dict[str, tuple[int, int]] = {}
+        """Task -> how often it was sent to other workers, and how many had ended when it was sent last."""
         self._behind: deque[Task] = deque()
         """What waits until the suspects of a death have run."""
         self._suspects: deque[Task] = deque()
@@ -137,7 +141,8 @@ class Cluster:
                 return
 
     def _release(self) -> None:
-        """Reassign steps whose allowed workers are all gone."""
+        """Reassign steps whose allowed workers are all gone. Where others ended since a step was assigned
+        last, it is hardly what ends workers, and goes to the next ones; else the driver counts."""
         with self._lock:
             stranded = [
                 (name, held)
@@ -147,9 +152,17 @@ class Cluster:
             for name, _ in stranded:
                 self._held.pop(name)
                 self._bound.pop(name)
+            lost = []
+            for _, (_, task) in stranded:
+                sent, count = self._sent[task.name]
+                if count == self._count:
+                    lost.append(task)
+                else:
+                    self._sent[task.name] = sent + 1, self._count
+                    self._behind.append(task)
         if stranded:
             self._client.cancel([future for _, (future, _) in stranded])
-        for _, (_, task) in stranded:
+        for task in lost:
             error = BuildError(f"{task.step}: its workers died", code="NF-CLUSTER-004")
             self.arrivals.put((task, Outcome(error=error, lost=True)))
 
@@ -212,11 +225,17 @@ class Cluster:
                 self._behind.extend(group)
                 continue
             work = (_execute, group) if self._inside else (pickle.loads, [_sealed(task) for task in group])
-            futures = self._client.map(*work, key=[task.name for task in group], pure=True, **only)
+            futures = self._client.map(*work, key=[self._key(task) for task in group], pure=True, **only)
             for task, future in zip(group, futures, strict=True):
-                self._held[task.name] = (future, task)
-                self._bound[task.name] = frozenset(only.get("workers", ()))
+                self._held[future.key] = (future, task)
+                self._bound[future.key] = frozenset(only.get("workers", ()))
                 future.add_done_callback(self._arrived)
+
+    def _key(self, task: Task) -> str:
+        """What dask calls a task: a name of its own each time that it is sent to other workers."""
+        sent, _ = self._sent.setdefault(task.name, (0, -1))
+        self._sent[task.name] = sent, self._count
+        return f"{task.name}~{sent}" if sent else task.name
 
     def _arrived(self, future: Any) -> None:
         with self._lock:
@@ -225,6 +244,8 @@ class Cluster:
         if held is None or self._closed:
             return
         if future.status == "finished":
+            self._count += 1
+            self._sent.pop(held[1].name, None)
             self._ended.put(held)
             self.go_on()
             return

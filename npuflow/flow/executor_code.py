@@ -67,7 +67,7 @@ def stated(step: Step, bound: Bound | None = None) -> StatedCode:
     selected = tuple(split(label) for label in step.selected)
     named = frozenset[Plugin]() if bound is None else bound.named
     if bound is not None:
-        digests = bound.shared["plugins"]
+        digests = bound.shared.get("plugins", {})
     else:
         digests = {label: one.digest for label, one in plugins_of(step.code, selected, ()).items()}
     top = function.__qualname__.partition(".")[0]
