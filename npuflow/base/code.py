@@ -10,6 +10,7 @@ from typing import Any
 from npuflow.base.code_class import Mentions
 from npuflow.base.code_find import CodeError
 from npuflow.base.code_kept import KEPT, Closure, Mark
+from npuflow.base.code_loaded import LOADED
 from npuflow.base.code_memo import PICTURES
 from npuflow.base.code_sources import Sources
 from npuflow.base.code_walk import ClosureWalk
@@ -104,6 +105,7 @@ def facets_of(registry: Registry, name: str, wanted: Mentions) -> tuple[str, ...
 
 def forget() -> None:
     """Read all sources again on next use (after files changed under a running process)."""
+    LOADED.forget()
     _State.sources = Sources()
     _State.passing.clear()
     KEPT.forget()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from npuflow.base.code_find import Finder, Place
+from npuflow.base.code_loaded import LOADED
 from npuflow.base.code_module import Form
 from npuflow.base.code_sources import Sources
 from npuflow.base.digest import digest_file
@@ -140,8 +141,10 @@ def _asked(sources: Sources) -> dict[str, Any]:
 def _holds(asked: Any, sources: Sources) -> bool:
     """Whether every question has the same answer now. If so, it counts as put in this process."""
     try:
-        if any(digest_file(path) != content for path, content in asked["files"].items()):
-            return False
+        for path, content in asked["files"].items():
+            LOADED.read(path)
+            if digest_file(path) != content:
+                return False
     except OSError:  # a file is gone
         return False
     finder = Finder()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from npuflow.base.code_find import CodeError
+from npuflow.base.code_loaded import LOADED
 from npuflow.base.code_module import SourceModule
 from npuflow.base.code_scope import Reference
 from npuflow.base.digest import digest_file
@@ -37,6 +38,7 @@ def declared_file(module: SourceModule, ref: Reference) -> tuple[Path, str]:
             because="a file named while running cannot enter the key beforehand", code="NF-CODE-005",
         )
     path = Path(module.path).parent / ref.const
+    LOADED.read(str(path))
     try:
         return path, digest_file(path)
     except OSError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 
 from npuflow.base.code_find import Finder, Place
+from npuflow.base.code_loaded import LOADED
 from npuflow.base.code_memo import PICTURES
 from npuflow.base.code_module import Chain, Facts, SourceModule
 from npuflow.base.code_scope import Reference
@@ -33,6 +34,7 @@ class Sources:
         found = self._modules.get(place.name)
         if found is None:
             assert place.path is not None
+            LOADED.read(str(place.path))
             content = place.path.read_bytes()
             found = SourceModule(place, content)
             if not PICTURES.restore(found):

@@ -9,6 +9,7 @@ import types
 from npuflow.base.code_class import Mentions, Narrowed
 from npuflow.base.code_find import CodeError, Place
 from npuflow.base.code_late import IMPORTERS, declared_file, imported, refuse_readers, undeclared
+from npuflow.base.code_loaded import LOADED
 from npuflow.base.code_module import Facts, Form, SourceModule, SourceUnit
 from npuflow.base.code_scope import ImportTarget, Reference
 from npuflow.base.code_sources import Sources
@@ -166,6 +167,7 @@ class ClosureWalk:
             self.libraries.update(place.detail or ((place.name.partition(".")[0], "absent"),))
         elif place.kind == "binary":
             assert place.path is not None
+            LOADED.read(str(place.path))
             self.files[place.name] = self.sources.data[str(place.path)] = digest_file(place.path)
         elif chain:
             below = self.find(f"{place.name}.{chain[0]}") if place.package else None

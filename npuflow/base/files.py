@@ -51,6 +51,11 @@ class FileDigests:
         self._fresh = True
         return found
 
+    def seen(self, path: str | os.PathLike[str]) -> tuple[int, int] | None:
+        """Size and time of a file when it was digested, as all machines see them; None if it was not."""
+        known = self._known.get(os.path.abspath(path))  # noqa: PTH100
+        return None if known is None else known[0][:2]
+
     def used(self) -> dict[str, str]:
         """Path -> digest of every file asked for in this process."""
         return self._used

@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from npuflow.base.code_loaded import LOADED
 from npuflow.base.errors import DataError, suggestion
 
 FORMS = '"python:module:function" (beside the recipe, or installed), or "python:path/to/file.py:function"'
@@ -48,13 +50,41 @@ def function(
     return found, Path(module.__file__)
 
 
+_TURN = threading.RLock()
+
+
 def _module(name: str, base: Path, origin: Path | None) -> ModuleType:
-    parts = name.split(".")
-    beside = origin or base / Path(*parts).with_suffix(".py")
-    folder = str(beside.parents[len(parts) - 1])
-    if beside.is_file() and folder not in sys.path:
+    with _TURN:
+        return _imported(name, base, origin)
+
+
+def _make_way(top: str, folder: str) -> None:
+    """Let modules be found in a folder beside a recipe, as they are now. A process of a cluster may have
+    served another recipe with a module of that name, or this one before an edit: such modules go."""
+    if sys.path[:1] != [folder]:
+        if folder in sys.path:
+            sys.path.remove(folder)
         sys.path.insert(0, folder)       # stays there: the walk of code keys finds the module the same way
         importlib.invalidate_caches()
+    file = getattr(sys.modules.get(top), "__file__", None) or ""
+    hidden = bool(file) and not file.startswith(f"{folder}/")
+    gone = [one for one in LOADED.renewed if hidden and file.startswith(f"{one}/")]
+    LOADED.renewed.add(folder)
+    if LOADED.outdated(folder):
+        gone.append(folder)
+        importlib.invalidate_caches()
+    for name, module in list(sys.modules.items()) if gone else ():
+        place = getattr(module, "__file__", None) or ""
+        if any(place.startswith(f"{one}/") for one in gone) and LOADED.may_go(name, place):
+            del sys.modules[name]
+
+
+def _imported(name: str, base: Path, origin: Path | None) -> ModuleType:
+    parts = name.split(".")
+    beside = origin or base / Path(*parts).with_suffix(".py")
+    LOADED.own.add(parts[0])
+    if beside.is_file():
+        _make_way(parts[0], str(beside.parents[len(parts) - 1]))
     try:
         module = importlib.import_module(name)
     except ImportError as fault:

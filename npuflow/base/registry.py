@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, TypeVar
 
+from npuflow.base.code_loaded import LOADED
 from npuflow.base.errors import InputError, InternalError, NpuflowError, suggestion
 
 T = TypeVar("T")
@@ -47,6 +48,7 @@ class Registry:
         self._loaded: dict[str, Any] = {}
         self._sources: dict[str, EntrySource] | None = None
         Registry.known[name] = self
+        LOADED.own.add(package.partition(".")[0])
 
     @classmethod
     def unlisted(cls, name: str, package: str) -> Registry:
@@ -54,6 +56,7 @@ class Registry:
         self = object.__new__(cls)
         self.name, self.package = name, package
         self._marked, self._loaded, self._sources = {}, {}, None
+        LOADED.own.add(package.partition(".")[0])
         return self
 
     @classmethod
@@ -250,4 +253,6 @@ _entry_points = _EntryPoints()
 
 
 def _plugins(package: str) -> list[tuple[str, EntrySource]]:
-    return sorted(_entry_points().get(package, []), key=lambda pair: pair[0])
+    found = sorted(_entry_points().get(package, []), key=lambda pair: pair[0])
+    LOADED.own.update(source.module.partition(".")[0] for _, source in found)
+    return found

@@ -64,10 +64,13 @@ class TaskExecutor:
         dashboard: bool | None = None,
         opened: Opened | None = None,
     ) -> None:
-        kind, _, number = scheduler.partition(":")
+        kind, colon, number = scheduler.partition(":")
         local = scheduler == "threads"
-        if not local and "://" not in scheduler and (kind != "processes" or not (number or "0").isdecimal()):
-            raise UsageError(f'there is no scheduler "{scheduler}"', hint=_HINT, code="NF-USAGE-058")
+        counted = kind == "processes" and (not colon or (number.isdecimal() and int(number) > 0))
+        if not local and "://" not in scheduler and not counted:
+            host = bool(colon) and number.isdecimal() and kind not in ("processes", "threads")
+            hint = f"tcp://{scheduler} for a scheduler there; or {_HINT}" if host else _HINT
+            raise UsageError(f'there is no scheduler "{scheduler}"', hint=hint, code="NF-USAGE-058")
         self.arrivals: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
         self.jobs = int(number) if kind == "processes" and number else jobs
         self._chosen = None if local else kind if kind == "processes" else scheduler

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from npuflow.base.errors import BuildError
 from npuflow.flow.executor_deaths import Deaths, died
-from npuflow.flow.executor_local import link, processes, shows, threads
+from npuflow.flow.executor_local import check_address, link, processes, quiet, shows, threads
 from npuflow.flow.executor_workers import LOOK, Workers
 from npuflow.flow.memory import machine
 from npuflow.flow.plan import Plan
@@ -48,6 +49,10 @@ class Cluster:
         self._held: dict[str, tuple[Any, Task]] = {}
         self._bound: dict[str, frozenset[str]] = {}
         """Task -> the workers that alone may take it; empty: all."""
+        self._count = 0
+        """Tasks that have ended."""
+        self._sent: dict[str, tuple[int, int]] = {}
+        """Task -> how often it was sent to other workers, and how many had ended when it was sent last."""
         self._behind: deque[Task] = deque()
         """What waits until the suspects of a death have run."""
         self._suspects: deque[Task] = deque()
@@ -56,6 +61,7 @@ class Cluster:
         self._lock = threading.RLock()
         self._closed = False
         self._own: Any = None
+        self._loud: Callable[[], None] = lambda: None
         self._deaths = Deaths()
         self._ended: queue.SimpleQueue[tuple[Any, Task] | None] = queue.SimpleQueue()
         self._stop = threading.Event()
@@ -93,11 +99,15 @@ class Cluster:
                 self._own = threads(jobs, dashboard=dashboard)
             elif "://" not in place:
                 self._own = processes(jobs, share, self._deaths, dashboard=dashboard)
+            else:
+                check_address(place)
+            self._loud = quiet()
             client: Any = distributed.Client
             return client(self._own or place, timeout=10, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as fault:
             if self._own is not None:
                 self._own.close(timeout=10)
+            self._loud()
             hint = "start one with `dask scheduler` and `dask worker`, or check the address"
             raise BuildError(
                 f"there is no scheduler at {place}: {fault}", hint=hint, code="NF-CLUSTER-001"
@@ -125,12 +135,14 @@ class Cluster:
             if self._workers.good:
                 alone = time.monotonic()
                 self._release()
-            elif time.monotonic() - alone > PATIENCE and self._held:
+                self.go_on()
+            elif time.monotonic() - alone > PATIENCE and (self._held or self._behind):
                 self._give_up(self._workers.none_left())
                 return
 
     def _release(self) -> None:
-        """Reassign steps whose allowed workers are all gone."""
+        """Reassign steps whose allowed workers are all gone. Where others ended since a step was assigned
+        last, it is hardly what ends workers, and goes to the next ones; else the driver counts."""
         with self._lock:
             stranded = [
                 (name, held)
@@ -140,9 +152,17 @@ class Cluster:
             for name, _ in stranded:
                 self._held.pop(name)
                 self._bound.pop(name)
+            lost = []
+            for _, (_, task) in stranded:
+                sent, count = self._sent[task.name]
+                if count == self._count:
+                    lost.append(task)
+                else:
+                    self._sent[task.name] = sent + 1, self._count
+                    self._behind.append(task)
         if stranded:
             self._client.cancel([future for _, (future, _) in stranded])
-        for _, (_, task) in stranded:
+        for task in lost:
             error = BuildError(f"{task.step}: its workers died", code="NF-CLUSTER-004")
             self.arrivals.put((task, Outcome(error=error, lost=True)))
 
@@ -201,11 +221,21 @@ class Cluster:
                 for task in group:
                     self.arrivals.put((task, Outcome(error=fault)))
                 continue
-            futures = self._client.map(execute, group, key=[task.name for task in group], pure=True, **only)
+            if only is None:
+                self._behind.extend(group)
+                continue
+            work = (_execute, group) if self._inside else (pickle.loads, [_sealed(task) for task in group])
+            futures = self._client.map(*work, key=[self._key(task) for task in group], pure=True, **only)
             for task, future in zip(group, futures, strict=True):
-                self._held[task.name] = (future, task)
-                self._bound[task.name] = frozenset(only.get("workers", ()))
+                self._held[future.key] = (future, task)
+                self._bound[future.key] = frozenset(only.get("workers", ()))
                 future.add_done_callback(self._arrived)
+
+    def _key(self, task: Task) -> str:
+        """What dask calls a task: a name of its own each time that it is sent to other workers."""
+        sent, _ = self._sent.setdefault(task.name, (0, -1))
+        self._sent[task.name] = sent, self._count
+        return f"{task.name}~{sent}" if sent else task.name
 
     def _arrived(self, future: Any) -> None:
         with self._lock:
@@ -214,6 +244,8 @@ class Cluster:
         if held is None or self._closed:
             return
         if future.status == "finished":
+            self._count += 1
+            self._sent.pop(held[1].name, None)
             self._ended.put(held)
             self.go_on()
             return
@@ -246,7 +278,16 @@ class Cluster:
             except Exception:  # one of them was lost: each is asked for by itself
                 found = [self._result(future) for future, _ in some]
             for (_, task), outcome in zip(some, found, strict=True):
-                self.arrivals.put((task, outcome))
+                self.arrivals.put((task, self._fit(outcome)))
+
+    def _fit(self, outcome: Outcome) -> Outcome:
+        """What came of a task; where its worker must not run it, the worker gets no more work."""
+        if outcome.unfit and not outcome.fatal:
+            if outcome.address not in self._workers.refused:
+                self._workers.refuse(outcome.address, outcome.unfit + ": " + self._workers.remedy())
+            if not self._workers.good:
+                outcome.error, outcome.fatal = self._workers.none_fit(), True
+        return outcome
 
     def _result(self, future: Any) -> Outcome:
         try:
@@ -290,6 +331,35 @@ class Cluster:
         if self._own is not None:
             with suppress(OSError, TimeoutError):
                 self._own.close(timeout=10)
+        self._loud()
+
+
+def _execute(task: Task) -> Outcome:
+    """Run a task on a worker of a cluster."""
+    outcome = execute(task)
+    if outcome.unfit:
+        import distributed
+
+        outcome.address = distributed.get_worker().address
+    return outcome
+
+
+class _Call(NamedTuple):
+    """A task that runs where it is unpickled, and becomes its outcome."""
+
+    task: Task
+
+    def __reduce__(self) -> Any:
+        return _execute, (self.task,)
+
+
+def _sealed(task: Task) -> bytes:
+    """A task for `pickle.loads`. A scheduler unpickles what it hands out: it would need npuflow and every
+    plug-in, and their sources of this moment, which only workers have shown to have."""
+    from distributed.protocol import pickle as packing
+
+    dumps: Callable[[Any], bytes] = packing.dumps
+    return dumps(_Call(task))
 
 
 _UNTIL: dict[str, threading.Event] = {}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -60,6 +61,38 @@ def processes(jobs: int, share: int, deaths: Deaths, *, dashboard: bool) -> Any:
         made.close(timeout=10)
         raise none_left(deaths.started(), own=True) from None
     return made
+
+
+def check_address(place: str) -> None:
+    """A ValueError for an address that no scheduler can have: a client made with it would hang as it ends."""
+    from distributed.comm.addressing import parse_address, parse_host_port
+    from distributed.comm.registry import backends
+
+    scheme, rest = parse_address(place, strict=True)
+    if scheme not in backends:
+        raise ValueError(f'"{scheme}" is no way to reach one; tcp and tls are')
+    if scheme in ("tcp", "tls"):
+        parse_host_port(rest)
+
+
+def quiet() -> Callable[[], None]:
+    """Let dask log no more in this process, since what it says of a lost connection is an error of the
+    build already; returns what lets it log again."""
+    loggers = [logging.getLogger(name) for name in list(logging.root.manager.loggerDict)]
+    levels = [
+        (handler, handler.level)
+        for logger in loggers
+        if logger.name.partition(".")[0] == "distributed"
+        for handler in logger.handlers
+    ]
+    for handler, _ in levels:
+        handler.setLevel(logging.CRITICAL)
+
+    def loud() -> None:
+        for handler, level in levels:
+            handler.setLevel(level)
+
+    return loud
 
 
 def shows() -> bool:

@@ -6,11 +6,13 @@ import time
 from collections import Counter
 from typing import Any
 
+from npuflow.base.code import save_memo
+from npuflow.base.code_loaded import LOADED
 from npuflow.base.errors import BuildError
 from npuflow.flow import store_files as files
+from npuflow.flow.executor_code import installed, stated
 from npuflow.flow.executor_deaths import UNKNOWN, Deaths, none_left
-from npuflow.flow.executor_probe import Question, ask
-from npuflow.flow.keys import plugin_code, split
+from npuflow.flow.executor_probe import Answer, Question, ask, told
 from npuflow.flow.memory import shown
 from npuflow.flow.plan import Plan
 from npuflow.flow.store import Store
@@ -42,16 +44,20 @@ class Workers:
             return
         for worker in self._silent.keys() - self.refused.keys() - self._deaths.ways.keys():
             self._gone(worker)
-        if self._deaths.ways and not self.refused:
-            raise self.none_left()
-        text = "; ".join(f"{worker}: {', '.join(why)}" for worker, why in self.refused.items())
-        raise BuildError(
+        raise self.none_left() if self._deaths.ways and not self.refused else self.none_fit()
+
+    def none_fit(self) -> BuildError:
+        """That every worker was refused, or that there is none."""
+        alike: dict[str, list[str]] = {}
+        for worker, why in self.refused.items():
+            alike.setdefault("; ".join(why), []).append(worker)
+        text = "; ".join(f"{', '.join(workers)}: {why}" for why, workers in alike.items())
+        hint = "do what each line says, then run the same command again: what is finished is kept"
+        return BuildError(
             "no worker of the cluster can do this build",
             because=text or "it has none",
             code="NF-CLUSTER-002",
-            hint="install the driver's npuflow and libraries on the workers, then run again"
-            if text
-            else "start some: dask worker ADDRESS",
+            hint=hint if text else "start some: dask worker ADDRESS",
         )
 
     def _returned(self) -> bool:
@@ -103,28 +109,43 @@ class Workers:
         there = self._workers() if silent else there
         for worker, answer in answers.items():
             if worker not in silent:
-                self._judge(worker, answer)
+                self._judge(worker, answer, question)
             elif worker not in there:
                 self._gone(worker)
             else:  # lost on the way, or its end is not known yet
                 self._silent[worker] += 1
                 if self._silent[worker] >= ROUNDS:
-                    self._judge(
+                    self.refuse(
                         worker,
-                        [f"it does not answer ({answer}): look at its log, and whether it can be reached"],
+                        f"it does not answer ({answer}): look at its log, and whether it can be reached",
                     )
 
-    def _judge(self, worker: str, answer: list[str] | Exception) -> None:
+    def _judge(self, worker: str, answer: Any, question: Question) -> None:
         """A worker without faults gets work; another is refused with what differs."""
         if isinstance(answer, MemoryError):
-            answer = ["it ran out of memory when it was asked: give it more (dask worker --memory-limit)"]
-        if isinstance(answer, Exception):
-            answer = [f"it cannot run npuflow ({answer}): install the same npuflow there"]
-        if answer:
-            self.refused[worker] = answer
-            self._store.warn(f"worker {worker} is refused: {'; '.join(answer)}")
-        else:
+            self.refuse(
+                worker, "it ran out of memory when it was asked: give it more (dask worker --memory-limit)"
+            )
+        elif not isinstance(answer, Answer):
+            own = installed()
+            text = f"it cannot run this npuflow ({answer}): install npuflow {own.version} there"
+            self.refuse(worker, text)
+        elif answer.fine:
             self.good.add(worker)
+        else:
+            self.refuse(worker, *told(answer, question.steps, installed(), LOADED.edited()))
+
+    def refuse(self, worker: str, *why: str) -> None:
+        """Give a worker no more work."""
+        self.good.discard(worker)
+        self.refused[worker] = list(why)
+        self._store.warn(f"worker {worker} is refused: {'; '.join(why)}")
+
+    def remedy(self) -> str:
+        """What to do where a worker's code differs from what keys state though it was equal before."""
+        if LOADED.edited():
+            return "run the build again"
+        return "restart the worker, then run the build again"
 
     def _gone(self, worker: str) -> None:
         how = self._deaths.of(worker, self._client.get_events)
@@ -139,26 +160,20 @@ class Workers:
         return {name: found for name in self.good if (found := workers.get(name, {}).get("memory_limit"))}
 
     def _question(self) -> Question:
-        stages, plugins, libraries = {}, {}, {}
+        steps, libraries = {}, {}
         for step in self._plan:
             if step.override is None:
-                stages[step.name] = (
-                    step.stage.__module__,
-                    step.stage.function.__qualname__,
-                    step.code.digest,
-                )
-                plugins.update(step.fixed["plugins"])
-                for code in (step.code, *step.selected.values()):
-                    plugins.update({label: plugin_code(*split(label)).digest for label in code.entries})
+                steps[step.name] = stated(step)
                 libraries.update({k: v for k, v in step.fixed["libraries"].items() if isinstance(v, str)})
+        save_memo()  # what the driver drew already
         token = files.fresh(self._store.root / "tmp", "probe-").name
-        return Question(str(self._store.root), token, stages, plugins, libraries)
+        return Question(str(self._store.root), token, steps, libraries, installed())
 
-    def able(self, step: str, need: int) -> dict[str, Any]:
-        """Which workers may take a step: those that were found equal to the driver,
-        and have the memory it needs."""
+    def able(self, step: str, need: int) -> dict[str, Any] | None:
+        """Which workers may take a step: those that were found equal to the driver, and have the memory it
+        needs. None: there is none at the moment; the step waits for one, or the watch gives up."""
         if not self.good and not self.refused:
-            return {}  # one that is started anew takes it, or the watch gives up
+            return {} if self._own else None
         small = {name for name, limit in self.limits().items() if limit < need} if need else set()
         able = sorted(self.good - small)
         if not self.good:
@@ -169,7 +184,9 @@ class Workers:
                 hint="start a worker with more (dask worker --memory-limit), or a smaller batch",
                 code="NF-STEP-002",
             )
-        return {"workers": able, "allow_other_workers": False} if self.refused or small else {}
+        # to a joined cluster anybody's workers may come at any moment
+        narrow = self.refused or small or not self._own
+        return {"workers": able, "allow_other_workers": False} if narrow else {}
 
     def how(self, killed: Any) -> str:
         """How the last worker of a step ended, where it can be known."""

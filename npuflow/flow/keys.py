@@ -97,6 +97,12 @@ def used_code(plugins: Collection[Plugin], code: Iterable[Closure]) -> dict[str,
             return found
 
 
+def selected_code(named: Collection[Plugin], code: Closure) -> dict[str, Closure]:
+    """The plug-ins that tables name, with the methods that a stage's code may call of them."""
+    found = used_code(named, [code]) if named else {}
+    return {f"{registry}/{name}": found[f"{registry}/{name}"] for registry, name in named}
+
+
 def split(label: str) -> Plugin:
     """A plug-in by what it is called in keys."""
     registry, _, name = label.partition("/")
@@ -157,11 +163,11 @@ class Bound:
                 body["inputs"][name] = self._input(place, self.refs[name], None)
         if step.listing is not None and step.over != "files":
             body["files"] = {name: _source(item) for name, item in step.listing.items()}
-        _hold(body, self._code(self._named))
+        _hold(body, self._code(self.named))
         return body
 
     @cached_property
-    def _named(self) -> frozenset[Plugin]:
+    def named(self) -> frozenset[Plugin]:
         """The plug-ins that inputs name which all items share."""
         step = self.step
         found = [
@@ -182,7 +188,7 @@ class Bound:
     def reach(self) -> frozenset[str]:
         """The registry entries ("ops/relu") whose code the key holds, but for those
         that only an item names."""
-        return frozenset({*self.step.selected, *self._code(self._named)})
+        return frozenset({*self.step.selected, *self._code(self.named)})
 
     def reach_of(self, item: str) -> frozenset[str]:
         """The same for one item."""
@@ -211,7 +217,7 @@ class Bound:
             if place.upstream.project and not place.each:
                 body.setdefault("projected", {})[name] = self._input(place, self.refs[name], item)
         if named := self._plugins_of(item):
-            shared = self._code(self._named)
+            shared = self._code(self.named)
             own = {label: code for label, code in self._code(named).items() if shared.get(label) is not code}
             extra: dict[str, Any] = {"plugins": {}, "libraries": {}}
             _hold(extra, own)
@@ -227,7 +233,7 @@ class Bound:
             found = frozenset(
                 _plugins(ref.uses for members in self.sources(item).values() for ref in members.values())
             )
-        return found | self._named if found else found
+        return found | self.named if found else found
 
     def _made_of(self, item: str) -> Any:
         """The digest of the collection's item; of a group's members; of both items

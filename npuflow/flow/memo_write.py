@@ -14,8 +14,9 @@ from npuflow.base.errors import NpuflowError
 from npuflow.base.files import DIGESTS
 from npuflow.base.foreign import named
 from npuflow.base.registry import Registry, folders
-from npuflow.base.tables import Config, FilePath, Location, hints
+from npuflow.base.tables import FilePath, Location
 from npuflow.flow.memo import Memo, names
+from npuflow.flow.signature import named_paths
 
 if TYPE_CHECKING:
     from npuflow.flow.plan import Plan, Step
@@ -93,25 +94,11 @@ def _sources(step: Step, files: dict[str, str | None], places: dict[str, None]) 
         files.update(dict.fromkeys(_absolute(item.files)))
         places.update(dict.fromkeys(os.path.dirname(p) for p in _absolute(item.files)))  # noqa: PTH120
     for config in (*step.configs.values(), *step.listing_configs.values()):
-        for value in _paths(config):
+        for value in named_paths(config):
             if isinstance(value, FilePath):
                 files[os.path.abspath(value.path)] = None  # noqa: PTH100
             else:
                 _location(value, files, places)
-
-
-def _paths(value: Any) -> Iterator[FilePath | Location]:
-    if isinstance(value, FilePath | Location):
-        yield value
-    elif isinstance(value, Config):
-        for name in hints(type(value)):
-            yield from _paths(getattr(value, name))
-        yield from _paths(value.options)
-    elif isinstance(value, dict):
-        yield from _paths(tuple(value.values()))
-    elif isinstance(value, tuple | list):
-        for inner in value:
-            yield from _paths(inner)
 
 
 def _location(place: Location, files: dict[str, str | None], places: dict[str, None]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from npuflow.base.code import Closure, closure
 from npuflow.base.errors import NpuflowError
 from npuflow.base.tables import Config, canonical, selections
-from npuflow.flow.keys import Bound, Input, used_code
+from npuflow.flow.keys import Bound, Input, selected_code
 from npuflow.flow.processor import processor
 from npuflow.flow.refs import Listing, Ref
 from npuflow.flow.signature import Signature
@@ -64,8 +64,7 @@ class Step:
         """The plug-ins that the step's tables name, with what the step's code may call of them."""
         pairs = (pair for config in self.configs.values() for pair in selections(config))
         named = [(registry.name, name) for registry, name in pairs]  # type: ignore[attr-defined]
-        found = used_code(named, [self.code]) if named else {}
-        return {f"{registry}/{name}": found[f"{registry}/{name}"] for registry, name in named}
+        return selected_code(named, self.code)
 
     @cached_property
     def fixed(self) -> dict[str, Any]:

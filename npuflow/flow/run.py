@@ -10,9 +10,11 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from npuflow.base.code_loaded import LOADED
 from npuflow.base.errors import BuildError, DataError, NpuflowError, StoreError
 from npuflow.flow.events import Event, Opened, Started, StepEvent, Summary, Warned
 from npuflow.flow.executor import TaskExecutor, one_thread_each
+from npuflow.flow.executor_code import edited_meanwhile
 from npuflow.flow.executor_deaths import died, one_died
 from npuflow.flow.foresight import Foresight
 from npuflow.flow.interrupt import Interrupted, check, heeding
@@ -102,6 +104,7 @@ class _Driver:
         self.halted = False
         self._loaded: tuple[str, Any] | None = None
         self.foresight = Foresight(plan, workers.largest)
+        self._known = LOADED.known
 
     def run(self, out_dir: Path | None = None) -> Result:
         """Settle every step; with a folder, write the products there, and settle
@@ -198,6 +201,10 @@ class _Driver:
                 self._adopt(state)
                 return
             state.begin(step.bind(refs, self._load))
+            if LOADED.known != self._known:  # keys of one build hold the sources of one moment
+                self._known = LOADED.known
+                if edited := LOADED.edited():
+                    raise edited_meanwhile(edited)
         except Damaged as damage:
             state.reset()
             if state.undone(str(damage.digest)):
@@ -251,11 +258,11 @@ class _Driver:
         for done in outcome.done:
             self._settled(state, done, sent.force)
         left = {one.key: one.item for one in sent.work if one.key in state.pending}
-        if left and outcome.error is None:
+        if left and outcome.error is None and not outcome.unfit:
             outcome.error = BuildError(f"{sent.step} ended without a result", code="NF-STEP-005").at(
                 stage=sent.step
             )
-        if left and outcome.error is not None:
+        if left and (outcome.error is not None or outcome.unfit):
             self._retry_or_fail(state, sent, outcome, left)
         self._concluded(state)
         if state.over:
@@ -278,6 +285,10 @@ class _Driver:
         self, state: StepState, sent: Task, outcome: Outcome, left: dict[str, str | None]
     ) -> None:
         error = outcome.error
+        if outcome.unfit:  # another worker may do it, under another name: this one's answer is known
+            state.again(left)
+            self.queue.put(state, self._refs(state.step), left)
+            return
         if outcome.damaged is not None or outcome.lost:
             cause = outcome.damaged[0] if outcome.damaged is not None else "lost"
             if state.undone(cause, left):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,14 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from npuflow.base.errors import InternalError, NpuflowError
+from npuflow.base.files import DIGESTS
 from npuflow.base.html_table import titled
+from npuflow.base.tables import FilePath
 from npuflow.flow.artifact import ArtifactRef
 from npuflow.flow.events import Progress
+from npuflow.flow.executor_code import here, stated
 from npuflow.flow.keys import Bound
 from npuflow.flow.pace import Pace
 from npuflow.flow.plan import Step
 from npuflow.flow.refs import Files, ItemsRef, Ref, parts
 from npuflow.flow.run_step import Each, StoredArgument, Task, Work
+from npuflow.flow.signature import named_paths
 from npuflow.flow.store import Spec
 
 ATTEMPTS = 3
@@ -141,6 +146,11 @@ class StepState:
             counts.append(self.causes[key, cause])
         return max(counts) < ATTEMPTS
 
+    def again(self, keys: Iterable[str]) -> None:
+        """Some keys need another attempt, and nothing of theirs is to blame."""
+        for key in keys:
+            self.attempts[key] = self.attempts.get(key, 0) + 1
+
     def fail(self, item: str | None, error: Exception) -> None:
         """An item will not get a product, or the step itself."""
         self.failed[item] = error
@@ -256,6 +266,15 @@ def _reach(bound: Bound, batch: list[Work]) -> frozenset[str]:
     return bound.reach.union(*(bound.reach_of(one.item) for one in batch if one.item is not None))
 
 
+def _seen(step: Step, files: Files | None) -> dict[str, tuple[int, int]]:
+    """The files that a step reads from outside the store, as they were when its keys were computed."""
+    paths = [path for item in (files or {}).values() for path in item.files]
+    for config in step.configs.values():
+        paths += [one.path for one in named_paths(config) if isinstance(one, FilePath)]
+    found = {os.path.abspath(path): DIGESTS.seen(path) for path in paths}  # noqa: PTH100
+    return {path: mark for path, mark in found.items() if mark is not None}
+
+
 def task(
     state: StepState, refs: Mapping[str, Ref | None], batch: list[Work], spec: Spec, **more: Any
 ) -> Task:
@@ -289,5 +308,8 @@ def task(
         step.signature.output,
         step.signature.product == "items" and not state.over,
         reach=_reach(bound, batch),
+        code=stated(step, bound),
+        seen=_seen(step, args.get(files) if files is not None else None),
+        driver=here(),
         **more,
     )

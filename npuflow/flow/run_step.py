@@ -7,14 +7,15 @@ import re
 import sysconfig
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from platform import node
 from typing import Any, NamedTuple
 
+from npuflow.base.code_loaded import LOADED
 from npuflow.base.errors import BuildError, InternalError, NpuflowError
 from npuflow.base.registry import touching, untouched
 from npuflow.flow.artifact import Artifact, ArtifactRef
+from npuflow.flow.executor_code import OtherCode, StatedCode, edited_meanwhile, here, make_sure, unmixed
 from npuflow.flow.executor_deaths import memory_hint
 from npuflow.flow.memory import collect_rarely, peak
 from npuflow.flow.refs import Files, ItemsRef
@@ -71,9 +72,24 @@ class Task:
     scatter: bool
     reach: frozenset[str] = frozenset()
     """Registry entries that the key holds; the stage may use no other."""
+    code: StatedCode | None = None
+    """What the keys hold of code."""
+    seen: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """File from outside the store -> its size and time when the keys were computed."""
+    driver: str = ""
+    """The process that computed the keys."""
     attempt: int = 0
     force: bool = False
     name: str = ""
+
+    def codes(self) -> Iterator[StatedCode]:
+        """What the keys hold of code: the step's, and that of items which name plug-ins of their own."""
+        if self.code is None:
+            return
+        yield self.code
+        own = [dict(one.own.get("plugins", {})) for one in self.work if one.own]
+        for some in {frozenset(plugins.items()) for plugins in own if plugins}:
+            yield self.code.with_plugins(dict(some))
 
     def __dask_tokenize__(self) -> str:
         """Its name says all; dask would otherwise walk the whole task to name the graph that carries it."""
@@ -111,15 +127,26 @@ class Outcome:
     """CPU seconds of its thread, which other load on the machine does not change."""
     fatal: bool = False
     """No later step can succeed: the cache cannot be written, or every worker is refused."""
+    unfit: str = ""
+    """Why the worker that had it must not run it: its code is not what the keys state."""
+    address: str = ""
+    """That worker, as its cluster calls it."""
 
 
 def execute(task: Task) -> Outcome:
     """Settle a task's keys; what goes wrong is in the outcome, so that it survives any scheduler."""
-    outcome, begun = Outcome(worker=f"{node()}/{os.getpid()}"), time.thread_time()
+    outcome, begun = Outcome(worker=here()), time.thread_time()
     collect_rarely()
     try:
+        unmixed()
+        if task.driver != here():
+            make_sure(task.step, task.codes())
         store = open_store(task.spec)
         _Batch(task, store, outcome).run()
+    except OtherCode as refused:
+        _refuse(task, outcome, str(refused))
+    except Edited as edited:
+        outcome.error, outcome.fatal = edited_meanwhile(edited.args), True
     except Unwritable as refused:
         outcome.error, outcome.fatal = refused, True
     except Exception as fault:  # the boundary to the stage's own code: any fault of it belongs to the step
@@ -127,8 +154,41 @@ def execute(task: Task) -> Outcome:
         if damage is not None and damage.digest is not None:
             outcome.damaged = damage.digest, damage.reason
         outcome.error = _explained(task, fault)
+        try:  # what is mixed of two texts may fail in any way
+            unmixed()
+            _unchanged(task)
+        except OtherCode as refused:
+            _refuse(task, outcome, str(refused))
+        except Edited as edited:
+            outcome.error, outcome.fatal = edited_meanwhile(edited.args), True
     outcome.memory, outcome.busy = peak(), time.thread_time() - begun
     return outcome
+
+
+class Edited(Exception):
+    """Files that a task reads were edited since its keys were computed."""
+
+
+def _unchanged(task: Task) -> None:
+    """Raise `Edited` unless the files that a task reads are those that its keys hold."""
+    changed = [path for path, mark in task.seen.items() if _size_and_time(path) != mark]
+    if changed:
+        raise Edited(*changed)
+
+
+def _size_and_time(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)  # noqa: PTH116  (hot: every file of every item)
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
+
+
+def _refuse(task: Task, outcome: Outcome, why: str) -> None:
+    """Nothing that this process makes of a task may count."""
+    outcome.unfit, outcome.error = why, None
+    if task.driver == here():
+        outcome.error, outcome.fatal = edited_meanwhile(LOADED.mixed() or [why]), True
 
 
 class _Batch:
@@ -243,6 +303,8 @@ class _Batch:
             )
 
     def _commit(self, work: Work, output: str, uses: Any, items: Any, summary: Mapping[str, Any]) -> None:
+        unmixed()  # what the stage imported late too
+        _unchanged(self.task)
         clock = time.perf_counter()
         preimage = self.task.shared if work.item is None else {**self.task.shared, "item": work.own}
         record = Record(

@@ -6,12 +6,12 @@ import collections.abc
 import inspect
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from npuflow.base.errors import InternalError
-from npuflow.base.tables import Config, table_of
+from npuflow.base.tables import Config, FilePath, Location, hints, table_of
 from npuflow.flow.artifact import Artifact
 from npuflow.flow.refs import Files
 from npuflow.flow.stage import Groups, Items, Project, Stage, Whole
@@ -64,15 +64,15 @@ def tables(stage: Stage) -> dict[str, type[Config]]:
 
 
 def _read(stage: Stage) -> Signature:
-    hints = _hints(stage.function, stage)
-    output, product = _returned(hints.pop("return", None), stage)
+    stated = _hints(stage.function, stage)
+    output, product = _returned(stated.pop("return", None), stage)
     if stage.folds:
         product = "items"
     configs: dict[str, type[Config]] = {}
     upstream: dict[str, Upstream] = {}
     files: str | None = None
     for name in inspect.signature(stage.function).parameters:
-        kind = hints.get(name)
+        kind = stated.get(name)
         if isinstance(kind, type) and issubclass(kind, Config):
             configs[name] = kind
         elif kind is Files:
@@ -125,14 +125,14 @@ def _listing_tables(stage: Stage) -> dict[str, type[Config]]:
 
 def tables_of(function: Callable[..., Any], stage: Stage) -> dict[str, type[Config]]:
     """The tables that a stage's listing, or its `wanted`, takes."""
-    hints = {name: _plain(kind) for name, kind in _hints(function, stage).items() if name != "return"}
-    for name, kind in hints.items():
+    stated = {name: _plain(kind) for name, kind in _hints(function, stage).items() if name != "return"}
+    for name, kind in stated.items():
         if not (isinstance(kind, type) and issubclass(kind, Config)):
             raise InternalError(
                 f'the listing of stage "{stage.name}" takes tables only; "{name}" is {kind!r}',
                 code="NF-INTERNAL-034",
             )
-    return hints
+    return stated
 
 
 def _plain(kind: Any) -> Any:
@@ -199,3 +199,18 @@ def _returned(kind: Any, stage: Stage) -> tuple[type[Artifact], Product]:
     raise InternalError(
         f'the stage "{stage.name}" must return {expected}, not {kind!r}', code="NF-INTERNAL-036",
     )
+
+
+def named_paths(value: Any) -> Iterator[FilePath | Location]:
+    """The files and places that a table names, in tables below it too."""
+    if isinstance(value, FilePath | Location):
+        yield value
+    elif isinstance(value, Config):
+        for name in hints(type(value)):
+            yield from named_paths(getattr(value, name))
+        yield from named_paths(value.options)
+    elif isinstance(value, dict):
+        yield from named_paths(tuple(value.values()))
+    elif isinstance(value, tuple | list):
+        for inner in value:
+            yield from named_paths(inner)

@@ -50,7 +50,7 @@ class Forge:
 
     def forget(self) -> None:
         """Make the process see the files as they are now."""
-        for name in [n for n in sys.modules if n == self.package or n.startswith(self.package + ".")]:
+        for name in [n for n in list(sys.modules) if n == self.package or n.startswith(self.package + ".")]:
             del sys.modules[name]
         importlib.invalidate_caches()
         code.forget()

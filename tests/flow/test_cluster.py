@@ -21,11 +21,13 @@ from typing import Any
 import pytest
 import toys
 
-from npuflow.base.errors import BuildError
+from npuflow.base import code
+from npuflow.base.errors import BuildError, UsageError
 from npuflow.flow import executor
-from npuflow.flow.events import Event, Opened, Warned
+from npuflow.flow.events import Event, Opened, Running, Warned
+from npuflow.flow.executor_code import installed, stated
 from npuflow.flow.executor_deaths import died, ended
-from npuflow.flow.executor_probe import Question, ask
+from npuflow.flow.executor_probe import Question, ask, told
 from npuflow.flow.processor import processor
 from npuflow.flow.store import Store
 
@@ -254,22 +256,65 @@ def test_an_address_without_a_scheduler_is_a_clear_error(tmp_path: Path) -> None
 def question(root: Path, **more: Any) -> Question:
     (root / "tmp").mkdir(parents=True, exist_ok=True)
     (root / "tmp" / "token").write_text("token")
-    return Question(str(root), "token", **{"stages": {}, "plugins": {}, "libraries": {}, **more})
+    return Question(str(root), "token", **{"steps": {}, "libraries": {}, **more})
+
+
+def faults(*args: Any, **more: Any) -> list[str]:
+    return ask(question(*args, **more)).faults
 
 
 def test_what_a_worker_answers(tmp_path: Path) -> None:
-    assert ask(question(tmp_path, libraries={"numpy": metadata.version("numpy")})) == []
-    assert "pip install numpy==0.1" in ask(question(tmp_path, libraries={"numpy": "0.1"}))[0]
-    assert "pip install nosuch==1" in ask(question(tmp_path, libraries={"nosuch": "1"}))[0]
-    assert ask(question(tmp_path, libraries={"cpu": processor()})) == []
-    assert "unlike the driver's (other)" in ask(question(tmp_path, libraries={"cpu": "other"}))[0]
-    step = toys.plan()["total"]
-    place = (step.stage.__module__, step.stage.__qualname__)
-    assert ask(question(tmp_path, stages={"total": (*place, step.code.digest)})) == []
-    assert "code of stage total differs" in ask(question(tmp_path, stages={"total": (*place, "x3:0")}))[0]
-    assert "cannot be imported" in ask(question(tmp_path, stages={"total": ("no.such", "x", "x3:0")}))[0]
-    lost = question(tmp_path)._replace(root=str(tmp_path / "elsewhere"))
-    assert "mount the cache" in ask(lost)[0]
+    assert ask(question(tmp_path, libraries={"numpy": metadata.version("numpy")})).fine
+    assert "pip install numpy==0.1" in faults(tmp_path, libraries={"numpy": "0.1"})[0]
+    assert "pip install nosuch==1" in faults(tmp_path, libraries={"nosuch": "1"})[0]
+    assert not faults(tmp_path, libraries={"cpu": processor()})
+    assert "unlike the driver's (other)" in faults(tmp_path, libraries={"cpu": "other"})[0]
+    ours = stated(toys.plan()["total"])
+    assert ask(question(tmp_path, steps={"total": ours}, installed=installed())).fine
+    other = ask(question(tmp_path, steps={"total": ours._replace(code="x3:0")}))
+    assert not other.faults and list(other.differ) == ["stage total"]
+    lost = faults(tmp_path, steps={"total": ours._replace(module="no.such")})
+    assert "the code of total cannot be imported" in lost[0] and "install" in lost[0]
+    older = installed()._replace(version="0.0.9")
+    (told,) = faults(tmp_path, steps={"total": ours._replace(code="x3:0")}, installed=older)
+    assert "the driver npuflow 0.0.9: install npuflow 0.0.9 there" in told
+    (told,) = faults(tmp_path, installed=installed()._replace(system="x3:0"))
+    assert told.startswith("the build system differs")
+    elsewhere = question(tmp_path)._replace(root=str(tmp_path / "elsewhere"))
+    assert "mount the cache" in ask(elsewhere).faults[0]
+
+
+def test_a_worker_computes_the_code_that_keys_state(tmp_path: Path) -> None:
+    """The driver sent digests of the methods in use, and workers hashed whole plug-ins: all were refused."""
+    from npuflow.cli._engine import stages
+    from npuflow.flow.recipe import load
+    from npuflow.flow.wire import wire
+
+    recipe = load(HERE.parents[1] / "recipes" / "fashion.toml")
+    steps = {step.name: stated(step) for step in wire(stages(), recipe)}
+    assert any("calibrators/kl" in one.plugins for one in steps.values())
+    code.forget()
+    assert ask(question(tmp_path, steps=steps, installed=installed())).fine
+    kl = steps["thresholds"]
+    other = kl._replace(plugins={**kl.plugins, "calibrators/kl": "x3:0"})
+    answer = ask(question(tmp_path, steps={"thresholds": other}))
+    assert list(answer.differ) == ["plug-in calibrators/kl"]
+
+
+def test_the_words_for_a_worker_that_differs(tmp_path: Path) -> None:
+    ours = stated(toys.plan()["total"])
+    answer = ask(question(tmp_path, steps={"total": ours._replace(code="x3:0")}))
+    there = answer._replace(installed=installed()._replace(folder="/opt/npuflow"))
+    label, parts = next(iter(answer.differ.items()))
+    changed = next(iter(parts))
+    there = there._replace(differ={label: {**parts, changed: "x3:1"}})
+    (text,) = told(there, {"total": ours}, installed(), [])
+    assert text.startswith(f"the code of stage total differs ({changed}): install the same npuflow and")
+    assert "in /opt/npuflow, the driver npuflow" in text
+    (text,) = told(there, {"total": ours}, installed(), ["/lib/total.py"])
+    assert text.endswith(": /lib/total.py was edited after this build had read it: run the build again")
+    listed = there._replace(differ={label: {"toys/": "x3:1"}})
+    assert "toys" not in told(listed, {"total": ours}, installed(), [])[0]
 
 
 def test_a_worker_with_other_code_is_refused_with_the_remedy(tmp_path: Path) -> None:
@@ -305,4 +350,53 @@ def test_a_worker_with_other_code_is_refused_with_the_remedy(tmp_path: Path) -> 
         finally:
             worker.terminate()
             worker.wait()
-    assert re.search(r"code of stage total differs: install the same", caught.value.because)
+    assert re.search(
+        r"code of stage total differs \(toybox.stages.total:total\): .*install the same plug-in packages",
+        caught.value.because,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("processes:0", "processes:N"),
+        ("processes:", "processes:N"),
+        ("processes:two", "processes:N"),
+        ("process:2", "processes:N"),
+        ("tcp:/host:8786", "tcp://host:8786"),
+        ("localhost:8786", "tcp://localhost:8786"),
+    ],
+)
+def test_a_misspelt_scheduler_is_told_before_anything_runs(tmp_path: Path, name: str, words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        toys.run(tmp_path / "cache", scheduler=name)
+    assert caught.value.code == "NF-USAGE-058" and words in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["ftp://127.0.0.1:8786", "tcp://127.0.0.1"])
+def test_an_address_that_no_scheduler_can_have(tmp_path: Path, name: str) -> None:
+    """A client that was made with it hung for 20 seconds when the build had ended, and left a traceback."""
+    script = f"import pathlib, toys; toys.run(pathlib.Path({str(tmp_path)!r}), scheduler={name!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=toys.environment(), capture_output=True, text=True, check=False
+    )
+    assert "there is no scheduler at" in done.stderr.splitlines()[-1] + done.stderr.splitlines()[-2]
+    assert "Exception ignored" not in done.stderr and "timed out" not in done.stderr
+
+
+def test_a_file_edited_while_a_build_runs_is_not_stored_under_its_old_digest(tmp_path: Path) -> None:
+    """The key held the file's bytes, and the stage read others."""
+    folder = tmp_path / "numbers"
+    folder.mkdir()
+    for index in range(3):
+        (folder / f"n{index}.txt").write_text(str(index))
+
+    def edit(event: Event) -> None:
+        if isinstance(event, Running) and event.stage == "numbers":
+            (folder / "n1.txt").write_text("1000")
+
+    tables = {"source": {"folder": str(folder)}}
+    with pytest.raises(BuildError) as caught:
+        toys.run(tmp_path / "cache", tables, jobs=1, on_event=edit)
+    assert caught.value.code == "NF-BUILD-131" and "n1.txt was edited" in caught.value.because
+    assert toys.run(tmp_path / "cache", tables, jobs=1).outputs == toys.run(tmp_path / "new", tables).outputs
