@@ -104,6 +104,7 @@ def _one(
 ) -> tuple[int, BuiltRecipe | None, str]:
     """Build one recipe: exit code, what was built, and what a build that finds all of it again would say."""
     from npuflow.flow.events import StepEvent, Warned
+    from npuflow.flow.interrupt import Interrupted
     from npuflow.flow.memo_write import BuiltRecipe
 
     asked = (*settings.force, *([settings.until] if settings.until is not None else []))
@@ -128,11 +129,11 @@ def _one(
     try:
         store = open_cache(recipe, settings)
         result = run_plan(plan, recipe, store, settings, tell)
+    except Interrupted:
+        shown.close()
+        raise
     except NpuflowError as error:
         shown.close()
-        if error.code == "NF-BUILD-130":
-            sys.stderr.write(f"{error.message}; {error.hint}\n")
-            return 130, None, ""
         return show(located(error, recipe, plan), as_json=as_json), None, ""
     shown.close()
     if settings.publish and settings.until is None and result.ok:
