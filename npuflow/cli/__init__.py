@@ -34,7 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return interrupted()
 
 
-def interrupted(text: str = "interrupted; every finished step is kept; run the same command again to resume") -> int:
+def interrupted(
+    text: str = "interrupted; every finished step is kept; run the same command again to resume"
+) -> int:
     """Say that the user stopped the command, what is kept and how to go on; its exit code."""
     sys.stderr.write(f"{text}\n")
     return STOPPED

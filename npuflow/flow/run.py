@@ -20,6 +20,7 @@ from npuflow.flow.plan import Plan, Step
 from npuflow.flow.refs import ArtifactRef, ItemsRef, Ref
 from npuflow.flow.run_products import publish
 from npuflow.flow.run_queue import Queue
+from npuflow.flow.run_said import tell_cache
 from npuflow.flow.run_state import ATTEMPTS, Result, StepState, units
 from npuflow.flow.run_step import Done, Outcome, Task
 from npuflow.flow.store import _OPEN, Store
@@ -72,7 +73,7 @@ def build(
             used = (key for keys in result.keys.values() for key in keys.values())
             failed = (error.as_dict() for error in result.errors)
             add_root(own.root, out_dir.absolute(), used, failed, part=part)
-        told = _tell(own, driver.refused, emit)
+        told = tell_cache(own, driver.refused, emit)
         products = {name: str(path) for name, path in result.products.items()}
         counts = result.hit, result.ran, result.failed, result.skipped
         emit(Summary(*counts, result.seconds, result.outputs, products))
@@ -85,20 +86,9 @@ def build(
             workers.close(wait=clean)
         _OPEN.pop(own.spec, None)
         if not told:
-            _tell(own, None, emit)
+            tell_cache(own, None, emit)
         if lease is not None:
             lease.release()
-
-
-def _tell(store: Store, refused: Unwritable | None, emit: OnEvent) -> bool:
-    """Warn of all that was found damaged, and of a cache that could only be read: once each."""
-    told = store.tell_damages()
-    if refused is not None:
-        text = f"the cache {store.root} could only be read: {refused.reason}"
-        told.append((text, "it had all that this build needs; to build more: --cache DIR"))
-    for text, hint in told:
-        emit(Warned(text, hint=hint))
-    return True
 
 
 class _Driver:

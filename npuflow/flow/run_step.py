@@ -284,8 +284,8 @@ def _damage(fault: BaseException | None) -> Damaged | None:
 
 
 def _flawed(task: Task, store: Store) -> dict[str, str]:
-    """All inputs of a task that are missing or damaged, and how: damage seldom comes alone, and to find it one
-    by one would run the task as often."""
+    """All inputs of a task that are missing or damaged, and how: damage seldom comes alone, and to find it
+    one by one would run the task as often."""
     found: set[str] = set()
     for value in task.args.values():
         if isinstance(value, StoredArgument):

@@ -259,8 +259,8 @@ class Store:
         return not bad
 
     def flawed(self, digest: str) -> str:
-        """What is wrong with an object, every byte of it read: the reason, or nothing. A remote one is brought
-        here first."""
+        """What is wrong with an object, every byte of it read: the reason, or nothing. A remote one is
+        brought here first."""
         try:
             reader = self.open(digest)
             for file in reader.manifest.files:
@@ -311,8 +311,8 @@ class Store:
                 self.set_aside(path, reason)
 
     def set_aside(self, path: Path, reason: str) -> None:
-        """Move a damaged file or folder out of use, with the reason beside it. In a cache that can only be read
-        it stays, and is not used."""
+        """Move a damaged file or folder out of use, with the reason beside it. In a cache that can only be
+        read it stays, and is not used."""
         shown = path.relative_to(self.root)
         target = files.fresh(self.root / "quarantine", f"{time.strftime('%Y%m%dT%H%M%S')}-")
         try:

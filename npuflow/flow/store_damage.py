@@ -1,4 +1,4 @@
-"""What was found damaged in a cache and in the remote one behind it: noted by every process of a build, told once."""
+"""What was found damaged in a cache and in the remote one behind it, noted by every process of a build."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from urllib.parse import quote
 from npuflow.flow import store_files as files
 
 LOCAL, REMOTE, ABSENT = "local", "remote", "absent"
-"""Where damage was: in the cache, in the remote cache; or the remote cache did not give what it had before."""
+"""Where damage was: in the cache, in the remote cache; or the remote cache does not give what it had."""
 _REPLACED = ".replaced"
 _FOLDER = "damage"
 
 
 class Damages:
-    """Notes of damage, each thing once. With the folder of a lease the notes are files in it, so that what one
-    process of a build found is known to all of them; without one they are this process's own."""
+    """Notes of damage, each thing once. With the folder of a lease the notes are files in it, so that what
+    one process of a build found is known to all of them; without one they are this process's own."""
 
     def __init__(self, lease: Path | None = None) -> None:
         self._folder = f"{lease}/{_FOLDER}" if lease is not None else ""
         self._own: dict[str, bool] = {}
 
     def note(self, where: str, name: str) -> None:
-        """Something is damaged (or `ABSENT`). `name`: objects/DIGEST, records/KEY, or a path inside the cache."""
+        """Something is damaged (or `ABSENT`). `name`: objects/DIGEST, records/KEY, or a path in the cache."""
         mark = _mark(where, name)
         if self._folder:
             with suppress(OSError):
@@ -67,8 +67,8 @@ class Damages:
         return found
 
     def told(self, root: Path, remote: str, readonly: bool) -> list[tuple[str, str]]:
-        """At most one warning for each of the two caches, with what to do: how much was damaged, and what came
-        of it. `remote`: its name; `readonly`: this build does not write to it."""
+        """At most one warning for each of the two caches, with what to do: how much was damaged, and what
+        came of it. `remote`: its name; `readonly`: this build does not write to it."""
         local, behind, replaced = Counter[str](), Counter[str](), 0
         for mark, again in self.all().items():
             where, _, name = mark.partition("-")
@@ -79,13 +79,12 @@ class Damages:
                 replaced += again
         texts = []
         if local:
-            texts.append(
-                (
-                    f"the cache {root} had {_counted(local)} damaged; they are set aside in "
-                    f"{root / 'quarantine'}, and what this build needs of them is built again",
-                    "`npuflow cache verify` reads the rest of the cache; repeated damage is a fault of the disk",
-                )
+            text = (
+                f"the cache {root} had damage in {_counted(local)}: set aside in {root / 'quarantine'}, and "
+                "what this build needs of it is built again"
             )
+            hint = "`npuflow cache verify` reads all of the cache; repeated damage is a fault of the disk"
+            texts.append((text, hint))
         if behind:
             texts.append(_of_remote(behind, replaced, remote, readonly))
         return texts
@@ -97,14 +96,14 @@ class Damages:
 
 def _of_remote(found: Counter[str], replaced: int, remote: str, readonly: bool) -> tuple[str, str]:
     total = found.total()
-    done = "what this build needs of them is built again"
+    done = "not used, and what this build needs of it is built again"
     if readonly:
-        done += '; they stay there, because remote_mode = "read"'
+        done += '; it stays there, because remote_mode = "read"'
         hint = 'a build with remote_mode = "read-write" and an empty local cache replaces them'
     else:
-        done += f"; {'all' if replaced == total else replaced} have been replaced there"
+        done += f"; replaced there: {'all' if replaced == total else replaced}"
         hint = "nothing has to be done; repeated damage is a fault of the network, the disk or the server"
-    return f"the remote cache {remote} had {_counted(found)} damaged, which are not used: {done}", hint
+    return f"the remote cache {remote} had damage in {_counted(found)}: {done}", hint
 
 
 def _counted(found: Counter[str]) -> str:

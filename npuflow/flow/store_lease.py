@@ -77,11 +77,13 @@ def lacking(root: Path, refused: files.Unwritable, step: str, item: str | None) 
     """The error of a build that needs more than a cache has that takes nothing."""
     own = "another cache: --cache DIR or NPUFLOW_CACHE"
     copy = f"{own}; a copy of this one (cp -r {root} DIR) has all that it has"
-    return StoreError(
+    error = StoreError(
         f"{step} has to run, and the cache {root} cannot take what it gives",
         because=f"{refused.reason}, and the cache lacks this step",
         hint=f"make room: {files.ROOM}; or {own}" if refused.full else copy, code="NF-STORE-019",
-    ).at(stage=step, item=item)
+    )
+    error.at(stage=step, item=item)
+    return error
 
 
 def now(root: Path) -> float:

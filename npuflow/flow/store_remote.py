@@ -125,8 +125,8 @@ class Remote:
         return found
 
     def fetch(self, store: LocalStore, digest: str) -> bool:
-        """Bring an object here; it is settled only once every file of it has been checked. One that is damaged
-        is noted."""
+        """Bring an object here; it is settled only once every file of it has been checked. One that is
+        damaged is noted."""
 
         def bring(fs: Any, base: str) -> bool:
             made = store.scratch()
@@ -162,17 +162,18 @@ class Remote:
         return True
 
     def push(self, store: LocalStore, record: Record, *, over: bool = False) -> None:
-        """Upload a record, after its objects. What is there already stays, but for what was damaged. `over`: the
-        record takes the place of one whose objects are lost."""
+        """Upload a record, after its objects. What is there already stays, but for what was damaged. `over`:
+        the record takes the place of one whose objects are lost."""
 
         def send(fs: Any, base: str) -> None:
+            # where the record was damaged, its objects may be too: nobody has looked at them
+            bad = store.damages.distrusted(f"records/{record.key}")
             for digest in record.objects:
-                if store.damages.distrusted(f"objects/{digest}") or not self.has(digest):
+                if bad or store.damages.distrusted(f"objects/{digest}") or not self.has(digest):
                     _send(fs, _place(base, "objects", digest), partial(_pack, store.object_path(digest)))
                     self._there.add(digest)
                     store.damages.replaced(f"objects/{digest}")
-            bad = over or store.damages.distrusted(f"records/{record.key}")
-            if bad or not fs.exists(_place(base, "records", record.key)):
+            if bad or over or not fs.exists(_place(base, "records", record.key)):
                 self.send_record(record)
                 store.damages.replaced(f"records/{record.key}")
 
@@ -237,7 +238,8 @@ def _send(fs: Any, place: str, fill: Callable[[IO[bytes]], object]) -> None:
         except BaseException:
             with suppress(Exception):
                 out.discard()
-            out.closed = True  # closing it would upload the half that was written
+            with suppress(AttributeError):
+                out.closed = True  # closing it would upload the half that was written
             raise
         out.close()
         return

@@ -351,7 +351,7 @@ def test_damage_in_a_remote_is_not_used(tmp_path: Path) -> None:
     read = toys.run(None, store=store, out_dir=tmp_path / "out", on_event=events.append)
     assert read.ok and read.outputs == made.outputs and read.products["table"].stat().st_size == 32
     (warning,) = [one for one in events if isinstance(one, Warned)]
-    counts = re.search(r"had (\d+) objects? and 3 records damaged", warning.message)
+    counts = re.search(r"damage in (\d+) objects? and 3 records", warning.message)
     assert counts is not None and 2 <= int(counts[1]) <= 10 and 'remote_mode = "read"' in warning.message
     assert not reported
     total = store.load(read.outputs["total"], toys.kind("Total"))
