@@ -19,6 +19,7 @@ from npuflow.cli._noop import MARK, memo_folder
 from npuflow.cli._progress import Plain, ProgressView, Silent, duration, judged, warn_text, warned
 from npuflow.flow.recipe_build import (
     Settings,
+    claim_output,
     located,
     lock_path,
     open_cache,
@@ -128,16 +129,16 @@ def _one(
 
     try:
         store = open_cache(recipe, settings)
-        result = run_plan(plan, recipe, store, settings, tell)
-    except Interrupted:
-        shown.close()
-        raise
+        with claim_output(recipe, settings, tell):
+            result = run_plan(plan, recipe, store, settings, tell)
+            if settings.publish and settings.until is None and result.ok:
+                _draw(plan, result, output_folder(recipe, settings))
     except NpuflowError as error:
         shown.close()
+        if isinstance(error, Interrupted):
+            raise
         return show(located(error, recipe, plan), as_json=as_json), None, ""
     shown.close()
-    if settings.publish and settings.until is None and result.ok:
-        _draw(plan, result, output_folder(recipe, settings))
     for fault in distinct(result.errors):
         show(fault)
     if not as_json:

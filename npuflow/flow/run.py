@@ -18,6 +18,7 @@ from npuflow.flow.foresight import Foresight
 from npuflow.flow.interrupt import Interrupted, check, heeding
 from npuflow.flow.plan import Plan, Step
 from npuflow.flow.refs import ArtifactRef, ItemsRef, Ref
+from npuflow.flow.run_keeper import Keeper
 from npuflow.flow.run_products import publish
 from npuflow.flow.run_queue import Queue
 from npuflow.flow.run_said import tell_cache
@@ -58,7 +59,9 @@ def build(
     remote = store.remote if lease is not None else None
     own = Store(store.root, remote, lease=name, warn=lambda text: emit(Warned(text)))
     _OPEN[own.spec] = own  # steps run in this process share the driver's store
+    own.limit = store.limit
     clean, workers, told = False, None, False
+    keeper = Keeper(own)
     try:
         number = jobs or os.cpu_count() or 1
         workers = TaskExecutor(
@@ -73,6 +76,7 @@ def build(
             used = (key for keys in result.keys.values() for key in keys.values())
             failed = (error.as_dict() for error in result.errors)
             add_root(own.root, out_dir.absolute(), used, failed, part=part)
+        keeper.last(result.ran, lambda text, hint: emit(Warned(text, hint=hint)))
         told = tell_cache(own, driver.refused, emit)
         products = {name: str(path) for name, path in result.products.items()}
         counts = result.hit, result.ran, result.failed, result.skipped
@@ -84,6 +88,7 @@ def build(
     finally:
         if workers is not None:
             workers.close(wait=clean)
+        keeper.close()
         _OPEN.pop(own.spec, None)
         if not told:
             tell_cache(own, None, emit)

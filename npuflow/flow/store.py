@@ -58,6 +58,8 @@ class Store:
         self._tmp = f"{self._base}/tmp"
         self._scratch = f"{lease}." if lease else ""
         self.lease = lease
+        self.limit: int | None = None
+        """Bytes that the cache is kept below, of those that no running build uses."""
         self.damages = Damages(self.root / "leases" / lease if lease is not None else None)
         self.id = self._identify()
 

@@ -38,7 +38,7 @@ class Damages:
         self._own.setdefault(mark, False)
 
     def distrusted(self, name: str) -> bool:
-        """Whether the remote cache is not to be asked for this: what it has is damaged, or it did not come."""
+        """Whether the remote cache is not to be asked for this: what it has is damaged, or did not come."""
         return any(self._noted(_mark(where, name)) for where in (REMOTE, ABSENT))
 
     def replaced(self, name: str) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import secrets
 import tarfile
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -12,14 +14,19 @@ from pathlib import Path
 from typing import IO, Any, Literal, Protocol, TypeVar
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
+from npuflow.base.digest import ALGORITHM
 from npuflow.base.errors import StoreError, UsageError
 from npuflow.flow import store_files as files
 from npuflow.flow.store_damage import REMOTE, Damages
-from npuflow.flow.store_manifest import MANIFEST, Damaged, Manifest, file_digest
+from npuflow.flow.store_manifest import MANIFEST, Damaged, Manifest, file_digest, sealed
 from npuflow.flow.store_record import Record
 
 Mode = Literal["off", "read", "read-write"]
 T = TypeVar("T")
+USES = "uses"
+"""The folder of notes of what builds use, a file a build."""
+NOTED = 30.0
+"""Seconds after which a build that uses more writes its note again."""
 _QUICK = {"connect_timeout": 3, "read_timeout": 30, "retries": {"max_attempts": 1}}
 
 
@@ -59,11 +66,16 @@ class Remote:
         self.url, self.mode = url, mode
         self.shown = url.partition("?")[0]
         """Its name in messages: options behind the `?` may be credentials."""
+        self.limit: int | None = None
+        """Bytes that the remote cache is kept below."""
         self._report = warn
         self.down = False
         self._guard = threading.Lock()
         self._opened: tuple[Any, str] | None = None
         self._there: set[str] = set()
+        self._used: set[str] = set()
+        self._noted = -NOTED
+        self._note = f"{secrets.token_hex(8)}.json"
 
     def warn(self, text: str) -> None:
         """Tell whoever listens; a store that opens this remote listens when nobody else does."""
@@ -109,6 +121,8 @@ class Remote:
         data: bytes | None = self._try(
             "reading a record", lambda fs, base: fs.cat_file(_place(base, "records", key)), None
         )
+        if data is not None:
+            self._use(f"records/{key}")
         return data
 
     def has(self, digest: str) -> bool:
@@ -122,7 +136,30 @@ class Remote:
         )
         if found:
             self._there.add(digest)
+            self._use(f"objects/{digest}")
         return found
+
+    def _use(self, name: str) -> None:
+        """Note that this build uses something, so that nobody who keeps the remote cache small removes it."""
+        self._used.add(name)
+        if time.monotonic() - self._noted > NOTED:
+            self.beat()
+
+    def beat(self) -> None:
+        """Write down what this build uses, as of now. Only a build that may write can."""
+        if self.mode != "read-write" or not self._used:
+            return
+        self._noted = time.monotonic()
+        data = sealed({"v": 1, "used": dict.fromkeys(sorted(self._used))})
+        self._try(
+            "noting what is used",
+            lambda fs, base: _send(fs, f"{base}/{USES}/{self._note}", lambda out: out.write(data)),
+            None, absent=False,
+        )
+
+    def files(self) -> tuple[Any, str]:
+        """The file system and the folder in it, for whoever looks after the whole remote cache."""
+        return self._files()
 
     def fetch(self, store: LocalStore, digest: str) -> bool:
         """Bring an object here; it is settled only once every file of it has been checked. One that is
@@ -223,6 +260,16 @@ class Remote:
 def _place(base: str, kind: str, name: str) -> str:
     number = name.partition(":")[2]
     return f"{base}/{kind}/{number[:2]}/{number[2:]}" + (".tar" if kind == "objects" else ".json")
+
+
+def name_of(base: str, path: str) -> str | None:
+    """What a remote file is: objects/DIGEST or records/KEY; None for a file of another kind."""
+    kind, _, rest = path.removeprefix(base).lstrip("/").partition("/")
+    ending = {"objects": ".tar", "records": ".json"}.get(kind)
+    number = rest.replace("/", "")
+    if ending is None or not number.endswith(ending) or number.startswith(".") or "/." in rest:
+        return None
+    return f"{kind}/{ALGORITHM}:{number.removesuffix(ending)}"
 
 
 def _is_local(fs: Any) -> bool:

@@ -206,7 +206,7 @@ def test_what_is_used_while_a_collection_runs_stays(tmp_path: Path) -> None:
     kept = record(store, "k", f"x3:{used.parent.name}{used.name}")
     store.commit(kept)
     assert store.usable(kept)
-    assert store_gc._sweep(store, [used, old], begun)[0] == 1
+    assert store_gc.sweep(store, [used, old], begun)[0] == 1
     assert used.exists() and not old.exists()
 
 
