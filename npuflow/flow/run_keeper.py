@@ -69,9 +69,7 @@ class Keeper:
             self._last_remote(remote, warn)
 
     def _last_remote(self, remote: Remote, warn: Callable[[str, str], None]) -> None:
-        
-if TYPE_CHECKING:
-    from npuflow.flow.store_remote import Remote
+        from npuflow.flow.store_limit_remote import keep_small
 
         try:
             found = keep_small(remote)
