@@ -15,7 +15,7 @@ from npuflow.base.digest import ALGORITHM
 from npuflow.base.errors import StoreError, UsageError
 from npuflow.flow import store_files as files
 from npuflow.flow.artifact import Artifact, ArtifactRef, Reader, Writer, seal
-from npuflow.flow.store_damage import ABSENT, LOCAL, REMOTE, Damages
+from npuflow.flow.store_damage import ABSENT, LEFT, LOCAL, REMOTE, Damages
 from npuflow.flow.store_manifest import MANIFEST, Damaged, Manifest, listed, sealed, unsealed
 from npuflow.flow.store_record import Record
 
@@ -61,6 +61,8 @@ class Store:
         self.limit: int | None = None
         """Bytes that the cache is kept below, of those that no running build uses."""
         self.damages = Damages(self.root / "leases" / lease if lease is not None else None)
+        self._left: set[str] = set()
+        """What is damaged and could not be set aside."""
         self.id = self._identify()
 
     @property
@@ -228,6 +230,8 @@ class Store:
         """Whether an object is there with all its files at their sizes; a remote one
         counts, and is not fetched."""
         path = self._object(digest)
+        if digest in self._left:
+            return False
         try:
             for name, (size, _) in listed(files.read(f"{path}/{MANIFEST}"), digest, path).items():
                 if os.stat(f"{path}/{name}").st_size != size:  # noqa: PTH116 (hot: one call per file)
@@ -311,6 +315,8 @@ class Store:
         for path in (self.object_path(name), self.record_path(name)):
             if path.exists():
                 self.set_aside(path, reason)
+                if path.exists():
+                    self._left.add(name)
 
     def set_aside(self, path: Path, reason: str) -> None:
         """Move a damaged file or folder out of use, with the reason beside it. In a cache that can only be
@@ -328,6 +334,8 @@ class Store:
         except files.Unwritable as refused:
             if not refused.readonly:
                 raise
+            self.damages.note(LEFT, str(shown))
+            return
         self.damages.note(LOCAL, str(shown))
 
     def tell_damages(self) -> list[tuple[str, str]]:

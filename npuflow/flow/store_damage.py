@@ -11,8 +11,9 @@ from urllib.parse import quote
 
 from npuflow.flow import store_files as files
 
-LOCAL, REMOTE, ABSENT = "local", "remote", "absent"
-"""Where damage was: in the cache, in the remote cache; or the remote cache does not give what it had."""
+LOCAL, LEFT, REMOTE, ABSENT = "local", "left", "remote", "absent"
+"""Where damage was: in the cache, in a cache that can only be read, in the remote cache; or the remote cache
+does not give what it had."""
 _REPLACED = ".replaced"
 _FOLDER = "damage"
 
@@ -69,20 +70,20 @@ class Damages:
     def told(self, root: Path, remote: str, readonly: bool) -> list[tuple[str, str]]:
         """At most one warning for each of the two caches, with what to do: how much was damaged, and what
         came of it. `remote`: its name; `readonly`: this build does not write to it."""
-        local, behind, replaced = Counter[str](), Counter[str](), 0
+        local, behind, replaced, left = Counter[str](), Counter[str](), 0, False
         for mark, again in self.all().items():
             where, _, name = mark.partition("-")
-            if where == LOCAL:
+            if where in (LOCAL, LEFT):
                 local[_kind(name)] += 1
+                left |= where == LEFT
             elif where == REMOTE:
                 behind[_kind(name)] += 1
                 replaced += again
         texts = []
         if local:
-            text = (
-                f"the cache {root} had damage in {_counted(local)}: set aside in {root / 'quarantine'}, and "
-                "what this build needs of it is built again"
-            )
+            done = f"set aside in {root / 'quarantine'}, and what this build needs of it is built again"
+            stays = "not used; it stays there, because this cache can only be read"
+            text = f"the cache {root} had damage in {_counted(local)}: {stays if left else done}"
             hint = "`npuflow cache verify` reads all of the cache; repeated damage is a fault of the disk"
             texts.append((text, hint))
         if behind:
