@@ -196,7 +196,8 @@ def test_a_cache_is_made_as_small_as_asked(project: Path, npuflow: Npuflow) -> N
     assert "left:" in npuflow("cache", "gc", "--cache", "kept", "--max-size", "1GB").out
     dry = npuflow("cache", "gc", "--cache", "kept", "--max-size", "1kB", "--dry-run")
     done = npuflow("cache", "gc", "--cache", "kept", "--max-size", "1kB")
-    assert done.code == 0 and dry.out.replace("would go", "removed") == done.out and "0 records" not in done.out
+    assert done.code == 0 and dry.out.replace("would go", "removed") == done.out
+    assert "removed: 0 records" not in done.out
     assert npuflow("cache", "gc", "--cache", "kept", "--max-size", "0MB").out.endswith("left: 0 B\n")
     assert "1 ran" not in npuflow(*BUILD).out
     for wrong in (("--max-size", "much"), ("--remote", "share")):
