@@ -5,6 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+STOPPED = 130
+"""The exit code of an interrupted command."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is 0 done, 1 the build failed, 2 the user's
@@ -28,5 +31,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             return run(args)
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted; finished steps are kept, run the same command to resume\n")
-        return 130
+        return interrupted()
+
+
+def interrupted(
+    text: str = "interrupted; every finished step is kept; run the same command again to resume"
+) -> int:
+    """Say that the user stopped the command, what is kept and how to go on; its exit code."""
+    sys.stderr.write(f"{text}\n")
+    return STOPPED

@@ -13,6 +13,8 @@ from typing import Annotated
 import typer
 
 from npuflow.base.errors import InternalError, NpuflowError
+from npuflow.cli import STOPPED, interrupted
+from npuflow.flow.interrupt import Interrupted
 
 
 def verbs() -> list[str]:
@@ -86,7 +88,8 @@ def run(args: Sequence[str]) -> int:
     app = application(only)
     try:
         ended = app(args=list(args), prog_name="npuflow", obj={"argv": list(args)}, standalone_mode=False)
-        return ended if isinstance(ended, int) else 0
+        # typer makes this code of a Ctrl-C, and says nothing; no verb gives it
+        return interrupted() if ended == STOPPED else ended if isinstance(ended, int) else 0
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0 if end.code is None else 1
     except Fault as found:
@@ -95,11 +98,12 @@ def run(args: Sequence[str]) -> int:
             return show(error, as_json="--json" in args)
         typer.echo(str(found), err=True)
         return 2
+    except Interrupted as stop:
+        return interrupted(f"{stop.message}; {stop.hint}")
     except NpuflowError as error:
         return show(error)
-    except KeyboardInterrupt:
-        typer.echo("interrupted; finished steps are kept, run the same command to resume", err=True)
-        return 130
+    except (KeyboardInterrupt, typer.Abort):
+        return interrupted()
     except BrokenPipeError:  # the reader went away (`| head`): no reason to complain
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141

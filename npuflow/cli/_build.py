@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +17,10 @@ from npuflow.cli._errors import show
 from npuflow.cli._events import as_json as line
 from npuflow.cli._events import emit
 from npuflow.cli._noop import MARK, memo_folder
-from npuflow.cli._progress import Plain, ProgressView, Silent, duration, judged, warn_text, warned
+from npuflow.cli._progress import Plain, ProgressView, Silent, duration, judged, warn, warn_text, warned
 from npuflow.flow.recipe_build import (
     Settings,
+    claim_output,
     located,
     lock_path,
     open_cache,
@@ -56,19 +58,30 @@ def run(
             worst = max(worst, show(error, as_json=as_json))
     if worst:
         return worst
+    with ExitStack() as claims:
+        # all before the first, and in one order: two commands never wait for each other
+        for recipe, _ in sorted(planned, key=lambda one: str(output_folder(one[0], settings).absolute())):
+            claims.enter_context(claim_output(recipe, settings, _waiting if as_json else warn))
+        how = {"as_json": as_json, "quiet": quiet, "strict": strict, "verbose": verbose}
+        return _all(planned, settings, begun, command, **how)
+
+
+def _waiting(event: Event) -> None:
+    """Say that another build is waited for, in both ways."""
+    warn(event)
+    emit(line(event) or {})
+
+
+def _all(
+    planned: Sequence[tuple[Recipe, Plan]], settings: Settings, begun: int, command: Sequence[str],
+    **how: bool,
+) -> int:
+    """Build them in turn, their output folders for this command alone."""
     built: list[BuiltRecipe] = []
     said: list[str] = []
+    worst = 0
     for recipe, plan in planned:
-        code, whole, reported = _one(
-            recipe,
-            plan,
-            settings,
-            as_json=as_json,
-            quiet=quiet,
-            strict=strict,
-            verbose=verbose,
-            alone=len(planned) == 1,
-        )
+        code, whole, reported = _one(recipe, plan, settings, alone=len(planned) == 1, **how)
         worst = max(worst, code)
         said.append(reported)
         built += [whole] if whole is not None else []
@@ -104,6 +117,7 @@ def _one(
 ) -> tuple[int, BuiltRecipe | None, str]:
     """Build one recipe: exit code, what was built, and what a build that finds all of it again would say."""
     from npuflow.flow.events import StepEvent, Warned
+    from npuflow.flow.interrupt import Interrupted
     from npuflow.flow.memo_write import BuiltRecipe
 
     asked = (*settings.force, *([settings.until] if settings.until is not None else []))
@@ -130,9 +144,8 @@ def _one(
         result = run_plan(plan, recipe, store, settings, tell)
     except NpuflowError as error:
         shown.close()
-        if error.code == "NF-BUILD-130":
-            sys.stderr.write(f"{error.message}; {error.hint}\n")
-            return 130, None, ""
+        if isinstance(error, Interrupted):
+            raise
         return show(located(error, recipe, plan), as_json=as_json), None, ""
     shown.close()
     if settings.publish and settings.until is None and result.ok:

@@ -92,10 +92,45 @@ def verify_stage(stage: str, path: Path | None, sets: Sequence[str], cache: Path
     return 1 if found else 0
 
 
-def collect(path: Path | None, cache: Path | None, grace: float, *, dry: bool) -> int:
-    from npuflow.flow.store_gc import gc
+def limit(
+    place: tuple[Path | None, Path | None, str | None], most: str | None, grace: float | None, *, dry: bool
+) -> int:
+    """Make a cache as small as asked. `place`: recipe, cache, remote. 1 if running builds keep it larger."""
+    from npuflow.flow.memory import size as parsed
+    from npuflow.flow.store_limit import shrink
+    from npuflow.flow.store_limit_remote import GRACE as REMOTE_GRACE
+    from npuflow.flow.store_limit_remote import shrink_remote
+    from npuflow.flow.store_remote import Remote
 
-    found = gc(_open(path, cache), grace, dry=dry)
+    path, cache, remote = place
+    if most is None:
+        raise UsageError(
+            "--remote needs the size that the remote cache may have", hint="--max-size 500GB",
+            code="NF-USAGE-181",
+        )
+    try:
+        wanted = parsed(most)
+    except ValueError as fault:
+        raise UsageError(f"--max-size: {fault}", hint="--max-size 20GB", code="NF-USAGE-182") from fault
+    if remote is not None:
+        young = REMOTE_GRACE if grace is None else grace
+        found = shrink_remote(Remote(remote, "read-write"), wanted, young, dry=dry)
+    else:
+        found = shrink(_open(path, cache), wanted, grace or 0.0, dry=dry)
+    more = f", {found.quarantined} damaged" if found.quarantined else ""
+    sys.stdout.write(
+        f"{'would go' if dry else 'removed'}: {found.records} records, {found.objects} objects{more} "
+        f"({size(found.bytes)}); left: {size(found.left)}\n"
+    )
+    if found.over:
+        sys.stdout.write("more than that is in use: running builds, or uses within --grace, keep it\n")
+    return int(found.over)
+
+
+def collect(path: Path | None, cache: Path | None, grace: float | None, *, dry: bool) -> int:
+    from npuflow.flow.store_gc import GRACE, gc
+
+    found = gc(_open(path, cache), GRACE if grace is None else grace, dry=dry)
     if found.stopped:
         sys.stdout.write(f"nothing removed: {found.stopped}\n")
         return 1

@@ -51,18 +51,37 @@ def verify(
 @app.command()
 def gc(
     grace: Annotated[
-        float, typer.Option("--grace", metavar="HOURS", min=0, help="Keep what is younger or was used since.")
-    ] = 24.0,
+        float | None,
+        typer.Option(
+            "--grace", metavar="HOURS", min=0, show_default=False,
+            help="Keep what was used since; 24 if absent, with --max-size 0, of a remote cache 1.",
+        ),
+    ] = None,
+    max_size: Annotated[
+        str | None,
+        typer.Option(
+            "--max-size", metavar="SIZE",
+            help="Remove what was not used for longest until no more than this is left, as 20GB.",
+        ),
+    ] = None,
+    remote: Annotated[
+        str | None,
+        typer.Option("--remote", metavar="URL", help="With --max-size: of this shared cache instead."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", "-n", help="Only print what would be removed.")
     ] = False,
     recipe: RecipeOption = None,
     cache: CacheOption = None,
 ) -> None:
-    """Remove what no build's output, no running build and no recent use needs."""
-    from npuflow.cli._cache import collect
+    """Remove what no build's output, no running build and no recent use needs; with --max-size, what was not
+    used for longest and no running build uses."""
+    from npuflow.cli._cache import collect, limit
 
-    raise typer.Exit(collect(recipe, cache, grace * 3600, dry=dry_run))
+    seconds = None if grace is None else grace * 3600
+    if max_size is None and remote is None:
+        raise typer.Exit(collect(recipe, cache, seconds, dry=dry_run))
+    raise typer.Exit(limit((recipe, cache, remote), max_size, seconds, dry=dry_run))
 
 
 @app.command()

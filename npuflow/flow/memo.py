@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,9 @@ class Memo:
         except (OSError, ValueError, KeyError, TypeError):
             return False
         self.payload = self._body["payload"]
+        for path in self._body.get("roots", ()):  # nothing is looked up, but all of it is used
+            with suppress(OSError):
+                os.utime(path)
         return True
 
     def write(
@@ -58,12 +62,14 @@ class Memo:
         outputs: Sequence[str],
         folders: dict[str, str],
         payload: Any,
+        roots: Sequence[str] = (),
     ) -> bool:
         """Write the proof for a build that began at `begun` (ns). False if something
         it read changed meanwhile.
 
         inputs: path -> the digest of what was read, if known. outputs: files written by npuflow itself.
         folders: path -> names in it (see `names`), taken before it was made sure that nothing had come in.
+        roots: files of the cache that say what the last build of a place used.
         """
         files: list[Any] = []
         hashed: dict[str, str] = {}
@@ -90,6 +96,7 @@ class Memo:
             "folders": folders,
             "installed": installed,
             "payload": payload,
+            "roots": list(roots),
         }
         return self._put(body)
 

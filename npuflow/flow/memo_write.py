@@ -17,6 +17,7 @@ from npuflow.base.registry import Registry, folders
 from npuflow.base.tables import FilePath, Location
 from npuflow.flow.memo import Memo, names
 from npuflow.flow.signature import named_paths
+from npuflow.flow.store_lease import root_file
 
 if TYPE_CHECKING:
     from npuflow.flow.plan import Plan, Step
@@ -69,7 +70,9 @@ def remember(memo: Memo, begun: int, built: Sequence[BuiltRecipe], payload: Any)
             return False
     except (NpuflowError, OSError):
         return False
-    return memo.write(begun, files, list(outputs), seen, payload)
+    used_by = ((one.store.root, one.lock.parent.absolute()) for one in built if one.lock is not None)
+    roots = [str(root_file(*place)) for place in used_by]
+    return memo.write(begun, files, list(outputs), seen, payload, roots)
 
 
 def _listed_still(step: Step) -> bool:

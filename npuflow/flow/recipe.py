@@ -39,12 +39,18 @@ class BuildTable(Config, table="build"):
     """Folder of the products and the lock, relative to the recipe; `out/NAME` beside the recipe if absent."""
     cache: Location | None = None
     """Folder of the cache; the flag --cache and the environment's NPUFLOW_CACHE come before it."""
+    cache_size: str | None = None
+    """What the cache may hold, as `20GB`: builds remove what was not used for longest, and nothing that a
+    running build uses. The environment's NPUFLOW_CACHE_SIZE comes before it; no limit if absent."""
     remote: str | None = None
     """A shared cache behind the local one: a folder or an fsspec URL."""
     remote_mode: Literal["off", "read", "read-write"] = "read-write"
     """What the remote cache is used for."""
     remote_push: Literal["made", "used"] = "made"
     """What a build uploads: what it made, or all that it used, also what the local cache held already."""
+    remote_size: str | None = None
+    """What the remote cache may hold, as `500GB`: looked at by builds that upload, once an hour; no limit if
+    absent."""
     jobs: Annotated[int, Range(1)] | None = None
     """Steps that run at once; as many as there are cores if absent."""
     memory: str | None = None
@@ -58,10 +64,11 @@ class BuildTable(Config, table="build"):
     processes alone, as its start takes half a second of a short build. It needs bokeh."""
 
     def check(self) -> Iterable[Fault]:
-        try:
-            size(self.memory or "1GB")
-        except ValueError as fault:
-            yield Fault("memory", str(fault), code="NF-RECIPE-024")
+        for name in ("memory", "cache_size", "remote_size"):
+            try:
+                size(getattr(self, name) or "1GB")
+            except ValueError as fault:
+                yield Fault(name, str(fault), code="NF-RECIPE-024")
 
 
 SETTINGS: tuple[type[Config], ...] = (BuildTable,)

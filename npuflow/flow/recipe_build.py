@@ -3,7 +3,9 @@ the Python facade share."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,7 @@ from npuflow.base import code
 from npuflow.base.errors import InputError, NpuflowError, RecipeError, Where
 from npuflow.base.files import DIGESTS
 from npuflow.base.tables import table_of
-from npuflow.flow.recipe_cache import cache_folder
+from npuflow.flow.recipe_cache import cache_folder, cache_limit
 
 if TYPE_CHECKING:
     from npuflow.base.registry import Registry
@@ -59,10 +61,17 @@ def open_cache(recipe: Recipe | None, settings: Settings) -> Store:
     code.open_memo(root / "memo")
     mode = table.remote_mode if table is not None else "read-write"
     if remote and mode != "off":
+        from npuflow.flow.memory import size
         from npuflow.flow.store_remote import connect
 
-        return Store(root, connect(remote, mode))
-    return Store(root)
+        behind = connect(remote, mode)
+        found = Store(root, behind)
+        if behind is not None and table is not None and table.remote_size is not None:
+            behind.limit = size(table.remote_size)
+    else:
+        found = Store(root)
+    found.limit = cache_limit(table.cache_size if table is not None else None)
+    return found
 
 
 def plan_recipe(recipe: Recipe, registry: Registry, settings: Settings) -> Plan:
@@ -103,18 +112,36 @@ def run_plan(
     settings: Settings,
     on_event: Callable[[Event], None] | None = None,
 ) -> Result:
-    """Build a plan; the errors in the result know their place in the recipe."""
-    try:
-        result = _build(plan, recipe, store, settings, on_event)
-    finally:
-        keep_memos()
-    for error in result.errors:
-        located(error, recipe, plan)
-    if result.ok and settings.until is None:
-        write_lock(plan, recipe, store, settings, result)
+    """Build a plan; the errors in the result know their place in the recipe. Its output folder is this
+    build's alone meanwhile."""
+    with claim_output(recipe, settings, on_event):
+        try:
+            result = _build(plan, recipe, store, settings, on_event)
+        finally:
+            keep_memos()
+        for error in result.errors:
+            located(error, recipe, plan)
+        if result.ok and settings.until is None:
+            write_lock(plan, recipe, store, settings, result)
     if recipe.build.remote_push == "used" and store.remote is not None:
         _upload(store, result, on_event)
     return result
+
+
+def claim_output(
+    recipe: Recipe, settings: Settings, on_event: Callable[[Event], None] | None = None
+) -> AbstractContextManager[None]:
+    """Have the output folder of a build for it alone, where it writes one; it is warned while it waits."""
+    from npuflow.flow.events import Warned
+    from npuflow.flow.output_claim import claimed
+
+    def waits(text: str, hint: str) -> None:
+        if on_event is not None:
+            on_event(Warned(text, hint=hint))
+        else:
+            warnings.warn(f"{text}; {hint}", stacklevel=2)
+
+    return claimed(output_folder(recipe, settings), waits) if settings.publish else nullcontext()
 
 
 def _upload(store: Store, result: Result, on_event: Callable[[Event], None] | None) -> None:

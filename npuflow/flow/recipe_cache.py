@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from npuflow.base.errors import UsageError
+
 TAG = "CACHEDIR.TAG"
+SIZE = "NPUFLOW_CACHE_SIZE"
 
 
 def cache_folder(flag: str | Path | None, recipe: Path | None, folder: Path) -> Path:
@@ -23,3 +26,17 @@ def cache_folder(flag: str | Path | None, recipe: Path | None, folder: Path) -> 
         if (above / "cache" / TAG).is_file():
             return above / "cache"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "npuflow"
+
+
+def cache_limit(recipe: str | None) -> int | None:
+    """The bytes that the cache may hold: the environment's word, else the recipe's; None: no limit."""
+    from npuflow.flow.memory import size
+
+    text = os.environ.get(SIZE)
+    try:
+        found = text or recipe
+        return size(found) if found else None
+    except ValueError as fault:
+        raise UsageError(
+            f"{SIZE} is no size: {fault}", hint=f"{SIZE}=20GB", code="NF-USAGE-180",
+        ) from fault

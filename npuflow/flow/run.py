@@ -20,12 +20,15 @@ from npuflow.flow.foresight import Foresight
 from npuflow.flow.interrupt import Interrupted, check, heeding
 from npuflow.flow.plan import Plan, Step
 from npuflow.flow.refs import ArtifactRef, ItemsRef, Ref
+from npuflow.flow.run_keeper import Keeper
 from npuflow.flow.run_products import publish
 from npuflow.flow.run_queue import Queue
+from npuflow.flow.run_said import tell_cache
 from npuflow.flow.run_state import ATTEMPTS, Result, StepState, units
 from npuflow.flow.run_step import Done, Outcome, Task
 from npuflow.flow.store import _OPEN, Store
-from npuflow.flow.store_lease import add_root, claim
+from npuflow.flow.store_files import Unwritable
+from npuflow.flow.store_lease import Lease, add_root, claim, lacking
 from npuflow.flow.store_manifest import Damaged
 
 OnEvent = Callable[[Event], None]
@@ -51,17 +54,23 @@ def build(
     cache that fails is raised. `part`: the plan is a part of the recipe's."""
     one_thread_each()
     emit = on_event or (lambda _: None)
-    lease = claim(store.root, lambda text, hint: emit(Warned(text, hint=hint)))
+    held = claim(store.root)
+    lease = held if isinstance(held, Lease) else None
     name = lease.name if lease is not None else None
-    own = Store(store.root, store.remote, lease=name, warn=lambda text: emit(Warned(text)))
+    # a cache that takes nothing cannot take what a remote one has either
+    remote = store.remote if lease is not None else None
+    own = Store(store.root, remote, lease=name, warn=lambda text: emit(Warned(text)))
     _OPEN[own.spec] = own  # steps run in this process share the driver's store
-    clean, workers = False, None
+    own.limit = store.limit
+    clean, workers, told = False, None, False
+    keeper = Keeper(own)
     try:
         number = jobs or os.cpu_count() or 1
         workers = TaskExecutor(
             scheduler, number, plan, own, memory, dashboard, lambda *what: emit(Opened(*what))
         )
         driver = _Driver(plan, own, workers, emit, plan.forced(force), keep_going)
+        driver.refused = held if isinstance(held, Unwritable) else None
         emit(Started(tuple(step.name for step in plan), len(plan)))
         result = driver.run(out_dir)
         clean = True
@@ -69,6 +78,8 @@ def build(
             used = (key for keys in result.keys.values() for key in keys.values())
             failed = (error.as_dict() for error in result.errors)
             add_root(own.root, out_dir.absolute(), used, failed, part=part)
+        keeper.last(result.ran, lambda text, hint: emit(Warned(text, hint=hint)))
+        told = tell_cache(own, driver.refused, emit)
         products = {name: str(path) for name, path in result.products.items()}
         counts = result.hit, result.ran, result.failed, result.skipped
         emit(Summary(*counts, result.seconds, result.outputs, products))
@@ -79,7 +90,10 @@ def build(
     finally:
         if workers is not None:
             workers.close(wait=clean)
+        keeper.close()
         _OPEN.pop(own.spec, None)
+        if not told:
+            tell_cache(own, None, emit)
         if lease is not None:
             lease.release()
 
@@ -102,6 +116,8 @@ class _Driver:
         self.queue = Queue(workers, store, force, emit)
         self.result = Result()
         self.halted = False
+        self.refused: Unwritable | None = None
+        """Why the cache can only be read, where that is so."""
         self._loaded: tuple[str, Any] | None = None
         self.foresight = Foresight(plan, workers.largest)
         self._known = LOADED.known
@@ -117,13 +133,16 @@ class _Driver:
                     self.result.products = publish(self._published(), self.store, out_dir or Path())
                     break
                 except Damaged as damage:
-                    self._send_back(damage.digest, damage.reason, self.states[self.plan.steps[-1].name])
+                    self._send_back({damage.digest: damage.reason}, self.states[self.plan.steps[-1].name])
                     self._settle_all()
+            else:
+                if out_dir is not None:
+                    publish(self._published(), self.store, out_dir)
         except KeyboardInterrupt:
             self.workers.drop()
             settled = sum(len(state.found) for state in self.states.values())
             raise Interrupted(
-                f"interrupted; {settled} finished steps are kept",
+                f"interrupted; {settled} finished step{'s are' if settled != 1 else ' is'} kept",
                 hint="run the same command again to resume", code="NF-BUILD-130",
             ) from None
         return self._conclude(time.perf_counter() - begun)
@@ -208,7 +227,7 @@ class _Driver:
         except Damaged as damage:
             state.reset()
             if state.undone(str(damage.digest)):
-                self._send_back(damage.digest, damage.reason, state)
+                self._send_back({damage.digest: damage.reason}, state)
             else:
                 self._fail(state, None, damage)
             return
@@ -221,6 +240,8 @@ class _Driver:
             return
         misses = {key: item for item, key in state.keys.items() if not self._hit(state, item, key)}
         state.pending = misses
+        if misses and self.refused is not None:
+            raise lacking(self.store.root, self.refused, step.name, next(iter(misses.values())))
         if misses:
             self.workers.start()
             self.queue.budget.whole, self.foresight.most = self.workers.memory, self.workers.largest
@@ -289,11 +310,11 @@ class _Driver:
             state.again(left)
             self.queue.put(state, self._refs(state.step), left)
             return
-        if outcome.damaged is not None or outcome.lost:
-            cause = outcome.damaged[0] if outcome.damaged is not None else "lost"
-            if state.undone(cause, left):
-                if outcome.damaged is not None:
-                    self._send_back(*outcome.damaged, state)
+        if outcome.damaged or outcome.lost:
+            again = [state.undone(cause, left) for cause in outcome.damaged or ("lost",)]
+            if all(again):
+                if outcome.damaged:
+                    self._send_back(outcome.damaged, state)
                 else:
                     self.emit(Warned(one_died(state.step.name, outcome.how), state.step.name))
                     self.queue.put(state, self._refs(state.step), left, size=1)
@@ -344,20 +365,21 @@ class _Driver:
 
     # damage
 
-    def _send_back(self, digest: str | None, reason: str, victim: StepState) -> None:
-        """A product is missing or damaged: set it aside, and have its producer and all
-        that hangs on it look again."""
-        maker = next((state for state in self.states.values() if state.made(digest)), None)
-        if digest is None or maker is None:
-            text = (
-                f"an input of {victim.step.name} is damaged and no step of this build produces it: {reason}"
-            )
-            self._fail(victim, None, StoreError(text, code="NF-STORE-005").at(stage=victim.step.name))
-            return
-        self.store.quarantine(digest, reason)
-        text = f"{maker.step.name} is built again, because its product {digest} was damaged: {reason}"
-        self.emit(Warned(text, maker.step.name))
-        stale = {maker.step.name}
+    def _send_back(self, damaged: Mapping[Any, str], victim: StepState) -> None:
+        """Products are missing or damaged: set them aside, and have their producers and all
+        that hangs on them look again. How many there were is told once, at the end."""
+        stale: set[str] = set()
+        for digest, reason in damaged.items():
+            makers = {name for name, state in self.states.items() if state.made(digest)}
+            if digest is None or not makers:
+                text = (
+                    f"an input of {victim.step.name} is damaged and no step of this build produces it: "
+                    f"{reason}"
+                )
+                self._fail(victim, None, StoreError(text, code="NF-STORE-005").at(stage=victim.step.name))
+                return
+            self.store.quarantine(digest, reason)
+            stale |= makers
         for step in self.plan:
             if any(place.step in stale for place in step.inputs.values()):
                 stale.add(step.name)

@@ -57,7 +57,7 @@ def _copy(source: Path, target: Path) -> None:
             with _writing(target):
                 made.replace(target)
         finally:
-            made.unlink(missing_ok=True)
+            files.unlink(str(made))
 
 
 @contextmanager

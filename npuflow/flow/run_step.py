@@ -114,8 +114,8 @@ class Outcome:
 
     done: list[Done] = field(default_factory=list)
     error: Exception | None = None
-    damaged: tuple[str, str] | None = None
-    """An input that is missing or damaged, and how."""
+    damaged: Mapping[str, str] = field(default_factory=dict)
+    """Inputs that are missing or damaged, and how."""
     lost: bool = False
     """The worker died under it."""
     how: str = ""
@@ -152,7 +152,7 @@ def execute(task: Task) -> Outcome:
     except Exception as fault:  # the boundary to the stage's own code: any fault of it belongs to the step
         damage = _damage(fault)
         if damage is not None and damage.digest is not None:
-            outcome.damaged = damage.digest, damage.reason
+            outcome.damaged = {damage.digest: damage.reason} | _flawed(task, open_store(task.spec))
         outcome.error = _explained(task, fault)
         try:  # what is mixed of two texts may fail in any way
             unmixed()
@@ -223,7 +223,7 @@ class _Batch:
     def _known(self, work: Work) -> bool:
         """Another build may have settled the key since this one looked."""
         record = self.store.record(work.key, remote=False)
-        if record is None or not self.store.usable(record):
+        if record is None or not self.store.usable(record, remote=False):
             return False
         self.outcome.done.append(
             Done(work.key, work.item, record.ref, record.seconds, False, None, record.summary)
@@ -343,6 +343,23 @@ def _damage(fault: BaseException | None) -> Damaged | None:
         seen.add(id(fault))
         fault = fault.__cause__ or fault.__context__
     return None
+
+
+def _flawed(task: Task, store: Store) -> dict[str, str]:
+    """All inputs of a task that are missing or damaged, and how: damage seldom comes alone, and to find it
+    one by one would run the task as often."""
+    found: set[str] = set()
+    for value in task.args.values():
+        if isinstance(value, StoredArgument):
+            refs = value.ref.items.values() if isinstance(value.ref, ItemsRef) else (value.ref,)
+            found.update(ref.digest for ref in refs)
+    for each in task.each:
+        asked = [work.sources[each.name] for work in task.work]
+        found.update(digest for members in asked for digest in members.values())
+        if each.whole is not None:
+            found.update(ref.digest for ref in each.whole.items.values())
+    reasons = {digest: store.flawed(digest) for digest in sorted(found)}
+    return {digest: reason for digest, reason in reasons.items() if reason}
 
 
 _REFUSED = re.compile(

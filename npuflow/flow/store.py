@@ -15,6 +15,7 @@ from npuflow.base.digest import ALGORITHM
 from npuflow.base.errors import StoreError, UsageError
 from npuflow.flow import store_files as files
 from npuflow.flow.artifact import Artifact, ArtifactRef, Reader, Writer, seal
+from npuflow.flow.store_damage import ABSENT, LEFT, LOCAL, REMOTE, Damages
 from npuflow.flow.store_manifest import MANIFEST, Damaged, Manifest, listed, sealed, unsealed
 from npuflow.flow.store_record import Record
 
@@ -57,6 +58,11 @@ class Store:
         self._tmp = f"{self._base}/tmp"
         self._scratch = f"{lease}." if lease else ""
         self.lease = lease
+        self.limit: int | None = None
+        """Bytes that the cache is kept below, of those that no running build uses."""
+        self.damages = Damages(self.root / "leases" / lease if lease is not None else None)
+        self._left: set[str] = set()
+        """What is damaged and could not be set aside."""
         self.id = self._identify()
 
     @property
@@ -125,7 +131,7 @@ class Store:
         if found is not None and touch:
             _touch(path)
         if found is None and remote and self.remote is not None:
-            data = self.remote.record(key)
+            data = None if self.damages.distrusted(f"records/{key}") else self.remote.record(key)
             if data is not None:
                 found = self._take_record(key, data)
         return found
@@ -144,17 +150,15 @@ class Store:
     def _take_record(self, key: str, data: bytes) -> Record | None:
         try:
             found = Record.decode(data, key, f"remote record {key}")
-        except (Damaged, ValueError, KeyError, TypeError) as fault:
-            if self.remote is not None:
-                self.remote.distrust(key)
-            self.warn(f"the remote cache holds a damaged record, which is not used: {fault}")
+        except (Damaged, ValueError, KeyError, TypeError, AttributeError):
+            self.damages.note(REMOTE, f"records/{key}")
             return None
         return self.commit(found, upload=False)[0]
 
     def commit(self, record: Record, *, upload: bool = True) -> tuple[Record, str | None]:
         """Settle a key. The first record wins; the second value is its digest when the two disagree."""
         path, data = self._record(record.key), record.encode()
-        kept, other = record, None
+        kept, other, over = record, None, False
         with files.writing(self.root):
             while not files.create(path, data, self._tmp):
                 first = self._read_record(record.key, path)
@@ -164,13 +168,13 @@ class Store:
                     kept = first
                 elif not all(self.intact(digest) for digest in first.objects):
                     # the first value is lost: the new one takes its place, and is reported
-                    other = first.output
+                    other, over = first.output, True
                     files.replace(path, data, self._tmp)
                 else:
                     kept, other = first, first.output
                 break
         if upload and self.remote is not None:
-            self.remote.push(self, kept)
+            self.remote.push(self, kept, over=over)
         return kept, other
 
     # objects
@@ -213,7 +217,7 @@ class Store:
         try:
             data = files.read(path)
         except OSError:
-            if remote and self.remote is not None and self.remote.fetch(self, digest):
+            if remote and self._fetched(digest):
                 data = files.read(path)
             else:
                 raise Damaged(f"object {digest}", path, "it is not in the store") from None
@@ -226,23 +230,50 @@ class Store:
         """Whether an object is there with all its files at their sizes; a remote one
         counts, and is not fetched."""
         path = self._object(digest)
+        if digest in self._left:
+            return False
         try:
             for name, (size, _) in listed(files.read(f"{path}/{MANIFEST}"), digest, path).items():
                 if os.stat(f"{path}/{name}").st_size != size:  # noqa: PTH116 (hot: one call per file)
                     return False
         except (OSError, ValueError, KeyError, TypeError, Damaged):
-            gone = remote and self.remote is not None and not Path(path).exists()
-            return gone and self.remote is not None and self.remote.has(digest)
+            if not remote or self.remote is None or Path(path).exists():
+                return False
+            return not self.damages.distrusted(f"objects/{digest}") and self.remote.has(digest)
         return True
 
-    def usable(self, record: Record) -> bool:
-        """Whether a record's objects are there; one that is not whole is set aside."""
+    def _fetched(self, digest: str) -> bool:
+        """Bring an object here from the remote cache. One that does not come is not asked for again."""
+        if self.remote is None or self.damages.distrusted(f"objects/{digest}"):
+            return False
+        came = self.remote.fetch(self, digest)
+        if not came:
+            self.damages.note(ABSENT, f"objects/{digest}")
+        return came
+
+    def usable(self, record: Record, *, remote: bool = True) -> bool:
+        """Whether a record's objects are there; those that are not whole are set aside."""
+        bad = []
         for digest in record.objects:
-            _touch(self._object(digest))  # first: a collection then leaves it alone
-            if not self.intact(digest):
-                self.quarantine(digest, "a file is missing, or has another size or a damaged manifest")
-                return False
-        return True
+            path = self._object(digest)
+            _touch(path)  # first: a collection then leaves it alone
+            if not self.intact(digest, remote=remote):
+                bad.append(digest)
+                # once more: a collection that had just taken it away has put it back
+                if os.path.exists(path) and not self.intact(digest, remote=remote):  # noqa: PTH110
+                    self.quarantine(digest, "a file is missing, or has another size or a damaged manifest")
+        return not bad
+
+    def flawed(self, digest: str) -> str:
+        """What is wrong with an object, every byte of it read: the reason, or nothing. A remote one is
+        brought here first."""
+        try:
+            reader = self.open(digest)
+            for file in reader.manifest.files:
+                reader.checked(file)
+        except Damaged as damage:
+            return damage.reason
+        return ""
 
     def open(self, digest: str) -> Reader:
         """A reader of an object's entries."""
@@ -284,9 +315,12 @@ class Store:
         for path in (self.object_path(name), self.record_path(name)):
             if path.exists():
                 self.set_aside(path, reason)
+                if path.exists():
+                    self._left.add(name)
 
     def set_aside(self, path: Path, reason: str) -> None:
-        """Move a damaged file or folder out of use, with the reason beside it."""
+        """Move a damaged file or folder out of use, with the reason beside it. In a cache that can only be
+        read it stays, and is not used."""
         shown = path.relative_to(self.root)
         target = files.fresh(self.root / "quarantine", f"{time.strftime('%Y%m%dT%H%M%S')}-")
         try:
@@ -297,7 +331,21 @@ class Store:
         except FileNotFoundError:
             files.remove(target)  # another process set it aside first
             return
-        self.warn(f"{shown} was damaged and is set aside: {reason}")
+        except files.Unwritable as refused:
+            if not refused.readonly:
+                raise
+            self.damages.note(LEFT, str(shown))
+            return
+        self.damages.note(LOCAL, str(shown))
+
+    def tell_damages(self) -> list[tuple[str, str]]:
+        """What was found damaged since this store was opened, with what to do: one warning for each cache."""
+        remote = self.remote
+        told = self.damages.told(
+            self.root, remote.shown if remote is not None else "", remote is None or remote.mode == "read"
+        )
+        self.damages.forget()
+        return told
 
     # everything
 

@@ -25,16 +25,21 @@ _REFUSED = {
     errno.ENOTDIR: "a file is where a folder should be",
     errno.ENOENT: "the folder cannot be created there",
 }
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+"""A refusal of these kinds is the disk's, whatever was to be written."""
 
 
+ROOM = "`npuflow cache gc`, with --max-size 10GB if that is not enough"
 _PIECE = 1 << 16
 
 
 class Unwritable(StoreError):
-    """The cache cannot take another file; no step can succeed after this one.
-    `readonly`: it may still be read."""
+    """The cache cannot take another file; no step can succeed after this one. `readonly`: it takes none at
+    all; it may still be read, as may one whose disk is `full`. `reason`: why, in words."""
 
     readonly = False
+    full = False
+    reason = ""
 
 
 class writing:  # noqa: N801  (a context manager; a generator would cost a step more than its files do)
@@ -55,11 +60,12 @@ class writing:  # noqa: N801  (a context manager; a generator would cost a step 
         refused = Unwritable(
             f"cannot write to the cache {self.root}: {_REFUSED[fault.errno]}",
             because=str(fault),
-            hint=f"{'make room with `npuflow cache gc`, or ' if room else ''}choose another place: --cache "
+            hint=f"{f'make room: {ROOM}; or ' if room else ''}choose another place: --cache "
             "DIR or NPUFLOW_CACHE",
             code="NF-STORE-002",
         )
         refused.readonly = fault.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
+        refused.full, refused.reason = fault.errno in FULL and not refused.readonly, _REFUSED[fault.errno]
         if not room and not self.root.is_dir():
             refused.exit_code = InputError.exit_code  # a place where no cache can be is the user's choice
         raise refused from fault
@@ -155,8 +161,8 @@ class Counted:
 
 
 def unlink(path: str) -> None:
-    """Remove a file that may be gone."""
-    with suppress(FileNotFoundError):
+    """Remove a file that may be gone. On a read-only file system it was never made."""
+    with suppress(OSError):
         os.unlink(path)  # noqa: PTH108
 
 
@@ -196,5 +202,5 @@ def remove(path: Path) -> int:
     else:
         with suppress(OSError):
             size = path.lstat().st_size
-        path.unlink(missing_ok=True)
+            path.unlink()
     return size

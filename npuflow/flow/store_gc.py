@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,8 +64,8 @@ def gc(store: Store, grace: float = GRACE, *, dry: bool = False) -> Collected:
     result.records, result.objects, result.debris = len(doomed_records), len(doomed_objects), len(debris)
     if not dry:
         # Records go before their objects, so that no record is ever left whose object was collected.
-        result.records, size = _sweep(store, doomed_records, clock)
-        result.objects, more = _sweep(store, doomed_objects, clock)
+        result.records, size = sweep(store, doomed_records, clock)
+        result.objects, more = sweep(store, doomed_objects, clock)
         result.bytes = size + more + sum(files.remove(path) for path in debris)
         _prune(store.root)
     return result
@@ -98,12 +98,17 @@ def _young(path: Path, clock: float, grace: float, begun: float = math.inf) -> b
     return used > clock - grace or used >= begun
 
 
-def _sweep(store: Store, doomed: list[Path], clock: float) -> tuple[int, int]:
-    """Move doomed things away, but for those that a build has used meanwhile; then delete them."""
+def sweep(store: Store, doomed: Iterable[Path | str], clock: float) -> tuple[int, int]:
+    """Move doomed things away, but for those that a build has used meanwhile; then delete them: how many, and
+    their bytes. `clock`: when they were found."""
+    paths = [Path(one) for one in doomed]
+    if not paths:
+        return 0, 0
     trash = files.fresh(store.root / "tmp", "trash-")
-    trash.mkdir()
+    with files.writing(store.root):
+        trash.mkdir()
     begun, removed = oldest(store.root, clock), 0
-    for number, path in enumerate(doomed):
+    for number, path in enumerate(paths):
         if _young(path, clock, 0.0, begun):
             continue
         moved = trash / str(number)

@@ -8,11 +8,12 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from npuflow.base.errors import StoreError
 from npuflow.flow import store_files as files
 from npuflow.flow.store_manifest import Damaged, bytes_digest, sealed, unsealed
 
@@ -42,10 +43,14 @@ class Lease:
             self._folder.parent.mkdir(parents=True, exist_ok=True)
             while not self._folder.exists():
                 with suppress(FileNotFoundError):  # a collection took it for debris before it was a lease
-                    made.mkdir(parents=True, exist_ok=True)
-                    (made / "begun").touch()
-                    (made / "beat").write_text(json.dumps(owner))
-                    made.rename(self._folder)  # a lease is never seen without its owner
+                    try:
+                        made.mkdir(parents=True, exist_ok=True)
+                        (made / "begun").touch()
+                        (made / "beat").write_text(json.dumps(owner))
+                        made.rename(self._folder)  # a lease is never seen without its owner
+                    except OSError:
+                        files.remove(made)
+                        raise
         threading.Thread(target=self._beat, name="npuflow-lease", daemon=True).start()
 
     def _beat(self) -> None:
@@ -58,17 +63,27 @@ class Lease:
         files.remove(self._folder)
 
 
-def claim(root: Path, warn: Callable[[str, str], None]) -> Lease | None:
-    """A build's lease; None in a cache that may only be read, where a build can still find everything."""
+def claim(root: Path) -> Lease | files.Unwritable:
+    """A build's lease; or why the cache takes none, where a build can still find everything in it."""
     try:
         return Lease(root)
     except files.Unwritable as refused:
-        if not refused.readonly or not (root / "objects").is_dir():
+        if not (refused.readonly or refused.full) or not (root / "objects").is_dir():
             raise
-        warn(
-            f"{refused.message}; it is only read", "only what it has can be used; to build more: --cache DIR"
-        )
-        return None
+        return refused
+
+
+def lacking(root: Path, refused: files.Unwritable, step: str, item: str | None) -> StoreError:
+    """The error of a build that needs more than a cache has that takes nothing."""
+    own = "another cache: --cache DIR or NPUFLOW_CACHE"
+    copy = f"{own}; a copy of this one (cp -r {root} DIR) has all that it has"
+    error = StoreError(
+        f"{step} has to run, and the cache {root} cannot take what it gives",
+        because=f"{refused.reason}, and the cache lacks this step",
+        hint=f"make room: {files.ROOM}; or {own}" if refused.full else copy, code="NF-STORE-019",
+    )
+    error.at(stage=step, item=item)
+    return error
 
 
 def now(root: Path) -> float:
@@ -80,7 +95,7 @@ def now(root: Path) -> float:
     except OSError:
         return time.time()
     finally:
-        probe.unlink(missing_ok=True)
+        files.unlink(str(probe))
 
 
 def alive(folder: Path, clock: float) -> bool:

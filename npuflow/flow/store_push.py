@@ -12,7 +12,7 @@ from pathlib import Path
 
 from npuflow.base.errors import StoreError, UsageError
 from npuflow.flow.store import Store
-from npuflow.flow.store_lease import claim, read_root, root_file
+from npuflow.flow.store_lease import Lease, claim, read_root, root_file
 from npuflow.flow.store_manifest import Damaged
 from npuflow.flow.store_record import Record
 
@@ -51,7 +51,7 @@ def push(
         )
     if remote.mode != "read-write":
         raise UsageError(
-            f'the remote cache {remote.url} is read-only: [build] remote_mode = "{remote.mode}"',
+            f'the remote cache {remote.shown} is read-only: [build] remote_mode = "{remote.mode}"',
             code="NF-REMOTE-002", hint='remote_mode = "read-write"',
         )
     remote.reach()
@@ -70,7 +70,7 @@ def push(
         except Exception as fault:  # every file system has errors of its own
             pool.shutdown(cancel_futures=True)
             raise StoreError(
-                f"the upload to {remote.url} stopped: {fault}", code="NF-REMOTE-003",
+                f"the upload to {remote.shown} stopped: {fault}", code="NF-REMOTE-003",
                 because=f"{done.records} records and {done.objects} objects had been uploaded",
                 hint="the same command resumes from there",
             ) from fault
@@ -118,7 +118,8 @@ def _send(store: Store, digest: str, *, dry: bool) -> int | None:
 @contextmanager
 def _leased(store: Store) -> Iterator[Store]:
     """The same store under a lease, so that no collection of garbage takes away what is being sent."""
-    lease = claim(store.root, lambda text, _: store.warn(text))
+    held = claim(store.root)
+    lease = held if isinstance(held, Lease) else None
     own = Store(store.root, store.remote, lease=lease.name if lease is not None else None, warn=store.warn)
     try:
         yield own

@@ -3,44 +3,79 @@
 from __future__ import annotations
 
 import os
+import secrets
 import tarfile
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, Literal, Protocol, TypeVar
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
+from npuflow.base.digest import ALGORITHM
 from npuflow.base.errors import StoreError, UsageError
 from npuflow.flow import store_files as files
-from npuflow.flow.store_manifest import MANIFEST, Damaged, Manifest, file_digest
+from npuflow.flow.store_damage import REMOTE, Damages
+from npuflow.flow.store_manifest import MANIFEST, Damaged, Manifest, file_digest, sealed
 from npuflow.flow.store_record import Record
 
 Mode = Literal["off", "read", "read-write"]
 T = TypeVar("T")
+USES = "uses"
+"""The folder of notes of what builds use, a file a build."""
+NOTED = 30.0
+"""Seconds after which a build that uses more writes its note again."""
 _QUICK = {"connect_timeout": 3, "read_timeout": 30, "retries": {"max_attempts": 1}}
 
 
 class LocalStore(Protocol):
     """The store in front of a remote."""
 
+    root: Path
+    damages: Damages
+
     def scratch(self) -> Path: ...
     def settle(self, made: str, manifest: Manifest) -> bool: ...
     def object_path(self, digest: str) -> Path: ...
 
 
+class _Unread(Exception):
+    """The remote file system's refusal, told apart from faults of what it gave."""
+
+
+class _Source:
+    """A remote file being read."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            return self._stream.read(size)
+        except Exception as fault:  # every file system has errors of its own
+            raise _Unread from fault
+
+
 class Remote:
     """Objects as one archive each, records beside them. The first failure turns the
-    remote off for this process."""
+    remote off for this process; damage does not: it counts as absence, and is written over."""
 
     def __init__(self, url: str, mode: Mode, warn: Callable[[str], None] | None = None) -> None:
         self.url, self.mode = url, mode
+        self.shown = url.partition("?")[0]
+        """Its name in messages: options behind the `?` may be credentials."""
+        self.limit: int | None = None
+        """Bytes that the remote cache is kept below."""
         self._report = warn
         self.down = False
         self._guard = threading.Lock()
         self._opened: tuple[Any, str] | None = None
         self._there: set[str] = set()
-        self._bad: set[str] = set()
+        self._used: set[str] = set()
+        self._noted = -NOTED
+        self._note = f"{secrets.token_hex(8)}.json"
 
     def warn(self, text: str) -> None:
         """Tell whoever listens; a store that opens this remote listens when nobody else does."""
@@ -72,31 +107,28 @@ class Remote:
         try:
             return action(*self._files())
         # every file system has errors of its own, and none of them may stop a build
+        except files.Unwritable:
+            raise
         except Exception as fault:
             if absent and isinstance(fault, FileNotFoundError):
                 return otherwise
             self.down = True
-            self.warn(f"the remote cache {self.url} is not used by this build: {what} failed: {fault}")
+            self.warn(f"the remote cache {self.shown} is not used by this build: {what} failed: {fault}")
             return otherwise
 
     def record(self, key: str) -> bytes | None:
         """The bytes of a record, if the remote has it."""
-        if key in self._bad:
-            return None
         data: bytes | None = self._try(
             "reading a record", lambda fs, base: fs.cat_file(_place(base, "records", key)), None
         )
+        if data is not None:
+            self._use(f"records/{key}")
         return data
-
-    def distrust(self, name: str) -> None:
-        """What arrived under this name was damaged: it is not asked for again, and is
-        replaced when it is pushed."""
-        self._bad.add(name)
 
     def has(self, digest: str) -> bool:
         """Whether the remote has an object."""
-        if digest in self._there or digest in self._bad:
-            return digest in self._there
+        if digest in self._there:
+            return True
         found = bool(
             self._try(
                 "looking for an object", lambda fs, base: fs.exists(_place(base, "objects", digest)), False
@@ -104,43 +136,83 @@ class Remote:
         )
         if found:
             self._there.add(digest)
+            self._use(f"objects/{digest}")
         return found
 
+    def _use(self, name: str) -> None:
+        """Note that this build uses something, so that nobody who keeps the remote cache small removes it."""
+        self._used.add(name)
+        if time.monotonic() - self._noted > NOTED:
+            self.beat()
+
+    def beat(self) -> None:
+        """Write down what this build uses, as of now. Only a build that may write can."""
+        if self.mode != "read-write" or not self._used:
+            return
+        self._noted = time.monotonic()
+        data = sealed({"v": 1, "used": dict.fromkeys(sorted(self._used))})
+        self._try(
+            "noting what is used",
+            lambda fs, base: _send(fs, f"{base}/{USES}/{self._note}", lambda out: out.write(data)),
+            None, absent=False,
+        )
+
+    def files(self) -> tuple[Any, str]:
+        """The file system and the folder in it, for whoever looks after the whole remote cache."""
+        return self._files()
+
     def fetch(self, store: LocalStore, digest: str) -> bool:
-        """Bring an object here; it is settled only once every file of it has been checked."""
+        """Bring an object here; it is settled only once every file of it has been checked. One that is
+        damaged is noted."""
 
         def bring(fs: Any, base: str) -> bool:
             made = store.scratch()
             try:
-                made.mkdir()
-                with fs.open(_place(base, "objects", digest), "rb") as source:
-                    _unpack(source, made)
-                manifest = Manifest.decode((made / MANIFEST).read_bytes(), digest, f"remote object {digest}")
-                _check(made, manifest)
-                store.settle(str(made), manifest)
-            except (Damaged, tarfile.TarError, ValueError, KeyError, EOFError) as fault:
-                self._there.discard(digest)
-                self._bad.add(digest)
-                self.warn(f"the remote cache holds a damaged object, which is not used: {fault}")
-                return False
+                with files.writing(store.root):
+                    made.mkdir()
+                with fs.open(_place(base, "objects", digest), "rb") as stream:
+                    return self._take(store, digest, made, stream)
             finally:
                 if made.exists():
                     files.remove(made)
-            return True
 
-        return self._try("fetching an object", bring, False)
+        came = self._try("fetching an object", bring, False)
+        if not came:
+            self._there.discard(digest)
+        return came
 
-    def push(self, store: LocalStore, record: Record) -> None:
-        """Upload a record, after its objects."""
+    def _take(self, store: LocalStore, digest: str, made: Path, stream: IO[bytes]) -> bool:
+        """Unpack, check and settle an object."""
+        try:
+            _unpack(_Source(stream), made)
+            manifest = Manifest.decode((made / MANIFEST).read_bytes(), digest, f"remote object {digest}")
+            _check(made, manifest)
+        except _Unread as refused:
+            raise refused.__cause__ or refused from None
+        except Exception as fault:  # flipped bytes can name any file and break any reader
+            if isinstance(fault, OSError) and fault.errno in files.FULL:
+                with files.writing(store.root):
+                    raise
+            store.damages.note(REMOTE, f"objects/{digest}")
+            return False
+        store.settle(str(made), manifest)
+        return True
+
+    def push(self, store: LocalStore, record: Record, *, over: bool = False) -> None:
+        """Upload a record, after its objects. What is there already stays, but for what was damaged. `over`:
+        the record takes the place of one whose objects are lost."""
 
         def send(fs: Any, base: str) -> None:
+            # where the record was damaged, its objects may be too: nobody has looked at them
+            bad = store.damages.distrusted(f"records/{record.key}")
             for digest in record.objects:
-                if not self.has(digest):
+                if bad or store.damages.distrusted(f"objects/{digest}") or not self.has(digest):
                     _send(fs, _place(base, "objects", digest), partial(_pack, store.object_path(digest)))
                     self._there.add(digest)
-                    self._bad.discard(digest)
-            if record.key in self._bad or not fs.exists(_place(base, "records", record.key)):
+                    store.damages.replaced(f"objects/{digest}")
+            if bad or over or not fs.exists(_place(base, "records", record.key)):
                 self.send_record(record)
+                store.damages.replaced(f"records/{record.key}")
 
         if self.mode == "read-write":
             self._try("an upload", send, None, absent=False)
@@ -156,7 +228,7 @@ class Remote:
                 raise FileNotFoundError(f"there is no folder {Path(base).parent}")
             fs.exists(f"{base}/records")
         except Exception as fault:  # every file system has errors of its own
-            text = f"the remote cache {self.url} cannot be reached"
+            text = f"the remote cache {self.shown} cannot be reached"
             raise StoreError(
                 text, because=str(fault) or type(fault).__name__, hint=hint, code="NF-REMOTE-005",
             ) from fault
@@ -190,6 +262,16 @@ def _place(base: str, kind: str, name: str) -> str:
     return f"{base}/{kind}/{number[:2]}/{number[2:]}" + (".tar" if kind == "objects" else ".json")
 
 
+def name_of(base: str, path: str) -> str | None:
+    """What a remote file is: objects/DIGEST or records/KEY; None for a file of another kind."""
+    kind, _, rest = path.removeprefix(base).lstrip("/").partition("/")
+    ending = {"objects": ".tar", "records": ".json"}.get(kind)
+    number = rest.replace("/", "")
+    if ending is None or not number.endswith(ending) or number.startswith(".") or "/." in rest:
+        return None
+    return f"{kind}/{ALGORITHM}:{number.removesuffix(ending)}"
+
+
 def _is_local(fs: Any) -> bool:
     return "file" in (fs.protocol if isinstance(fs.protocol, tuple) else (fs.protocol,))
 
@@ -197,8 +279,16 @@ def _is_local(fs: Any) -> bool:
 def _send(fs: Any, place: str, fill: Callable[[IO[bytes]], object]) -> None:
     """Write a remote file that appears whole: object servers do so by themselves, folders by renaming."""
     if not _is_local(fs):
-        with fs.open(place, "wb") as out:
+        out = fs.open(place, "wb")
+        try:
             fill(out)
+        except BaseException:
+            with suppress(Exception):
+                out.discard()
+            with suppress(AttributeError):
+                out.closed = True  # closing it would upload the half that was written
+            raise
+        out.close()
         return
     target = Path(place)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -212,6 +302,8 @@ def _send(fs: Any, place: str, fill: Callable[[IO[bytes]], object]) -> None:
 
 
 def _pack(folder: Path, out: IO[bytes]) -> None:
+    if not (folder / MANIFEST).is_file():
+        raise StoreError(f"there is no object in {folder}", code="NF-STORE-018")
     with tarfile.open(fileobj=out, mode="w|", bufsize=1 << 20) as archive:
         for path in sorted(one for one in folder.rglob("*") if one.is_file()):
             entry = tarfile.TarInfo(path.relative_to(folder).as_posix())
@@ -220,8 +312,8 @@ def _pack(folder: Path, out: IO[bytes]) -> None:
                 archive.addfile(entry, source)
 
 
-def _unpack(source: IO[bytes], folder: Path) -> None:
-    with tarfile.open(fileobj=source, mode="r|", bufsize=1 << 20) as archive:
+def _unpack(source: _Source, folder: Path) -> None:
+    with tarfile.open(fileobj=source, mode="r|", bufsize=1 << 20) as archive:  # type: ignore[call-overload]
         for entry in archive:
             target = folder / entry.name
             if not entry.isfile() or not target.resolve().is_relative_to(folder.resolve()):

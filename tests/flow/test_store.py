@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -205,7 +206,7 @@ def test_what_is_used_while_a_collection_runs_stays(tmp_path: Path) -> None:
     kept = record(store, "k", f"x3:{used.parent.name}{used.name}")
     store.commit(kept)
     assert store.usable(kept)
-    assert store_gc._sweep(store, [used, old], begun)[0] == 1
+    assert store_gc.sweep(store, [used, old], begun)[0] == 1
     assert used.exists() and not old.exists()
 
 
@@ -349,8 +350,10 @@ def test_damage_in_a_remote_is_not_used(tmp_path: Path) -> None:
     events: list[Event] = []
     read = toys.run(None, store=store, out_dir=tmp_path / "out", on_event=events.append)
     assert read.ok and read.outputs == made.outputs and read.products["table"].stat().st_size == 32
-    assert sum("damaged record" in one.message for one in events if isinstance(one, Warned)) == 3
-    assert any("damaged object" in text for text in reported)
+    (warning,) = [one for one in events if isinstance(one, Warned)]
+    counts = re.search(r"damage in (\d+) objects? and 3 records", warning.message)
+    assert counts is not None and 2 <= int(counts[1]) <= 10 and 'remote_mode = "read"' in warning.message
+    assert not reported
     total = store.load(read.outputs["total"], toys.kind("Total"))
     assert total.value == 12
 
