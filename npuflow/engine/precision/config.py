@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from npuflow.base.errors import NpuflowError, TargetError, Where
 from npuflow.base.tables import Config, Fault, Range
 from npuflow.engine.precision.levels import LevelTypes
 from npuflow.engine.quantize.config import FLOATS, FloatMode, Quantize, check_width
@@ -76,8 +77,8 @@ class PrecisionTable(Config, table="precision"):
 class Widths(CandidateWidths, table="precision"):
     """Widths and float types that a search may choose from."""
 
-    activations: tuple[Bits, ...] = ()
-    """Of activations; empty: the recipe's own and the target's widest."""
+    activations: tuple[Bits, ...] | None = None
+    """Of activations; left out: the recipe's own and the target's widest."""
 
     floats: tuple[FloatMode, ...] | None = None
     """Types of the NPU that layers may compute in beside integers. Left out: "auto" tries one of the
@@ -100,7 +101,7 @@ class Widths(CandidateWidths, table="precision"):
     @property
     def own(self) -> tuple[int, ...]:
         """The widths of the levels from `OWN` on."""
-        return tuple(sorted({*self.weights, *self.activations}))
+        return tuple(sorted({*(self.weights or ()), *(self.activations or ())}))
 
     def candidates(self, quantize: Quantize, numerics: Numerics) -> dict[str, tuple[int, ...]]:
         """By kind of unit the levels that a search may give it, fewest bits first. TargetError for a width
@@ -108,7 +109,7 @@ class Widths(CandidateWidths, table="precision"):
         usual = {"weight": quantize.weights.bits, "activation": quantize.activations.bits}
         widest = {"weight": max(numerics.weight_bits), "activation": max(numerics.activation_bits)}
         found = {}
-        for kind, some in (("weight", self.weights), ("activation", self.activations)):
+        for kind, some in (("weight", self.weights or ()), ("activation", self.activations or ())):
             for bits in some:
                 allowed = numerics.weight_bits if kind == "weight" else numerics.activation_bits
                 check_width(bits, allowed, f"[precision] {kind}s")
@@ -121,6 +122,30 @@ class Widths(CandidateWidths, table="precision"):
             )
             found[kind] = tuple(at[bits] for bits in sorted(at))
         return found
+
+
+def width_faults(table: PrecisionTable, widths: Widths, numerics: Numerics) -> Iterator[NpuflowError]:
+    """What a search for widths cannot do with this target, before anything is measured."""
+    if table.strategy == "none" or not numerics.integers:
+        return
+    allowed = {"weights": numerics.weight_bits, "activations": numerics.activation_bits}
+    for key, containers in allowed.items():
+        some: tuple[int, ...] | None = getattr(widths, key)
+        for bits in some or ():
+            if bits > max(containers):
+                text = f"{bits} bits; the target computes with {', '.join(map(str, sorted(containers)))}"
+                yield _fault(key, text, f"at most {max(containers)}, or another target", "NF-QUANT-002")
+        if some is not None and not some and table.strategy != "auto":
+            text = f'strategy = "{table.strategy}" has no widths of {key} to choose from'
+            yield _fault(key, text, f"{key} = [8, 16], or leave it out", "NF-QUANT-108")
+    if table.max_bytes is not None and table.max_bytes < 1 and 4 not in numerics.weight_bits:
+        text = f"max_bytes = {table.max_bytes:g}; the target stores a byte per weight, however few its bits"
+        hint = "max_bits, or a target that packs weights (4 among its weight_bits)"
+        yield _fault("max_bytes", text, hint, "NF-QUANT-109")
+
+
+def _fault(key: str, text: str, hint: str, code: str) -> TargetError:
+    return TargetError(text, hint=hint, where=Where(key=f"precision.{key}"), code=code)
 
 
 @dataclass(frozen=True)
