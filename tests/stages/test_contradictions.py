@@ -71,8 +71,11 @@ def test_bounds_that_hold_no_number(folder: Path) -> None:
             "quantize.overrides[0].signed",
         ),
         (
-            '[quantize.activations]\nsymmetric = true\n[[quantize.overrides]]\nlayers = ["relu"]\n'
-            "signed = false",
+            """[quantize.activations]
+            symmetric = true
+            [[quantize.overrides]]
+            layers = ["relu"]
+            signed = false""",
             "quantize.overrides[0].signed",
         ),
     ],

@@ -25,10 +25,11 @@ from npuflow.engine.correct.error import outputs_of
 from npuflow.engine.precision.cost import CostModel
 from npuflow.engine.precision.culprit import layer_of, reaches
 from npuflow.engine.precision.judge import clipped
-from npuflow.engine.precision.quality import EXACT, Outputs
+from npuflow.engine.precision.quality import NOTHING, Outputs
 from npuflow.engine.precision.rig import Rig
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import pass_macs
+from npuflow.ir.noise import decibels, difference, energy
 from npuflow.ir.types import Array
 from npuflow.strategies import NARROW, WIDE
 
@@ -100,7 +101,7 @@ class _Split:
         self.truth = [
             np.asarray(self.part.of(a), np.float64) for a in rig.truth[self.part.output][: len(self.held)]
         ]
-        self.signal = max(sum(float((a * a).sum()) for a in self.truth), 1e-30)
+        self.signal = max(sum(energy(a) for a in self.truth), NOTHING)
 
     def split(self, progress: Callable[[int, int], None]) -> Ledger:
         order = sorted(self.causes, key=self._position)
@@ -235,8 +236,7 @@ class _Split:
     def _noise(self, made: Outputs) -> float:
         wrong = 0.0
         for found, real in zip(made[self.part.output], self.truth, strict=True):
-            off = np.asarray(self.part.of(found), np.float64) - real
-            wrong += float((off * off)[np.isfinite(off)].sum())
+            wrong += energy(difference(np.asarray(self.part.of(found)), real))
         return wrong / self.signal
 
     def _entry(self, cause: _Cause, power: float, total: float, added: float, large: bool) -> LedgerEntry:
@@ -262,7 +262,7 @@ class _Split:
 
 
 def _db(noise: float) -> float:
-    return EXACT if noise <= 10 ** (-EXACT / 10) else float(-10 * np.log10(noise))
+    return decibels(1.0, noise)
 
 
 def lines(found: Ledger, most: int = 15) -> Iterator[str]:

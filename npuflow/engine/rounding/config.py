@@ -112,5 +112,6 @@ def rounds(quantize: Quantize, table: RoundTable, candidates: CandidateWidths, p
     """Whether any weight is rounded, or pruned, by moments."""
     if prunes(prune):
         return True
-    widths = {quantize.weights.bits, *(rule.weight_bits for rule in quantize.overrides), *(candidates.weights or ())}
+    overrides = (rule.weight_bits for rule in quantize.overrides)
+    widths = {quantize.weights.bits, *overrides, *(candidates.weights or ())}
     return any(one.wants(bits) for one in table.rounders for bits in widths if bits is not None)
