@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from npuflow.base.errors import NpuflowError, TargetError, Where
 from npuflow.base.tables import Config, Fault, Range
 from npuflow.engine.precision.levels import LevelTypes
-from npuflow.engine.quantize.config import FLOATS, FloatMode, Quantize, check_width
+from npuflow.engine.quantize.config import FLOATS, FloatMode, Quantize, Weights, check_width
 from npuflow.engine.rounding.config import CandidateWidths
 from npuflow.hw.target import Bits, Numerics
 from npuflow.strategies import NARROW, OWN, STRATEGIES, WIDE, Budget, Goal
@@ -21,7 +21,7 @@ class PrecisionTable(Config, table="precision"):
     stay as they are written."""
 
     strategy: Annotated[str, STRATEGIES] = "auto"
-    """Who chooses the widths; "none" keeps those of [quantize]."""
+    """Who chooses the widths; "none" keeps those of [quantize], and "auto" those of weights if other than 8 bits."""
     sqnr_db: Annotated[float, Range(0, 120)] = 20.0
     """What every output must reach: over all held-out samples, and on four of five of them."""
     agreement: Annotated[float, Range(0, 1)] = 0.99
@@ -82,15 +82,22 @@ class Widths(CandidateWidths, table="precision"):
 
     floats: tuple[FloatMode, ...] | None = None
     """Types of the NPU that layers may compute in beside integers. Left out: "auto" tries one of the
-    target's, bf16 before fp16, where integers miss the budget or leave layers to the host; other searches
-    try none."""
+    target's, bf16 before fp16, where integers miss the budget or leave layers to the host, unless
+    [quantize.weights] states other bits than 8; other searches try none."""
     float_layers: tuple[str, ...] = ()
     """Names, operators or patterns of the layers that may; empty: all."""
 
-    def float_modes(self, strategy: str, numerics: Numerics) -> tuple[str, ...]:
-        """The float types that a strategy may choose from."""
+    def stated(self, quantize: Quantize) -> bool:
+        """Whether the recipe states a width of weights, and none that a search may give them instead."""
+        return not self.weights and quantize.weights.bits != Weights().bits
+
+    def float_modes(self, strategy: str, numerics: Numerics, quantize: Quantize) -> tuple[str, ...]:
+        """The float types that a strategy may choose from. "auto" gives none to weights whose width the recipe
+        states."""
         if self.floats is not None:
             return self.floats
+        if self.stated(quantize):
+            return ()
         known = [mode for mode, number in FLOATS.items() if number in numerics.float_types]
         return tuple(known[:1]) if strategy == "auto" else ()
 
@@ -103,9 +110,12 @@ class Widths(CandidateWidths, table="precision"):
         """The widths of the levels from `OWN` on."""
         return tuple(sorted({*(self.weights or ()), *(self.activations or ())}))
 
-    def candidates(self, quantize: Quantize, numerics: Numerics) -> dict[str, tuple[int, ...]]:
+    def candidates(
+        self, quantize: Quantize, numerics: Numerics, strategy: str = ""
+    ) -> dict[str, tuple[int, ...]]:
         """By kind of unit the levels that a search may give it, fewest bits first. TargetError for a width
-        that the target does not compute with."""
+        that the target does not compute with. "auto", which nobody asked for, leaves weights at a width that
+        the recipe states."""
         usual = {"weight": quantize.weights.bits, "activation": quantize.activations.bits}
         widest = {"weight": max(numerics.weight_bits), "activation": max(numerics.activation_bits)}
         found = {}
@@ -121,6 +131,8 @@ class Widths(CandidateWidths, table="precision"):
                 else {}
             )
             found[kind] = tuple(at[bits] for bits in sorted(at))
+        if strategy == "auto" and self.stated(quantize):
+            found["weight"] = (NARROW,)
         return found
 
 
