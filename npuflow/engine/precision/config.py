@@ -21,7 +21,7 @@ class PrecisionTable(Config, table="precision"):
     stay as they are written."""
 
     strategy: Annotated[str, STRATEGIES] = "auto"
-    """Who chooses the widths; "none" keeps those of [quantize], and "auto" those of weights if other than 8 bits."""
+    """Who chooses the widths; "none" keeps those of [quantize], "auto" those of weights that are not 8."""
     sqnr_db: Annotated[float, Range(0, 120)] = 20.0
     """What every output must reach: over all held-out samples, and on four of five of them."""
     agreement: Annotated[float, Range(0, 1)] = 0.99
@@ -92,8 +92,8 @@ class Widths(CandidateWidths, table="precision"):
         return not self.weights and quantize.weights.bits != Weights().bits
 
     def float_modes(self, strategy: str, numerics: Numerics, quantize: Quantize) -> tuple[str, ...]:
-        """The float types that a strategy may choose from. "auto" gives none to weights whose width the recipe
-        states."""
+        """The float types that a strategy may choose from. "auto" gives none to weights whose width the
+        recipe states."""
         if self.floats is not None:
             return self.floats
         if self.stated(quantize):
