@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from npuflow.base.errors import AbsentError, InputError, NpuflowError
-from npuflow.base.tables import Config
+from npuflow.base.tables import Config, table_of
 from npuflow.base.tables_toml import path_of
 from npuflow.flow.plan import Plan, Step
 from npuflow.flow.recipe import Recipe
@@ -23,7 +23,7 @@ def unlisted(
 ) -> Iterator[NpuflowError]:
     """Faults of the source listings of all steps. Tables with faults of their own are read without the keys
     at fault: of their sources it is told whether they are there, as all else may follow from what was left
-    out. Two stages may list one source: its fault is told once."""
+    out, unless it is of a table without faults. Two stages may list one source: its fault is told once."""
     known, told = tuple(known), set[tuple[str | None, str]]()
     for step in steps:
         whole = all(table is not None for table in step.listing_configs.values())
@@ -34,11 +34,18 @@ def unlisted(
                 _list_readable(step, recipe, known)
         except NpuflowError as fault:
             mark = (fault.where.key, fault.message)
-            if mark not in told and (whole or isinstance(fault, AbsentError)):
+            if mark not in told and (whole or isinstance(fault, AbsentError) or _of_whole(fault, step)):
                 told.add(mark)
                 yield fault.at(stage=step.name)
         except OSError:  # reported with its step
             continue
+
+
+def _of_whole(fault: NpuflowError, step: Step) -> bool:
+    """Whether a fault is of a table that has no others."""
+    own = path_of(fault.where.key)[0] if fault.where.key else ""
+    tables = {table_of(cls): step.listing_configs.get(name) for name, cls in step.signature.listing.items()}
+    return tables.get(str(own)) is not None
 
 
 def _list_readable(step: Step, recipe: Recipe, known: Iterable[type[Config]]) -> None:
