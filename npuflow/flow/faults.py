@@ -44,8 +44,8 @@ def unlisted(
 def _of_whole(fault: NpuflowError, step: Step) -> bool:
     """Whether a fault is of a table that has no others."""
     own = path_of(fault.where.key)[0] if fault.where.key else ""
-    tables = {table_of(cls): step.listing_configs.get(name) for name, cls in step.signature.listing.items()}
-    return tables.get(str(own)) is not None
+    held = [name for name, cls in step.signature.listing.items() if table_of(cls).split(".")[0] == own]
+    return bool(held) and all(step.listing_configs.get(name) is not None for name in held)
 
 
 def _list_readable(step: Step, recipe: Recipe, known: Iterable[type[Config]]) -> None:
