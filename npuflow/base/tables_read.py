@@ -78,11 +78,32 @@ def _checked(
             chosen[name] = given[entry]
     if chosen:
         made.__dict__["_options"] = chosen
-    wrong = list(made.check())
-    for fault in wrong:
+    before = len(out)
+    for fault in made.check():
         place = at.child(*fault.field.split(".")) if fault.field else at
         _fault(out, place, fault.message, fault.because, fault.hint, code=fault.code)
-    return BAD if wrong else made
+    _unselected(made, given, at, out)
+    return BAD if len(out) > before else made
+
+
+def _unselected(made: Config, given: Collection[str], at: Locator, out: list[NpuflowError]) -> None:
+    """A fault for every table of options whose entry no field selects. A file may keep the options of several
+    entries where another one, `--set` or a sweep selects."""
+    registries = registry_fields(type(made))
+    for key in given:
+        owners = [name for name, registry in registries.items() if key in registry]
+        if not owners or any(getattr(made, name) == key for name in owners):
+            continue
+        name, table = owners[0], at.child(key)
+        said, written = at.child(name).origin(), table.origin()
+        if said.override or said.file != written.file:
+            continue
+        chosen = getattr(made, name)
+        because = f'{name} is "{chosen}"' if chosen is not None else f"{name} is left out"
+        _fault(
+            out, table, f'the options of "{key}" have no effect', because,
+            f'{name} = "{key}", or leave the table out', code="NF-RECIPE-124",
+        )
 
 
 def _options(

@@ -20,11 +20,12 @@ TWICE = ("Cannot overwrite", "Cannot declare", "Duplicate")  # how tomli's messa
 @dataclass(frozen=True)
 class Origin:
     """What wrote a key: a file and line, or a command-line option; `base` is what
-    its relative paths start from."""
+    its relative paths start from. `override`: it was set after the files were read, as by a sweep."""
 
     file: str | None
     line: int | None
     base: Path
+    override: bool = False
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,9 @@ def _verdict(found: Any) -> Iterator[str]:
     yield said.text
     yield ""
     head = ("output", "dB", "four of five samples", "equal answers", "")
-    yield from table([head, *((*_figures(s.output), "good" if s.ok else "poor") for s in found.outputs)])
+    words = ["NaN" if s.nan else "good" if s.ok else "poor" for s in found.outputs]
+    rows = zip(found.outputs, words, strict=True)
+    yield from table([head, *((*_figures(s.output), word) for s, word in rows)])
     if found.culprit is not None:
         one = found.culprit
         what = "tensor" if one.kind == "activation" else "weight"
@@ -56,7 +58,8 @@ def _verdict(found: Any) -> Iterator[str]:
         yield from (f"    {line}" for line in fix.toml.splitlines())
     if found.outputs and not said.ok and not found.fixes:
         yield ""
-        yield "none of the fixes that were tried helps: --log lists them"
+        none = "none of the fixes that were tried helps: --log lists them"
+        yield f"no fixes were tried: {said.hint}" if found.untried else none
     most = sorted(((n, s) for n, s in found.clipped.items() if s > 0), key=lambda pair: -pair[1])[:CLIPPED]
     if most:
         yield ""

@@ -16,6 +16,7 @@ from npuflow.cli._engine import stages
 from npuflow.cli._errors import lines
 from npuflow.cli._events import emit
 from npuflow.cli._progress import duration
+from npuflow.cli._sweep_asked import check_figures, check_files, check_names, names
 
 if TYPE_CHECKING:
     from npuflow.flow.recipe_build import Settings
@@ -55,11 +56,17 @@ def run(path: Path, sets: Sequence[str], over: Sequence[str], settings: Settings
     fixed = [parse_set(text) for text in sets]
     recipe = load(path, fixed, lenient=True)
     axes = axes_of(recipe, [parse_set(text) for text in over])
+    asked = names(wanted.goals, wanted.show)
+    check_files(wanted.plot, wanted.csv, wanted.goals)
     todo = planned(lambda more: load(path, [*fixed, *more], lenient=True), points(axes), stages(), settings)
+    keys = list(dict.fromkeys(key for point, _, _ in todo for key in _numbers(point)))
+    check_names(asked, keys, list(dict.fromkeys(step.name for _, _, plan in todo for step in plan)))
     outcomes: list[SweepOutcome] = []
     for outcome in built(todo, open_cache(recipe, settings), settings):
         outcomes.append(outcome)
         sys.stderr.write(f"{len(outcomes)}/{len(todo)}  {_progress(outcome)}\n")
+        if not outcome.errors:                             # the others have the same figures
+            check_figures(asked, keys, outcome.figures)
     rows = [{**_numbers(o.point), **o.figures} if not o.errors else {} for o in outcomes]
     goals = _goals(rows, [axis.key for axis in axes], wanted.goals)
     best = front(rows, goals) if goals else [False] * len(rows)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
-from npuflow.base.native_output import SOLVER, without_lines
+from npuflow.base.native_output import without_prints
 from npuflow.engine.allocate import Layout, Life, aligned
 
 NODES = 300  # of the solver's tree
@@ -94,7 +94,7 @@ class _Problem:
         lowest[top], highest[top] = least, most
         cost = np.zeros(columns)
         cost[top] = 1
-        with without_lines(SOLVER):
+        with without_prints():
             found = milp(
                 cost,
                 integrality=np.concatenate([np.zeros(count + 1), np.ones(pairs)]),

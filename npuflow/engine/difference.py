@@ -4,11 +4,13 @@ where they first differ."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf, log10
+from math import inf, isfinite
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from npuflow.ir.noise import decibels, energy
 
 Array = npt.NDArray[Any]
 
@@ -50,11 +52,12 @@ def difference(
         return Difference(name, int(a.size), wrong, 0.0, float(not wrong), sqnr, "not numbers", False, *where)
     x, y = (v.astype(np.float64).reshape(-1) - zero for v in (a, b))
     same = (x == y) | (np.isnan(x) & np.isnan(y))
-    noise = np.where(same, 0.0, x - y)
-    signal, power = float(np.dot(x, x)), float(np.dot(noise, noise))
-    norm = float(np.sqrt(signal) * np.sqrt(np.dot(y, y)))
-    cosine = 1.0 if same.all() else float(np.dot(x, y)) / norm if norm else 0.0
-    sqnr = inf if power == 0 else -inf if signal == 0 else 10 * log10(signal / power)
+    noise = np.nan_to_num(np.where(same, 0.0, x - y), nan=inf, posinf=inf, neginf=inf)
+    signal, power = energy(x), float(np.dot(noise, noise))
+    both = np.isfinite(x) & np.isfinite(y)
+    norm = float(np.sqrt(energy(x[both])) * np.sqrt(energy(y[both])))
+    cosine = 1.0 if same.all() else float(np.dot(x[both], y[both])) / norm if norm else 0.0
+    sqnr = inf if power == 0 else -inf if not signal or not isfinite(power) else decibels(signal, power)
     largest = float(np.abs(noise).max(initial=0.0))
     far = ~same & ~(np.abs(noise) <= tolerance)
     where = _first(far.reshape(a.shape), a, b)

@@ -14,6 +14,8 @@ from npuflow.base.tables import Doc, table_of
 from npuflow.engine.data.config import Data, FoundSample
 from npuflow.engine.data.labels import label_file
 from npuflow.engine.data.listing import found
+from npuflow.ir.noise import decibels as level
+from npuflow.ir.noise import difference, energy
 from npuflow.ir.types import Array
 from npuflow.metrics import METRICS, Metric, alike, is_ragged, stacked, unlike
 
@@ -192,12 +194,9 @@ def decibels(truth: Array, other: Array) -> float:
     """SQNR of the samples whose shapes are equal; 200 where there is no noise."""
     signal = noise = 0.0
     for real, made in alike(truth, other):
-        wide = real.astype(np.float64)
-        signal += float((wide**2).sum())
-        noise += float(((wide - made.astype(np.float64)) ** 2).sum())
-    if noise == 0.0:
-        return 200.0
-    return float(10 * np.log10(signal / noise)) if signal else -200.0
+        signal += energy(real)
+        noise += energy(difference(made, real))
+    return level(signal, noise)
 
 
 def _agreement(

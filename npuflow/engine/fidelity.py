@@ -14,6 +14,7 @@ from npuflow.engine.to_onnx import export_model
 from npuflow.hw.target import Numerics
 from npuflow.ir.codes import decode
 from npuflow.ir.graph import Graph
+from npuflow.ir.noise import measured as decibels
 from npuflow.ir.types import Array
 
 PAIRS = 200                               # values of a tensor that are kept beside their float ones
@@ -79,12 +80,10 @@ class _Sums:
         self.count += real.size
 
     def result(self) -> TensorFidelity:
-        sqnr = 10 * np.log10(self.signal / self.noise) if self.noise and self.signal else None
         norm = np.sqrt(self.signal * self.other)
         cosine = self.cross / norm if norm else 1.0 if self.signal == self.other else 0.0
-        level = None if sqnr is None else float(sqnr)
         return TensorFidelity(
-            level,
+            decibels(self.signal, self.noise),
             float(cosine),
             self.ends / max(self.count, 1),
             self.strange,

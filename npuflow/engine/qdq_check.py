@@ -20,6 +20,7 @@ from npuflow.engine.execute.executor import Executor
 from npuflow.engine.qdq_probe import forced, rounded, showing
 from npuflow.hw.target import Numerics, Rounding
 from npuflow.ir.graph import Graph
+from npuflow.ir.noise import measured as decibels
 from npuflow.ir.op import Site
 from npuflow.ir.types import Array, QuantType, TensorType
 from npuflow.onnx.run import CannotRunError
@@ -89,7 +90,7 @@ class _Sums:
         """What the model gives on its own."""
         zero = 0 if self.quant is None else self.quant.zero_point[0]
         wrong = (want != found) & ((want == want) | (found == found))     # NaN in both is no difference
-        x = np.nan_to_num(want.astype(np.float32) - np.float32(zero)).ravel()
+        x = np.nan_to_num(want.astype(np.float64) - zero).ravel()
         step = np.nan_to_num(found[wrong].astype(np.float64) - want[wrong])
         self.count += want.size
         self.different += step.size
@@ -114,7 +115,7 @@ class _Sums:
 
     def result(self) -> TensorParting:
         count, sided = max(self.count, 1), self.up + self.down
-        sqnr = 10 * float(np.log10(self.signal / self.noise)) if self.noise and self.signal else None
+        sqnr = decibels(self.signal, self.noise)
         levels = 0 if self.quant is None else self.quant.hi - self.quant.lo + 1
         sure = abs(self.up - self.down) / sqrt(sided) if sided else 0.0
         means = self.sum / count, self.beyond / count, sqrt(self.squares / count)

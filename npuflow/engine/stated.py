@@ -4,15 +4,19 @@ shape, all faults at once."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from dataclasses import dataclass
 
 from npuflow.base.errors import DataError, NpuflowError
 from npuflow.engine.calibrate.thresholds import Calibrate
+from npuflow.engine.channels.config import ChannelPruning
 from npuflow.engine.data.config import InputSample
 from npuflow.engine.data.sequence import steps
 from npuflow.engine.place import place
-from npuflow.engine.quantize.config import FloatMode, Others, Quantize, lacking_types, scheme_faults
+from npuflow.engine.precision.config import PrecisionTable, Widths, width_faults
+from npuflow.engine.quantize.config import Others, Quantize, lacking_types, scheme_faults
 from npuflow.engine.quantize.names import Replaced, name_faults, stated
+from npuflow.engine.rounding.config import RoundTable
+from npuflow.engine.rounding.pruning import Prune
 from npuflow.engine.search.pinned import Pins
 from npuflow.engine.search.pins import float_faults
 from npuflow.hw.target import Target
@@ -20,37 +24,48 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.types import TensorType
 
 
-class FloatWishes(Protocol):
-    """Float types that a search may choose from, and the layers that it may give them."""
+@dataclass(frozen=True)
+class Wishes:
+    """The tables of a recipe that speak of the model's layers or of the target's numbers."""
+
+    calibrate: Calibrate
+    quantize: Quantize
+    pins: Pins
+    precision: PrecisionTable
+    widths: Widths
+    rounding: RoundTable
+    prune: Prune
+    channels: ChannelPruning
 
     @property
-    def floats(self) -> Sequence[FloatMode] | None: ...
-    @property
-    def float_layers(self) -> Sequence[str]: ...
+    def names(self) -> Iterator[tuple[str, Sequence[str]]]:
+        """Names of layers, by key."""
+        yield from stated("calibrate.layers", self.calibrate.layers)
+        yield from stated("quantize.overrides", self.quantize.overrides)
+        yield "precision.float_layers", self.widths.float_layers
+        yield from stated("round.layers", self.rounding.layers)
+        yield from (("prune.layers", self.prune.layers), ("prune.skip", self.prune.skip))
+        yield from self.channels.named
 
 
 def faults(
     graph: Graph,
-    calibrate: Calibrate,
-    quantize: Quantize,
-    pins: Pins,
+    wishes: Wishes,
     target: Target,
     samples: Mapping[str, InputSample],
     history: Sequence[Replaced] = (),
     others: Others | None = None,
-    floats: FloatWishes | None = None,
 ) -> Iterator[NpuflowError]:
     """Every fault that the float network and a few samples show. `samples`: by name, some of them perhaps
     broken; `history`: the rewrites of the graph, for names of layers that they replaced; `others`: targets
-    that a fault may suggest; `floats`: what a search for widths may choose beside integers."""
-    yield from scheme_faults(quantize, target.numerics, others)
-    yield from name_faults(graph, stated("calibrate.layers", calibrate.layers), history)
-    yield from name_faults(graph, stated("quantize.overrides", quantize.overrides), history)
-    if floats is not None:
-        yield from lacking_types("floats", floats.floats or (), target.numerics, others, "precision")
-        yield from name_faults(graph, [("precision.float_layers", floats.float_layers)], history)
-    if pins != Pins():
-        yield from float_faults(graph, place(graph, target).on_npu, pins)
+    that a fault may suggest."""
+    numerics = target.numerics
+    yield from scheme_faults(wishes.quantize, numerics, others)
+    yield from name_faults(graph, wishes.names, history)
+    yield from width_faults(wishes.precision, wishes.widths, numerics)
+    yield from lacking_types("floats", wishes.widths.floats or (), numerics, others, "precision")
+    if wishes.pins != Pins():
+        yield from float_faults(graph, place(graph, target).on_npu, wishes.pins)
     yield from _samples(graph, samples)
 
 

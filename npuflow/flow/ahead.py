@@ -9,7 +9,7 @@ from typing import Any
 from npuflow.base.errors import NpuflowError
 from npuflow.flow.artifact import Artifact, ArtifactRef
 from npuflow.flow.plan import Step
-from npuflow.flow.refs import Files, ItemsRef, Ref
+from npuflow.flow.refs import Files, ItemsRef, Listing, Ref
 from npuflow.flow.signature import Upstream
 from npuflow.flow.stage import Items
 from npuflow.flow.store import Store
@@ -37,19 +37,28 @@ class Ahead:
         except (NpuflowError, Damaged, OSError):
             return None
 
-    def made(self, step: Step, refs: Mapping[str, Ref | None]) -> Ref | None:
-        """The same; whatever the stage raises is raised."""
+    def made(self, step: Step, refs: Mapping[str, Ref | None], *, listed: bool = True) -> Ref | None:
+        """The same; whatever the stage raises is raised. Without `listed` a source that cannot be listed
+        counts as one without files: its fault is told elsewhere."""
         if not step.stage.quick or step.over is not None or step.override is not None:
             return None
         args: dict[str, Any] = dict(step.configs)
         if step.signature.files is not None:
-            args[step.signature.files] = Files(step.listing or {})
+            args[step.signature.files] = Files(self._files(step, listed))
         for name, place in step.inputs.items():
             args[name] = self._argument(refs[name], place.upstream)
         made = step.stage.run(args)
         if step.signature.product == "items":
             return ItemsRef({item: self._keep(one) for item, one in made})
         return self._keep(made)
+
+    def _files(self, step: Step, listed: bool) -> Listing:
+        try:
+            return step.listing or {}
+        except Exception:
+            if listed:
+                raise
+            return {}
 
     def _argument(self, ref: Ref | None, upstream: Upstream) -> Any:
         if isinstance(ref, ItemsRef):

@@ -4,6 +4,7 @@ tables and a place for every key."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -141,10 +142,14 @@ class Recipe:
         raw = self.table(table_of(cls))
         if found is not None or raw is None:
             return found
-        paths = [path_of(fault.where.key) for fault in faults if fault.where.key]
-        bad = {path[len(keys)] for path in paths if len(path) > len(keys)}
-        kept = {key: value for key, value in raw.items() if key in hints(cls) and key not in bad}
-        return read(cls, kept, self.at.child(*keys), ())[0]
+        paths = [path_of(fault.where.key)[len(keys) :] for fault in faults if fault.where.key]
+        bad = {path[0] for path in paths if path}
+        own = {key: value for key, value in raw.items() if key in hints(cls)}
+        for kept in (_without(own, paths), {key: value for key, value in own.items() if key not in bad}):
+            found = read(cls, kept, self.at.child(*keys), ())[0]
+            if found is not None:
+                return found
+        return None
 
     def faults(
         self, known: Iterable[type[Config]], required: Iterable[type[Config]] | None = None
@@ -188,6 +193,20 @@ def load(
     return Recipe(
         file.resolve() if file is not None else None, name, merged, at, tuple(sources), overrides, lost
     )
+
+
+def _without(table: Mapping[str, Any], paths: Iterable[Sequence[str | int]]) -> dict[str, Any]:
+    """A table without the keys at these paths, however deep; elements of arrays keep their places."""
+    kept: dict[str, Any] = deepcopy(dict(table))
+    for path in paths:
+        place: Any = kept
+        for key in path[:-1]:
+            inside = isinstance(place, dict) and key in place
+            inside = inside or (isinstance(place, list) and isinstance(key, int) and key < len(place))
+            place = place[key] if inside else None
+        if path and isinstance(place, dict):
+            place.pop(path[-1], None)
+    return kept
 
 
 def _declared(dotted: str, known: Iterable[type[Config]]) -> set[str]:

@@ -94,15 +94,33 @@ def plan_recipe(recipe: Recipe, registry: Registry, settings: Settings) -> Plan:
 
 
 def plan_build(recipe: Recipe, registry: Registry, settings: Settings) -> Plan:
-    """The plan of a build. A source that cannot be listed is an error at once, with all that is known to be
-    wrong besides; with `keep_going` its stage fails, and the others run."""
+    """The plan of a build. Faults of tables are an error at once, with all that is known to be wrong besides,
+    as is a source that cannot be listed; with `keep_going` its stage fails, and the others run."""
     from npuflow.flow.faults import foreseen
 
-    plan = plan_recipe(recipe, registry, settings)
+    try:
+        plan = plan_recipe(recipe, registry, settings)
+    except RecipeError as error:
+        raise RecipeError([*error.faults(), *_beside(error, recipe, registry, settings)]) from None
     faults = [] if settings.keep_going else foreseen(plan, lambda: open_cache(recipe, settings))
     if faults:
         raise located(RecipeError(faults), recipe, plan)
     return plan
+
+
+def _beside(
+    error: RecipeError, recipe: Recipe, registry: Registry, settings: Settings
+) -> Sequence[NpuflowError]:
+    """What quick stages find in a recipe whose tables have faults."""
+    from npuflow.flow.faults import besides
+    from npuflow.flow.wire import wire
+
+    try:
+        plan = wire(registry, recipe, until=settings.until, override=settings.override, lenient=True)
+        found = list(besides(plan, lambda: open_cache(recipe, settings), error.faults()))
+    except NpuflowError:  # [build] itself has faults: there is no cache to look into
+        return ()
+    return [located(one, recipe, plan) for one in found]
 
 
 def run_plan(
@@ -119,6 +137,7 @@ def run_plan(
             result = _build(plan, recipe, store, settings, on_event)
         finally:
             keep_memos()
+        result.errors += _more(plan, store, settings, result.errors)
         for error in result.errors:
             located(error, recipe, plan)
         if result.ok and settings.until is None:
@@ -142,6 +161,19 @@ def claim_output(
             warnings.warn(f"{text}; {hint}", stacklevel=2)
 
     return claimed(output_folder(recipe, settings), waits) if settings.publish else nullcontext()
+
+
+def _more(
+    plan: Plan, store: Store, settings: Settings, errors: Sequence[NpuflowError]
+) -> list[NpuflowError]:
+    """What else is wrong where a build ended at a quick stage that found faults of the recipe."""
+    from npuflow.flow.faults import besides
+
+    quick = [one.where.stage in plan and plan[str(one.where.stage)].stage.quick for one in errors]
+    if settings.keep_going or not errors or not all(quick):
+        return []
+    wrong = [one for one in errors if isinstance(one, InputError)]
+    return list(besides(plan, lambda: store, wrong)) if len(wrong) == len(errors) else []
 
 
 def _upload(store: Store, result: Result, on_event: Callable[[Event], None] | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -260,7 +260,7 @@ class _Reading:
         place[override.keys[-1]] = _copy(override.value)
         for old in [p for p in origins if p[: len(override.keys)] == override.keys]:
             del origins[old]
-        origins[override.keys] = override.origin
+        origins[override.keys] = replace(override.origin, override=True)
 
 
 PROGRAMS = (".npu",)

@@ -19,9 +19,12 @@ from npuflow.flow.stage import Stage, steps_of
 
 
 def wire(
-    registry: Registry, recipe: Recipe, until: str | None = None, override: Mapping[str, Path] | None = None
+    registry: Registry, recipe: Recipe, until: str | None = None, override: Mapping[str, Path] | None = None,
+    *, lenient: bool = False,
 ) -> Plan:
-    """The plan of every stage that the recipe switches on, or of one stage and what it needs."""
+    """The plan of every stage that the recipe switches on, or of one stage and what it needs. `lenient`:
+    tables with faults are read without the keys at fault, to find what else is wrong; nothing can be built of
+    it."""
     override = dict(override or {})
     stages = steps_of(registry)
     for name in [*override, *([until] if until is not None else [])]:
@@ -33,7 +36,7 @@ def wire(
     wanted = {name for name, on in _asked(stages, recipe, "wanted").items() if on}
     wiring = _Wiring(stages, recipe.tables, override, wanted, unless)
     order = wiring.order(until)
-    steps = _steps(order, wiring, recipe, override)
+    steps = _steps(order, wiring, recipe, override, lenient=lenient)
     return Plan(
         tuple(steps), recipe, {name: why for name, why in wiring.off.items() if stages[name].owner is None}
     )
@@ -192,7 +195,9 @@ class _Wiring:
         done.append(name)
 
 
-def _steps(order: list[str], wiring: _Wiring, recipe: Recipe, override: Mapping[str, Path]) -> list[Step]:
+def _steps(
+    order: list[str], wiring: _Wiring, recipe: Recipe, override: Mapping[str, Path], *, lenient: bool
+) -> list[Step]:
     known = [
         cls for sign in wiring.signatures.values() for cls in (*sign.tables.values(), *sign.listing.values())
     ]
@@ -200,7 +205,7 @@ def _steps(order: list[str], wiring: _Wiring, recipe: Recipe, override: Mapping[
 
     def config(cls: type[Config]) -> Config | None:
         needed[cls] = None
-        return recipe.read(cls, known)[0]
+        return recipe.readable(cls, known) if lenient else recipe.read(cls, known)[0]
 
     steps = []
     for name in order:
@@ -222,6 +227,6 @@ def _steps(order: list[str], wiring: _Wiring, recipe: Recipe, override: Mapping[
         steps.append(
             Step(name, wiring.stages[name], sign, configs, inputs, listing, given)  # type: ignore[arg-type]
         )
-    if faults := recipe.faults(known, required=needed):
+    if not lenient and (faults := recipe.faults(known, required=needed)):
         raise RecipeError([*faults, *unlisted(steps, recipe, known)])
     return steps

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from npuflow.base.tables import Range
+from npuflow.ir.noise import decibels
 from npuflow.metrics import METRICS, Metric, Outputs
 from npuflow.metrics._ragged import each, judged_name
 
@@ -29,5 +30,5 @@ class Psnr(Metric):
             truth = real.astype(np.float64)
             error = float(((truth - mine.astype(np.float64)) ** 2).mean())
             peak = self.peak or float(np.ptp(truth))
-            found.append(min(10 * float(np.log10(peak**2 / error)), 100.0) if error and peak else 100.0)
+            found.append(min(decibels(peak**2, error), 100.0) if peak else 100.0)
         return {"psnr_db": float(np.mean(found)) if found else 0.0}

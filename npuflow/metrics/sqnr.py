@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
+from npuflow.ir.noise import EXACT, decibels, difference, energy
 from npuflow.metrics import METRICS, Metric, Outputs
 from npuflow.metrics._ragged import alike, outputs_named
 
@@ -25,10 +24,7 @@ class Sqnr(Metric):
         compared = 0
         for name in outputs_named(reference, self.output):
             for real, found in alike(reference[name], outputs[name]):
-                truth = real.astype(np.float64)
                 compared += 1
-                signal += float((truth**2).sum())
-                noise += float(((truth - found.astype(np.float64)) ** 2).sum())
-        if noise == 0.0 and compared:
-            return {"sqnr_db": 200.0}
-        return {"sqnr_db": float(10 * np.log10(signal / noise)) if signal else -200.0}
+                signal += energy(real)
+                noise += energy(difference(found, real))
+        return {"sqnr_db": decibels(signal, noise) if compared else -EXACT}

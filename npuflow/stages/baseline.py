@@ -95,7 +95,7 @@ def baseline(
     wider = (
         max(numerics.activation_bits) > quantize.activations.bits
         or max(numerics.weight_bits) > quantize.weights.bits
-        or bool(widths.float_modes(precision.strategy, numerics))
+        or bool(widths.float_modes(precision.strategy, numerics, quantize))
     )
     asked = precision.searches or bool(widths.own)
     return Baseline(found, asked or (wider and not budget.holds(found)))

@@ -8,11 +8,14 @@ from itertools import islice
 from npuflow.base.errors import RecipeError
 from npuflow.engine import stated
 from npuflow.engine.calibrate.thresholds import Calibrate
+from npuflow.engine.channels.config import ChannelPruning
 from npuflow.engine.data.config import Data
 from npuflow.engine.data.listing import found
 from npuflow.engine.data.read import samples as read
-from npuflow.engine.precision.config import Widths
+from npuflow.engine.precision.config import PrecisionTable, Widths
 from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.rounding.config import RoundTable
+from npuflow.engine.rounding.pruning import Prune
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import stage
 from npuflow.hw.target import Compute, Dma, Limits, Memory, Numerics, Target
@@ -42,14 +45,18 @@ def checked(
     calibrate: Calibrate,
     quantize: Quantize,
     tiling: Tiling,
+    precision: PrecisionTable,
     widths: Widths,
+    rounding: RoundTable,
+    prune: Prune,
+    channels: ChannelPruning,
     numerics: Numerics, limits: Limits, memory: Memory, compute: Compute, dma: Dma,
 ) -> Parsed:
     """Raise all faults together, before anything dear runs; the graph stays as it is."""
     target = Target(numerics=numerics, limits=limits, memory=memory, compute=compute, dma=dma)
     some = dict(read({name: (item.files, item.detail) for name, item in files.items()}))
-    known = graph.applied, shipped_targets, widths
-    wrong = list(stated.faults(graph.graph, calibrate, quantize, tiling.pins, target, some, *known))
+    wishes = stated.Wishes(calibrate, quantize, tiling.pins, precision, widths, rounding, prune, channels)
+    wrong = list(stated.faults(graph.graph, wishes, target, some, graph.applied, shipped_targets))
     if wrong:
         raise RecipeError(wrong)
     return graph

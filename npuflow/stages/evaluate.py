@@ -75,7 +75,13 @@ class Evaluation(Artifact):
 def listing(
     evaluate: Evaluate, data: Data, folding: Folding, numerics: Numerics, preprocess: Preprocess | None = None
 ) -> Listing:
-    listed = adapted(scoring.labelled(evaluate, data), data, folding, numerics, pixel_zeros(preprocess))
+    known = scoring.labelled(evaluate, data)
+    labels = {name: one.label for name, one in known.items()}
+    try:
+        scoring.labels_there(evaluate.options or METRICS[evaluate.metric](), evaluate.metric, labels)
+    except DataError as fault:
+        raise fault.at(key="evaluate.metric") from None
+    listed = adapted(known, data, folding, numerics, pixel_zeros(preprocess))
     return {
         name: Item(tuple(one.files), {"read": dict(one.detail), "label": one.label})
         for name, one in listed.items()

@@ -28,6 +28,7 @@ from npuflow.stages.hardware import Asked
 from npuflow.stages.model import Model, ModelTable
 
 MASKS = "channel-masks.npz"
+KEPT = "a larger share or a smaller multiple (npuflow show pruned RECIPE --log lists every group)"
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Parse(Config):
 class Parsed(Artifact):
     """The graph, what rules refused, what they did, what reading had to assume, and the codes that the model
     states; inputs that take pixels, and the layers that pad them. `before`: the network before channels were
-    removed, if any were, and `masks` what is left of its weights.
+    removed, if any were, and `masks` what is left of its weights; `kept`: why none were, though asked for.
     """
 
     graph: Graph
@@ -55,6 +56,7 @@ class Parsed(Artifact):
     borders: tuple[PixelBorder, ...] = ()
     before: Graph | None = None
     masks: Mapping[str, Any] = field(default_factory=dict)
+    kept: str = ""
 
     @property
     def whole(self) -> Graph:
@@ -78,6 +80,8 @@ class Parsed(Artifact):
         if self.pixels:
             pixels = {name: one.plain() for name, one in self.pixels.items()}
             folder.json("pixels", {"inputs": pixels, "borders": [asdict(b) for b in self.borders]})
+        if self.kept:
+            folder.json("kept", self.kept)
         if self.before is not None:
             save_graph(self.before, folder, "before")
             folder.bytes(MASKS, packed(self.masks))
@@ -99,6 +103,7 @@ class Parsed(Artifact):
             tuple(map(PixelBorder.read, pixels["borders"])),
             load_graph(folder, "before") if MASKS in folder.names() else None,
             unpacked(folder.bytes(MASKS)) if MASKS in folder.names() else {},
+            folder.json("kept") if "kept" in folder.names() else "",
         )
 
     def products(self) -> dict[str, str]:
@@ -115,6 +120,8 @@ class Parsed(Artifact):
             found["stated_codes"] = stated
         if self.pixels:
             found["pixels"] = ", ".join(self.pixels)
+        if self.kept:
+            found |= {"warning": f"[prune.channels] removes no channel: {self.kept}", "warning_hint": KEPT}
         return {**found, **summary(self.trials)}
 
 

@@ -134,7 +134,7 @@ def precision(
     ready = rig(
         graph, network, thresholds, statistics.content, calibrate, samples, probing.samples, probing.held_out
     )
-    ready.types = widths.types(widths.float_modes(precision.strategy, numerics), memory.local_bytes)
+    ready.types = widths.types(widths.float_modes(precision.strategy, numerics, quantize), memory.local_bytes)
     cost = cost_of(ready, Target(numerics=numerics, compute=compute, memory=memory, dma=dma, host=host))
     reported: list[str] = []
 
@@ -146,7 +146,7 @@ def precision(
     budget = replace(budget_of(precision, network.graph), max_drop=precision.max_drop)
     problem = SearchProblem(
         ready, cost, budget, lambda: list(sensitivity.noise), probing.probes, correct.bias != "off", tell,
-        goal=precision.goal, candidates=widths.candidates(quantize, numerics),
+        goal=precision.goal, candidates=widths.candidates(quantize, numerics, precision.strategy),
         verdicts={narrow: baseline.outputs} if drop is None else {}, drop=drop,
         floats_last=widths.floats is None,
     )

@@ -6,7 +6,8 @@ sample and moments of every layer. Another share, method or multiple runs no inf
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from npuflow.engine.channels.config import ChannelPruning
@@ -90,7 +91,7 @@ def pruned(
     unknown_layers(source, channels.named)
     if set(graph.stated) - set(graph.pixels):
         log("the model states the codes of its weights: nothing is removed")
-        return graph
+        return replace(graph, kept="the model states the codes of its weights")
     done = remove_channels(source, by_node(layers), channels)
     _, held = rounding_feeds(samples, source, counting, correct, probing)
     trials: list[Trial] = [*done.trials]
@@ -101,10 +102,19 @@ def pruned(
     for trial in trials:
         log(trial.line())
     if not done.masks:
-        return graph
+        return replace(graph, kept=_why(done.trials))
     return replace(
         graph, graph=done.graph, before=source, masks=done.masks, trials=(*graph.trials, *trials)
     )
+
+
+def _why(trials: Sequence[Trial]) -> str:
+    """Why no group of channels lost one."""
+    if not trials:
+        return "no layer of the network has channels that could go"
+    reasons = Counter(one.reason for one in trials)
+    reason, count = reasons.most_common(1)[0]
+    return f"{count} of {len(trials)} groups of channels: {reason}"
 
 
 def _share(whole: Graph, less: Graph) -> float:

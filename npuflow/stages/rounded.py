@@ -181,7 +181,7 @@ def rounded(
         rounder = table.rounder_of(source.names, source.kind)
         done = rounded_by(rounder, *seen, scheme, numerics, Wanted(mask=mask))
         others = []
-        for bits in sorted({*candidates.weights} - {scheme.bits}):
+        for bits in sorted({*(candidates.weights or ())} - {scheme.bits}):
             if mask is not None or rounder.wants(bits):
                 other = scheme.with_(bits=bits)
                 more = rounded_by(rounder, *seen, other, numerics, Wanted(mask=mask))

@@ -15,6 +15,7 @@ from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, progress, stage
 from npuflow.hw.target import Numerics
+from npuflow.ir.noise import decibels
 from npuflow.stages._held_out import network_of, rig
 from npuflow.stages.baseline import Baseline
 from npuflow.stages.parse import Parsed
@@ -76,5 +77,5 @@ def sensitivity(
     order = np.argsort(-found.mean((1, 2)), kind="stable")
     for k in order[:20]:
         kind, name = ready.names[k]
-        log(f"{kind} {name}: {-10 * np.log10(max(found[k].mean(), 1e-20)):.1f} dB alone")
+        log(f"{kind} {name}: {decibels(1.0, float(found[k].mean())):.1f} dB alone")
     return Sensitivity(tuple(ready.names), found)

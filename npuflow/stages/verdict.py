@@ -20,13 +20,13 @@ from npuflow.engine.precision.advice import Clinic, Fix
 from npuflow.engine.precision.config import PrecisionTable as Widths
 from npuflow.engine.precision.config import Probing
 from npuflow.engine.precision.culprit import Culprit, culprits
-from npuflow.engine.precision.judge import MOST, JudgedOutput, affordable, clipped, shown
+from npuflow.engine.precision.judge import MOST, JudgedOutput, affordable, clipped, no_numbers, shown
 from npuflow.engine.precision.masks import masked
 from npuflow.engine.precision.named import Better, automatic, compared
 from npuflow.engine.precision.problem import SearchProblem, cost_of, described
 from npuflow.engine.precision.rig import Rig
 from npuflow.engine.precision.sensitivity import noises
-from npuflow.engine.precision.statement import Statement, statement
+from npuflow.engine.precision.statement import MORE, Advice, Statement, statement
 from npuflow.engine.quantize.config import Override, Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, progress, stage
@@ -47,6 +47,8 @@ from npuflow.stages.thresholds import Thresholds
 from npuflow.stages.turned import Turned
 from npuflow.strategies import STRATEGIES, Budget, Output
 
+OFF = "[verdict] advice = true, which looks for the cause and measures fixes"
+
 
 @dataclass(frozen=True)
 class VerdictTable(Config, table="verdict"):
@@ -62,7 +64,8 @@ class VerdictTable(Config, table="verdict"):
 @dataclass(frozen=True)
 class Verdict(Artifact):
     """Outputs on `samples` held-out samples, or the `reason` why nothing can be judged; shares of clipped
-    values by tensor; of the worst output what spoils it most, and fixes."""
+    values by tensor; of the worst output what spoils it most, and fixes. `untried`: what to do to have fixes,
+    where none were looked for; `weights`: how many numbers of constants are NaN, where an output is."""
 
     outputs: tuple[JudgedOutput, ...] = ()
     samples: int = 0
@@ -73,12 +76,18 @@ class Verdict(Artifact):
     fixes: tuple[Fix, ...] = ()
     inputs: str = ""
     better: Better | None = None
+    untried: str = ""
+    weights: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def statement(self) -> Statement:
         return statement(
-            self.outputs, self.samples, self.reason, self.budget, self.culprit, self.fixes, self.inputs
+            self.outputs, self.samples, self.reason, self.budget, self.advice, self.inputs, self.weights
         )
+
+    @property
+    def advice(self) -> Advice:
+        return Advice(self.culprit, self.fixes, self.untried)
 
     def save(self, folder: Writer) -> None:
         about = {
@@ -86,6 +95,8 @@ class Verdict(Artifact):
             "reason": self.reason,
             "budget": asdict(self.budget),
             "inputs": self.inputs,
+            "untried": self.untried,
+            "weights": dict(self.weights),
         }
         folder.json("about", about)
         folder.json("outputs", [asdict(one) for one in self.outputs])
@@ -97,7 +108,9 @@ class Verdict(Artifact):
     @classmethod
     def load(cls, folder: Reader) -> Self:
         about, culprit = folder.json("about"), folder.json("culprit")
-        outputs = tuple(JudgedOutput(Output(**one["output"]), one["ok"]) for one in folder.json("outputs"))
+        outputs = tuple(
+            JudgedOutput(Output(**one["output"]), one["ok"], one["nan"]) for one in folder.json("outputs")
+        )
         fixes = tuple(
             Fix(**{**one, "before": Output(**one["before"]), "after": Output(**one["after"])})
             for one in folder.json("fixes")
@@ -110,7 +123,8 @@ class Verdict(Artifact):
                 **{**better, "named": Output(**better["named"]), "auto": Output(**better["auto"])}
             )
         return cls(
-            outputs, about["samples"], about["reason"], budget, held, found, fixes, about["inputs"], better
+            outputs, about["samples"], about["reason"], budget, held, found, fixes, about["inputs"], better,
+            about["untried"], about["weights"],
         )
 
     def summary(self) -> dict[str, Any]:
@@ -162,11 +176,15 @@ def verdict(
     real, integers = with_fixed_outputs(graph.graph), with_fixed_outputs(quantized.graph)
     found = shown(real, integers, held, budget, with_fixed_outputs(reference_of(graph)))
     shares = _looked(graph.graph, quantized.graph, found, held)
-    made = Verdict(found, len(held), "", budget, shares, inputs=unlike)
+    made = Verdict(found, len(held), "", budget, shares, inputs=unlike, untried=MORE)
     poor = [s.output for s in found if not s.ok]
+    if any(s.nan for s in found):
+        return replace(made, weights=no_numbers(graph.graph))
     if thresholds is None or precision is None or statistics is None:
         return made                        # nothing was calibrated: there are no ranges or widths to choose
-    if not verdict.advice or not (poor or calibrate.method != "auto"):
+    if not verdict.advice:
+        return replace(made, untried=OFF)
+    if not (poor or calibrate.method != "auto"):
         return made
     scheme = replace(quantize, overrides=(*precision.overrides, *quantize.overrides))
     network = network_of(graph, placement, thresholds, turned or rounded, scheme, numerics)
@@ -189,7 +207,7 @@ def verdict(
             f"{guess.kind} {guess.value} ({guess.layer}) in float: {guess.before:.1f} -> {guess.after:.1f} dB"
         )
     fixes = clinic.fixes(worst.name, worst, blamed)
-    return replace(made, culprit=blamed[0] if blamed else None, fixes=tuple(fixes))
+    return replace(made, culprit=blamed[0] if blamed else None, fixes=tuple(fixes), untried="")
 
 
 @dataclass(frozen=True)

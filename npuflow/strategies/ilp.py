@@ -14,7 +14,7 @@ from typing import Annotated
 
 import numpy as np
 
-from npuflow.base.native_output import SOLVER, without_lines
+from npuflow.base.native_output import without_prints
 from npuflow.base.tables import Range
 from npuflow.strategies import STRATEGIES, Levels, Problem
 from npuflow.strategies._front import TINY, Additive, FrontStrategy, Reals, pareto, prices
@@ -133,7 +133,7 @@ class Ilp(FrontStrategy):
             now = local.predicted([unit.candidates for unit in problem.units], than) - local.base
             most = now / program.unit + 1e-9
             constraints.append(LinearConstraint(program.price[None], -np.inf, most))
-        with without_lines(SOLVER):
+        with without_prints():
             found = milp(
                 program.price if than is None else noise.sum(0),
                 constraints=constraints,

@@ -104,6 +104,29 @@ def test_all_faults_before_anything_runs(npuflow: Npuflow, project: Path) -> Non
     assert wrong.code == 2 and '"total.words"' in wrong.err
 
 
+def test_what_options_name_is_told_before_the_points_are_built(
+    npuflow: Npuflow, swept: Path, project: Path
+) -> None:
+    def refused(*options: str) -> str:
+        done = npuflow("sweep", "words.toml", *options)
+        assert done.code == 2
+        return done.err
+
+    for options, text in (
+        (("--goal", "max:nothing.words"), 'no figure or number "nothing.words"'),
+        (("--goal", "count.case"), 'no figure or number "count.case"'),
+        (("--show", "total.words,nobody"), 'no figure or number "nobody"'),
+        (("--goal", "total.words", "--plot", "p.svg"), "two goals"),
+        (("--plot", "p.pdf"), "neither .svg nor .png"),
+        (("--csv", "no/such/s.csv"), "there is no folder"),
+    ):
+        said = refused(*options)
+        assert text in said and "1/4" not in said, options
+    assert not list(project.glob("out/words/sweep/*"))
+    said = refused("--goal", "total.wrods")                # whose figures a point shows
+    assert "1/4" in said and "2/4" not in said and '"total.words"' in said
+
+
 def test_a_plot_of_two_goals(npuflow: Npuflow, swept: Path, project: Path) -> None:
     goals = ("--goal", "max:total.words", "--goal", "count.least")
     assert npuflow("sweep", "words.toml", *goals, "--plot", "p.svg").code == 0

@@ -87,6 +87,14 @@ def test_a_limit_is_kept(project: Path) -> None:
     assert not precision.holds
 
 
+def test_the_default_search_leaves_weights_at_the_width_that_the_recipe_states(project: Path) -> None:
+    """With activations at the target's widest, weights are all that a search could widen."""
+    sets = ("precision={sqnr_db=60.0}", "quantize={weights={bits=4}, activations={bits=16}}")
+    precision, done, _ = made(project, *sets)
+    assert not any(one.weight_bits for one in precision.overrides)
+    assert set(weight_bits(done)) == {4} and not precision.holds
+
+
 @pytest.mark.parametrize(
     ("sets", "text"),
     [

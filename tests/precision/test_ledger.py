@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npuflow.engine.correct.bias import Correction, shifted
+from npuflow.engine.correct.bias import Correction, correct_biases, shifted
 from npuflow.engine.precision import ledger as account
 from npuflow.engine.precision.cost import CostModel
 from npuflow.engine.precision.ledger import (
@@ -14,11 +14,13 @@ from npuflow.engine.precision.ledger import (
     ROUNDING,
     WEIGHT_ROUNDING,
     Ledger,
+    LedgerEntry,
     ledger,
     lines,
 )
 from npuflow.engine.precision.problem import cost_of
 from npuflow.engine.precision.rig import Rig
+from npuflow.engine.quantize.config import Quantize, Weights
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from tests.precision.rigs import BOTH, extrema, feeds_of, mixed_net, rig_of
@@ -111,3 +113,29 @@ def test_noise_that_corrected_biases_add_goes_to_the_cause_they_answer_to(
         assert abs(shares[CORRECTION]) < 0.02 and found.entries[0].tensor == "c1"
     else:
         assert shares[CORRECTION] > 0.3
+
+
+def test_shares_are_of_the_noise_that_corrected_biases_found() -> None:
+    """Few bits per tensor shift means, which corrected biases take back: most of the noise is gone then."""
+    feeds = feeds_of(mixed_net(), 40)
+    scheme = Quantize(weights=Weights(bits=4, per="tensor"))
+    rig = rig_of(mixed_net(), scheme=scheme, numerics=BOTH, feeds=[{"x": abs(f["x"])} for f in feeds])
+    plain = rig.quantized((0,) * len(rig.names)).graph
+    network = rig.network
+    built = correct_biases(network.reference, plain, network.numerics, rig.fit, (), judge=False).graph
+    found = ledger(rig, built, cost_of(rig, Target(numerics=BOTH)), 0, lambda done, of: None)
+    shares = {one.cause: one.share for one in found.entries if not one.tensor}
+    taken = shares[CORRECTION]
+    assert found.before is not None and found.before < found.sqnr - 1
+    assert -1 < taken < -0.2 and 10 * np.log10(1 + taken) == pytest.approx(found.before - found.sqnr)
+    assert sum(one.share for one in found.entries if one.cause != CORRECTION) == pytest.approx(1)
+
+
+def test_large_parts_that_take_noise_away_are_named() -> None:
+    entries = [LedgerEntry("l", f"t{i}", ROUNDING, 0.2 - 0.01 * i, None, None) for i in range(20)]
+    entries.append(LedgerEntry("", "", CORRECTION, -0.6, None, None))
+    text = list(lines(Ledger("y", 20.0, 8, tuple(entries), 16.0), most=15))
+    assert "20.0 dB on 8 held-out samples, 16.0 dB before biases were corrected" in text[0]
+    assert any("-60.0 %" in line and CORRECTION in line for line in text)
+    others = [line for line in text if "others" in line]
+    assert len(others) == 1 and "6 others" in others[0] and not others[0].strip().startswith("-")

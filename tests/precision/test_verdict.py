@@ -18,7 +18,7 @@ from npuflow.engine.precision.fakequant import FakeQuantNetwork
 from npuflow.engine.precision.judge import affordable, clipped, close, shown
 from npuflow.engine.precision.quality import quality
 from npuflow.engine.precision.rig import Rig
-from npuflow.engine.precision.statement import Statement, evaluated, statement
+from npuflow.engine.precision.statement import Advice, Statement, evaluated, statement
 from npuflow.engine.precision.widened import override_text, widened
 from npuflow.engine.quantize.config import Override, Quantize
 from npuflow.hw.target import Numerics, Target
@@ -192,7 +192,7 @@ def test_the_statement_says_it_with_numbers(net: Net) -> None:
     rig = rigged(net, plant=0.1)
     found = shown(rig.network.graph, built(rig), rig.held, Budget())
     first = culprits(rig, 0, lambda *_: None)[0]
-    said = statement(found, 8, "", Budget(), first, ())
+    said = statement(found, 8, "", Budget(), Advice(first, ()))
     assert (
         said.ok is False
         and 'the output "y"' in said.text
@@ -200,10 +200,10 @@ def test_the_statement_says_it_with_numbers(net: Net) -> None:
         and '"/c3"' in said.text
     )
     assert "20 dB asked for" in said.text and "no single change" in said.hint
-    assert statement((), 0, "the calibration samples are random numbers", Budget(), None, ()).ok is None
-    good = statement(found[1:], 8, "", Budget(), None, ())
+    assert statement((), 0, "the calibration samples are random numbers", Budget(), Advice()).ok is None
+    good = statement(found[1:], 8, "", Budget(), Advice())
     assert good.ok and '"other"' in good.text
-    unlike = statement(found[1:], 8, "", Budget(), None, (), '"x" has another scale')
+    unlike = statement(found[1:], 8, "", Budget(), Advice(), '"x" has another scale')
     assert unlike.ok is False and "another scale" in unlike.text
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from npuflow.cli import main
@@ -130,3 +131,59 @@ def test_the_report_has_the_tables(folder: Path, capfd: pytest.CaptureFixture[st
     assert row[0] == "y" and row[-1] == "poor"
     assert 'min-max range for "c2"' in tables["Accuracy: fixes that were applied and help"][0][0]
     assert tables["Accuracy: clipped values, most first"][0][0] == "c2"
+
+
+def test_nothing_is_said_of_fixes_that_were_not_tried(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "quiet.toml").write_text(RECIPE + "[verdict]\nadvice = false\n" + SPOILT)
+    assert main(["build", "quiet.toml", "--until", "verdict"]) == 0
+    last = capfd.readouterr().out.splitlines()[-1]
+    assert "far from the float model" in last and "was found to help" not in last
+    assert "[verdict] advice = true" in last
+    assert main(["show", "verdict", "quiet.toml"]) == 0
+    shown = capfd.readouterr().out
+    assert "no fixes were tried" in shown and "that were tried helps" not in shown
+
+
+def product(folder: Path, name: str, weight: np.ndarray) -> None:
+    """A recipe of one product with a weight of [16, 10]."""
+    value = onnx.helper.make_tensor_value_info
+    node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"], "product")
+    held = onnx.numpy_helper.from_array(weight.astype(np.float32), "w")
+    graph = onnx.helper.make_graph([node], "g", [value("x", 1, [1, 16])], [value("y", 1, [1, 10])], [held])
+    made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    onnx.save(made, folder / f"{name}.onnx")
+    np.savez(folder / "wide.npz", x=np.random.default_rng(5).normal(size=(24, 16)).astype(np.float32))
+    (folder / f"{name}.toml").write_text(RECIPE.replace("net.onnx", f"{name}.onnx").replace("calib", "wide"))
+
+
+def told(name: str, capfd: pytest.CaptureFixture[str], *more: str) -> tuple[int, str]:
+    capfd.readouterr()
+    code = main(["build", f"{name}.toml", "--until", "verdict", *more])
+    return code, capfd.readouterr().out.splitlines()[-1]
+
+
+def test_the_decibels_of_very_small_numbers_are_those_of_large_ones(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    weight = np.random.default_rng(3).normal(size=(16, 10))
+    levels = []
+    for name, factor in (("plain", 1.0), ("small", 1e-20)):
+        product(folder, name, weight * factor)
+        _, last = told(name, capfd)
+        levels.append(float(last.split(", has ")[1].split(" dB")[0]))
+    assert levels[0] < 60 and levels[1] == pytest.approx(levels[0], abs=0.2)
+    product(folder, "smaller", weight * 2e-31)             # finer than any scale: nothing is left of it
+    code, last = told("smaller", capfd, "--strict")
+    assert code == 1 and 'the output "y" is far from' in last
+    assert float(last.split("model's: ")[1].split(" dB")[0]) < 5
+
+
+def test_outputs_that_are_no_numbers_are_not_close(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    weight = np.random.default_rng(3).normal(size=(16, 10))
+    weight[3, 7] = np.nan
+    product(folder, "broken", weight)
+    code, last = told("broken", capfd, "--strict")
+    assert code == 1 and 'the output "y" is NaN in the float model itself: 10 % of its values' in last
+    assert 'the constant "w" holds 1 NaN' in last

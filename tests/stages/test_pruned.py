@@ -93,3 +93,15 @@ def test_channels_in_another_order_lose_less_and_the_program_is_exact(shared: Pa
     lost, before = ({one.layer: one.after for one in some.trials} for some in (masks, plain))
     assert lost.keys() == before.keys() and sum(lost.values()) < sum(before.values())
     assert ran(result, "ordered") == 1 and "ordered" not in made(shared, until="parse").status
+
+
+def test_channels_that_all_stay_are_told(shared: Path) -> None:
+    """A share of a multiple that the layers do not have removes nothing."""
+    result = made(shared, "prune.channels.share=0.05", until="pruned")
+    (parsed,) = products(shared, result, "pruned")
+    said = parsed.summary()["warning"]
+    assert said.startswith("[prune.channels] removes no channel: ")
+    assert "a share of 0.05 of 64 channels leaves no smaller multiple of 8" in said
+    assert "a smaller multiple" in parsed.summary()["warning_hint"]
+    (whole,) = products(shared, made(shared, until="parse"), "parse")
+    assert "warning" not in whole.summary()

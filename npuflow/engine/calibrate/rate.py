@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import log10
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import Stranded, quantize_graph
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
+from npuflow.ir.noise import decibels, difference, energy
 from npuflow.ir.types import Array, QuantType
 from npuflow.metrics import Metric, Outputs, stacked
 
@@ -67,7 +67,7 @@ def rating(truth: Sequence[Sequence[Array]], made: Sequence[Sequence[Array]]) ->
     for real, found in zip(truth, made, strict=True):
         same = [y if y.shape == x.shape else np.zeros_like(x) for x, y in zip(real, found, strict=True)]
         a, b = (np.concatenate([x.reshape(-1) for x in part]).astype(np.float64) for part in (real, same))
-        noise, signal = float(((a - b) ** 2).sum()), float((a**2).sum())
-        sqnr.append(10 * log10(max(signal, 1e-200) / max(noise, 1e-200)))
+        noise, signal = energy(difference(b, a)), energy(a)
+        sqnr.append(decibels(signal, noise))
         cosine.append(float(a @ b) / max(float(np.sqrt(signal * float((b**2).sum()))), 1e-200))
     return Rating(float(np.mean(sqnr)), float(np.mean(cosine))) if sqnr else Rating(0.0, 1.0)

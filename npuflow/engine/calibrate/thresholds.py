@@ -36,13 +36,17 @@ class LayerCalibration(Config):
     beyond: Literal["clip", "drop"] = "clip"       # such values count as the bound, or not at all
 
     def check(self) -> Iterable[Fault]:
-        for field in ("range", "bounds"):
-            given = getattr(self, field)
-            if given is not None and not given[0] < given[1]:
-                yield Fault(
-                    field, f"the range {list(given)} holds no numbers", hint="lowest first, then highest",
-                    code="NF-RECIPE-015",
-                )
+        yield from _empty("range", self.range)
+        yield from _empty("bounds", self.bounds)
+
+
+def _empty(field: str, given: tuple[float, float] | None) -> Iterable[Fault]:
+    """A fault for a range that no number lies in."""
+    if given is not None and not given[0] < given[1]:
+        yield Fault(
+            field, f"the range {list(given)} holds no numbers", hint="lowest first, then highest",
+            code="NF-RECIPE-015",
+        )
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,9 @@ class Calibrate(Config):
     # judge inputs of table functions by the part that quantisation will keep of them
     as_trimmed: bool = False
     layers: tuple[LayerCalibration, ...] = ()
+
+    def check(self) -> Iterable[Fault]:
+        yield from _empty("bounds", self.bounds)
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ class _Removal:
             count = removed_count(len(group.labels), share, self.table.multiple)
             name = group.name(graph)
             if group.obstacle or not count:
-                why = group.obstacle or "the table leaves it out, or too few channels are left"
+                why = group.obstacle or self._too_few(len(group.labels), share)
                 trials.append(Trial("prune", name, None, None, False, 0.0, why))
                 continue
             self._choose(group, count)
@@ -127,6 +127,12 @@ class _Removal:
         weights = self._refitted(trials)
         made = without(graph, self._cut, weights) if weights else plain
         return RemovedChannels(made, plain, tuple(trials), dict(self._masks()))
+
+    def _too_few(self, channels: int, share: float) -> str:
+        if not share:
+            return "the table leaves it out"
+        multiple = self.table.multiple
+        return f"a share of {share:g} of {channels} channels leaves no smaller multiple of {multiple}"
 
     def _cut(self, node: Node) -> Cut:
         return self.labels.cut(node, self.gone)

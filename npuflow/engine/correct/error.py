@@ -10,6 +10,7 @@ import numpy as np
 
 from npuflow.engine.correct.walk import SampleWalk
 from npuflow.ir.graph import Graph
+from npuflow.ir.noise import difference, energy
 from npuflow.ir.types import Array
 
 Feed = Mapping[str, Array]
@@ -19,12 +20,13 @@ S = TypeVar("S")
 def noise(real: Sequence[Array], found: Sequence[Array]) -> float:
     """Energy of the differences over that of the float values, all samples together;
     huge where there is only noise.
-    An array that has another shape than it should counts as zeros."""
+    An array that has another shape than it should counts as zeros; where the float value is no number,
+    nothing is compared."""
     wrong = signal = 0.0
     for a, b in zip(real, found, strict=True):
-        wide = a.astype(np.float64)
-        wrong += float(((b - wide) ** 2 if b.shape == a.shape else wide**2).sum())
-        signal += float((wide**2).sum())
+        own = energy(a)
+        wrong += energy(difference(b, a)) if b.shape == a.shape else own
+        signal += own
     return wrong / max(signal, 1e-200)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import log10
+
+from npuflow.ir.noise import decibels as level
 
 NETWORK = "the network's outputs"
 
@@ -46,4 +47,4 @@ def summary(trials: Sequence[Trial]) -> dict[str, str]:
 
 def decibels(error: float | None) -> str:
     """Signal over noise."""
-    return "" if error is None else "exact" if error <= 0 else f"{-10 * log10(error):.2f} dB"
+    return "" if error is None else "exact" if error <= 0 else f"{level(1.0, error):.2f} dB"

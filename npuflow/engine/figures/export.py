@@ -71,14 +71,19 @@ def themed(spec: Spec) -> Spec:
 FORMS: dict[str, Callable[[Spec], str | bytes]] = {".svg": svg, ".png": png, ".html": html}
 
 
-def write(path: Path, spec: Spec) -> None:
-    """Draw a figure to a file, in the form that its suffix names."""
+def form_of(path: Path) -> Callable[[Spec], str | bytes]:
+    """What draws the form that a file's suffix names; UsageError where none does."""
     form = FORMS.get(path.suffix.lower())
     if form is None:
         raise UsageError(
             f'"{path.name}" is neither .svg nor .png nor .html', hint="FILE.svg", code="NF-USAGE-027"
         )
-    drawn = form(spec)
+    return form
+
+
+def write(path: Path, spec: Spec) -> None:
+    """Draw a figure to a file, in the form that its suffix names."""
+    drawn = form_of(path)(spec)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(drawn if isinstance(drawn, bytes) else drawn.encode())

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from npuflow.base.errors import NpuflowError, TargetError, Where
 from npuflow.base.tables import Config, Fault, Range
 from npuflow.engine.precision.levels import LevelTypes
-from npuflow.engine.quantize.config import FLOATS, FloatMode, Quantize, check_width
+from npuflow.engine.quantize.config import FLOATS, FloatMode, Quantize, Weights, check_width
 from npuflow.engine.rounding.config import CandidateWidths
 from npuflow.hw.target import Bits, Numerics
 from npuflow.strategies import NARROW, OWN, STRATEGIES, WIDE, Budget, Goal
@@ -20,7 +21,7 @@ class PrecisionTable(Config, table="precision"):
     stay as they are written."""
 
     strategy: Annotated[str, STRATEGIES] = "auto"
-    """Who chooses the widths; "none" keeps those of [quantize]."""
+    """Who chooses the widths; "none" keeps those of [quantize], "auto" those of weights that are not 8."""
     sqnr_db: Annotated[float, Range(0, 120)] = 20.0
     """What every output must reach: over all held-out samples, and on four of five of them."""
     agreement: Annotated[float, Range(0, 1)] = 0.99
@@ -76,20 +77,27 @@ class PrecisionTable(Config, table="precision"):
 class Widths(CandidateWidths, table="precision"):
     """Widths and float types that a search may choose from."""
 
-    activations: tuple[Bits, ...] = ()
-    """Of activations; empty: the recipe's own and the target's widest."""
+    activations: tuple[Bits, ...] | None = None
+    """Of activations; left out: the recipe's own and the target's widest."""
 
     floats: tuple[FloatMode, ...] | None = None
     """Types of the NPU that layers may compute in beside integers. Left out: "auto" tries one of the
-    target's, bf16 before fp16, where integers miss the budget or leave layers to the host; other searches
-    try none."""
+    target's, bf16 before fp16, where integers miss the budget or leave layers to the host, unless
+    [quantize.weights] states other bits than 8; other searches try none."""
     float_layers: tuple[str, ...] = ()
     """Names, operators or patterns of the layers that may; empty: all."""
 
-    def float_modes(self, strategy: str, numerics: Numerics) -> tuple[str, ...]:
-        """The float types that a strategy may choose from."""
+    def stated(self, quantize: Quantize) -> bool:
+        """Whether the recipe states a width of weights, and none that a search may give them instead."""
+        return not self.weights and quantize.weights.bits != Weights().bits
+
+    def float_modes(self, strategy: str, numerics: Numerics, quantize: Quantize) -> tuple[str, ...]:
+        """The float types that a strategy may choose from. "auto" gives none to weights whose width the
+        recipe states."""
         if self.floats is not None:
             return self.floats
+        if self.stated(quantize):
+            return ()
         known = [mode for mode, number in FLOATS.items() if number in numerics.float_types]
         return tuple(known[:1]) if strategy == "auto" else ()
 
@@ -100,15 +108,18 @@ class Widths(CandidateWidths, table="precision"):
     @property
     def own(self) -> tuple[int, ...]:
         """The widths of the levels from `OWN` on."""
-        return tuple(sorted({*self.weights, *self.activations}))
+        return tuple(sorted({*(self.weights or ()), *(self.activations or ())}))
 
-    def candidates(self, quantize: Quantize, numerics: Numerics) -> dict[str, tuple[int, ...]]:
+    def candidates(
+        self, quantize: Quantize, numerics: Numerics, strategy: str = ""
+    ) -> dict[str, tuple[int, ...]]:
         """By kind of unit the levels that a search may give it, fewest bits first. TargetError for a width
-        that the target does not compute with."""
+        that the target does not compute with. "auto", which nobody asked for, leaves weights at a width that
+        the recipe states."""
         usual = {"weight": quantize.weights.bits, "activation": quantize.activations.bits}
         widest = {"weight": max(numerics.weight_bits), "activation": max(numerics.activation_bits)}
         found = {}
-        for kind, some in (("weight", self.weights), ("activation", self.activations)):
+        for kind, some in (("weight", self.weights or ()), ("activation", self.activations or ())):
             for bits in some:
                 allowed = numerics.weight_bits if kind == "weight" else numerics.activation_bits
                 check_width(bits, allowed, f"[precision] {kind}s")
@@ -120,7 +131,33 @@ class Widths(CandidateWidths, table="precision"):
                 else {}
             )
             found[kind] = tuple(at[bits] for bits in sorted(at))
+        if strategy == "auto" and self.stated(quantize):
+            found["weight"] = (NARROW,)
         return found
+
+
+def width_faults(table: PrecisionTable, widths: Widths, numerics: Numerics) -> Iterator[NpuflowError]:
+    """What a search for widths cannot do with this target, before anything is measured."""
+    if table.strategy == "none" or not numerics.integers:
+        return
+    allowed = {"weights": numerics.weight_bits, "activations": numerics.activation_bits}
+    for key, containers in allowed.items():
+        some: tuple[int, ...] | None = getattr(widths, key)
+        for bits in some or ():
+            if bits > max(containers):
+                text = f"{bits} bits; the target computes with {', '.join(map(str, sorted(containers)))}"
+                yield _fault(key, text, f"at most {max(containers)}, or another target", "NF-QUANT-002")
+        if some is not None and not some and table.strategy != "auto":
+            text = f'strategy = "{table.strategy}" has no widths of {key} to choose from'
+            yield _fault(key, text, f"{key} = [8, 16], or leave it out", "NF-QUANT-108")
+    if table.max_bytes is not None and table.max_bytes < 1 and 4 not in numerics.weight_bits:
+        text = f"max_bytes = {table.max_bytes:g}; the target stores a byte per weight, however few its bits"
+        hint = "max_bits, or a target that packs weights (4 among its weight_bits)"
+        yield _fault("max_bytes", text, hint, "NF-QUANT-109")
+
+
+def _fault(key: str, text: str, hint: str, code: str) -> TargetError:
+    return TargetError(text, hint=hint, where=Where(key=f"precision.{key}"), code=code)
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from typing import Any
 from npuflow.base.errors import InputError, Where
 from npuflow.engine.calibrate.rate import by_name, mark
 from npuflow.engine.correct.error import Feed, outputs_of
-from npuflow.engine.precision.quality import EXACT, Outputs
+from npuflow.engine.precision.quality import Outputs
 from npuflow.ir.graph import Graph
+from npuflow.ir.noise import EXACT
 from npuflow.metrics import Metric
 from npuflow.strategies import Levels, Output, Problem
 

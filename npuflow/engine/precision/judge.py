@@ -8,7 +8,7 @@ chance alone does not explain.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,10 +16,11 @@ import numpy as np
 from npuflow.engine.correct.error import outputs_of
 from npuflow.engine.interpret import host_session
 from npuflow.engine.precision.parts import output_parts
-from npuflow.engine.precision.quality import EXACT, Outputs, quality
+from npuflow.engine.precision.quality import Outputs, quality
 from npuflow.engine.to_onnx import export_model
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import pass_macs
+from npuflow.ir.noise import EXACT
 from npuflow.ir.types import Array, QuantType
 from npuflow.strategies import Budget, Output
 
@@ -33,10 +34,12 @@ LOOKED = 4                                # samples whose tensors are looked at 
 
 @dataclass(frozen=True)
 class JudgedOutput:
-    """One output as it was found, and whether it is close enough."""
+    """One output as it was found, and whether it is close enough. `nan`: the share of its values for which
+    the float network has none."""
 
     output: Output
     ok: bool
+    nan: float = 0.0
 
 
 def affordable(graph: Graph, feeds: Sequence[Feed]) -> list[Feed]:
@@ -52,7 +55,23 @@ def shown(
     roundings that its file states."""
     truth, made = outputs_of(reference or real, feeds), outputs_of(graph, feeds)
     found = (*quality(real, truth, made), *_whole(real, truth, made))
-    return tuple(JudgedOutput(one, close(budget, one)) for one in found)
+    whole = {n: _absent(a, np.asarray) for n, a in zip(real.outputs, truth, strict=True)}
+    absent = whole | {part.name: _absent(truth[part.output], part.of) for part in output_parts(real)}
+    judged = ((one, absent.get(one.name, 0.0)) for one in found)
+    return tuple(JudgedOutput(one, close(budget, one) and not nan, nan) for one, nan in judged)
+
+
+def _absent(values: Sequence[Array], part: Callable[[Array], Array]) -> float:
+    """The share of NaN."""
+    held = [part(array) for array in values if array.dtype.kind == "f"]
+    return sum(int(np.isnan(one).sum()) for one in held) / max(sum(one.size for one in held), 1)
+
+
+def no_numbers(graph: Graph) -> dict[str, int]:
+    """How many numbers of each constant are NaN, of those that have some."""
+    held = {name: array for name in graph.values if (array := graph.const(name)) is not None}
+    counts = {name: int(np.isnan(array).sum()) for name, array in held.items() if array.dtype.kind == "f"}
+    return {name: count for name, count in counts.items() if count}
 
 
 def close(budget: Budget, one: Output) -> bool:

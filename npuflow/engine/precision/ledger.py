@@ -8,8 +8,10 @@ switch one cause off where all else is quantised draws all roundings behind it a
 not average out; along an order what one difference has too much the next has too little. For the largest
 parts the noise with that cause alone and without it is measured as well.
 
-Corrected biases answer to the causes, and are judged by all outputs together: they can add noise to one. Such
-noise goes to the causes without which biases, corrected anew, would not add it.
+Corrected biases answer to the causes. As a rule they take noise away: shares are then of the noise that
+there is without the correction, whose own share is what it takes away again. They are judged by all outputs
+together, and can add noise to one. Such noise goes to the causes without which biases, corrected anew, would
+not add it.
 """
 
 from __future__ import annotations
@@ -25,10 +27,11 @@ from npuflow.engine.correct.error import outputs_of
 from npuflow.engine.precision.cost import CostModel
 from npuflow.engine.precision.culprit import layer_of, reaches
 from npuflow.engine.precision.judge import clipped
-from npuflow.engine.precision.quality import EXACT, Outputs
+from npuflow.engine.precision.quality import NOTHING, Outputs
 from npuflow.engine.precision.rig import Rig
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import pass_macs
+from npuflow.ir.noise import decibels, difference, energy
 from npuflow.ir.types import Array
 from npuflow.strategies import NARROW, WIDE
 
@@ -50,9 +53,9 @@ CORRECTION = "bias correction"
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """A cause of noise. `share`: of the output's noise power (negative: it takes noise away); `alone`: dB of
-    the output with this cause alone; `without`: dB with everything else as built (both None for small
-    shares). `fix`: what removes it, with `cycles`, estimated, as a share of all."""
+    """A cause of noise. `share`: of the noise power that all causes make (negative: it takes noise away);
+    `alone`: dB of the output with this cause alone; `without`: dB with everything else as built (both None
+    for small shares). `fix`: what removes it, with `cycles`, estimated, as a share of all."""
 
     layer: str
     tensor: str
@@ -66,12 +69,14 @@ class LedgerEntry:
 
 @dataclass(frozen=True)
 class Ledger:
-    """The noise of one output over so many held-out samples; entries by share, the largest first."""
+    """The noise of one output over so many held-out samples; entries by share, the largest first. `before`:
+    dB without the correction of biases, where that takes noise away; shares are of the noise there."""
 
     output: str
     sqnr: float
     samples: int
     entries: tuple[LedgerEntry, ...]
+    before: float | None = None
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,7 @@ class _Split:
         self.truth = [
             np.asarray(self.part.of(a), np.float64) for a in rig.truth[self.part.output][: len(self.held)]
         ]
-        self.signal = max(sum(float((a * a).sum()) for a in self.truth), 1e-30)
+        self.signal = max(sum(energy(a) for a in self.truth), NOTHING)
 
     def split(self, progress: Callable[[int, int], None]) -> Ledger:
         order = sorted(self.causes, key=self._position)
@@ -115,15 +120,17 @@ class _Split:
             for cause, share in self._answered(powers, correction).items():
                 powers[cause] += share
                 correction -= share
+        whole = max(total, total - correction) or 1.0
         large = sorted(powers, key=lambda cause: -powers[cause])[:MEASURED]
         rows = []
         for cause in self.causes:
-            rows.append(self._entry(cause, powers[cause], total, total - fake, cause in large))
+            rows.append(self._entry(cause, powers[cause] / whole, total - fake, cause in large))
         for name, power in ((ARITHMETIC, plain - fake), (CORRECTION, correction)):
             rest, alone = _db(max(total - power, 0.0)), _db(max(power, 0.0))
-            rows.append(LedgerEntry("", "", name, power / max(total, 1e-30), alone, rest))
+            rows.append(LedgerEntry("", "", name, power / whole, alone, rest))
         rows.sort(key=lambda one: -one.share)
-        return Ledger(self.part.name, _db(total), len(self.held), tuple(rows))
+        before = _db(plain) if correction < 0 else None
+        return Ledger(self.part.name, _db(total), len(self.held), tuple(rows), before)
 
     def _answered(self, powers: Mapping[_Cause, float], correction: float) -> dict[_Cause, float]:
         """What of the noise that corrected biases add goes away with each of the largest causes."""
@@ -235,11 +242,10 @@ class _Split:
     def _noise(self, made: Outputs) -> float:
         wrong = 0.0
         for found, real in zip(made[self.part.output], self.truth, strict=True):
-            off = np.asarray(self.part.of(found), np.float64) - real
-            wrong += float((off * off)[np.isfinite(off)].sum())
+            wrong += energy(difference(np.asarray(self.part.of(found)), real))
         return wrong / self.signal
 
-    def _entry(self, cause: _Cause, power: float, total: float, added: float, large: bool) -> LedgerEntry:
+    def _entry(self, cause: _Cause, share: float, added: float, large: bool) -> LedgerEntry:
         """`added`: what the quantised network has beside the causes; `large`: worth two more passes."""
         rig, alone, without = self.rig, None, None
         if large:
@@ -256,31 +262,36 @@ class _Split:
                 more = self.cost.delta(self.levels, cause.unit, WIDE)
                 fix, cycles = f"{bits} bits", more / self.cost.cycles(self.levels)
         layer = layer_of(rig, cause.unit)
-        return LedgerEntry(
-            layer, tensor, cause.cause, power / max(total, 1e-30), alone, without, fix, cycles
-        )
+        return LedgerEntry(layer, tensor, cause.cause, share, alone, without, fix, cycles)
 
 
 def _db(noise: float) -> float:
-    return EXACT if noise <= 10 ** (-EXACT / 10) else float(-10 * np.log10(noise))
+    return decibels(1.0, noise)
 
 
 def lines(found: Ledger, most: int = 15) -> Iterator[str]:
-    """As a table for a terminal: the largest parts, and what the others sum up to."""
-    yield (
-        f'output "{found.output}": {found.sqnr:.1f} dB on {found.samples} held-out samples; its noise power '
-        'by cause:'
-    )
+    """As a table for a terminal: the largest parts, and what the others sum up to, each sign apart."""
+    told = f'output "{found.output}": {found.sqnr:.1f} dB on {found.samples} held-out samples'
+    if found.before is None:
+        yield f"{told}; its noise power by cause:"
+    else:
+        yield f"{told}, {found.before:.1f} dB before biases were corrected; the noise power there by cause:"
     yield ""
-    shown = [one for one in found.entries[:most] if abs(one.share) >= 0.001]
-    others = sum(one.share for one in found.entries if one not in shown)
+    largest = sorted(found.entries, key=lambda one: -abs(one.share))[:most]
+    shown = [one for one in found.entries if one in largest and abs(one.share) >= 0.001]
+    rest = [one.share for one in found.entries if one not in shown]
     rows = [("share", "cause", "tensor", "layer", "dB without it", "fix", "cycles")]
     for one in shown:
         cycles = "" if not one.fix else f"{100 * one.cycles:+.1f} %"
         places = (one.cause, one.tensor, one.layer if one.layer != one.tensor else "")
         without = "" if one.without is None else f"{one.without:.1f}"
         rows.append((f"{100 * one.share:6.1f} %", *places, without, one.fix, cycles))
-    rows.append((f"{100 * others:6.1f} %", f"{len(found.entries) - len(shown)} others", "", "", "", "", ""))
+    for what, some in (
+        ("others", [one for one in rest if one >= 0]),
+        ("others that take noise away", [one for one in rest if one < 0]),
+    ):
+        if some:
+            rows.append((f"{100 * sum(some):6.1f} %", f"{len(some)} {what}", "", "", "", "", ""))
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
         yield "  ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)).rstrip()

@@ -16,11 +16,12 @@ from npuflow.engine.correct.bias import correct_biases
 from npuflow.engine.correct.error import outputs_of
 from npuflow.engine.precision.cost import CostModel
 from npuflow.engine.precision.drop import MetricDrop
-from npuflow.engine.precision.quality import EXACT, decibels, quality
+from npuflow.engine.precision.quality import decibels, quality
 from npuflow.engine.precision.rig import Rig
 from npuflow.engine.precision.sensitivity import wide_noises
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
+from npuflow.ir.noise import EXACT
 from npuflow.strategies import FLOAT, NARROW, WIDE, Budget, Goal, Levels, Noise, Output, Unit
 
 STEADY = 8                                # held-out samples that rank mixtures

@@ -9,6 +9,8 @@ import numpy as np
 
 from npuflow.engine.precision.parts import OutputPart, output_parts
 from npuflow.ir.graph import Graph
+from npuflow.ir.noise import EXACT, difference, energy
+from npuflow.ir.noise import decibels as level
 from npuflow.ir.op import Node
 from npuflow.ir.types import Array
 from npuflow.strategies import Noise, Output
@@ -18,24 +20,22 @@ SHARE = 0.2                               # of samples that may lie below `Outpu
 # values from which on a thresholded output is a mask, compared by its overlap
 MAP = 64
 FAINTEST = 1 / 512                        # half a step of a score of 8 bits
-# dB of outputs without noise; nothing counts as worse than its negative
-EXACT = 200.0
-LARGEST = float(np.finfo(np.float32).max)  # what an infinity counts as
+NOTHING = 1e-300                          # a signal that is none: any noise is all noise
 Outputs = Sequence[Sequence[Array]]       # per output its values, sample by sample
 
 
 def energies(truth: Outputs, parts: Sequence[OutputPart]) -> Noise:
     """[samples, parts]: the signal that noise is held against. A faint sample counts as a tenth of the mean
     one, or a mask without a single pixel would decide."""
-    own = np.array([[_energy(p.of(truth[p.output][s])) for p in parts] for s in range(len(truth[0]))])
-    return np.maximum(np.maximum(own, FAINT * own.mean(0)), 1e-30)
+    own = np.array([[energy(p.of(truth[p.output][s])) for p in parts] for s in range(len(truth[0]))])
+    return np.maximum(np.maximum(own, FAINT * own.mean(0)), NOTHING)
 
 
 def noise_of(truth: Outputs, made: Outputs, parts: Sequence[OutputPart], signal: Noise) -> Noise:
     """[samples, parts]: noise over signal of the first samples, as many as `made` has."""
     wrong = np.array(
         [
-            [_energy(_difference(p.of(made[p.output][s]), p.of(truth[p.output][s]))) for p in parts]
+            [energy(difference(p.of(made[p.output][s]), p.of(truth[p.output][s]))) for p in parts]
             for s in range(len(made[0]))
         ]
     )
@@ -43,7 +43,9 @@ def noise_of(truth: Outputs, made: Outputs, parts: Sequence[OutputPart], signal:
 
 
 def decibels(noise: Noise) -> Noise:
-    return -10 * np.log10(np.clip(noise, 10 ** (-EXACT / 10), 10 ** (EXACT / 10)))
+    """Of noise over signal."""
+    found = np.nan_to_num(np.asarray(noise, np.float64), nan=np.inf, posinf=np.inf)
+    return -10 * np.log10(np.clip(found, 10 ** (-EXACT / 10), 10 ** (EXACT / 10)))
 
 
 def quality(graph: Graph, truth: Outputs, made: Outputs) -> tuple[Output, ...]:
@@ -57,9 +59,9 @@ def quality(graph: Graph, truth: Outputs, made: Outputs) -> tuple[Output, ...]:
         answered = agreement(graph, part.value, real, own) if part.value else None
         if faint(part, [real, own]):
             real, own = ([evidence(a) for a in side] for side in (real, own))
-        signal = sum(_energy(a) for a in real)
-        wrong = sum(_energy(_difference(b, a)) for a, b in zip(real, own, strict=True))
-        pooled = float(decibels(np.array(wrong / max(signal, 1e-30))))
+        signal = sum(energy(a) for a in real)
+        wrong = sum(energy(difference(b, a)) for a, b in zip(real, own, strict=True))
+        pooled = level(signal, wrong)
         noise = noise_of([real], [own], [OutputPart(0)], energies([real], [OutputPart(0)]))
         low = float(np.quantile(decibels(noise[:, 0]), SHARE, method="lower"))
         found.append(Output(part.name, pooled, low, answered))
@@ -144,17 +146,3 @@ def _answering(graph: Graph, name: str) -> Node | None:
 def _share(pairs: Sequence[tuple[Array, Array]]) -> float | None:
     count = sum(a.size for a, _ in pairs)
     return sum(int((a == b).sum()) for a, b in pairs) / (count + 1) if count else None
-
-
-def _energy(array: Array) -> float:
-    wide = np.asarray(array, np.float64).ravel()
-    wide = wide[np.isfinite(wide)]
-    return float(wide @ wide)
-
-
-def _difference(made: Array, truth: Array) -> Array:
-    """Where the float network has no number, nothing is compared; where only the other
-    has none, all of it is noise."""
-    wide, real = truth.astype(np.float64), np.isfinite(truth)
-    found = np.nan_to_num(made.astype(np.float64), posinf=LARGEST, neginf=-LARGEST)
-    return np.where(real, found - np.where(real, wide, 0.0), 0.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from npuflow.engine.evaluate import Score
@@ -33,21 +33,42 @@ class Statement:
         return {"verdict": self.text, "verdict_ok": self.ok, "verdict_hint": self.hint}
 
 
+@dataclass(frozen=True)
+class Advice:
+    """What spoils the worst output, and fixes that were measured. `untried`: what to do to have some, where
+    nothing was looked for."""
+
+    culprit: Culprit | None = None
+    fixes: Sequence[Fix] = ()
+    untried: str = ""
+
+    @property
+    def hint(self) -> str:
+        """The best fix, or why there is none."""
+        if self.fixes:
+            return f"{self.fixes[0].line} ({MORE})"
+        return self.untried or f"no single change was found to help ({MORE} --log)"
+
+
 def statement(
     outputs: Sequence[JudgedOutput],
     samples: int,
     reason: str,
     budget: Budget,
-    culprit: Culprit | None,
-    fixes: Sequence[Fix],
+    advice: Advice,
     inputs: str = "",
+    weights: Mapping[str, int] | None = None,
 ) -> Statement:
-    """`inputs`: what is wrong with the samples themselves."""
+    """`inputs`: what is wrong with the samples themselves; `weights`: how many numbers of constants are NaN.
+    """
     if reason:
         return Statement(None, f"the outputs cannot be judged: {reason}")
     if not outputs:
         return Statement(None, "the outputs cannot be judged: there is no output to compare")
     on = f"on {samples} held-out calibration sample{'s' * (samples != 1)}"
+    empty = [one for one in outputs if one.nan]
+    if empty:
+        return _no_numbers(empty, on, weights or {})
     poor = sorted((s.output for s in outputs if not s.ok), key=lambda one: min(one.sqnr, one.low))
     if poor:
         more = f" (and {len(poor) - 1} more)" if len(poor) > 1 else ""
@@ -58,11 +79,11 @@ def statement(
             f'the output "{poor[0].name}"{more} is far from the float model\'s: {figures(poor[0])} {on} '
             f'({asked} asked for)'
         )
+        culprit = advice.culprit
         if culprit is not None and culprit.after > culprit.before:
             part = "most of the error" if _alone(culprit) else "the largest part of the error"
             text += f'; {part} comes from "{culprit.layer}"'
-        hint = f"{fixes[0].line} ({MORE})" if fixes else f"no single change was found to help ({MORE} --log)"
-        return Statement(False, text, hint)
+        return Statement(False, text, advice.hint)
     if inputs:
         text = (
             "the calibration samples are unlike the evaluation's, and ranges from them cannot be trusted: "
@@ -73,6 +94,22 @@ def statement(
     few = " (very few)" if samples < FEW else ""
     text = f"every output is close to the float model's {on}{few}"
     return Statement(True, f'{text}: the worst, "{worst.name}", has {figures(worst)}')
+
+
+def _no_numbers(outputs: Sequence[JudgedOutput], on: str, weights: Mapping[str, int]) -> Statement:
+    """Of outputs that are NaN in the float model there is nothing to compare."""
+    worst = max(outputs, key=lambda one: one.nan)
+    more = f" (and {len(outputs) - 1} more)" if len(outputs) > 1 else ""
+    share = "all" if worst.nan == 1.0 else f"{100 * worst.nan:.2g} %"
+    text = f'the output "{worst.output.name}"{more} is NaN in the float model itself: '
+    text += f"{share} of its values {on}"
+    if weights:
+        name, count = next(iter(weights.items()))
+        some = f" (and {len(weights) - 1} more constants)" if len(weights) > 1 else ""
+        text += f'; the constant "{name}"{some} holds {count} NaN'
+        return Statement(False, text, "a model whose weights are numbers")
+    hint = "to find what gives NaN on these samples: Log, Sqrt, Pow, a quotient of zeros"
+    return Statement(False, text, hint)
 
 
 def figures(one: Output) -> str:

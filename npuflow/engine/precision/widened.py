@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
-import numpy as np
-
 from npuflow.base.tables_write import value as toml
 from npuflow.engine.quantize.config import Override
 from npuflow.ir.graph import Graph
+from npuflow.ir.noise import decibels
 from npuflow.strategies import Noise
 
 
@@ -30,7 +29,7 @@ def widened(
     graph: Graph, overrides: Sequence[Override], names: Sequence[tuple[str, str]], noise: Noise
 ) -> list[Widened]:
     """The noisiest first. `names`, `noise`: as `sensitivity` has them."""
-    alone = {pair: -10 * float(np.log10(max(noise[k].mean(), 1e-20))) for k, pair in enumerate(names)}
+    alone = {pair: decibels(1.0, float(noise[k].mean())) for k, pair in enumerate(names)}
     found = [row for one in overrides for row in _rows(graph, one, alone)]
     return sorted(found, key=lambda row: 1e9 if row.alone is None else row.alone)
 

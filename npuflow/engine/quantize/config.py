@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Annotated, Literal
 
 from npuflow.base.errors import RecipeError, TargetError, Where
-from npuflow.base.tables import Config, Range
+from npuflow.base.tables import Config, Fault, Range
 from npuflow.calibrators import CALIBRATORS, Calibrator, Grid
 from npuflow.engine.quantize.names import LayerPatterns
 from npuflow.hw.elements import having
@@ -56,6 +56,18 @@ class Activations(Config):
     narrow: bool = False                  # leave out the most negative code
 
 
+# keys of an exception that speak of integers
+INTEGERS = (
+    "bits", "input_bits", "symmetric", "signed", "narrow", "weight_bits", "weight_per", "weight_group",
+    "weight_symmetric", "weight_narrow", "weight_signed", "weight_method",
+)
+
+
+def _contradiction(key: str, other: str, meaning: str) -> Fault:
+    hint = f"leave out {key}, or {other.partition(' ')[0]}"
+    return Fault(key, f"{key} contradicts {other}", f"{other} {meaning}", hint, "NF-RECIPE-123")
+
+
 @dataclass(frozen=True)
 class Override(Config):
     """Exceptions for the layers that `layers` names; what is absent stays as it was."""
@@ -76,6 +88,16 @@ class Override(Config):
     float: bool = False                   # leave the layer to the host, in floating point
     # what the layer computes in on the NPU: integers, or a float or block type of the target
     type: Mode | None = None
+
+    def check(self) -> Iterator[Fault]:
+        """One rule gives a layer one kind of number: what it says of integers holds in integers alone."""
+        of_integers = [name for name in INTEGERS if getattr(self, name) is not None]
+        kinds = [*of_integers, *(["type"] if self.type is not None else [])]
+        if self.float and kinds:
+            yield _contradiction(kinds[0], "float = true", "leaves these layers to the host, in floats")
+        elif self.type in FLOATS and self.type != "int" and of_integers:
+            text = "lets these layers compute in floats, on the NPU"
+            yield _contradiction(of_integers[0], f'type = "{self.type}"', text)
 
     @cached_property
     def _named(self) -> LayerPatterns:
@@ -231,6 +253,7 @@ def _misfits(config: Quantize, numerics: Numerics) -> Iterator[TargetError]:
             "weights.narrow", "unsigned codes have no most negative one to leave out", "narrow = false"
         )
     yield from _group_misfits(config, numerics)
+    yield from _unsigned_symmetric(config)
     signs = [("activations.signed", activations.signed)]
     signs += [(f"overrides[{i}].signed", rule.signed) for i, rule in enumerate(config.overrides)]
     for key, signed in signs:
@@ -244,6 +267,23 @@ def _misfits(config: Quantize, numerics: Numerics) -> Iterator[TargetError]:
             yield _misfit(
                 f"overrides[{i}].weight_signed",
                 "unsigned weights without zero points hold no negative number", "weight_symmetric = false",
+            )
+
+
+def _unsigned_symmetric(config: Quantize) -> Iterator[TargetError]:
+    """Activations without negative codes and without a zero point, which hold no negative number."""
+    own = config.activations
+    asked = [("activations", own.symmetric, own.signed, own.signed is False)]
+    for i, rule in enumerate(config.overrides):
+        symmetric = own.symmetric if rule.symmetric is None else rule.symmetric
+        signed = own.signed if rule.signed is None else rule.signed
+        stated = rule.signed is False or (rule.symmetric is True and signed is False)
+        asked.append((f"overrides[{i}]", symmetric, signed, stated))
+    for table, symmetric, signed, stated in asked:
+        if stated and symmetric and signed is False:
+            yield _misfit(
+                f"{table}.signed", "unsigned activations without zero points hold no negative number",
+                "leave signed out: tensors without negative values are unsigned then; or symmetric = false",
             )
 
 

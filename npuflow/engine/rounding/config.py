@@ -104,13 +104,14 @@ class RoundTable(Config, table="round"):
 class CandidateWidths(Config, table="precision"):
     """Widths of weights that a search may choose: weights are rounded for each of them ahead of it."""
 
-    weights: tuple[Bits, ...] = ()
-    """Of weights; empty: the recipe's own and the target's widest."""
+    weights: tuple[Bits, ...] | None = None
+    """Of weights; left out: the recipe's own and the target's widest."""
 
 
 def rounds(quantize: Quantize, table: RoundTable, candidates: CandidateWidths, prune: Prune) -> bool:
     """Whether any weight is rounded, or pruned, by moments."""
     if prunes(prune):
         return True
-    widths = {quantize.weights.bits, *(rule.weight_bits for rule in quantize.overrides), *candidates.weights}
+    overrides = (rule.weight_bits for rule in quantize.overrides)
+    widths = {quantize.weights.bits, *overrides, *(candidates.weights or ())}
     return any(one.wants(bits) for one in table.rounders for bits in widths if bits is not None)

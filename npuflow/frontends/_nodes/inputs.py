@@ -82,14 +82,26 @@ def fixed(info: onnx.ValueInfoProto, bindings: Bindings) -> Any:
 
 def _named_sizes(infos: Iterable[onnx.ValueInfoProto], bindings: Bindings) -> dict[str, int]:
     """Sizes of named dimensions: those that the recipe names, and those of inputs whose shape it gives."""
-    known: dict[str, int] = {}
+    known = dict(bindings.dims)
+    stated = {name: (f"dims.{name} = {size}", ("model", "dims", name)) for name, size in known.items()}
     for info in infos:
         wanted, dims = bindings.inputs.get(info.name), _dims(info)
-        if wanted is not None and dims is not None and len(dims) == len(wanted):
-            known.update(
-                (d.dim_param, w) for d, w in zip(dims, wanted, strict=True) if d.dim_param not in ("", "?")
-            )
-    return {**known, **bindings.dims}
+        if wanted is None or dims is None or len(dims) != len(wanted):
+            continue
+        for axis, (dim, size) in enumerate(zip(dims, wanted, strict=True)):
+            name = dim.dim_param
+            if name in ("", "?"):
+                continue
+            if known.setdefault(name, size) != size:
+                text, place = stated[name]
+                raise ModelError(
+                    f'the dimension "{name}" has two sizes: {known[name]} and {size}',
+                    because=f'[model] {text}, and inputs gives axis {axis} of "{info.name}" {size}',
+                    hint="one size, or leave one of the two out", code="NF-MODEL-353",
+                ).at(value=info.name, key=dotted(place))
+            text = f'inputs gives axis {axis} of "{info.name}" {size}'
+            stated.setdefault(name, (text, ("model", "inputs", info.name)))
+    return known
 
 
 def _not_batches(infos: Iterable[onnx.ValueInfoProto]) -> set[str]:
