@@ -19,6 +19,7 @@ from npuflow.engine.running.ports import Port as Port
 from npuflow.ir.types import TensorType
 
 Array = npt.NDArray[Any]
+UNNAMED = "arr_0"  # what numpy.savez calls an array that is given without a name
 
 
 def load_inputs(
@@ -55,6 +56,12 @@ def load_inputs(
             code="NF-DATA-013",
         )
     count = counts.pop() if counts else None
+    if count == 0:
+        raise DataError(
+            f"{', '.join(map(str, paths))} holds no sample",
+            because=f"the first axis of {', '.join(port.name for port in ports)} has size 0",
+            code="NF-DATA-232",
+        )
     if count is None:
         return [{p.name: _shaped(arrays[p.name], p) for p in ports}], False
     return [{p.name: _shaped(arrays[p.name][i], p) for p in ports} for i in range(count)], True
@@ -103,6 +110,8 @@ def _shaped(array: Array, port: Port) -> Array:
 
 
 def read_npz(path: Path, ports: Sequence[Port]) -> dict[str, Array]:
+    """The arrays of an npz by name. `ports`: the inputs that they are for; none: they are for none. An array
+    that was saved without a name is the only input's; DataError where no name is an input's."""
     try:
         with np.load(path, allow_pickle=False) as held:
             found = {name: held[name] for name in held.files}
@@ -110,8 +119,18 @@ def read_npz(path: Path, ports: Sequence[Port]) -> dict[str, Array]:
         raise DataError(
             f'"{path}" is not a readable npz', because=unreadable(error), code="NF-DATA-016"
         ) from error
-    if len(ports) == 1 and len(found) == 1:
-        return {ports[0].name: next(iter(found.values()))}
+    if len(ports) == 1 and list(found) == [UNNAMED]:
+        return {ports[0].name: found[UNNAMED]}
+    if ports and found and not any(port.name in found for port in ports):
+        (name, *rest), want = found, ", ".join(f'"{port.name}"' for port in ports)
+        raise DataError(
+            f'"{path}" holds none of the inputs {want}' if len(ports) > 1 else
+            f'"{path}" does not hold the input {want}',
+            because=f"its arrays are named {', '.join((name, *rest))}",
+            hint=f"numpy.savez(file, **{{{want}: array}}) names it; an npy has no name"
+            if len(ports) == 1 else "an npz has the arrays under the names of the inputs",
+            code="NF-DATA-231",
+        )
     return found
 
 
