@@ -36,7 +36,7 @@ class NanCheck:
             raise UsageError(
                 f'nan="{nan}" is not known', hint=", ".join(map(repr, get_args(Nan))), code="NF-RUN-051"
             )
-        self.nan, self._tell, self._option = nan, tell, option
+        self.nan, self.tell, self.option = nan, tell, option
         looked = [p for p in ports if p.dtype in FLOATS and (nan == "refuse" or p.loses_nan)]
         self._left = {port.name for port in looked if nan != "allow"}
 
@@ -56,5 +56,5 @@ class NanCheck:
                     held, because="NaN is refused", hint="replace it before the run", code="NF-DATA-230"
                 )
             self._left = self._left - {name}
-            remedy = f" ({self._option} makes it an error)" if self._option else ""
-            self._tell(f"{held}: integers have no NaN, the results are those of ordinary numbers{remedy}")
+            remedy = f" ({self.option} makes it an error)" if self.option else ""
+            self.tell(f"{held}: integers have no NaN, the results are those of ordinary numbers{remedy}")

@@ -79,7 +79,7 @@ class Runner:
         self.batch, self.workers, self.linger, self.limit = batch, workers, linger, limit
         preparation = preparation_of(preprocess, self.backend.preparation)
         self._prepare = None if preparation is None else Prepare(preparation, self.backend.inputs)
-        self._nan = NanCheck(self.inputs, nan)
+        self.nan = NanCheck(self.inputs, nan)  # its `tell` is given what is said
         self.state, self._start = state_and_start(self.backend, state or {})
         self._own = self.steps()
         self._lock = threading.Lock()
@@ -284,7 +284,7 @@ class Runner:
                 because=f"inputs: {', '.join(port.name for port in self.inputs)}",
                 code="NF-RUN-014",
             )
-        self._nan(given)
+        self.nan(given)
         return self.backend.fed(given)
 
 
