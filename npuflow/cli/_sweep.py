@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npuflow.base.errors import UsageError, suggestion
+from npuflow.base.errors import UsageError, meant
 from npuflow.cli._engine import stages
 from npuflow.cli._errors import lines
 from npuflow.cli._events import emit
@@ -135,7 +135,7 @@ def _goals(rows: Sequence[Mapping[str, float]], keys: Sequence[str], asked: Sequ
             if name not in known:
                 raise UsageError(
                     f'--goal: no figure or number "{name}"', because=f"known: {', '.join(known)}",
-                    hint=suggestion(name, known), code="NF-USAGE-031",
+                    hint=meant(name, known), code="NF-USAGE-031",
                 )
         return chosen
     time = [n for n in ("simulate.ms", "tiling.cycles") if n in known][:1]
@@ -163,7 +163,7 @@ def _columns(rows: Sequence[Mapping[str, float]], keys: Sequence[str], asked: st
                 because = f"known: {', '.join(known)}"
                 raise UsageError(
                     f'--show: no figure "{name}"',
-                    because=because, hint=suggestion(name, known), code="NF-USAGE-032",
+                    because=because, hint=meant(name, known), code="NF-USAGE-032",
                 )
         return names
     scores = [n for n in known if n.startswith(f"{SCORES}.")][:1]

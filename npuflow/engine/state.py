@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from npuflow.base.errors import ModelError, suggestion
+from npuflow.base.errors import ModelError, meant
 from npuflow.base.forked import renewed_in_children
 from npuflow.engine.given import mapping
 
@@ -70,7 +70,7 @@ def _known(name: str, names: Sequence[str], what: str, hint: str) -> None:
         raise ModelError(
             f'a state names "{name}", which is no {what} of the model',
             because=f"its {what}s are {', '.join(names) or 'none'}",
-            hint=suggestion(name, names) or hint, code="NF-MODEL-070",
+            hint=meant(name, names) or hint, code="NF-MODEL-070",
         )
 
 
