@@ -103,7 +103,7 @@ function drawLayers(id, found) {
   });
   by("layers").replaceChildren(svg);
   by("layers").dataset.id = id;
-  by("layers").dataset.tensors = JSON.stringify([...known]);
+  by("layers").dataset.tensors = JSON.stringify([...known, ...Object.keys(found.called)]);
 }
 
 function chooseLayer(id, at, scroll) {
