@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npuflow.base.errors import UsageError, suggestion
+from npuflow.cli._files import write_file
 
 if TYPE_CHECKING:
     from npuflow.exchange import Table
@@ -48,7 +49,7 @@ def write(
     table: Table = table_of_graph(quantised.graph, ranges.ranges, ranges.methods, codes or foreign, weights)
     form = EXCHANGE[name]()
     table, left = _fitting(form.rows, table, found)
-    output.write_text(form.write(table), encoding="utf-8")
+    write_file(output, form.write(table))
     kinds = f"{sum(not e.constant for e in table.values())} tensors"
     kinds += f", {sum(e.constant for e in table.values())} weights" if weights else ""
     reported = [f"wrote {output}: {kinds} as {name}"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from npuflow.base.errors import UsageError
 from npuflow.cli._engine import plan, recipe, store
+from npuflow.cli._files import writing
 from npuflow.cli._progress import duration, facts
 from npuflow.cli._records import FoundStep, found, record_of, split
 
@@ -64,7 +65,8 @@ def export(what: str, path: Path | None, sets: Sequence[str] | None, cache: Path
     reader = kept.open(digest)
     for name in manifest.files:
         reader.checked(name)
-    shutil.copytree(kept.object_path(digest), folder)
+    with writing(folder):
+        shutil.copytree(kept.object_path(digest), folder)
     return f"{manifest.kind} {digest} -> {folder}\n"
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npuflow.base.errors import UsageError, suggestion
+from npuflow.cli._files import write_file
 
 if TYPE_CHECKING:
     from npuflow.engine.fitting.fit import Fit
@@ -64,7 +65,7 @@ def fit(
     subjects, times, target = _given(measured, programs)
     found = fitted(subjects, times, target, only or list(CONSTANTS), held_out)
     if out is not None:
-        out.write_text("\n".join(_document(found.target, measured.name)))
+        write_file(out, "\n".join(_document(found.target, measured.name)))
     if as_json:
         rows = [asdict(row) for row in found.rows]
         constants = {name: list(pair) for name, pair in found.constants.items()}
