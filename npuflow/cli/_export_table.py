@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npuflow.base.errors import UsageError, suggestion
+from npuflow.base.wording import counted
 from npuflow.cli._files import write_file
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def write(
     form = EXCHANGE[name]()
     table, left = _fitting(form.rows, table, found)
     write_file(output, form.write(table))
-    kinds = f"{sum(not e.constant for e in table.values())} tensors"
+    kinds = f"{counted(sum(not e.constant for e in table.values()), 'tensor')}"
     kinds += f", {sum(e.constant for e in table.values())} weights" if weights else ""
     reported = [f"wrote {output}: {kinds} as {name}"]
     if left:

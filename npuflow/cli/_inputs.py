@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.errors import DataError, UsageError
+from npuflow.base.wording import counted
 from npuflow.cli._input_files import PICTURES as PICTURES
 from npuflow.engine.data.array import UNREADABLE, unreadable
 from npuflow.engine.data.read import prepared
@@ -35,7 +36,7 @@ def load_inputs(
             arrays.update(read_npz(path, ports))
         elif port is None:
             raise UsageError(
-                f"{len(paths)} input files for {len(ports)} inputs",
+                f"{counted(len(paths), 'input file')} for {counted(len(ports), 'input')}",
                 hint="an npz holds all of them by name", code="NF-USAGE-021",
             )
         else:

@@ -16,6 +16,7 @@ import typer
 from npuflow.base.errors import DataError, UsageError, suggestion
 from npuflow.base.html_table import shown
 from npuflow.base.paths import absent
+from npuflow.base.wording import counted
 from npuflow.cli._inputs import read_npy, read_npz
 from npuflow.engine.difference import difference
 
@@ -52,7 +53,8 @@ def one(path: Path, name: str | None) -> tuple[str, Array]:
         return name, found[name]
     if len(found) != 1:
         raise UsageError(
-            f'"{path}" has {len(found)} tensors', hint=suggestion("", tuple(found)), code="NF-USAGE-074"
+            f'"{path}" has {counted(len(found), "tensor")}',
+            hint=suggestion("", tuple(found)), code="NF-USAGE-074",
         )
     return next(iter(found.items()))
 

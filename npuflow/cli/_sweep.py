@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npuflow.base.errors import UsageError, meant
+from npuflow.base.wording import counted
 from npuflow.cli._engine import stages
 from npuflow.cli._errors import lines
 from npuflow.cli._events import emit
@@ -220,7 +221,8 @@ def _conclude(outcomes: Sequence[SweepOutcome], best: Sequence[bool], goals: Map
     number = len(outcomes)
     seconds = duration(sum(o.seconds for o in outcomes))
     sys.stdout.write(
-        f"{number} points ({sum(o.ran for o in outcomes)} ran, {sum(o.hit for o in outcomes)} hit, {seconds})"
+        f"{counted(number, 'point')} ({sum(o.ran for o in outcomes)} ran, "
+        f"{sum(o.hit for o in outcomes)} hit, {seconds})"
     )
     if goals:
         sys.stdout.write(f"; {sum(best)} marked * that no other beats by {', '.join(_words(goals))}")

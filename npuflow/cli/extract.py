@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from npuflow.base.wording import counted
 from npuflow.cli.inspect import ConstantOption, DimOption, OutputOption, ShapeOption
 
 
@@ -40,4 +41,4 @@ def extract(
     cut = begun(graph, begin) if begin else graph
     write_file(file, export_model(cut))
     ends = f"{', '.join(cut.inputs)} -> {', '.join(cut.outputs)}"
-    typer.echo(f"{file}: {len(cut.nodes)} of {len(graph.nodes)} nodes, {ends}")
+    typer.echo(f"{file}: {len(cut.nodes)} of {counted(len(graph.nodes), 'node')}, {ends}")
