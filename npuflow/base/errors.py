@@ -172,10 +172,15 @@ def nearest(name: str, allowed: Sequence[str]) -> str | None:
     return lowered[found[0]] if found else None
 
 
+def meant(name: str, allowed: Sequence[str]) -> str:
+    """A hint for an unknown name where the reason lists what is allowed: the nearest one, if one is near."""
+    close = nearest(name, allowed)
+    return f'"{close}"' if close is not None else ""
+
+
 def suggestion(name: str, allowed: Sequence[str], *, most: int = 12) -> str:
     """A hint for an unknown name: the nearest one, else what is allowed."""
-    close = nearest(name, allowed)
-    if close is not None:
-        return f'"{close}"'
+    if close := meant(name, allowed):
+        return close
     names = sorted(allowed)
     return ("one of " + ", ".join(names[:most]) + (", ..." if len(names) > most else "")) if names else ""

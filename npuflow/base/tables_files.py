@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npuflow.base.errors import InputError, suggestion
+from npuflow.base.paths import kind_of, not_a_file
 
 
 @dataclass(frozen=True)
@@ -75,12 +76,15 @@ def existing_file(text: str, base: Path) -> FilePath:
             f'"{text}" is a folder', because=f"a file is needed; looked at {path}", code="NF-RECIPE-002",
         )
     hint = ""
-    if path.parent.is_dir():
+    message, because = not_a_file(path, text)
+    if kind_of(path):
+        hint = "name a file"
+    elif path.parent.is_dir():
         hint = suggestion(path.name, [p.name for p in path.parent.iterdir()], most=6)
         hint = f"{hint} in {path.parent}" if hint else ""
     else:
         hint = f"the folder {path.parent} does not exist either"
-    raise InputError(f'no file "{text}"', because=f"looked at {path}", hint=hint, code="NF-RECIPE-003")
+    raise InputError(message, because=because, hint=hint, code="NF-RECIPE-003")
 
 
 def _of_function(text: str, base: Path) -> Path:

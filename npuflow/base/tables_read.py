@@ -9,7 +9,7 @@ from dataclasses import MISSING, fields
 from enum import Enum
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
-from npuflow.base.errors import NpuflowError, RecipeError, suggestion
+from npuflow.base.errors import NpuflowError, RecipeError, meant
 from npuflow.base.tables_files import FilePath, Location, existing_file
 from npuflow.base.tables_toml import Locator
 from npuflow.base.tables_types import Config, NamedEntries, Range, hints, options_class, registry_fields
@@ -58,7 +58,7 @@ def _table(
     for key in table:
         if key not in keys and key not in given:
             entries = [name for registry in registry_fields(cls).values() for name in registry.names()]
-            near = suggestion(key, [*keys, *entries] if isinstance(table[key], Mapping) else keys)
+            near = meant(key, [*keys, *entries] if isinstance(table[key], Mapping) else keys)
             because = f"allowed: {', '.join(keys) or 'nothing'}"
             _fault(faults, at.child(key), f'unknown key "{key}"', because, near, code="NF-RECIPE-008")
     if len(faults) > before:
@@ -257,7 +257,7 @@ def _dict(kind: Any, value: Any, at: Locator, faults: list[NpuflowError]) -> Any
 
 
 def _choice(value: Any, allowed: Sequence[str], at: Locator, faults: list[NpuflowError]) -> Any:
-    near = suggestion(value, allowed) if isinstance(value, str) else ""
+    near = meant(value, allowed) if isinstance(value, str) else ""
     return _fault(
         faults,
         at, f"{_name(value)} is not allowed", f"allowed: {', '.join(allowed)}", near, code="NF-RECIPE-012",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from npuflow.base.wording import counted
 from npuflow.cli._exported import graph_of
 from npuflow.cli._slow import Working
 
@@ -33,7 +34,7 @@ def write(
     taken = f"constants {program.constant_bytes} bytes, arena {program.arena} bytes"
     reported = [
         f"wrote {folder}: {', '.join(p.name for p in written)}",
-        f"{len(program.calls)} layers; {taken} ({program.bound} live at once)",
+        f"{counted(len(program.calls), 'layer')}; {taken} ({program.bound} live at once)",
     ]
     with Working("compiling it for its size"):
         built = compiler.measured(folder, program.name)

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npuflow.base.errors import UsageError, suggestion
+from npuflow.base.wording import counted
+from npuflow.cli._files import write_file
 
 if TYPE_CHECKING:
     from npuflow.exchange import Table
@@ -48,8 +50,8 @@ def write(
     table: Table = table_of_graph(quantised.graph, ranges.ranges, ranges.methods, codes or foreign, weights)
     form = EXCHANGE[name]()
     table, left = _fitting(form.rows, table, found)
-    output.write_text(form.write(table), encoding="utf-8")
-    kinds = f"{sum(not e.constant for e in table.values())} tensors"
+    write_file(output, form.write(table))
+    kinds = f"{counted(sum(not e.constant for e in table.values()), 'tensor')}"
     kinds += f", {sum(e.constant for e in table.values())} weights" if weights else ""
     reported = [f"wrote {output}: {kinds} as {name}"]
     if left:

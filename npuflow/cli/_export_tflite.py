@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from npuflow.cli._exported import graph_of
+from npuflow.cli._files import write_file
 from npuflow.cli._slow import Working
 
 
@@ -19,7 +20,7 @@ def write(source: Path, output: Path, check: int, sets: Sequence[str], cache: Pa
     graph, numerics = graph_of(source, sets, cache, "tflite")
     with Working("writing TFLite"):
         model = to_tflite(graph, source.stem)
-    output.write_bytes(model.model)
+    write_file(output, model.model)
     counts = ", ".join(f"{name} {count}" for name, count in sorted(model.operators.items()))
     reported = [f"wrote {output}: {len(model.model)} bytes; {counts}"]
     for side, ends in (("input", model.inputs), ("output", model.outputs)):

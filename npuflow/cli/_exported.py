@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from npuflow.base.errors import ModelError, UsageError
+from npuflow.base.errors import ModelError
+from npuflow.base.paths import absent
 from npuflow.cli._slow import Working
 from npuflow.hw.target import Numerics
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 def graph_of(source: Path, sets: Sequence[str], cache: Path | None, what: str) -> tuple[Graph, Numerics]:
     """The integer graph of a recipe or a .npu, and its target's numerics. `what`: the export."""
     if not source.is_file():
-        raise UsageError(f'no file "{source}"', code="NF-USAGE-010")
+        raise absent(source)
     if source.suffix == ".npu":
         return _of_program(source, cache, what)
     return _of_recipe(source, sets, cache)

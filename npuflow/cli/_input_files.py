@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from npuflow.base.errors import DataError, UsageError
+from npuflow.base.wording import counted
 
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 SUFFIXES = (*PICTURES, ".npy", ".npz")
@@ -27,7 +28,7 @@ def input_sets(
     counts = {len(group) for group in groups}
     if len(groups) != inputs or len(counts) > 1:
         raise UsageError(
-            f"{len(flat)} input files for {inputs} inputs",
+            f"{counted(len(flat), 'input file')} for {counted(inputs, 'input')}",
             because=f"several samples need an argument for every input ({inputs}), with as many files each: "
             + ", ".join(f"{path} has {len(group)}" for path, group in zip(paths, groups, strict=True)),
             hint="a folder for every input, or npz files with all of them by name",

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.errors import DataError, UsageError
+from npuflow.base.wording import counted
 from npuflow.cli._input_files import PICTURES as PICTURES
 from npuflow.engine.data.array import UNREADABLE, unreadable
 from npuflow.engine.data.read import prepared
@@ -19,6 +20,7 @@ from npuflow.engine.running.ports import Port as Port
 from npuflow.ir.types import TensorType
 
 Array = npt.NDArray[Any]
+UNNAMED = "arr_0"  # what numpy.savez calls an array that is given without a name
 
 
 def load_inputs(
@@ -34,7 +36,7 @@ def load_inputs(
             arrays.update(read_npz(path, ports))
         elif port is None:
             raise UsageError(
-                f"{len(paths)} input files for {len(ports)} inputs",
+                f"{counted(len(paths), 'input file')} for {counted(len(ports), 'input')}",
                 hint="an npz holds all of them by name", code="NF-USAGE-021",
             )
         else:
@@ -55,6 +57,12 @@ def load_inputs(
             code="NF-DATA-013",
         )
     count = counts.pop() if counts else None
+    if count == 0:
+        raise DataError(
+            f"{', '.join(map(str, paths))} holds no sample",
+            because=f"the first axis of {', '.join(port.name for port in ports)} has size 0",
+            code="NF-DATA-232",
+        )
     if count is None:
         return [{p.name: _shaped(arrays[p.name], p) for p in ports}], False
     return [{p.name: _shaped(arrays[p.name][i], p) for p in ports} for i in range(count)], True
@@ -103,6 +111,8 @@ def _shaped(array: Array, port: Port) -> Array:
 
 
 def read_npz(path: Path, ports: Sequence[Port]) -> dict[str, Array]:
+    """The arrays of an npz by name. `ports`: the inputs that they are for; none: they are for none. An array
+    that was saved without a name is the only input's; DataError where no name is an input's."""
     try:
         with np.load(path, allow_pickle=False) as held:
             found = {name: held[name] for name in held.files}
@@ -110,8 +120,18 @@ def read_npz(path: Path, ports: Sequence[Port]) -> dict[str, Array]:
         raise DataError(
             f'"{path}" is not a readable npz', because=unreadable(error), code="NF-DATA-016"
         ) from error
-    if len(ports) == 1 and len(found) == 1:
-        return {ports[0].name: next(iter(found.values()))}
+    if len(ports) == 1 and list(found) == [UNNAMED]:
+        return {ports[0].name: found[UNNAMED]}
+    if ports and found and not any(port.name in found for port in ports):
+        (name, *rest), want = found, ", ".join(f'"{port.name}"' for port in ports)
+        raise DataError(
+            f'"{path}" holds none of the inputs {want}' if len(ports) > 1 else
+            f'"{path}" does not hold the input {want}',
+            because=f"its arrays are named {', '.join((name, *rest))}",
+            hint=f"numpy.savez(file, **{{{want}: array}}) names it; an npy has no name"
+            if len(ports) == 1 else "an npz has the arrays under the names of the inputs",
+            code="NF-DATA-231",
+        )
     return found
 
 

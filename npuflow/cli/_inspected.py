@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npuflow.base.errors import RecipeError, UsageError
+from npuflow.base.errors import RecipeError
+from npuflow.base.paths import absent
 from npuflow.frontends import Bindings
 
 if TYPE_CHECKING:
@@ -65,9 +66,7 @@ def asked(path: Path, target: str | None, options: Bindings, sets: Sequence[str]
             made = existing_file(str(path), Path.cwd())
             text = f"python:{made.path}:{made.function}"
         elif not path.is_file():
-            raise UsageError(
-                f'no file "{path}"', hint="a model file, or a recipe that ends in .toml", code="NF-USAGE-010",
-            )
+            raise absent(path, "a model file, or a recipe that ends in .toml")
         name = str(targets._path(target or DEFAULT).resolve())
         recipe = load(
             None, sets, tables={"target": name, "model": {"path": text}}, lenient=True

@@ -15,6 +15,8 @@ import typer
 
 from npuflow.base.errors import DataError, UsageError, suggestion
 from npuflow.base.html_table import shown
+from npuflow.base.paths import absent
+from npuflow.base.wording import counted
 from npuflow.cli._inputs import read_npy, read_npz
 from npuflow.engine.difference import difference
 
@@ -25,7 +27,7 @@ Row = dict[str, Any]
 def arrays_of(path: Path) -> dict[str, Array]:
     """All tensors of an npz, or the one of an npy by the file's name."""
     if not path.is_file():
-        raise UsageError(f'no file "{path}"', code="NF-USAGE-010")
+        raise absent(path)
     return {path.stem: read_npy(path)} if path.suffix.lower() == ".npy" else read_npz(path, ())
 
 
@@ -51,7 +53,8 @@ def one(path: Path, name: str | None) -> tuple[str, Array]:
         return name, found[name]
     if len(found) != 1:
         raise UsageError(
-            f'"{path}" has {len(found)} tensors', hint=suggestion("", tuple(found)), code="NF-USAGE-074"
+            f'"{path}" has {counted(len(found), "tensor")}',
+            hint=suggestion("", tuple(found)), code="NF-USAGE-074",
         )
     return next(iter(found.items()))
 

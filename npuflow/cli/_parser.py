@@ -3,6 +3,7 @@ argument that is missing or wrong."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -72,4 +73,5 @@ def _called(parameter: Any) -> str:
         return "an argument"
     if parameter.param_type_name == "option":
         return str(max(parameter.opts, key=len))
-    return str(parameter.metavar or parameter.name).strip("{}[]")
+    name = str(parameter.metavar or parameter.name).strip("{}")
+    return name[1:-1] if re.fullmatch(r"\[[^][]*\]", name) else name

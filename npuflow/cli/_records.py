@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from npuflow.base.errors import UsageError, suggestion
+from npuflow.base.wording import counted
 
 if TYPE_CHECKING:
     from npuflow.flow.plan import Plan
@@ -87,7 +88,7 @@ def record_of(plan: Plan, store: Store, what: str) -> Record:
         )
     if item is None and None not in got.keys:
         raise UsageError(
-            f'"{stage}" has {len(got.keys)} items',
+            f'"{stage}" has {counted(len(got.keys), "item")}',
             hint=suggestion("", [f"{stage}/{i}" for i in got.keys]), code="NF-USAGE-019",
         )
     if item not in got.keys:

@@ -8,9 +8,11 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import typer
 
 from npuflow.base.errors import UsageError
 from npuflow.engine.running.backend import Backend, Exact
+from npuflow.engine.running.nan import Nan, NanCheck
 from npuflow.engine.running.opening import opened
 from npuflow.engine.running.ports import Port, joined
 from npuflow.engine.running.steps import state_and_start
@@ -34,17 +36,20 @@ def open_model(
     raw: bool = False,
     state: Pairs = (),
     exact: Exact | None = None,
+    nan: Nan | None = None,
 ) -> RunnableModel:
     """A .npu program, or an ONNX or TFLite model on onnxruntime. `raw`: values under a program's own names.
     `state`: of a model that states none itself. Samples of a model with state are steps of one sequence.
-    `exact`: what computes a program.
+    `exact`: what computes a program. `nan`: what is done about NaN in inputs; None: it is
+    told, and no option is named.
     """
-    return _Opened(opened(path, exact, batch=batch, dump=dump, raw=raw), dump, raw, state)
+    return _Opened(opened(path, exact, batch=batch, dump=dump, raw=raw), dump, raw, state, nan)
 
 
 class _Opened:
-    def __init__(self, backend: Backend, dump: bool, raw: bool, state: Pairs) -> None:
+    def __init__(self, backend: Backend, dump: bool, raw: bool, state: Pairs, nan: Nan | None) -> None:
         self.backend, self.dump = backend, dump
+        self._nan = NanCheck(backend.inputs, nan or "warn", noted, "--nan refuse" if nan else "")
         pairs, start = state_and_start(backend, {} if backend.state else dict(state))
         held = {given for _, given in pairs}
         self.hidden = set() if dump or raw else {output for output, _ in pairs}
@@ -54,11 +59,18 @@ class _Opened:
         self.follows = bool(pairs)
 
     def run(self, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
+        for sample in samples:
+            self._nan(sample)
         if self.follows:
             found = [self.steps.run(sample, self.dump) for sample in samples]
         else:
             found = self.backend.run([self.backend.fed(sample) for sample in samples], self.dump)
         return [{k: a for k, a in one.items() if k not in self.hidden} for one in found]
+
+
+def noted(text: str) -> None:
+    """A line on standard error that the user should see."""
+    typer.echo(f"note: {text}", err=True)
 
 
 def _of_state(state: Pairs) -> tuple[str, ...]:

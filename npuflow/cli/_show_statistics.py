@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npuflow.base.errors import DataError, UsageError, suggestion
+from npuflow.base.wording import counted
 
 if TYPE_CHECKING:
     from npuflow.engine.figures.histogram import Panel
@@ -40,7 +41,7 @@ def text(
 ) -> str:
     """The table; the picture is written to `plot`."""
     found, samples = _gathered(path, sets, cache, patterns)
-    lines = [f"{len(found)} tensors, {samples}", "", *_table(found)]
+    lines = [f"{counted(len(found), 'tensor')}, {samples}", "", *_table(found)]
     reported = [(one.name, s) for one in found for s in one.reported]
     if reported:
         lines += ["", "suggestions"]
@@ -96,7 +97,7 @@ def _gathered(
 
     reported = of_network(graph, statistics, spans, _quants(wired, kept), _channels(wired, kept))
     found = [_Found(n, statistics[n], spans.get(n), methods.get(n, ""), reported.get(n, [])) for n in names]
-    samples = f"{len(statistics.samples)} samples"
+    samples = counted(len(statistics.samples), "sample")
     if whole.broken:
         samples += f", {len(whole.broken)} left out"
     if whole.noise:

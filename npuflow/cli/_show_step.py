@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from npuflow.base.errors import UsageError
 from npuflow.cli._engine import plan, recipe, store
+from npuflow.cli._files import writing
 from npuflow.cli._progress import duration, facts
 from npuflow.cli._records import FoundStep, found, record_of, split
 
 if TYPE_CHECKING:
+    from npuflow.flow.plan import Plan
     from npuflow.flow.store import Store
     from npuflow.flow.store_manifest import Manifest
     from npuflow.flow.store_record import Record
@@ -29,7 +31,7 @@ def step_text(what: str, path: Path, sets: Sequence[str] | None, cache: Path | N
     got = found(wired, kept, stage)
     if got is None or item is not None or None in got.keys or not got.records:
         record = record_of(wired, kept, what)
-        return _logged(record) if log else "\n".join(_step(record, kept)) + "\n"
+        return _logged(record) if log else "\n".join(_step(record, wired, kept)) + "\n"
     return _logs(got) if log else "\n".join(_fan(stage, got)) + "\n"
 
 
@@ -63,7 +65,8 @@ def export(what: str, path: Path | None, sets: Sequence[str] | None, cache: Path
     reader = kept.open(digest)
     for name in manifest.files:
         reader.checked(name)
-    shutil.copytree(kept.object_path(digest), folder)
+    with writing(folder):
+        shutil.copytree(kept.object_path(digest), folder)
     return f"{manifest.kind} {digest} -> {folder}\n"
 
 
@@ -96,7 +99,7 @@ def _logs(got: FoundStep) -> str:
     return text or "no item logged anything\n"
 
 
-def _step(record: Record, kept: Store) -> Iterator[str]:
+def _step(record: Record, wired: Plan, kept: Store) -> Iterator[str]:
     name = record.stage if record.item is None else f"{record.stage}/{record.item}"
     yield f"step      {name}"
     yield f"key       {record.key}"
@@ -105,7 +108,10 @@ def _step(record: Record, kept: Store) -> Iterator[str]:
     )
     if record.summary:
         yield f"result    {facts(record.summary)}"
-    yield from _preimage(record.preimage)
+    told = dict(record.preimage)
+    if record.stage in wired and "config" in told:
+        told["config"] = wired[record.stage].in_recipe(told["config"])
+    yield from _preimage(told)
     yield ""
     if record.items is None:
         yield from _artifact(kept.manifest(record.output), kept)

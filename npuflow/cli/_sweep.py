@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npuflow.base.errors import UsageError, suggestion
+from npuflow.base.errors import UsageError, meant
+from npuflow.base.wording import counted
 from npuflow.cli._engine import stages
 from npuflow.cli._errors import lines
 from npuflow.cli._events import emit
@@ -142,7 +143,7 @@ def _goals(rows: Sequence[Mapping[str, float]], keys: Sequence[str], asked: Sequ
             if name not in known:
                 raise UsageError(
                     f'--goal: no figure or number "{name}"', because=f"known: {', '.join(known)}",
-                    hint=suggestion(name, known), code="NF-USAGE-031",
+                    hint=meant(name, known), code="NF-USAGE-031",
                 )
         return chosen
     time = [n for n in ("simulate.ms", "tiling.cycles") if n in known][:1]
@@ -170,7 +171,7 @@ def _columns(rows: Sequence[Mapping[str, float]], keys: Sequence[str], asked: st
                 because = f"known: {', '.join(known)}"
                 raise UsageError(
                     f'--show: no figure "{name}"',
-                    because=because, hint=suggestion(name, known), code="NF-USAGE-032",
+                    because=because, hint=meant(name, known), code="NF-USAGE-032",
                 )
         return names
     scores = [n for n in known if n.startswith(f"{SCORES}.")][:1]
@@ -227,7 +228,8 @@ def _conclude(outcomes: Sequence[SweepOutcome], best: Sequence[bool], goals: Map
     number = len(outcomes)
     seconds = duration(sum(o.seconds for o in outcomes))
     sys.stdout.write(
-        f"{number} points ({sum(o.ran for o in outcomes)} ran, {sum(o.hit for o in outcomes)} hit, {seconds})"
+        f"{counted(number, 'point')} ({sum(o.ran for o in outcomes)} ran, "
+        f"{sum(o.hit for o in outcomes)} hit, {seconds})"
     )
     if goals:
         sys.stdout.write(f"; {sum(best)} marked * that no other beats by {', '.join(_words(goals))}")

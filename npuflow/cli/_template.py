@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from npuflow.base.errors import UsageError, suggestion
+from npuflow.base.errors import UsageError, meant
 from npuflow.base.registry import Registry
 from npuflow.base.tables import Config, hints, table_of
 from npuflow.base.tables_schema import field_docs, type_schema
@@ -78,7 +78,7 @@ def _target(names: list[str], chosen: str | None) -> Iterator[str]:
     if chosen is not None and chosen not in names and not chosen.endswith(".toml"):
         raise UsageError(
             f'no target "{chosen}"',
-            because=f"known: {', '.join(names)}", hint=suggestion(chosen, names), code="NF-USAGE-034",
+            because=f"known: {', '.join(names)}", hint=meant(chosen, names), code="NF-USAGE-034",
         )
     yield f"# The NPU to compile for: {', '.join(names)}, or a path to a TOML file."
     yield f"target = {value(chosen or (DEFAULT if DEFAULT in names else names[0]))}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npuflow.base.errors import NpuflowError, UsageError, Where
+from npuflow.base.paths import absent
 from npuflow.cli._engine import CacheOption, JsonOption, RecipeArg, SetOption
 from npuflow.cli._slow import Working
 
@@ -90,7 +91,7 @@ def _measured(path: Path, program: Path | None, sets: list[str], cache: Path | N
 
         return store.load(_digest(result, "evaluate"), Evaluation).score
     if not program.is_file():
-        raise UsageError(f'no file "{program}"', code="NF-USAGE-010")
+        raise absent(program)
     early = replace(chosen, until="placement")
     result = _shown(plan_recipe(recipe, stages(), early), recipe, store, early)
     with Working(f'evaluating "{program}"'):

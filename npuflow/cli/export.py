@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npuflow.cli._engine import CacheOption, RecipeArg, SetOption
+from npuflow.cli._files import write_file
 
 if TYPE_CHECKING:
     from npuflow.flow.artifact import Reader
@@ -25,7 +26,7 @@ def qdq(recipe: RecipeArg, output: OutOption, sets: SetOption = None, cache: Cac
     from npuflow.stages.qdq import FILE
 
     reader = _made(recipe, "qdq", sets or [], cache)
-    output.write_bytes(reader.bytes(FILE))
+    write_file(output, reader.bytes(FILE))
     typer.echo(f"wrote {output}")
     for note in reader.json("notes"):
         typer.echo(f"note: {note}")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from npuflow.base.wording import counted
 from npuflow.cli.inspect import ConstantOption, DimOption, OutputOption, ShapeOption
 
 
@@ -26,17 +27,18 @@ def extract(
 
     Model files of every format that a recipe takes. Tensors have the names that
     `npuflow inspect --nodes` shows."""
-    from npuflow.base.errors import UsageError
+    from npuflow.base.paths import absent
+    from npuflow.cli._files import write_file
     from npuflow.cli.inspect import bindings_of
     from npuflow.engine.begin import begun
     from npuflow.engine.sources import gathered
     from npuflow.engine.to_onnx import export_model
 
     if not model.is_file():
-        raise UsageError(f'no file "{model}"', hint="a model file", code="NF-USAGE-140")
+        raise absent(model, "a model file")
     _, reader, source = gathered(model)
     graph = reader.read(source, bindings_of(inputs, dims, constants, outputs)).graph
     cut = begun(graph, begin) if begin else graph
-    file.write_bytes(export_model(cut))
+    write_file(file, export_model(cut))
     ends = f"{', '.join(cut.inputs)} -> {', '.join(cut.outputs)}"
-    typer.echo(f"{file}: {len(cut.nodes)} of {len(graph.nodes)} nodes, {ends}")
+    typer.echo(f"{file}: {len(cut.nodes)} of {counted(len(graph.nodes), 'node')}, {ends}")

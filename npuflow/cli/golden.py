@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from npuflow.base.wording import counted
 from npuflow.cli._engine import InputsArgument, ProgramArgument
 from npuflow.cli._slow import Working
 
@@ -48,4 +49,4 @@ def golden(
         found = golden_of(runner.program, runner.run_many(samples, dump=tensors or True))
         save(found, runner.program, output)
     size = sum(a.nbytes for a in found.tensors.values())
-    typer.echo(f"wrote {output}: {len(found.tensors)} tensors of {count}, {size} bytes")
+    typer.echo(f"wrote {output}: {counted(len(found.tensors), 'tensor')} of {count}, {size} bytes")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npuflow.base.errors import UsageError
+from npuflow.base.wording import counted
 from npuflow.cli._engine import SetOption
 
 if TYPE_CHECKING:
@@ -169,14 +170,14 @@ def _page(model: str, target: str, report: dict[str, Any], *, nodes: bool) -> st
         lines.append(f"  heads   the outputs may be a detector's: [postprocess] {kinds} gives boxes")
     for side in ("before", "after"):
         counts = report[side]
-        lines += ["", f"{side}: {sum(counts.values())} nodes", "  " + (_listed(counts) or "none")]
+        lines += ["", f"{side}: {counted(sum(counts.values()), 'node')}", "  " + (_listed(counts) or "none")]
     lines += ["", "rewrites: " + (_listed(report["rules"]) or "none")]
     places, macs = report["places"], report["macs"]
     on_npu = sum(not p["reason"] for p in places)
     lines += [
         "",
-        (f"placement: {on_npu} of {len(places)} nodes and {macs['share']:.1%} of {macs['all']:,} MACs on the "
-        "NPU"),
+        (f"placement: {on_npu} of {counted(len(places), 'node')} and {macs['share']:.1%} of "
+         f"{macs['all']:,} MACs on the NPU"),
     ]
     if nodes:
         for p in places:

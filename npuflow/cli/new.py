@@ -9,6 +9,7 @@ import typer
 
 from npuflow.base.errors import UsageError
 from npuflow.cli._engine import stages
+from npuflow.cli._files import write_file
 
 
 def new(
@@ -57,7 +58,7 @@ def new(
     if printing:
         typer.echo(written, nl=False)
         return
-    path.write_text(written)
+    write_file(path, written)
     open_points = sum(line.startswith("# CHECK: ") for line in written.splitlines())
     note = (
         f" ({open_points} line{'s' if open_points > 1 else ''} with CHECK to look at)" if open_points else ""

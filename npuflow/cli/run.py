@@ -20,6 +20,14 @@ class Kind(StrEnum):
     SIMULATOR = "simulator"
 
 
+class NotANumber(StrEnum):
+    """What is done about NaN in inputs."""
+
+    WARN = "warn"
+    REFUSE = "refuse"
+    ALLOW = "allow"
+
+
 def run(
     program: Annotated[
         Path,
@@ -53,6 +61,9 @@ def run(
         str | None,
         typer.Option("--target", "-t", help="Refuse the program if it was not compiled for this target."),
     ] = None,
+    nan: Annotated[
+        NotANumber, typer.Option("--nan", help="NaN in inputs, which integers have not: say so, or refuse.")
+    ] = NotANumber.WARN,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """Run a program, or a model on onnxruntime. A program is computed on whole tensors from the graph that it
@@ -60,15 +71,15 @@ def run(
     run one by one. Several files are several samples, in the order of the numbers in their names."""
     import json
 
-    from npuflow.cli._run_model import open_model, save_outputs
+    from npuflow.cli._run_model import noted, open_model, save_outputs
     from npuflow.cli._run_samples import run_samples
 
     if target is not None:
         _require(program, target)
-    model = open_model(program, batch, dump_all, exact=_kind(exact), state=_pairs(state or ()))
+    model = open_model(program, batch, dump_all, state=_pairs(state or ()), exact=_kind(exact), nan=nan.value)
     for note in model.notes:
-        typer.echo(f"note: {note}", err=True)
-    outputs, stacked = run_samples(model, inputs, model.preparation, batch, note=_note)
+        noted(note)
+    outputs, stacked = run_samples(model, inputs, model.preparation, batch, note=noted)
     written = save_outputs(out, outputs, stacked)
     if as_json:
         typer.echo(json.dumps({"out": str(out), "samples": len(outputs), "tensors": written}))
@@ -80,10 +91,6 @@ def run(
 
 def _s(items: Sized) -> str:
     return "" if len(items) == 1 else "s"
-
-
-def _note(text: str) -> None:
-    typer.echo(f"note: {text}", err=True)
 
 
 def _require(program: Path, target: str) -> None:

@@ -15,10 +15,11 @@ def schema(
     import json
 
     from npuflow.cli._engine import stages
+    from npuflow.cli._files import write_file
     from npuflow.cli._schema import recipe_schema
 
     text = json.dumps(recipe_schema(stages()), indent=2, ensure_ascii=False) + "\n"
     if output is None:
         typer.echo(text, nl=False)
     else:
-        output.write_text(text)
+        write_file(output, text)

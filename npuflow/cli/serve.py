@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from npuflow.base.errors import UsageError
 from npuflow.base.extras import needs
 from npuflow.cli._slow import Working
-from npuflow.cli.run import Kind
+from npuflow.cli.run import Kind, NotANumber
 
 if TYPE_CHECKING:
     from npuflow.serve.served import Served
 
 
 SWITCH = 1e-4                             # seconds after which a thread hands over the interpreter
+TAKEN = ("stats",)                        # what stands for no model behind /v2/models/
 
 
 def serve(
@@ -51,6 +52,9 @@ def serve(
         Kind | None,
         typer.Option("--exact", help="What computes programs, as for `run`.", show_default=False),
     ] = None,
+    nan: Annotated[
+        NotANumber, typer.Option("--nan", help="NaN in inputs: say so once, or answer it with status 400.")
+    ] = NotANumber.WARN,
 ) -> None:
     """Serve until Ctrl-C or SIGTERM: health, metadata, inference with JSON and binary tensors, /metrics for
     Prometheus. Samples that wait together are computed together. Requests name models, never files."""
@@ -64,11 +68,11 @@ def serve(
         code="NF-RUN-021",
     ):
         from npuflow.serve.running import serve as run
-    options = {"batch": max_batch, "linger": delay / 1e3, "workers": workers, "limit": max_waiting}
-    kind = None if exact is None else exact.value
-    models = {
-        name: _opened(name, path, kind, options, max_samples, timeout) for name, path in _named(programs)
+    options = {
+        "batch": max_batch, "linger": delay / 1e3, "workers": workers, "limit": max_waiting,
+        "exact": None if exact is None else exact.value, "nan": nan.value,
     }
+    models = {name: _opened(name, path, options, max_samples, timeout) for name, path in _named(programs)}
 
     def started(address: str) -> None:
         for name, one in models.items():
@@ -88,10 +92,11 @@ def _named(programs: list[str]) -> list[tuple[str, Path]]:
         name, sign, path = text.partition("=")
         file = Path(path if sign else text)
         name = name if sign else file.stem
-        if name in found or not name or "/" in name:
+        if name in found or name in TAKEN or not name or "/" in name:
+            reason = f"/v2/models/{name} is another address" if name in TAKEN else "it is empty or has a /"
             raise UsageError(
                 f'"{name}" is not a name for "{file}"',
-                because=f"{found[name]} has it" if name in found else "it is empty or has a /",
+                because=f"{found[name]} has it" if name in found else reason,
                 hint=f"NAME={file} gives another name",
                 code="NF-RUN-023",
             )
@@ -99,12 +104,13 @@ def _named(programs: list[str]) -> list[tuple[str, Path]]:
     return list(found.items())
 
 
-def _opened(
-    name: str, path: Path, exact: str | None, options: dict[str, float], most: int, timeout: float
-) -> Served:
+def _opened(name: str, path: Path, options: dict[str, Any], most: int, timeout: float) -> Served:
+    from npuflow.cli._run_model import noted
     from npuflow.engine.running.runner import Runner
     from npuflow.serve.served import Served
 
     with Working(f'opening "{path}"'):
-        runner = Runner(path, exact=exact, **options)  # type: ignore[arg-type]
-    return Served(name, runner, most, timeout)
+        runner = Runner(path, **options)
+    runner.nan.tell = lambda text: noted(f"{name}: {text}")
+    runner.nan.option = "--nan refuse"
+    return Served(name, runner, most, timeout, path)

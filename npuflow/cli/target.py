@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npuflow.base.errors import UsageError, suggestion
+from npuflow.base.wording import counted
+from npuflow.cli._files import write_file
 
 if TYPE_CHECKING:
     from npuflow.engine.fitting.fit import Fit
@@ -64,7 +66,7 @@ def fit(
     subjects, times, target = _given(measured, programs)
     found = fitted(subjects, times, target, only or list(CONSTANTS), held_out)
     if out is not None:
-        out.write_text("\n".join(_document(found.target, measured.name)))
+        write_file(out, "\n".join(_document(found.target, measured.name)))
     if as_json:
         rows = [asdict(row) for row in found.rows]
         constants = {name: list(pair) for name, pair in found.constants.items()}
@@ -95,7 +97,7 @@ def _show(found: Fit) -> None:
         rows = [row for row in found.rows if row.held_out == held_out]
         if rows:
             before, after = (100 * found.error(after, held_out) for after in (False, True))
-            typer.echo(f"{title} {len(rows)} layers: mean error {before:.1f} % -> {after:.1f} %")
+            typer.echo(f"{title} {counted(len(rows), 'layer')}: mean error {before:.1f} % -> {after:.1f} %")
     worst = sorted(found.rows, key=lambda row: -abs(row.after / row.measured - 1))[:5]
     typer.echo("farthest off:")
     for row in worst:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from npuflow.base.errors import BuildError, Where
+from npuflow.base.wording import counted
 from npuflow.engine.execute.executor import Executor
 from npuflow.engine.interpret import Interpreter
 from npuflow.engine.pixels import model_inputs, of_program
@@ -119,7 +120,7 @@ def require_equal(checks: Sequence[TensorCheck], program: Program) -> None:
         first = wrong[0]
         raise BuildError(
             f"the simulator differs from the reference in {len(wrong)} of "
-            f"{sum(1 for c in checks if c.elements)} tensors",
+            f"{counted(sum(1 for c in checks if c.elements), 'tensor')}",
             where=_where(first.value, program),
             because=f"first in {first.value!r}: {first.different} of {first.elements} elements, by up to "
             f"{first.max_abs}",

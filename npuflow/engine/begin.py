@@ -10,15 +10,24 @@ from npuflow.ir.graph import Graph, prune
 
 def begun(graph: Graph, names: Sequence[str]) -> Graph:
     """The graph with these values as inputs, before those of its own inputs that are still read."""
-    made = {o for node in graph.nodes for o in node.outputs if o}
+    made = {o: node for node in graph.nodes for o in node.outputs if o}
+    read = {v for node in graph.nodes for v in node.inputs}
+    inner = sorted(o for o in made if o in read)
     for name in names:
-        if name not in made:
+        if name in made and name not in read:
+            before = [v for v in made[name].inputs if v in made]
             raise ModelError(
                 f'the network cannot begin at "{name}"',
-                because="it is an input of the model"
-                if name in graph.inputs
-                else "the model computes no such tensor",
-                hint=suggestion(name, sorted(made)) or "the output of a node, by its name in the model",
+                because="it is an output, behind which nothing is computed",
+                hint=f"begin further in front: {', '.join(before or inner)}" if inner else "",
+                code="NF-MODEL-146",
+            ).at(value=name)
+        if name not in made:
+            whole = f"no tensor of that name leads to the outputs {', '.join(graph.outputs)}"
+            raise ModelError(
+                f'the network cannot begin at "{name}"',
+                because="it is an input of the model" if name in graph.inputs else whole,
+                hint=suggestion(name, inner) or "the output of a node, by its name in the model",
                 code="NF-MODEL-145",
             ).at(value=name)
     nodes = [node for node in graph.nodes if not set(node.outputs) <= {*names, ""}]
@@ -30,7 +39,7 @@ def begun(graph: Graph, names: Sequence[str]) -> Graph:
         raise ModelError(
             f'nothing between "{unread[0]}" and the outputs is left',
             because=f"the outputs are {', '.join(graph.outputs)}",
-            hint="begin further in front, or end further behind ([model] outputs)",
+            hint="begin further in front, or end further behind: [model] outputs, --output",
             code="NF-MODEL-146",
         ).at(value=unread[0])
     kept = tuple(i for i in rest.inputs if i in read or i in rest.outputs)

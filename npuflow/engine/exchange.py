@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from npuflow.base.errors import DataError, nearest
 from npuflow.base.tables import Config, FilePath
+from npuflow.base.wording import counted
 from npuflow.engine.place import op_name
 from npuflow.exchange import EXCHANGE, Table, TensorEntry, exact
 from npuflow.ir.graph import Graph
@@ -82,7 +83,7 @@ def taken(
         )
     if absent and config.missing == "error":
         raise DataError(
-            f"the table has no entry for {len(absent)} tensors",
+            f"the table has no entry for {counted(len(absent), 'tensor')}",
             because=f"the first is {absent[0]!r}", code="NF-TABLE-002",
         )
     return Taken(found.ranges, found.methods, found.codes, used, unknown, absent)

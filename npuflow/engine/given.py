@@ -39,13 +39,14 @@ def array_of(name: str, given: Any, dtype: str) -> Array:
         array = np.empty((), object)
     if array.dtype.kind not in "cOMmUS":
         return array
-    path = isinstance(given, str | os.PathLike)
-    what = f"complex numbers ({array.dtype})" if array.dtype.kind == "c" else type(given).__name__
-    raise DataError(
-        f'the input "{name}" is no array of real numbers: {what}',
-        hint="preprocess=True of the runner reads files" if path else "numpy.asarray of it must have a shape",
-        code="NF-RUN-041",
-    )
+    what, hint = type(given).__name__, f"give an array of numbers ({dtype})"
+    if array.dtype.kind == "c":
+        what, hint = f"complex numbers ({array.dtype})", "numpy.real and numpy.imag give real ones"
+    elif isinstance(given, str | os.PathLike):
+        hint = "preprocess=True of the runner reads files"
+    elif isinstance(given, list | tuple) and not array.shape:
+        hint = "give rows of one length: a list of rows that differ in length is no array"
+    raise DataError(f'the input "{name}" is no array of real numbers: {what}', hint=hint, code="NF-RUN-041")
 
 
 def converted(name: str, array: Array, dtype: npt.DTypeLike) -> Array:

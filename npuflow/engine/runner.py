@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.errors import ModelError
+from npuflow.base.forked import renewed_in_children
 from npuflow.engine.feed import dequantize, fed, quantize, start_of
 from npuflow.engine.program.container import Program, load_program
 from npuflow.engine.sim.machine import SimulatedMachine
@@ -56,6 +57,11 @@ class ProgramRunner:
         self._idle: dict[_Kind, list[SimulatedMachine]] = {}  # the kind that was used last comes last
         self._sessions: dict[int, onnxruntime.InferenceSession] = {}
         self._shown = threading.local()
+        renewed_in_children(self)
+
+    def forked(self) -> None:
+        """In a forked process: machines that threads of the parent use stay with them."""
+        self._lock = threading.Lock()
 
     @property
     def shadows(self) -> Mapping[str, Shadow]:

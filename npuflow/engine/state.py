@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from npuflow.base.errors import ModelError, suggestion
+from npuflow.base.errors import ModelError, meant
+from npuflow.base.forked import renewed_in_children
 from npuflow.engine.given import mapping
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def _known(name: str, names: Sequence[str], what: str, hint: str) -> None:
         raise ModelError(
             f'a state names "{name}", which is no {what} of the model',
             because=f"its {what}s are {', '.join(names) or 'none'}",
-            hint=suggestion(name, names) or hint, code="NF-MODEL-070",
+            hint=meant(name, names) or hint, code="NF-MODEL-070",
         )
 
 
@@ -85,6 +86,11 @@ class Steps:
         self._run, self._state, self._start = run, state, dict(start)
         self._lock = threading.Lock()
         self.held = dict(start)
+        renewed_in_children(self)
+
+    def forked(self) -> None:
+        """In a forked process: the step that a thread of the parent was in is the parent's."""
+        self._lock = threading.Lock()
 
     def reset(self, **start: Array) -> None:
         """Forget what came before: the state is as at first, but for what is given."""

@@ -13,7 +13,7 @@ from npuflow.flow.ahead import Ahead
 from npuflow.flow.artifact import Artifact, ArtifactRef, Manifest, Reader
 from npuflow.flow.explain import Reason, why
 from npuflow.flow.keys import Bound, pairs
-from npuflow.flow.lock import Lock, LockedStep, flat
+from npuflow.flow.lock import Lock, LockedStep, fields_of
 from npuflow.flow.plan import Plan, Step
 from npuflow.flow.refs import ItemsRef, Ref, groups
 from npuflow.flow.store import Store
@@ -125,7 +125,7 @@ class _Planner:
         if step.over in feeds and step.inputs[step.over].upstream.grouped:
             # of all items, also those not made yet
             bound.groups = groups(feeds[step.over].items, step.name)
-        locked = LockedStep(bound.key(), "", flat(bound.shared))
+        locked = LockedStep(bound.key(), "", fields_of(step, bound.shared))
         self.dry.current.steps[step.name] = locked
         if ids is None:
             return self._single(step, bound, locked)

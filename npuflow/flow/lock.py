@@ -59,11 +59,16 @@ def lock_of(plan: Plan, refs: Mapping[str, Ref], load: Any = None) -> Lock:
             lock.steps[step.name] = LockedStep(ref.digest, ref.digest, {"override": ref.digest})
             continue
         bound = step.bind(inputs(step, refs), load)
-        whole = LockedStep(bound.key(), ref.digest, flat(bound.shared))
+        whole = LockedStep(bound.key(), ref.digest, fields_of(step, bound.shared))
         if step.over is not None and isinstance(ref, ItemsRef):
             whole.items = {item: (bound.key(item), one.digest) for item, one in ref.items.items()}
         lock.steps[step.name] = whole
     return lock
+
+
+def fields_of(step: Step, shared: Mapping[str, Any]) -> dict[str, Any]:
+    """A pre-image, flattened; what comes of the recipe is called as the recipe calls it."""
+    return flat({**shared, "config": step.in_recipe(shared["config"])})
 
 
 def inputs(step: Step, refs: Mapping[str, Ref]) -> dict[str, Ref | None]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from npuflow.base.code import Closure, closure
 from npuflow.base.errors import NpuflowError
-from npuflow.base.tables import Config, canonical, selections
+from npuflow.base.tables import Config, canonical, selections, table_of
 from npuflow.flow.keys import Bound, Input, selected_code
 from npuflow.flow.processor import processor
 from npuflow.flow.refs import Listing, Ref
@@ -58,6 +58,15 @@ class Step:
             return self.stage.files(**self.listing_configs)
         except NpuflowError as error:
             raise error.at(stage=self.name) from error
+
+    def in_recipe(self, tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+        """Tables of a pre-image, which has them under the names of the stage's parameters, under those that a
+        recipe has."""
+        found: dict[str, dict[str, Any]] = {}
+        for name, table in tables.items():
+            place = table_of(type(self.configs[name])) if name in self.configs else name
+            found.setdefault(place, {}).update(table)
+        return found
 
     @cached_property
     def selected(self) -> dict[str, Closure]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from npuflow.base.errors import NpuflowError, RecipeError, suggestion
+from npuflow.base.errors import NpuflowError, RecipeError, meant
 from npuflow.base.tables import (
     Config,
     Fault,
@@ -243,7 +243,7 @@ def _unknown_tables(recipe: Recipe, classes: Sequence[type[Config]]) -> list[Npu
         elif name not in top:
             kind = "table" if isinstance(value, Mapping) else "key"
             shown = f"[{name}]" if kind == "table" else f'"{name}"'
-            because, near = f"known tables: {', '.join(top)}", suggestion(name, top)
+            because, near = f"known tables: {', '.join(top)}", meant(name, top)
             found.append(RecipeError(
                 f"unknown {kind} {shown}", where=at.where(), because=because, hint=near, code="NF-RECIPE-025",
             ))
@@ -256,7 +256,7 @@ def _unknown_tables(recipe: Recipe, classes: Sequence[type[Config]]) -> list[Npu
         at = recipe.at.child(*parent.split("."))
         for key in recipe.table(parent) or {}:
             if key not in allowed and at.child(key).origin().file not in recipe_library_files(recipe):
-                because, near = f"allowed: {', '.join(allowed)}", suggestion(key, allowed)
+                because, near = f"allowed: {', '.join(allowed)}", meant(key, allowed)
                 where = at.child(key).where()
                 found.append(RecipeError(
                     f'unknown key "{key}"', where=where, because=because, hint=near, code="NF-RECIPE-008",

@@ -10,7 +10,8 @@ from typing import Any
 
 import tomli
 
-from npuflow.base.errors import InputError, NpuflowError, RecipeError, UsageError, Where, suggestion
+from npuflow.base.errors import InputError, NpuflowError, RecipeError, UsageError, Where, meant, suggestion
+from npuflow.base.paths import kind_of, not_a_file
 from npuflow.base.tables_files import resolve
 from npuflow.base.tables_toml import KeyPath, Locator, Origin, parse, parse_json
 
@@ -188,12 +189,9 @@ class _Reading:
             )
         if path.is_file():
             return path
-        message = f'no file "{name}"'
-        return RecipeError(
-            message,
-            where=at.where(), because=f"looked at {path}", hint=suggestion(path.name, near),
-            code="NF-RECIPE-003",
-        )
+        message, because = not_a_file(path, name)
+        hint = "name a file" if kind_of(path) else suggestion(path.name, near)
+        return RecipeError(message, where=at.where(), because=because, hint=hint, code="NF-RECIPE-003")
 
     def _path_of(self, found: Path | RecipeError, lost: str) -> Path | None:
         """The file; else its fault is kept: `lost` names what is not known for it,
@@ -240,7 +238,7 @@ class _Reading:
             path = folder / f"{name}.toml"
         else:
             path, because = None, f"known: {', '.join(names)}; or give a path that ends in .toml"
-            message, near = f'no {table} "{name}"', suggestion(name, names)
+            message, near = f'no {table} "{name}"', meant(name, names)
             self.lost[table] = RecipeError(
                 message, where=at.where(), because=because, hint=near, code="NF-RECIPE-031",
             )

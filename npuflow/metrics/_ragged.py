@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from npuflow.base.errors import DataError, suggestion
+from npuflow.base.errors import DataError, meant
 from npuflow.ir.types import Array
 
 
@@ -51,7 +51,7 @@ def output_there(outputs: Collection[str], name: str) -> None:
     if name and name not in outputs:
         raise DataError(
             f'the model has no output "{name}"', because=f"its outputs are {', '.join(outputs)}",
-            hint=f"output: {suggestion(name, list(outputs))}", code="NF-METRIC-010",
+            hint=f"output = {close}" if (close := meant(name, list(outputs))) else "", code="NF-METRIC-010",
         )
 
 

@@ -17,6 +17,7 @@ from onnxruntime import RunOptions
 from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
 from npuflow.base.errors import DataError
+from npuflow.base.forked import renewed_in_children
 from npuflow.engine.packing.package import Package, load_file, load_network, of_bytes
 from npuflow.engine.program.container import MAGIC, Program
 from npuflow.engine.running.opening import TFLITE, runnable
@@ -45,7 +46,7 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
 
     A program's session has onnxruntime's methods and arguments. Provider options of
     "NpuflowExecutionProvider" say how it runs: `exact` ("executor" or "simulator"), `batch`, `workers`,
-    `linger`.
+    `linger`, `nan`.
     """
 
     def __init__(
@@ -71,6 +72,11 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         self._profile: list[dict[str, Any]] | None = (
             [] if sess_options and sess_options.enable_profiling else None
         )
+        self._lock = threading.Lock()
+        renewed_in_children(self)
+
+    def forked(self) -> None:
+        """In a forked process: a lock that no thread of the parent holds."""
         self._lock = threading.Lock()
 
     def run(

@@ -34,8 +34,14 @@ def tensor_type(dtype: str) -> str:
     return f"tensor({NUMBERS.get(dtype, dtype)})"
 
 
-def array_of(value: Any, name: str) -> Array:
-    """The array of an input: numpy's, an OrtValue's (Python's or C's), or what numpy makes of it."""
+def array_of(value: Any, name: str, dtype: str = "") -> Array:
+    """The array of an input: numpy's, an OrtValue's (Python's or C's), or what numpy makes of it; of a list
+    in the input's type, as onnxruntime does it. RuntimeError for a list that has no such array."""
+    if isinstance(value, list) and dtype:
+        try:
+            return np.array(value, object if dtype == "str" else dtype)
+        except (OverflowError, TypeError, ValueError):
+            raise RuntimeError(f"Could not create tensor from given input list: input {name}") from None
     if isinstance(value, onnxruntime.OrtValue) or (hasattr(value, "is_tensor") and hasattr(value, "numpy")):
         if not value.is_tensor():
             raise InvalidArgument(f"the input {name} is no dense tensor")
@@ -55,7 +61,7 @@ def checked(feed: Mapping[str, Any], ports: Sequence[Port]) -> dict[str, Array]:
     for name, value in feed.items():
         if name not in known:
             raise InvalidArgument(f"Invalid input name: {name}")
-        found[name] = _fitting(array_of(value, name), known[name])
+        found[name] = _fitting(array_of(value, name, known[name].dtype), known[name])
     return found
 
 
@@ -122,8 +128,8 @@ def own_options(
 
 
 def settings(own: Mapping[str, str]) -> dict[str, Any]:
-    """npuflow's provider options as arguments of a runner: `exact`, `batch`, `workers`, `linger`."""
-    kinds: dict[str, Any] = {"exact": str, "batch": int, "workers": int, "linger": float}
+    """npuflow's provider options as arguments of a runner: `exact`, `batch`, `workers`, `linger`, `nan`."""
+    kinds: dict[str, Any] = {"exact": str, "batch": int, "workers": int, "linger": float, "nan": str}
     found = {}
     for key, value in own.items():
         if key not in kinds:

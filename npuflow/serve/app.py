@@ -15,15 +15,21 @@ from aiohttp import web
 
 import npuflow
 from npuflow.base.errors import InputError, NpuflowError
-from npuflow.serve import metrics
-from npuflow.serve.protocol import EXTENSIONS, decode, described, encode
+from npuflow.serve import metrics, repository
+from npuflow.serve.bodies import ENCODINGS, encodings_of, plain
+from npuflow.serve.protocol import EXTENSIONS, VERSION, Request, decode, described, encode, json_object
 from npuflow.serve.served import Served
-from npuflow.serve.tensors import ProtocolError
+from npuflow.serve.tensors import ProtocolError, parameters
 
 HEADER = "Inference-Header-Content-Length"
 LARGE = 1 << 18  # bytes from which a body is decoded beside the event loop
 FULL = "NF-RUN-008"
-ADDRESSES = "/v2, /v2/health/live, /v2/health/ready, /v2/models/NAME, its /ready and /infer (POST), /metrics"
+ADDRESSES = (
+    "/v2, /v2/health/live, /v2/health/ready, /v2/models/NAME, its /ready, /config, /stats and /infer (POST), "
+    "/v2/models/stats, /v2/repository/index (POST), /metrics"
+)
+GONE = 499  # the client went away
+STOPS = "the server stops; it did not get to this request"
 LOG = logging.getLogger("npuflow.serve")
 
 
@@ -33,14 +39,23 @@ class Server:
     def __init__(self, models: Mapping[str, Served]) -> None:
         self.models = models
         self.stopping = False
+        self.most = 0  # bytes of a body
+        self.active: set[asyncio.Task[Any]] = set()  # requests that are being answered
 
     def application(self, max_bytes: int) -> web.Application:
-        app = web.Application(client_max_size=max_bytes, middlewares=[as_json])
+        self.most = max_bytes
+        app = web.Application(client_max_size=max_bytes, middlewares=[self.answered])
+        app.router.add_get("/v2/models/stats", self.all_statistics)
         model = r"/v2/models/{model}"
         for path in (model, model + r"/versions/{version}"):
             app.router.add_get(path, self.model)
             app.router.add_get(path + "/ready", self.model_ready)
+            app.router.add_get(path + "/config", self.configuration)
+            app.router.add_get(path + "/stats", self.statistics)
             app.router.add_post(path + "/infer", self.infer)
+        app.router.add_post("/v2/repository/index", self.index)
+        app.router.add_post("/v2/repository/models/{model}/load", self.load)
+        app.router.add_post("/v2/repository/models/{model}/unload", self.unload)
         app.router.add_get("/v2", self.server)
         app.router.add_get("/v2/health/live", self.live)
         app.router.add_get("/v2/health/ready", self.ready)
@@ -76,15 +91,15 @@ class Server:
         one, start, count = self._model(request), time.monotonic(), 0
         status = 500
         try:
-            body = await request.read()
-            header = _header(request)
-            asked = await _beside(len(body), decode, body, header, one.runner.outputs)
+            asked = await self._asked(request, one)
             count = one.samples(asked)
             found = await one.infer(asked)
+            begun = time.monotonic()
             made, size = await _beside(sum(a.nbytes for a in found.values()), encode, asked, found, one.name)
+            one.counts.encoding += time.monotonic() - begun
             status = 200
         except asyncio.CancelledError:
-            status = 499  # the client went away
+            status = 503 if self.stopping else GONE
             raise
         except Exception as error:
             status, _ = status_of(error)
@@ -95,6 +110,34 @@ class Server:
             return web.Response(body=made, content_type="application/json")
         return web.Response(body=made, content_type="application/octet-stream", headers={HEADER: str(size)})
 
+    async def statistics(self, request: web.Request) -> web.Response:
+        return web.json_response(repository.statistics([self._model(request)]))
+
+    async def all_statistics(self, request: web.Request) -> web.Response:
+        return web.json_response(repository.statistics([*self.models.values()]))
+
+    async def configuration(self, request: web.Request) -> web.Response:
+        return web.json_response(repository.configuration(self._model(request)))
+
+    async def index(self, request: web.Request) -> web.Response:
+        wanted = (await _table(request)).get("ready", False)
+        if not isinstance(wanted, bool):
+            raise ProtocolError("ready is not true or false")
+        if wanted and self.stopping:
+            return web.json_response([])
+        return web.json_response(repository.index([*self.models.values()], not self.stopping))
+
+    async def load(self, request: web.Request) -> web.Response:
+        one = self._model(request)
+        if parameters(await _table(request), "the request"):
+            raise ProtocolError("a model is served as the command line says: load takes no parameters")
+        repository.load(one)
+        return web.json_response({})
+
+    async def unload(self, request: web.Request) -> web.Response:
+        repository.unload(self._model(request))
+        return web.json_response({})
+
     async def stop(self, app: web.Application) -> None:
         self.stopping = True
 
@@ -104,27 +147,67 @@ class Server:
             await one.batches.close()
             await asyncio.get_running_loop().run_in_executor(None, one.runner.close)
 
+    @web.middleware
+    async def answered(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        """Every error as {"error": text}, as the protocol has it. Once the server stops, an answer is the
+        last one of its connection; `hurry` ends requests with status 503."""
+        task = asyncio.current_task()
+        assert task is not None
+        self.active.add(task)
+        try:
+            found: web.StreamResponse = await handler(request)
+        except asyncio.CancelledError:
+            if task not in self.active:
+                task.uncancel()
+                return _closing(web.json_response({"error": STOPS}, status=503))
+            raise
+        except Exception as error:
+            found = _error(error)
+        finally:
+            self.active.discard(task)
+        return _closing(found) if self.stopping else found
+
+    def hurry(self) -> None:
+        """Answer what is still in progress now: with status 503."""
+        while self.active:
+            self.active.pop().cancel()
+
+    async def _asked(self, request: web.Request, one: Served) -> Request:
+        """What a request asks for, read and decoded."""
+        encodings = encodings_of(request.headers.get("Content-Encoding", ""))
+        body, header = await request.read(), _header(request)
+        begun = time.monotonic()
+
+        def decoded() -> Request:
+            return decode(plain(body, encodings, self.most), header, one.runner.outputs)
+
+        found: Request = await _beside(LARGE if encodings else len(body), decoded)
+        one.counts.decoded += 1
+        one.counts.decoding += time.monotonic() - begun
+        return found
+
     def _model(self, request: web.Request) -> Served:
-        name, version = request.match_info["model"], request.match_info.get("version", "1")
-        if name not in self.models or version != "1":
+        name, version = request.match_info["model"], request.match_info.get("version", VERSION)
+        if name not in self.models or version != VERSION:
             raise ProtocolError(f'there is no model "{name}" of version {version}', 404)
         return self.models[name]
 
 
-@web.middleware
-async def as_json(request: web.Request, handler: Any) -> web.StreamResponse:
-    """Every error as {"error": text}, as the protocol has it."""
-    try:
-        found: web.StreamResponse = await handler(request)
-        return found
-    except asyncio.CancelledError:
-        raise
-    except Exception as error:
-        status, text = status_of(error)
-        if status == 500:
-            LOG.exception("a request failed")
-        headers = {"Retry-After": "1"} if status == 503 else {}
-        return web.json_response({"error": text}, status=status, headers=headers)
+def _error(error: Exception) -> web.Response:
+    """The answer to a request that failed; what is the server's own fault is logged."""
+    status, text = status_of(error)
+    if status == 500:
+        LOG.error("a request failed", exc_info=error)
+    headers = {"Retry-After": "1"} if status == 503 else {}
+    if status == 415:
+        headers["Accept-Encoding"] = ", ".join(ENCODINGS)
+    return web.json_response({"error": text}, status=status, headers=headers)
+
+
+def _closing(answer: web.StreamResponse) -> web.StreamResponse:
+    """The same answer, after which its connection is closed."""
+    answer.force_close()
+    return answer
 
 
 def status_of(error: Exception) -> tuple[int, str]:
@@ -140,6 +223,10 @@ def status_of(error: Exception) -> tuple[int, str]:
         return error.status, f"there is no such address: {ADDRESSES}"
     if isinstance(error, web.HTTPException):
         return error.status, error.reason
+    if isinstance(error, ConnectionError):
+        return GONE, "the client went away"
+    if isinstance(error, web.RequestPayloadError):
+        return 400, "the request's body is damaged, or ends before its length"
     if isinstance(error, TimeoutError):
         return 504, str(error)
     if isinstance(error, NpuflowError) and error.code == FULL:
@@ -156,6 +243,14 @@ def _header(request: web.Request) -> int | None:
     if not text.isascii() or not text.isdigit() or len(text) > 15:
         raise ProtocolError(f"{HEADER} is not a number")
     return int(text)
+
+
+async def _table(request: web.Request) -> dict[str, Any]:
+    """The JSON object of a small request; none where the body is empty."""
+    body = plain(
+        await request.read(), encodings_of(request.headers.get("Content-Encoding", "")), LARGE
+    )
+    return json_object(body) if body.strip() else {}
 
 
 async def _beside(size: int, function: Any, *arguments: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,6 +28,20 @@ class Waiting:
 
 
 @dataclass
+class Times:
+    """How long samples waited, and how long batches were computed."""
+
+    started: int = 0  # samples that no longer wait
+    waited: float = 0.0  # their seconds
+    computed: dict[int, tuple[int, float]] = field(default_factory=dict)  # size -> batches, seconds
+
+    def add(self, waits: Sequence[float], seconds: float) -> None:
+        count, before = self.computed.get(len(waits), (0, 0.0))
+        self.computed[len(waits)] = count + 1, before + seconds
+        self.started, self.waited = self.started + len(waits), self.waited + sum(waits)
+
+
+@dataclass
 class Batches:
     """The queue of one model. All methods run on the event loop; while a batch is computed, the next gathers.
 
@@ -37,6 +51,7 @@ class Batches:
 
     runner: Runner
     sizes: Counter[int] = field(default_factory=Counter)
+    times: Times = field(default_factory=Times)
     _waiting: deque[Waiting] = field(default_factory=deque)
     _busy: int = 0
     _closed: bool = False
@@ -114,6 +129,7 @@ class Batches:
         self._busy, self._expected = self._busy - 1, len(part)
         self._back = now + min((now - begun) * SHARE, MOST) if len(part) > 1 else 0.0
         self.sizes[len(part)] += 1
+        self.times.add([begun - one.since for one in part], now - begun)
         error = made.exception()
         for i, one in enumerate(part):
             if one.future.done():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,12 +19,20 @@ class Counts:
     answers: Counter[int] = field(default_factory=Counter)
     samples: int = 0
     seconds: float = 0.0
+    good: float = 0.0  # seconds of the answers with status 200
+    decoded: int = 0  # requests that were read
+    decoding: float = 0.0  # seconds
+    encoding: float = 0.0  # seconds
+    last: float = 0.0  # when the last good answer was made, in seconds of the epoch
     buckets: list[int] = field(default_factory=lambda: [0] * (len(SECONDS) + 1))
 
     def add(self, status: int, seconds: float, samples: int) -> None:
         self.answers[status] += 1
         self.samples += samples
         self.seconds += seconds
+        if status == 200:
+            self.good += seconds
+            self.last = time.time()
         self.buckets[bisect_left(SECONDS, seconds)] += 1
 
 

@@ -21,7 +21,8 @@ from npuflow.serve.tensors import (
     to_bytes,
 )
 
-EXTENSIONS = ("binary_tensor_data",)
+EXTENSIONS = ("binary_tensor_data", "statistics", "model_repository", "model_configuration")
+VERSION = "1"  # of every model
 TIMEOUT = "timeout"  # of a request, in microseconds
 
 
@@ -40,7 +41,7 @@ def decode(body: bytes, header: int | None, outputs: Sequence[Port]) -> Request:
     size = len(body) if header is None else header
     if size > len(body) or size < 0:
         raise ProtocolError(f"Inference-Header-Content-Length is {header}, the body has {len(body)} bytes")
-    table = _object(body[:size])
+    table = json_object(body[:size])
     said = parameters(table, "the request")
     inputs = _inputs(table, memoryview(body)[size:])
     plain = bool(said.get("binary_data_output", False))
@@ -70,7 +71,7 @@ def encode(request: Request, found: Mapping[str, Array], model: str) -> tuple[by
         else:
             row["data"] = array.reshape(-1).tolist()
         rows.append(row)
-    table = {"model_name": model, "model_version": "1", "outputs": rows}
+    table = {"model_name": model, "model_version": VERSION, "outputs": rows}
     head = json.dumps({**table, **({"id": request.id} if request.id else {})}).encode()
     return b"".join([head, *parts]), len(head) if parts else None
 
@@ -79,7 +80,7 @@ def described(name: str, inputs: Sequence[Port], outputs: Sequence[Port], batche
     """A model's metadata. `batched`: requests may hold any number of samples along the first axis."""
     return {
         "name": name,
-        "versions": ["1"],
+        "versions": [VERSION],
         "platform": "npuflow",
         "inputs": [_port(port, batched) for port in inputs],
         "outputs": [_port(port, batched) for port in outputs],
@@ -95,7 +96,8 @@ def _port(port: Port, batched: bool) -> dict[str, Any]:
     }
 
 
-def _object(text: bytes) -> dict[str, Any]:
+def json_object(text: bytes) -> dict[str, Any]:
+    """The object that a body is; ProtocolError for any other text."""
     try:
         table = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 from npuflow.engine.running.ports import Array, joined, rows
 from npuflow.engine.running.runner import Runner
@@ -17,13 +18,30 @@ from npuflow.serve.tensors import ProtocolError
 
 @dataclass
 class Served:
-    """One model under its name. `most`: samples that one request may hold."""
+    """One model under its name. `most`: samples that one request may hold. `file`: what it was
+    opened from."""
 
     name: str
     runner: Runner
     most: int = 64
     timeout: float = 30.0
+    file: Path | None = None
     counts: Counts = field(default_factory=Counts)
+
+    def __post_init__(self) -> None:
+        self._seen = self._state()
+
+    def _state(self) -> tuple[int, int] | None:
+        """Size and time of the file; nothing without one."""
+        try:
+            held = None if self.file is None else self.file.stat()
+        except OSError:
+            return None
+        return None if held is None else (held.st_size, held.st_mtime_ns)
+
+    def changed(self) -> bool:
+        """Whether the file is not the one that was opened."""
+        return self._state() != self._seen
 
     @cached_property
     def batches(self) -> Batches:
@@ -44,7 +62,8 @@ class Served:
             ports = [p for p in self.runner.inputs if p.name in request.inputs or p.name not in held]
             samples = list(rows(request.inputs, ports))
             if not 1 <= len(samples) <= self.most:
-                raise ProtocolError(f"a request holds 1 to {self.most} samples, not {len(samples)}")
+                held = "1 sample" if self.most == 1 else f"1 to {self.most} samples"
+                raise ProtocolError(f"a request holds {held}, not {len(samples)}")
         futures = []
         try:
             for sample in samples:

@@ -76,8 +76,9 @@ def of_json(data: Any, datatype: str, shape: tuple[int, ...], what: str) -> Arra
     if kind == "f" and not all(type(item) in (int, float) for item in flat):
         raise ProtocolError(f"{what}: {datatype} takes numbers")
     try:
-        return np.array(flat, DATATYPES[datatype]).reshape(shape)
-    except (OverflowError, ValueError):
+        with np.errstate(over="raise"):
+            return np.array(flat, DATATYPES[datatype]).reshape(shape)
+    except (FloatingPointError, OverflowError, ValueError):
         raise ProtocolError(f"{what}: a number is outside of {datatype}") from None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from npuflow.base.wording import counted
 from npuflow.engine.correct.bias import biased, correct_biases, originals
 from npuflow.engine.correct.config import Correct
 from npuflow.engine.correct.error import split
@@ -39,7 +40,7 @@ def correct(
         return quantized
     real, made = with_fixed_outputs(layers_of(graph)), with_fixed_outputs(quantized.graph)
     done = correct_biases(real, made, numerics, fit, held, judge=correct.bias == "auto")
-    log(f"biases from {len(fit)} samples, judged on {len(held)} others")
+    log(f"biases from {counted(len(fit), 'sample')}, judged on {len(held)} others")
     for trial in done.trials:
         log(trial.line())
     whole = done.graph.replaced(outputs=quantized.graph.outputs, state=quantized.graph.state)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 from npuflow.base.tables import Config, Range
+from npuflow.base.wording import counted
 from npuflow.engine.schedule.frame import Topology
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.search.canonical import Cost, Memo, Subgraph, packed, unpacked
@@ -78,7 +79,7 @@ def layers(
     planner, found, asked = Planner(quantized.graph, machine, numerics, effort.level), {}, 0
     for one in planner.candidates():
         found[one.name], asked = one, asked + 1
-    log(f"{asked} layers and runs of layers, {len(found)} of them different")
+    log(f"{counted(asked, 'layer')} and runs of layers, {len(found)} of them different")
     yield from ((name, SubgraphCost(one)) for name, one in found.items())
 
 
@@ -113,8 +114,8 @@ def runs(
     ]
     different = {one.name: one for one in every}
     log(
-        f"fusion groups can start at {len(every)} layers; {len(different)} different runs of layers follow "
-        "these"
+        f"fusion groups can start at {counted(len(every), 'layer')}; different runs of layers behind these: "
+        f"{len(different)}"
     )
     yield from ((name, SubgraphCost(one)) for name, one in different.items())
 

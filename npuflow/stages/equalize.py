@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from npuflow.base.wording import counted
 from npuflow.engine.calibrate.thresholds import Calibrate
 from npuflow.engine.correct.assess import QuantisationSetup
 from npuflow.engine.correct.config import Equalize
@@ -54,7 +55,7 @@ def equalize(
     target = Target(numerics=numerics, limits=limits, memory=memory, compute=compute, dma=dma)
     terms = QuantisationSetup(calibrate, quantize, target, fit, held, equalize.corrected)
     done = prepare(graph.graph, equalize, terms)
-    log(f"thresholds from {len(fit)} samples, judged on {len(held)} others")
+    log(f"thresholds from {counted(len(fit), 'sample')}, judged on {len(held)} others")
     for trial in done.trials:
         log(trial.line())
     return replace(graph, graph=done.graph, trials=done.trials)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from npuflow.base.errors import DataError, RecipeError, Where
+from npuflow.base.wording import counted
 from npuflow.calibrators import CALIBRATORS
 from npuflow.engine.calibrate.rate import Marks, Rating, by_name, mark, rate
 from npuflow.engine.calibrate.thresholds import Calibrate, choices
@@ -151,7 +152,8 @@ def marked(
     labels = asked(metric, table.metric, [one.label for one in whole])
     truth = by_name(outputs_of(reference_of(graph), feeds), source.outputs)
     baseline = dict(metric(truth, truth, labels))
-    log(f"float network on {len(whole)} samples: {', '.join(f'{n} {v:.4f}' for n, v in baseline.items())}")
+    scores = ", ".join(f"{n} {v:.4f}" for n, v in baseline.items())
+    log(f"float network on {counted(len(whole), 'sample')}: {scores}")
     for name, one in rivals.items():
         stranded = placement.placed.stranded
         made = quantize_graph(source, on_npu, one.ranges, quantize, numerics, graph.stated, stranded).graph

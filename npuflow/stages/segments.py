@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+from npuflow.base.wording import counted
 from npuflow.engine.calibrate import segments as cutting
 from npuflow.engine.calibrate.observe import needed_values
 from npuflow.flow.artifact import Artifact, Reader, Writer
@@ -64,7 +65,7 @@ def segments(
     found = cutting.segments(graph.graph, names)
     for name, one in found.items():
         log(
-            f"{name}: {len(one.names)} tensors, {one.names[0]} to {one.names[-1]}"
+            f"{name}: {counted(len(one.names), 'tensor')}, {one.names[0]} to {one.names[-1]}"
             if one.names
             else f"{name}: no tensors"
         )

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from npuflow.base.errors import TargetError
 from npuflow.base.tables import Config, parse, read
+from npuflow.base.wording import counted
 from npuflow.engine.arrange import Method
 from npuflow.engine.host import HostWork, host_work, total_work
 from npuflow.engine.schedule.machine import Machine
@@ -89,13 +90,15 @@ def tiling(
         raise explained(wanted, fault, shipped_targets()) from None
     bounds = plan.bounds
     members = sum(len(g.nodes) for g in plan.groups)
-    log(f"{members} layers in {len(plan.groups)} groups; {plan.solved} different tilings searched")
+    groups = counted(len(plan.groups), "group")
+    log(f"{counted(members, 'layer')} in {groups}; {counted(plan.solved, 'different tiling')} searched")
     if plan.asked:
         split = sum(g.cores[1] > 1 for g in plan.groups)
         log(
-            f"{plan.asked} candidate fusion groups costed, starting at {plan.spans} layers, "
+            f"{counted(plan.asked, 'candidate fusion group')} costed, "
+            f"starting at {counted(plan.spans, 'layer')}, "
             f"{plan.spans - plan.different} of which repeat an earlier one; {split} groups on several cores; "
-            f"{len(plan.kept)} tensors resident in local memory between groups"
+            f"{counted(len(plan.kept), 'tensor')} resident in local memory between groups"
         )
     log(
         f"{plan.cycles:.0f} cycles of the NPU; bounds: engines {bounds.compute:.0f}, "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from npuflow.base.wording import counted
 from npuflow.calibrators import CALIBRATORS
 from npuflow.engine.calibrate.thresholds import Calibrate
 from npuflow.engine.correct.assess import observed_ranges
@@ -71,7 +72,7 @@ def unify(
 
     truth = outputs_of(with_fixed_outputs(reference_of(graph)), held)
     done = tried(pairs, ranges, made, truth, held, judge=unify.scales == "auto")
-    log(f"ranges from {len(fit)} samples, judged on {len(held)} others")
+    log(f"ranges from {counted(len(fit), 'sample')}, judged on {len(held)} others")
     for trial in done.trials:
         log(trial.line())
     found, methods = dict(thresholds.ranges), dict(thresholds.methods)

@@ -25,7 +25,7 @@ async function showNetwork(id, wanted) {
   const found = await networkOf(id);
   layerRows = found.layers;
   by("legend").textContent =
-    `${found.layers.length} layers; colour: SQNR of the result, red ${BAD} dB to green ${GOOD} dB; ` +
+    `${found.layers.length} layer${found.layers.length === 1 ? "" : "s"}; colour: SQNR of the result, red ${BAD} dB to green ${GOOD} dB; ` +
     "width of the bar: cycles; dashed: on the host";
   drawLayers(id, found);
   const at = found.layers.findIndex((row) => row.name === wanted);
@@ -103,7 +103,7 @@ function drawLayers(id, found) {
   });
   by("layers").replaceChildren(svg);
   by("layers").dataset.id = id;
-  by("layers").dataset.tensors = JSON.stringify([...known]);
+  by("layers").dataset.tensors = JSON.stringify([...known, ...Object.keys(found.called)]);
 }
 
 function chooseLayer(id, at, scroll) {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from npuflow.flow.artifact import Reader
@@ -40,15 +40,20 @@ TENSOR = (
     "method",
     "suggestions",
 )
+CODES, REAL = ":q", ":f"  # end the ids of an input's or output's codes, and of codes' real numbers
 FIGURES = ("simulate", "tiling", "evaluate", "fidelity", "quantize", "precision")
 
 
 def network(store: Store, name: str) -> dict[str, Any] | None:
-    """Layers and tensors, as the build's report has them; without histograms."""
+    """Layers and tensors, as the build's report has them; without histograms. `called`: what layers call
+    inputs and outputs of the network -> the tensor of their codes."""
     data = _data(store, name)
     if data is None:
         return None
+    ids = {row["id"] for row in data["tensors"]}
+    ends = {end for row in data["nodes"] for end in (*row["inputs"], *row["outputs"])} - ids
     return {
+        "called": {end: found for end in sorted(ends) if (found := _codes_of(end, ids)) is not None},
         "title": data["title"],
         "layers": [{key: row.get(key) for key in LAYER} for row in data["nodes"]],
         "tensors": [{key: row.get(key) for key in TENSOR} for row in data["tensors"]],
@@ -56,15 +61,18 @@ def network(store: Store, name: str) -> dict[str, Any] | None:
 
 
 def tensor(store: Store, name: str, wanted: str) -> dict[str, Any] | None:
-    """All that is known of a tensor; `pairs`: values of the float network and what the codes stand for."""
+    """All that is known of a tensor; `pairs`: values of the float network and what the codes stand for. An
+    input or output of the network is the tensor of its codes."""
     data = _data(store, name)
-    row = next((t for t in data["tensors"] if t["id"] == wanted), None) if data is not None else None
-    if data is None or row is None:
+    rows = {} if data is None else {row["id"]: row for row in data["tensors"]}
+    found = _codes_of(wanted, rows)
+    if data is None or found is None:
         return None
-    values = _artifact(store, name, VALUES[0])
+    values, row = _artifact(store, name, VALUES[0]), rows[found]
     held = {} if values is None else values.json(VALUES[1])
-    layers = {side: [n["name"] for n in data["nodes"] if wanted in n[side]] for side in ("inputs", "outputs")}
-    pairs = held.get(wanted, {}).get("pairs", [[], []])
+    layers = {side: [n["name"] for n in data["nodes"] if found in n[side]] for side in ("inputs", "outputs")}
+    kept = held.get(found) or held.get(found.removesuffix(CODES)) or {}
+    pairs = kept.get("pairs", [[], []])
     return {**row, "pairs": pairs, "made_by": layers["outputs"], "read_by": layers["inputs"]}
 
 
@@ -105,6 +113,12 @@ def _flat(summary: Mapping[str, Any]) -> list[tuple[str, float]]:
         for key, value in summary.items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     ]
+
+
+def _codes_of(name: str, ids: Collection[str]) -> str | None:
+    """The tensor that a name means: itself, the codes of an input or output, or those of real numbers."""
+    means = (name, f"{name}{CODES}", name.removesuffix(REAL))
+    return next((one for one in means if one in ids), None)
 
 
 def _data(store: Store, name: str) -> dict[str, Any] | None:

@@ -61,7 +61,8 @@ function turn(page) {
 }
 
 async function show() {
-  const [id, stage, name = ""] = location.hash.slice(1).split("/");
+  const [id, stage, ...rest] = location.hash.slice(1).split("/"),
+    name = rest.join("/"); // of a layer or tensor, which may have a / as it is
   if (!id) return;
   if (id === "compare") {
     by("title").textContent = "Builds beside each other";

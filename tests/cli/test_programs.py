@@ -47,6 +47,39 @@ def call(capfd: pytest.CaptureFixture[str], *args: str) -> Ran:
     return Ran(code, out, err)
 
 
+def test_an_array_under_another_name_is_not_an_input(
+    built: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The one array of an npz is an input's by its name, or by having none."""
+    program, image = product(built, ".npu"), np.load(built / "two.npy")
+    files = {n: str(tmp_path / f"{n}.npz") for n in ("wrong", "several", "unnamed", "none", "outputs")}
+    np.savez(files["wrong"], picture=image)
+    np.savez(files["several"], picture=image, label=np.zeros(2))
+    np.savez(files["unnamed"], image)
+    np.savez(files["none"], image=image[:0])
+    for name, held in (("wrong", "picture"), ("several", "picture, label")):
+        ran = call(capfd, "run", program, files[name], "-o", files["outputs"])
+        assert ran.code == 2 and "NF-DATA-231" in ran.err and '"image"' in ran.err
+        assert f"named {held}" in ran.err and not Path(files["outputs"]).exists()
+    ran = call(capfd, "run", program, files["none"], "-o", files["outputs"])
+    assert ran.code == 2 and "NF-DATA-232" in ran.err and "none.npz holds no sample" in ran.err
+    assert call(capfd, "run", program, files["unnamed"], "-o", files["outputs"]).code == 0
+
+
+def test_nan_in_an_input_is_noted_once_or_refused(
+    built: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program, image = product(built, ".npu"), np.load(built / "two.npy").astype(np.float32) / 255
+    image[1, ..., 3] = np.nan
+    np.save(tmp_path / "nan.npy", np.concatenate([image] * 6))
+    words = ("run", program, str(tmp_path / "nan.npy"), "-o", str(tmp_path / "out.npz"))
+    ran = call(capfd, *words)
+    assert ran.code == 0 and ran.err.count("holds NaN") == 1 and "--nan refuse" in ran.err
+    ran = call(capfd, *words, "--nan", "refuse")
+    assert ran.code == 2 and "NF-DATA-230" in ran.err
+    assert "NaN" not in call(capfd, *words, "--nan", "allow").err
+
+
 def test_run_takes_arrays_and_pictures(
     built: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -198,6 +198,43 @@ def test_mistakes_raise_what_onnxruntime_raises(names: Any, feed: Any, error: An
             one.run(names, feed)
 
 
+LISTS: tuple[tuple[Any, Any], ...] = (
+    (X.tolist(), None),
+    ([list(map(int, row)) for row in X.tolist()], None),
+    ([*X.astype(np.float64)], None),
+    (X[0].tolist(), InvalidArgument),
+    ([], InvalidArgument),
+    ([[1.0, 2.0], [3.0]], RuntimeError),
+    ([["a"] * 32] * 4, RuntimeError),
+)
+
+
+@pytest.mark.parametrize("case", range(len(LISTS)))
+def test_a_list_is_taken_in_the_inputs_type_as_onnxruntime_does(case: int, session: Any) -> None:
+    from onnx import TensorProto, helper
+
+    given, error = LISTS[case]
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [4, 32]) for n in "xy"]
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "neg", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    theirs = onnxruntime.InferenceSession(model.SerializeToString())
+    if error is not None:
+        for one in (session, theirs):
+            with pytest.raises(error):
+                one.run(None, {"x": given})
+        return
+    assert theirs.run(None, {"x": given})[0].shape == (4, 32)
+    want = session.run(None, {"x": np.array(given, np.float32)})[0]
+    np.testing.assert_array_equal(session.run(None, {"x": given})[0], want)
+
+
+def test_a_list_of_codes_is_of_real_numbers_where_the_input_is(session: Any) -> None:
+    """A list has no type of its own: it is read as the session states the input."""
+    given = [[3] * 32] * 4
+    want = session.run(None, {"x": np.full((4, 32), 3, np.float32)})[0]
+    np.testing.assert_array_equal(session.run(None, {"x": given})[0], want)
+
+
 def test_an_index_outside_of_its_table_is_an_invalid_argument(tmp_path: Path) -> None:
     """It is known in the run alone, and a script catches onnxruntime's error."""
     path = tmp_path / "words.npu"

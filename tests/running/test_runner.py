@@ -243,6 +243,20 @@ def test_samples_along_the_first_axis() -> None:
         npuflow.Runner(accumulating()).run_batch(both)
 
 
+def test_no_sample_gives_outputs_of_no_sample() -> None:
+    """A caller that asks for an output by its name gets one, whatever was left of its data."""
+    runner, none = npuflow.Runner(split()), np.zeros((0, 4, 32), np.float32)
+    for given in (none, []):
+        found = runner.run_batch({"x": given})
+        assert found["y"].shape == (0, 32) and found["y"].dtype == np.float32
+    out = runner.buffers(0)
+    assert runner.run_batch({"x": none}, out=out)["y"] is out["y"]
+    with pytest.raises(DataError, match="several samples have"):
+        runner.run_batch({"x": np.zeros((0, 4, 31), np.float32)})
+    state = npuflow.Runner(accumulating())
+    assert state.run_batch({"x": np.zeros((0, 3)), "carried": []})["total"].shape == (0, 3)
+
+
 def test_state_is_carried_from_run_to_run() -> None:
     runner, x = npuflow.Runner(accumulating(), state={"total": "carried"}), {"x": np.ones((1, 3), np.float32)}
     five = np.full((1, 3), 5, np.float32)

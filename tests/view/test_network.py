@@ -84,11 +84,30 @@ def report() -> dict[str, Any]:
     return {"title": "a report", "nodes": nodes, "tensors": tensors}
 
 
-def stored(store: Store, place: Path, cycles: int, sqnr: float, library: str = "") -> str:
+def with_ends() -> dict[str, Any]:
+    """The same network as a build has it: codes between a conversion in front and one behind."""
+    data = report()
+    first, last = data["nodes"][0], data["nodes"][-1]
+    conversion = {**first, "npu": False, "op": "Identity"}
+    first["inputs"], last["outputs"] = ["image:q"], ["scores:q"]
+    front = {**conversion, "name": "image:q", "inputs": ["image"], "outputs": ["image:q"]}
+    back = {**conversion, "name": "scores", "inputs": ["scores:q"], "outputs": ["scores"]}
+    data["nodes"] = [front, *data["nodes"], back]
+    data["tensors"][0]["id"], data["tensors"][-1]["id"] = "image:q", "scores:q"
+    return data
+
+
+PAIRS = {"pairs": [[0.1, 0.4, -0.2], [0.0, 0.5, 0.0]]}
+
+
+def stored(
+    store: Store, place: Path, cycles: int, sqnr: float, library: str = "", data: Any = None
+) -> str:
     """A build of which the page can show all."""
-    pairs = {"block/conv:out": {"pairs": [[0.1, 0.4, -0.2], [0.0, 0.5, 0.0]]}}
+    pairs = {"block/conv:out": PAIRS, "scores": PAIRS}
+    said = json.dumps(data or report())
     made = {
-        "report": Entries({"report.html": "<p>the report</p>", "report.json": json.dumps(report())}, {}),
+        "report": Entries({"report.html": "<p>the report</p>", "report.json": said}, {}),
         "fidelity": Entries({}, {"tensors": pairs}),
         "page_library": Entries({"library.js": library}, {}),
     }
@@ -143,6 +162,39 @@ def test_a_cache_says_where_its_page_is(tmp_path: Path) -> None:
     assert address(tmp_path) is None
     (tmp_path / "view.json").write_text('{"address": "http://127.0.0.1:1/", "pid": 99999999}')
     assert address(tmp_path) is None
+
+
+def test_an_input_or_output_is_the_tensor_of_its_codes(tmp_path: Path) -> None:
+    """Its name in the network is what a user knows, and what links are made of."""
+    store = Store(tmp_path / "cache")
+    name = stored(store, tmp_path / "one", 7, 20.0, data=with_ends())
+    for wanted in ("scores", "scores:q"):
+        one = network.tensor(store, name, wanted)
+        assert one is not None and one["id"] == "scores:q" and one["pairs"] == PAIRS["pairs"]
+        assert (one["made_by"], one["read_by"]) == (["head"], ["scores"])
+    one = network.tensor(store, name, "image")
+    assert one is not None and one["id"] == "image:q" and one["read_by"] == ["block/conv"]
+    found = network.network(store, name)
+    assert found is not None and found["called"] == {"image": "image:q", "scores": "scores:q"}
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="no Chromium is installed")
+def test_links_to_outputs_in_a_browser(tmp_path: Path) -> None:
+    from npuflow.engine.figures.export import script
+
+    store = Store(tmp_path / "cache")
+    name = stored(store, tmp_path / "one", 7, 20.0, script(), with_ends())
+    with page(store) as where, browser(tmp_path / "profile") as one:
+        one.send("Page.enable")
+        one.send("Page.navigate", url=f"{where}#{name}/tensor/scores")
+        one.until("document.querySelector('#histogram svg') && document.querySelector('#pairs svg')")
+        one.value(f"location.hash = '{name}/tensor/block/conv:out'")
+        one.until("document.querySelector('#facts h3').textContent == 'block/conv:out'")
+        one.until("document.querySelector('#pairs svg')")
+        one.value(f"location.hash = '{name}/network/scores'")
+        one.until("document.querySelectorAll('#layer a').length == 2")
+        links = one.value("[...document.querySelectorAll('#layer a')].map((a) => a.getAttribute('href'))")
+        assert links == [f"#{name}/tensor/scores%3Aq", f"#{name}/tensor/scores"]
 
 
 @pytest.mark.skipif(not CHROMIUM, reason="no Chromium is installed")

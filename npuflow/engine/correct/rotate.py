@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from npuflow.base.wording import counted
 from npuflow.engine.correct.fold_back import Refused
 from npuflow.engine.correct.products import ProductEdits
 from npuflow.engine.correct.residual import ResidualStream, StreamNorm, StreamWriter, streams
@@ -42,7 +43,7 @@ class Rotated:
     def name(self) -> str:
         """For reports."""
         more = f", {len(self.charged)} products with the matrix are left" if self.charged else ""
-        return f"residual stream of {self.width} channels, {self.folded} layers{more}"
+        return f"residual stream of {self.width} channels, {counted(self.folded, 'layer')}{more}"
 
 
 def rotate(graph: Graph) -> Rotated:

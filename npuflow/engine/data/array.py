@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from npuflow.base.errors import DataError, suggestion
+from npuflow.base.errors import DataError, meant
 from npuflow.engine.data import zarr_store
 from npuflow.engine.data.config import DamagedData, Data
 from npuflow.ir.types import Array
@@ -162,5 +162,5 @@ def _need(path: Path, wanted: list[str], held: Any) -> None:
             raise DataError(
                 f'"{path.name}" has no array "{name}"',
                 because=f"it holds {', '.join(held) or 'nothing'}",
-                hint=suggestion(name, list(held)), code="NF-DATA-026",
+                hint=meant(name, list(held)), code="NF-DATA-026",
             )

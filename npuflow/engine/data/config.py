@@ -10,6 +10,7 @@ import numpy as np
 
 from npuflow.base.errors import DataError
 from npuflow.base.tables import Config, Doc, Fault, Location, Range, Words
+from npuflow.base.tables_write import key
 from npuflow.engine.data.steps import Alpha, DataStep, Plain, finished
 from npuflow.ir.types import Array, TensorType
 
@@ -124,7 +125,7 @@ class InputSample:
             because="a sample is one file without a name" if alone else f"a sample holds {held}",
             hint="several files a sample: a list whose first line names the inputs (a b, or a,b in a .csv)"
             if alone
-            else f'[data] arrays = {{ {name} = "..." }} names the array of an npz file',
+            else f'[data] arrays = {{ {key(name)} = "..." }} names the array of an npz file',
             code="NF-DATA-029",
         )
 
@@ -191,7 +192,7 @@ def _typed(array: Array, dtype: str, name: str) -> Array:
         held = "text" if array.dtype.kind in "US" else "no real numbers"
         raise DataError(
             f'the model input "{name}" takes {dtype}, but its array holds {held} ({array.dtype})',
-            hint=f'[data] arrays = {{ {name} = "..." }} names another array; tokenise text in '
+            hint=f'[data] arrays = {{ {key(name)} = "..." }} names another array; tokenise text in '
             '"python:module:function"',
             code="NF-DATA-031",
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from npuflow.base.errors import DataError, suggestion
+from npuflow.base.paths import not_a_file
 
 
 def label_file(path: Path) -> dict[str, Any]:
@@ -15,10 +16,9 @@ def label_file(path: Path) -> dict[str, Any]:
     boxes of COCO annotations."""
     if not path.is_file():
         near = sorted(p.name for p in path.parent.glob("*") if p.suffix.lower() in (".csv", ".json"))
-        hint = suggestion(path.name, near)
-        raise DataError(
-            f'no label file "{path.name}"', because=f"looked at {path}", hint=hint, code="NF-DATA-036",
-        )
+        hint = suggestion(path.name, [name for name in near if name != path.name])
+        message, because = not_a_file(path, path.name, "label file")
+        raise DataError(message, because=because, hint=hint, code="NF-DATA-036")
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as fault:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from npuflow.base.errors import AbsentError, DataError, suggestion
+from npuflow.base.paths import kind_of
 from npuflow.base.tables import table_of
 from npuflow.engine.data.array import headers, inputs, row_count
 from npuflow.engine.data.choose import chosen
@@ -256,6 +257,11 @@ def entries(data: Data) -> Iterator[tuple[str, Mapping[str, Path], Any]]:
                 code="NF-DATA-041",
             )
     else:
+        if kind := kind_of(where):
+            raise AbsentError(
+                f'"{data.source.text}" is no file or folder of samples', because=f"{where} is {kind}",
+                hint=_supported(), code="NF-DATA-233",
+            )
         near = [p.name for p in where.parent.iterdir()] if where.parent.is_dir() else []
         hint = suggestion(where.name, near) or "paths are relative to the recipe"
         raise AbsentError(

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.base.errors import DataError, ModelError, UsageError, Where, suggestion
+from npuflow.base.errors import DataError, ModelError, UsageError, Where, meant
 from npuflow.engine.graph_section import joined, shared
 from npuflow.engine.program.container import (
     SET,
@@ -60,7 +60,7 @@ class Package:
             known = tuple(self.networks)
             raise UsageError(
                 f'the file has no network "{name}"', because=f"its networks: {', '.join(known)}",
-                hint=suggestion(name, known), code="NF-USAGE-160",
+                hint=meant(name, known), code="NF-USAGE-160",
             )
         return self.networks[name]
 

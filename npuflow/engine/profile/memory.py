@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from npuflow.base.wording import counted
 from npuflow.engine.profile.measure import Profile, Row
 from npuflow.engine.sim.access import regions
 from npuflow.hw.region import CONST, LOCAL
@@ -91,7 +92,7 @@ def external_map(found: Profile) -> dict[str, Any]:
     last = max((r["last"] for r in values), default=0) + 1
     words = (
         f"external memory: {total:,} bytes, at least {laid.get('bound', 0):,} are live at once; "
-        f"{len(values)} values over {last} steps"
+        f"{counted(len(values), 'value')} over {counted(last, 'step')}"
     )
     words += f", {len(laid['in_place'])} results in place" if laid.get("in_place") else ""
     words += "; all shared, on the chip" if total <= memory.shared_bytes else ""

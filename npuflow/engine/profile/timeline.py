@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from npuflow.base.wording import counted
 from npuflow.engine.profile.measure import Profile
 
 MOST = 8000                               # events; beyond that neighbours of one layer are joined
@@ -22,7 +23,7 @@ def data(found: Profile) -> dict[str, Any]:
         events.append([int(order.queue[i]), *span, command.node, command.opcode])
     note = ""
     if len(events) > MOST:
-        note = f"{len(events)} commands; neighbours of one layer in a queue are drawn as one"
+        note = f"{counted(len(events), 'command')}; neighbours of one layer in a queue are drawn as one"
         events = joined(events)
     return {"queues": queues, "cycles": float(clock.cycles), "events": events, "shortened": note}
 

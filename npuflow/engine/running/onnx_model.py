@@ -12,6 +12,7 @@ from npuflow.base.errors import DataError, ModelError
 from npuflow.engine.given import array_of, converted
 from npuflow.engine.pixels import given, pixel_inputs
 from npuflow.engine.running.backend import Dump, Exact
+from npuflow.engine.running.nan import FLOATS
 from npuflow.engine.running.ports import Array, Port, Sample
 from npuflow.engine.state import Pairs, state_of
 
@@ -107,7 +108,8 @@ class OnnxModel:
     def _port(self, name: str, kind: str, shape: Sequence[Any]) -> Port:
         pixels = name in self.pixels
         dtype = "float32" if pixels else _numpy(kind)
-        return Port(name, dtype, tuple(map(_dim, shape)), codes=pixels, pixels=pixels)
+        loses = pixels or (bool(self.notes) and dtype in FLOATS)
+        return Port(name, dtype, tuple(map(_dim, shape)), codes=pixels, pixels=pixels, loses_nan=loses)
 
 
 def _quantised(source: Path | bytes) -> bool:

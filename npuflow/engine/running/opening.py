@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from npuflow.base.errors import UsageError
+from npuflow.base.paths import absent
 from npuflow.engine.packing.package import Package, load_file, load_network, of_bytes
 from npuflow.engine.program.container import MAGIC, Program
 from npuflow.engine.running.backend import Backend, Exact
@@ -56,7 +57,7 @@ def opened(
     if not path.is_file() and ".npu#" in path.name:
         return _program(load_network(path), exact, batch, raw)
     if not path.is_file():
-        raise UsageError(f'no file "{path}"', code="NF-USAGE-010")
+        raise absent(path)
     if path.suffix.lower() == ".npu" or _starts(path) == MAGIC:
         loaded = load_file(path)
         if isinstance(loaded, Package):

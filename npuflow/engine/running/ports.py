@@ -27,6 +27,7 @@ class Port:
     codes: bool = False  # whether integers are codes already: they keep their type
     ranked: bool = True
     pixels: bool = False  # whether those integers are pixels
+    loses_nan: bool = False  # whether NaN becomes an ordinary number: integers have none
 
     def holds(self, array: Array) -> bool:
         """Whether an array has the port's shape."""
@@ -55,7 +56,9 @@ def rows(arrays: Sample, ports: Sequence[Port]) -> list[dict[str, Array]]:
             )
         array = array_of(port.name, arrays[port.name], port.dtype)
         shape = port.shape
-        if shape[:1] in ((1,), (-1,)) and array.ndim == len(shape):
+        if array.shape == (0,) and port.ranked:
+            array = np.empty((0, *(max(0, size) for size in shape)), array.dtype)  # of [], no sample
+        elif shape[:1] in ((1,), (-1,)) and array.ndim == len(shape):
             array = array[:, None]
         if array.ndim < 1 or not port.holds(array[0] if len(array) else np.empty(array.shape[1:])):
             raise DataError(
@@ -68,6 +71,13 @@ def rows(arrays: Sample, ports: Sequence[Port]) -> list[dict[str, Array]]:
         held = ", ".join(f"{name} {count}" for name, count in counts.items())
         raise DataError(f"the inputs hold different numbers of samples: {held}", code="NF-RUN-018")
     return [{name: array[i] for name, array in found.items()} for i in range(min(counts.values(), default=0))]
+
+
+def none_of(ports: Sequence[Port]) -> dict[str, Array]:
+    """What no sample at all gives: of every output an array with a first axis of 0. A size that only a run
+    tells is 0 too."""
+    shapes = {port: (0, *(max(0, size) for size in port.shape[1:])) for port in ports}
+    return {p.name: np.zeros(shape, object if p.dtype == "str" else p.dtype) for p, shape in shapes.items()}
 
 
 def joined(outputs: Sequence[Sample]) -> dict[str, Array]:

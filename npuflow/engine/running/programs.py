@@ -8,12 +8,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from npuflow.base.errors import UsageError
+from npuflow.base.forked import renewed_in_children
 from npuflow.engine.execute.executor import Executor
 from npuflow.engine.feed import fed, start_of
 from npuflow.engine.graph_section import decode_graph
 from npuflow.engine.program.container import Program
 from npuflow.engine.runner import ProgramRunner as Simulation
 from npuflow.engine.running.backend import Dump, Exact
+from npuflow.engine.running.nan import FLOATS
 from npuflow.engine.running.ports import Array, Port, Sample
 from npuflow.engine.state import Pairs, pairs
 
@@ -22,13 +24,16 @@ REAL = ":f"  # ends the id of an integer tensor's float twin
 
 def ports_of(program: Program) -> tuple[tuple[Port, ...], tuple[Port, ...]]:
     """Inputs and outputs of a program under the source model's names. An input that takes codes or pixels is
-    given real numbers, or integers, which are codes or pixels already."""
+    given real numbers, or integers, which are codes or pixels already. NaN stays NaN in a type of
+    floats only."""
     inputs = []
     for entry in program.meta["inputs"]:
         pixels = bool(entry.get("pixels"))
         coded = pixels or bool(entry.get("quant"))
         dtype = "float32" if coded else entry["dtype"]
-        inputs.append(Port(entry["name"], dtype, tuple(entry["shape"]), codes=coded, pixels=pixels))
+        loses = dtype in FLOATS and "element" not in (entry.get("quant") or {})
+        shape = tuple(entry["shape"])
+        inputs.append(Port(entry["name"], dtype, shape, codes=coded, pixels=pixels, loses_nan=loses))
     names = source_names([entry["name"] for entry in program.meta["outputs"]])
     outputs = [
         Port(names[e["name"]], e["dtype"], tuple(e["shape"] or ()), ranked=e["shape"] is not None)
@@ -118,6 +123,11 @@ class Tensors(_Program):
         self.sizes = sorted({1, batch, *(1 << k for k in range(batch.bit_length()) if 1 << k < batch)})
         self._lock = threading.Lock()
         self._idle: list[Executor] = []
+        renewed_in_children(self)
+
+    def forked(self) -> None:
+        """In a forked process: executors that threads of the parent use stay with them."""
+        self._lock = threading.Lock()
 
     def run(self, samples: Sequence[Sample], dump: Dump) -> list[dict[str, Array]]:
         keep = (lambda value: True) if dump is True else (set(dump) if dump else None)

@@ -12,6 +12,7 @@ from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 
 from npuflow.base.errors import UsageError
+from npuflow.base.forked import renewed_in_children
 from npuflow.engine.running.ports import Array, Sample
 
 Outputs = dict[str, Array]
@@ -19,12 +20,25 @@ Run = Callable[[Sequence[Sample]], list[Outputs]]
 Feed = Callable[[Sample], Sample]
 
 
+class Answer(Future[Outputs]):
+    """The outputs to come of one request."""
+
+    def forked(self) -> None:
+        """In a forked process: keep what has come, and end what no thread of this process computes. A thread
+        of the parent may have held the lock."""
+        if self._state in ("PENDING", "RUNNING"):
+            super().__init__()  # without the callbacks, which are the parent's
+            self.set_exception(forked_runner())
+        else:
+            self._condition = threading.Condition()
+
+
 @dataclass(frozen=True)
 class QueuedSample:
     """One sample, and who waits for it."""
 
     sample: Sample
-    future: Future[Outputs] = field(default_factory=Future)
+    future: Answer = field(default_factory=Answer)
     since: float = field(default_factory=time.monotonic)
 
 
@@ -35,6 +49,16 @@ def closed_runner() -> UsageError:
         because="its `with` block ended, or close() was called",
         hint="run inside the `with` block, or make another npuflow.Runner",
         code="NF-RUN-007",
+    )
+
+
+def forked_runner() -> UsageError:
+    """The error of a request in a process that was forked after it was made."""
+    return UsageError(
+        "the request belongs to the process that this one was forked from",
+        because="its threads compute what was submitted; a fork has none of them",
+        hint="submit it again here, or wait for its result before the fork",
+        code="NF-RUN-050",
     )
 
 
@@ -66,7 +90,8 @@ def _run(run: Run, samples: Sequence[Sample]) -> list[Outputs | Exception]:
 class Requests:
     """`workers` threads run what was submitted, up to `batch` samples together, each first as `feed` makes
     it. `linger`: seconds that an incomplete batch waits for more. `limit`: requests that may wait; 0: any
-    number."""
+    number. In a forked process a request of the parent raises UsageError (NF-RUN-050), and threads of its own
+    run what is submitted there."""
 
     def __init__(
         self,
@@ -79,14 +104,26 @@ class Requests:
         limit: int = 0,
     ) -> None:
         self._run, self._feed, self.batch, self.linger, self.limit = run, feed, batch, linger, limit
+        self.workers = workers
         self.sizes: dict[int, int] = {}  # samples run together -> how often
-        self._waiting: deque[QueuedSample] = deque()
-        self._there = threading.Condition()
         self._closed = False
+        self._begin()
+        renewed_in_children(self)
+
+    def _begin(self) -> None:
+        """Nothing waits, and no thread runs yet."""
+        self._waiting: deque[QueuedSample] = deque()
+        self._unsettled: set[Answer] = set()  # waiting, or being run
+        self._there = threading.Condition()
         self._deadlines = Deadlines()
-        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(workers)]
-        for thread in self._threads:
-            thread.start()
+        self._threads: list[threading.Thread] = []
+
+    def forked(self) -> None:
+        """Forget the parent's threads, and tell who asks for the parent's requests that none comes."""
+        left = self._unsettled
+        self._begin()
+        for future in left:
+            future.forked()
 
     def submit(self, sample: Sample, timeout: float | None = None) -> Future[Outputs]:
         """The outputs to come; after `timeout` seconds the future raises TimeoutError, and the sample is not
@@ -97,6 +134,8 @@ class Requests:
                 raise closed_runner()
             if self.limit and len(self._waiting) >= self.limit:
                 raise UsageError(f"{self.limit} requests wait already", code="NF-RUN-008")
+            self._start()
+            self._unsettled.add(request.future)
             self._waiting.append(request)
             self._there.notify()
         if timeout is not None:
@@ -117,10 +156,18 @@ class Requests:
             self._there.notify_all()
         for request in left:
             request.future.cancel()
+            self._unsettled.discard(request.future)
         for thread in self._threads:
             if thread is not threading.current_thread():  # a future's callback may close its runner
                 thread.join()
         self._deadlines.close()
+
+    def _start(self) -> None:
+        """Start the threads with the first request: a forked process has none of its parent's."""
+        if not self._threads:
+            self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(self.workers)]
+            for thread in self._threads:
+                thread.start()
 
     def _work(self) -> None:
         while requests := self._next():
@@ -130,6 +177,7 @@ class Requests:
                 self.sizes[len(wanted)] = self.sizes.get(len(wanted), 0) + 1
             for request, made in zip(wanted, found, strict=True):
                 _settle(request.future, made)
+            self._unsettled.difference_update(request.future for request in requests)
 
     def _next(self) -> list[QueuedSample]:
         """The next batch; nothing when the queue is closed and empty."""

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 
 from npuflow.base.errors import DataError, UsageError
+from npuflow.base.forked import renewed_in_children
 from npuflow.engine.given import mapping
 from npuflow.engine.running.backend import Dump, Exact
+from npuflow.engine.running.nan import Nan, NanCheck
 from npuflow.engine.running.opening import Source, opened
-from npuflow.engine.running.ports import Array, Port, joined, rows, written
+from npuflow.engine.running.ports import Array, Port, joined, none_of, rows, written
 from npuflow.engine.running.preprocess import Prepare, Preprocess, preparation_of
+from npuflow.engine.running.programs import SimulatedProgram, Tensors
 from npuflow.engine.running.requests import Outputs, Requests, closed_runner, outcomes
 from npuflow.engine.running.steps import state_and_start
 from npuflow.engine.state import Steps
@@ -37,9 +42,13 @@ class Runner:
     `state`: output -> input, what is carried from one run to the next, of a model that does not state it
     itself. Samples that lack these inputs are steps of one sequence, which `reset` ends; `steps` gives
     further sequences. Requests of `submit` do not follow each other: they begin with zeros.
+    `nan`: integers have no NaN. "warn" says once of every input that loses some; "refuse": a DataError
+    (NF-DATA-230) for NaN in any input; "allow": neither.
 
     Any number of threads may share a runner. After `close`, or the end of its `with` block, whatever runs
     samples raises UsageError (NF-RUN-007); `inputs`, `outputs` and `buffers` still answer.
+    A runner may be copied and pickled; the copy has threads and a sequence of its own. In a forked process it
+    goes on, with new threads; what the parent submitted raises UsageError (NF-RUN-050) there.
     """
 
     def __init__(
@@ -55,7 +64,13 @@ class Runner:
         limit: int = 0,
         threads: int = 1,
         dump: bool = False,
+        nan: Nan = "warn",
     ) -> None:
+        self._arguments: dict[str, Any] = {
+            "model": model, "batch": batch, "exact": exact, "preprocess": preprocess, "state": state,
+            "workers": workers, "linger": linger, "limit": limit, "threads": threads, "dump": dump,
+            "nan": nan,
+        }
         if batch < 1 or workers < 1:
             raise UsageError("batch and workers are at least 1", code="NF-RUN-011")
         if linger < 0 or limit < 0:
@@ -64,11 +79,32 @@ class Runner:
         self.batch, self.workers, self.linger, self.limit = batch, workers, linger, limit
         preparation = preparation_of(preprocess, self.backend.preparation)
         self._prepare = None if preparation is None else Prepare(preparation, self.backend.inputs)
+        self.nan = NanCheck(self.inputs, nan)  # its `tell` is given what is said
         self.state, self._start = state_and_start(self.backend, state or {})
         self._own = self.steps()
         self._lock = threading.Lock()
         self._queue: Requests | None = None
         self._closed = False
+        renewed_in_children(self)
+
+    def forked(self) -> None:
+        """In a forked process: a lock of its own, and threads with its first request."""
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What opens it again: its arguments. A program goes along whole, other files by their full path."""
+        self._open()
+        source = self._arguments["model"]
+        if isinstance(self.backend, SimulatedProgram | Tensors):
+            source = self.backend.program
+        elif isinstance(source, str | os.PathLike):
+            source = str(Path(source).resolve())
+        else:
+            source = bytes(source)
+        return {**self._arguments, "model": source}
+
+    def __setstate__(self, arguments: Mapping[str, Any]) -> None:
+        self.__init__(**arguments)  # type: ignore[misc]
 
     def __repr__(self) -> str:
         ends = (", ".join(f"{p.name} {p.dtype} {list(p.shape)}" for p in ports) for ports in
@@ -120,9 +156,12 @@ class Runner:
         return found
 
     def run_batch(self, inputs: Inputs, *, out: Mapping[str, Array] | None = None) -> Outputs:
-        """Samples along the first axis of every input; outputs likewise."""
+        """Samples along the first axis of every input; outputs likewise. No sample at all gives outputs with
+        a first axis of 0."""
         self._open()
-        return written(joined(self.run_many(rows(mapping(inputs), self.inputs))), out)
+        samples = rows(mapping(inputs), self.inputs)
+        found = joined(self.run_many(samples)) if samples else none_of(self.outputs)
+        return written(found, out)
 
     def stream(self, samples: Iterable[Inputs], dump: Dump = False) -> Iterator[Outputs]:
         """Outputs sample by sample, computed `batch` at a time."""
@@ -245,6 +284,7 @@ class Runner:
                 because=f"inputs: {', '.join(port.name for port in self.inputs)}",
                 code="NF-RUN-014",
             )
+        self.nan(given)
         return self.backend.fed(given)
 
 

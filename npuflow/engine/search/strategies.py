@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from npuflow.base.errors import RecipeError, TargetError, Where, suggestion
+from npuflow.base.errors import RecipeError, TargetError, Where, meant
 from npuflow.base.tables_toml import dotted
 from npuflow.engine.schedule import tuned
 from npuflow.engine.search.tilings import DEFAULT_LEVEL
@@ -113,7 +113,7 @@ def check_names(without: Sequence[str]) -> None:
     faults = [
         TargetError(
             f'there is no strategy "{name}"', where=Where(key=dotted(("tiling", "without", i))),
-            because=f"there are {', '.join(names)}", hint=suggestion(name, names), code="NF-TILING-013",
+            because=f"there are {', '.join(names)}", hint=meant(name, names), code="NF-TILING-013",
         )
         for i, name in enumerate(without) if name not in names
     ]

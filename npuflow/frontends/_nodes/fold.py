@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import onnx
 
+from npuflow.base.tables_write import key
 from npuflow.frontends._nodes.upgrade import schema
 from npuflow.ir.op import Node
 from npuflow.ir.types import UNRANKED, Array, TensorType, Value
@@ -101,7 +102,7 @@ def undecided(
     if not roots or any(not values[root].type.is_static or values[root].type.size != 1 for root in roots):
         return "its branch depends on data"
     named = " and ".join(f'"{root}"' for root in sorted(roots))
-    held = ", ".join(f"{root} = NUMBER" for root in sorted(roots))
+    held = ", ".join(f"{key(root)} = NUMBER" for root in sorted(roots))
     return f"its branch depends on {named}; [model] constants = {{ {held} }} chooses one for good"
 
 

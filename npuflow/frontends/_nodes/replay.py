@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from npuflow.base.errors import NpuflowError
+from npuflow.base.wording import counted
 from npuflow.frontends import Bindings, Reading
 from npuflow.frontends._nodes import ends
 from npuflow.frontends._nodes.build import NodeBuilder
@@ -37,7 +38,7 @@ def replayed(graph: Graph, stated: Mapping[str, QuantType], bindings: Bindings) 
             builder.state(name, quant)
     if builder.stated:
         builder.notes.append(
-            f"the model states the codes of {len(builder.stated)} tensors; their scales are kept"
+            f"the model states the codes of {counted(len(builder.stated), 'tensor')}; their scales are kept"
         )
     wanted = ends.outputs(builder, graph.outputs, fed, bindings, faults)
     return ends.reading(builder, fed, wanted, {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from npuflow.base.errors import ModelError, NpuflowError
+from npuflow.base.wording import counted
 from npuflow.frontends import Bindings, Reading
 from npuflow.frontends._nodes import ends
 from npuflow.frontends._nodes.build import NodeBuilder
@@ -66,7 +67,7 @@ def _built(network: CaffeNetwork, bindings: Bindings) -> Reading:
     if refused:
         listed = [f"{name} ({count} times)" if count > 1 else name for name, count in refused.items()]
         raise ModelError(
-            f"{sum(refused.values())} layers of the Caffe model cannot be converted",
+            f"{counted(sum(refused.values()), 'layer')} of the Caffe model cannot be converted",
             because="; ".join(listed),
             hint="cut the network with [model] outputs, or export it to ONNX",
             code="NF-MODEL-101",

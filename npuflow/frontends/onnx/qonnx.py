@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 
 from npuflow.base.errors import ModelError
+from npuflow.base.wording import counted
 from npuflow.frontends._nodes.build import owned
 from npuflow.frontends._nodes.shapes import label
 from npuflow.frontends._nodes.tensors import array
@@ -79,7 +80,7 @@ class QonnxLifter:
 
     def notes(self) -> tuple[str, ...]:
         found = (
-            [f"the model states the codes of {len(self.stated)} tensors; their scales are kept"]
+            [f"the model states the codes of {counted(len(self.stated), 'tensor')}; their scales are kept"]
             if self.stated
             else []
         )

@@ -9,6 +9,7 @@ from types import MappingProxyType
 import numpy as np
 import onnx
 
+from npuflow.base.wording import counted
 from npuflow.frontends._nodes.microsoft import MICROSOFT
 from npuflow.frontends._nodes.tensors import array
 from npuflow.frontends.onnx import blocks
@@ -142,7 +143,7 @@ class _Lifter:
         self.graph.node.extend(kept)
         self.graph.initializer.extend(onnx.numpy_helper.from_array(a, name) for name, a in self.added.items())
         notes = (
-            [f"the model states the codes of {len(self.stated)} tensors; their scales are kept"]
+            [f"the model states the codes of {counted(len(self.stated), 'tensor')}; their scales are kept"]
             if self.stated
             else []
         )

@@ -14,6 +14,7 @@ from unittest import mock
 from npuflow.base.digest import digest
 from npuflow.base.errors import ModelError, NpuflowError
 from npuflow.base.extras import needs
+from npuflow.base.tables_write import key
 from npuflow.frontends.torch.quantized import registered
 from npuflow.frontends.torch.sizes import folded
 
@@ -155,7 +156,7 @@ def _scripted(torch: Any, path: Path, inputs: Mapping[str, tuple[int, ...]]) -> 
     names = [value.debugName().split(".")[0] for value in list(module.graph.inputs())[1:]]
     lost = [name for name in names if name not in inputs]
     if lost:
-        shapes = ", ".join(f"{name} = [...]" for name in names)
+        shapes = ", ".join(f"{key(name)} = [...]" for name in names)
         raise ModelError(
             f'"{path.name}" states no shapes',
             because=f"TorchScript has none; its inputs are {', '.join(names)}",
