@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from npuflow.base.errors import ModelError
 from npuflow.engine.export_c.network import IntegerNetwork, network_of
-from npuflow.engine.export_tflite import elements, images, products, shapes
+from npuflow.engine.export_tflite import elements, images, products, resizing, shapes
 from npuflow.engine.export_tflite.builder import NHWC, PLAIN, LiteBuilder, LiteRefusal
 from npuflow.engine.export_tflite.container import written
 from npuflow.engine.export_tflite.forms import FORMS, LiteLayer
@@ -17,7 +17,7 @@ from npuflow.ir.graph import Graph, prune
 from npuflow.ir.types import Array
 
 MOST = 12  # layers that a refusal lists
-LOADED = (elements, images, products, shapes)  # each adds its forms to the table
+LOADED = (elements, images, products, resizing, shapes)  # each adds its forms to the table
 
 
 @dataclass(frozen=True)
