@@ -25,12 +25,9 @@ def write(source: Path, output: Path, check: int, sets: Sequence[str], cache: Pa
     for side, ends in (("input", model.inputs), ("output", model.outputs)):
         for end in ends:
             codes, shape = end.tensor.codes, "x".join(map(str, end.tensor.shape))
-            assert codes is not None
             layout = ", channels last" if end.turned else ""
-            reported.append(
-                f"{side} {end.name}: {shape}{layout}, {end.tensor.dtype}, "
-                f"scale {codes.scale[0]:.6g}, zero point {codes.zero[0]}"
-            )
+            kind = "indices" if codes is None else f"scale {codes.scale[0]:.6g}, zero point {codes.zero[0]}"
+            reported.append(f"{side} {end.name}: {shape}{layout}, {end.tensor.dtype}, {kind}")
     if check:
         with Working(f"running {check} samples here and in LiteRT"):
             found = judge(model, random_samples(network_of(graph), numerics, check))

@@ -41,8 +41,9 @@ def sample(network: IntegerNetwork, numerics: Numerics, given: _Codes) -> Sample
     """One sample by the reference interpreter: codes of the inputs and outputs by their names."""
     from npuflow.engine.interpret import Interpreter
 
-    made = Interpreter(_integers(network), numerics).run(_by_id(network, given))
-    return given, _named(network, made)
+    fed = _by_id(network, given)
+    made = Interpreter(_integers(network), numerics).run(fed)
+    return given, _named(network, {**fed, **made})
 
 
 def executed(network: IntegerNetwork, numerics: Numerics, given: Sequence[_Codes]) -> list[Sample]:
@@ -51,13 +52,15 @@ def executed(network: IntegerNetwork, numerics: Numerics, given: Sequence[_Codes
 
     if not given:
         return []
-    made = Executor(_integers(network), numerics).run_many([_by_id(network, one) for one in given])
-    return [(one, _named(network, values)) for one, values in zip(given, made, strict=True)]
+    fed = [_by_id(network, one) for one in given]
+    made = Executor(_integers(network), numerics).run_many(fed)
+    return [(one, _named(network, {**a, **b})) for one, a, b in zip(given, fed, made, strict=True)]
 
 
 def _integers(network: IntegerNetwork) -> Graph:
     """The network without what turns real numbers into codes and back."""
-    inputs, outputs = (tuple(v.id for _, v in ends) for ends in (network.inputs, network.outputs))
+    inputs = tuple(v.id for _, v in network.inputs)
+    outputs = tuple(dict.fromkeys(v.id for _, v in network.outputs if v.id not in inputs))
     return prune(network.graph.replaced(inputs=inputs, outputs=outputs, nodes=network.nodes))
 
 
