@@ -115,7 +115,8 @@ def program_text(program: CProgram, apart: bool, count: int) -> str:
         "@HANDED@": ", ".join(names),
         "@LOAD@": LOAD if apart else "",
         "@BLOCKS@": "\n".join(
-            f"    void *{name}_block, *{name} = aligned_block({size}, &{name}_block);" for name, size in blocks
+            f"    void *{name}_block, *{name} = aligned_block({size}, &{name}_block);"
+            for name, size in blocks
         ),
         "@WEIGHTS@": NO_WEIGHTS if apart else "",
         "@FREED@": "\n".join(f"    free({name}_block);" for name in names),

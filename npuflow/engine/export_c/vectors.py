@@ -17,10 +17,12 @@ INTERPRETED = 2  # samples; more of them are the executor's, which is a hundred 
 _Codes = Mapping[str, Array]
 
 
-def random_samples(network: IntegerNetwork, numerics: Numerics, count: int, seed: int = 0) -> list[Sample]:
+def random_samples(
+    network: IntegerNetwork, numerics: Numerics, count: int, seed: int = 0, interpreted: int = INTERPRETED
+) -> list[Sample]:
     """Codes drawn over the whole range of every input, indices over the rows of their table; always the same
-    for a seed. Outputs of the first samples are the reference interpreter's, of further ones the whole-tensor
-    executor's."""
+    for a seed. Outputs of the first samples (`interpreted`) are the reference interpreter's, of further ones
+    the whole-tensor executor's."""
     rng, rows = np.random.default_rng(seed), checked_rows(network.graph, network.nodes)
     drawn: list[_Codes] = []
     for _ in range(count):
@@ -33,8 +35,8 @@ def random_samples(network: IntegerNetwork, numerics: Numerics, count: int, seed
                 low, high = max(low, -rows[value.id]), min(high, rows[value.id] - 1)
             given[name] = rng.integers(low, high + 1, value.type.shape).astype(quant.dtype)
         drawn.append(given)
-    found = [sample(network, numerics, given) for given in drawn[:INTERPRETED]]
-    return found + executed(network, numerics, drawn[INTERPRETED:])
+    found = [sample(network, numerics, given) for given in drawn[:interpreted]]
+    return found + executed(network, numerics, drawn[interpreted:])
 
 
 def sample(network: IntegerNetwork, numerics: Numerics, given: _Codes) -> Sample:

@@ -1,4 +1,4 @@
-"""Images at another size: LiteRT's own resizing where it takes the program's places, else look-ups of rows."""
+"""Images at another size: LiteRT's own resizing where it takes the program's places, else look-ups."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from npuflow.engine.export_tflite.forms import LiteLayer, form
 from npuflow.frontends.tflite.schema import Codes
 from npuflow.ir.types import Array
 
-# Align corners, half pixel centres: the rules by which LiteRT finds the place of a pixel, the usual one first.
+# Align corners, half pixel centres: how LiteRT may find the place of a pixel, the usual way first.
 NEAREST = ((False, False), (True, False), (False, True))
 LINEAR = ((False, True), (True, False), (False, False))
 PLACE_BITS = 10  # of a place between two pixels in LiteRT
