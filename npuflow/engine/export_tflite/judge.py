@@ -99,7 +99,8 @@ def judge(model: LiteModel, samples: Iterable[tuple[Mapping[str, Array], Mapping
             apart, count = np.abs(array - expected[name].astype(np.int64)), found[name in places]
             count[0], count[1] = count[0] + apart.size, count[1] + int(np.count_nonzero(apart))
             worst = worst if name in places else max(worst, int(apart.max(initial=0)))
-    return Judgement(*found[False], worst, *found[True])
+    (codes, differ), (indices, others) = found[False], found[True]
+    return Judgement(codes, differ, worst, indices, others)
 
 
 def tolerance(numerics: Numerics, bits: int) -> int:

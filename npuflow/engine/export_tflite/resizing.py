@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from npuflow.engine.export_tflite.builder import NHWC, STEP, LiteBuilder, LiteRefusal
@@ -33,7 +35,7 @@ def resize(b: LiteBuilder, layer: LiteLayer) -> None:
         ):
             name = "RESIZE_NEAREST_NEIGHBOR" if nearest else "RESIZE_BILINEAR"
             x, size = b.read(layer.x, NHWC), b.ints(site.out_shape[2:])
-            options = {"AlignCorners": rule[0], "HalfPixelCenters": rule[1]}
+            options: dict[str, Any] = {"AlignCorners": rule[0], "HalfPixelCenters": rule[1]}
             b.give(layer.y, name, [x, size], NHWC, codes=b.tensors[x].codes, **options)
             return
     if nearest or not any(table[:, 3].any() for table in tables):
@@ -100,7 +102,7 @@ def _blended(b: LiteBuilder, layer: LiteLayer, tables: tuple[Array, Array], bits
     blended = [axis for axis, table in enumerate(tables, 1) if table[:, 3].any()]
     for axis in {1, 2}.difference(blended):
         x = _rows(b, x, axis, tables[axis - 1][:, 0], f"{layer.y}:picked{axis}")
-    options = {"FusedActivationFunction": 0, "PotScaleInt16": False}
+    options: dict[str, Any] = {"FusedActivationFunction": 0, "PotScaleInt16": False}
     for axis in blended:
         table = tables[axis - 1]
         parts = [_weighted(b, x, axis, table[:, [k, k + 2, 2, 3]], f"{layer.y}:{axis}{k}") for k in (0, 1)]

@@ -43,7 +43,7 @@ class Port:
 
 def rows(arrays: Sample, ports: Sequence[Port]) -> list[dict[str, Array]]:
     """The samples of arrays that hold several along their first axis, as views. A port whose first axis is a
-    batch of one is given [N, ...] or [N, 1, ...]."""
+    batch of one is given [N, ...] or [N, 1, ...], one of B as [N, B, ...] or, in batches, [N * B, ...]."""
     counts = {}
     found: dict[str, Array] = {}
     for port in ports:
@@ -54,7 +54,7 @@ def rows(arrays: Sample, ports: Sequence[Port]) -> list[dict[str, Array]]:
                 code="NF-DATA-012",
             )
         array = array_of(port.name, arrays[port.name], port.dtype)
-        shape = port.shape
+        shape, array = port.shape, batches(array, port.shape)
         if shape[:1] in ((1,), (-1,)) and array.ndim == len(shape):
             array = array[:, None]
         if array.ndim < 1 or not port.holds(array[0] if len(array) else np.empty(array.shape[1:])):
@@ -68,6 +68,14 @@ def rows(arrays: Sample, ports: Sequence[Port]) -> list[dict[str, Array]]:
         held = ", ".join(f"{name} {count}" for name, count in counts.items())
         raise DataError(f"the inputs hold different numbers of samples: {held}", code="NF-RUN-018")
     return [{name: array[i] for name, array in found.items()} for i in range(min(counts.values(), default=0))]
+
+
+def batches(array: Array, shape: Sequence[int]) -> Array:
+    """Rows [N * B, ...] for a port of shape [B, ...] as [N, B, ...]; any other array as it is."""
+    size = shape[0] if len(shape) else 1
+    several = size > 1 and array.ndim == len(shape) and len(array) > size and len(array) % size == 0
+    fits = several and all(w in (-1, s) for w, s in zip(shape[1:], array.shape[1:], strict=True))
+    return array.reshape(-1, size, *array.shape[1:]) if fits else array
 
 
 def joined(outputs: Sequence[Sample]) -> dict[str, Array]:
