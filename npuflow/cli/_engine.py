@@ -29,6 +29,16 @@ SetOption = Annotated[
         "--set", metavar="KEY=VALUE", help="Override a key: --set calibrate.method=kl. May be repeated."
     ),
 ]
+BatchOption = Annotated[
+    int | None,
+    typer.Option(
+        "--batch",
+        metavar="N",
+        min=1,
+        show_default=False,
+        help="Samples that the program computes at once, where the model's file says 1: [model] batch.",
+    ),
+]
 CacheOption = Annotated[
     Path | None,
     typer.Option(
@@ -128,3 +138,8 @@ def plan(recipe: Recipe, until: str | None = None, override: Sequence[str] | Non
 def store(recipe: Recipe | None, flag: str | Path | None) -> Store:
     """The cache, where the flag, the environment, the recipe or the default puts it."""
     return open_cache(recipe, Settings(cache=flag))
+
+
+def with_batch(sets: list[str] | None, batch: int | None) -> list[str]:
+    """The values that `--set` gives, and that of `--batch`."""
+    return [*(sets or []), *([] if batch is None else [f"model.batch={batch}"])]

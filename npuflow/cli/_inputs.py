@@ -17,6 +17,7 @@ from npuflow.engine.data.read import prepared
 from npuflow.engine.data.steps import OPERATIONS
 from npuflow.engine.given import converted
 from npuflow.engine.running.ports import Port as Port
+from npuflow.engine.running.ports import batches
 from npuflow.ir.types import TensorType
 
 Array = npt.NDArray[Any]
@@ -50,6 +51,7 @@ def load_inputs(
                 hint=_order(ports),
                 code="NF-DATA-012",
             )
+        arrays[port.name] = batches(arrays[port.name], port.shape)
         counts.add(_count(arrays[port.name], port, _order(ports)))
     if len(counts) > 1:
         raise DataError(
@@ -88,9 +90,16 @@ def _count(array: Array, port: Port, order: str = "") -> int | None:
     raise DataError(
         f'the input "{port.name}" has shape {shape}; the model expects {want}',
         because="an array holds one sample of that shape, or several along a first axis",
-        hint=order or "give the array that shape: arrays are taken as they are, pictures are prepared",
+        hint=order or _whole(shape, want),
         code="NF-DATA-014",
     )
+
+
+def _whole(shape: tuple[int, ...], want: tuple[int, ...]) -> str:
+    """What to try with an array of another shape."""
+    if want[:1] > (1,) and _shaped_as(shape[1:], want[1:]):
+        return f"the program runs batches of {want[0]}: give a multiple of {want[0]} rows"
+    return "give the array that shape: arrays are taken as they are, pictures are prepared"
 
 
 def _shaped_as(shape: tuple[int, ...], want: tuple[int, ...]) -> bool:

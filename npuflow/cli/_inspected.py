@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npuflow.base.errors import RecipeError
+from npuflow.base.errors import RecipeError, UsageError
 from npuflow.base.paths import absent
-from npuflow.frontends import Bindings
+from npuflow.frontends import Bindings, Reading
 
 if TYPE_CHECKING:
     from npuflow.engine.place import NodePlacement
@@ -30,6 +30,13 @@ class InspectRequest:
     chip: Target
     target: str
     recipe: Recipe
+    batch: int = 0
+
+    def batched(self, reading: Reading) -> Reading:
+        """What was read, for the batch that is asked for."""
+        from npuflow.stages.model import batched
+
+        return batched(reading, self.batch)
 
     def place(self, graph: Graph) -> NodePlacement:
         """Who runs each node, by the stage that a build runs, with the tables that it reads."""
@@ -78,7 +85,8 @@ def asked(path: Path, target: str | None, options: Bindings, sets: Sequence[str]
         {**own.constants, **options.constants},
     )
     return InspectRequest(
-        address(table.path), bindings, tuple(parse.skip), chip, target or "the recipe's target", recipe
+        address(table.path), bindings, tuple(parse.skip), chip, target or "the recipe's target", recipe,
+        table.batch,
     )
 
 

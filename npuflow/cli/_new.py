@@ -33,6 +33,7 @@ def text(
     target: str | None = None,
     shapes: Sequence[str] = (),
     data: str | None = None,
+    batch: int | None = None,
 ) -> str:
     """The text of a recipe in `folder`. Without data its samples are noise, so that it builds as it is."""
     file = existing_file(model, Path.cwd())
@@ -46,10 +47,12 @@ def text(
     fixed = whole(found, given, _stored(data, found) if data is not None else {})
     draft = _draft(data, folder, found, fixed)
     draft.fills["model", "path"] = TemplateValue(value(shown), "")
+    if batch is not None:
+        draft.fills["model", "batch"] = TemplateValue(value(batch), "")
     freed = {port.name: fixed[port.name] for port in found.inputs if port.name in given or _free(port)}
     if freed:
-        batch = [name for name in freed if name not in given]
-        remark = f"the free batch dimension of {', '.join(batch)} is 1" if batch else "as --shape says"
+        ones = [name for name in freed if name not in given]
+        remark = f"the free batch dimension of {', '.join(ones)} is 1" if ones else "as --shape says"
         inner = ", ".join(f"{key(name)} = {value(shape)}" for name, shape in freed.items())
         draft.fills["model", "inputs"] = TemplateValue(f"{{ {inner} }}", remark)
     written = write(shown, found, registry, target, draft)

@@ -7,13 +7,22 @@ from typing import Annotated
 
 import typer
 
-from npuflow.cli._engine import CacheOption, JsonOption, OverrideOption, RecipeArgs, SetOption, UntilOption
+from npuflow.cli._engine import (
+    BatchOption,
+    CacheOption,
+    JsonOption,
+    OverrideOption,
+    RecipeArgs,
+    SetOption,
+    UntilOption,
+)
 
 
 def build(
     context: typer.Context,
     recipes: RecipeArgs,
     sets: SetOption = None,
+    batch: BatchOption = None,
     until: UntilOption = None,
     force: Annotated[
         list[str] | None,
@@ -52,8 +61,9 @@ def build(
 ) -> None:
     """Build recipes: run what is not in the cache, and write the products."""
     from npuflow.cli._build import run
-    from npuflow.cli._engine import settings, typed
+    from npuflow.cli._engine import settings, typed, with_batch
 
+    sets = with_batch(sets, batch)
     chosen = settings(
         cache=cache, remote=remote, jobs=jobs, scheduler=scheduler, until=until, keep_going=keep_going,
         force=force, override=override, out=out,

@@ -108,8 +108,16 @@ def tflite(
     ],
     output: OutOption,
     check: Annotated[
-        int, typer.Option("--check", metavar="N", help="Run it in LiteRT on so many random samples.", min=0)
-    ] = 0,
+        int | None,
+        typer.Option(
+            "--check",
+            metavar="N",
+            min=0,
+            show_default=False,
+            help="Compare it with the program in LiteRT on so many random samples; 2 where LiteRT is "
+            "installed, 0 for none.",
+        ),
+    ] = None,
     sets: SetOption = None,
     cache: CacheOption = None,
 ) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from npuflow.base.errors import UsageError
 from npuflow.base.wording import counted
-from npuflow.cli._engine import SetOption
+from npuflow.cli._engine import BatchOption, SetOption, with_batch
 
 if TYPE_CHECKING:
     from npuflow.engine.place import NodePlacement
@@ -52,6 +52,7 @@ def inspect(
     constants: ConstantOption = None,
     outputs: OutputOption = None,
     sets: SetOption = None,
+    batch: BatchOption = None,
     nodes: Annotated[bool, typer.Option("--nodes", help="One line per node.")] = False,
     text: Annotated[
         bool, typer.Option("--text", help="Print the rewritten graph as text, and nothing else.")
@@ -65,9 +66,9 @@ def inspect(
     from npuflow.rules import RULES, Hardware
 
     bindings = bindings_of(inputs, dims, constants, outputs)
-    what = asked(model, target, bindings, sets or [])
+    what = asked(model, target, bindings, with_batch(sets, batch))
     _, reader, source = gathered(what.model)
-    reading = reader.read(source, what.bindings)
+    reading = what.batched(reader.read(source, what.bindings))
     hardware = Hardware.of(what.chip.compute, what.chip.memory, what.chip.dma)
     names = [name for name in RULES.names() if name not in what.skip]
     done = rewrite(reading.graph, names, hardware=hardware)

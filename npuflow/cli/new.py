@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from npuflow.base.errors import UsageError
-from npuflow.cli._engine import stages
+from npuflow.cli._engine import BatchOption, stages
 from npuflow.cli._files import write_file
 
 
@@ -37,6 +37,7 @@ def new(
         Path | None,
         typer.Option("--output", "-o", help="The recipe to write; MODEL.toml here if not given, - to print."),
     ] = None,
+    batch: BatchOption = None,
     target: Annotated[str | None, typer.Option("--target", help="The target to write into it.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over an existing file.")] = False,
 ) -> None:
@@ -54,7 +55,8 @@ def new(
         )
     if not printing and not path.parent.is_dir():
         raise UsageError(f'no folder "{path.parent}" to write {path.name} into', code="NF-USAGE-045")
-    written = text(model, Path.cwd() if printing else path.parent, stages(), target, shapes or (), data)
+    folder = Path.cwd() if printing else path.parent
+    written = text(model, folder, stages(), target, shapes or (), data, batch)
     if printing:
         typer.echo(written, nl=False)
         return

@@ -7,12 +7,21 @@ from typing import Annotated
 
 import typer
 
-from npuflow.cli._engine import CacheOption, JsonOption, OverrideOption, RecipeArgs, SetOption, UntilOption
+from npuflow.cli._engine import (
+    BatchOption,
+    CacheOption,
+    JsonOption,
+    OverrideOption,
+    RecipeArgs,
+    SetOption,
+    UntilOption,
+)
 
 
 def plan(
     recipes: RecipeArgs,
     sets: SetOption = None,
+    batch: BatchOption = None,
     until: UntilOption = None,
     force: Annotated[
         list[str] | None,
@@ -34,8 +43,8 @@ def plan(
 
     Stages that only read the model's structure are run to know more, in memory; nothing is written.
     """
-    from npuflow.cli._engine import settings
+    from npuflow.cli._engine import settings, with_batch
     from npuflow.cli._plan import show
 
     chosen = settings(cache=cache, until=until, force=force, override=override, out=out)
-    show(recipes, sets or [], chosen, as_json=as_json, items=items, graph=graph)
+    show(recipes, with_batch(sets, batch), chosen, as_json=as_json, items=items, graph=graph)

@@ -22,19 +22,23 @@ def verify(
     dump: Annotated[
         Path | None,
         typer.Option(
-            "--dump", metavar="PATH", help="The dumps: an npz or a folder; else the folder `dump` of DIR."
+            "--dump",
+            metavar="PATH",
+            help="The dumps, codes or real numbers: an npz or a folder; else the folder `dump` of DIR.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
-    """Compare dumps, some or all tensors, with golden ones. Exit code 1 where something differs."""
+    """Compare dumps, some or all tensors, with golden ones: codes exactly, real numbers to half a code. Exit
+    code 1 where something differs."""
     import json
     from dataclasses import asdict
 
     from npuflow.base.digest import bytes_digest
     from npuflow.base.errors import DataError
     from npuflow.engine.program.container import load_program
-    from npuflow.engine.verify.golden import dumps, load
+    from npuflow.engine.verify.dump import dumps
+    from npuflow.engine.verify.golden import load
     from npuflow.engine.verify.locate import first_difference
 
     with Working(f'reading "{folder}"'):
@@ -61,18 +65,28 @@ def verify(
         body = {"tensors": len(held), "first": asdict(found) if found is not None else None}
         typer.echo(json.dumps(body))
     elif found is None:
-        typer.echo(f"{len(held)} of {len(golden.tensors)} tensors were dumped; all of them agree")
+        real = sum(array.dtype.kind == "f" for array in held.values())
+        told = f", {real} as real numbers to half a code" if real else ""
+        typer.echo(f"{len(held)} of {len(golden.tensors)} tensors were dumped; all of them agree{told}")
     else:
         typer.echo("\n".join(_text(found)))
     if found is not None:
         raise typer.Exit(1)
 
 
+def _listed(numbers: tuple[float | None, ...]) -> str:
+    """Codes as they are, real numbers in six digits."""
+    words = ("no number" if n is None else str(n) if isinstance(n, int) else f"{n:.6g}" for n in numbers)
+    return " ".join(words)
+
+
 def _text(f: Finding) -> list[str]:
     of = f" of sample {f.sample}" if f.sample else ""
+    here, right = (_listed(numbers[f.at : f.at + 1]) for numbers in (f.found, f.expected))
+    as_real = " (real numbers, compared to half a code)" if f.real else ""
     lines = [
         f'first difference: "{f.tensor}"{of}, made by {f.layer}: {f.different} of {f.elements} elements',
-        f"  element  {list(f.index)}: {f.found[f.at]}, expected {f.expected[f.at]}",
+        f"  element  {list(f.index)}: {here}, expected {right}{as_real}",
     ]
     if f.address is not None:
         lines.append(f"  address  {f.address:#x} in {f.memory}")
@@ -82,7 +96,7 @@ def _text(f: Finding) -> list[str]:
             f"  tile     {f.tile.number} of {f.tile.count}: [{box}], "
             f"command {f.tile.command} of core {f.tile.core}"
         )
-    lines.append(f"  expected {' '.join(map(str, f.expected))}")
-    lines.append(f"  found    {' '.join(map(str, f.found))}")
+    lines.append(f"  expected {_listed(f.expected)}")
+    lines.append(f"  found    {_listed(f.found)}")
     lines.append(f"  cause    {f.cause.kind}: {f.cause.text}")
     return lines

@@ -74,8 +74,8 @@ def quantize(real: Array, quant: Mapping[str, Any]) -> Array:
     if "element" in quant:
         return floats.pattern(real, quant["element"])
     scale, zero = (
-        _along(quant, "scale", np.float64, real.shape),
-        _along(quant, "zero_point", np.int64, real.shape),
+        along(quant, "scale", np.float64, real.shape),
+        along(quant, "zero_point", np.int64, real.shape),
     )
     lo, hi, dtype = container(quant)
     codes = real.astype(np.float64)
@@ -94,8 +94,8 @@ def dequantize(stored: Array, quant: Mapping[str, Any]) -> Array:
     if "element" in quant:
         return floats.real(stored, quant["element"]).astype(np.float32)
     scale, zero = (
-        _along(quant, "scale", np.float64, stored.shape),
-        _along(quant, "zero_point", np.int64, stored.shape),
+        along(quant, "scale", np.float64, stored.shape),
+        along(quant, "zero_point", np.int64, stored.shape),
     )
     return np.asarray(((stored.astype(np.int64) - zero) * scale).astype(np.float32))
 
@@ -109,7 +109,7 @@ def container(quant: Mapping[str, Any]) -> tuple[int, int, str]:
     return 0, (1 << bits) - 1, f"uint{width}"
 
 
-def _along(quant: Mapping[str, Any], name: str, dtype: type, shape: tuple[int, ...]) -> Array:
+def along(quant: Mapping[str, Any], name: str, dtype: type, shape: tuple[int, ...]) -> Array:
     """A per-tensor number, or per-channel numbers shaped to broadcast along their axis."""
     numbers: Array = np.asarray(quant[name], dtype)
     axis = quant.get("axis")

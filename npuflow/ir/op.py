@@ -131,6 +131,11 @@ class Op(InFloats):
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
         raise NotImplementedError
 
+    def with_results(self, types: Sequence[TensorType]) -> Op | None:
+        """Of an operator that holds the shape of its results: the same with results of these types. None: its
+        results follow from its operands."""
+        return None
+
     def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
         """Float semantics in plain numpy, without the clip (see `clipped`)."""
         raise NotImplementedError

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -30,6 +30,9 @@ class Expand(MoveOp):
 
     def to_onnx(self, site: Site) -> OnnxCall:
         return OnnxCall("Expand", inputs=(0, np.array(self.shape, np.int64)))
+
+    def with_results(self, types: Sequence[TensorType]) -> Expand:
+        return replace(self, shape=types[0].shape)
 
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
         assert types[0] is not None

@@ -4,7 +4,7 @@ and run by onnxruntime."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -70,6 +70,9 @@ class Host(Op):
         explicit = tuple(range(len(node.input)))
         attributes = {a.name: a for a in node.attribute}
         return OnnxCall(self.op_type, attributes, self.family, self.version, inputs=explicit)
+
+    def with_results(self, types: Sequence[TensorType]) -> Host:
+        return replace(self, types=tuple(types))
 
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
         return self.types

@@ -3,8 +3,8 @@ Unsqueeze once shapes are static."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
@@ -45,6 +45,9 @@ class Reshape(MoveOp):
 
     def to_onnx(self, site: Site) -> OnnxCall:
         return OnnxCall("Reshape", {"allowzero": 1}, inputs=(0, np.array(self.shape, np.int64)))
+
+    def with_results(self, types: Sequence[TensorType]) -> Reshape:
+        return replace(self, shape=types[0].shape)
 
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
         assert types[0] is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -81,6 +81,9 @@ class Resize(ResizeFloats):
         if {tuple(int(np.floor(kind(d) * kind(s))) for d, s in pairs) for kind in kinds} == {self.sizes}:
             return OnnxCall("Resize", attributes, inputs=(0, None, np.array(self.scales, np.float32)))
         return OnnxCall("Resize", attributes, inputs=(0, None, None, np.array(self.sizes, np.int64)))
+
+    def with_results(self, types: Sequence[TensorType]) -> Resize:
+        return replace(self, sizes=types[0].shape)
 
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
         assert types[0] is not None

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 from npuflow.base.errors import ModelError
-from npuflow.base.tables import Config, Fault, FilePath, Unkeyed
+from npuflow.base.tables import Config, Fault, FilePath, Range, Unkeyed
+from npuflow.engine.batch import with_batch
 from npuflow.engine.begin import begun
 from npuflow.engine.sources import address, frontend, gathered
 from npuflow.engine.state import with_state
@@ -16,6 +17,7 @@ from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import stage
 from npuflow.frontends import FRONTENDS, Bindings, Described, Gatherer, Reading
+from npuflow.frontends._nodes.inputs import TAKEN_AS_ONE
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.ir.persist import load_graph, operators, save_graph
@@ -41,6 +43,9 @@ class ModelTable(Config, table="model"):
     shapes of inputs, beside `dims` and `inputs`. Calibration is done at the first."""
     begin: tuple[str, ...] = ()
     """Cut points: tensors to begin at, instead of the inputs before them. The data hold their values."""
+    batch: Annotated[int, Range(0, 4096)] = 0
+    """Samples that the program computes at once, where the first dimension of every input is 1 in the file;
+    0: as the file says."""
     outputs: tuple[str, ...] = ()
     """Cut points: tensors to end at, instead of the model's own outputs."""
     constants: dict[str, float] = field(default_factory=dict)
@@ -212,6 +217,15 @@ def _changed(reading: Reading, change: Callable[[Graph], Graph], key: str) -> Re
     return replace(reading, graph=graph, stated=stated)
 
 
+def batched(reading: Reading, batch: int) -> Reading:
+    """What was read, for so many samples at once; 0: as it is."""
+    if not batch:
+        return reading
+    notes = tuple(n for n in reading.notes if not n.endswith(TAKEN_AS_ONE))
+    changed = _changed(reading, lambda graph: with_batch(graph, batch), "batch")
+    return replace(changed, notes=notes)
+
+
 @stage(files=listing, quick=True, minor=True)
 def model(files: Files, model: ModelTable) -> Model:
     """Read the model's files as a graph: types inferred, constants folded, nothing rewritten."""
@@ -233,8 +247,9 @@ def read(model: ModelTable, path: Path, bindings: Bindings) -> Model:
             ).at(key="model.shapes")
     if model.begin:
         reading = _changed(reading, lambda graph: begun(graph, model.begin), "begin")
+    reading = batched(reading, model.batch)
     free = set(reading.graph.inputs) - set(model.state.values())
     stated = {**{o: i for o, i in own.items() if i in free}, **model.state}
     if stated:
         reading = _changed(reading, lambda graph: with_state(graph, stated), "state")
-    return Model(name, reading, plugins(reading.graph), bool(model.begin))
+    return Model(name, reading, plugins(reading.graph), bool(model.begin or model.batch))

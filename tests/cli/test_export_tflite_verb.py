@@ -8,6 +8,7 @@ import pytest
 from commandline import Ran
 
 from npuflow.cli import main
+from npuflow.engine.export_tflite import elements
 from tests.cli.test_programs import built, call, product
 
 __all__ = ["built"]
@@ -25,8 +26,33 @@ def test_a_recipe_and_its_program_give_the_same_file(built: Path, capfd: pytest.
     first = (built / "net.tflite").read_bytes()
     assert "input image: 1x28x28x1, channels last, int8, scale" in done.out
     assert "LiteRT on 2 random samples: " in done.out
-    assert exported(built, capfd, product(built, ".npu")).code == 0
+    done = exported(built, capfd, product(built, ".npu"))
+    assert done.code == 0 and "LiteRT on 2 random samples: " in done.out
     assert parts(first) == parts((built / "net.tflite").read_bytes())
+
+
+def test_a_file_is_checked_unless_said_otherwise(
+    built: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ai_edge_litert")
+    done = exported(built, capfd, str(built / "net.toml"))
+    assert done.code == 0 and "LiteRT on 2 random samples: " in done.out
+    monkeypatch.setitem(elements.BINARY, "Add", "SUB")
+    (built / "net.tflite").unlink()
+    wrong = exported(built, capfd, str(built / "net.toml"))
+    assert wrong.code != 0 and "NF-PROGRAM-124" in wrong.err and "--check 0" in wrong.err
+    assert not (built / "net.tflite").exists()
+    unchecked = exported(built, capfd, str(built / "net.toml"), "--check", "0")
+    assert unchecked.code == 0 and "LiteRT" not in unchecked.out and (built / "net.tflite").exists()
+
+
+def test_without_litert_a_note_says_that_nothing_was_checked(
+    built: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tflite")
+    monkeypatch.setattr("npuflow.cli._export_tflite.find_spec", lambda _: None)
+    done = exported(built, capfd, str(built / "net.toml"))
+    assert done.code == 0 and "note: not checked against the program" in done.out
 
 
 def parts(model: bytes) -> list[tuple[str, tuple[int, ...]]]:

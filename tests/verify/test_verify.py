@@ -13,7 +13,8 @@ from npuflow.cli import main
 from npuflow.engine.program.container import Program
 from npuflow.engine.runner import ProgramRunner
 from npuflow.engine.sim.made import tile_of
-from npuflow.engine.verify.golden import Golden, dumps, golden_of, load, save
+from npuflow.engine.verify.dump import dumps
+from npuflow.engine.verify.golden import Golden, golden_of, load, save
 from npuflow.engine.verify.locate import Finding, first_difference
 from npuflow.hw.target import Numerics
 from tests.networks.harness import SMALL, build

@@ -11,6 +11,7 @@ import numpy as np
 from npuflow.engine.allocate import aligned
 from npuflow.engine.export_c.prelude import prelude
 from npuflow.engine.export_c.program import ALIGN, CPort, CProgram
+from npuflow.engine.export_c.testing import program_text
 from npuflow.ir.types import Array
 
 LARGE = 4 << 20  # bytes of constants beyond which they are a file of their own
@@ -25,7 +26,7 @@ def write(program: CProgram, folder: Path, samples: Sequence[Sample], large: int
     files: dict[str, bytes] = {
         f"{program.name}.h": _header(program, apart).encode(),
         f"{program.name}.c": _source(program, apart).encode(),
-        f"{program.name}_test.c": _test(program, apart, len(samples)).encode(),
+        f"{program.name}_test.c": program_text(program, apart, len(samples)).encode(),
         "Makefile": _makefile(program).encode(),
         f"{program.name}_test.bin": _vector(program, samples),
     }
@@ -36,17 +37,13 @@ def write(program: CProgram, folder: Path, samples: Sequence[Sample], large: int
     return tuple(folder / name for name in files)
 
 
-def _ctype(dtype: str) -> str:
-    return f"{dtype}_t"
-
-
 def _upper(name: str) -> str:
     return name.upper()
 
 
 def _arguments(program: CProgram, apart: bool) -> str:
-    found = [f"const {_ctype(p.value.dtype)} *in_{p.ident}" for p in program.inputs]
-    found += [f"{_ctype(p.value.dtype)} *out_{p.ident}" for p in program.outputs]
+    found = [f"const {p.ctype} *in_{p.ident}" for p in program.inputs]
+    found += [f"{p.ctype} *out_{p.ident}" for p in program.outputs]
     found.append(f"void *{'arena'}")
     if apart:
         found.append("const void *weights")
@@ -82,7 +79,13 @@ def _header(program: CProgram, apart: bool) -> str:
             for made, given in program.state
         ),
         "*/",
+        "#ifdef __cplusplus",
+        'extern "C" {',
+        "#endif",
         f"void {program.name}_run({_arguments(program, apart)});",
+        "#ifdef __cplusplus",
+        "}",
+        "#endif",
         "",
         *_helpers(program),
         "",
@@ -140,7 +143,7 @@ def _helpers(program: CProgram) -> list[str]:
     ]
     ends = [(QUANTIZE, "IN", p) for p in program.inputs] + [(DEQUANTIZE, "OUT", p) for p in program.outputs]
     for text, side, p in ends:
-        names = {"$NET": program.name, "$PORT": p.ident, "$CODE": _ctype(p.value.dtype)}
+        names = {"$NET": program.name, "$PORT": p.ident, "$CODE": p.ctype}
         for mark, name in {**names, "$TOP": f"{top}_{side}_{p.ident.upper()}"}.items():
             text = text.replace(mark, name)
         lines += text.splitlines()
@@ -215,94 +218,6 @@ def _vector(program: CProgram, samples: Sequence[Sample]) -> bytes:
                     arrays[p.name], np.dtype(p.value.dtype).newbyteorder("<")
                 ).tobytes()
     return bytes(out)
-
-
-TEST = r"""/* Runs the @COUNT@ samples of @N@_test.bin, or of the file named first. A number behind it repeats
-   the last one so often and prints the time of a run. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
-#include "@N@.h"
-
-@BUFFERS@
-
-static void *aligned_block(size_t bytes)
-{
-    char *block = (char *)malloc(bytes + @T@_ALIGN);
-    return block ? block + (@T@_ALIGN - (uintptr_t)block % @T@_ALIGN) : NULL;
-}
-
-int main(int count, char **words)
-{
-    const char *name = count > 1 ? words[1] : "@N@_test.bin";
-    int samples = 0, i, different = 0, more = count > 2 ? atoi(words[2]) : 0;
-    void *arena = aligned_block(@T@_ARENA_BYTES);
-    FILE *file;
-@WEIGHTS@    file = fopen(name, "rb");
-    if (!arena || !file) {
-        fprintf(stderr, "no %s\n", name);
-        return 2;
-    }
-    while (@READS@) {
-        @CALL@
-@COMPARED@        samples++;
-    }
-    fclose(file);
-    printf("%d samples, %d codes differ\n", samples, different);
-    if (more > 0) {
-        clock_t begun = clock();
-        for (i = 0; i < more; i++)
-            @CALL@
-        printf("%.3f ms\n", 1e3 * (double)(clock() - begun) / CLOCKS_PER_SEC / more);
-    }
-    return different || !samples ? 1 : 0;
-}
-"""
-LOADED = r"""    void *weights = aligned_block(@T@_WEIGHTS_BYTES);
-    file = fopen("weights.bin", "rb");
-    if (!weights || !file || fread(weights, 1, @T@_WEIGHTS_BYTES, file) != @T@_WEIGHTS_BYTES) {
-        fprintf(stderr, "no weights.bin\n");
-        return 2;
-    }
-    fclose(file);
-"""
-COMPARED = r"""        if (fread(want_@P@, sizeof want_@P@, 1, file) != 1) {
-            fprintf(stderr, "the file ends early\n");
-            return 2;
-        }
-        for (i = 0; i < @SIZE@; i++)
-            if (out_@P@[i] != want_@P@[i] && different++ < 5)
-                printf("sample %d, @P@[%d]: %d, expected %d\n", samples, i, (int)out_@P@[i],
-                    (int)want_@P@[i]);
-"""
-
-
-def _test(program: CProgram, apart: bool, count: int) -> str:
-    """A program that runs the samples of a file, compares, and takes the time of repeated runs."""
-    top = _upper(program.name)
-    buffers, reads, compared = [], [], []
-    for p in program.inputs:
-        buffers.append(f"static {_ctype(p.value.dtype)} in_{p.ident}[{top}_IN_{p.ident.upper()}_SIZE];")
-        reads.append(f"fread(in_{p.ident}, sizeof in_{p.ident}, 1, file) == 1")
-    for p in program.outputs:
-        size = f"{top}_OUT_{p.ident.upper()}_SIZE"
-        buffers.append(f"static {_ctype(p.value.dtype)} out_{p.ident}[{size}], want_{p.ident}[{size}];")
-        compared.append(COMPARED.replace("@SIZE@", size).replace("@P@", p.ident))
-    given = [f"in_{p.ident}" for p in program.inputs] + [f"out_{p.ident}" for p in program.outputs]
-    given += ["arena"] + (["weights"] if apart else [])
-    text = TEST
-    for key, value in {
-        "@BUFFERS@": "\n".join(buffers),
-        "@WEIGHTS@": LOADED if apart else "",
-        "@READS@": " && ".join(reads),
-        "@CALL@": f"{program.name}_run({', '.join(given)});",
-        "@COMPARED@": "".join(compared),
-        "@COUNT@": str(count),
-        "@N@": program.name,
-        "@T@": top,
-    }.items():
-        text = text.replace(key, value)
-    return text
 
 
 def _makefile(program: CProgram) -> str:

@@ -11,7 +11,7 @@ from npuflow.engine.partition import boundary, is_npu
 from npuflow.engine.place import op_name
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
-from npuflow.ir.types import Value
+from npuflow.ir.types import QuantType, Value
 
 MOST = 12  # layers that a refusal lists
 
@@ -47,6 +47,39 @@ def _casts(graph: Graph) -> list[Node]:
     ]
 
 
+def _handed(graph: Graph) -> tuple[list[Node], dict[str, str]]:
+    """Layers of the host that hand codes on to outputs as they are: copies, changes of the type of real
+    numbers, whole numbers such as the place of a maximum as integers. And the value of each result."""
+    made = {n.inputs[0]: n.outputs[0] for n in graph.nodes if boundary(graph, n) == "quantize"}
+    source = {i: made.get(i, i) for i in graph.inputs}
+    source |= {n.outputs[0]: n.inputs[0] for n in graph.nodes if boundary(graph, n) == "dequantize"}
+    nodes, found = list[Node](), dict[str, str]()
+    for n in graph.nodes:
+        if is_npu(n) or boundary(graph, n) is not None or n.inputs[:1] == () or n.inputs[0] not in source:
+            continue
+        value, kind = graph.values[source[n.inputs[0]]], n.op.onnx_type()[1]
+        if kind == "Identity" or (kind == "Cast" and _keeps(value, graph.type(n.outputs[0]).dtype)):
+            source[n.outputs[0]] = found[n.outputs[0]] = value.id
+            nodes.append(n)
+    consumers, last = graph.consumers(), set[str]()
+    for n in reversed(nodes):  # what anything else reads is no end
+        readers = consumers.get(n.outputs[0], [])
+        if all(r.outputs[0] in last for r in readers) and (readers or n.outputs[0] in graph.outputs):
+            last.add(n.outputs[0])
+    return [n for n in nodes if n.outputs[0] in last], {i: v for i, v in found.items() if i in last}
+
+
+def _keeps(value: Value, dtype: str) -> bool:
+    """Whether a cast leaves the numbers that codes stand for as they are; of whole numbers, where the type
+    has room for 16 bits, or where they are truth values."""
+    if not isinstance(value.quant, QuantType):
+        return False
+    if dtype in ("float16", "bfloat16", "float32", "float64"):
+        return True
+    whole = value.quant.scale == (1.0,) and value.quant.zero_point == (0,)
+    return whole and dtype in ("bool", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+
+
 def _joins(graph: Graph) -> list[Node]:
     """Layers of the host that join and turn what the NPU made, and make nothing but outputs of it: the parts
     are outputs, each with its own scale."""
@@ -68,13 +101,14 @@ def network_of(graph: Graph, because: str = "the C program computes in integers 
     """A ModelError with the list of layers where some run on the host or in float."""
     casts = _casts(graph)
     ids, joins = {n.outputs[0] for n in casts}, _joins(graph)
-    left = [*casts, *joins]
+    ends, handed = _handed(graph)
+    left = [*casts, *joins, *ends]
     host = [n for n in graph.nodes if not is_npu(n) and boundary(graph, n) is None and n not in left]
     # a boundary between integer layers, or one that an output of the host needs
     given_there = {*graph.inputs, *ids}
     inner = [n for n in graph.nodes if boundary(graph, n) == "quantize" and n.inputs[0] not in given_there]
     joined = [i for n in joins for i in n.inputs]
-    taken = {*graph.outputs, *joined}
+    taken = {*graph.outputs, *joined, *(n.inputs[0] for n in ends)}
     inner += [n for n in graph.nodes if boundary(graph, n) == "dequantize" and n.outputs[0] not in taken]
     refused = host + [n for n in graph.nodes if _in_floats(graph, n)]
     refused += [n for n in inner if n not in refused]
@@ -89,7 +123,7 @@ def network_of(graph: Graph, because: str = "the C program computes in integers 
         )
     made = {n.inputs[0]: n.outputs[0] for n in graph.nodes if boundary(graph, n) == "quantize"}
     made |= {n.inputs[0]: made[n.outputs[0]] for n in casts}
-    given = {n.outputs[0]: n.inputs[0] for n in graph.nodes if boundary(graph, n) == "dequantize"}
+    given = {n.outputs[0]: n.inputs[0] for n in graph.nodes if boundary(graph, n) == "dequantize"} | handed
     nodes = tuple(n for n in graph.nodes if is_npu(n))
     inputs = [(i, graph.values[made.get(i, i)]) for i in graph.inputs]
     first = {*made.values()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -31,6 +32,11 @@ class CPort:
     ident: str
     value: Value
 
+    @property
+    def ctype(self) -> str:
+        """Of an element."""
+        return f"{self.value.dtype}_t"
+
 
 @dataclass(frozen=True)
 class CProgram:
@@ -54,7 +60,7 @@ class CProgram:
 
 
 def identifier(name: str) -> str:
-    found = re.sub(r"\W", "_", name)
+    found = re.sub(r"\W", "_", name, flags=re.ASCII)
     return found if found and not found[0].isdigit() else f"t_{found}"
 
 
@@ -79,7 +85,6 @@ def program_of(network: IntegerNetwork, numerics: Numerics, name: str) -> CProgr
                 touched.append(set(w.used))
     names = _ports(network)
     inputs, outputs = names[: len(network.inputs)], names[len(network.inputs) :]
-    _distinct(network, outputs)
     outside = {
         w.buffers.values[p.value.id].number: f"in_{p.ident}"
         for p in reversed(inputs)
@@ -89,6 +94,7 @@ def program_of(network: IntegerNetwork, numerics: Numerics, name: str) -> CProgr
         own = w.buffers.values.get(port.value.id)
         if own is not None and own.number not in outside:
             outside[own.number] = f"out_{port.ident}"
+    groups += _copies(inputs, outputs)
     layout = _arena(w, touched, outside)
     constants, arrays = _constants(w.buffers, [call for _, group in groups for call in group])
 
@@ -169,13 +175,16 @@ def _ports(network: IntegerNetwork) -> list[CPort]:
     return found
 
 
-def _distinct(network: IntegerNetwork, outputs: list[CPort]) -> None:
-    """Every output has memory of its own."""
-    taken = {value.id for _, value in network.inputs}
+def _copies(inputs: Iterable[CPort], outputs: Iterable[CPort]) -> list[tuple[str, list[str]]]:
+    """Statements for outputs that are an input or another output: each has memory of its own."""
+    first = {p.value.id: f"in_{p.ident}" for p in inputs}
+    found = []
     for port in outputs:
-        if port.value.id in taken:
-            raise ModelError(f'the output "{port.name}" is an input or another output', code="NF-PROGRAM-050")
-        taken.add(port.value.id)
+        source = first.setdefault(port.value.id, f"out_{port.ident}")
+        if source != f"out_{port.ident}":
+            size, names = prod(port.value.type.shape), f"out_{port.ident}[i] = {source}[i];"
+            found.append((port.name, [f"{{ int32_t i; for (i = 0; i < {size}; i++) {names} }}"]))
+    return found
 
 
 def _key(own: Storage) -> str:

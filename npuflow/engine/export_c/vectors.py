@@ -17,10 +17,12 @@ INTERPRETED = 2  # samples; more of them are the executor's, which is a hundred 
 _Codes = Mapping[str, Array]
 
 
-def random_samples(network: IntegerNetwork, numerics: Numerics, count: int, seed: int = 0) -> list[Sample]:
+def random_samples(
+    network: IntegerNetwork, numerics: Numerics, count: int, seed: int = 0, interpreted: int = INTERPRETED
+) -> list[Sample]:
     """Codes drawn over the whole range of every input, indices over the rows of their table; always the same
-    for a seed. Outputs of the first samples are the reference interpreter's, of further ones the whole-tensor
-    executor's."""
+    for a seed. Outputs of the first samples (`interpreted`) are the reference interpreter's, of further ones
+    the whole-tensor executor's."""
     rng, rows = np.random.default_rng(seed), checked_rows(network.graph, network.nodes)
     drawn: list[_Codes] = []
     for _ in range(count):
@@ -33,16 +35,17 @@ def random_samples(network: IntegerNetwork, numerics: Numerics, count: int, seed
                 low, high = max(low, -rows[value.id]), min(high, rows[value.id] - 1)
             given[name] = rng.integers(low, high + 1, value.type.shape).astype(quant.dtype)
         drawn.append(given)
-    found = [sample(network, numerics, given) for given in drawn[:INTERPRETED]]
-    return found + executed(network, numerics, drawn[INTERPRETED:])
+    found = [sample(network, numerics, given) for given in drawn[:interpreted]]
+    return found + executed(network, numerics, drawn[interpreted:])
 
 
 def sample(network: IntegerNetwork, numerics: Numerics, given: _Codes) -> Sample:
     """One sample by the reference interpreter: codes of the inputs and outputs by their names."""
     from npuflow.engine.interpret import Interpreter
 
-    made = Interpreter(_integers(network), numerics).run(_by_id(network, given))
-    return given, _named(network, made)
+    fed = _by_id(network, given)
+    made = Interpreter(_integers(network), numerics).run(fed)
+    return given, _named(network, {**fed, **made})
 
 
 def executed(network: IntegerNetwork, numerics: Numerics, given: Sequence[_Codes]) -> list[Sample]:
@@ -51,13 +54,15 @@ def executed(network: IntegerNetwork, numerics: Numerics, given: Sequence[_Codes
 
     if not given:
         return []
-    made = Executor(_integers(network), numerics).run_many([_by_id(network, one) for one in given])
-    return [(one, _named(network, values)) for one, values in zip(given, made, strict=True)]
+    fed = [_by_id(network, one) for one in given]
+    made = Executor(_integers(network), numerics).run_many(fed)
+    return [(one, _named(network, {**a, **b})) for one, a, b in zip(given, fed, made, strict=True)]
 
 
 def _integers(network: IntegerNetwork) -> Graph:
     """The network without what turns real numbers into codes and back."""
-    inputs, outputs = (tuple(v.id for _, v in ends) for ends in (network.inputs, network.outputs))
+    inputs = tuple(v.id for _, v in network.inputs)
+    outputs = tuple(dict.fromkeys(v.id for _, v in network.outputs if v.id not in inputs))
     return prune(network.graph.replaced(inputs=inputs, outputs=outputs, nodes=network.nodes))
 
 

@@ -16,6 +16,7 @@ from npuflow.ir.types import Array, QuantType, Value
 
 PLAIN, NHWC = "plain", "nhwc"  # dimensions as in the graph; channels last, images of one row for 1-D
 DTYPES = {8: "int8", 16: "int16"}
+TYPE_INT32, TYPES = 2, {"int8": 9, "int16": 7}  # numbers of types in TFLite's schema
 STEP = 1 << 7  # between codes of 8 bits held in 16 where these are finer
 # operators that LiteRT has no kernel of 16 bits for, or one with a coarse table
 ONLY_8 = ("HARD_SWISH", "GELU", "PRELU", "RELU", "EXP", "LOG", "DEPTH_TO_SPACE", "SPACE_TO_DEPTH")
@@ -55,13 +56,16 @@ def turned(array: Array) -> Array:
 @dataclass
 class LiteBuilder:
     """`forms`: tensors by value, layout and width; `flat`: values of two dimensions whose columns are in the
-    order of an image with channels last, with the shape [C, ...] that they have in the graph."""
+    order of an image with channels last, with the shape [C, ...] that they have in the graph; `whole`:
+    places of elements, whole numbers in 32 bits, as they are in the graph."""
 
     graph: Graph
     tensors: list[TfliteTensor] = field(default_factory=list)
     operators: list[Operator] = field(default_factory=list)
     forms: dict[tuple[str, str, int], int] = field(default_factory=dict)
     flat: dict[str, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
+    whole: dict[str, int] = field(default_factory=dict)
+    copies: dict[int, int] = field(default_factory=dict)  # of tensors that are an end twice
     _taken: set[str] = field(default_factory=set)
 
     # --- tensors
@@ -94,7 +98,8 @@ class LiteBuilder:
         return found
 
     def has(self, value_id: str, layout: str) -> bool:
-        return any((value_id, layout, bits) in self.forms for bits in DTYPES)
+        as_numbers = layout == PLAIN and value_id in self.whole
+        return as_numbers or any((value_id, layout, bits) in self.forms for bits in DTYPES)
 
     def layout(self, *ids: str) -> str:
         """The layout in which a layer on these values needs the fewest transpositions."""
@@ -131,6 +136,10 @@ class LiteBuilder:
         own, other = value.quant.bits, NHWC if layout == PLAIN else PLAIN
         if bits != own:
             return self.widened(self.read(value.id, layout, own), f"{value.id}:int16")
+        if layout == PLAIN and value.id in self.whole:
+            return self.narrowed(value)
+        if value.id in self.whole:
+            return self.turn(self.read(value.id, PLAIN), value.type.shape, layout)
         if (value.id, other, own) in self.forms:
             return self.turn(self.forms[value.id, other, own], value.type.shape, layout)
         if value.id in self.flat:
@@ -148,6 +157,15 @@ class LiteBuilder:
         assert tensor.codes is not None
         made = self.tensor(name, tensor.shape, "int16", Codes(tensor.codes.scale, (0,), None))
         self.add("QUANTIZE", [index], [made])
+        return made
+
+    def narrowed(self, value: Value) -> int:
+        """Whole numbers in the value's own codes, whose scale is 1."""
+        assert value.quant is not None
+        codes, dtype = codes_of(value.quant, value.id)[0], DTYPES[value.quant.bits]
+        made = self.tensor(f"{value.id}:{dtype}", value.type.shape, dtype, codes)
+        kinds = {"InDataType": TYPE_INT32, "OutDataType": TYPES[dtype]}
+        self.add("CAST", [self.whole[value.id]], [made], **kinds)
         return made
 
     def constant(self, value: Value, layout: str, bits: int, rank: int) -> int:
@@ -269,12 +287,26 @@ class LiteBuilder:
 
     def network(self, outputs: Sequence[str]) -> TfliteNetwork:
         """The whole, with the graph's inputs and outputs, in the layout that each has."""
-        fed, given = (tuple(self.home(i) for i in ids) for ids in (self.graph.inputs, outputs))
-        return TfliteNetwork(tuple(self.tensors), tuple(self.operators), fed, given)
+        fed = [self.home(i) for i in self.graph.inputs]
+        given: list[int] = []
+        for value_id in outputs:
+            index = self.home(value_id)
+            given.append(self.copied(index) if index in (*fed, *given) else index)
+        return TfliteNetwork(tuple(self.tensors), tuple(self.operators), tuple(fed), tuple(given))
+
+    def copied(self, index: int) -> int:
+        """A tensor of its own with the same content, for an output that is an input or another output."""
+        tensor = self.tensors[index]
+        made = self.tensor(f"{tensor.name}:copy", tensor.shape, tensor.dtype, tensor.codes)
+        self.reshape(index, made)
+        self.copies[made] = index
+        return made
 
     def home(self, value_id: str) -> int:
         """The tensor of a value in the layout in which it came to be; those of one dimension in space as
         they are in the graph."""
+        if value_id in self.whole:
+            return self.whole[value_id]
         rank = len(self.graph.type(value_id).shape)
         found = [k for k in self.forms if k[0] == value_id]
         layout = NHWC if rank == 4 and found and found[0][1] == NHWC else PLAIN

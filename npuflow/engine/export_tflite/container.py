@@ -52,6 +52,9 @@ VERSIONS: dict[str, tuple[int, int]] = {
     "ABS": (2, 3),
     "GELU": (2, 2),
     "BROADCAST_TO": (2, 2),
+    "ARG_MAX": (2, 2),
+    "ARG_MIN": (2, 2),
+    "TOPK_V2": (2, 3),
 }
 # Tables of options that are not named as their operator is.
 OPTIONS = {
@@ -65,6 +68,7 @@ OPTIONS = {
     "MEAN": "ReducerOptions",
     "REDUCE_MAX": "ReducerOptions",
     "BATCH_MATMUL": "BatchMatMulOptions",
+    "TOPK_V2": "TopKV2Options",
 }
 PLAIN = ("LOGISTIC", "TANH", "RELU", "LOG", "PRELU")  # operators that have no options
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from npuflow.base.errors import ModelError
 from npuflow.engine.export_c.network import IntegerNetwork, network_of
-from npuflow.engine.export_tflite import elements, images, products, shapes
+from npuflow.engine.export_tflite import elements, images, places, products, resizing, shapes
 from npuflow.engine.export_tflite.builder import NHWC, PLAIN, LiteBuilder, LiteRefusal
 from npuflow.engine.export_tflite.container import written
 from npuflow.engine.export_tflite.forms import FORMS, LiteLayer
@@ -17,7 +17,7 @@ from npuflow.ir.graph import Graph, prune
 from npuflow.ir.types import Array
 
 MOST = 12  # layers that a refusal lists
-LOADED = (elements, images, products, shapes)  # each adds its forms to the table
+LOADED = (elements, images, places, products, resizing, shapes)  # each adds its forms to the table
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,11 @@ class End:
     tensor: TfliteTensor
     turned: bool
     shift: int  # subtracted from the program's codes
+
+    @property
+    def index(self) -> bool:
+        """Whether it holds whole numbers: places of elements, without scale."""
+        return self.tensor.codes is None
 
     def given(self, codes: Array) -> Array:
         """The program's codes as the file takes them."""
@@ -89,7 +94,8 @@ def to_tflite(graph: Graph, description: str = "") -> LiteModel:
 
 def _core(network: IntegerNetwork) -> Graph:
     """The graph between its boundaries."""
-    inputs, outputs = (tuple(v.id for _, v in ends) for ends in (network.inputs, network.outputs))
+    inputs = tuple(v.id for _, v in network.inputs)
+    outputs = tuple(dict.fromkeys(v.id for _, v in network.outputs if v.id not in inputs))
     return prune(network.graph.replaced(inputs=inputs, outputs=outputs, nodes=network.nodes, state=()))
 
 
@@ -116,5 +122,5 @@ def _refusal(refused: list[str]) -> ModelError:
 def _end(name: str, value_id: str, made: TfliteNetwork, b: LiteBuilder, index: int) -> End:
     quant, tensor = b.graph.values[value_id].quant, made.tensors[index]
     assert quant is not None
-    turned = b.forms.get((value_id, NHWC, quant.bits)) == index
+    turned = b.forms.get((value_id, NHWC, quant.bits)) == b.copies.get(index, index)
     return End(name, tensor, turned, 0 if quant.signed else 1 << (quant.bits - 1))

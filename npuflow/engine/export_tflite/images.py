@@ -184,36 +184,6 @@ def no_bias(b: LiteBuilder, layer: LiteLayer, channels: int, scale: float, bits:
     return b.tensor(f"{layer.y}:bias", (channels,), dtype, codes, np.zeros(channels, dtype))
 
 
-@form("Resize")
-def resize(b: LiteBuilder, layer: LiteLayer) -> None:
-    site, rank = layer.site, len(layer.site.out_shape)
-    if rank not in (3, 4) or site.shape(0)[:2] != site.out_shape[:2]:
-        raise LiteRefusal("a resize of other than the dimensions in space")
-    x = b.read(layer.x, NHWC)
-    size = (1,) * (4 - rank) + tuple(site.out_shape[2:])
-    mode, coordinates = (
-        layer.get("mode", "nearest"),
-        layer.get("coordinate_transformation_mode", "half_pixel"),
-    )
-    whole = all(out % d == 0 for out, d in zip(site.out_shape[2:], site.shape(0)[2:], strict=True))
-    rounding = layer.get("nearest_mode", "round_prefer_floor")
-    options = {
-        "AlignCorners": coordinates == "align_corners",
-        "HalfPixelCenters": coordinates in ("half_pixel", "pytorch_half_pixel"),
-    }
-    if coordinates not in ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"):
-        raise LiteRefusal(f"coordinates {coordinates}")
-    if mode == "nearest":
-        if not whole or (coordinates, rounding) == ("align_corners", "ceil"):
-            raise LiteRefusal("nearest neighbours at a factor that is no whole number")
-        if coordinates == "asymmetric" and rounding != "floor":
-            raise LiteRefusal(f"asymmetric coordinates rounded by {rounding}")
-        if coordinates != "align_corners":  # each pixel so many times, by either rule
-            options = {"AlignCorners": False, "HalfPixelCenters": False}
-    name = "RESIZE_NEAREST_NEIGHBOR" if mode == "nearest" else "RESIZE_BILINEAR"
-    b.give(layer.y, name, [x, b.ints(size)], NHWC, codes=b.tensors[x].codes, **options)
-
-
 @form("DepthToSpace", "SpaceToDepth")
 def blocks(b: LiteBuilder, layer: LiteLayer) -> None:
     block, depth = int(layer.get("blocksize")), layer.call.op_type == "DepthToSpace"

@@ -17,14 +17,24 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, prune
 from npuflow.ir.types import Array
 
+CLOSE, LOOSE = 2, 64  # codes of 8 and of 16 bits that a layer may be off: the second is a quarter of one of 8
+
 
 @dataclass(frozen=True)
 class Judgement:
-    """Codes of all outputs over all samples: how many, how many differ, and by how much at most."""
+    """Codes of all outputs over all samples: how many, how many differ, and by how much at most. Of outputs
+    that are indices: how many, and how many are others."""
 
     codes: int
     differ: int
     worst: int
+    indices: int = 0
+    others: int = 0
+
+    def __str__(self) -> str:
+        parts = [f"{self.differ} of {self.codes} codes, by {self.worst} at most"] if self.codes else []
+        parts += [f"{self.others} of {self.indices} indices"] if self.indices else []
+        return " and ".join(parts)
 
 
 class LiteSession:
@@ -81,10 +91,35 @@ def judge_layers(graph: Graph, numerics: Numerics, given: Mapping[str, Array]) -
 
 def judge(model: LiteModel, samples: Iterable[tuple[Mapping[str, Array], Mapping[str, Array]]]) -> Judgement:
     """Samples: codes of the inputs, and those that the outputs must have."""
-    session, codes, differ, worst = LiteSession(model), 0, 0, 0
+    session, worst = LiteSession(model), 0
+    found: dict[bool, list[int]] = {True: [0, 0], False: [0, 0]}
+    places = {end.name for end in model.outputs if end.index}
     for given, expected in samples:
         for name, array in session.run(given).items():
-            apart = np.abs(array - expected[name].astype(np.int64))
-            codes, differ = codes + apart.size, differ + int(np.count_nonzero(apart))
-            worst = max(worst, int(apart.max(initial=0)))
-    return Judgement(codes, differ, worst)
+            apart, count = np.abs(array - expected[name].astype(np.int64)), found[name in places]
+            count[0], count[1] = count[0] + apart.size, count[1] + int(np.count_nonzero(apart))
+            worst = worst if name in places else max(worst, int(apart.max(initial=0)))
+    (codes, differ), (indices, others) = found[False], found[True]
+    return Judgement(codes, differ, worst, indices, others)
+
+
+def tolerance(numerics: Numerics, bits: int) -> int:
+    """Codes by which a layer's result may differ from the program's where both are right: LiteRT rounds at
+    other places and interpolates tables of 16 bits; a target's multipliers may have few bits."""
+    most = max(numerics.multiplier_bits, numerics.mean_bits)
+    relative = min(numerics.multiplier_error, 2.0 ** (1 - most)) if most > 1 else 0.0
+    return (LOOSE if bits > 8 else CLOSE) + int(np.ceil(2 * relative * 2**bits))
+
+
+def unequal(graph: Graph, numerics: Numerics, given: Mapping[str, Array]) -> dict[str, Judgement]:
+    """Layers that compute other codes in LiteRT than in the program, beyond what rounding explains, each on
+    the program's own codes."""
+    bits = {
+        n.name: max(q.bits for o in n.outputs if o and (q := graph.values[o].quant) is not None)
+        for n in network_of(graph).nodes
+    }
+    return {
+        name: one
+        for name, one in judge_layers(graph, numerics, given).items()
+        if one.worst > tolerance(numerics, bits[name]) or one.others
+    }

@@ -26,6 +26,10 @@ def by_layout(values: Sequence[int], layout: str, rank: int, missing: int) -> li
 def reshape(b: LiteBuilder, layer: LiteLayer) -> None:
     """A flattened image that only products of matrices read keeps its channels last: weights are turned."""
     shape, out = layer.site.shape(0), layer.site.out_shape
+    if layer.x in b.whole:
+        b.whole[layer.y] = b.tensor(layer.y, out, "int32")
+        b.reshape(b.whole[layer.x], b.whole[layer.y])
+        return
     flattened = (
         len(shape) in (3, 4) and len(out) == 2 and out[0] == shape[0] and layer.y not in b.graph.outputs
     )

@@ -44,7 +44,7 @@ class Port:
 
 def rows(arrays: Sample, ports: Sequence[Port]) -> list[dict[str, Array]]:
     """The samples of arrays that hold several along their first axis, as views. A port whose first axis is a
-    batch of one is given [N, ...] or [N, 1, ...]."""
+    batch of one is given [N, ...] or [N, 1, ...], one of B as [N, B, ...] or, in batches, [N * B, ...]."""
     counts = {}
     found: dict[str, Array] = {}
     for port in ports:
@@ -55,7 +55,7 @@ def rows(arrays: Sample, ports: Sequence[Port]) -> list[dict[str, Array]]:
                 code="NF-DATA-012",
             )
         array = array_of(port.name, arrays[port.name], port.dtype)
-        shape = port.shape
+        shape, array = port.shape, batches(array, port.shape)
         if array.shape == (0,) and port.ranked:
             array = np.empty((0, *(max(0, size) for size in shape)), array.dtype)  # of [], no sample
         elif shape[:1] in ((1,), (-1,)) and array.ndim == len(shape):
@@ -78,6 +78,14 @@ def none_of(ports: Sequence[Port]) -> dict[str, Array]:
     tells is 0 too."""
     shapes = {port: (0, *(max(0, size) for size in port.shape[1:])) for port in ports}
     return {p.name: np.zeros(shape, object if p.dtype == "str" else p.dtype) for p, shape in shapes.items()}
+
+
+def batches(array: Array, shape: Sequence[int]) -> Array:
+    """Rows [N * B, ...] for a port of shape [B, ...] as [N, B, ...]; any other array as it is."""
+    size = shape[0] if len(shape) else 1
+    several = size > 1 and array.ndim == len(shape) and len(array) > size and len(array) % size == 0
+    fits = several and all(w in (-1, s) for w, s in zip(shape[1:], array.shape[1:], strict=True))
+    return array.reshape(-1, size, *array.shape[1:]) if fits else array
 
 
 def joined(outputs: Sequence[Sample]) -> dict[str, Array]:

@@ -1,9 +1,8 @@
-"""What a wrong tensor of a dump looks like: flipped bits, byte order, layout, another tensor, a shifted
-address, memory that was not written or read too early, another range, another rounding."""
+"""What a wrong tensor of a dump looks like: flipped bits, byte order, layout, another tensor, exchanged
+signs, a shifted address, memory that was not written or read too early, another range, another rounding."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import permutations
 from typing import Literal
@@ -12,13 +11,18 @@ import numpy as np
 
 from npuflow.engine.program.container import Program
 from npuflow.engine.sim.made import Tile
+from npuflow.engine.verify.compared import Compared
 from npuflow.engine.verify.golden import Array, Golden
+from npuflow.engine.verify.unwritten import Found, unwritten
 
 Kind = Literal[
     "bit flip",
     "endianness",
     "layout",
     "swapped tensor",
+    "signedness",
+    "not a number",
+    "codes as real numbers",
     "shifted address",
     "stale memory",
     "missing wait",
@@ -38,27 +42,76 @@ class Cause:
 
 
 def cause_of(
-    program: Program, golden: Golden, name: str, sample: int, wrong: Array, found: Array, tile: Tile | None
+    program: Program, golden: Golden, name: str, sample: int, seen: Compared, tile: Tile | None
 ) -> Cause:
     """The first explanation that holds, from the most specific to the most general."""
-    expected = golden.tensors[name][sample]
-    part = (
-        tuple(slice(a, b) for a, b in tile.box)
-        if tile is not None and len(tile.box) == expected.ndim and not _outside(wrong, tile)
-        else (slice(None),) * expected.ndim
+    expected, found, wrong = seen.expected, seen.found, seen.wrong
+    inside = tile is not None and len(tile.box) == expected.ndim and not _outside(wrong, tile)
+    part = (slice(None),) * expected.ndim
+    if inside and tile is not None:
+        part = tuple(slice(a, b) for a, b in tile.box)
+    return (
+        _real(seen)
+        or _flipped(expected, found, wrong)
+        or _byte_order(expected, found)
+        or _layout(expected, found)
+        or _swapped(golden, name, sample, found)
+        or _signs(expected[part], found[part])
+        or _left(unwritten(program, golden, name, sample, seen, part, one_tile=inside))
+        or _shifted(expected, found, part)
+        or _range(seen)
+        or Cause("computation", "the layer itself computes other values: its constants, or its command")
     )
-    for explain in (
-        _flipped(expected, found, wrong),
-        _byte_order(expected, found),
-        _layout(expected, found),
-        _swapped(golden, name, sample, found),
-        _stale(program, golden, name, sample, expected, found, part),
-        _shifted(expected, found, part),
-        _range(expected, found),
-    ):
-        if explain is not None:
-            return explain
-    return Cause("computation", "the layer itself computes other values: its constants, or its command")
+
+
+def _left(found: Found | None) -> Cause | None:
+    return None if found is None else Cause(*found)
+
+
+def _real(seen: Compared) -> Cause | None:
+    """Of a dump of real numbers: some are none, or all are the codes themselves."""
+    if seen.reals is None:
+        return None
+    real = seen.reals.found
+    unknown, infinite = int(np.count_nonzero(np.isnan(real))), int(np.count_nonzero(np.isinf(real)))
+    if unknown or infinite:
+        told = [f"{n} {what}" for n, what in ((unknown, "NaN"), (infinite, "infinite")) if n]
+        text = f"{' and '.join(told)} of {real.size} numbers: memory that was not written, or a division by 0"
+        return Cause("not a number", text)
+    apart = np.abs(real.astype(np.float64) - seen.expected)
+    if apart.max() <= 1:
+        near = "the right codes" if not apart.any() else "near the right codes, not whole ones"
+        text = f"the numbers are {near}: dump {seen.expected.dtype}, or scale * (code - zero point)"
+        return Cause("codes as real numbers", text)
+    return None
+
+
+def _signs(expected: Array, found: Array) -> Cause | None:
+    """Codes that lie half the range off, or that were widened or clamped as if they had a sign, or none."""
+    width = 8 * expected.dtype.itemsize
+    right, here = expected.astype(np.int64), found.astype(np.int64)
+    wrong, told = right != here, "signed and unsigned codes are exchanged: "
+    if wrong.sum() < 2:
+        return None
+    apart = (here - right) % (1 << width)
+    if np.all(apart == 1 << (width - 1)):
+        text = f"every code lies {1 << (width - 1)} off, its highest bit is inverted"
+        return Cause("signedness", told + text)
+    for bits in (b for b in (4, 8, 16) if b < width):
+        negative = (right >> (bits - 1)) & 1 == 1
+        steps = {int(step) for step in np.unique(apart[wrong])}
+        one_way = steps in ({1 << bits}, {(1 << width) - (1 << bits)})
+        if one_way and np.array_equal(wrong, negative):
+            text = f"codes of {bits} bits were widened as if they had {_other(expected)}"
+            return Cause("signedness", told + text)
+    most = (1 << (width - 1)) - 1
+    if expected.dtype.kind == "u" and np.array_equal(here, np.minimum(right, most)):
+        return Cause("signedness", f"{told}codes above {most} were clamped to it")
+    return None
+
+
+def _other(expected: Array) -> str:
+    return "no sign" if expected.dtype.kind == "i" else "a sign"
 
 
 def _outside(wrong: Array, tile: Tile) -> bool:
@@ -103,56 +156,6 @@ def _swapped(golden: Golden, name: str, sample: int, found: Array) -> Cause | No
     return None
 
 
-def _stale(
-    program: Program,
-    golden: Golden,
-    name: str,
-    sample: int,
-    expected: Array,
-    found: Array,
-    part: tuple[slice, ...],
-) -> Cause | None:
-    """What lay there before: an earlier run, a value that had these addresses, one number all over."""
-    here, right = found[part].reshape(-1), expected[part].reshape(-1)
-    wrong = here != right
-    for what, old in _before(program, golden, name, sample, expected, part):
-        if np.array_equal(here[wrong], old[wrong]):
-            if np.array_equal(here, old):
-                return Cause("stale memory", f"the tile still holds {what}: its transfer did not run")
-            first = int(np.argmax(wrong))
-            if np.array_equal(here[first:], old[first:]) or np.array_equal(
-                here[: first + 1], right[: first + 1]
-            ):
-                text = (
-                    f"from an element on the tile still holds {what}: it was read before its transfer ended"
-                )
-                return Cause("missing wait", text)
-    return None
-
-
-def _before(
-    program: Program, golden: Golden, name: str, sample: int, expected: Array, part: tuple[slice, ...]
-) -> Iterator[tuple[str, Array]]:
-    for other in range(golden.samples):
-        if other != sample:
-            yield f"sample {other}'s values", golden.tensors[name][other][part].reshape(-1)
-    values = program.meta["values"]
-    if name in values:
-        item, start = expected.dtype.itemsize, values[name]["address"]
-        places = (np.arange(expected.size) * item + start).reshape(expected.shape)[part].reshape(-1)
-        for other, entry in values.items():
-            if other == name or other not in golden.tensors:
-                continue
-            held = np.ascontiguousarray(golden.tensors[other][sample]).view(np.uint8).reshape(-1)
-            at = places - entry["address"]
-            if at.size and at.min() >= 0 and at.max() + item <= held.size:
-                body = held[at[:, None] + np.arange(item)]
-                yield f'"{other}"', np.ascontiguousarray(body).view(expected.dtype).reshape(-1)
-    for number in (0, -1, 1 << (8 * expected.dtype.itemsize - 1)):
-        filled = np.full(expected[part].size, number, np.int64).astype(expected.dtype)
-        yield f"the number {int(filled[0]) if filled.size else 0} all over", filled
-
-
 def _shifted(expected: Array, found: Array, part: tuple[slice, ...]) -> Cause | None:
     """Elements that stand a few places further on, in the tile's rows or in the whole tensor."""
     whole = expected.reshape(-1)
@@ -176,15 +179,19 @@ def _shifted(expected: Array, found: Array, part: tuple[slice, ...]) -> Cause | 
     return None
 
 
-def _range(expected: Array, found: Array) -> Cause | None:
+def _range(seen: Compared) -> Cause | None:
     """Codes that follow the right ones on a line: another scale or zero point; or one code off."""
-    a, b = expected.reshape(-1).astype(np.float64), found.reshape(-1).astype(np.float64)
+    reals = seen.reals
+    a = seen.expected.reshape(-1).astype(np.float64)
+    b = (seen.found if reals is None else reals.codes).reshape(-1).astype(np.float64)
     if np.abs(a - b).max() <= 1:
         same = np.unique(b - a)
         if len(same) > 1:
             return Cause("rounding", "codes are at most one off: another rounding, or another bias")
-    kind = np.iinfo(expected.dtype)
-    free = (b > kind.min) & (b < kind.max) & (b > b.min()) & (b < b.max())
+    kind = np.iinfo(seen.expected.dtype)
+    free = (b > b.min()) & (b < b.max())
+    if reals is None:
+        free &= (b > kind.min) & (b < kind.max)
     if np.count_nonzero(free) < 8 or np.ptp(a[free]) == 0:
         return None
     slope, start = np.polyfit(a[free], b[free], 1)

@@ -16,7 +16,6 @@ from npuflow.base.digest import bytes_digest, digest_array
 from npuflow.base.errors import DataError
 from npuflow.engine.data.array import UNREADABLE, unreadable
 from npuflow.engine.program.container import Program
-from npuflow.engine.program.meta import CONTAINERS
 
 Array = npt.NDArray[Any]
 MANIFEST, TENSORS = "golden.json", "golden.npz"
@@ -95,58 +94,3 @@ def load(folder: Path) -> Golden:
         if [digest_array(np.ascontiguousarray(one)) for one in array] != digests[name]:
             raise DataError(f'the golden tensor "{name}" is damaged', code="NF-DATA-091")
     return Golden(program, tensors, layers, files)
-
-
-def dumps(golden: Golden, place: Path) -> dict[str, Array]:
-    """What a board gave: an npz, or a folder of npz, npy and raw files named as in the manifest."""
-    paths = sorted(p for p in place.iterdir() if p.is_file()) if place.is_dir() else [place]
-    names = {stem: name for name, stem in golden.files.items()}
-    found: dict[str, Array] = {}
-    for path in paths:
-        if not path.is_file():
-            raise DataError(
-                f'no dump "{path}"',
-                hint="--dump PATH: an npz, or a folder of npy, npz or raw files that golden.json names",
-                code="NF-DATA-092",
-            )
-        try:
-            if path.suffix == ".npz":
-                with np.load(path, allow_pickle=False) as held:
-                    found.update({n: held[n] for n in held.files if n in golden.tensors})
-            elif path.stem in names or path.stem in golden.tensors:
-                name = names.get(path.stem, path.stem)
-                found[name] = _one(path, golden.tensors[name])
-        except UNREADABLE as error:
-            raise DataError(
-                f'the dump "{path}" cannot be read', because=unreadable(error), code="NF-DATA-199"
-            ) from error
-    if not found:
-        first = next(iter(golden.files.items()), ("", ""))
-        raise DataError(
-            f'"{place}" holds none of the program\'s tensors',
-            because=f'an npz has its tensors by name, "{first[0]}", a folder as {first[1]}.bin or .npy',
-            hint="golden.json has the names of all",
-            code="NF-DATA-200",
-        )
-    return {n: _shaped(n, array, golden.tensors[n]) for n, array in found.items()}
-
-
-def _one(path: Path, like: Array) -> Array:
-    if path.suffix == ".npy":
-        return np.asarray(np.load(path, allow_pickle=False))
-    body = path.read_bytes()
-    item = CONTAINERS.get(like.dtype.name, like.dtype.itemsize)
-    if len(body) % item:
-        raise DataError(f'"{path}" has {len(body)} bytes, elements have {item}', code="NF-DATA-093")
-    return np.frombuffer(body, like.dtype.newbyteorder("<")).astype(like.dtype)
-
-
-def _shaped(name: str, array: Array, like: Array) -> Array:
-    """All samples, or the first only."""
-    each = like[0].size
-    if array.size % max(each, 1) or array.size // max(each, 1) not in range(1, len(like) + 1):
-        raise DataError(
-            f'the dump of "{name}" has {array.size} elements; a sample has {each}',
-            code="NF-DATA-095",
-        )
-    return array.astype(like.dtype, copy=False).reshape(-1, *like.shape[1:])

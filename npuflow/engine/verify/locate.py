@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
 
 import numpy as np
 
 from npuflow.engine.program.container import Program
 from npuflow.engine.sim.made import Tile, tile_of
 from npuflow.engine.verify.cause import Cause, cause_of
+from npuflow.engine.verify.compared import Compared, compared, quants_of
 from npuflow.engine.verify.golden import Array, Golden
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.region import dense
@@ -19,7 +21,8 @@ AROUND = 4  # elements before and behind the wrong one
 
 @dataclass(frozen=True)
 class Finding:
-    """Where a dump leaves the golden tensors. `expected`, `found`: codes around the element, in C order."""
+    """Where a dump leaves the golden tensors. `expected`, `found`: codes around the element, in C order; real
+    numbers (`real`) of a dump that holds those, None for NaN and infinity."""
 
     tensor: str
     layer: str
@@ -30,31 +33,35 @@ class Finding:
     memory: str
     address: int | None
     tile: Tile | None
-    expected: tuple[int, ...]
-    found: tuple[int, ...]
+    expected: tuple[float | None, ...]
+    found: tuple[float | None, ...]
     at: int  # of the wrong element in these
     cause: Cause
+    real: bool = False
 
 
 def first_difference(program: Program, golden: Golden, dump: Mapping[str, Array]) -> Finding | None:
-    """In the network's order; None where all that was dumped agrees."""
+    """In the network's order; None where all that was dumped agrees. Codes agree where they are equal, real
+    numbers within half a code."""
+    quants = quants_of(program)
     for name, whole in golden.tensors.items():
         if name not in dump:
             continue
         for sample, (expected, found) in enumerate(zip(whole, dump[name], strict=False)):
-            wrong = expected != found
-            if wrong.any():
-                return _finding(program, golden, name, sample, wrong, found)
+            seen = compared(expected, found, quants.get(name))
+            if seen.wrong.any():
+                return _finding(program, golden, name, sample, seen)
     return None
 
 
-def _finding(program: Program, golden: Golden, name: str, sample: int, wrong: Array, found: Array) -> Finding:
-    expected = golden.tensors[name][sample]
+def _finding(program: Program, golden: Golden, name: str, sample: int, seen: Compared) -> Finding:
+    wrong, reals = seen.wrong, seen.reals
     flat = int(np.argmax(wrong))
     index = tuple(int(i) for i in np.unravel_index(flat, wrong.shape))
     tile = tile_of(program, name, index)
     low, high = max(0, flat - AROUND), min(wrong.size, flat + AROUND + 1)
-    around = [tuple(int(v) for v in a.reshape(-1)[low:high]) for a in (expected, found)]
+    sides = (seen.expected, seen.found) if reals is None else (reals.expected, reals.found)
+    around = [tuple(_number(v) for v in a.reshape(-1)[low:high].tolist()) for a in sides]
     memory, address = _address(program, name, index, tile)
     return Finding(
         name,
@@ -69,8 +76,13 @@ def _finding(program: Program, golden: Golden, name: str, sample: int, wrong: Ar
         around[0],
         around[1],
         flat - low,
-        cause_of(program, golden, name, sample, wrong, found, tile),
+        cause_of(program, golden, name, sample, seen, tile),
+        reals is not None,
     )
+
+
+def _number(value: float) -> float | None:
+    return value if isfinite(value) else None
 
 
 def _address(

@@ -18,6 +18,7 @@ from npuflow.ir.types import UNKNOWN, UNRANKED, TensorType
 from npuflow.onnx.types import PLAIN, from_proto, is_tensor
 
 Shape = tuple[int, ...]
+TAKEN_AS_ONE = "free and taken as 1"  # in the note of a batch that nobody stated
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def input_types(
             if _unstated(info, made, bindings, known):
                 batches[info.name] = made.shape
                 notes.append(
-                    f'dimension 0 ({_declared(info)[0]}) of input "{info.name}" is free and taken as 1'
+                    f'dimension 0 ({_declared(info)[0]}) of input "{info.name}" is {TAKEN_AS_ONE}'
                 )
     if free:
         raise _unbound(free).at(key=dotted(("model", "inputs")))
