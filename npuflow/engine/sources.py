@@ -33,6 +33,8 @@ def frontend(path: Path) -> tuple[str, Gatherer]:
             "such files hold weights and no network: load them in a function that returns (module, "
             'example_inputs), path = "python:FILE.py:FUNCTION"'
         )
+    if suffix == ".caffemodel":
+        hint = f'name the network, "{path.with_suffix(".prototxt").name}": its weights are found beside it'
     raise ModelError(
         f'"{path.name}" has an unknown model format', hint=hint, code="NF-MODEL-035",
     ).at(file=str(path))
