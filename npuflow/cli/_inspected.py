@@ -64,7 +64,7 @@ def asked(path: Path, target: str | None, options: Bindings, sets: Sequence[str]
         if str(path).startswith("python:"):
             made = existing_file(str(path), Path.cwd())
             text = f"python:{made.path}:{made.function}"
-        elif not path.is_file():
+        elif not path.exists():
             raise UsageError(
                 f'no file "{path}"', hint="a model file, or a recipe that ends in .toml", code="NF-USAGE-010",
             )

@@ -32,7 +32,7 @@ def extract(
     from npuflow.engine.sources import gathered
     from npuflow.engine.to_onnx import export_model
 
-    if not model.is_file():
+    if not model.exists():
         raise UsageError(f'no file "{model}"', hint="a model file", code="NF-USAGE-140")
     _, reader, source = gathered(model)
     graph = reader.read(source, bindings_of(inputs, dims, constants, outputs)).graph

@@ -37,7 +37,7 @@ def gone(kind: str) -> bool:
 
 
 def _reaching(network: CaffeNetwork, outputs: Sequence[str]) -> set[int]:
-    """The layers that blobs depend on, by number: all of them where none or others than blobs are asked for."""
+    """The layers that blobs depend on, by number: all where none or others than blobs are asked for."""
     if not outputs or not set(outputs) <= {top for layer in network.layers for top in layer.tops}:
         return set(range(len(network.layers)))
     wanted, found = set(outputs), set()

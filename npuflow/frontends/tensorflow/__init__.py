@@ -13,9 +13,11 @@ SAVED = "saved_model.pb"
 
 @FRONTENDS.entry
 class Tensorflow:
-    """`FOLDER/saved_model.pb` of a SavedModel, other `.pb` as frozen graphs, `.keras` and `.h5` files."""
+    """The folder of a SavedModel, or the `saved_model.pb` in it; other `.pb` as frozen graphs; `.keras` and
+    `.h5` files."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".pb", ".keras", ".h5", ".hdf5")
+    main: ClassVar[str] = SAVED
 
     def files(self, path: Path) -> tuple[Path, ...]:
         """Of a SavedModel the graph, the variables and the assets; not the fingerprint, which differs each
