@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -35,6 +36,6 @@ class Tensorflow:
         from npuflow.frontends.tensorflow.load import converted
 
         assert isinstance(source, Source) and isinstance(source.content, Path)
-        data = isolated(converted, source.content, dict(bindings.inputs), tuple(bindings.outputs))
+        data, notes = isolated(converted, source.content, dict(bindings.inputs), tuple(bindings.outputs))
         found: Reading = FRONTENDS["tflite"]().read(data, bindings)
-        return found
+        return replace(found, notes=(*notes, *found.notes))
