@@ -99,7 +99,7 @@ def test_branches_in_branches_and_with_several_results() -> None:
         return torch.cond(x[0, 0] > 0, lambda x: (s.a(x), x.sin()), lambda x: (s.b(x), x.cos()), (x,))
 
     def outer(s: Any, x: Any) -> Any:
-        return torch.cond(x.sum() > 0, lambda x: inner(s, x), lambda x: (s.a(x) * 2, x), (x,))
+        return torch.cond(x.sum() > 0, lambda x: inner(s, x), lambda x: (s.a(x) * 2, x * 3), (x,))
 
     x = drawn(1, 6)
     check(module(inner, **linears()), x, -x)
@@ -179,7 +179,7 @@ TRANSFORMS: dict[str, tuple[Sequence[int], Callable[[Any], Any]]] = {
     "shifted": (IMAGE, lambda x: FFT.fftshift(FFT.fft2(x)).abs()),
     "moved": (X, lambda x: FFT.fft(x).transpose(1, 2).reshape(2, -1)[:, 3:20].abs()),
     "joined": (X, lambda x: torch.cat([FFT.fft(x), FFT.ifft(x)], 1).sum(1).abs()),
-    "quotient": (X, lambda x: (FFT.fft(x) / (FFT.fft(x.flip(-1)) + 3)).abs()),
+    "quotient": (X, lambda x: (FFT.fft(x) / (FFT.fft(x.flip(-1)) + 30)).abs()),
     "conjugate": (X, lambda x: FFT.irfft(FFT.rfft(x) * FFT.rfft(x.roll(1, -1)).conj())),
     "angle": (X, lambda x: torch.complex(x, x.flip(-1)).angle()),
     "complex": (X, lambda x: (torch.complex(x, x.roll(1, -1)) - 1).abs()),

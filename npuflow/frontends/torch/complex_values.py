@@ -79,9 +79,10 @@ def angle(net: TorchNetwork, node: Any, args: list[Any], kwargs: dict[str, Any])
     """From -pi to pi; 0 of 0."""
     real, imag = parts(net, args[0])
     zero = net.apply("And", net.apply("Equal", real, 0.0), net.apply("Equal", imag, 0.0))
-    slope = net.apply("Atan", net.apply("Div", imag, net.apply("Where", zero, np.float32(1), real)))
-    half = net.apply("Where", net.apply("Less", imag, 0.0), np.float32(-math.pi), np.float32(math.pi))
-    turned = net.apply("Where", net.apply("Less", real, 0.0), half, np.float32(0))
+    one, none, half, other = (net.constant(np.float32(v)) for v in (1, 0, math.pi, -math.pi))
+    slope = net.apply("Atan", net.apply("Div", imag, net.apply("Where", zero, one, real)))
+    behind = net.apply("Where", net.apply("Less", imag, 0.0), other, half)
+    turned = net.apply("Where", net.apply("Less", real, 0.0), behind, none)
     return net.apply("Add", slope, turned)
 
 
