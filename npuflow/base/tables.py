@@ -13,6 +13,7 @@ from npuflow.base.tables_types import (
     Doc,
     EntryConfig,
     Fault,
+    MayBeFolder,
     NamedEntries,
     Range,
     Unkeyed,
@@ -28,9 +29,9 @@ from npuflow.base.tables_types import (
 )
 
 __all__ = [
-    "Config", "Doc", "EntryConfig", "Fault", "FilePath", "Location", "Locator", "NamedEntries", "Range",
-    "Unkeyed", "Words", "canonical", "files", "hints", "options_class", "parse", "read", "registry_fields",
-    "registry_of", "schema", "selections", "table_of",
+    "Config", "Doc", "EntryConfig", "Fault", "FilePath", "Location", "Locator", "MayBeFolder",
+    "NamedEntries", "Range", "Unkeyed", "Words", "canonical", "files", "hints", "options_class", "parse",
+    "read", "registry_fields", "registry_of", "schema", "selections", "table_of",
 ]
 
 C = TypeVar("C", bound=Config)

@@ -4,6 +4,7 @@ package; known by content only."""
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,16 +65,23 @@ def resolve(text: str, base: Path) -> Path:
     return Path(os.path.normpath(base / Path(text).expanduser()))
 
 
-def existing_file(text: str, base: Path) -> FilePath:
-    """A `FilePath` to a file that is there, or an error that says where it was looked for."""
+def existing_file(text: str, base: Path, within: Callable[[], Sequence[str]] | None = None) -> FilePath:
+    """A `FilePath` to a file that is there, or an error that says where it was looked for. A folder stands
+    for the first of the files `within()` that is in it."""
     if text.startswith("python:"):
         return FilePath(text, _of_function(text, base))
     path = resolve(text, base)
     if path.is_file():
         return FilePath(text, path)
     if path.is_dir():
+        names = within() if within is not None else ()
+        inner = next((path / name for name in names if (path / name).is_file()), None)
+        if inner is not None:
+            return FilePath(text, inner)
+        also = f", or a folder that holds {' or '.join(names)}" if names else ""
         raise InputError(
-            f'"{text}" is a folder', because=f"a file is needed; looked at {path}", code="NF-RECIPE-002",
+            f'"{text}" is a folder', because=f"a file is needed{also}; looked at {path}",
+            code="NF-RECIPE-002",
         )
     hint = ""
     message, because = not_a_file(path, text)

@@ -12,7 +12,15 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from npuflow.base.errors import NpuflowError, RecipeError, meant
 from npuflow.base.tables_files import FilePath, Location, existing_file
 from npuflow.base.tables_toml import Locator
-from npuflow.base.tables_types import Config, NamedEntries, Range, hints, options_class, registry_fields
+from npuflow.base.tables_types import (
+    Config,
+    MayBeFolder,
+    NamedEntries,
+    Range,
+    hints,
+    options_class,
+    registry_fields,
+)
 
 C = TypeVar("C", bound=Config)
 BAD: Any = object()
@@ -168,20 +176,25 @@ def _scalar(kind: Any, value: Any, at: Locator, faults: list[NpuflowError]) -> A
         faults, at, f"expected {wanted(kind)}, got {_name(value)}", hint=quoted, code="NF-RECIPE-010", )
 
 
-def _path(kind: Any, value: Any, at: Locator, faults: list[NpuflowError]) -> Any:
+def _path(
+    kind: Any, value: Any, at: Locator, faults: list[NpuflowError], folders: MayBeFolder | None = None
+) -> Any:
     if not isinstance(value, str) or not value:
         hint = '"relative/to/this/file" or "pkg:NAME/FILE"'
         return _fault(faults, at, f"expected a path, got {_name(value)}", hint=hint, code="NF-RECIPE-010")
     if kind is Location:
         return Location(value, at.base)
     try:
-        return existing_file(value, at.base)
+        return existing_file(value, at.base, folders.names if folders is not None else None)
     except NpuflowError as error:
         return _fault(faults, at, error.message, error.because, error.hint, code=error.code)
 
 
 def _annotated(kind: Any, value: Any, at: Locator, faults: list[NpuflowError]) -> Any:
     inner, *marks = get_args(kind)
+    folders = next((mark for mark in marks if isinstance(mark, MayBeFolder)), None)
+    if folders is not None:
+        return _path(inner, value, at, faults, folders)
     found = _value(inner, value, at, faults)
     if found is BAD:
         return BAD

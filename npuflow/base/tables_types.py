@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from typing import Any, ClassVar, Protocol, Self, get_origin, get_type_hints, runtime_checkable
@@ -53,6 +53,15 @@ class Words:
 
     def __init__(self, *words: str) -> None:
         object.__setattr__(self, "words", words)
+
+
+@dataclass(frozen=True)
+class MayBeFolder:
+    """`Annotated[FilePath, MayBeFolder(names)]`: a folder stands for the first of the files `names()` that is
+    in it. They are asked for only where a folder is named.
+    """
+
+    names: Callable[[], Sequence[str]]
 
 
 @dataclass(frozen=True)

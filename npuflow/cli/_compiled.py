@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +21,13 @@ if TYPE_CHECKING:
     from npuflow.ir.graph import Graph
     from npuflow.lang import Tensor
 
-    Network = str | Path | Graph | Reading | Tensor | Sequence[Tensor]
+    Network = str | Path | Graph | Reading | Tensor | Sequence[Tensor] | Any
+    # or an object of another package: an onnx.ModelProto, a torch.nn.Module or an exported program of torch
 
-WANTED = "a path, or what npuflow.lang gives: a tensor, several, or a graph"
+WANTED = (
+    "a path, an onnx.ModelProto, a torch.nn.Module with example=..., or what npuflow.lang gives: a tensor, "
+    "several, or a graph"
+)
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,7 @@ def compile(  # noqa: A001
     target: str | Path | Mapping[str, Any],
     *,
     data: Any = None,
+    example: Any = None,
     name: str = "",
     cache: str | Path | None = None,
     out: str | Path | None = None,
@@ -50,15 +56,18 @@ def compile(  # noqa: A001
     jobs: int | None = None,
     **tables: Any,
 ) -> Compiled:
-    """Builds a network for a target, as a recipe with these tables would. `data`: what [data] `source` may
-    be, its table, or arrays (one, or by input). Further keywords are tables of the recipe, `model` among
+    """Builds a network for a target, as a recipe with these tables would. `network`: a path, an
+    onnx.ModelProto, a torch.nn.Module, an exported program of torch, or what npuflow.lang gives. `data`: what
+    [data] `source` may be, its table, or arrays (one, or by input). `example`: of a torch.nn.Module, an
+    example input or a tuple of them, whose shapes the program has; without it, the first sample of one array
+    of `data`. Further keywords are tables of the recipe, `model` among
     them, whose path is the network. Relative paths start from the working directory."""
     from npuflow.cli._engine import plan as wired
     from npuflow.flow.recipe import load
     from npuflow.flow.recipe_build import Settings, build, open_cache
 
     place = cache_folder(cache, None, Path.cwd()) / "given"
-    given = _model_path(network, place)
+    given = _model_path(network, place, example, data)
     called = name or (given.stem if isinstance(network, str | Path) else "network")
     rows: dict[str, Any] = {**tables, "model": {**_model_table(tables), "path": str(given)}}
     rows["target"] = str(target) if isinstance(target, str | Path) else dict(target)
@@ -83,8 +92,16 @@ def _model_table(tables: Mapping[str, Any]) -> Mapping[str, Any]:
     return table
 
 
-def _model_path(model: Any, place: Path) -> Path:
+def _model_path(model: Any, place: Path, example: Any = None, data: Any = None) -> Path:
     """The model's file; a network that is no file yet is written under its digest."""
+    foreign = _foreign(model, example, data)
+    if foreign is not None:
+        return _kept(*foreign, place)
+    if example is not None:
+        raise UsageError(
+            f"a network of {type(model).__name__} takes no example",
+            because="it states its inputs; example=... is for a torch.nn.Module", code="NF-USAGE-268",
+        )
     if isinstance(model, str | Path):
         return Path(model).resolve() if not str(model).startswith(("pkg:", "python:")) else Path(model)
     from npuflow.frontends import Reading
@@ -102,6 +119,51 @@ def _model_path(model: Any, place: Path) -> Path:
                 f"a network of {type(model).__name__} cannot be compiled", hint=WANTED, code="NF-USAGE-098",
             ) from None
     return _kept(pack(model.graph, model.stated), ".npg", place)
+
+
+def _foreign(model: Any, example: Any, data: Any) -> tuple[bytes, str] | None:
+    """The content of a file and its suffix, of an object of a package that is loaded; None of others."""
+    onnx, torch = sys.modules.get("onnx"), sys.modules.get("torch")
+    if onnx is not None and isinstance(model, onnx.ModelProto):
+        return _onnx_bytes(model), ".onnx"
+    if torch is None or not isinstance(model, torch.nn.Module | torch.export.ExportedProgram):
+        return None
+    from npuflow.frontends.torch.load import of_module
+
+    if example is None and isinstance(model, torch.nn.Module):
+        example = _first_sample(data)
+    return of_module(model, example), ".npg"
+
+
+def _onnx_bytes(model: Any) -> bytes:
+    outside = [tensor.name for tensor in model.graph.initializer if tensor.data_location]
+    hint = "onnx.save it and give the path of the file"
+    if outside:
+        raise UsageError(
+            "an onnx.ModelProto holds its weights itself to be compiled",
+            because=f"those of \"{outside[0]}\" are in another file", hint=hint, code="NF-USAGE-269",
+        )
+    try:
+        return bytes(model.SerializeToString(deterministic=True))
+    except Exception as fault:  # protobuf's errors share no base class
+        raise UsageError(
+            "the onnx.ModelProto cannot be written", because=str(fault).split("\n")[0],
+            hint=f"above 2 GB, {hint}, with save_as_external_data=True", code="NF-USAGE-269",
+        ) from fault
+
+
+def _first_sample(data: Any) -> Any:
+    """An example input: the first of the samples where they are one array."""
+    import numpy as np
+
+    if isinstance(data, np.ndarray) and data.ndim and len(data):
+        return data[:1]
+    raise UsageError(
+        "a torch.nn.Module needs an example input",
+        because="it states no shapes, and the data are not one array",
+        hint="npuflow.compile(module, target, example=torch.zeros(1, 3, 224, 224), data=...)",
+        code="NF-USAGE-267",
+    )
 
 
 def _data(data: Any, place: Path) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def asked(path: Path, target: str | None, options: Bindings, sets: Sequence[str]
         if str(path).startswith("python:"):
             made = existing_file(str(path), Path.cwd())
             text = f"python:{made.path}:{made.function}"
-        elif not path.is_file():
+        elif not path.is_file() and not path.is_dir():
             raise absent(path, "a model file, or a recipe that ends in .toml")
         name = str(targets._path(target or DEFAULT).resolve())
         recipe = load(

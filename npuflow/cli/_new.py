@@ -12,12 +12,12 @@ import tomli
 
 from npuflow.base.errors import DataError, NpuflowError
 from npuflow.base.tables import Locator, read
-from npuflow.base.tables_files import existing_file
 from npuflow.base.tables_toml import Origin
 from npuflow.base.tables_write import key, value
 from npuflow.cli._model import ModelPort, Ports, ports
 from npuflow.cli._new_shapes import bound, is_free, whole
 from npuflow.cli._template import Draft, TemplateValue, write
+from npuflow.engine.sources import model_file
 
 if TYPE_CHECKING:
     from npuflow.base.registry import Registry
@@ -36,7 +36,7 @@ def text(
     batch: int | None = None,
 ) -> str:
     """The text of a recipe in `folder`. Without data its samples are noise, so that it builds as it is."""
-    file = existing_file(model, Path.cwd())
+    file = model_file(model, Path.cwd())
     found = ports(file.path)
     shown = (
         model

@@ -34,7 +34,7 @@ def extract(
     from npuflow.engine.sources import gathered
     from npuflow.engine.to_onnx import export_model
 
-    if not model.is_file():
+    if not model.is_file() and not model.is_dir():
         raise absent(model, "a model file")
     _, reader, source = gathered(model)
     graph = reader.read(source, bindings_of(inputs, dims, constants, outputs)).graph

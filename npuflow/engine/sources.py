@@ -7,9 +7,14 @@ from pathlib import Path
 from npuflow.base.errors import ModelError
 from npuflow.base.tables import FilePath
 from npuflow.base.tables_files import existing_file
-from npuflow.frontends import FRONTENDS, Frontend, Gatherer, Source, StatesItself
+from npuflow.frontends import FRONTENDS, Frontend, Gatherer, Source, StatesItself, main_files
 
 WEIGHTS = (".pth", ".ckpt", ".safetensors")  # suffixes of files that hold no network
+
+
+def model_file(text: str, base: Path) -> FilePath:
+    """The model that a text names: a file, a folder of a format whose models are folders, or a function."""
+    return existing_file(text, base, main_files)
 
 
 def address(path: FilePath, file: Path | None = None) -> Path:
@@ -33,6 +38,8 @@ def frontend(path: Path) -> tuple[str, Gatherer]:
             "such files hold weights and no network: load them in a function that returns (module, "
             'example_inputs), path = "python:FILE.py:FUNCTION"'
         )
+    if suffix == ".caffemodel":
+        hint = f'name the network, "{path.with_suffix(".prototxt").name}": its weights are found beside it'
     raise ModelError(
         f'"{path.name}" has an unknown model format', hint=hint, code="NF-MODEL-035",
     ).at(file=str(path))
@@ -49,9 +56,10 @@ def file_has_states(path: Path) -> bool:
 
 
 def gathered(path: Path) -> tuple[str, Frontend, Source]:
-    """A model, the format that it is kept in, and who reads that. A path may be `python:module:function`."""
-    if str(path).startswith("python:"):
-        path = address(existing_file(str(path), Path.cwd()))
+    """A model, the format that it is kept in, and who reads that. A path may be `python:module:function`, or
+    a folder."""
+    if str(path).startswith("python:") or path.is_dir():
+        path = address(model_file(str(path), Path.cwd()))
     name, gatherer = frontend(path)
     source = gatherer.gather(path)
     reader: Frontend = FRONTENDS[source.format or name]()

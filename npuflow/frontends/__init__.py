@@ -86,6 +86,19 @@ class Described(Protocol):
 
 
 @runtime_checkable
+class InFolder(Protocol):
+    """A source format whose models are folders: they are known by one file in it."""
+
+    main: ClassVar[str]
+
+
+def main_files() -> tuple[str, ...]:
+    """The names of the files that folders stand for."""
+    readers = (FRONTENDS[name]() for name in FRONTENDS.names())
+    return tuple(reader.main for reader in readers if isinstance(reader, InFolder))
+
+
+@runtime_checkable
 class StatesItself(Protocol):
     """A source format whose files may say which of their tensors are states."""
 

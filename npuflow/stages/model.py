@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 from npuflow.base.errors import ModelError
-from npuflow.base.tables import Config, Fault, FilePath, Range, Unkeyed
+from npuflow.base.tables import Config, Fault, FilePath, MayBeFolder, Range, Unkeyed
 from npuflow.engine.batch import with_batch
 from npuflow.engine.begin import begun
 from npuflow.engine.sources import address, frontend, gathered
@@ -16,7 +16,7 @@ from npuflow.engine.state import with_state
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import stage
-from npuflow.frontends import FRONTENDS, Bindings, Described, Gatherer, Reading
+from npuflow.frontends import FRONTENDS, Bindings, Described, Gatherer, Reading, main_files
 from npuflow.frontends._nodes.inputs import TAKEN_AS_ONE
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
@@ -31,9 +31,9 @@ Shape = dict[str, int | tuple[int, ...]]
 class ModelTable(Config, table="model"):
     """The network to compile."""
 
-    path: FilePath
-    """The model's file, "pkg:NAME/FILE" inside an installed package, or "python:module:function" of a PyTorch
-    module."""
+    path: Annotated[FilePath, MayBeFolder(main_files)]
+    """The model's file, the folder of a SavedModel, "pkg:NAME/FILE" inside an installed package, or
+    "python:module:function" of a PyTorch module."""
     inputs: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Shapes of inputs, where the model leaves dimensions free."""
     dims: dict[str, int] = field(default_factory=dict)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from npuflow.base import tables
 from npuflow.base.errors import ModelError, NpuflowError
+from npuflow.base.tables import Locator, canonical
+from npuflow.base.tables_toml import Origin
 from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import FRONTENDS, Bindings, Reading
 from npuflow.frontends.tensorflow.names import ends_of, named, plain
 from npuflow.ir.verify import verify
 from npuflow.onnx.run import run
+from npuflow.stages.model import ModelTable
 
 
 def read(path: Path, bindings: Bindings = Bindings()) -> Reading:  # noqa: B008
@@ -37,6 +43,43 @@ def test_the_files_of_a_saved_model_are_its_graph_and_variables(tmp_path: Path) 
     found = FRONTENDS["tensorflow"]().files(tmp_path / "saved_model.pb")
     assert {str(p.relative_to(tmp_path)) for p in found} == {*names} - {"fingerprint.pb"}
     assert FRONTENDS["tensorflow"]().files(tmp_path / "net.pb") == (tmp_path / "net.pb",)
+
+
+def test_the_folder_of_a_saved_model_is_a_path(tmp_path: Path) -> None:
+    """As tf.saved_model.load takes it. A folder without one says what is missing."""
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net" / "saved_model.pb").write_bytes(b"x")
+    table, faults = table_of({"path": "net"}, tmp_path)
+    assert table is not None and not faults
+    assert table.path.path == tmp_path / "net" / "saved_model.pb" and table.path.text == "net"
+    whole, _ = table_of({"path": "net/saved_model.pb"}, tmp_path)
+    assert whole is not None and canonical(table) == canonical(whole)
+    (tmp_path / "other").mkdir()
+    _, (fault,) = table_of({"path": "other"}, tmp_path)
+    assert "is a folder" in fault.message and "a folder that holds saved_model.pb" in fault.because
+
+
+def table_of(rows: dict[str, Any], folder: Path) -> tuple[ModelTable | None, list[NpuflowError]]:
+    return tables.read(ModelTable, rows, Locator(default=Origin(None, None, folder)))
+
+
+def test_commands_take_the_folder_of_a_saved_model(tf: Any, tmp_path: Path) -> None:
+    net = tf.keras.Sequential([tf.keras.Input((8, 8, 2), name="x"), tf.keras.layers.Conv2D(3, 3, name="c")])
+    net.export(str(tmp_path / "net"), verbose=False)
+    for words in (
+        ["inspect", "net"], ["new", "net"], ["build", "net.toml", "--until", "parse", "--cache", "cache"],
+        ["extract", "net", "-o", "net.onnx"], ["build", "own.toml", "--until", "parse", "--cache", "cache"],
+    ):
+        if words[1] == "own.toml":
+            text = (tmp_path / "net.toml").read_text()
+            (tmp_path / "own.toml").write_text(text.replace('"net/saved_model.pb"', '"net"'))
+        call = [sys.executable, "-m", "npuflow", *words]
+        done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{words}: {done.stdout} {done.stderr}"
+    assert "nothing to do" in done.stdout
+    x = np.random.default_rng(0).standard_normal((1, 8, 8, 2)).astype(np.float32)
+    (mine,) = run((tmp_path / "net.onnx").read_bytes(), {"x": x})
+    assert np.abs(mine - net(x).numpy()).max() <= 1e-5
 
 
 def test_names_are_those_of_layers_inputs_and_outputs() -> None:

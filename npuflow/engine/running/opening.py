@@ -17,7 +17,7 @@ from npuflow.engine.running.programs import SimulatedProgram, Tensors
 from npuflow.engine.running.shaped import ShapedModel, one_network
 from npuflow.engine.running.stated_model import stated_model
 from npuflow.engine.sources import gathered
-from npuflow.frontends import Bindings
+from npuflow.frontends import Bindings, main_files
 
 Source = Program | str | os.PathLike[str] | bytes | bytearray | memoryview
 TFLITE = b"TFL3"  # at byte 4 of a .tflite file
@@ -50,12 +50,14 @@ def opened(
             hint=f"npuflow build {path} makes a .npu, which runs",
             code="NF-RUN-048",
         )
-    if path.is_dir():
+    if path.is_dir() and not any((path / name).is_file() for name in main_files()):
         raise UsageError(
             f'"{path}" is a folder', hint="a .npu, .onnx or .tflite file runs", code="NF-RUN-049"
         )
     if not path.is_file() and ".npu#" in path.name:
         return _program(load_network(path), exact, batch, raw)
+    if path.is_dir():
+        return OnnxModel(runnable(path), path.name, threads, dump)
     if not path.is_file():
         raise absent(path)
     if path.suffix.lower() == ".npu" or _starts(path) == MAGIC:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from npuflow.base.errors import ModelError, NpuflowError
 from npuflow.base.wording import counted
 from npuflow.frontends import Bindings, Reading
 from npuflow.frontends._nodes import ends
 from npuflow.frontends._nodes.build import NodeBuilder
+from npuflow.frontends.caffe.faults import damaged, refused_layers, without_weights
 from npuflow.frontends.caffe.layers import LAYERS
-from npuflow.frontends.caffe.network import CaffeOperatorError, Net
-from npuflow.frontends.caffe.parse import CaffeNetwork, damaged
+from npuflow.frontends.caffe.network import CaffeOperatorError, CaffeWeightsError, Net
+from npuflow.frontends.caffe.parse import CaffeNetwork
 from npuflow.ir.types import TensorType
 from npuflow.onnx.run import EXPORT_OPSET
 from npuflow.onnx.types import value_info
@@ -35,6 +37,29 @@ def gone(kind: str) -> bool:
     return kind in GONE or kind.endswith(("Data", "Loss"))
 
 
+def _reaching(network: CaffeNetwork, outputs: Sequence[str]) -> set[int]:
+    """The layers that blobs depend on, by number: all where none or others than blobs are asked for."""
+    if not outputs or not set(outputs) <= {top for layer in network.layers for top in layer.tops}:
+        return set(range(len(network.layers)))
+    wanted, found = set(outputs), set()
+    for i, layer in reversed(list(enumerate(network.layers))):
+        if wanted.intersection(layer.tops):
+            wanted.update(layer.bottoms)
+            found.add(i)
+    return found
+
+
+def _faults(network: CaffeNetwork, refused: Counter[str], bare: Sequence[str]) -> None:
+    """One error of all layers that could not be converted."""
+    message = because = hint = ""
+    if bare:
+        message, because, hint = without_weights(bare, network.weighted, network.path)
+    if refused:
+        raise refused_layers(refused, f"{message}: {because}" if bare else "")
+    if bare:
+        raise ModelError(message, because=because, hint=hint, code="NF-MODEL-397")
+
+
 def _built(network: CaffeNetwork, bindings: Bindings) -> Reading:
     graph = NodeBuilder({"": EXPORT_OPSET})
     infos = [value_info(name, TensorType(shape)) for name, shape in network.inputs.items()]
@@ -43,8 +68,16 @@ def _built(network: CaffeNetwork, bindings: Bindings) -> Reading:
     last = {top: i for i, layer in enumerate(network.layers) for top in layer.tops}
     net = Net(graph, {name: name for name in network.inputs}, last)
     refused: Counter[str] = Counter()
+    bare: list[str] = []
     lost: set[str] = set()
+    kept = _reaching(network, bindings.outputs)
     for i, layer in enumerate(network.layers):
+        if i not in kept:
+            continue
+        if layer.kind not in LAYERS and not gone(layer.kind):
+            refused[layer.kind] += 1
+            lost.update(layer.tops)
+            continue
         if lost.intersection(layer.bottoms):
             lost.update(layer.tops)
             continue
@@ -58,20 +91,14 @@ def _built(network: CaffeNetwork, bindings: Bindings) -> Reading:
             continue
         net.begin(layer, i)
         try:
-            if layer.kind not in LAYERS:
-                raise CaffeOperatorError("no converter")
             LAYERS[layer.kind](net, layer)
         except CaffeOperatorError as fault:
-            refused[f"{layer.kind}: {fault}" if str(fault) != "no converter" else layer.kind] += 1
+            refused[f"{layer.kind}: {fault}"] += 1
             lost.update(layer.tops)
-    if refused:
-        listed = [f"{name} ({count} times)" if count > 1 else name for name, count in refused.items()]
-        raise ModelError(
-            f"{counted(sum(refused.values()), 'layer')} of the Caffe model cannot be converted",
-            because="; ".join(listed),
-            hint="cut the network with [model] outputs, or export it to ONNX",
-            code="NF-MODEL-101",
-        )
+        except CaffeWeightsError:
+            bare.append(layer.name)
+            lost.update(layer.tops)
+    _faults(network, refused, bare)
     read = {
         b for layer in network.layers for b in layer.bottoms if b not in layer.tops and not gone(layer.kind)
     }

@@ -135,12 +135,12 @@ def clip(net: Net, layer: CaffeLayer) -> None:
 
 def bias(net: Net, layer: CaffeLayer) -> None:
     """Added numbers, of the layer or of the second blob, that lie along the axes from `axis` on."""
-    given, rank = layer.table("bias_param"), len(net.shape(layer.bottoms[0]))
+    given, like = layer.table("bias_param"), net.shape(layer.bottoms[0])
     x, axis = net.values[layer.bottoms[0]], int(one(given, "axis", 1))
     if len(layer.bottoms) > 1:
-        net.give(layer, "Add", x, net.widened(layer.bottoms[1], axis, rank))
+        net.give(layer, "Add", x, net.widened(layer.bottoms[1], axis, len(like)))
     else:
-        net.give(layer, "Add", x, along(net, needed(layer, 1)[0], axis, rank))
+        net.give(layer, "Add", x, along(net, needed(layer, 1)[0], axis, like))
 
 
 def axpy(net: Net, layer: CaffeLayer) -> None:

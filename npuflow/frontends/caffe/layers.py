@@ -132,12 +132,12 @@ def own_batch_norm(net: Net, layer: CaffeLayer) -> None:
 def scale(net: Net, layer: CaffeLayer) -> None:
     """A factor, of the layer or a second blob, and a bias."""
     given, x = layer.table("scale_param"), net.values[layer.bottoms[0]]
-    axis, rank = int(one(given, "axis", 1)), len(net.shape(layer.bottoms[0]))
+    axis, like = int(one(given, "axis", 1)), net.shape(layer.bottoms[0])
     biased, own = bool(one(given, "bias_term", False)), len(layer.bottoms) == 1
     held = needed(layer, own + biased)
-    factor = along(net, held[0], axis, rank) if own else net.widened(layer.bottoms[1], axis, rank)
+    factor = along(net, held[0], axis, like) if own else net.widened(layer.bottoms[1], axis, len(like))
     if biased:
-        net.give(layer, "Add", net.inner("Mul", x, factor), along(net, held[own], axis, rank))
+        net.give(layer, "Add", net.inner("Mul", x, factor), along(net, held[own], axis, like))
     else:
         net.give(layer, "Mul", x, factor)
 

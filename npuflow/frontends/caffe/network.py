@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from npuflow.frontends._nodes.build import NodeBuilder
+from npuflow.frontends.caffe.faults import damaged
 from npuflow.frontends.caffe.parse import CaffeLayer
 from npuflow.ir.types import Array
 
@@ -17,6 +19,10 @@ Options = Mapping[str, list[Any]]
 
 class CaffeOperatorError(Exception):
     """A layer that cannot be converted, with the reason."""
+
+
+class CaffeWeightsError(Exception):
+    """A layer, by its name, that the .caffemodel has too few blobs for."""
 
 
 @dataclass
@@ -90,16 +96,21 @@ def pair(options: Options, name: str, default: int, long: str = "") -> list[int]
 
 def needed(layer: CaffeLayer, count: int) -> tuple[Array, ...]:
     if len(layer.blobs) < count:
-        raise CaffeOperatorError(
-            f'layer "{layer.name}" has no weights (is the .caffemodel beside the .prototxt?)'
-        )
+        raise CaffeWeightsError(layer.name)
     return layer.blobs
 
 
-def along(net: Net, values: Array, axis: int, rank: int) -> str:
-    """Numbers of a layer that lie along the axes from `axis` on, as a constant that spreads over `rank`."""
-    shape = values.shape if values.ndim > 1 else (values.size,)
-    # files of before 2014 pad the shape with ones in front
-    while len(shape) > rank - axis % rank and shape[0] == 1:
-        shape = shape[1:]
-    return net.constant(values.reshape(*shape, *(1,) * (rank - axis % rank - len(shape))))
+def along(net: Net, values: Array, axis: int, like: Sequence[int]) -> str:
+    """Numbers of a layer that lie along the axes from `axis` on, as a constant that spreads over the shape
+    `like`. How many axes that are is known by their count: files of before 2014 state four sizes, with ones
+    in front or behind."""
+    axis %= len(like)
+    inner = next(
+        (like[axis:end] for end in range(axis, len(like) + 1) if math.prod(like[axis:end]) == values.size),
+        None,
+    )
+    if inner is None:
+        inner = values.shape
+        if len(inner) > len(like) - axis:
+            raise damaged(f'layer "{net.origin}" has {values.size} numbers for an input of {list(like)}')
+    return net.constant(values.reshape(*inner, *(1,) * (len(like) - axis - len(inner))))

@@ -1,17 +1,17 @@
-"""Prototxt and caffemodel as plain data: the text form of protobuf, and the few fields of its wire form."""
+"""Prototxt and caffemodel as plain data: the text form of protobuf, and a network of both files."""
 
 from __future__ import annotations
 
 import re
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from npuflow.base.errors import ModelError
+from npuflow.frontends.caffe.blobs import blobs
+from npuflow.frontends.caffe.faults import damaged, not_deployed
 from npuflow.ir.types import Array
 
 TOKEN = re.compile(
@@ -46,15 +46,21 @@ class CaffeLayer:
 
 @dataclass(frozen=True)
 class CaffeNetwork:
+    """`weighted`: the layers that the .caffemodel has numbers for, None where there is no such file. `path`:
+    the .prototxt."""
+
     inputs: Mapping[str, tuple[int, ...]]
     layers: tuple[CaffeLayer, ...] = field(default_factory=tuple)
+    weighted: tuple[str, ...] | None = None
+    path: Path | None = None
 
 
 def opened(path: Path) -> CaffeNetwork:
     """The network of a .prototxt and the .caffemodel beside it."""
     weights = path.with_suffix(".caffemodel")
     try:
-        return parsed(path.read_bytes(), weights.read_bytes() if weights.is_file() else b"")
+        found = parsed(path.read_bytes(), weights.read_bytes() if weights.is_file() else None)
+        return replace(found, path=path)
     except OSError as fault:
         raise ModelError(
             f"{path.name} cannot be read",
@@ -63,12 +69,12 @@ def opened(path: Path) -> CaffeNetwork:
         ) from fault
 
 
-def parsed(text: bytes, weights: bytes) -> CaffeNetwork:
-    """The network of both files' bytes; a ModelError for what is none."""
+def parsed(text: bytes, weights: bytes | None) -> CaffeNetwork:
+    """The network of both files' bytes, or of the first alone; a ModelError for what is none."""
     try:
         stated = message(iter(tokens(text.decode())))
-        held = dict(blobs(weights))
-        return _network(stated, held)
+        held = {} if weights is None else dict(blobs(weights))
+        return replace(_network(stated, held), weighted=None if weights is None else tuple(held))
     except ModelError:
         raise
     except (
@@ -83,25 +89,25 @@ def parsed(text: bytes, weights: bytes) -> CaffeNetwork:
         raise damaged(f"{type(fault).__name__}: {fault}") from fault
 
 
-def damaged(because: str) -> ModelError:
-    return ModelError(
-        "the Caffe model is damaged",
-        because=because,
-        hint="is the file whole?",
-        code="NF-MODEL-100",
-    )
-
-
 def _network(stated: Mapping[str, list[Any]], held: Mapping[str, tuple[Array, ...]]) -> CaffeNetwork:
     inputs: dict[str, tuple[int, ...]] = {}
     shapes = [tuple(map(int, one["dim"])) for one in stated.get("input_shape", [])]
     sizes = list(map(int, stated.get("input_dim", [])))
     shapes = shapes or [tuple(sizes[i : i + 4]) for i in range(0, len(sizes), 4)]
+    if len(shapes) < len(stated.get("input", [])):
+        raise not_deployed(f'no sizes are stated of the input "{stated["input"][len(shapes)]}"')
     inputs.update(zip(stated.get("input", []), shapes, strict=True))
     layers = []
     for one in (*stated.get("layer", []), *stated.get("layers", [])):
         if not _tested(one):
             continue
+        if "type" not in one and "layer" in one:
+            raise ModelError(
+                "the prototxt has the form of 2013",
+                because="its layers are written as layers { layer { ... } }",
+                hint="Caffe's upgrade_net_proto_text and upgrade_net_proto_binary write both files anew",
+                code="NF-MODEL-398",
+            )
         kind = str(one["type"][0])
         kind = OLD.get(kind.replace("_", ""), kind)
         tops, name = tuple(one.get("top", [])), str(one.get("name", ["layer"])[0])
@@ -110,8 +116,10 @@ def _network(stated: Mapping[str, list[Any]], held: Mapping[str, tuple[Array, ..
             inputs.update(zip(tops, given * (len(tops) if len(given) == 1 else 1), strict=True))
             continue
         layers.append(CaffeLayer(name, kind, tuple(one.get("bottom", [])), tops, one, held.get(name, ())))
-    if not layers or not inputs:
-        raise damaged("it states no layers" if not layers else "it states no inputs with their sizes")
+    if not layers:
+        raise damaged("it states no layers")
+    if not inputs:
+        raise not_deployed("it states no inputs with their sizes")
     return CaffeNetwork(inputs, tuple(layers))
 
 
@@ -183,81 +191,3 @@ def scalar(text: str) -> Any:
         return float(text)
     except ValueError:
         return text
-
-
-# --- the wire form
-
-
-def fields(data: memoryview) -> Iterator[tuple[int, Any]]:
-    """Number and value of every field: whole numbers, or the bytes of all else."""
-    at = 0
-    while at < len(data):
-        key, at = varint(data, at)
-        number, kind = key >> 3, key & 7
-        if kind == 0:
-            value, at = varint(data, at)
-            yield number, value
-            continue
-        size = {1: 8, 5: 4}.get(kind)
-        if size is None:
-            if kind != 2:
-                raise damaged(f"wire type {kind} in the caffemodel")
-            size, at = varint(data, at)
-        if at + size > len(data):
-            raise damaged("the caffemodel ends too early")
-        yield number, data[at : at + size]
-        at += size
-
-
-def varint(data: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        if at >= len(data) or shift > 63:
-            raise damaged("the caffemodel ends too early")
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
-
-
-def blobs(data: bytes) -> Iterator[tuple[str, tuple[Array, ...]]]:
-    """Name and blobs of every layer of a NetParameter."""
-    for number, value in fields(memoryview(data)):
-        if number in (100, 2) and isinstance(value, memoryview):  # layer, and its form of before 2014
-            own, held = (1, 7) if number == 100 else (4, 6)
-            rows = list(fields(value))
-            names = [bytes(v).decode() for n, v in rows if n == own and isinstance(v, memoryview)]
-            found = tuple(blob(v) for n, v in rows if n == held and isinstance(v, memoryview))
-            if names and found:
-                yield names[0], found
-
-
-def blob(data: memoryview) -> Array:
-    """A BlobProto: its numbers in its shape."""
-    legacy, dims = {1: 1, 2: 1, 3: 1, 4: 1}, None
-    parts: list[Array] = []
-    for number, value in fields(data):
-        if number in legacy and isinstance(value, int):
-            legacy[number] = value
-        elif number == 7:
-            dims = _dims(value)
-        elif number in (5, 8):
-            kind = "<f4" if number == 5 else "<f8"
-            parts.append(np.frombuffer(bytes(value), kind).astype(np.float32))
-    values = np.concatenate(parts) if parts else np.zeros(0, np.float32)
-    return values.reshape(dims if dims is not None else tuple(legacy.values()))
-
-
-def _dims(data: memoryview) -> tuple[int, ...]:
-    found: list[int] = []
-    for number, value in fields(data):
-        if number == 1 and isinstance(value, int):
-            found.append(value)
-        elif number == 1:
-            at = 0
-            while at < len(value):
-                one, at = varint(value, at)
-                found.append(one)
-    return tuple(found)

@@ -139,8 +139,11 @@ def tile(net: Net, layer: CaffeLayer) -> None:
 
 
 def parameter(net: Net, layer: CaffeLayer) -> None:
-    """A constant."""
-    net.values[layer.tops[0]] = net.constant(needed(layer, 1)[0], "values")
+    """A constant, in the shape that the layer states."""
+    (values, *_), stated = needed(layer, 1), one(layer.table("parameter_param"), "shape", {})
+    if stated.get("dim"):
+        values = values.reshape([int(size) for size in stated["dim"]])
+    net.values[layer.tops[0]] = net.constant(values, "values")
 
 
 def embed(net: Net, layer: CaffeLayer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,9 +14,11 @@ SAVED = "saved_model.pb"
 
 @FRONTENDS.entry
 class Tensorflow:
-    """`FOLDER/saved_model.pb` of a SavedModel, other `.pb` as frozen graphs, `.keras` and `.h5` files."""
+    """The folder of a SavedModel, or the `saved_model.pb` in it; other `.pb` as frozen graphs; `.keras` and
+    `.h5` files."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".pb", ".keras", ".h5", ".hdf5")
+    main: ClassVar[str] = SAVED
 
     def files(self, path: Path) -> tuple[Path, ...]:
         """Of a SavedModel the graph, the variables and the assets; not the fingerprint, which differs each
@@ -33,6 +36,6 @@ class Tensorflow:
         from npuflow.frontends.tensorflow.load import converted
 
         assert isinstance(source, Source) and isinstance(source.content, Path)
-        data = isolated(converted, source.content, dict(bindings.inputs), tuple(bindings.outputs))
+        data, notes = isolated(converted, source.content, dict(bindings.inputs), tuple(bindings.outputs))
         found: Reading = FRONTENDS["tflite"]().read(data, bindings)
-        return found
+        return replace(found, notes=(*notes, *found.notes))

@@ -7,7 +7,7 @@ from pathlib import Path
 from npuflow.base.errors import ModelError, NpuflowError
 
 _WHOLE = "is it whole, and of a version that this TensorFlow reads?"
-_EXPORT = "load it as your program does; model.export(FOLDER) writes a SavedModel, which needs no code"
+EXPORT = "load it as your program does; model.export(FOLDER) writes a SavedModel, which needs no code"
 # What Keras says of files that it cannot load without the program that wrote them: the reason, what to try.
 _CODE = (
     (
@@ -18,9 +18,14 @@ _CODE = (
     (
         ("Could not locate", "Unknown layer", "Unknown activation", "Could not interpret", "lambda"),
         "a layer or a function is the program's own, and not in the file",
-        _EXPORT,
+        EXPORT,
     ),
 )
+
+
+def lacks_network(fault: Exception) -> bool:
+    """Whether Keras says that the file holds weights alone."""
+    return any(words in str(fault) for words in _CODE[0][0])
 
 
 def damaged(path: Path, fault: Exception) -> NpuflowError:

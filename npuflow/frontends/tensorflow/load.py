@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -14,33 +13,29 @@ import numpy as np
 from npuflow.base.errors import ModelError
 from npuflow.base.extras import needs
 from npuflow.base.tables_write import key
-from npuflow.frontends.tensorflow.faults import damaged, line
+from npuflow.frontends.tensorflow.faults import line
 from npuflow.frontends.tensorflow.frozen import frozen
+from npuflow.frontends.tensorflow.keras_file import keras_file
+from npuflow.frontends.tensorflow.model import TensorflowModel
 from npuflow.frontends.tensorflow.names import INPUT, ends_of, named
+from npuflow.frontends.tensorflow.saved import saved
 
 called_functions = attrgetter("library.function")
 """The functions that nodes of a GraphDef call."""
 
 
-@dataclass(frozen=True)
-class TensorflowModel:
-    """A model as a function of tensors: `specs` by the names of its inputs, with free sizes as None; `call`
-    takes tensors in their order and gives tensors by name. `layers`: names of Keras layers."""
-
-    specs: Mapping[str, Any]
-    call: Callable[..., Mapping[str, Any]]
-    layers: frozenset[str] = frozenset()
-
-
-def converted(path: Path, inputs: Mapping[str, tuple[int, ...]], outputs: Sequence[str]) -> bytes:
-    """The model as a TFLite file. `inputs`: shapes that the recipe gives; `outputs`: its cut points."""
+def converted(
+    path: Path, inputs: Mapping[str, tuple[int, ...]], outputs: Sequence[str]
+) -> tuple[bytes, tuple[str, ...]]:
+    """The model as a TFLite file, and notes. `inputs`: shapes that the recipe gives; `outputs`: its cut
+    points."""
     tf = _tensorflow()
     if path.name == "saved_model.pb":
-        opened = _saved(tf, path)
+        opened = saved(tf, path)
     elif path.suffix.lower() == ".pb":
         opened = TensorflowModel(*frozen(tf, path, inputs, outputs))
     else:
-        opened = _keras(tf, path)
+        opened = keras_file(tf, path)
     specs = fixed(tf, path, opened.specs, inputs)
     called: list[str] = []
 
@@ -51,7 +46,7 @@ def converted(path: Path, inputs: Mapping[str, tuple[int, ...]], outputs: Sequen
         return [tf.identity(one) for one in given.values()]
 
     data = _lite(tf, tf.function(run, input_signature=specs))
-    return _renamed(data, list(opened.specs), called, opened.layers)
+    return _renamed(data, list(opened.specs), called, opened.layers), opened.notes
 
 
 def _renamed(data: bytes, inputs: Sequence[str], outputs: Sequence[str], layers: frozenset[str]) -> bytes:
@@ -79,79 +74,6 @@ def _tensorflow() -> Any:
     ):
         import tensorflow as tf
     return tf
-
-
-def _saved(tf: Any, path: Path) -> TensorflowModel:
-    """The default signature of a SavedModel."""
-    try:
-        model = tf.saved_model.load(str(path.parent))
-        signatures = dict(model.signatures)
-    except Exception as fault:  # TensorFlow raises OSError, ValueError, KeyError and errors of its own
-        raise damaged(path, fault) from fault
-    if not signatures:
-        raise ModelError(
-            f'the SavedModel "{path.parent.name}" has no signature',
-            hint="tf.saved_model.save(model, FOLDER, signatures=...) or, of Keras, model.export(FOLDER)",
-            code="NF-MODEL-165",
-        )
-    chosen = signatures.get("serving_default") or signatures[sorted(signatures)[0]]
-    specs: dict[str, Any] = dict(chosen.structured_input_signature[1])
-
-    def call(*tensors: Any) -> dict[str, Any]:
-        given = chosen(**dict(zip(specs, tensors, strict=True)))
-        return {name: given[name] for name in sorted(given)}
-
-    call.model = model  # type: ignore[attr-defined]  # its variables live as long as it does
-    return TensorflowModel(specs, call)
-
-
-def _keras(tf: Any, path: Path) -> TensorflowModel:
-    """A Keras model in inference mode."""
-    try:
-        model = tf.keras.models.load_model(str(path), compile=False)
-    except Exception as fault:  # Keras raises ValueError, OSError, TypeError, KeyError, zip and HDF5 errors
-        raise damaged(path, fault) from fault
-    if not getattr(model, "inputs", None):
-        raise ModelError(
-            f'the Keras model "{path.name}" does not state its inputs',
-            because="it is a subclassed model, or a Sequential one that was never called",
-            hint="model.export(FOLDER) writes a SavedModel, which states them",
-            code="NF-MODEL-166",
-        )
-    names = unique([str(one.name).partition(":")[0] for one in model.inputs])
-    specs = {
-        name: tf.TensorSpec(tuple(one.shape), one.dtype)
-        for name, one in zip(names, model.inputs, strict=True)
-    }
-    ends = unique([_layer(one) for one in getattr(model, "outputs", None) or ()])
-    layers = model._flatten_layers() if hasattr(model, "_flatten_layers") else model.layers
-
-    plain = model.inputs[0] if len(model.inputs) == 1 else list(model.inputs)
-    form = getattr(model, "_inputs_struct", plain)  # one tensor, a list or a dictionary
-
-    def call(*tensors: Any) -> dict[str, Any]:
-        given = tf.nest.flatten(model(tf.nest.pack_sequence_as(form, list(tensors)), training=False))
-        names = ends if len(ends) == len(given) else unique(["output"] * len(given))
-        return dict(zip(names, given, strict=True))
-
-    return TensorflowModel(specs, call, frozenset(str(layer.name) for layer in layers))
-
-
-def _layer(output: Any) -> str:
-    """The name of the layer that gives an output."""
-    operation = getattr(getattr(output, "_keras_history", None), "operation", None)
-    return str(getattr(operation, "name", "output"))
-
-
-def unique(names: Sequence[str]) -> list[str]:
-    found: list[str] = []
-    for name in names:
-        wanted, count = name, 0
-        while wanted in found:
-            count += 1
-            wanted = f"{name}_{count}"
-        found.append(wanted)
-    return found
 
 
 def fixed(tf: Any, path: Path, specs: Mapping[str, Any], inputs: Mapping[str, tuple[int, ...]]) -> list[Any]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 
 INPUT = "input"  # what load.py calls the inputs, with their numbers behind
+READS = "/ReadVariableOp"
 WRAPPERS = ("StatefulPartitionedCall", "PartitionedCall")
 
 
@@ -38,7 +39,10 @@ def named(names: Sequence[str], ends: Mapping[int, str], layers: Collection[str]
 
 def plain(name: str, layers: Collection[str]) -> str:
     """One operator's name without the calls that it is wrapped in; Keras numbers the scopes of its layers."""
-    last = next((part for part in reversed(name.split(";")) if part.strip("0123456789:")), name)
+    operators = [part for part in name.split(";") if part.strip("0123456789:")]
+    # an old loader's graph has the names of what reads a weight, too: they name no operator
+    operators = [part for part in operators if READS not in part] or operators
+    last = operators[-1] if operators else name
     parts = [part for part in last.split("/") if part not in WRAPPERS]
     for i, part in enumerate(parts):
         stem = re.sub(r"_\d+$", "", part)

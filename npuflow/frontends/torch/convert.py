@@ -4,23 +4,35 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from npuflow.base.errors import ModelError, NpuflowError
 from npuflow.frontends import Bindings
 from npuflow.frontends._nodes import ends
+from npuflow.frontends.torch.branches import called
+from npuflow.frontends.torch.complex_values import COMPLEX
 from npuflow.frontends.torch.elements import ELEMENTS
+from npuflow.frontends.torch.fourier import FOURIER
 from npuflow.frontends.torch.layers import LAYERS
-from npuflow.frontends.torch.network import DTYPES, TorchNetwork, TorchOperatorError, TorchValue
+from npuflow.frontends.torch.network import (
+    DTYPES,
+    TorchComplex,
+    TorchNetwork,
+    TorchOperatorError,
+    TorchValue,
+)
 from npuflow.frontends.torch.quantized import LIBRARY, QUANTIZED
 from npuflow.frontends.torch.quantized import reading as quantised
 from npuflow.frontends.torch.recurrent import RECURRENT
 from npuflow.frontends.torch.shapes import SHAPES
+from npuflow.frontends.torch.warps import WARPS
 from npuflow.ir.packed import pack
 from npuflow.ir.types import TensorType
 from npuflow.onnx.types import value_info
 
-CONVERTERS = {**ELEMENTS, **LAYERS, **SHAPES, **RECURRENT, **QUANTIZED}
+CONVERTERS = {**ELEMENTS, **LAYERS, **SHAPES, **RECURRENT, **QUANTIZED, **WARPS, **FOURIER}
+APART = ("complex", "view_as_complex", "view_as_complex_copy")  # they make complex numbers of real ones
 VIEWS = (
     "view",
     "slice",
@@ -82,21 +94,45 @@ def converted(
     net = TorchNetwork(torch)
     fed = _placeholders(net, program, names)
     refused: Counter[str] = Counter()
-    lost: set[Any] = set()
-    for node in program.graph.nodes:
-        if node.op != "call_function":
-            continue
-        reason = _convert(net, node, lost)
-        if reason:
-            refused[reason] += 1
-        if reason is not None:
-            lost.add(node)
+    _module(net, program.graph_module, refused)
     if refused:
         return (b"", ()), refused
     wanted = _outputs(net, program)
     rounded = any(str(node.target).startswith(LIBRARY) for node in program.graph.nodes)
     found = quantised(net, fed, wanted) if rounded else ends.reading(net.graph, fed, wanted, {})
     return (pack(found.graph, found.stated), found.notes), refused
+
+
+def _module(net: TorchNetwork, module: Any, refused: Counter[str]) -> None:
+    """Adds the operators of a module: of the program itself, or of one that it calls."""
+    lost: set[Any] = set()
+    for node in module.graph.nodes:
+        if node.op == "get_attr":
+            net.values[node] = attrgetter(node.target)(module)
+        if node.op != "call_function":
+            continue
+        if isinstance(node.target, net.torch._ops.HigherOrderOperator):
+            reason = _calling(net, node, lost, refused)
+        else:
+            reason = _convert(net, node, lost)
+        if reason:
+            refused[reason] += 1
+        if reason is not None:
+            lost.add(node)
+
+
+def _calling(net: TorchNetwork, node: Any, lost: set[Any], refused: Counter[str]) -> str | None:
+    """An operator that runs other modules (torch.cond): they are added in its place. Else why not, as
+    `_convert` says it."""
+    if lost.intersection(node.all_input_nodes):
+        return ""
+    before = sum(refused.values())
+    try:
+        net.values[node] = called(net, node, lambda module: _module(net, module, refused))
+    except TorchOperatorError as fault:
+        # what is refused within a branch says more than that the branch has no result
+        return f"{node.target}: {fault}" if sum(refused.values()) == before else ""
+    return None
 
 
 def _placeholders(net: TorchNetwork, program: Any, names: Sequence[str]) -> list[str]:
@@ -150,6 +186,11 @@ def _outputs(net: TorchNetwork, program: Any) -> list[str]:
         raise ModelError("the module returns no tensor", code="NF-MODEL-104")
     found: list[str] = []
     for i, (one, key) in enumerate(rows):
+        if isinstance(net[one], TorchComplex):
+            raise ModelError(
+                f"output {i} of the module is complex", hint="return torch.view_as_real of it, or its abs()",
+                code="NF-MODEL-394",
+            )
         net.origin = key or ("output" if len(rows) == 1 else f"output{i}")
         name = net.name(net[one])
         fixed = name in found or name in net.graph.arrays or not isinstance(net[one], TorchValue)
@@ -194,7 +235,7 @@ def _convert(net: TorchNetwork, node: Any, lost: set[Any]) -> str | None:
     )
     args, kwargs = net[node.args], {key: net[value] for key, value in node.kwargs.items()}
     net.origin = origin(node)
-    values = [v for v in _flat([args, list(kwargs.values())]) if isinstance(v, TorchValue)]
+    values = [v for v in _flat([args, list(kwargs.values())]) if isinstance(v, TorchValue | TorchComplex)]
     if not values and kind not in RANDOM and kind not in QUANTIZED:
         try:
             with net.torch.no_grad():
@@ -203,10 +244,13 @@ def _convert(net: TorchNetwork, node: Any, lost: set[Any]) -> str | None:
             return f"{target}: {fault}"
         return None
     plain = kind.rstrip("_") if not kind.startswith("_") else kind
-    if plain not in CONVERTERS:
-        return target
+    known = CONVERTERS
+    if plain not in FOURIER and (plain in APART or _is_complex(net, node, values)):
+        known = COMPLEX
+    if plain not in known:
+        return f"{target}: of complex numbers" if known is COMPLEX and plain in CONVERTERS else target
     try:
-        made = CONVERTERS[plain](net, node, args, kwargs)
+        made = known[plain](net, node, args, kwargs)
     except TorchOperatorError as fault:
         return f"{target}: {fault}"
     except NpuflowError:
@@ -217,6 +261,13 @@ def _convert(net: TorchNetwork, node: Any, lost: set[Any]) -> str | None:
     if kind != plain and target.startswith("aten."):
         return _mutated(net, node, made, target)
     return None
+
+
+def _is_complex(net: TorchNetwork, node: Any, values: Sequence[Any]) -> bool:
+    """Whether an operator takes or gives complex numbers."""
+    made = node.meta.get("val")
+    gives = [one for one in _flat([made]) if isinstance(one, net.torch.Tensor)]
+    return any(isinstance(one, TorchComplex) for one in values) or any(one.is_complex() for one in gives)
 
 
 def _mutated(net: TorchNetwork, node: Any, made: Any, target: str) -> str | None:

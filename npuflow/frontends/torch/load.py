@@ -29,6 +29,32 @@ def converted(path: Path, inputs: Mapping[str, tuple[int, ...]]) -> tuple[bytes,
     return data, (*said, *notes)
 
 
+def of_module(module: Any, example: Any) -> bytes:
+    """The packed graph of a module, or of an exported program, of this process. `example`: an input, or a
+    tuple of them; torch tensors or arrays, which give the shapes and the types. None for an exported program.
+    The module's mode is as before."""
+    from npuflow.frontends.torch.convert import packed
+
+    torch = _torch()
+    if isinstance(module, torch.export.ExportedProgram):
+        registered()
+        return packed(_fixed(torch, module, {}, []))[0]
+    if isinstance(module, torch.jit.ScriptModule):
+        raise ModelError(
+            "a TorchScript module is compiled from its file",
+            hint='torch.jit.save(module, "net.pt"), then the path "net.pt" with model={"inputs": {...}}',
+            code="NF-MODEL-393",
+        )
+    given = tuple(example) if isinstance(example, list | tuple) else (example,)
+    tensors = tuple(one if isinstance(one, torch.Tensor) else torch.as_tensor(one) for one in given)
+    modes = {part: part.training for part in module.modules()}
+    try:
+        return packed(exported(torch, module.eval(), tensors))[0]
+    finally:
+        for part, training in modes.items():
+            part.training = training
+
+
 def described(path: Path) -> dict[str, str]:
     """Digests of the code that a function of the user reaches, and of the weights that it gives."""
     from npuflow.base.code import whole_digest

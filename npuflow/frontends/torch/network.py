@@ -44,7 +44,7 @@ class TorchNetwork:
         return one
 
     def is_constant(self, one: Any) -> bool:
-        return not isinstance(one, TorchValue)
+        return not isinstance(one, TorchValue | TorchComplex)
 
     def type(self, value: Any) -> TensorType:
         return self.graph.type(self.name(value))
@@ -52,6 +52,8 @@ class TorchNetwork:
     def shape(self, value: Any) -> tuple[int, ...]:
         if isinstance(value, TorchValue):
             return self.graph.type(value.name).shape
+        if isinstance(value, TorchComplex):
+            return self.shape(value.real)
         return tuple(value.shape) if hasattr(value, "shape") else ()
 
     def name(self, value: Any, like: Any = None) -> str:
@@ -116,3 +118,12 @@ class TorchValue:
     """A value that depends on the network's inputs, by its name."""
 
     name: str
+
+
+@dataclass(frozen=True)
+class TorchComplex:
+    """A complex value that depends on the network's inputs: its parts are values, constants or numbers;
+    `imag` is None where it is zero."""
+
+    real: Any
+    imag: Any
