@@ -86,7 +86,8 @@ def isolated(graph: Graph) -> tuple[bytes, dict[str, str]]:
             for value_id in fresh:
                 if graph.values[value_id].number:
                     builder.number_input(value_id)
-            shown.update({o: builder.named(f"{o}:own") for o in node.outputs if o and graph.values[o].quant is not None})
+            own = [o for o in node.outputs if o and graph.values[o].quant is not None]
+            shown.update({o: builder.named(f"{o}:own") for o in own})
             builder.node(node, rename=shown)
     shown = {k: v for k, v in shown.items() if v in builder.values}
     for value_id in fed:

@@ -23,7 +23,7 @@ def graph(body: str, signature: str = X) -> Graph:
     return rewrite(graph_of(model(signature, body))).graph
 
 
-SMALL = PlacementTable(min_macs=0)          # no layer is too small for the NPU
+SMALL = PlacementTable(min_macs=0)  # no layer is too small for the NPU
 JOINED = PlacementTable(min_macs=0, joined_outputs=True)
 
 

@@ -107,7 +107,7 @@ def test_names_of_the_model_stay_apart_from_those_that_are_made() -> None:
         for ends in (node.input, node.output):
             ends[:] = [f"y:{name}" if name in SUFFIXES else name for name in ends]
     graph = rewrite(graph_of(proto.SerializeToString())).graph
-    ranges = {value_id: (-8.0, 8.0) for value_id in graph.values}
+    ranges = dict.fromkeys(graph.values, (-8.0, 8.0))
     scheme = Quantize(activations=Activations(bits=6))
     made = quantize_graph(graph, lambda _: True, ranges, scheme, NUMERICS).graph
     feeds = {"x": np.linspace(-2, 2, 12, dtype=np.float32).reshape(2, 6)}

@@ -1,8 +1,9 @@
 """Programs of single operators: the networks of the table, alone, behind and in front of a convolution and
 beside a second reader of their operand, built by defaults and compared with onnxruntime on new inputs.
 
-New inputs have the distribution of the calibration samples at 0.85 of its amplitude. What exceeds a calibrated
-range is a matter of how many samples there are: a single number far beyond it costs more than all roundings.
+New inputs have the distribution of the calibration samples at 0.85 of its amplitude. What exceeds a
+calibrated range is a matter of how many samples there are: a single number far beyond it costs more than all
+roundings.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from onnx import compose, helper, numpy_helper, parser
 import npuflow
 from npuflow.ir.codes import decode, encode
 from npuflow.ir.types import QuantType
-from tests.ops.program_table import Array, Index, Row, normal
+from tests.ops.program_rows import Array, Index, Row, normal
 
 PLACES = ("alone", "behind", "front", "second")
 CALIBRATION, NEW, QUIETER = 48, 16, 0.85  # samples; amplitude of the new ones
@@ -84,12 +85,16 @@ class Part:
             guard = GUARDS[self.row.guards.get(name, "")].format(c=f"c_{name}", x=name)
             if image != shape:
                 consts[f"to_{name}"] = np.array(shape, np.int64)
-                before.append(f"d_{name} = Conv<{how}>(z_{name}, w_{name}) c_{name} = Reshape(d_{name}, to_{name})")
+                before.append(
+                    f"d_{name} = Conv<{how}>(z_{name}, w_{name}) c_{name} = Reshape(d_{name}, to_{name})"
+                )
             else:
                 before.append(f"c_{name} = Conv<{how}>(z_{name}, w_{name})")
             before.append(guard)
         body = " ".join([*before, nodes])
-        consts.update({k: np.array(v, np.float32) for k, v in NUMBERS.items() if re.search(rf"\b{k}\b", body)})
+        consts.update(
+            {k: np.array(v, np.float32) for k, v in NUMBERS.items() if re.search(rf"\b{k}\b", body)}
+        )
         made = _model(ends, body, consts, self.row.opset)
         results = _leaves(made.graph)
         made.graph.output.extend(helper.make_empty_tensor_value_info(r) for r in results)
@@ -111,6 +116,7 @@ class Part:
 
     def feeds(self, rng: np.random.Generator, count: int, gain: float = 1.0) -> list[dict[str, Array]]:
         """New samples, by the names of the part."""
+
         def draw(shape: tuple[int, ...]) -> Array:
             return np.asarray(gain * np.clip(rng.normal(size=shape), -3, 3), np.float32)
 
@@ -147,14 +153,22 @@ def _filter(out: int, channels: int, rank: int) -> Array:
 
 def _guarded(x: Array, guard: str) -> Array:
     plus = np.log1p(np.exp(x))
-    made = {"": x, "positive": plus + 0.3, "above one": plus + 1.1, "unit": np.tanh(x) * 0.9, "bounded": np.clip(x, -2, 2),
-            "factor": np.tanh(x) * 0.3 + 1.1}
+    made = {
+        "": x,
+        "positive": plus + 0.3,
+        "above one": plus + 1.1,
+        "unit": np.tanh(x) * 0.9,
+        "bounded": np.clip(x, -2, 2),
+        "factor": np.tanh(x) * 0.3 + 1.1,
+    }
     return np.asarray(made[guard], np.float32)
 
 
 def _model(ends: Sequence[str], body: str, consts: Mapping[str, Array], opset: int) -> onnx.ModelProto:
-    text = (f'<ir_version: 10, opset_import: ["" : {opset}, "com.microsoft" : 1]> '
-            f"g ({', '.join(ends)}) => () {{ {body} }}")
+    text = (
+        f'<ir_version: 10, opset_import: ["" : {opset}, "com.microsoft" : 1]> '
+        f"g ({', '.join(ends)}) => () {{ {body} }}"
+    )
     made = parser.parse_model(text)
     made.graph.initializer.extend(numpy_helper.from_array(v, k) for k, v in consts.items())
     return made
@@ -187,7 +201,9 @@ def _session(model: onnx.ModelProto) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 3
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
 
 
 def network(parts: Sequence[Part]) -> onnx.ModelProto:
@@ -252,14 +268,19 @@ def _types(program: Path) -> dict[str, QuantType]:
 
 
 def _compared(
-    part: Part, feeds: Sequence[dict[str, Array]], made: Sequence[Mapping[str, Array]], types: Mapping[str, QuantType]
+    part: Part,
+    feeds: Sequence[dict[str, Array]],
+    made: Sequence[Mapping[str, Array]],
+    types: Mapping[str, QuantType],
 ) -> list[Finding]:
     results = [o.name for o in part.model.graph.output]
     ours = {r: np.stack([np.asarray(m[part.name + r]) for m in made]) for r in results}
     plain = _ran(part.model, feeds)
     if not part.row.jumps:
         return [Finding(part, r, _db(plain[r], ours[r]), None) for r in results]
-    exact = _ran(part.core.model, [_operands(part, feed, m, types) for feed, m in zip(feeds, made, strict=True)])
+    exact = _ran(
+        part.core.model, [_operands(part, feed, m, types) for feed, m in zip(feeds, made, strict=True)]
+    )
     found = []
     for r in results:
         if r in exact and r != "front":

@@ -1,5 +1,5 @@
-"""Every operator of docs/reference/operators.md as a program of its own, built by defaults: 28 dB on new inputs
-beside onnxruntime, and what jumps equal to onnxruntime on the program's own operands."""
+"""Every operator of docs/reference/operators.md as a program of its own, built by defaults: 28 dB on new
+inputs beside onnxruntime, and what jumps equal to onnxruntime on the program's own operands."""
 
 from __future__ import annotations
 
@@ -9,14 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.ops.program_table import ROWS_OF_TABLE, Row
+from tests.ops.program_rows import Row
+from tests.ops.program_table import ROWS_OF_TABLE
 from tests.ops.programs import PLACES, Part, judged
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "operators.md"
 TARGET = os.environ.get("NPUFLOW_PROGRAMS_TARGET", "edge-4t")
 # of the page's names those that rules alone make, and of which operator
-MADE = {"ArgExtreme": "ArgMax", "Lookup": "Gather", "Quotient": "Div", "groupqueryattention": "GroupQueryAttention"}
-INNER = {"Identity", ""}                  # codes of another type; whatever the host runs
+MADE = {
+    "ArgExtreme": "ArgMax",
+    "Lookup": "Gather",
+    "Quotient": "Div",
+    "groupqueryattention": "GroupQueryAttention",
+}
+INNER = {"Identity", ""}  # codes of another type; whatever the host runs
 
 
 def _listed() -> set[str]:

@@ -1,4 +1,4 @@
-"""Positions beside values: whole numbers are their own codes, and the values around them keep their scales."""
+"""Positions beside values: whole numbers are their own codes, and values around them keep their scales."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ HEADS = {
 
 def graph(signature: str, body: str, opset: int = 11) -> Graph:
     read = set(re.findall(r"\w+", body))
-    return rewrite(graph_of(model(signature, body, {k: WEIGHTS[k] for k in WEIGHTS.keys() & read}, opset))).graph
+    return rewrite(
+        graph_of(model(signature, body, {k: WEIGHTS[k] for k in WEIGHTS.keys() & read}, opset))
+    ).graph
 
 
 def quantised(given: Graph, target: Target = TARGET, config: Quantize | None = None) -> Graph:
@@ -159,6 +161,8 @@ def test_positions_picked_by_positions_are_exact(number: Mode) -> None:
     """In a network of floats, too, whose numbers do not tell 300 from 301."""
     given = graph("float[1,400,8] x => int64[1,5] o, int64[1,300] p, int64[1,5] r", PICKED)
     target = load(ROOT / "npuflow" / "targets" / "xdna2.toml") if number == "bf16" else TARGET
-    made = interpret(quantised(given, target, Quantize(mode=number)), {"x": normal(77, 1, 400, 8)}, target.numerics)
+    made = interpret(
+        quantised(given, target, Quantize(mode=number)), {"x": normal(77, 1, 400, 8)}, target.numerics
+    )
     assert made["p"].max() > 256
     np.testing.assert_array_equal(np.take_along_axis(made["p"], made["r"], 1), made["o"])

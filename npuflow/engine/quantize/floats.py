@@ -10,7 +10,7 @@ import numpy as np
 from npuflow.engine.place import op_name
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.names import names_of
-from npuflow.engine.quantize.scales import activation_inputs, whole_types
+from npuflow.engine.quantize.scales import whole_types
 from npuflow.hw.elements import ELEMENTS
 from npuflow.ir.codes import encode
 from npuflow.ir.graph import Graph
@@ -67,7 +67,7 @@ def _of_whole(graph: Graph, nodes: Mapping[int, Node]) -> set[int]:
         i for i, node in nodes.items()
         if node.outputs[0] in whole and (
             node.op.moves_data
-            or (node.outputs[0] in known or not node.op.floats) and any(v in whole for v in node.inputs)
+            or ((node.outputs[0] in known or not node.op.floats) and any(v in whole for v in node.inputs))
         )
     }
 
