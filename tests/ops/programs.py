@@ -26,7 +26,7 @@ from npuflow.ir.types import QuantType
 from tests.ops.program_rows import Array, Index, Row, normal
 
 PLACES = ("alone", "behind", "front", "second")
-CALIBRATION, NEW, QUIETER = 48, 16, 0.85  # samples; amplitude of the new ones
+CALIBRATION, NEW, QUIETER = 256, 16, 0.85  # samples; amplitude of the new ones
 FLOAT = onnx.TensorProto.FLOAT
 DOMAINS = (("com.microsoft", 1),)
 # what a network has in front of an operator so that operands are as it needs them; {} is the tensor
@@ -51,7 +51,7 @@ class Part:
 
     @property
     def name(self) -> str:
-        return f"{re.sub('[^A-Za-z]', '', self.row.name)}{self.number}{self.place}_"
+        return f"{re.sub('[^A-Za-z0-9]', '', self.row.name)}{self.number}{self.place}_"
 
     @cached_property
     def spec(self) -> Mapping[str, Any]:
