@@ -12,6 +12,7 @@ from typing import Literal
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
 from npuflow.ir.queries import kind, maker
+from npuflow.ir.whole import whole_span
 
 _Size = Literal["score", "number", "both"]
 
@@ -38,15 +39,16 @@ def score_outputs(graph: Graph) -> dict[str, tuple[float, float]]:
     found: dict[str, tuple[float, float]] = {}
     waiting, seen = list(graph.outputs), set(graph.outputs)
     while waiting:
-        node = maker(graph, waiting.pop())
+        value_id = waiting.pop()
+        node = maker(graph, value_id)
         if node is None:
             continue
         if node.op.answers == "threshold" and node.op.bounded is not None:
             found[node.outputs[0]] = node.op.bounded
-        elif node.op.moves_data and node.op.shares_scale:
-            more = [i for i in node.inputs if i and i not in seen]
-            waiting.extend(more)
-            seen.update(more)
+            continue
+        more = [i for i in _picked(graph, node, value_id) if i not in seen]
+        waiting.extend(more)
+        seen.update(more)
     return found
 
 
@@ -74,19 +76,29 @@ def _size(graph: Graph, value_id: str, known: dict[str, _Size]) -> _Size:
     both."""
     if value_id not in known:
         node = maker(graph, value_id)
-        known[value_id] = "number" if node is None else _made(graph, node, known)
+        known[value_id] = "number" if node is None else _made(graph, node, value_id, known)
     return known[value_id]
 
 
-def _made(graph: Graph, node: Node, known: dict[str, _Size]) -> _Size:
+def _made(graph: Graph, node: Node, value_id: str, known: dict[str, _Size]) -> _Size:
     if node.op.answers and node.op.bounded is not None:
         return "score"
-    moved = node.op.moves_data and node.op.shares_scale
-    if not moved and kind(node) != "mul":
-        return "number"
-    sizes = {_size(graph, i, known) for i in node.inputs if i and graph.const(i) is None}
-    if kind(node) == "mul" and any(graph.const(i) is not None for i in node.inputs):
-        return "number"
+    picked = _picked(graph, node, value_id)
+    if not picked and kind(node) == "mul" and all(graph.const(i) is None for i in node.inputs):
+        picked = node.inputs              # of scores: a score
+    sizes = {_size(graph, i, known) for i in picked if graph.const(i) is None}
     if len(sizes) == 1:
         return sizes.pop()
-    return "both" if moved else "number"
+    return "both" if node.op.moves_data else "number"
+
+
+def _picked(graph: Graph, node: Node, value_id: str) -> tuple[str, ...]:
+    """The operands whose elements a result consists of: of a move, of a choice of the largest, of a look-up,
+    of a ranking's values, but not of its positions; and what is multiplied by flags of 0 and 1."""
+    if node.op.shares_scale:
+        return tuple(i for i in node.inputs if i)
+    if kind(node) == "mul":
+        real = tuple(i for i in node.inputs if whole_span(graph, i) != (0, 1))
+        return real if len(real) == 1 and graph.const(real[0]) is None else ()
+    tables = tuple(v for i, v in enumerate(node.inputs) if v and node.op.role(i) == "table")
+    return tables if value_id == node.outputs[0] else ()

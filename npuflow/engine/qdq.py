@@ -86,7 +86,8 @@ def isolated(graph: Graph) -> tuple[bytes, dict[str, str]]:
             for value_id in fresh:
                 if graph.values[value_id].number:
                     builder.number_input(value_id)
-            shown.update({o: f"{o}:own" for o in node.outputs if o and graph.values[o].quant is not None})
+            own = [o for o in node.outputs if o and graph.values[o].quant is not None]
+            shown.update({o: builder.named(f"{o}:own") for o in own})
             builder.node(node, rename=shown)
     shown = {k: v for k, v in shown.items() if v in builder.values}
     for value_id in fed:
@@ -113,6 +114,12 @@ class QdqBuilder:
         values, consts = MappingProxyType(self.values), MappingProxyType(self.consts)
         return Graph(tuple(inputs), tuple(outputs), tuple(self.nodes), values, consts)
 
+    def named(self, name: str) -> str:
+        """A name for a tensor made here, which no value of the network has."""
+        while name in self.source.values:
+            name += "'"
+        return name
+
     def coded_input(self, value_id: str) -> None:
         """An integer value as a graph input."""
         value = self.source.values[value_id]
@@ -120,15 +127,16 @@ class QdqBuilder:
 
     def as_float32(self, name: str) -> str:
         """A tensor of a float type as float32."""
-        self._cast(name, f"{name}:float32", TensorType(self.values[name].type.shape))
-        return f"{name}:float32"
+        made = self.named(f"{name}:float32")
+        self._cast(name, made, TensorType(self.values[name].type.shape))
+        return made
 
     def number_input(self, value_id: str) -> None:
         """A value of a float type as a graph input of float32, which holds all its numbers."""
         kind = TensorType(self.source.values[value_id].type.shape)
         self.values[value_id] = Value(value_id, kind)
         same = OPS["host"](op_type="Identity", version=OPSET, types=(kind,))
-        self._add(same, (value_id,), (f"{value_id}:dq",), ())
+        self._add(same, (value_id,), (self.named(f"{value_id}:dq"),), ())
 
     def node(self, node: Node, rename: dict[str, str] | None = None) -> None:
         names = rename or {}
@@ -153,7 +161,8 @@ class QdqBuilder:
                 )
             return
         outputs = tuple(
-            f"{names.get(o, o)}:real" if q else o for o, q in zip(node.outputs, quantised, strict=True)
+            self.named(f"{names.get(o, o)}:real") if q else o
+            for o, q in zip(node.outputs, quantised, strict=True)
         )
         for out, o in zip(outputs, node.outputs, strict=True):
             if o:
@@ -171,7 +180,7 @@ class QdqBuilder:
         if value.quant is None:
             self._keep(value)
             return value_id
-        name = f"{value_id}:dq"
+        name = self.named(f"{value_id}:dq")
         if name in self.values:
             return name
         q, stored = value.quant, self.source.const(value_id)
@@ -204,11 +213,13 @@ class QdqBuilder:
         info = np.iinfo(q.dtype)
         if (q.lo, q.hi) != (info.min, info.max):
             bounds = [np.float32(q.scale[0] * (c - q.zero_point[0])) for c in (q.lo, q.hi)]
-            for end, bound in zip(("lo", "hi"), bounds, strict=True):
-                self._constant(f"{out}:{end}", np.array(bound, np.float32))
+            ends = [self.named(f"{out}:{end}") for end in ("lo", "hi")]
+            for end, bound in zip(ends, bounds, strict=True):
+                self._constant(end, np.array(bound, np.float32))
             clip = OPS["host"](op_type="Clip", version=OPSET, types=(value.type,))
-            self._add(clip, (source, f"{out}:lo", f"{out}:hi"), (f"{out}:clipped",), ())
-            source = f"{out}:clipped"
+            clipped = self.named(f"{out}:clipped")
+            self._add(clip, (source, *ends), (clipped,), ())
+            source = clipped
         kind = TensorType(value.type.shape, q.dtype)
         self._add(
             self._linear("QuantizeLinear", q, kind), (source, *self._scale(out, q, q.dtype)), (out,), ()
@@ -236,9 +247,10 @@ class QdqBuilder:
         zero: Array = np.broadcast_to(np.array(q.zero_point), scale.shape).astype(dtype)
         if q.axis is None:
             scale, zero = scale[0], zero[0]
-        self._constant(f"{name}:scale", np.asarray(scale))
-        self._constant(f"{name}:zero", np.asarray(zero))
-        return f"{name}:scale", f"{name}:zero"
+        of_scale, of_zero = self.named(f"{name}:scale"), self.named(f"{name}:zero")
+        self._constant(of_scale, np.asarray(scale))
+        self._constant(of_zero, np.asarray(zero))
+        return of_scale, of_zero
 
     def _constant(self, value_id: str, array: Array) -> None:
         value, stored = constant(value_id, array)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from npuflow.engine.islands import PlacementTable
+from npuflow.engine.output_joins import score_outputs
 from npuflow.engine.place import place
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
@@ -21,7 +23,7 @@ def graph(body: str, signature: str = X) -> Graph:
     return rewrite(graph_of(model(signature, body))).graph
 
 
-SMALL = PlacementTable(min_macs=0)          # no layer is too small for the NPU
+SMALL = PlacementTable(min_macs=0)  # no layer is too small for the NPU
 JOINED = PlacementTable(min_macs=0, joined_outputs=True)
 
 
@@ -75,3 +77,26 @@ def test_all_behind_the_join_follows() -> None:
 )
 def test_what_stays(body: str, signature: str) -> None:
     assert hosted(graph(body, signature)) == []
+
+
+PICKED = {
+    "the best scores": "v, p = TopK(s, k) f = Cast<to=1>(p) y = Concat<axis=1>(v, f)",
+    "scores picked by positions": (
+        "q = ReduceMax<axes=[1]>(b) v, p = TopK(q, k) i = Reshape(p, rest) g = Gather<axis=2>(s, i) "
+        "h = Gather<axis=2>(b, i) y = Concat<axis=1>(g, h)"
+    ),
+    "peaks": (
+        "m = MaxPool<kernel_shape=[3], pads=[1,1]>(s) e = Equal(s, m) c = Cast<to=1>(e) n = Mul(s, c) "
+        "v, p = TopK(n, k) f = Cast<to=1>(p) y = Concat<axis=1>(v, f)"
+    ),
+}
+
+
+@pytest.mark.parametrize("body", PICKED.values(), ids=PICKED)
+def test_picked_scores_are_scores(body: str) -> None:
+    """What a detector's last layers write: the best scores beside their places or their boxes."""
+    weights = {"k": np.array([3], np.int64), "rest": np.array([-1], np.int64)}
+    given = model("float[1,4,6] x => float[1,8,3] y", f"s = Sigmoid(x) b = Add(x, x) {body}", weights, 11)
+    one = rewrite(graph_of(given)).graph
+    assert "concat" in hosted(one)
+    assert score_outputs(one) == {"s": (0.0, 1.0)}

@@ -200,6 +200,18 @@ def test_operators_of_onnxruntime_are_known_by_their_session() -> None:
     same(reading, data, x=X)
 
 
+@pytest.mark.parametrize("results", ["y", "y, r"])
+def test_a_norm_that_onnxruntime_has_in_the_domain_of_onnx(results: str) -> None:
+    """Its optimiser and its exporters of language models write SimplifiedLayerNormalization as such."""
+    given = "float[2,3,4] y, float[2,3,1] r" if "r" in results else "float[2,3,4] y"
+    reading, data = read(
+        head(17) + f""" g (float[2,3,4] x) => ({given}) {{
+        s = Constant<value = float[4] {{1.0, 2.0, 3.0, 4.0}}>()
+        {results} = SimplifiedLayerNormalization<axis=-1, epsilon=0.001>(x, s) }}"""
+    )
+    same(reading, data, x=X)
+
+
 def test_functions_are_inlined() -> None:
     text = head(17, ', "own" : 1') + """ g (float[2,3,4] x) => (float[2,3,4] y) { y = own.twice(x) }
         <domain: "own", opset_import: ["" : 17]> twice (a) => (b) { b = Add(a, a) }"""

@@ -25,7 +25,14 @@ from npuflow.engine.place import NodePlacement, op_name
 from npuflow.engine.quantize.config import Quantize, Weights
 from npuflow.engine.quantize.names import names_of
 from npuflow.engine.quantize.rounded import at_width, chosen, real_bias, real_weight
-from npuflow.engine.quantize.scales import ScaleGroups, activation_inputs, activation_types, join_recurrent
+from npuflow.engine.quantize.scales import (
+    ScaleGroups,
+    activation_inputs,
+    activation_types,
+    join_recurrent,
+    one_type,
+    whole_types,
+)
 from npuflow.engine.quantize.types import weight_type
 from npuflow.engine.to_onnx import export_model
 from npuflow.hw.elements import ELEMENTS
@@ -104,14 +111,14 @@ class FakeQuantNetwork:
     def groups(self) -> tuple[tuple[str, ...], ...]:
         """Values that share one type, set by set, in the order of the graph; constants in an
         activation's place included."""
-        joined = ScaleGroups(stated=dict(self.stated))
+        whole = whole_types(self.graph, self.nodes)
+        joined = ScaleGroups(stated={**self.stated, **whole})
         found: dict[str, None] = {}
         for node in self.nodes:
             ids = [value_id for _, value_id in activation_inputs(self.graph, node)]
             outputs = [o for o in node.outputs if o and self.graph.type(o).dtype == "float32"]
             found.update(dict.fromkeys((*ids, *outputs)))
-            if node.op.shares_scale:
-                joined.join([*ids, *outputs])
+            joined.join(one_type(self.graph, node, whole))
         join_recurrent(joined, self.graph, self.nodes, found)
         sets: dict[str, list[str]] = {}
         for value_id in found:

@@ -10,7 +10,7 @@ import numpy as np
 from npuflow.engine.place import op_name
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.names import names_of
-from npuflow.engine.quantize.scales import activation_inputs, whole_types
+from npuflow.engine.quantize.scales import whole_types
 from npuflow.hw.elements import ELEMENTS
 from npuflow.ir.codes import encode
 from npuflow.ir.graph import Graph
@@ -63,21 +63,13 @@ def _of_whole(graph: Graph, nodes: Mapping[int, Node]) -> set[int]:
     """Nodes, by index, that move whole numbers or compute some: a type of floats would round these."""
     whole = set(whole_types(graph, list(nodes.values())))
     known = spans_of(graph) if whole else {}
-    found = {
+    return {
         i for i, node in nodes.items()
-        if node.outputs[0] in whole and (node.outputs[0] in known or not node.op.floats)
-        and any(v in whole for v in node.inputs) and not node.op.moves_data
+        if node.outputs[0] in whole and (
+            node.op.moves_data
+            or ((node.outputs[0] in known or not node.op.floats) and any(v in whole for v in node.inputs))
+        )
     }
-    while True:
-        more = {
-            i for i, node in nodes.items()
-            if i not in found and node.op.moves_data and node.op.shares_scale
-            and whole & {*(v for _, v in activation_inputs(graph, node)), *node.outputs}
-        }
-        if not more:
-            return found
-        found |= more
-        whole.update(v for i in more for v in (*nodes[i].inputs, *nodes[i].outputs) if v)
 
 
 def refusal(node: Node, number: str, room: int | None) -> str | None:

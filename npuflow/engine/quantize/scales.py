@@ -20,7 +20,7 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
 from npuflow.ir.types import INDEX_BITS, QuantType, span
-from npuflow.ir.whole import code_type, spans_of
+from npuflow.ir.whole import code_type, constant_span, spans_of
 
 Range = tuple[float, float]
 MANY = 8                                  # nodes that share a weight and are steps of one layer
@@ -68,6 +68,22 @@ def activation_inputs(graph: Graph, node: Node) -> list[tuple[int, str]]:
     return found
 
 
+def passed_on(graph: Graph, node: Node) -> list[str]:
+    """The activations whose codes become codes of the first result as they are."""
+    own = activation_inputs(graph, node)
+    return [v for i, v in own if node.op.shares_scale or node.op.role(i) == "table"]
+
+
+def one_type(graph: Graph, node: Node, whole: Container[str]) -> list[str]:
+    """The values of a node whose codes pass through it as they are, and so have one type. Not those in
+    `whole` beside others: whole numbers are their own codes, and others of that type would be rounded to
+    whole ones. So are positions beside the values that stand there."""
+    read = passed_on(graph, node)
+    made = [o for o in node.outputs if o and graph.type(o).dtype == "float32"] if read else []
+    real = [v for v in (*read, *made) if v not in whole]
+    return real or [*read, *made]
+
+
 def activation_types(
     graph: Graph, chosen: Sequence[Node], ranges: Mapping[str, Range], config: Quantize, numerics: Numerics,
     fixed: Mapping[str, QuantType] = MappingProxyType({}),
@@ -88,9 +104,7 @@ def activation_types(
         for value_id in node.outputs:
             if value_id:
                 spans[value_id] = known if known is not None else _span(graph, value_id, ranges, fixed)
-        tables = [v for i, v in enumerate(node.inputs) if node.op.role(i) == "table" and v in ids]
-        if node.op.shares_scale or tables:
-            groups.join([*(ids if node.op.shares_scale else tables), node.outputs[0], *node.outputs[1:]])
+        groups.join(one_type(graph, node, whole))
     join_recurrent(groups, graph, chosen, spans)
     schemes = _schemes(groups, spans, chosen, config)
     widest: dict[str, tuple[bool, int]] = {}
@@ -132,17 +146,30 @@ def whole_types(graph: Graph, chosen: Sequence[Node]) -> dict[str, QuantType]:
     while before != len(found):                  # to what reads them, and back to what they are made of
         before = len(found)
         for node in (*chosen, *reversed(chosen)):
-            if node.op.moves_data and node.op.shares_scale and node.outputs[0] in found:
-                # indices from outside have no span of their own, and are moved before a look-up
-                read = (v for _, v in activation_inputs(graph, node) if v not in found)
-                found.update(dict.fromkeys(read, found[node.outputs[0]]))
-            if node.outputs[0] in own and not node.op.whole_numbers(graph.site(node)):
+            if node.op.moves_data:       # indices from outside have no span of their own, and are moved
+                found.update(_moved(graph, node, found))
+            if node.outputs[0] in own and node.outputs[0] not in node.op.whole_numbers(graph.site(node)):
                 _joined(graph, node, own, found)
     return found
 
 
+def _moved(graph: Graph, node: Node, found: Mapping[str, QuantType]) -> Mapping[str, QuantType]:
+    """What an operator that only moves data adds to the types of whole numbers: of its operands by its
+    result's, of its results by its operands' where these are whole numbers of one type."""
+    read = passed_on(graph, node)
+    if node.outputs[0] in found:
+        return {v: found[node.outputs[0]] for v in read if v not in found}
+    held = {v: constant_span(array) for v in read if (array := graph.const(v)) is not None}
+    kinds = {found.get(v) for v in read if v not in held}
+    kind = kinds.pop() if len(kinds) == 1 else None
+    if kind is None or any(s is None or s[0] < kind.lo or s[1] > kind.hi for s in held.values()):
+        return {}
+    return dict.fromkeys((v for v in (*held, *node.outputs) if v and v not in found), kind)
+
+
 def _joined(graph: Graph, node: Node, own: Mapping[str, QuantType], found: dict[str, QuantType]) -> None:
-    """The result of whole numbers, or what a whole result is made of."""
+    """The result of whole numbers, or what a whole result is made of. Not the positions that an operator
+    gives, which it states itself."""
     read = [v for _, v in activation_inputs(graph, node)]
     if any(v in found for v in read if graph.const(v) is None):
         found.update({o: own[o] for o in node.outputs if o in own and o not in found})

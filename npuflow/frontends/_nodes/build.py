@@ -17,6 +17,7 @@ from npuflow.base.mapped import forget
 from npuflow.frontends._nodes import floats, fold
 from npuflow.frontends._nodes.fit import fit
 from npuflow.frontends._nodes.inputs import another_batch
+from npuflow.frontends._nodes.microsoft import MICROSOFT, UNLISTED
 from npuflow.frontends._nodes.shapes import label, output_types, short
 from npuflow.frontends._nodes.tensors import EXTERNAL, array
 from npuflow.frontends._nodes.unroll import unrolled
@@ -88,6 +89,8 @@ class NodeBuilder(Builder):
     def node(self, node: onnx.NodeProto, version: int) -> None:
         if node.domain == "ai.onnx":
             node.domain = ""
+        if node.op_type in UNLISTED and not node.domain:
+            node.domain, version = MICROSOFT, self.version(MICROSOFT)
         for name in (*node.input, *captured(node)):
             if name and name not in self.values:
                 raise ModelError(

@@ -12,6 +12,7 @@ import onnx
 from npuflow.ir.types import UNRANKED, Array, TensorType
 
 MICROSOFT = "com.microsoft"
+UNLISTED = {"SimplifiedLayerNormalization"}   # onnxruntime has them in ONNX's own domain; ONNX does not
 # of values whose type is not known: any rank will do to see which operators are made
 ANY_TYPE = TensorType((1, 1))
 
@@ -242,7 +243,24 @@ def _last_conv(f: _Fused) -> list[onnx.NodeProto]:
     return f.done()
 
 
+def _root_mean_square(f: _Fused) -> list[onnx.NodeProto] | None:
+    """SimplifiedLayerNormalization: x over its root mean square; the second result is one over that."""
+    x, out, rank = f.input(0), f.node.output[0], f.rank(f.input(0))
+    if rank is None:
+        return None
+    first = f.number("axis", -1) % rank
+    axes = f.integers("axes", range(first, rank))
+    mean = f.add("ReduceMean", [f.add("Mul", [x, x], "square"), axes], "mean", keepdims=1)
+    total = f.add("Add", [mean, f.constant("epsilon", f.number("epsilon", 1e-5))], "total")
+    root = f.add("Sqrt", [total], "root")
+    if f.has_output(1):
+        f.add("Reciprocal", [root], f.node.output[1])
+    f.add("Mul", [f.add("Div", [x, root], "normalized"), f.input(1)], out)
+    return f.done()
+
+
 FORMS: Mapping[str, Callable[[_Fused], list[onnx.NodeProto] | None]] = {
+    "SimplifiedLayerNormalization": _root_mean_square,
     "FusedConv": _conv,
     "FusedGemm": _gemm,
     "FusedMatMul": _matmul,

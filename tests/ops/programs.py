@@ -1,0 +1,327 @@
+"""Programs of single operators: the networks of the table, alone, behind and in front of a convolution and
+beside a second reader of their operand, built by defaults and compared with onnxruntime on new inputs.
+
+New inputs have the distribution of the calibration samples at 0.85 of its amplitude. What exceeds a
+calibrated range is a matter of how many samples there are: a single number far beyond it costs more than all
+roundings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import compose, helper, numpy_helper, parser
+
+import npuflow
+from npuflow.ir.codes import decode, encode
+from npuflow.ir.types import QuantType
+from tests.ops.program_rows import Array, Index, Row, normal
+
+PLACES = ("alone", "behind", "front", "second")
+CALIBRATION, NEW, QUIETER = 256, 16, 0.85  # samples; amplitude of the new ones
+FLOAT = onnx.TensorProto.FLOAT
+DOMAINS = (("com.microsoft", 1),)
+# what a network has in front of an operator so that operands are as it needs them; {} is the tensor
+GUARDS = {
+    "": "{x} = Identity({c})",
+    "positive": "{c}s = Softplus({c}) {x} = Add({c}s, third)",
+    "above one": "{c}s = Softplus({c}) {x} = Add({c}s, more)",
+    "bounded": "{x} = Clip({c}, bottom, top)",
+    "unit": "{c}s = Tanh({c}) {x} = Mul({c}s, most)",
+    "factor": "{c}s = Tanh({c}) {c}t = Mul({c}s, third) {x} = Add({c}t, more)",
+}
+NUMBERS = {"third": 0.3, "more": 1.1, "most": 0.9, "bottom": -2.0, "top": 2.0}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One operator in one shape and place: a network of its own."""
+
+    row: Row
+    number: int
+    place: str
+
+    @property
+    def name(self) -> str:
+        return f"{re.sub('[^A-Za-z0-9]', '', self.row.name)}{self.number}{self.place}_"
+
+    @cached_property
+    def spec(self) -> Mapping[str, Any]:
+        return self.row.shapes[self.number]
+
+    @cached_property
+    def operands(self) -> dict[str, tuple[int, ...]]:
+        """The float inputs of the operator."""
+        return {k: v for k, v in self.spec.items() if isinstance(v, tuple)}
+
+    @cached_property
+    def wrapped(self) -> bool:
+        return self.place in ("behind", "second")
+
+    @cached_property
+    def model(self) -> onnx.ModelProto:
+        nodes = self.row.nodes
+        for key, value in self.spec.items():
+            nodes = nodes.replace("{" + key + "}", str(value))
+        consts = {k: v for k, v in self.spec.items() if isinstance(v, np.ndarray)}
+        ends = [f"int64{list(v.shape)} {k}" for k, v in self.spec.items() if isinstance(v, Index)]
+        before = []
+        for name, shape in self.operands.items():
+            if not self.wrapped:
+                ends.append(f"float{list(shape)} {name}")
+                continue
+            image = _image(shape)
+            ends.append(f"float{list(image)} z_{name}")
+            consts[f"w_{name}"] = _filter(image[1], image[1], len(image) - 2)
+            how = f"pads={[1] * (2 * len(image) - 4)}"
+            guard = GUARDS[self.row.guards.get(name, "")].format(c=f"c_{name}", x=name)
+            if image != shape:
+                consts[f"to_{name}"] = np.array(shape, np.int64)
+                before.append(
+                    f"d_{name} = Conv<{how}>(z_{name}, w_{name}) c_{name} = Reshape(d_{name}, to_{name})"
+                )
+            else:
+                before.append(f"c_{name} = Conv<{how}>(z_{name}, w_{name})")
+            before.append(guard)
+        body = " ".join([*before, nodes])
+        consts.update(
+            {k: np.array(v, np.float32) for k, v in NUMBERS.items() if re.search(rf"\b{k}\b", body)}
+        )
+        made = _model(ends, body, consts, self.row.opset)
+        results = _leaves(made.graph)
+        made.graph.output.extend(helper.make_empty_tensor_value_info(r) for r in results)
+        if self.place == "front":
+            _convolved(made, results, self.run_once(made))
+        if self.place == "second":
+            for name in self.operands:
+                made.graph.node.append(helper.make_node("Tanh", [name], [f"r_{name}"]))
+                made.graph.output.append(helper.make_empty_tensor_value_info(f"r_{name}"))
+        if self.row.jumps and self.wrapped:
+            made.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in self.operands)
+        for value, array in zip(made.graph.output, self.run_once(made), strict=True):
+            kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+            value.CopyFrom(helper.make_tensor_value_info(value.name, kind, array.shape))
+        return made
+
+    def run_once(self, made: onnx.ModelProto) -> list[Array]:
+        return _session(made).run(None, self.feeds(np.random.default_rng(1), 1)[0])
+
+    def feeds(self, rng: np.random.Generator, count: int, gain: float = 1.0) -> list[dict[str, Array]]:
+        """New samples, by the names of the part."""
+
+        def draw(shape: tuple[int, ...]) -> Array:
+            return np.asarray(gain * np.clip(rng.normal(size=shape), -3, 3), np.float32)
+
+        found = []
+        for _ in range(count):
+            feed: dict[str, Array] = {}
+            for name, kind in self.spec.items():
+                if isinstance(kind, Index):
+                    feed[name] = rng.integers(0, kind.top, kind.shape)
+                elif isinstance(kind, tuple) and self.wrapped:
+                    feed[f"z_{name}"] = draw(_image(kind))
+                elif isinstance(kind, tuple):
+                    feed[name] = _guarded(draw(kind), self.row.guards.get(name, ""))
+            found.append(feed)
+        return found
+
+    @cached_property
+    def core(self) -> Part:
+        """What computes the results from the operands themselves."""
+        return Part(self.row, self.number, "alone") if self.wrapped else self
+
+
+def _image(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """What a convolution gives as that shape: images as they are, all else as rows."""
+    if len(shape) == 4 and shape[0] == 1:
+        return shape
+    last = shape[-1] if shape else 1
+    return 1, int(np.prod(shape)) // last, last
+
+
+def _filter(out: int, channels: int, rank: int) -> Array:
+    return normal(out, channels, *[3] * rank, scale=1 / np.sqrt(channels * 3**rank))
+
+
+def _guarded(x: Array, guard: str) -> Array:
+    plus = np.log1p(np.exp(x))
+    made = {
+        "": x,
+        "positive": plus + 0.3,
+        "above one": plus + 1.1,
+        "unit": np.tanh(x) * 0.9,
+        "bounded": np.clip(x, -2, 2),
+        "factor": np.tanh(x) * 0.3 + 1.1,
+    }
+    return np.asarray(made[guard], np.float32)
+
+
+def _model(ends: Sequence[str], body: str, consts: Mapping[str, Array], opset: int) -> onnx.ModelProto:
+    text = (
+        f'<ir_version: 10, opset_import: ["" : {opset}, "com.microsoft" : 1]> '
+        f"g ({', '.join(ends)}) => () {{ {body} }}"
+    )
+    made = parser.parse_model(text)
+    made.graph.initializer.extend(numpy_helper.from_array(v, k) for k, v in consts.items())
+    return made
+
+
+def _leaves(graph: onnx.GraphProto) -> list[str]:
+    read = {i for n in graph.node for i in n.input}
+    return [o for n in graph.node for o in n.output if o and o not in read]
+
+
+def _convolved(made: onnx.ModelProto, results: Sequence[str], arrays: Sequence[Array]) -> None:
+    """A convolution behind the first result instead of it."""
+    name, array = results[0], arrays[0]
+    image, last = _image(array.shape), name
+    if array.dtype != np.float32:
+        made.graph.node.append(helper.make_node("Cast", [last], ["f_real"], to=FLOAT))
+        last = "f_real"
+    if image != array.shape:
+        made.graph.initializer.append(numpy_helper.from_array(np.array(image, np.int64), "f_to"))
+        made.graph.node.append(helper.make_node("Reshape", [last, "f_to"], ["f_image"]))
+        last = "f_image"
+    weight = _filter(8, image[1], len(image) - 2)
+    made.graph.initializer.append(numpy_helper.from_array(weight, "f_w"))
+    pads = [1] * (2 * len(image) - 4)
+    made.graph.node.append(helper.make_node("Conv", [last, "f_w"], ["front"], pads=pads))
+    made.graph.output[0].name = "front"
+
+
+def _session(model: onnx.ModelProto) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 3
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+
+
+def network(parts: Sequence[Part]) -> onnx.ModelProto:
+    """The parts side by side; nothing of one reads anything of another."""
+    made = onnx.ModelProto()
+    made.CopyFrom(compose.add_prefix(parts[0].model, parts[0].name))
+    for part in parts[1:]:
+        other = compose.add_prefix(part.model, part.name).graph
+        for field in ("node", "input", "output", "initializer"):
+            getattr(made.graph, field).extend(getattr(other, field))
+    return made
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A result of a part: its SQNR, or by how many codes it is off onnxruntime's on the same operands."""
+
+    part: Part
+    result: str
+    db: float | None
+    codes: float | None
+
+    @property
+    def good(self) -> bool:
+        return (self.db is None or self.db >= 28) and (self.codes is None or self.codes <= 0.51)
+
+    def __str__(self) -> str:
+        said = f"{self.db:.1f} dB" if self.db is not None else f"{self.codes:.2f} codes off"
+        return f"{self.part.row.name}, shape {self.part.number}, {self.part.place}: {self.result} {said}"
+
+
+def judged(parts: Sequence[Part], target: str, folder: Path, **tables: Any) -> list[Finding]:
+    """The program of the parts, built by defaults, on new inputs."""
+    model = network(parts)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "network.onnx"
+    path.write_bytes(model.SerializeToString())
+    own = [(part, np.random.default_rng([part.number, PLACES.index(part.place)])) for part in parts]
+    stored = {}
+    for part, rng in own:
+        rows = part.feeds(rng, CALIBRATION)
+        stored.update({part.name + k: np.stack([r[k] for r in rows]) for k in rows[0]})
+    program = npuflow.compile(
+        path, target, data=stored, cache=folder / "cache", out=folder / "out", jobs=1, **tables
+    ).products["program"]
+    feeds = [(part, part.feeds(rng, NEW, QUIETER)) for part, rng in own]
+    together = [{p.name + k: v for p, f in feeds for k, v in f[n].items()} for n in range(NEW)]
+    with npuflow.Runner(program) as runner:
+        made = [dict(runner.run(feed)) for feed in together]
+    types = _types(program)
+    return [found for part, given in feeds for found in _compared(part, given, made, types)]
+
+
+def _types(program: Path) -> dict[str, QuantType]:
+    """Of the program's inputs and outputs that are codes inside, by name."""
+    found = {}
+    for step in npuflow.load_program(program).meta["steps"]:
+        if step["kind"] in ("quantize", "dequantize") and "scale" in step["quant"]:
+            quant = {k: tuple(v) if isinstance(v, list) else v for k, v in step["quant"].items()}
+            found[step["value"] if step["kind"] == "quantize" else step["out"]] = QuantType(**quant)
+    return found
+
+
+def _compared(
+    part: Part,
+    feeds: Sequence[dict[str, Array]],
+    made: Sequence[Mapping[str, Array]],
+    types: Mapping[str, QuantType],
+) -> list[Finding]:
+    results = [o.name for o in part.model.graph.output]
+    ours = {r: np.stack([np.asarray(m[part.name + r]) for m in made]) for r in results}
+    plain = _ran(part.model, feeds)
+    if not part.row.jumps:
+        return [Finding(part, r, _db(plain[r], ours[r]), None) for r in results]
+    exact = _ran(
+        part.core.model, [_operands(part, feed, m, types) for feed, m in zip(feeds, made, strict=True)]
+    )
+    found = []
+    for r in results:
+        if r in exact and r != "front":
+            found.append(Finding(part, r, None, _codes(exact[r], ours[r], types.get(part.name + r))))
+        else:
+            found.append(Finding(part, r, _db(exact.get(r, plain[r]), ours[r]), None))
+    return found
+
+
+def _operands(
+    part: Part, feed: dict[str, Array], made: Mapping[str, Array], types: Mapping[str, QuantType]
+) -> dict[str, Array]:
+    """What the operator of the program reads, as numbers."""
+    found = {k: v for k, v in feed.items() if not k.startswith("z_")}
+    for name in part.operands:
+        if part.wrapped:
+            found[name] = np.asarray(made[part.name + name])
+        elif part.name + name in types:
+            quant = types[part.name + name]
+            found[name] = decode(encode(feed[name], quant), quant).astype(np.float32)
+    return found
+
+
+def _ran(model: onnx.ModelProto, feeds: Sequence[dict[str, Array]]) -> dict[str, Array]:
+    session, names = _session(model), [o.name for o in model.graph.output]
+    rows = [session.run(names, feed) for feed in feeds]
+    return {name: np.stack([row[k] for row in rows]) for k, name in enumerate(names)}
+
+
+def _db(real: Array, made: Array) -> float:
+    truth, found = real.astype(np.float64), made.astype(np.float64)
+    noise, energy = float(((truth - found) ** 2).sum()), float((truth**2).sum())
+    return 200.0 if noise == 0 else float(10 * np.log10(max(energy, 1e-30) / noise))
+
+
+def _codes(real: Array, made: Array, quant: QuantType | None) -> float:
+    """The largest distance in codes of the result's type; numbers beyond its ends are its ends."""
+    truth, found = real.astype(np.float64), made.astype(np.float64)
+    if quant is None:
+        scale = 1e-4 if made.dtype.kind == "f" else 1.0
+        return float(np.abs(truth - found).max(initial=0.0)) / scale
+    scale, zero = quant.scale[0], quant.zero_point[0]
+    truth = np.clip(truth, scale * (quant.lo - zero), scale * (quant.hi - zero))
+    return float(np.abs(truth - found).max(initial=0.0)) / scale

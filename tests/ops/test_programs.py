@@ -1,0 +1,55 @@
+"""Every operator of docs/reference/operators.md as a program of its own, built by defaults: 28 dB on new
+inputs beside onnxruntime, and what jumps equal to onnxruntime on the program's own operands."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.ops.program_rows import Row
+from tests.ops.program_table import ROWS_OF_TABLE
+from tests.ops.programs import PLACES, Part, judged
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "operators.md"
+TARGET = os.environ.get("NPUFLOW_PROGRAMS_TARGET", "edge-4t")
+# of the page's names those that rules alone make, and of which operator
+MADE = {
+    "ArgExtreme": "ArgMax",
+    "Lookup": "Gather",
+    "Quotient": "Div",
+    "groupqueryattention": "GroupQueryAttention",
+}
+INNER = {"Identity", ""}  # codes of another type; whatever the host runs
+
+
+def _listed() -> set[str]:
+    rows = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+    first = {row[1] for row in rows if re.match(r"\| `\w+`$", row[0]) and len(row) > 3}
+    second = {row[0].strip("| ") for row in rows if len(row) == 3 and row[1].startswith("`")}
+    return {MADE.get(name.strip(), name.strip()) for name in first | second} - INNER
+
+
+def test_the_table_has_every_operator_of_the_page() -> None:
+    listed, tested = _listed(), {row.name.split(",")[0] for row in ROWS_OF_TABLE}
+    assert len(listed) > 120
+    assert not listed - tested
+
+
+def test_every_operator_has_five_shapes() -> None:
+    assert {len(row.shapes) for row in ROWS_OF_TABLE} == {5}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("row", ROWS_OF_TABLE, ids=lambda row: row.name.replace(", ", "-"))
+def test_programs_of_one_operator(row: Row, tmp_path: Path) -> None:
+    """Five shapes in four places. They are branches of one network, of which none reads another; with
+    NPUFLOW_PROGRAMS=single each is a build of its own."""
+    parts = [Part(row, number, place) for number in range(len(row.shapes)) for place in PLACES]
+    single = os.environ.get("NPUFLOW_PROGRAMS") == "single"
+    groups = [[part] for part in parts] if single else [parts]
+    found = [f for k, group in enumerate(groups) for f in judged(group, TARGET, tmp_path / str(k))]
+    assert not [str(f) for f in found if not f.good]
