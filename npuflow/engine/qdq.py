@@ -111,7 +111,7 @@ class QdqBuilder:
         for value_id in inputs:
             self.values.setdefault(value_id, self.source.values[value_id])
         values, consts = MappingProxyType(self.values), MappingProxyType(self.consts)
-        return Graph(tuple(inputs), tuple(outputs), tuple(self.nodes), values, consts)
+        return Graph(tuple(inputs), tuple(outputs), tuple(self.nodes), values, consts, fed=self.source.fed)
 
     def coded_input(self, value_id: str) -> None:
         """An integer value as a graph input."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from npuflow.engine.rewrite import Applied
-from npuflow.engine.to_onnx import export_model
+from npuflow.engine.to_onnx import session_model
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.onnx.run import CannotRunError, session
@@ -96,7 +96,7 @@ class SourceModel:
         it. `feeds`: what the graph takes for the samples, where that is not what the source takes.
         """
         given = self.feeds if feeds is None else feeds
-        found = self._errors(_run(session(export_model(graph, self.outputs)), self.outputs, given))
+        found = self._errors(_run(session(session_model(graph, self.outputs)), self.outputs, given))
         if not any(e.moved for e in found):
             return found
         noise = self.noise

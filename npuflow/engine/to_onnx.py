@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from npuflow.base.digest import digest_array
 from npuflow.base.errors import InternalError, ModelError
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Bound, Node, OnnxCall, bound_array
 from npuflow.ir.types import UNRANKED, Array, TensorType
+from npuflow.onnx.fed import FedModel, SessionModel
 from npuflow.onnx.run import EXPORT_OPSET, model_of
 from npuflow.onnx.types import value_info
 
@@ -39,19 +41,48 @@ def export_model(
     return exporter.model(tuple(graph.inputs if inputs is None else inputs), wanted, metadata)
 
 
+def session_model(
+    graph: Graph,
+    outputs: Sequence[str] | None = None,
+    nodes: Sequence[Node] | None = None,
+    inputs: Sequence[str] | None = None,
+) -> SessionModel:
+    """The same to be run by a session here. Where the graph says so, or its constants are more than one model
+    holds, large constants are inputs, which the session is given with every feed."""
+    listed = graph.nodes if nodes is None else nodes
+    exporter = _Exporter(graph, fed_from(graph, listed))
+    for node in listed:
+        exporter.node(node)
+    wanted = tuple(graph.outputs if outputs is None else outputs)
+    proto = exporter.model(tuple(graph.inputs if inputs is None else inputs), wanted, {})
+    return FedModel(proto, exporter.fed, exporter.digests) if exporter.fed else proto
+
+
+def fed_from(graph: Graph, nodes: Sequence[Node]) -> int:
+    """Bytes from which a constant of these nodes is fed; 0: none is."""
+    if graph.fed:
+        return graph.fed
+    named = {graph.values[i].const for node in nodes for i in node.inputs if i}
+    held = sum(graph.consts[digest].nbytes for digest in named if digest is not None)
+    return FED if held > MOST else 0
+
+
 def unclipped(value_id: str) -> str:
     """The tensor before the fused clip that makes a value."""
     return f"{value_id}:unclipped"
 
 
 MOST = (1 << 31) - (1 << 24)              # bytes of constants that one model holds beside its nodes
+FED = 1 << 20                             # bytes from which constants of a larger one are fed to it
 
 
 class _Exporter:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, fed_from: int = 0) -> None:
         import onnx
 
-        self.graph = graph
+        self.graph, self.fed_from = graph, fed_from
+        self.fed: dict[str, Array] = {}
+        self.digests: dict[str, str] = {}
         self.proto = onnx.GraphProto(name="npuflow")
         self.opsets: dict[str, int] = {"": EXPORT_OPSET}
         self.functions: dict[tuple[str, str], onnx.FunctionProto] = {}
@@ -156,6 +187,8 @@ class _Exporter:
     def array(self, name: str, values: Array) -> str:
         import onnx
 
+        if self.fed_from and values.nbytes >= self.fed_from and values.dtype.kind in "biuf":
+            return self.feed(name, values)
         self.bytes += values.nbytes
         if self.bytes > MOST:
             said = f"its constants take {self.bytes / (1 << 30):.2f} GiB and more; protobuf ends at 2 GiB"
@@ -164,6 +197,14 @@ class _Exporter:
                 "the network does not fit one ONNX model", because=said, hint=hint, code="NF-MODEL-005",
             )
         self.proto.initializer.append(onnx.numpy_helper.from_array(values, name))
+        return name
+
+    def feed(self, name: str, values: Array) -> str:
+        """A constant as an input."""
+        value = self.graph.values.get(name)
+        self.fed[name] = np.ascontiguousarray(values).reshape(values.shape)
+        self.digests[name] = (value and value.const) or digest_array(values)
+        self.proto.input.append(value_info(name, TensorType(tuple(values.shape), values.dtype.name)))
         return name
 
     def store(self, value_id: str) -> None:

@@ -18,7 +18,8 @@ from npuflow.ir.types import Array, QuantType, TensorType, Value
 class Graph:
     """Inputs and outputs are value ids; `values` maps id to Value; `consts` maps content digest to array.
 
-    `state`: pairs of an output and the input that takes its value in the next run.
+    `state`: pairs of an output and the input that takes its value in the next run. `fed`: bytes from which a
+    constant is fed to whatever runs the network, and not copied into its model; 0: none is.
     """
 
     inputs: tuple[str, ...]
@@ -29,6 +30,7 @@ class Graph:
         default_factory=lambda: MappingProxyType({}), compare=False, repr=False
     )
     state: tuple[tuple[str, str], ...] = ()
+    fed: int = 0
 
     def const(self, value_id: str) -> Array | None:
         """The array of a constant value, or None for an activation (or the absent input "")."""

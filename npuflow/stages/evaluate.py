@@ -23,7 +23,7 @@ from npuflow.engine.preprocess import Preprocess, pixel_zeros
 from npuflow.engine.program.container import Program
 from npuflow.engine.runner import ProgramRunner
 from npuflow.engine.state import Following, zeros
-from npuflow.engine.to_onnx import export_model
+from npuflow.engine.to_onnx import session_model
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import Items, log, stage
@@ -255,7 +255,7 @@ def scored(files: Files, graph: Graph, share: float, program: scoring.SampleMode
     metric: Metric = table.options or METRICS[table.metric]()
     scoring.ready(metric, f"evaluate.{table.metric}", graph.outputs)
     scoring.labels_there(metric, table.metric, {name: item.detail["label"] for name, item in files.items()})
-    reference: scoring.SampleModel = _Float(export_model(graph))
+    reference: scoring.SampleModel = _Float(session_model(graph))
     if graph.state:
         program, reference = (Following(one, graph.state, start) for one in (program, reference))
     score = scoring.score(feeds(), program, reference, metric, table.metric, share)

@@ -16,7 +16,7 @@ from npuflow.engine.pixels import model_inputs
 from npuflow.engine.rewrite import Applied
 from npuflow.engine.rewrite_check import OutputError, RewriteCulprit, SourceModel
 from npuflow.engine.sources import address, gathered
-from npuflow.engine.to_onnx import export_model
+from npuflow.engine.to_onnx import session_model
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files
 from npuflow.flow.stage import Items, log, stage
@@ -178,6 +178,6 @@ def _runnable(path: Path, read: Model, model: ModelTable) -> tuple[bytes, float]
     if isinstance(reader, Runnable) and not read.changed:
         return reader.runnable(source, model.bindings), reader.rounding(source)
     try:
-        return export_model(read.reading.graph), 0.0
+        return session_model(read.reading.graph), 0.0
     except ModelError as fault:
         raise CannotRunError(fault.message) from fault

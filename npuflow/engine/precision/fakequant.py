@@ -27,7 +27,7 @@ from npuflow.engine.quantize.names import names_of
 from npuflow.engine.quantize.rounded import at_width, chosen, real_bias, real_weight
 from npuflow.engine.quantize.scales import ScaleGroups, activation_inputs, activation_types, join_recurrent
 from npuflow.engine.quantize.types import weight_type
-from npuflow.engine.to_onnx import export_model
+from npuflow.engine.to_onnx import session_model
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.floats import least_exponent
 from npuflow.hw.target import Numerics
@@ -35,6 +35,7 @@ from npuflow.ir.codes import decode, encode
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
 from npuflow.ir.types import Array, QuantType
+from npuflow.onnx.fed import FedModel
 from npuflow.rounders import RoundedWeight
 
 Ranges = Mapping[str, tuple[float, float]]
@@ -298,8 +299,10 @@ class FakeQuant:
         import onnx
 
         graph, part = self.network.graph, self.section
-        whole = export_model(graph) if part is None else export_model(graph, part.made, part.nodes, part.fed)
-        model = onnx.load_from_string(whole)
+        ends = () if part is None else (part.made, part.nodes, part.fed)
+        whole = session_model(graph, *ends)
+        constants = {} if isinstance(whole, bytes) else dict(whole.constants)
+        model = onnx.load_from_string(whole if isinstance(whole, bytes) else whole.proto)
         proto = model.graph
         members = {v: k for k, group in enumerate(self.network.groups) for v in group}
         stored = {i.name: i for i in proto.initializer}
@@ -327,6 +330,8 @@ class FakeQuant:
                 quantiser(value_id)
         for value_id in self._given():
             held = stored.get(value_id)
+            if value_id not in quantised:
+                constants.pop(value_id, None)
             if held is not None and value_id not in quantised:
                 proto.initializer.remove(held)
                 kind = onnx.helper.make_tensor_value_info(value_id, held.data_type, list(held.dims))
@@ -347,7 +352,8 @@ class FakeQuant:
                 proto.output.append(onnx.helper.make_tensor_value_info(named(value_id), element, shape))
         del proto.node[:]
         proto.node.extend(nodes)
-        made = session(model.SerializeToString())
+        proto_bytes = bytes(model.SerializeToString())
+        made = session(FedModel(proto_bytes, constants) if constants else proto_bytes)
         return made, {i.name for i in made.get_inputs()}
 
     def _by_place(self, written: Sequence[Any]) -> list[tuple[Any, bool]]:
