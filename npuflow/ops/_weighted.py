@@ -32,7 +32,7 @@ from npuflow.ops._requant import (
     product_ratio,
     prove,
     requant_params,
-    sum_bounds,
+    weight_bounds,
     zero_points,
 )
 from npuflow.ops._windows import exact, out_hw, pair, spatial_names, window_measures, within
@@ -68,9 +68,10 @@ class WeightedOp(Op):
             gain = self.gain() / self.bias_factor()
             unit = site.quant(0).scale[0] * np.asarray(site.quant(1).scale) * gain
             params["bias_shift"] = bias_shift(site.quant(2), unit)
-        rows = self.rows(centred(weight, site.quant(1)))
-        bounds = sum_bounds(rows, site.quant(0), bias, int(params.get("bias_shift", 0)))
-        prove(*bounds, site.accumulator_bits(numerics), f"{self.what} over {rows.shape[1]} terms")
+        shift = int(params.get("bias_shift", 0))
+        bounds = weight_bounds(weight, site.quant(1), self.rows, site.quant(0), bias, shift)
+        terms = self.rows(weight).shape[1]
+        prove(*bounds, site.accumulator_bits(numerics), f"{self.what} over {terms} terms")
         return params
 
     def integer(

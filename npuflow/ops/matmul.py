@@ -37,7 +37,7 @@ from npuflow.ops._requant import (
     product_ratio,
     prove,
     requant_params,
-    sum_bounds,
+    weight_bounds,
     zero_points,
 )
 from npuflow.ops._weighted import zero_fields
@@ -99,8 +99,10 @@ class MatMul(MatMulFloats):
         if weight is None:
             bounds: tuple[object, object] = product_bounds(site.quant(0), site.quant(1), depth)
         else:
-            columns = np.moveaxis(centred(weight, site.quant(1)), -2, -1).reshape(-1, depth)
-            bounds = sum_bounds(columns, site.quant(0), None, 0)
+            def columns(codes: IntArray) -> IntArray:
+                return np.moveaxis(codes, -2, -1).reshape(-1, depth)
+
+            bounds = weight_bounds(weight, site.quant(1), columns, site.quant(0))
         what = f"a product over {depth} terms"
         prove(*bounds, site.accumulator_bits(numerics), what)  # type: ignore[arg-type]
         return {**requant_params(site, product_ratio(site), numerics), **zero_points(site.quant(1))}
