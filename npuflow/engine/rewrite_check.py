@@ -13,6 +13,7 @@ from npuflow.engine.rewrite import Applied
 from npuflow.engine.to_onnx import session_model
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
+from npuflow.onnx.fed import SessionModel
 from npuflow.onnx.run import CannotRunError, session
 
 # of an output's largest value: two orders of the same sums in float32
@@ -66,7 +67,7 @@ class SourceModel:
     """The source model's outputs on some samples; CannotRunError where onnxruntime does not run it."""
 
     def __init__(
-        self, model: bytes, outputs: Sequence[str], feeds: Sequence[Feed], rounding: float = 0.0
+        self, model: SessionModel, outputs: Sequence[str], feeds: Sequence[Feed], rounding: float = 0.0
     ) -> None:
         self.least = max(SAME, SUMS * rounding)
         self.model, self.outputs, self.feeds = model, tuple(outputs), feeds

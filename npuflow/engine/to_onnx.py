@@ -15,7 +15,7 @@ from npuflow.base.errors import InternalError, ModelError
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Bound, Node, OnnxCall, bound_array
 from npuflow.ir.types import UNRANKED, Array, TensorType
-from npuflow.onnx.fed import FedModel, SessionModel
+from npuflow.onnx.fed import MOST, FedModel, SessionModel, fed_from
 from npuflow.onnx.run import EXPORT_OPSET, model_of
 from npuflow.onnx.types import value_info
 
@@ -46,25 +46,23 @@ def session_model(
     outputs: Sequence[str] | None = None,
     nodes: Sequence[Node] | None = None,
     inputs: Sequence[str] | None = None,
+    metadata: Mapping[str, str] = MappingProxyType({}),
 ) -> SessionModel:
     """The same to be run by a session here. Where the graph says so, or its constants are more than one model
     holds, large constants are inputs, which the session is given with every feed."""
     listed = graph.nodes if nodes is None else nodes
-    exporter = _Exporter(graph, fed_from(graph, listed))
+    exporter = _Exporter(graph, graph.fed or fed_from(_held(graph, listed)))
     for node in listed:
         exporter.node(node)
     wanted = tuple(graph.outputs if outputs is None else outputs)
-    proto = exporter.model(tuple(graph.inputs if inputs is None else inputs), wanted, {})
+    proto = exporter.model(tuple(graph.inputs if inputs is None else inputs), wanted, metadata)
     return FedModel(proto, exporter.fed, exporter.digests) if exporter.fed else proto
 
 
-def fed_from(graph: Graph, nodes: Sequence[Node]) -> int:
-    """Bytes from which a constant of these nodes is fed; 0: none is."""
-    if graph.fed:
-        return graph.fed
+def _held(graph: Graph, nodes: Sequence[Node]) -> int:
+    """Bytes of the constants that nodes read."""
     named = {graph.values[i].const for node in nodes for i in node.inputs if i}
-    held = sum(graph.consts[digest].nbytes for digest in named if digest is not None)
-    return FED if held > MOST else 0
+    return sum(graph.consts[digest].nbytes for digest in named if digest is not None)
 
 
 def unclipped(value_id: str) -> str:
@@ -72,8 +70,6 @@ def unclipped(value_id: str) -> str:
     return f"{value_id}:unclipped"
 
 
-MOST = (1 << 31) - (1 << 24)              # bytes of constants that one model holds beside its nodes
-FED = 1 << 20                             # bytes from which constants of a larger one are fed to it
 
 
 class _Exporter:

@@ -10,6 +10,7 @@ import numpy as np
 
 from npuflow.base.digest import digest_array
 from npuflow.base.html_table import titled
+from npuflow.base.mapped import spilled
 from npuflow.ir.op import Node, Site
 from npuflow.ir.types import Array, QuantType, TensorType, Value
 
@@ -100,7 +101,7 @@ def constant(value_id: str, array: Array, quant: QuantType | None = None) -> tup
     """A constant value and its entry for `Graph.consts`. The type's dtype stays the *real*
     dtype: float32 if quantised."""
     array = np.asarray(array)
-    array = np.ascontiguousarray(array).reshape(array.shape)
+    array = spilled(np.ascontiguousarray(array).reshape(array.shape))
     key = digest_array(array)
     dtype = "float32" if quant is not None else ("string" if array.dtype.kind in "OUS" else array.dtype.name)
     return Value(value_id, TensorType(tuple(array.shape), dtype), quant, key), {key: array}

@@ -1,4 +1,5 @@
-"""Models whose large constants are fed to every run: no copy of them is made, and no file format limits them."""
+"""Models whose large constants are fed to every run: no copy of them is made, and protobuf's
+limit of 2 GiB does not count."""
 
 from __future__ import annotations
 
@@ -10,6 +11,15 @@ from npuflow.ir.types import Array
 
 if TYPE_CHECKING:
     import onnxruntime
+
+MOST = (1 << 31) - (1 << 24)              # bytes of constants that one model holds beside its nodes
+FED = 1 << 20                             # bytes from which constants of a larger one are fed to it
+
+
+def fed_from(held: int, most: int = MOST) -> int:
+    """Bytes from which a constant is fed, where `held` bytes of them are to be run and a session may copy
+    `most`; 0: none is."""
+    return max(1, FED * most // MOST) if held > most else 0
 
 
 @dataclass(frozen=True)
@@ -68,6 +78,9 @@ def opened(model: SessionModel, options: onnxruntime.SessionOptions) -> Any:
     providers = ["CPUExecutionProvider"]
     if isinstance(model, bytes):
         return onnxruntime.InferenceSession(model, options, providers=providers)
-    # What a run makes of a large constant, such as the numbers of its codes, is given back at once.
+    # What a run makes of a large constant, such as the numbers of its codes, is made where it is read, which
+    # the order of the file is, and given back at once.
     options.enable_cpu_mem_arena = options.enable_mem_pattern = False
-    return FedSession(onnxruntime.InferenceSession(model.proto, options, providers=providers), model.constants)
+    options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
+    session = onnxruntime.InferenceSession(model.proto, options, providers=providers)
+    return FedSession(session, model.constants)

@@ -31,6 +31,7 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.metrics import METRICS, Metric
+from npuflow.onnx.fed import SessionModel
 from npuflow.stages._reference import reference_of
 from npuflow.stages.codegen import CompiledProgram
 from npuflow.stages.judges import Judge
@@ -85,7 +86,7 @@ def listing(
 class _Float:
     """An ONNX model in onnxruntime, one sample at a time."""
 
-    def __init__(self, model: bytes, start: Callable[[bytes], Any] = session) -> None:
+    def __init__(self, model: SessionModel, start: Callable[[SessionModel], Any] = session) -> None:
         self.session = start(model)
         self.names = [output.name for output in self.session.get_outputs()]
 
@@ -219,7 +220,7 @@ def named(program: Program, graph: Parsed, runner: scoring.SampleModel) -> scori
     return _Named(model, [p["name"] for p in ports], graph.graph.outputs, [p.get("quant") for p in ports])
 
 
-def exported(model: bytes, graph: Parsed) -> scoring.SampleModel:
+def exported(model: SessionModel, graph: Parsed) -> scoring.SampleModel:
     """Another ONNX form of the graph, such as the exported QDQ model, in onnxruntime: as it is written,
     without the integer kernels that onnxruntime would put in the place of float operators between roundings,
     which saturate on some processors.

@@ -16,7 +16,6 @@ from npuflow.engine.pixel_padding import PixelBorder
 from npuflow.engine.pixels import Pixels
 from npuflow.engine.rewrite import Applied, rewrite
 from npuflow.engine.rounding.mask_file import packed, unpacked
-from npuflow.engine.to_onnx import FED, MOST
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, size, stage
 from npuflow.frontends import Frontend, Reading, Source
@@ -24,6 +23,7 @@ from npuflow.ir.graph import Graph, prune
 from npuflow.ir.persist import load_graph, operators, save_graph
 from npuflow.ir.types import QuantType, quant_of
 from npuflow.ir.verify import verify
+from npuflow.onnx.fed import MOST, fed_from
 from npuflow.rules import RULES, Hardware, Refusal, Rule
 from npuflow.stages.hardware import Asked
 from npuflow.stages.model import Model, ModelTable
@@ -38,9 +38,9 @@ class Parse(Config):
     skip: tuple[Annotated[str, RULES], ...] = ()
     """Rewrite rules to leave out."""
     max_weights: str = ""
-    """Bytes of float weights up to which onnxruntime gets a copy of them ("500MB"; empty: 2 GiB less 16 MiB,
-    as much as one ONNX model holds). Those of a larger network stay in the cache's files and are mapped, which
-    takes less memory and, since kernels do not reorder them, more time."""
+    """Weights up to which onnxruntime gets a copy of them ("500MB"; empty: 2 GiB less 16 MiB, as much as
+    one ONNX model holds). Those of a larger network stay in the cache's files and are mapped, which takes
+    less memory and, since kernels cannot reorder them, more time."""
 
     def check(self) -> Iterator[Fault]:
         try:
@@ -195,8 +195,7 @@ def parse(
     """The graph at the rules' fixed point."""
     result = rewritten(source.reading, parse.skip, hardware=asked.known)
     held = sum(array.nbytes for array in result.graph.consts.values())
-    if held > parse.most:
-        least = max(1, FED * parse.most // MOST)
+    if least := fed_from(held, parse.most):
         result = replace(result, graph=result.graph.replaced(fed=least))
         log(f"{held:,} bytes of weights, more than {parse.most:,}: those of {least:,} and more are mapped")
     _computes(result.graph)

@@ -139,8 +139,8 @@ class Observer:
     """Runs samples through a float model and counts what its tensors hold."""
 
     def __init__(
-        self, model: SessionModel, inputs: Iterable[str], names: Sequence[str], made: Sequence[str] | None = None,
-        scratch: Scratch | None = None,
+        self, model: SessionModel, inputs: Iterable[str], names: Sequence[str],
+        made: Sequence[str] | None = None, scratch: Scratch | None = None,
     ) -> None:
         """`inputs`: what the model is fed. `names`: what is counted, some of it inputs. `made`: the model's
         outputs, where those are not just what is counted of it."""

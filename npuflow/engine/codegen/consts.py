@@ -15,7 +15,6 @@ from npuflow.hw.elements import ELEMENTS, Element
 from npuflow.ir.space import Box
 from npuflow.ir.types import Array
 
-
 AT_ONCE = 1 << 20  # codes that are packed at a time, a multiple of 8
 
 

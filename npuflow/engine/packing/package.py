@@ -78,7 +78,8 @@ class Package:
 
     def to_bytes(self) -> bytes:
         heads, arrays = shared([program.graph_bytes for program in self.networks.values()])
-        sections: list[tuple[str, Body]] = [(SET, json_bytes({"networks": list(self.networks)})), ("const", self.const)]
+        listed = json_bytes({"networks": list(self.networks)})
+        sections: list[tuple[str, Body]] = [(SET, listed), ("const", self.const)]
         sections += [(ARRAYS, arrays)] if any(heads) else []
         for k, (head, one) in enumerate(zip(heads, self.networks.values(), strict=True)):
             program = replace(one, graph_bytes=head)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from npuflow.base.mapped import spilled
 from npuflow.engine.as_stated import as_stated, stated_activations
 from npuflow.engine.calibrate.observe import session
 from npuflow.engine.place import NodePlacement, op_name
@@ -182,11 +183,15 @@ class FakeQuantNetwork:
         if known is not None:
             bias = self.graph.const(known.bias) if known.bias else None
             shifted = {known.bias: np.ascontiguousarray(real_bias(known, bias))} if bias is not None else {}
-            return {weight.value: np.ascontiguousarray(real_weight(known).astype(real.dtype)), **shifted}
+            return {weight.value: self.kept(real_weight(known).astype(real.dtype)), **shifted}
         quant = self.weight_quant(weight, bits)
         found = decode(encode(real, quant), quant).reshape(real.shape).astype(real.dtype)
-        return {weight.value: np.ascontiguousarray(found)}
+        return {weight.value: self.kept(found)}
 
+    def kept(self, array: Array) -> Array:
+        """Numbers of a weight as a session is fed them; of a network whose constants are fed, in a file."""
+        own = np.ascontiguousarray(array)
+        return spilled(own, self.graph.fed) if self.graph.fed else own
 
     def weight_quant(self, weight: LayerWeight, bits: int | None = None) -> QuantType:
         """The type of a weight's codes; at the recipe's width, or at `bits` where

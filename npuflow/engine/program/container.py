@@ -100,7 +100,8 @@ class Program:
         return written(self.target_fingerprint, self.sections())
 
     def write(self, file: ByteSink, graph: Sequence[Body] = ()) -> None:
-        """The same bytes into a file. `graph`: the body of that section in parts, in place of `graph_bytes`."""
+        """The same bytes into a file. `graph`: the body of that section, in parts and in place of
+        `graph_bytes`."""
         parts = [(name, [body]) for name, body in replace(self, graph_bytes=b"").sections()]
         kept = list(graph) or ([self.graph_bytes] if self.graph_bytes else [])
         if kept:
