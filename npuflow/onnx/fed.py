@@ -14,12 +14,13 @@ if TYPE_CHECKING:
 
 MOST = (1 << 31) - (1 << 24)              # bytes of constants that one model holds beside its nodes
 FED = 1 << 20                             # bytes from which constants of a larger one are fed to it
+LEAST = 256                               # bytes below which none is, whatever the limit: shapes, axes, bounds
 
 
 def fed_from(held: int, most: int = MOST) -> int:
     """Bytes from which a constant is fed, where `held` bytes of them are to be run and a session may copy
     `most`; 0: none is."""
-    return max(1, FED * most // MOST) if held > most else 0
+    return max(LEAST, FED * most // MOST) if held > most else 0
 
 
 @dataclass(frozen=True)
