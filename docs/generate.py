@@ -442,7 +442,23 @@ def caption_of(function: Any) -> str:
     return " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
 
 
+def promises_page() -> str:
+    """Every sentence that promises behaviour, with the tests that prove it."""
+    sys.path.insert(0, str(DOCS))
+    import promises
+
+    text = "# Promises\n\n" + NOTE
+    text += (
+        "Sentences of the README and the how-to pages that promise behaviour, and the tests that prove them, "
+        "most of them on\nthe installed wheel (`tests/acceptance`). A sentence gets its id from the comment "
+        "`<!-- promise: ID -->` behind it, a\ntest from `@pytest.mark.promise(\"ID\")`; an id without a test "
+        "fails the tests.\n\n"
+    )
+    return text + promises.page()
+
+
 PAGES = {
+    "promises.md": promises_page,
     "reference/caffe.md": caffe_page,
     "reference/errors.md": errors_page,
     "reference/operators.md": operators_page,

@@ -1,0 +1,1 @@
+"""What the documentation promises, tested on the installed wheel."""
