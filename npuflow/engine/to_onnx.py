@@ -29,12 +29,14 @@ def export_model(
     nodes: Sequence[Node] | None = None,
     inputs: Sequence[str] | None = None,
     metadata: Mapping[str, str] = MappingProxyType({}),
+    most: int = MOST,
 ) -> bytes:
     """The float graph as ONNX bytes. `outputs`: value ids to expose (default: the
     graph's own); `nodes` and `inputs`:
-    only these nodes, fed by these values. Bytes depend on nothing but these.
+    only these nodes, fed by these values. Bytes depend on nothing but these. A ModelError where the constants
+    take more than `most` bytes.
     """
-    exporter = _Exporter(graph)
+    exporter = _Exporter(graph, most=most)
     wanted = tuple(graph.outputs if outputs is None else outputs)
     for node in graph.nodes if nodes is None else nodes:
         exporter.node(node)
@@ -73,10 +75,10 @@ def unclipped(value_id: str) -> str:
 
 
 class _Exporter:
-    def __init__(self, graph: Graph, fed_from: int = 0) -> None:
+    def __init__(self, graph: Graph, fed_from: int = 0, most: int = MOST) -> None:
         import onnx
 
-        self.graph, self.fed_from = graph, fed_from
+        self.graph, self.fed_from, self.most = graph, fed_from, most
         self.fed: dict[str, Array] = {}
         self.digests: dict[str, str] = {}
         self.proto = onnx.GraphProto(name="npuflow")
@@ -186,7 +188,7 @@ class _Exporter:
         if self.fed_from and values.nbytes >= self.fed_from and values.dtype.kind in "biuf":
             return self.feed(name, values)
         self.bytes += values.nbytes
-        if self.bytes > MOST:
+        if self.bytes > self.most:
             said = f"its constants take {self.bytes / (1 << 30):.2f} GiB and more; protobuf ends at 2 GiB"
             hint = "[model] outputs cuts the network into parts that are built one by one"
             raise ModelError(
