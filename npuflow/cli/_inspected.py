@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npuflow.base.errors import RecipeError, UsageError
+from npuflow.base.errors import RecipeError
 from npuflow.base.paths import absent
 from npuflow.frontends import Bindings, Reading
 

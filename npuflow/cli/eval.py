@@ -124,6 +124,7 @@ def _given(path: Path, plan: Plan, store: Store, result: Result) -> Score:
     from npuflow.engine.running.opening import opened
     from npuflow.flow.refs import Files
     from npuflow.ir.macs import graph_macs
+    from npuflow.onnx.external import read_model
     from npuflow.stages import evaluate as stage
     from npuflow.stages._reference import reference_of
     from npuflow.stages.parse import Parsed
@@ -145,8 +146,9 @@ def _given(path: Path, plan: Plan, store: Store, result: Result) -> Score:
         share = npu_part(sum(node["macs"] for node in nodes), total, int(runs), 1)
     else:
         try:
-            model, share, host = stage.exported(path.read_bytes(), parsed), 0.0, graph_macs(graph)
-            _same_inputs(path, [i.name for i in host_session(path.read_bytes()).get_inputs()], graph)
+            read = read_model(path)
+            model, share, host = stage.exported(read, parsed), 0.0, graph_macs(graph)
+            _same_inputs(path, [i.name for i in host_session(read).get_inputs()], graph)
         except NpuflowError as error:
             raise error.at(Where(file=str(path))) from None
     return replace(

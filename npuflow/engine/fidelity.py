@@ -10,7 +10,7 @@ import numpy as np
 
 from npuflow.engine.execute.executor import Executor
 from npuflow.engine.interpret import host_session
-from npuflow.engine.to_onnx import export_model
+from npuflow.engine.to_onnx import session_model
 from npuflow.hw.target import Numerics
 from npuflow.ir.codes import decode
 from npuflow.ir.graph import Graph
@@ -106,7 +106,7 @@ def measure(
     shared = [v for v in graph.values if v in float_graph.values and _compared(graph, v)]
     outputs = dict(zip(float_graph.outputs, graph.outputs, strict=True))
     wanted = list(dict.fromkeys([*shared, *float_graph.outputs]))
-    session = host_session(export_model(float_graph, wanted))
+    session = host_session(session_model(float_graph, wanted))
     executor, sums = Executor(graph, numerics, 1), {v: _Sums() for v in wanted}
     for feed in feeds:
         real = dict(zip(wanted, session.run(wanted, dict(feed)), strict=True))

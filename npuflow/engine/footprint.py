@@ -12,6 +12,8 @@ from npuflow.ir.op import Node
 from npuflow.ir.types import TensorType
 from npuflow.onnx.types import PLAIN
 
+AT_ONCE = 3                    # times the largest constant: it, and in float64, whenever a layer is looked at
+BYTES = 4                      # of a float weight, which is a byte in the executor
 WIDE = 8                       # bytes of an element whose type numpy does not have
 
 
@@ -19,9 +21,10 @@ WIDE = 8                       # bytes of an element whose type numpy does not h
 class Footprint:
     """Bytes of one sample on its way through a network.
 
-    `weights`: constants. `live`: the float tensors that are needed at once, at most, and `codes` the same of
-    8-bit codes. `all_codes`: the codes of all tensors that the NPU makes together. `node`: the float operands
-    of the largest node, which is `name`.
+    `weights`: constants, or, where they are fed, what a layer at a time makes of them. `executed`: what the
+    executor keeps of them beside that. `live`: the float tensors that are needed at once, at most, and
+    `codes` the same of 8-bit codes. `all_codes`: the codes of all tensors that the NPU makes together.
+    `node`: the float operands of the largest node, which is `name`.
     """
 
     weights: int
@@ -30,17 +33,21 @@ class Footprint:
     all_codes: int
     node: int
     name: str
+    executed: int = 0
 
 
 def footprint(graph: Graph, on_npu: Callable[[int], bool]) -> Footprint:
     """The footprint of a float graph; tensors whose shape is not known count nothing."""
-    weights = sum(array.nbytes for array in graph.consts.values())
+    sizes = [array.nbytes for array in graph.consts.values()]
+    weights, executed = sum(sizes), 0
+    if graph.fed:
+        weights, executed = min(weights, AT_ONCE * max(sizes)), weights // BYTES
     live, codes = _peak(graph, _bytes), _peak(graph, _size)
     largest, name = max(((_operands(graph, node), node.name) for node in graph.nodes), default=(0, ""))
     made = sum(
         _size(graph.type(o)) for i, node in enumerate(graph.nodes) if on_npu(i) for o in node.outputs if o
     )
-    return Footprint(weights, live, codes, made, largest, name)
+    return Footprint(weights, live, codes, made, largest, name, executed)
 
 
 def _peak(graph: Graph, measure: Callable[[TensorType], int]) -> int:

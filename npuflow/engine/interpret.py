@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +15,7 @@ from npuflow.ir import forms
 from npuflow.ir.codes import encode
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
-
-if TYPE_CHECKING:
-    import onnxruntime
+from npuflow.onnx.fed import SessionModel, opened
 
 
 @dataclass
@@ -27,7 +25,7 @@ class Interpreter:
     graph: Graph
     numerics: Numerics
     _parts: tuple[Segment, ...] = ()
-    _sessions: dict[tuple[str, ...], onnxruntime.InferenceSession] = field(default_factory=dict)
+    _sessions: dict[tuple[str, ...], Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._parts = segments(self.graph)
@@ -126,14 +124,14 @@ class Interpreter:
         return dict(zip(step.outputs, results, strict=True))
 
 
-def host_session(model: bytes) -> onnxruntime.InferenceSession:
+def host_session(model: SessionModel) -> Any:
     """onnxruntime on one thread: the same bytes on every run of one machine."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4                         # what goes wrong is raised, and reported once
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return opened(model, options)
 
 
 def interpret(

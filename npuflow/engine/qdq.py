@@ -9,7 +9,7 @@ bit. Weights and biases are stored as integers behind DequantizeLinear. What ONN
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -17,12 +17,13 @@ import numpy as np
 from npuflow.engine.partition import boundary, is_npu
 from npuflow.engine.pixels import Pixels, metadata
 from npuflow.engine.state import metadata as state_metadata
-from npuflow.engine.to_onnx import export_model
+from npuflow.engine.to_onnx import session_model
 from npuflow.hw.numerics import dequantize
 from npuflow.ir.codes import decode
 from npuflow.ir.graph import Graph, constant
 from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import Array, QuantType, TensorType, Value
+from npuflow.onnx.fed import FedModel, SessionModel
 from npuflow.onnx.types import ELEMENTS as ONNX_TYPES
 
 OPSET = 21                                # the first with 16-bit QuantizeLinear
@@ -33,9 +34,10 @@ STORABLE = ("int8", "uint8", "int16", "uint16", "int32")
 
 @dataclass(frozen=True)
 class QdqModel:
-    """ONNX bytes, and what the format or onnxruntime cannot express of this graph."""
+    """The model, and what the format or onnxruntime cannot express of this graph. Large constants of a
+    network whose weights are fed are apart."""
 
-    model: bytes
+    model: SessionModel
     notes: tuple[str, ...]
 
 
@@ -50,7 +52,9 @@ def to_qdq(graph: Graph, pixels: Mapping[str, Pixels] = MappingProxyType({})) ->
         if graph.values[value_id].quant is not None:
             builder.coded_input(value_id)
     known = {**metadata(pixels), **state_metadata(graph)}
-    made = export_model(builder.graph(graph.inputs, outputs), metadata=known)
+    made = session_model(builder.graph(graph.inputs, outputs), metadata=known)
+    if isinstance(made, FedModel):
+        return QdqModel(replace(made, proto=without_functions(made.proto)), tuple(builder.notes))
     return QdqModel(without_functions(made), tuple(builder.notes))
 
 
@@ -70,7 +74,7 @@ def without_functions(model: bytes) -> bytes:
     return bytes(plain.SerializeToString(deterministic=True))
 
 
-def isolated(graph: Graph) -> tuple[bytes, dict[str, str]]:
+def isolated(graph: Graph) -> tuple[SessionModel, dict[str, str]]:
     """A model that feeds every node of the NPU with given codes and shows its own: ONNX
     bytes, and {value id: output name}.
 
@@ -95,7 +99,7 @@ def isolated(graph: Graph) -> tuple[bytes, dict[str, str]]:
             builder.coded_input(value_id)
     for value_id in [o for o in shown if graph.values[o].number]:
         shown[value_id] = builder.as_float32(shown[value_id])
-    return export_model(builder.graph(tuple(fed), tuple(shown.values()))), shown
+    return session_model(builder.graph(tuple(fed), tuple(shown.values()))), shown
 
 
 @dataclass
@@ -112,7 +116,7 @@ class QdqBuilder:
         for value_id in inputs:
             self.values.setdefault(value_id, self.source.values[value_id])
         values, consts = MappingProxyType(self.values), MappingProxyType(self.consts)
-        return Graph(tuple(inputs), tuple(outputs), tuple(self.nodes), values, consts)
+        return Graph(tuple(inputs), tuple(outputs), tuple(self.nodes), values, consts, fed=self.source.fed)
 
     def named(self, name: str) -> str:
         """A name for a tensor made here, which no value of the network has."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -23,10 +23,8 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.noise import measured as decibels
 from npuflow.ir.op import Site
 from npuflow.ir.types import Array, QuantType, TensorType
+from npuflow.onnx.fed import SessionModel
 from npuflow.onnx.run import CannotRunError
-
-if TYPE_CHECKING:
-    import onnxruntime
 
 # of a tensor's range of codes: what float32 leaves of a sum of products
 FLOAT = 2.0**-19
@@ -131,7 +129,7 @@ class QdqCheck:
     """
 
     graph: Graph
-    model: bytes
+    model: SessionModel
     numerics: Numerics
     sums: dict[str, _Sums] = field(default_factory=dict)
     samples: int = 0
@@ -186,7 +184,7 @@ class QdqCheck:
         return {name: sums.result() for name, sums in self.sums.items() if sums.count}
 
 
-def runs(model: bytes) -> bool:
+def runs(model: SessionModel) -> bool:
     """Whether onnxruntime loads the exported model as it is."""
     try:
         _session(model)
@@ -195,7 +193,7 @@ def runs(model: bytes) -> bool:
     return True
 
 
-def _session(model: bytes, *, optimised: bool = True) -> onnxruntime.InferenceSession:
+def _session(model: SessionModel, *, optimised: bool = True) -> Any:
     try:
         return plain_session(model, optimised=optimised)
     except Exception as fault:  # onnxruntime's errors share no public base class
@@ -209,7 +207,7 @@ def _multiplier(site: Site) -> int:
 
 
 def _run(
-    session: onnxruntime.InferenceSession, names: Sequence[str], feed: Mapping[str, Array]
+    session: Any, names: Sequence[str], feed: Mapping[str, Array]
 ) -> list[Array]:
     try:
         return [np.asarray(array) for array in session.run(list(names), dict(feed))] if names else []
@@ -218,7 +216,7 @@ def _run(
 
 
 def parted(
-    graph: Graph, model: bytes, numerics: Numerics, feeds: Iterable[Mapping[str, Array]]
+    graph: Graph, model: SessionModel, numerics: Numerics, feeds: Iterable[Mapping[str, Array]]
 ) -> dict[str, TensorParting]:
     """Every tensor of codes and every output of the quantised graph, and what the
     exported model makes of it."""

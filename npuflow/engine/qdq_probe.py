@@ -4,29 +4,33 @@ fed with codes from outside."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from npuflow.ir.types import TensorType
+from npuflow.onnx.fed import SessionModel
 from npuflow.onnx.types import value_info
 
 if TYPE_CHECKING:
     import onnx
 
 
-def rounded(model: bytes) -> dict[str, str]:
+def rounded(model: SessionModel) -> dict[str, str]:
     """Every tensor of codes that the model computes, in its order -> the float
     tensor that is rounded to them."""
     return {n.output[0]: n.input[0] for n in _read(model).graph.node if n.op_type == "QuantizeLinear"}
 
 
-def showing(model: bytes, tensors: Iterable[str]) -> bytes:
+def showing(model: SessionModel, tensors: Iterable[str]) -> SessionModel:
     """The model with these tensors as its outputs; onnxruntime infers what they are."""
     proto = _read(model)
     _show(proto.graph, tensors)
-    return bytes(proto.SerializeToString())
+    return _changed(model, proto)
 
 
-def forced(model: bytes, kinds: Mapping[str, TensorType]) -> tuple[bytes, dict[str, str], dict[str, str]]:
+def forced(
+    model: SessionModel, kinds: Mapping[str, TensorType]
+) -> tuple[SessionModel, dict[str, str], dict[str, str]]:
     """The model with these tensors of codes as inputs: whatever reads one is fed from outside, so that no
     layer sees what another has computed. Also, by tensor, the name of the model's own codes and that of the
     floats rounded to them, which are the outputs.
@@ -43,13 +47,19 @@ def forced(model: bytes, kinds: Mapping[str, TensorType]) -> tuple[bytes, dict[s
     read = {name for node in proto.graph.node for name in node.input}
     proto.graph.input.extend(value_info(name, kinds[name]) for name in own if name in read)
     _show(proto.graph, dict.fromkeys([*own.values(), *floats.values()]))
-    return bytes(proto.SerializeToString()), own, floats
+    return _changed(model, proto), own, floats
 
 
-def _read(model: bytes) -> onnx.ModelProto:
+def _read(model: SessionModel) -> onnx.ModelProto:
     import onnx
 
-    return onnx.load_model_from_string(model)
+    return onnx.load_model_from_string(model if isinstance(model, bytes) else model.proto)
+
+
+def _changed(model: SessionModel, proto: onnx.ModelProto) -> SessionModel:
+    """The model with other nodes and ends, and with its constants."""
+    data = bytes(proto.SerializeToString())
+    return data if isinstance(model, bytes) else replace(model, proto=data)
 
 
 def _show(graph: onnx.GraphProto, tensors: Iterable[str]) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from npuflow.engine.rewrite import Applied
-from npuflow.engine.to_onnx import export_model
+from npuflow.engine.to_onnx import session_model
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
+from npuflow.onnx.fed import SessionModel
 from npuflow.onnx.run import CannotRunError, session
 
 # of an output's largest value: two orders of the same sums in float32
@@ -66,7 +67,7 @@ class SourceModel:
     """The source model's outputs on some samples; CannotRunError where onnxruntime does not run it."""
 
     def __init__(
-        self, model: bytes, outputs: Sequence[str], feeds: Sequence[Feed], rounding: float = 0.0
+        self, model: SessionModel, outputs: Sequence[str], feeds: Sequence[Feed], rounding: float = 0.0
     ) -> None:
         self.least = max(SAME, SUMS * rounding)
         self.model, self.outputs, self.feeds = model, tuple(outputs), feeds
@@ -96,7 +97,7 @@ class SourceModel:
         it. `feeds`: what the graph takes for the samples, where that is not what the source takes.
         """
         given = self.feeds if feeds is None else feeds
-        found = self._errors(_run(session(export_model(graph, self.outputs)), self.outputs, given))
+        found = self._errors(_run(session(session_model(graph, self.outputs)), self.outputs, given))
         if not any(e.moved for e in found):
             return found
         noise = self.noise

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from npuflow.base.digest import digest_array
 from npuflow.base.errors import InternalError, ModelError
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Bound, Node, OnnxCall, bound_array
 from npuflow.ir.types import UNRANKED, Array, TensorType
+from npuflow.onnx.fed import MOST, FedModel, SessionModel, fed_from
 from npuflow.onnx.run import EXPORT_OPSET, model_of
 from npuflow.onnx.types import value_info
 
@@ -27,16 +29,42 @@ def export_model(
     nodes: Sequence[Node] | None = None,
     inputs: Sequence[str] | None = None,
     metadata: Mapping[str, str] = MappingProxyType({}),
+    most: int = MOST,
 ) -> bytes:
     """The float graph as ONNX bytes. `outputs`: value ids to expose (default: the
     graph's own); `nodes` and `inputs`:
-    only these nodes, fed by these values. Bytes depend on nothing but these.
+    only these nodes, fed by these values. Bytes depend on nothing but these. A ModelError where the constants
+    take more than `most` bytes.
     """
-    exporter = _Exporter(graph)
+    exporter = _Exporter(graph, most=most)
     wanted = tuple(graph.outputs if outputs is None else outputs)
     for node in graph.nodes if nodes is None else nodes:
         exporter.node(node)
     return exporter.model(tuple(graph.inputs if inputs is None else inputs), wanted, metadata)
+
+
+def session_model(
+    graph: Graph,
+    outputs: Sequence[str] | None = None,
+    nodes: Sequence[Node] | None = None,
+    inputs: Sequence[str] | None = None,
+    metadata: Mapping[str, str] = MappingProxyType({}),
+) -> SessionModel:
+    """The same to be run by a session here. Where the graph says so, or its constants are more than one model
+    holds, large constants are inputs, which the session is given with every feed."""
+    listed = graph.nodes if nodes is None else nodes
+    exporter = _Exporter(graph, graph.fed or fed_from(_held(graph, listed)))
+    for node in listed:
+        exporter.node(node)
+    wanted = tuple(graph.outputs if outputs is None else outputs)
+    proto = exporter.model(tuple(graph.inputs if inputs is None else inputs), wanted, metadata)
+    return FedModel(proto, exporter.fed, exporter.digests) if exporter.fed else proto
+
+
+def _held(graph: Graph, nodes: Sequence[Node]) -> int:
+    """Bytes of the constants that nodes read."""
+    named = {graph.values[i].const for node in nodes for i in node.inputs if i}
+    return sum(graph.consts[digest].nbytes for digest in named if digest is not None)
 
 
 def unclipped(value_id: str) -> str:
@@ -44,14 +72,15 @@ def unclipped(value_id: str) -> str:
     return f"{value_id}:unclipped"
 
 
-MOST = (1 << 31) - (1 << 24)              # bytes of constants that one model holds beside its nodes
 
 
 class _Exporter:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, fed_from: int = 0, most: int = MOST) -> None:
         import onnx
 
-        self.graph = graph
+        self.graph, self.fed_from, self.most = graph, fed_from, most
+        self.fed: dict[str, Array] = {}
+        self.digests: dict[str, str] = {}
         self.proto = onnx.GraphProto(name="npuflow")
         self.opsets: dict[str, int] = {"": EXPORT_OPSET}
         self.functions: dict[tuple[str, str], onnx.FunctionProto] = {}
@@ -156,14 +185,24 @@ class _Exporter:
     def array(self, name: str, values: Array) -> str:
         import onnx
 
+        if self.fed_from and values.nbytes >= self.fed_from and values.dtype.kind in "biuf":
+            return self.feed(name, values)
         self.bytes += values.nbytes
-        if self.bytes > MOST:
+        if self.bytes > self.most:
             said = f"its constants take {self.bytes / (1 << 30):.2f} GiB and more; protobuf ends at 2 GiB"
             hint = "[model] outputs cuts the network into parts that are built one by one"
             raise ModelError(
                 "the network does not fit one ONNX model", because=said, hint=hint, code="NF-MODEL-005",
             )
         self.proto.initializer.append(onnx.numpy_helper.from_array(values, name))
+        return name
+
+    def feed(self, name: str, values: Array) -> str:
+        """A constant as an input."""
+        value = self.graph.values.get(name)
+        self.fed[name] = np.ascontiguousarray(values).reshape(values.shape)
+        self.digests[name] = (value and value.const) or digest_array(values)
+        self.proto.input.append(value_info(name, TensorType(tuple(values.shape), values.dtype.name)))
         return name
 
     def store(self, value_id: str) -> None:

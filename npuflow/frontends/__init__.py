@@ -13,6 +13,7 @@ from npuflow.base.registry import Registry
 from npuflow.ir.builder import Builder as Builder
 from npuflow.ir.graph import Graph, prune
 from npuflow.ir.types import QuantType
+from npuflow.onnx.fed import MOST, SessionModel
 
 FRONTENDS = Registry("frontends", "npuflow.frontends")
 
@@ -110,10 +111,11 @@ class StatesItself(Protocol):
 class Runnable(Protocol):
     """A source format whose models onnxruntime runs."""
 
-    def runnable(self, source: Source | bytes, bindings: Bindings) -> bytes:
+    def runnable(self, source: Source | bytes, bindings: Bindings, most: int = MOST) -> SessionModel:
         """The model as ONNX bytes that nothing of npuflow has rewritten. Its rounding to codes, if it has
         any, is left out, as `read` leaves it out; inputs held constant hold their numbers, and outputs are
-        those asked for. CannotRunError of `onnx_run` where they are too many.
+        those asked for. Large tensors that lie apart from the bytes, where all of these are more than `most`
+        bytes, are fed to it. CannotRunError of `onnx_run` where the others are too many.
         """
 
     def rounding(self, source: Source | bytes) -> float:

@@ -23,6 +23,7 @@ class Builder:
         self.nodes: list[Node] = []
         self.stated: dict[str, QuantType] = {}
         self.notes: list[str] = []
+        self.fed = 0                                # see `Graph`
 
     @classmethod
     def over(cls, graph: Graph) -> Builder:
@@ -30,6 +31,7 @@ class Builder:
         made = cls()
         made.values.update(graph.values)
         made.consts.update(graph.consts)
+        made.fed = graph.fed
         return made
 
     # --- values
@@ -90,4 +92,5 @@ class Builder:
             tuple(self.nodes),
             MappingProxyType(self.values),
             MappingProxyType(self.consts),
+            fed=self.fed,
         )

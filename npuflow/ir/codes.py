@@ -3,6 +3,9 @@ patterns."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from math import prod
+
 import numpy as np
 import numpy.typing as npt
 
@@ -10,6 +13,8 @@ from npuflow.hw import blocks, floats
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.numerics import dequantize, quantize
 from npuflow.ir.types import Array, FloatType, QuantType
+
+AT_ONCE = 1 << 24  # numbers that are converted at a time: each takes some 40 bytes meanwhile
 
 
 def encode(array: npt.ArrayLike, quant: QuantType) -> Array:
@@ -19,15 +24,39 @@ def encode(array: npt.ArrayLike, quant: QuantType) -> Array:
         return blocks.encoded(real, quant.element, quant.group_axis)
     if isinstance(quant, FloatType):
         return floats.encoded(real, quant.element)
-    scale, zero = quant.spread(real.shape)
-    return np.asarray(quantize(real, scale, zero, quant.lo, quant.hi).astype(quant.dtype))
+    ends = quant.spread(real.shape)
+    made = np.empty(real.shape, quant.dtype)
+    for some in _parts(real.shape):
+        own = (_of(end, some, real.shape) for end in ends)
+        made[some] = quantize(real[some], *own, quant.lo, quant.hi)
+    return made
 
 
 def decode(codes: Array, quant: QuantType) -> Array:
     """The float32 numbers that codes stand for."""
     if isinstance(quant, FloatType):
         return real_of(codes, quant.element).astype(np.float32)
-    return dequantize(codes, *quant.spread(codes.shape))
+    ends = quant.spread(codes.shape)
+    made = np.empty(codes.shape, np.float32)
+    for some in _parts(codes.shape):
+        made[some] = dequantize(codes[some], *(_of(end, some, codes.shape) for end in ends))
+    return made
+
+
+def _parts(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+    """Consecutive parts of an array along its first dimension, or all of it."""
+    count = prod(shape)
+    if count <= AT_ONCE or not shape:
+        yield (slice(None),) * len(shape)
+        return
+    step = max(1, AT_ONCE * shape[0] // count)
+    for start in range(0, shape[0], step):
+        yield (slice(start, start + step),)
+
+
+def _of(end: Array, some: tuple[slice, ...], shape: tuple[int, ...]) -> Array:
+    """Scales or zero points of a part."""
+    return end[some] if shape and end.shape[0] == shape[0] else end
 
 
 def real_of(codes: Array, element: str) -> npt.NDArray[np.float64]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from npuflow.base.digest import digest_array
 from npuflow.base.html_table import titled
+from npuflow.base.mapped import spilled
 from npuflow.ir.op import Node, Site
 from npuflow.ir.types import Array, QuantType, TensorType, Value
 
@@ -18,7 +19,8 @@ from npuflow.ir.types import Array, QuantType, TensorType, Value
 class Graph:
     """Inputs and outputs are value ids; `values` maps id to Value; `consts` maps content digest to array.
 
-    `state`: pairs of an output and the input that takes its value in the next run.
+    `state`: pairs of an output and the input that takes its value in the next run. `fed`: bytes from which a
+    constant is fed to whatever runs the network, and not copied into its model; 0: none is.
     """
 
     inputs: tuple[str, ...]
@@ -29,6 +31,7 @@ class Graph:
         default_factory=lambda: MappingProxyType({}), compare=False, repr=False
     )
     state: tuple[tuple[str, str], ...] = ()
+    fed: int = 0
 
     def const(self, value_id: str) -> Array | None:
         """The array of a constant value, or None for an activation (or the absent input "")."""
@@ -98,7 +101,7 @@ def constant(value_id: str, array: Array, quant: QuantType | None = None) -> tup
     """A constant value and its entry for `Graph.consts`. The type's dtype stays the *real*
     dtype: float32 if quantised."""
     array = np.asarray(array)
-    array = np.ascontiguousarray(array).reshape(array.shape)
+    array = spilled(np.ascontiguousarray(array).reshape(array.shape))
     key = digest_array(array)
     dtype = "float32" if quant is not None else ("string" if array.dtype.kind in "OUS" else array.dtype.name)
     return Value(value_id, TensorType(tuple(array.shape), dtype), quant, key), {key: array}

@@ -31,13 +31,17 @@ def group_of_terms(op: Op, weight: QuantType, shape: tuple[int, ...]) -> npt.NDA
 
 def group_bounds(op: Op, codes: IntArray, weight: QuantType, x: QuantType) -> tuple[IntArray, IntArray]:
     """[channels, groups]: the lowest and the highest sum of every group over all codes of the input."""
-    rows = op.rows(codes.astype(np.int64))
+    rows = op.rows(codes)
     groups = group_of_terms(op, weight, codes.shape)
     low, high = min(x.lo - x.zero_point[0], 0), max(x.hi - x.zero_point[0], 0)
-    parts = [rows[:, groups == g] for g in range(int(groups.max()) + 1)]
-    above = np.stack([np.maximum(part, 0).sum(1) for part in parts], 1)
-    below = np.stack([np.minimum(part, 0).sum(1) for part in parts], 1)
+    sums = [_sums(rows[:, groups == g].astype(np.int64)) for g in range(int(groups.max()) + 1)]
+    above, below = (np.stack(ends, 1) for ends in zip(*sums, strict=True))
     return above * low + below * high, above * high + below * low
+
+
+def _sums(part: IntArray) -> tuple[IntArray, IntArray]:
+    """Of every row, what is positive and what is negative."""
+    return np.maximum(part, 0).sum(1), np.minimum(part, 0).sum(1)
 
 
 def ratios(op: Op, weight: QuantType, x: QuantType, y: QuantType, channels: int) -> Real:

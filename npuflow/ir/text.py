@@ -22,7 +22,7 @@ _SIMPLE_TYPE = re.compile(r"\w*\[[^\]]*\]")
 
 
 def to_text(graph: Graph) -> str:
-    """One line per input, constant, node, output and pair of state."""
+    """One line per input, constant, node, output and pair of state, and one for constants that are fed."""
     lines = [_HEADER]
     lines += [f"input {_value(graph.values[i])}" for i in graph.inputs]
     made = {o for n in graph.nodes for o in n.outputs} | set(graph.inputs)
@@ -30,6 +30,7 @@ def to_text(graph: Graph) -> str:
     lines += [_node(graph, node) for node in graph.nodes]
     lines += [f"output {_name(o)}" for o in graph.outputs]
     lines += [f"state {_name(output)}, {_name(given)}" for output, given in graph.state]
+    lines += [f"fed {graph.fed}"] if graph.fed else []
     return "\n".join(lines) + "\n"
 
 
@@ -117,7 +118,7 @@ class _Parser:
             raise InputError(
                 "not a graph's text", because=f'its first line is not "{_HEADER}"', code="NF-MODEL-033",
             )
-        inputs, outputs, nodes, state = [], [], [], []
+        inputs, outputs, nodes, state, fed = [], [], [], [], 0
         for number, line in enumerate(self.lines[1:], 2):
             self.at = number
             word, _, self.rest = line.partition(" ")
@@ -135,6 +136,8 @@ class _Parser:
                 output = self.name()
                 self.take(", ")
                 state.append((output, self.name()))
+            elif word == "fed":
+                fed = int(self.take(r"\d+"))
             else:
                 self.rest = line
                 nodes.append(self.node())
@@ -147,6 +150,7 @@ class _Parser:
             MappingProxyType(self.values),
             MappingProxyType(dict(consts)),
             tuple(state),
+            fed,
         )
 
     def fault(self, message: str) -> InputError:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npuflow.ir.types import Array, TensorType
+from npuflow.onnx.fed import SessionModel, opened
 from npuflow.onnx.types import value_info
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def model_of(graph: onnx.GraphProto, opsets: Mapping[str, int]) -> onnx.ModelPro
     return model
 
 
-def session(model: bytes, *, optimised: bool = True) -> Any:
+def session(model: SessionModel, *, optimised: bool = True) -> Any:
     """An onnxruntime session with one thread and fixed arithmetic; not `optimised`: the
     nodes run as they are written."""
     import onnxruntime as ort
@@ -67,12 +68,12 @@ def session(model: bytes, *, optimised: bool = True) -> Any:
     if not optimised:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
-        return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        return opened(model, options)
     except Exception as fault:  # onnxruntime raises its own classes, RuntimeError and ValueError alike
         raise CannotRunError(_first_line(fault)) from fault
 
 
-def run(model: bytes, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> list[Any]:
+def run(model: SessionModel, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> list[Any]:
     ready = session(model)
     try:
         found: list[Any] = ready.run(outputs, dict(feeds))

@@ -3,6 +3,7 @@ and the REQUANT command."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import log2
 
 import numpy as np
@@ -18,6 +19,7 @@ from npuflow.ir.space import DimMap, Operand
 from npuflow.ir.types import Array, IntArray, QuantType
 
 Real = npt.NDArray[np.float64]
+AT_ONCE = 1 << 24                         # codes of a weight that are made 64 bits wide at a time
 
 
 def clamp_bounds(clip: tuple[Bound, Bound] | None, quant: QuantType) -> tuple[int, int]:
@@ -168,6 +170,32 @@ def sum_bounds(
     # The bias is added last: the sums must fit without it as well as with it.
     b = bias.astype(np.int64) << shift
     return np.minimum(low, low + b), np.maximum(high, high + b)
+
+
+def weight_bounds(
+    weight: IntArray,
+    quant: QuantType,
+    rows: Callable[[IntArray], IntArray],
+    x: QuantType,
+    bias: IntArray | None = None,
+    shift: int = 0,
+) -> tuple[IntArray, IntArray]:
+    """The same for codes of a weight, which `rows` lays out as [rows, terms]; a large one is not made wide as
+    a whole."""
+    zeros = set(quant.zero_point)
+    if weight.size <= AT_ONCE or len(zeros) > 1:
+        return sum_bounds(rows(centred(weight, quant)), x, bias, shift)
+    (zero,), whole = zeros, rows(weight)
+    step = max(1, AT_ONCE // whole.shape[1])
+    found = [
+        sum_bounds(
+            whole[at : at + step].astype(np.int64) - zero, x, None if bias is None else bias[at : at + step],
+            shift,
+        )
+        for at in range(0, len(whole), step)
+    ]
+    low, high = (np.concatenate(ends) for ends in zip(*found, strict=True))
+    return low, high
 
 
 def product_bounds(a: QuantType, b: QuantType, terms: int) -> tuple[int, int]:

@@ -3,7 +3,7 @@ convolutions and products of matrices."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
@@ -14,7 +14,7 @@ from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Buffer, Emitter, TileView
 from npuflow.ir.op import No, Op, Role, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
-from npuflow.ir.types import Array, IntArray
+from npuflow.ir.types import Array, IntArray, QuantType
 from npuflow.ops._grouped import (
     group_params,
     group_sums,
@@ -24,6 +24,7 @@ from npuflow.ops._grouped import (
     sum_axis,
 )
 from npuflow.ops._requant import (
+    AT_ONCE,
     bias_shift,
     centred,
     channel_params,
@@ -32,7 +33,7 @@ from npuflow.ops._requant import (
     product_ratio,
     prove,
     requant_params,
-    sum_bounds,
+    weight_bounds,
     zero_points,
 )
 from npuflow.ops._windows import exact, out_hw, pair, spatial_names, window_measures, within
@@ -68,9 +69,10 @@ class WeightedOp(Op):
             gain = self.gain() / self.bias_factor()
             unit = site.quant(0).scale[0] * np.asarray(site.quant(1).scale) * gain
             params["bias_shift"] = bias_shift(site.quant(2), unit)
-        rows = self.rows(centred(weight, site.quant(1)))
-        bounds = sum_bounds(rows, site.quant(0), bias, int(params.get("bias_shift", 0)))
-        prove(*bounds, site.accumulator_bits(numerics), f"{self.what} over {rows.shape[1]} terms")
+        shift = int(params.get("bias_shift", 0))
+        bounds = weight_bounds(weight, site.quant(1), self.rows, site.quant(0), bias, shift)
+        terms = self.rows(weight).shape[1]
+        prove(*bounds, site.accumulator_bits(numerics), f"{self.what} over {terms} terms")
         return params
 
     def integer(
@@ -82,8 +84,31 @@ class WeightedOp(Op):
             pair = centred(x, site.quant(0)), w.astype(np.int64)
             sums = group_sums(site, *pair, self.products, 1)
             return (finish(site, sums, 1, numerics, inputs[2] if site.present(2) else None),)
-        xc, wc = exact(centred(x, site.quant(0)), centred(w, site.quant(1)), terms=self.rows(w).shape[1])
-        return (finish(site, self.products(xc, wc), 1, numerics, inputs[2] if site.present(2) else None),)
+        axis = self.channel_axis(site, 1) if self.column_groups() == 1 else None
+        ends = axis, 1, self.rows(w).shape[1]
+        sums = whole_sums(centred(x, site.quant(0)), w, site.quant(1), self.products, ends)
+        return (finish(site, sums, 1, numerics, inputs[2] if site.present(2) else None),)
+
+
+def whole_sums(
+    x: IntArray,
+    weight: IntArray,
+    quant: QuantType,
+    products: Callable[[Array, Array], Array],
+    ends: tuple[int | None, int, int],
+) -> Array:
+    """The exact sums of products with a weight's codes; of a large one for some output channels at a time.
+    `ends`: the dimension of these channels in the weight (None: never in parts) and in the sums, and how many
+    terms a sum has."""
+    (axis, along, terms), zeros = ends, set(quant.zero_point)
+    if axis is None or weight.size <= AT_ONCE or len(zeros) > 1:
+        return products(*exact(x, centred(weight, quant), terms=terms))
+    (zero,), count = zeros, weight.shape[axis]
+    step, found = max(1, AT_ONCE * count // weight.size), []
+    for at in range(0, count, step):
+        some = weight[(*(slice(None),) * axis, slice(at, at + step))].astype(np.int64) - zero
+        found.append(np.asarray(products(*exact(x, some, terms=terms))).astype(np.int64))
+    return np.concatenate(found, axis=along)
 
 
 def moved_bias(bias: Array | None, more: Array, shift: Array) -> Array | None:

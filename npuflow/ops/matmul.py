@@ -37,11 +37,11 @@ from npuflow.ops._requant import (
     product_ratio,
     prove,
     requant_params,
-    sum_bounds,
+    weight_bounds,
     zero_points,
 )
-from npuflow.ops._weighted import zero_fields
-from npuflow.ops._windows import exact, within
+from npuflow.ops._weighted import whole_sums, zero_fields
+from npuflow.ops._windows import within
 
 
 @OPS.entry
@@ -99,8 +99,10 @@ class MatMul(MatMulFloats):
         if weight is None:
             bounds: tuple[object, object] = product_bounds(site.quant(0), site.quant(1), depth)
         else:
-            columns = np.moveaxis(centred(weight, site.quant(1)), -2, -1).reshape(-1, depth)
-            bounds = sum_bounds(columns, site.quant(0), None, 0)
+            def columns(codes: IntArray) -> IntArray:
+                return np.moveaxis(codes, -2, -1).reshape(-1, depth)
+
+            bounds = weight_bounds(weight, site.quant(1), columns, site.quant(0))
         what = f"a product over {depth} terms"
         prove(*bounds, site.accumulator_bits(numerics), what)  # type: ignore[arg-type]
         return {**requant_params(site, product_ratio(site), numerics), **zero_points(site.quant(1))}
@@ -113,8 +115,9 @@ class MatMul(MatMulFloats):
         if grouped(site):
             pair = centred(a, site.quant(0)), b.astype(np.int64)
             return (finish(site, group_sums(site, *pair, np.matmul, -1), -1, numerics),)
-        left, right = exact(centred(a, site.quant(0)), centred(b, site.quant(1)), terms=a.shape[-1])
-        return (finish(site, np.matmul(left, right), -1, numerics),)
+        ends = b.ndim - 1 if site.consts[1] is not None and b.ndim > 1 else None, -1, a.shape[-1]
+        sums = whole_sums(centred(a, site.quant(0)), b, site.quant(1), np.matmul, ends)
+        return (finish(site, sums, -1, numerics),)
 
     def places(self, site: Site) -> int:
         return prod(site.out_shape[:-1]) if len(site.shape(1)) == 2 and site.consts[1] is not None else 0

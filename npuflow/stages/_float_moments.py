@@ -13,7 +13,7 @@ from npuflow.engine.channels.removal import ReaderMoments
 from npuflow.engine.place import place
 from npuflow.engine.rounding.config import Counting
 from npuflow.engine.rounding.layers import layers as weighted
-from npuflow.engine.to_onnx import export_model
+from npuflow.engine.to_onnx import session_model
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log
 from npuflow.hw.target import Target
@@ -40,7 +40,7 @@ def peaks_of(picked: Items[Picked], graph: Parsed) -> Iterator[tuple[str, Peaks]
     source = graph.graph
     read = {n.inputs[0]: None for n in source.nodes if len(n.inputs) > 1 and n.op.role(1) == "weight"}
     made = [name for name in read if name not in source.inputs and source.const(name) is None]
-    run = session(export_model(source, made)) if made else None
+    run = session(session_model(source, made)) if made else None
     kinds = {name: source.type(name) for name in source.inputs}
     for item, sample in picked.items():
         feed = sample.content.feed(kinds)

@@ -10,12 +10,13 @@ from typing import Any, Self
 from npuflow.base.tables import Config
 from npuflow.engine.codegen.generate import generate
 from npuflow.engine.data.config import Preparation
-from npuflow.engine.graph_section import encode_graph
+from npuflow.engine.graph_section import encode_graph, graph_parts
 from npuflow.engine.program.container import Program, load_program
 from npuflow.engine.throughput.copies import data_parallel
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
 from npuflow.hw.target import Compute, Dma, HostProcessor, Limits, Memory, Numerics, Target
+from npuflow.ir.graph import Graph
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.tiling import Tiled
 
@@ -24,16 +25,26 @@ FILE = "model.npu"
 
 @dataclass(frozen=True)
 class CompiledProgram(Artifact):
-    """A program, in memory or as the file it was stored in."""
+    """A program, in memory or as the file it was stored in. `graph`: what one in memory keeps of its network,
+    which is written without a copy of the weights."""
 
     source: Program | Path
+    graph: Graph | None = None
 
     @cached_property
     def program(self) -> Program:
-        return self.source if isinstance(self.source, Program) else load_program(self.source)
+        if not isinstance(self.source, Program):
+            return load_program(self.source)
+        return self.source if self.graph is None else replace(
+            self.source, graph_bytes=encode_graph(self.graph)
+        )
 
     def save(self, folder: Writer) -> None:
-        folder.bytes(FILE, self.program.to_bytes())
+        if not isinstance(self.source, Program):
+            folder.file(FILE, self.source)
+            return
+        with folder.stream(FILE) as sink:
+            self.source.write(sink, [] if self.graph is None else graph_parts(self.graph))
 
     @classmethod
     def load(cls, folder: Reader) -> Self:
@@ -43,8 +54,8 @@ class CompiledProgram(Artifact):
         return {"program": FILE}
 
     def summary(self) -> dict[str, Any]:
-        meta = self.program.meta
-        commands = sum(len(w) for w in self.program.commands)
+        made = self.source if isinstance(self.source, Program) else self.program
+        meta, commands = made.meta, sum(len(w) for w in made.commands)
         return {"commands": commands, "data_bytes": meta["data_bytes"], "const_bytes": meta["const_bytes"]}
 
 
@@ -95,6 +106,4 @@ def codegen(
         pixels = {name: {"pixels": one.plain()} for name, one in quantized.pixels.items()}
         inputs = [{**entry, **pixels.get(entry["name"], {})} for entry in made.meta["inputs"]]
         made = replace(made, meta={**made.meta, "inputs": inputs})
-    return CompiledProgram(
-        replace(made, graph_bytes=encode_graph(quantized.graph)) if program.graph else made
-    )
+    return CompiledProgram(made, quantized.graph if program.graph else None)

@@ -23,7 +23,7 @@ from npuflow.engine.preprocess import Preprocess, pixel_zeros
 from npuflow.engine.program.container import Program
 from npuflow.engine.runner import ProgramRunner
 from npuflow.engine.state import Following, zeros
-from npuflow.engine.to_onnx import export_model
+from npuflow.engine.to_onnx import session_model
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import Items, log, stage
@@ -31,6 +31,7 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.metrics import METRICS, Metric
+from npuflow.onnx.fed import SessionModel
 from npuflow.stages._reference import reference_of
 from npuflow.stages.codegen import CompiledProgram
 from npuflow.stages.judges import Judge
@@ -91,7 +92,7 @@ def listing(
 class _Float:
     """An ONNX model in onnxruntime, one sample at a time."""
 
-    def __init__(self, model: bytes, start: Callable[[bytes], Any] = session) -> None:
+    def __init__(self, model: SessionModel, start: Callable[[SessionModel], Any] = session) -> None:
         self.session = start(model)
         self.names = [output.name for output in self.session.get_outputs()]
 
@@ -225,7 +226,7 @@ def named(program: Program, graph: Parsed, runner: scoring.SampleModel) -> scori
     return _Named(model, [p["name"] for p in ports], graph.graph.outputs, [p.get("quant") for p in ports])
 
 
-def exported(model: bytes, graph: Parsed) -> scoring.SampleModel:
+def exported(model: SessionModel, graph: Parsed) -> scoring.SampleModel:
     """Another ONNX form of the graph, such as the exported QDQ model, in onnxruntime: as it is written,
     without the integer kernels that onnxruntime would put in the place of float operators between roundings,
     which saturate on some processors.
@@ -261,7 +262,7 @@ def scored(files: Files, graph: Graph, share: float, program: scoring.SampleMode
     metric: Metric = table.options or METRICS[table.metric]()
     scoring.ready(metric, f"evaluate.{table.metric}", graph.outputs)
     scoring.labels_there(metric, table.metric, {name: item.detail["label"] for name, item in files.items()})
-    reference: scoring.SampleModel = _Float(export_model(graph))
+    reference: scoring.SampleModel = _Float(session_model(graph))
     if graph.state:
         program, reference = (Following(one, graph.state, start) for one in (program, reference))
     score = scoring.score(feeds(), program, reference, metric, table.metric, share)

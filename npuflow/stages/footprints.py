@@ -76,16 +76,17 @@ def footprints(
     ):
         least = 1 if name == "tune.items" else 2
         found[name] = Need(MODELS * one.weights, one.live, count, least, f"{key} = {{count}}", largest)
-    found["fidelity"] = Need(MODELS * one.weights + one.live, 0, about=largest, key=SMALLER)
+    found["fidelity"] = Need(MODELS * one.weights + one.executed + one.live, 0, about=largest, key=SMALLER)
     checked = max(1, min(BATCH, simulate.samples))
     codes = (
         f"the tensors of the NPU hold {shown(one.all_codes)} of codes, seen by the simulator and by its "
         "reference"
     )
     found["simulate"] = Need(
-        one.all_codes, 2 * one.all_codes, checked, 1, "[simulate] samples = {count}", codes
+        one.all_codes + 2 * one.executed, 2 * one.all_codes, checked, 1, "[simulate] samples = {count}", codes
     )
-    found["evaluate"] = Need(one.weights + one.live, BATCH * one.codes, about=largest, key=SMALLER)
+    passed = one.weights + one.executed + one.live
+    found["evaluate"] = Need(passed, BATCH * one.codes, about=largest, key=SMALLER)
     for name, need in found.items():
         log(f"{name}: {shown(_whole(need))}")
     return Footprints(found)

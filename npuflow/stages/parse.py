@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Annotated, Any, Self
 
 from npuflow.base.errors import ModelError
-from npuflow.base.tables import Config
+from npuflow.base.tables import Config, Fault
 from npuflow.engine.correct.trial import Trial, summary
 from npuflow.engine.known_outputs import with_known_outputs
 from npuflow.engine.pixel_padding import PixelBorder
@@ -17,12 +17,13 @@ from npuflow.engine.pixels import Pixels
 from npuflow.engine.rewrite import Applied, rewrite
 from npuflow.engine.rounding.mask_file import packed, unpacked
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import log, stage
+from npuflow.flow.stage import log, size, stage
 from npuflow.frontends import Frontend, Reading, Source
 from npuflow.ir.graph import Graph, prune
 from npuflow.ir.persist import load_graph, operators, save_graph
 from npuflow.ir.types import QuantType, quant_of
 from npuflow.ir.verify import verify
+from npuflow.onnx.fed import MOST, fed_from
 from npuflow.rules import RULES, Hardware, Refusal, Rule
 from npuflow.stages.hardware import Asked
 from npuflow.stages.model import Model, ModelTable
@@ -37,6 +38,20 @@ class Parse(Config):
 
     skip: tuple[Annotated[str, RULES], ...] = ()
     """Rewrite rules to leave out."""
+    max_weights: str = ""
+    """Weights up to which onnxruntime gets a copy of them ("500MB"; empty: 2 GiB less 16 MiB, as much as
+    one ONNX model holds). Those of a larger network stay in the cache's files and are mapped, which takes
+    less memory and, since kernels cannot reorder them, more time."""
+
+    def check(self) -> Iterator[Fault]:
+        try:
+            self.most  # noqa: B018
+        except ValueError as fault:
+            yield Fault("max_weights", str(fault), code="NF-RECIPE-024")
+
+    @property
+    def most(self) -> int:
+        return min(size(self.max_weights), MOST) if self.max_weights else MOST
 
 
 @dataclass(frozen=True)
@@ -186,6 +201,10 @@ def parse(
 ) -> Parsed:
     """The graph at the rules' fixed point."""
     result = rewritten(source.reading, parse.skip, hardware=asked.known)
+    held = sum(array.nbytes for array in result.graph.consts.values())
+    if least := fed_from(held, parse.most):
+        result = replace(result, graph=result.graph.replaced(fed=least))
+        log(f"{held:,} bytes of weights, more than {parse.most:,}: those of {least:,} and more are mapped")
     _computes(result.graph)
     for note in result.notes:
         log(note)

@@ -16,12 +16,13 @@ from npuflow.engine.pixels import model_inputs
 from npuflow.engine.rewrite import Applied
 from npuflow.engine.rewrite_check import OutputError, RewriteCulprit, SourceModel
 from npuflow.engine.sources import address, gathered
-from npuflow.engine.to_onnx import export_model
+from npuflow.engine.to_onnx import session_model
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files
 from npuflow.flow.stage import Items, log, stage
 from npuflow.frontends import Runnable
 from npuflow.ir.graph import Graph
+from npuflow.onnx.fed import SessionModel, fed_from
 from npuflow.onnx.run import CannotRunError
 from npuflow.stages.hardware import Asked
 from npuflow.stages.model import Model, ModelTable, written
@@ -151,7 +152,7 @@ def _checked(
         return RewriteCheck(reason="no samples")
     try:
         real = [model_inputs(feed, parsed.pixels) for feed in fed]
-        runnable, rounding = _runnable(address(model.path, path), read, model)
+        runnable, rounding = _runnable(address(model.path, path), read, model, parse.most)
         original = SourceModel(runnable, graph.outputs, real, rounding)
     except CannotRunError as fault:
         return RewriteCheck(reason=f"onnxruntime does not run the model as it is written: {fault}")
@@ -163,7 +164,7 @@ def _checked(
 
     def replay(skip: tuple[str, ...], most: int | None) -> tuple[Graph, tuple[Applied, ...]]:
         done = rewritten(read.reading, (*parse.skip, *skip), most, asked.known)
-        return done.graph, done.applied
+        return done.graph.replaced(fed=graph.fed), done.applied
 
     found, cured = engine.culprits(original, replay)
     if not found:                         # the rules alone keep the values
@@ -171,13 +172,15 @@ def _checked(
     return RewriteCheck(errors, found, cured, len(fed))
 
 
-def _runnable(path: Path, read: Model, model: ModelTable) -> tuple[bytes, float]:
+def _runnable(path: Path, read: Model, model: ModelTable, most: int) -> tuple[SessionModel, float]:
     """The model for onnxruntime, and the relative rounding of what it computes in: as it is written, or, of
     other formats than ONNX and where the recipe asks for other inputs or outputs, as it was read."""
     _, reader, source = gathered(path)
     if isinstance(reader, Runnable) and not read.changed:
-        return reader.runnable(source, model.bindings), reader.rounding(source)
+        return reader.runnable(source, model.bindings, most), reader.rounding(source)
+    graph = read.reading.graph
+    held = sum(array.nbytes for array in graph.consts.values())
     try:
-        return export_model(read.reading.graph), 0.0
+        return session_model(graph.replaced(fed=fed_from(held, most))), 0.0
     except ModelError as fault:
         raise CannotRunError(fault.message) from fault

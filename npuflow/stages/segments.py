@@ -13,8 +13,11 @@ from npuflow.engine.calibrate.observe import needed_values
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
 from npuflow.ir.types import TensorType
+from npuflow.onnx.fed import FedModel, SessionModel
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
+
+FILE = "segment.onnx"
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class ReadySegment(Artifact):
 
     def save(self, folder: Writer) -> None:
         one = self.content
-        about = {
+        about: dict[str, Any] = {
             "inputs": {name: asdict(kind) for name, kind in one.inputs.items()},
             "fed": list(one.fed),
             "made": list(one.made),
@@ -35,8 +38,13 @@ class ReadySegment(Artifact):
             "weights": one.weights,
             "activations": one.activations,
         }
+        if isinstance(one.model, FedModel):
+            folder.bytes(FILE, one.model.proto)
+            about["constants"] = dict(one.model.digests)
+            folder.arrays("constants", one.model.constants, True)
+        else:
+            folder.bytes(FILE, one.model)
         folder.json("about", about)
-        folder.bytes("segment.onnx", one.model)
 
     @classmethod
     def load(cls, folder: Reader) -> Self:
@@ -45,7 +53,9 @@ class ReadySegment(Artifact):
             name: TensorType(tuple(kind["shape"]), kind["dtype"]) for name, kind in about["inputs"].items()
         }
         fed, made, names, above = (tuple(about[key]) for key in ("fed", "made", "names", "above"))
-        model = folder.bytes("segment.onnx")
+        model: SessionModel = folder.bytes(FILE)
+        if "constants" in about:
+            model = FedModel(model, folder.arrays("constants"), about["constants"])
         return cls(
             cutting.ModelSegment(
                 model, inputs, fed, made, names, above, about["cone"], about["weights"], about["activations"]
@@ -53,7 +63,9 @@ class ReadySegment(Artifact):
         )
 
     def summary(self) -> dict[str, Any]:
-        return {"tensors": len(self.content.names), "model_bytes": len(self.content.model)}
+        model = self.content.model
+        size = model.nbytes if isinstance(model, FedModel) else len(model)
+        return {"tensors": len(self.content.names), "model_bytes": size}
 
 
 @stage(quick=True, minor=True)

@@ -20,7 +20,7 @@ from npuflow.engine.pixels import Pixels, model_inputs
 from npuflow.engine.preprocess import Preprocess, pixel_zeros
 from npuflow.engine.sources import file_has_states
 from npuflow.engine.state import zeros
-from npuflow.engine.to_onnx import export_model
+from npuflow.engine.to_onnx import session_model
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
@@ -101,7 +101,7 @@ def _states(
     graph: Graph, held: dict[str, Array], fed: list[dict[str, Array]], pixels: Mapping[str, Pixels]
 ) -> Iterator[tuple[int, dict[str, Array]]]:
     """Every step with the state before it."""
-    session = host_session(export_model(graph))
+    session = host_session(session_model(graph))
     outputs = [output for output, _ in graph.state]
     named = {name: pixels.get(name, pixels.get("")) for name in graph.inputs if name not in held}
     stored = {name: one for name, one in named.items() if one is not None}

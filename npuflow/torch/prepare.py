@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 import npuflow
-from npuflow.base.errors import UsageError
+from npuflow.base.errors import ModelError, UsageError
 from npuflow.cli._compiled import Compiled
 from npuflow.engine.qdq import to_qdq
 from npuflow.flow.recipe import load
@@ -70,7 +70,13 @@ def prepared_from(
 def convert(prepared: PreparedNetwork, path: str | Path | None = None) -> bytes:
     """The network with its integers as QDQ ONNX, written to `path` if there is one. Compiled for the same
     target it keeps these scales and codes; `[correct] bias = "off"` keeps the biases as well."""
-    made = to_qdq(prepared.integer_graph()).model
+    made = to_qdq(prepared.integer_graph().replaced(fed=0)).model
+    if not isinstance(made, bytes):
+        because = f"its constants take {made.nbytes / (1 << 30):.2f} GiB; protobuf ends at 2 GiB"
+        hint = "a build of the network writes model.qdq.onnx with its tensors in a file beside it"
+        raise ModelError(
+            "the network does not fit one ONNX model", because=because, hint=hint, code="NF-MODEL-005",
+        )
     if path is not None:
         Path(path).write_bytes(made)
     return made

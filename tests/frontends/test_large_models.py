@@ -16,13 +16,13 @@ from onnx import helper
 
 from npuflow.base.errors import ModelError
 from npuflow.base.tables import FilePath
-from npuflow.engine import to_onnx
 from npuflow.engine.to_onnx import export_model
 from npuflow.flow.artifact import Reader, seal
 from npuflow.flow.refs import Files
 from npuflow.flow.store_writer import Writer
 from npuflow.frontends import FRONTENDS, Bindings
-from npuflow.onnx.run import CannotRunError, run
+from npuflow.onnx.fed import FedModel
+from npuflow.onnx.run import run
 from npuflow.stages.hardware import Asked
 from npuflow.stages.model import Model, ModelTable, listing, model
 from npuflow.stages.parse import Parse, Parsed, parse
@@ -103,14 +103,15 @@ def test_they_compute_what_they_did(tmp_path: Path) -> None:
     )
 
 
-def test_the_source_can_be_run_beside_the_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_source_can_be_run_beside_the_graph(tmp_path: Path) -> None:
     path, reader = layers(tmp_path, 2, 64), FRONTENDS["onnx"]()
     x = {"x": np.ones((1, 64), np.float32)}
     own = run(reader.runnable(reader.gather(path), Bindings()), x)[0]
     np.testing.assert_allclose(own, run(onnx.load(str(path)).SerializeToString(), x)[0])
-    monkeypatch.setattr("npuflow.frontends.onnx.load._KEPT", 1 << 24)
-    with pytest.raises(CannotRunError, match="one file holds 2 GiB"):
-        reader.runnable(reader.gather(path), Bindings())
+    fed = reader.runnable(reader.gather(path), Bindings(), 20_000)
+    assert isinstance(fed, FedModel) and set(fed.constants) == {"w0", "w1"} and len(fed.proto) < 1000
+    np.testing.assert_allclose(run(fed, x)[0], own)
+    assert isinstance(reader.runnable(reader.gather(path), Bindings(), 40_000), bytes)
 
 
 def test_half_precision_and_small_codes_lie_in_files_too(tmp_path: Path) -> None:
@@ -199,9 +200,9 @@ def test_more_than_two_gigabytes_take_the_memory_of_one_tensor(tmp_path: Path) -
     assert nodes == 33 and kilobytes - base < 2.5 * 64 * 1024
 
 
-def test_what_does_not_fit_one_model_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_fit_one_model_is_said(tmp_path: Path) -> None:
     graph = through(layers(tmp_path, 3, 64), tmp_path / "steps").graph
-    monkeypatch.setattr(to_onnx, "MOST", 40_000)
+    assert export_model(graph, most=50_000)
     with pytest.raises(ModelError, match="does not fit one ONNX model") as caught:
-        export_model(graph)
+        export_model(graph, most=40_000)
     assert "2 GiB" in str(caught.value.because) and "[model] outputs" in str(caught.value.hint)

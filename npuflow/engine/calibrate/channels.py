@@ -12,7 +12,7 @@ import numpy.typing as npt
 from npuflow.base.tables import Config
 from npuflow.engine.calibrate.observe import needed_values, session
 from npuflow.engine.quantize.names import answers
-from npuflow.engine.to_onnx import export_model
+from npuflow.engine.to_onnx import session_model
 from npuflow.ir.graph import Graph, constant
 from npuflow.ir.op import OPS, Node
 from npuflow.ir.types import Array, TensorType, Value
@@ -71,9 +71,10 @@ def extrema(graph: Graph, names: Sequence[str], feeds: Iterable[Mapping[str, Arr
             nodes.append(Node(op, (name, axes.id), (made.id,)))
             outputs.append(made.id)
     wider = Graph(
-        graph.inputs, tuple(outputs), tuple(nodes), MappingProxyType(values), MappingProxyType(consts)
+        graph.inputs, tuple(outputs), tuple(nodes), MappingProxyType(values), MappingProxyType(consts),
+        fed=graph.fed,
     )
-    runner = session(export_model(wider))
+    runner = session(session_model(wider))
     fed = [i.name for i in runner.get_inputs()]
     for feed in feeds:
         found = runner.run(outputs, {name: feed[name] for name in fed})

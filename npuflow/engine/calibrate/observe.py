@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +16,7 @@ from npuflow.calibrators import TAILS
 from npuflow.engine.quantize.scales import activation_inputs
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
-
-if TYPE_CHECKING:
-    import onnxruntime
+from npuflow.onnx.fed import SessionModel, opened
 
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -141,8 +139,8 @@ class Observer:
     """Runs samples through a float model and counts what its tensors hold."""
 
     def __init__(
-        self, model: bytes, inputs: Iterable[str], names: Sequence[str], made: Sequence[str] | None = None,
-        scratch: Scratch | None = None,
+        self, model: SessionModel, inputs: Iterable[str], names: Sequence[str],
+        made: Sequence[str] | None = None, scratch: Scratch | None = None,
     ) -> None:
         """`inputs`: what the model is fed. `names`: what is counted, some of it inputs. `made`: the model's
         outputs, where those are not just what is counted of it."""
@@ -185,7 +183,7 @@ def _extrema(peaks: Int64s, zeros: Int64s) -> tuple[npt.NDArray[np.float32], npt
     return lo, hi
 
 
-def session(model: bytes) -> onnxruntime.InferenceSession:
+def session(model: SessionModel) -> Any:
     """onnxruntime on one thread with its fusions: the same bytes for any sharding, on
     processors of one feature class."""
     import onnxruntime
@@ -195,7 +193,7 @@ def session(model: bytes) -> onnxruntime.InferenceSession:
     options.log_severity_level = 4                         # what goes wrong is raised, and reported once
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
-        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        return opened(model, options)
     except Exception as fault:  # see `_run`
         raise ModelError(
             "onnxruntime cannot load the float model", because=str(fault), code="NF-MODEL-004",

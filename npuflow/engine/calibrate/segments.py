@@ -9,11 +9,12 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from npuflow.base.digest import Hasher, digest
-from npuflow.engine.to_onnx import export_model
+from npuflow.engine.to_onnx import session_model
 from npuflow.ir.graph import Graph, prune
 from npuflow.ir.macs import node_macs
 from npuflow.ir.op import Node
 from npuflow.ir.types import TensorType
+from npuflow.onnx.fed import FedModel, SessionModel
 
 LEAST = 16                     # counted tensors of a segment, and
 # what it computes in a sample, so that what it saves is worth the milliseconds of a file:
@@ -33,7 +34,7 @@ class ModelSegment:
     `weights` and `activations`: bytes that running it takes, roughly.
     """
 
-    model: bytes
+    model: SessionModel
     inputs: Mapping[str, TensorType]
     fed: tuple[str, ...]
     made: tuple[str, ...]
@@ -70,14 +71,16 @@ def segments(graph: Graph, names: Sequence[str]) -> dict[str, ModelSegment]:
         name = f"{index:02}"
         feeding = dict.fromkeys(maker[v] for v in fed if v in maker)
         above = tuple(k for k in found if k in feeding or any(k in found[f].above for f in feeding))
-        model = export_model(part, made, nodes, fed) if made else b""
+        model = session_model(part, made, nodes, fed) if made else b""
         reported = (*mine, *(v for v in made if v in counted))
         kinds = {k: asdict(v) for k, v in inputs.items()}
         weights = Hasher("model")
-        weights.update(model)
+        weights.update(model if isinstance(model, bytes) else model.proto)
+        fed_too = [sorted(model.digests.items())] if isinstance(model, FedModel) else []
         cone = digest(
             [
                 weights.hexdigest(),
+                *fed_too,
                 kinds,
                 list(fed),
                 list(made),
@@ -86,10 +89,15 @@ def segments(graph: Graph, names: Sequence[str]) -> dict[str, ModelSegment]:
             ]
         )
         found[name] = ModelSegment(
-            model, inputs, fed, made, reported, above, cone, len(model), _working(part, nodes, fed, made)
+            model, inputs, fed, made, reported, above, cone, copied(model), _working(part, nodes, fed, made)
         )
         maker.update(dict.fromkeys(made, name))
     return found
+
+
+def copied(model: SessionModel) -> int:
+    """Bytes of a model that a session copies."""
+    return len(model if isinstance(model, bytes) else model.proto)
 
 
 def _read(graph: Graph, nodes: Sequence[Node]) -> Iterator[str]:

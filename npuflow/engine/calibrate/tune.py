@@ -18,7 +18,7 @@ from npuflow.engine.calibrate.thresholds import RangeChoice, Ranges
 from npuflow.engine.correct.walk import plain_session
 from npuflow.engine.qdq import QdqBuilder
 from npuflow.engine.quantize.types import activation_type
-from npuflow.engine.to_onnx import export_model
+from npuflow.engine.to_onnx import session_model
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS, Node
 from npuflow.ir.types import Array, TensorType, Value
@@ -107,7 +107,7 @@ def judged(
         shown = [
             v for v in sorted({v for one in models.values() for v in one.inputs}) if v not in graph.inputs
         ]
-        whole = session(export_model(graph, shown)) if shown else None
+        whole = session(session_model(graph, shown)) if shown else None
         fed = {i.name for i in whole.get_inputs()} if whole is not None else set()
         for feed in held:
             made = whole.run(shown, {n: v for n, v in feed.items() if n in fed}) if whole is not None else []
@@ -149,7 +149,9 @@ class _Rounded:
         kind, types = graph.type(name), [activation_type(*span, grid) for span in spans]
         coded = {f"{name}@{j}": Value(f"{name}@{j}", kind, quant) for j, quant in enumerate(types)}
         self.builder = QdqBuilder(
-            Graph(graph.inputs, (), (), MappingProxyType({**graph.values, **coded}), graph.consts)
+            graph.replaced(
+                outputs=(), nodes=(), values=MappingProxyType({**graph.values, **coded}), state=()
+            )
         )
         for value_id, value in coded.items():
             self.builder.quantise(name, value_id, value)
@@ -167,7 +169,7 @@ class _Rounded:
                     (("keepdims", 0),),
                 )
                 wanted.append(f"{i}/{j}/loss")
-        self.session = plain_session(export_model(self.builder.graph(self.inputs, wanted)))
+        self.session = plain_session(session_model(self.builder.graph(self.inputs, wanted)))
 
     def losses(self, values: Mapping[str, Array]) -> Real:
         found = self.session.run(None, {v: values[v] for v in self.inputs})

@@ -9,10 +9,13 @@ import xxhash
 
 from npuflow.base.errors import InternalError
 from npuflow.engine.allocate import aligned
+from npuflow.engine.program.container import LARGE
 from npuflow.engine.schedule.model import PACK
 from npuflow.hw.elements import ELEMENTS, Element
 from npuflow.ir.space import Box
 from npuflow.ir.types import Array
+
+AT_ONCE = 1 << 20  # codes that are packed at a time, a multiple of 8
 
 
 class ConstPool:
@@ -20,7 +23,7 @@ class ConstPool:
 
     def __init__(self, align: int) -> None:
         self._align = align
-        self._parts: list[bytes] = []
+        self._data = bytearray()
         self._known: dict[bytes, int] = {}
         self._tables: dict[str, int] = {}                 # by content digest
         self.size = 0
@@ -33,7 +36,8 @@ class ConstPool:
         if address is None:
             address = self._known[key] = self.size
             padded = aligned(len(block), self._align)
-            self._parts += [block, bytes(padded - len(block))]
+            self._data += block
+            self._data += bytes(padded - len(block))
             self.size += padded
         return address
 
@@ -44,8 +48,9 @@ class ConstPool:
             self._tables[digest] = self.add(raw.tobytes())
         return self._tables[digest]
 
-    def to_bytes(self) -> bytes:
-        return b"".join(self._parts)
+    def to_bytes(self) -> bytes | memoryview:
+        """All blocks; a large section is given out as it is, so that memory holds it once."""
+        return bytes(self._data) if len(self._data) < LARGE else memoryview(self._data).toreadonly()
 
 
 def pack(arrays: Sequence[tuple[Array, str]], boxes: Sequence[Box]) -> tuple[bytes, list[int]]:
@@ -83,7 +88,9 @@ def _packed(codes: Array, kind: Element) -> bytes:
 def _bits(codes: Array, width: int) -> bytes:
     """The lowest bits of every code in C order, one after another, the first in the
     lowest bits; at the end zeros."""
-    return np.packbits(_planes(codes, width), bitorder="little").tobytes()
+    flat = codes.reshape(-1)
+    parts = (_planes(flat[at : at + AT_ONCE], width) for at in range(0, len(flat), AT_ONCE))
+    return b"".join(np.packbits(part, bitorder="little").tobytes() for part in parts)
 
 
 def _planes(codes: Array, width: int) -> Array:

@@ -15,7 +15,7 @@ from npuflow.engine.correct.walk import Feed
 from npuflow.engine.place import place
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.to_onnx import export_model
+from npuflow.engine.to_onnx import session_model
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
@@ -56,7 +56,7 @@ def observed_ranges(
     """The recipe's thresholds from some samples alone."""
     names = needed_values(graph, on_npu)
     types = {name: graph.type(name) for name in graph.inputs}
-    observer = Observer(export_model(graph, [n for n in names if n not in types]), types, names)
+    observer = Observer(session_model(graph, [n for n in names if n not in types]), types, names)
     total = statistics.merged((str(i), observer.observe(feed)) for i, feed in enumerate(fit))
     assert total is not None
     return thresholds(graph, total, calibrate, quantize, numerics, on_npu).ranges

@@ -24,7 +24,7 @@ from npuflow.engine.correct.walk import SampleWalk, plain_session
 from npuflow.engine.partition import is_npu
 from npuflow.engine.quantize.scales import MANY
 from npuflow.engine.quantize.weights import coded_bias
-from npuflow.engine.to_onnx import export_model, unclipped
+from npuflow.engine.to_onnx import session_model, unclipped
 from npuflow.hw.target import Numerics
 from npuflow.ir import forms
 from npuflow.ir.codes import decode
@@ -175,8 +175,9 @@ def mean_outputs(graph: Graph, names: Sequence[str], feeds: Sequence[Feed]) -> d
         )
         nodes.append(Node(op, (source, axes.id), (mean.id,)))
     means = tuple(f"{n}:mean" for n in names)
-    wider = Graph(graph.inputs, means, tuple(nodes), MappingProxyType(values), MappingProxyType(consts))
-    session = plain_session(export_model(wider))
+    found, held = MappingProxyType(values), MappingProxyType(consts)
+    wider = Graph(graph.inputs, means, tuple(nodes), found, held, fed=graph.fed)
+    session = plain_session(session_model(wider))
     fed = [i.name for i in session.get_inputs()]
     sums = [np.zeros(graph.type(n).shape[1]) for n in names]
     for feed in feeds:

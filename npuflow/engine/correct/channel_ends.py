@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from npuflow.engine.correct.groups import CHANNEL
 from npuflow.engine.correct.walk import Feed, plain_session
-from npuflow.engine.to_onnx import export_model
+from npuflow.engine.to_onnx import session_model
 from npuflow.ir.graph import Graph
 
 Real = npt.NDArray[np.float64]
@@ -19,7 +19,7 @@ def channel_ends(graph: Graph, names: Sequence[str], feeds: Sequence[Feed]) -> d
     """By value id, [channels] each."""
     if not names:
         return {}
-    session = plain_session(export_model(graph, list(names)))
+    session = plain_session(session_model(graph, list(names)))
     fed = [i.name for i in session.get_inputs()]
     sizes = {n: graph.type(n).shape[CHANNEL] for n in names}
     found = {n: (np.full(size, np.inf), np.full(size, -np.inf)) for n, size in sizes.items()}

@@ -21,7 +21,7 @@ from npuflow.engine.place import op_name
 from npuflow.engine.quantize.config import Quantize, activation_grid
 from npuflow.engine.quantize.names import names_of
 from npuflow.engine.quantize.types import activation_type, weight_type
-from npuflow.engine.to_onnx import export_model
+from npuflow.engine.to_onnx import session_model
 from npuflow.hw.target import Numerics
 from npuflow.ir.codes import decode, encode
 from npuflow.ir.graph import Graph, prune
@@ -152,7 +152,7 @@ def _columns(graph: Graph, wanted: Sequence[SmoothedActivation], feeds: Sequence
     """Of every activation some places of some samples, [places, channels], the extrema of every channel among
     them."""
     names = list(dict.fromkeys(one.value for one in wanted if one.value not in graph.inputs))
-    session = plain_session(export_model(graph, names)) if names else None     # one must make something
+    session = plain_session(session_model(graph, names)) if names else None     # one must make something
     parts: dict[str, list[Array]] = {one.value: [] for one in wanted}
     for feed in feeds:
         made: dict[str, Array] = {}

@@ -5,16 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
 from npuflow.engine.qdq import QdqBuilder
-from npuflow.engine.to_onnx import export_model
+from npuflow.engine.to_onnx import session_model
 from npuflow.ir.codes import decode, encode
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
-
-if TYPE_CHECKING:
-    import onnxruntime
+from npuflow.onnx.fed import SessionModel, opened
 
 Feed = Mapping[str, Array]
 
@@ -26,7 +24,7 @@ class WalkedStretch:
     graph: Graph
     stop: int
     outputs: list[str]
-    session: onnxruntime.InferenceSession
+    session: Any
     rows: dict[int, list[Array]] = field(default_factory=dict)
 
 
@@ -102,7 +100,7 @@ class SampleWalk:
 
 def stretch(
     graph: Graph, nodes: Iterable[int], inputs: Sequence[str], outputs: Sequence[str]
-) -> onnxruntime.InferenceSession:
+) -> Any:
     """Some consecutive nodes as a session of their own, codes in and codes out; numbers of the NPU's float
     types are float32, because numpy does not have them all."""
     builder = QdqBuilder(graph)
@@ -114,10 +112,10 @@ def stretch(
     for i in nodes:
         builder.node(graph.nodes[i])
     shown = [builder.real(v) if graph.values[v].number else v for v in outputs]
-    return plain_session(export_model(builder.graph(inputs, shown)))
+    return plain_session(session_model(builder.graph(inputs, shown)))
 
 
-def plain_session(model: bytes, *, optimised: bool = True) -> onnxruntime.InferenceSession:
+def plain_session(model: SessionModel, *, optimised: bool = True) -> Any:
     """One thread, and no integer kernels in place of the float ones written down; not
     `optimised`: no fused ones either."""
     import onnxruntime
@@ -128,4 +126,4 @@ def plain_session(model: bytes, *, optimised: bool = True) -> onnxruntime.Infere
     options.add_session_config_entry("session.disable_quant_qdq", "1")
     if not optimised:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return opened(model, options)

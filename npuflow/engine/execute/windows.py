@@ -11,6 +11,8 @@ from npuflow.engine.execute.bench import TensorBench
 from npuflow.hw.command import Command
 from npuflow.ir.types import Array
 
+AT_ONCE = 1 << 22  # weights that are made 64 bits wide at a time
+
 
 @dataclass(frozen=True)
 class Windows:
@@ -65,7 +67,7 @@ class Factors:
     @property
     def correction(self) -> tables.Whole:
         """What the zero point of x adds to every sum."""
-        return -self.zero * self.weights.astype(np.int64).sum(1)
+        return -self.zero * self.weights.sum(1, dtype=np.int64)
 
 
 def factors(
@@ -79,15 +81,18 @@ def factors(
         if known is None:
             return None
         zeros = known.astype(np.int64)
-    centred = weights.astype(np.int64) - zeros[:, None]
-    if codes is None or not centred.size or centred.min() < -128 or centred.max() > 127:
-        return None
     zero = c.number(f"{x}_zero")
-    if not codes[0] <= zero <= codes[1]:
+    if codes is None or not weights.size or not codes[0] <= zero <= codes[1]:
         return None
-    spread = max(zero - codes[0], codes[1] - zero)
-    peaks = np.abs(centred).sum(1) * spread
-    return Factors(centred.astype(np.int8), zero - codes[0], 0x80 if codes[0] else 0, peaks)
+    spread, step = max(zero - codes[0], codes[1] - zero), max(1, AT_ONCE // weights.shape[1])
+    found, peaks = np.empty(weights.shape, np.int8), np.empty(len(weights), np.int64)
+    for at in range(0, len(weights), step):
+        centred = weights[at : at + step].astype(np.int64) - zeros[at : at + step, None]
+        if centred.min() < -128 or centred.max() > 127:
+            return None
+        found[at : at + step] = centred
+        peaks[at : at + step] = np.abs(centred).sum(1) * spread
+    return Factors(found, zero - codes[0], 0x80 if codes[0] else 0, peaks)
 
 
 def places(s: Windows, row: int, column: int) -> Array:

@@ -23,6 +23,7 @@ from npuflow.base.errors import DataError, ModelError, UsageError, Where, meant
 from npuflow.engine.graph_section import joined, shared
 from npuflow.engine.program.container import (
     SET,
+    Body,
     Program,
     file_bytes,
     json_bytes,
@@ -77,7 +78,8 @@ class Package:
 
     def to_bytes(self) -> bytes:
         heads, arrays = shared([program.graph_bytes for program in self.networks.values()])
-        sections = [(SET, json_bytes({"networks": list(self.networks)})), ("const", self.const)]
+        listed = json_bytes({"networks": list(self.networks)})
+        sections: list[tuple[str, Body]] = [(SET, listed), ("const", self.const)]
         sections += [(ARRAYS, arrays)] if any(heads) else []
         for k, (head, one) in enumerate(zip(heads, self.networks.values(), strict=True)):
             program = replace(one, graph_bytes=head)
@@ -144,7 +146,7 @@ def packed(programs: Mapping[str, Program]) -> Package:
         align = program.target.memory.burst
         starts, places = [], []
         for low, high in _blocks(program):
-            block = program.const[low:high]
+            block = bytes(program.const[low:high])
             if block not in known:
                 pool += bytes(-len(pool) % align)
                 known[block] = len(pool)

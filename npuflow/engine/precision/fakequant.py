@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from npuflow.base.mapped import spilled
 from npuflow.engine.as_stated import as_stated, stated_activations
 from npuflow.engine.calibrate.observe import session
 from npuflow.engine.place import NodePlacement, op_name
@@ -34,7 +35,7 @@ from npuflow.engine.quantize.scales import (
     whole_types,
 )
 from npuflow.engine.quantize.types import weight_type
-from npuflow.engine.to_onnx import export_model
+from npuflow.engine.to_onnx import session_model
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.floats import least_exponent
 from npuflow.hw.target import Numerics
@@ -42,6 +43,7 @@ from npuflow.ir.codes import decode, encode
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
 from npuflow.ir.types import Array, QuantType
+from npuflow.onnx.fed import FedModel
 from npuflow.rounders import RoundedWeight
 
 Ranges = Mapping[str, tuple[float, float]]
@@ -188,11 +190,15 @@ class FakeQuantNetwork:
         if known is not None:
             bias = self.graph.const(known.bias) if known.bias else None
             shifted = {known.bias: np.ascontiguousarray(real_bias(known, bias))} if bias is not None else {}
-            return {weight.value: np.ascontiguousarray(real_weight(known).astype(real.dtype)), **shifted}
+            return {weight.value: self.kept(real_weight(known).astype(real.dtype)), **shifted}
         quant = self.weight_quant(weight, bits)
         found = decode(encode(real, quant), quant).reshape(real.shape).astype(real.dtype)
-        return {weight.value: np.ascontiguousarray(found)}
+        return {weight.value: self.kept(found)}
 
+    def kept(self, array: Array) -> Array:
+        """Numbers of a weight as a session is fed them; of a network whose constants are fed, in a file."""
+        own = np.ascontiguousarray(array)
+        return spilled(own, self.graph.fed) if self.graph.fed else own
 
     def weight_quant(self, weight: LayerWeight, bits: int | None = None) -> QuantType:
         """The type of a weight's codes; at the recipe's width, or at `bits` where
@@ -305,8 +311,10 @@ class FakeQuant:
         import onnx
 
         graph, part = self.network.graph, self.section
-        whole = export_model(graph) if part is None else export_model(graph, part.made, part.nodes, part.fed)
-        model = onnx.load_from_string(whole)
+        ends = () if part is None else (part.made, part.nodes, part.fed)
+        whole = session_model(graph, *ends)
+        constants = {} if isinstance(whole, bytes) else dict(whole.constants)
+        model = onnx.load_from_string(whole if isinstance(whole, bytes) else whole.proto)
         proto = model.graph
         members = {v: k for k, group in enumerate(self.network.groups) for v in group}
         stored = {i.name: i for i in proto.initializer}
@@ -334,6 +342,8 @@ class FakeQuant:
                 quantiser(value_id)
         for value_id in self._given():
             held = stored.get(value_id)
+            if value_id not in quantised:
+                constants.pop(value_id, None)
             if held is not None and value_id not in quantised:
                 proto.initializer.remove(held)
                 kind = onnx.helper.make_tensor_value_info(value_id, held.data_type, list(held.dims))
@@ -354,7 +364,8 @@ class FakeQuant:
                 proto.output.append(onnx.helper.make_tensor_value_info(named(value_id), element, shape))
         del proto.node[:]
         proto.node.extend(nodes)
-        made = session(model.SerializeToString())
+        proto_bytes = bytes(model.SerializeToString())
+        made = session(FedModel(proto_bytes, constants) if constants else proto_bytes)
         return made, {i.name for i in made.get_inputs()}
 
     def _by_place(self, written: Sequence[Any]) -> list[tuple[Any, bool]]:

@@ -17,7 +17,7 @@ from npuflow.engine.correct.error import outputs_of
 from npuflow.engine.interpret import host_session
 from npuflow.engine.precision.parts import output_parts
 from npuflow.engine.precision.quality import Outputs, quality
-from npuflow.engine.to_onnx import export_model
+from npuflow.engine.to_onnx import session_model
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import pass_macs
 from npuflow.ir.noise import EXACT
@@ -107,7 +107,7 @@ def clipped(real: Graph, types: Mapping[str, QuantType], feeds: Sequence[Feed]) 
     names = [
         v for v in types if v in real.values and real.const(v) is None and real.type(v).dtype == "float32"
     ]
-    session = host_session(export_model(real, [v for v in names if v not in real.inputs]))
+    session = host_session(session_model(real, [v for v in names if v not in real.inputs]))
     beyond, count = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
     made = [v for v in names if v not in real.inputs]
     for feed in feeds[:LOOKED]:

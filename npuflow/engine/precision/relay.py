@@ -13,7 +13,7 @@ import numpy as np
 
 from npuflow.engine.calibrate.observe import session
 from npuflow.engine.precision.fakequant import FakeQuant, FakeQuantNetwork, Feed, Section, Table
-from npuflow.engine.to_onnx import export_model
+from npuflow.engine.to_onnx import session_model
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import node_macs
 from npuflow.ir.types import Array
@@ -99,7 +99,7 @@ class Relay:
         """Of every sample what the float network has before every section."""
         graph = self.network.graph
         made = list(dict.fromkeys(v for some in self.live for v in some if v not in graph.inputs))
-        run = session(export_model(graph, made)) if made else None
+        run = session(session_model(graph, made)) if made else None
         names = [i.name for i in run.get_inputs()] if run is not None else []
         found: list[list[State]] = []
         for feed in self.feeds:
@@ -132,7 +132,7 @@ class Relay:
             made = [v for v in dict.fromkeys(self.probes) if v in own]
             needed = {v for node in nodes for v in node.inputs}
             fed = [v for v in self.live[i] if v in needed]
-            self._rest[i] = (session(export_model(graph, made, nodes, fed)), made) if made else (None, made)
+            self._rest[i] = (session(session_model(graph, made, nodes, fed)), made) if made else (None, made)
         run, made = self._rest[i]
         if run is None:
             return {}

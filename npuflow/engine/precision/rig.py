@@ -156,7 +156,8 @@ class Rig:
         if key not in self._known and self.types.number(level):
             real = self.network.graph.const(one.value)
             assert real is not None
-            self._known[key] = {one.value: rounded(real, self.types.number(level)).astype(real.dtype)}
+            found = rounded(real, self.types.number(level)).astype(real.dtype)
+            self._known[key] = {one.value: self.network.kept(found)}
         if key not in self._known:
             self._known[key] = self.network.coded(one, self.bits("weight", level))
         return self._known[key]

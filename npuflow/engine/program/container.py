@@ -10,14 +10,16 @@ kept: see engine/graph_section.py), `host0`..
 
 from __future__ import annotations
 
+import io
 import json
+import mmap
 import os
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import xxhash
@@ -40,6 +42,8 @@ MAX_SECTIONS = 4096
 MACHINE = ("compute", "numerics", "memory", "dma", "limits")     # the target's tables that a program runs by
 SET = "set"                                # the section that only files of several programs have
 ENDS = ("inputs", "outputs")
+LARGE = 1 << 26                            # bytes of a file or section from which no copy of it is made
+Body = bytes | memoryview
 _HEAD = struct.Struct("<8sII64s")
 _ENTRY = struct.Struct("<16sQQ16s")
 
@@ -52,10 +56,10 @@ class Program:
     target_fingerprint: str
     meta: Mapping[str, Any]
     commands: tuple[Words, ...]
-    const: bytes = b""
+    const: Body = b""
     hosts: tuple[bytes, ...] = ()
-    tap_bytes: bytes = b""
-    graph_bytes: bytes = b""
+    tap_bytes: Body = b""
+    graph_bytes: Body = b""
 
     @cached_property
     def taps(self) -> ProgramTaps:
@@ -95,9 +99,18 @@ class Program:
     def to_bytes(self) -> bytes:
         return written(self.target_fingerprint, self.sections())
 
-    def sections(self) -> list[tuple[str, bytes]]:
+    def write(self, file: ByteSink, graph: Sequence[Body] = ()) -> None:
+        """The same bytes into a file. `graph`: the body of that section, in parts and in place of
+        `graph_bytes`."""
+        parts = [(name, [body]) for name, body in replace(self, graph_bytes=b"").sections()]
+        kept = list(graph) or ([self.graph_bytes] if self.graph_bytes else [])
+        if kept:
+            parts.insert(len(parts) - len(self.hosts), ("graph", kept))
+        write(file, self.target_fingerprint, parts)
+
+    def sections(self) -> list[tuple[str, Body]]:
         """Names and bodies, in the file's order."""
-        sections = [("meta", json_bytes(self.meta))]
+        sections: list[tuple[str, Body]] = [("meta", json_bytes(self.meta))]
         sections += [
             (f"core{i}", np.ascontiguousarray(w, "<u4").tobytes()) for i, w in enumerate(self.commands)
         ]
@@ -108,7 +121,8 @@ class Program:
         return sections
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        Path(path).write_bytes(self.to_bytes())
+        with Path(path).open("wb") as file:
+            self.write(file)
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview, *, file: str | None = None, check: bool = True) -> Program:
@@ -132,7 +146,7 @@ class Program:
         meta = _meta(parts.pop("meta"), where)
         cores = _numbered(parts, "core", where)
         hosts = _numbered(parts, "host", where)
-        const, taps, graph = (bytes(parts.pop(name, b"")) for name in ("const", "taps", "graph"))
+        const, taps, graph = (_held(parts.pop(name, b"")) for name in ("const", "taps", "graph"))
         if parts:
             raise ModelError(f"unknown section {sorted(parts)[0]!r}", where=where, code="NF-PROGRAM-001")
         commands = []
@@ -151,19 +165,42 @@ class Program:
         return program
 
 
-def written(fingerprint: str, sections: Sequence[tuple[str, bytes]]) -> bytes:
+class ByteSink(Protocol):
+    """Where bytes go."""
+
+    def write(self, data: bytes | memoryview, /) -> object: ...
+
+
+def written(fingerprint: str, sections: Sequence[tuple[str, Body]]) -> bytes:
     """A file of sections: header, table with digests, bodies."""
+    out = io.BytesIO()
+    write(out, fingerprint, [(name, [body]) for name, body in sections])
+    return out.getvalue()
+
+
+def write(file: ByteSink, fingerprint: str, sections: Sequence[tuple[str, Sequence[Body]]]) -> None:
+    """The same into a file, of bodies in parts."""
     table_end = _HEAD.size + _ENTRY.size * len(sections) + 16
     at, entries = _aligned(table_end), []
-    for name, body in sections:
-        entries.append(_ENTRY.pack(name.encode(), at, len(body), xxhash.xxh3_128_digest(body)))
-        at = _aligned(at + len(body))
+    for name, parts in sections:
+        size, state = sum(map(len, parts)), xxhash.xxh3_128()
+        for part in parts:
+            state.update(part)
+        entries.append(_ENTRY.pack(name.encode(), at, size, state.digest()))
+        at = _aligned(at + size)
     head = _HEAD.pack(MAGIC, VERSION, len(sections), fingerprint.encode()) + b"".join(entries)
-    out = bytearray(head + xxhash.xxh3_128_digest(head))
-    for _, body in sections:
-        out += bytes(_aligned(len(out)) - len(out))
-        out += body
-    return bytes(out)
+    file.write(head + xxhash.xxh3_128_digest(head))
+    at = table_end
+    for _, parts in sections:
+        file.write(bytes(_aligned(at) - at))
+        for part in parts:
+            file.write(part)
+        at = _aligned(at) + sum(map(len, parts))
+
+
+def _held(body: Body) -> Body:
+    """A section of its own, or, if it is large, as it lies in the file."""
+    return bytes(body) if len(body) < LARGE else body
 
 
 def load_program(path: str | os.PathLike[str], *, check: bool = True) -> Program:
@@ -171,10 +208,13 @@ def load_program(path: str | os.PathLike[str], *, check: bool = True) -> Program
     return Program.from_bytes(file_bytes(path), file=str(path), check=check)
 
 
-def file_bytes(path: str | os.PathLike[str]) -> bytes:
-    """All of a .npu file."""
+def file_bytes(path: str | os.PathLike[str]) -> Body:
+    """All of a .npu file; a large one is mapped."""
     try:
-        return Path(path).read_bytes()
+        with Path(path).open("rb") as file:
+            if os.fstat(file.fileno()).st_size < LARGE:
+                return file.read()
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except OSError as error:
         raise ModelError(
             f"cannot read the program: {error.strerror}", where=Where(file=str(path)), code="NF-PROGRAM-003",

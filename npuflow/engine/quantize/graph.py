@@ -184,6 +184,7 @@ class _Builder:
             MappingProxyType(self.values),
             MappingProxyType(self.consts),
             source.state,
+            source.fed,
         )
         return built if self.refused else own_names(prune(built), source)
 

@@ -15,6 +15,7 @@ from npuflow.ir.types import Array, QuantType
 
 Real = npt.NDArray[np.float64]
 SMALLEST = 1e-30                          # a scale below this serves no tensor
+AT_ONCE = 1 << 24                         # weights that are looked at together, in float64
 
 
 def usable_scale(scale: float, power_of_two: bool) -> float:
@@ -66,15 +67,16 @@ def weight_type(
     check_width(scheme.bits, numerics.weight_bits, "weights")
     if scheme.per == "tensor" or not numerics.per_channel_weights:
         axis = None
-    real = array.astype(np.float64)
     symmetric = scheme.symmetric or not numerics.weight_zero_point
     codes = QuantType(scheme.bits, scheme.signed or symmetric, (1.0,), axis=axis, narrow=scheme.narrow)
-    if axis is not None and inner is not None and 0 < scheme.group < real.shape[inner]:
-        return _grouped_type(real, axis, inner, scheme, codes, numerics)
-    rows = real.reshape(1, -1) if axis is None else np.moveaxis(real, axis, 0).reshape(real.shape[axis], -1)
+    if axis is not None and inner is not None and 0 < scheme.group < array.shape[inner]:
+        return _grouped_type(array, axis, inner, scheme, codes, numerics)
+    rows = array.reshape(1, -1)
+    if axis is not None:
+        rows = np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
     pow2 = numerics.power_of_two
     grid = Grid(codes.bits, codes.signed, symmetric, codes.narrow, pow2)
-    lo, hi = scheme.calibrator.rows(rows, grid)
+    lo, hi = _spans(rows, scheme, grid)
     if symmetric:
         need = np.maximum(hi / codes.hi, lo / codes.lo)
     else:
@@ -88,8 +90,19 @@ def weight_type(
     return codes.with_(scale=scales, zero_point=tuple(zeros.tolist()))
 
 
+def _spans(rows: Array, scheme: Weights, grid: Grid) -> tuple[Real, Real]:
+    """Ends of every row, in float64: of as many rows at a time as memory is meant for."""
+    step = max(1, AT_ONCE // max(1, rows.shape[1]))
+    found = [
+        scheme.calibrator.rows(rows[at : at + step].astype(np.float64), grid)
+        for at in range(0, len(rows), step)
+    ]
+    lo, hi = (np.concatenate(ends) for ends in zip(*found, strict=True))
+    return lo, hi
+
+
 def _grouped_type(
-    real: Real, axis: int, inner: int, scheme: Weights, codes: QuantType, numerics: Numerics
+    real: Array, axis: int, inner: int, scheme: Weights, codes: QuantType, numerics: Numerics
 ) -> QuantType:
     """Symmetric scales by channel and group."""
     grid = Grid(codes.bits, codes.signed, True, codes.narrow, numerics.power_of_two)
@@ -97,7 +110,7 @@ def _grouped_type(
     need = np.stack([
         np.maximum(hi / codes.hi, lo / codes.lo)
         for lo, hi in (
-            scheme.calibrator.rows(part.reshape(len(part), -1), grid)
+            _spans(part.reshape(len(part), -1), scheme, grid)
             for part in np.split(moved, range(scheme.group, moved.shape[1], scheme.group), axis=1)
         )
     ], axis=1)                                            # [channels, groups]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from npuflow.engine.calibrate.observe import session
 from npuflow.engine.rounding.layers import WeightedLayer
-from npuflow.engine.to_onnx import export_model
+from npuflow.engine.to_onnx import session_model
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.ir.windows import Taps
@@ -34,7 +34,7 @@ class ColumnObserver:
         self.made = list(
             dict.fromkeys(one.source for one in self.layers if one.source not in self.graph.inputs)
         )
-        self.session = session(export_model(self.graph, self.made)) if self.made else None
+        self.session = session(session_model(self.graph, self.made)) if self.made else None
         self.fed = [i.name for i in self.session.get_inputs()] if self.session is not None else []
         self.taps: dict[int, Taps] = {}
         self.buffers: dict[str, Array] = {}

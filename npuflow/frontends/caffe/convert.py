@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 from npuflow.base.errors import ModelError, NpuflowError
-from npuflow.base.wording import counted
 from npuflow.frontends import Bindings, Reading
 from npuflow.frontends._nodes import ends
 from npuflow.frontends._nodes.build import NodeBuilder

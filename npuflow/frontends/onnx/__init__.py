@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from npuflow.base.errors import ModelError
 from npuflow.frontends import FRONTENDS, Bindings, Reading, Source
+from npuflow.onnx.fed import MOST, FedModel, SessionModel
 from npuflow.onnx.nodes import ordered
 from npuflow.onnx.types import from_proto
 
@@ -62,7 +63,7 @@ class Onnx:
         types = {o.name: from_proto(o.type).dtype for o in model.graph.output}
         return ends.reading(builder, inputs, outputs, types, float_.stated)
 
-    def runnable(self, source: Source | bytes, bindings: Bindings) -> bytes:
+    def runnable(self, source: Source | bytes, bindings: Bindings, most: int = MOST) -> SessionModel:
         import onnx
 
         from npuflow.frontends._nodes.inputs import fixed as held
@@ -73,7 +74,7 @@ class Onnx:
         plain = lifted(parse(given.data), given.tensors)
         if not (plain.changed or bindings.outputs or bindings.constants or given.tensors):
             return given.data
-        model = whole(plain.model, given.tensors)
+        model, fed = whole(plain.model, given.tensors, most)
         inputs = [i for i in model.graph.input if i.name not in bindings.constants]
         fixed = {i.name: held(i, bindings) for i in model.graph.input if i.name in bindings.constants}
         del model.graph.input[:]
@@ -84,7 +85,8 @@ class Onnx:
         if bindings.outputs:
             del model.graph.output[:]
             model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in bindings.outputs)
-        return bytes(model.SerializeToString())
+        proto = bytes(model.SerializeToString())
+        return FedModel(proto, fed) if fed else proto
 
     def rounding(self, source: Source | bytes) -> float:
         from npuflow.frontends._nodes.floats import rounding

@@ -16,8 +16,11 @@ from npuflow.frontends import Source
 from npuflow.frontends._nodes.build import owned
 from npuflow.frontends._nodes.tensors import EXTERNAL, mapped
 from npuflow.frontends._nodes.upgrade import newer_functions
+from npuflow.ir.types import Array, TensorType
+from npuflow.onnx.fed import MOST, fed_from
 from npuflow.onnx.nodes import subgraphs
 from npuflow.onnx.run import CannotRunError, newest_opset
+from npuflow.onnx.types import NAMES, PLAIN, value_info
 
 _KEPT = 1024 * 1024 * 1024 * 2 - 1
 
@@ -158,19 +161,34 @@ def gather(path: Path) -> Source:
         ).at(file=str(path)) from fault
 
 
-def whole(model: onnx.ModelProto, tensors: Mapping[str, Any]) -> onnx.ModelProto:
-    """The model with its external tensors in it; CannotRunError where that is more than protobuf holds."""
-    size = sum(held.nbytes for held in tensors.values())
-    if size > _KEPT - (1 << 24):
-        raise CannotRunError(f"its tensors take {size / (1 << 30):.2f} GiB, one file holds 2 GiB")
+def whole(
+    model: onnx.ModelProto, tensors: Mapping[str, Any], most: int = MOST
+) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """The model with its external tensors in it. Where they are more than `most` bytes, the large ones become
+    inputs, and the second result is what to feed; CannotRunError where protobuf does not hold the others
+    (those of types that numpy lacks)."""
+    least = fed_from(sum(held.nbytes for held in tensors.values()), most)
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    for tensor in copy.graph.initializer:
-        if tensor.data_location == EXTERNAL:
-            tensor.raw_data = tensors[tensor.name].tobytes()
-            tensor.data_location = onnx.TensorProto.DEFAULT
-            del tensor.external_data[:]
-    return copy
+    outside = {t.name: t for t in copy.graph.initializer if t.data_location == EXTERNAL}
+    fed = {
+        name: tensors[name] for name, tensor in outside.items()
+        if least and NAMES.get(tensor.data_type, "") in PLAIN and tensors[name].nbytes >= least
+    }
+    rest = sum(tensors[name].nbytes for name in outside if name not in fed)
+    if rest > MOST:
+        raise CannotRunError(f"tensors of {rest / (1 << 30):.2f} GiB cannot be fed, one file holds 2 GiB")
+    ports = {port.name for port in copy.graph.input}
+    for name, tensor in outside.items():
+        if name in fed:
+            kind = TensorType(tuple(tensor.dims), NAMES[tensor.data_type])
+            copy.graph.input.extend([] if name in ports else [value_info(name, kind)])
+            copy.graph.initializer.remove(tensor)
+            continue
+        tensor.raw_data = tensors[name].tobytes()
+        tensor.data_location = onnx.TensorProto.DEFAULT
+        del tensor.external_data[:]
+    return copy, fed
 
 
 def _decode(data: bytes) -> onnx.ModelProto:
