@@ -140,8 +140,10 @@ class Cluster:
                 alone = time.monotonic()
                 self.go_on()
             elif time.monotonic() - alone > PATIENCE and (self._held or self._behind):
-                self._give_up(self._guilty() or self._workers.none_left())
-                return
+                if not self._guilty():
+                    self._give_up(self._workers.none_left())
+                    return
+                alone = time.monotonic()
 
     def _release(self) -> None:
         """Reassign steps whose allowed workers are all gone. Where others ended since a step was sent, it is
@@ -179,13 +181,21 @@ class Cluster:
         known = [how for one in sorted(workers) if (how := self._workers.way(one))]
         return died(task.step, "the workers that ran it", known[-1] if known else "", task.stage.lighter)
 
-    def _guilty(self) -> BuildError | None:
-        """When no worker comes any more: the step under which several died one after another."""
+    def _guilty(self) -> bool:
+        """When no worker comes any more: whether several died one after another under steps, which then
+        fail by name."""
         with self._lock:
-            for _, task in self._held.values():
-                if len(under := self._under.get(task.work[0].key, set())) > 1:
-                    return self._died(task, under).at(stage=task.step)
-        return None
+            found = [
+                (name, self._died(task, under))
+                for name, (_, task) in self._held.items()
+                if len(under := self._under.get(task.work[0].key, set())) > 1
+            ]
+            back = [(*self._held.pop(name), self._bound.pop(name), error) for name, error in found]
+        if back:
+            self._client.cancel([future for future, *_ in back])
+        for _, task, _, error in back:
+            self.arrivals.put((task, Outcome(error=error)))
+        return bool(back)
 
     def _give_up(self, error: BuildError) -> None:
         for task in self._taken():
