@@ -22,6 +22,7 @@ from npuflow.flow.store import Store
 
 NEAR, FEW, MANY = 3, 8, 64  # tasks at hand for each thread here, for each worker, and of short tasks
 SHORT = 0.05  # seconds
+DEATHS = 4  # workers of a joined cluster that a step may end; dask's own scheduler allows as many
 PATIENCE = 30.0  # seconds that a build waits for a worker when it has none left
 
 
@@ -53,6 +54,8 @@ class Cluster:
         """Tasks that have ended."""
         self._sent: dict[str, tuple[int, int]] = {}
         """Task -> how often it was sent to other workers, and how many had ended when it was sent last."""
+        self._under: dict[str, set[str]] = {}
+        """Key -> workers that died under it while nothing else ended."""
         self._behind: deque[Task] = deque()
         """What waits until the suspects of a death have run."""
         self._suspects: deque[Task] = deque()
@@ -132,39 +135,67 @@ class Cluster:
                     self._give_up(fault if isinstance(fault, BuildError) else self._workers.lost())
                     return
                 continue
+            self._release()
             if self._workers.good:
                 alone = time.monotonic()
-                self._release()
                 self.go_on()
             elif time.monotonic() - alone > PATIENCE and (self._held or self._behind):
-                self._give_up(self._workers.none_left())
-                return
+                if not self._guilty():
+                    self._give_up(self._workers.none_left())
+                    return
+                alone = time.monotonic()
 
     def _release(self) -> None:
-        """Reassign steps whose allowed workers are all gone. Where others ended since a step was assigned
-        last, it is hardly what ends workers, and goes to the next ones; else the driver counts."""
+        """Reassign steps whose allowed workers are all gone. Where others ended since a step was sent, it is
+        hardly what ends workers, and goes to the next ones; else it fails after some deaths."""
+        good = self._workers.good
         with self._lock:
-            stranded = [
-                (name, held)
-                for name, held in self._held.items()
-                if (only := self._bound.get(name)) and not only & self._workers.good
-            ]
-            for name, _ in stranded:
-                self._held.pop(name)
-                self._bound.pop(name)
-            lost = []
-            for _, (_, task) in stranded:
-                sent, count = self._sent[task.name]
-                if count == self._count:
-                    lost.append(task)
-                else:
-                    self._sent[task.name] = sent + 1, self._count
+            stranded = [name for name in self._held if (only := self._bound.get(name)) and not only & good]
+            gone, back = [], list[tuple[Task, Outcome]]()
+            for name in stranded:
+                future, task = self._held[name]
+                innocent = self._sent[task.name][1] != self._count
+                blamed = None if innocent else self._blamed(task, name)
+                if blamed is None and not good:
+                    continue  # it waits for workers where it is
+                del self._held[name], self._bound[name]
+                gone.append(future)
+                if innocent:
+                    self._sent[task.name] = self._sent[task.name][0] + 1, self._count
                     self._behind.append(task)
-        if stranded:
-            self._client.cancel([future for _, (future, _) in stranded])
-        for task in lost:
-            error = BuildError(f"{task.step}: its workers died", code="NF-CLUSTER-004")
-            self.arrivals.put((task, Outcome(error=error, lost=True)))
+                else:
+                    error = BuildError(f"{task.step}: its workers died", code="NF-CLUSTER-004")
+                    back.append((task, blamed or Outcome(error=error, lost=True)))
+        if gone:
+            self._client.cancel(gone)
+        for arrival in back:
+            self.arrivals.put(arrival)
+
+    def _blamed(self, task: Task, name: str) -> Outcome | None:
+        """The end of a task under which enough workers died, while nothing else ended."""
+        under = self._under.setdefault(task.work[0].key, set())
+        under |= self._bound[name]
+        return Outcome(error=self._died(task, under)) if len(under) >= DEATHS else None
+
+    def _died(self, task: Task, workers: set[str]) -> BuildError:
+        known = [how for one in sorted(workers) if (how := self._workers.way(one))]
+        return died(task.step, "the workers that ran it", known[-1] if known else "", task.stage.lighter)
+
+    def _guilty(self) -> bool:
+        """When no worker comes any more: whether several died one after another under steps, which then
+        fail by name."""
+        with self._lock:
+            found = [
+                (name, self._died(task, under))
+                for name, (_, task) in self._held.items()
+                if len(under := self._under.get(task.work[0].key, set())) > 1
+            ]
+            back = [(*self._held.pop(name), self._bound.pop(name), error) for name, error in found]
+        if back:
+            self._client.cancel([future for future, *_ in back])
+        for _, task, _, error in back:
+            self.arrivals.put((task, Outcome(error=error)))
+        return bool(back)
 
     def _give_up(self, error: BuildError) -> None:
         for task in self._taken():

@@ -188,6 +188,11 @@ class Workers:
         narrow = self.refused or small or not self._own
         return {"workers": able, "allow_other_workers": False} if narrow else {}
 
+    def way(self, worker: str) -> str:
+        """How a worker ended, empty where that is not known."""
+        how = self._deaths.ways.get(worker, UNKNOWN)
+        return "" if how == UNKNOWN else how
+
     def how(self, killed: Any) -> str:
         """How the last worker of a step ended, where it can be known."""
         worker = str(getattr(getattr(killed, "last_worker", None), "address", ""))
