@@ -164,8 +164,7 @@ def verdict(
 ) -> Verdict:
     """Run samples that no bias was fitted to through both networks; where an output is poor, look for
     the cause and for what helps."""
-    budget = widths.budget
-    unlike = input_check.unlike[0] if input_check.unlike else ""
+    budget, unlike = widths.budget, next(iter(input_check.unlike), "")
     if is_random(samples):
         return _unjudged("the calibration samples are random numbers")
     known = list(feeds(samples, graph.graph, correct.samples + MOST))
