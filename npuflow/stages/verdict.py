@@ -164,8 +164,7 @@ def verdict(
 ) -> Verdict:
     """Run samples that no bias was fitted to through both networks; where an output is poor, look for
     the cause and for what helps."""
-    budget = widths.budget
-    unlike = input_check.unlike[0] if input_check.unlike else ""
+    budget, unlike = widths.budget, next(iter(input_check.unlike), "")
     if is_random(samples):
         return _unjudged("the calibration samples are random numbers")
     known = list(feeds(samples, graph.graph, correct.samples + MOST))
@@ -178,12 +177,11 @@ def verdict(
     shares = _looked(graph.graph, quantized.graph, found, held)
     made = Verdict(found, len(held), "", budget, shares, inputs=unlike, untried=MORE)
     poor = [s.output for s in found if not s.ok]
-    if any(s.nan for s in found):
-        return replace(made, weights=no_numbers(graph.graph))
+    strange = any(s.nan for s in found)
+    if strange or not verdict.advice:
+        return replace(made, untried=OFF, weights=no_numbers(graph.graph) if strange else {})
     if thresholds is None or precision is None or statistics is None:
         return made                        # nothing was calibrated: there are no ranges or widths to choose
-    if not verdict.advice:
-        return replace(made, untried=OFF)
     if not (poor or calibrate.method != "auto"):
         return made
     scheme = replace(quantize, overrides=(*precision.overrides, *quantize.overrides))
@@ -202,10 +200,8 @@ def verdict(
     if column is None or not network.groups:
         return made
     blamed = culprits(rig, column, progress)
-    for guess in blamed[:10]:
-        log(
-            f"{guess.kind} {guess.value} ({guess.layer}) in float: {guess.before:.1f} -> {guess.after:.1f} dB"
-        )
+    for one in blamed[:10]:
+        log(f"{one.kind} {one.value} ({one.layer}) in float: {one.before:.1f} -> {one.after:.1f} dB")
     fixes = clinic.fixes(worst.name, worst, blamed)
     return replace(made, culprit=blamed[0] if blamed else None, fixes=tuple(fixes), untried="")
 

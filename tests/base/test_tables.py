@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -191,8 +191,14 @@ def test_selected_options_reach_the_stage_and_the_key() -> None:
     assert Everything().options is None
 
 
-def test_unselected_options_do_not_count_but_are_checked() -> None:
-    assert canonical(good("percentile = { percent = 99 }")) == canonical(good(""))
+def test_unselected_options_are_a_fault_unless_another_place_selects() -> None:
+    text = "percentile = { percent = 99 }"
+    assert 'the options of "percentile" have no effect' in faults_of(text)[0]
+    table, at = parse(f'method = "mse"\n{text}', "r.toml", Path())
+    place = replace(at.origins["method",], override=True)
+    made, wrong = read(Everything, table, replace(at, origins={**at.origins, ("method",): place}))
+    assert made is not None and not wrong
+    assert canonical(made) == canonical(good('method = "mse"'))
     assert faults_of("percentile = { percnt = 99 }") != []
     assert "has no options" in faults_of("kl = { x = 1 }")[0]
     assert 'needy.limit: "limit" is missing' in faults_of("needy = {}")[0]
