@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from typing import Annotated, Any, Self
 
@@ -28,6 +28,7 @@ from npuflow.stages.hardware import Asked
 from npuflow.stages.model import Model, ModelTable
 
 MASKS = "channel-masks.npz"
+SHOWN = 100                               # changes of one rule that the log lists
 
 
 @dataclass(frozen=True)
@@ -171,6 +172,16 @@ def _computes(graph: Graph) -> None:
             ).at(value=name)
 
 
+def _changes(applied: Sequence[Applied]) -> Iterator[str]:
+    """Of every rule how often it applied, and below it the nodes of each change, in the order made."""
+    for rule, count in sorted(Counter(one.rule for one in applied).items()):
+        yield f"{rule}: {count}"
+        lines = [one.line() for one in applied if one.rule == rule]
+        yield from (f"  {line}" for line in lines[:SHOWN])
+        if count > SHOWN:
+            yield f"  and {count - SHOWN} more: `npuflow show parse RECIPE` lists all"
+
+
 @stage(quick=True)
 def parse(
     source: Model,
@@ -182,8 +193,8 @@ def parse(
     _computes(result.graph)
     for note in result.notes:
         log(note)
-    for rule, count in sorted(Counter(a.rule for a in result.applied).items()):
-        log(f"{rule}: {count}")
+    for line in _changes(result.applied):
+        log(line)
     for refusal in result.refusals:
         log(f"{refusal.rule} left {refusal.node}: {refusal.reason}")
     return result
