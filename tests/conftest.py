@@ -1,11 +1,54 @@
-"""Where CI is set, hypothesis draws the same examples every time: a change is judged by what it changed."""
+"""Settings of all tests: hypothesis draws equal examples in CI; which tests are in the tier of a minute."""
 
 from __future__ import annotations
 
 import os
+import re
+from functools import cache
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("ci", derandomize=True, deadline=None)
 if os.environ.get("CI"):
     settings.load_profile("ci")
+
+TESTS = Path(__file__).parent
+FAST = (
+    "base", "calibrators", "channels", "exchange", "figures", "flow", "heads", "hw", "ir", "lang", "metrics",
+    "opcodes", "ops", "packing", "program", "quantize", "report", "rounders", "rules", "schedule", "search",
+    "sim", "strategies", "test_code_rules.py", "test_layers.py",
+)
+"""Folders and files of tests whose tests are fast, but for what follows."""
+TARGET, SCHEME = "edge-4t", "8 bits"      # the one target and the one scheme of fast tests
+PROCESSES = re.compile(r"\b(subprocess|multiprocessing|distributed|LocalCluster|moto|npuflow\.build|toys)\b")
+"""What a file names that starts processes, clusters or builds."""
+
+
+@cache
+def may_be_fast(path: Path) -> bool:
+    """Whether tests of a file may be fast: by its folder, and as nothing in it starts a process."""
+    return path.relative_to(TESTS).parts[0] in FAST and not PROCESSES.search(path.read_text())
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`-m fast` reads only files that have fast tests: to collect all takes as long as to run these."""
+    if config.getoption("markexpr") != "fast" or collection_path.suffix != ".py":
+        return None
+    return True if collection_path.name.startswith("test_") and not may_be_fast(collection_path) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if TESTS in item.path.parents and may_be_fast(item.path) and not item.get_closest_marker("slow"):
+            parameters = getattr(item, "callspec", None)
+            if parameters is None or one_of_each(parameters.params):
+                item.add_marker("fast")
+
+
+def one_of_each(parameters: dict[str, object]) -> bool:
+    """Whether a case of a table is of the one target and of the one scheme."""
+    targets = {p.stem for p in (TESTS.parent / "npuflow" / "targets").glob("*.toml")} - {TARGET}
+    strings = [value for value in parameters.values() if isinstance(value, str)]
+    return parameters.get("scheme", SCHEME) == SCHEME and not targets.intersection(strings)
