@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from npuflow.base.wording import counted
+
 
 def text(path: Path, sets: Sequence[str] | None, cache: Path | None) -> str:
     """How often each rule applied, then every change in the order it was made."""
@@ -20,10 +22,8 @@ def text(path: Path, sets: Sequence[str] | None, cache: Path | None) -> str:
     if not applied:
         return "\nno rewrites\n"
     counts = Counter(one.rule for one in applied)
-    lines = [
-        "",
-        f"{len(applied)} rewrites: {', '.join(f'{rule} {count}' for rule, count in sorted(counts.items()))}",
-    ]
+    often = ", ".join(f"{rule} {count}" for rule, count in sorted(counts.items()))
+    lines = ["", f"{counted(len(applied), 'rewrite')}: {often}"]
     width, digits = max(map(len, counts)), len(str(len(applied)))
     lines += [f"  {i:>{digits}}  {one.rule:<{width}}  {one.line()}" for i, one in enumerate(applied, 1)]
     return "\n".join(lines) + "\n"

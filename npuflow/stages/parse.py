@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Annotated, Any, Self
 
@@ -30,6 +30,7 @@ from npuflow.stages.model import Model, ModelTable
 
 MASKS = "channel-masks.npz"
 KEPT = "a larger share or a smaller multiple (npuflow show pruned RECIPE --log lists every group)"
+SHOWN = 100                               # changes of one rule that the log lists
 
 
 @dataclass(frozen=True)
@@ -193,6 +194,16 @@ def _computes(graph: Graph) -> None:
             ).at(value=name)
 
 
+def _changes(applied: Sequence[Applied]) -> Iterator[str]:
+    """Of every rule how often it applied, and below it the nodes of each change, in the order made."""
+    for rule, count in sorted(Counter(one.rule for one in applied).items()):
+        yield f"{rule}: {count}"
+        lines = [one.line() for one in applied if one.rule == rule]
+        yield from (f"  {line}" for line in lines[:SHOWN])
+        if count > SHOWN:
+            yield f"  and {count - SHOWN} more: `npuflow show parse RECIPE` lists all"
+
+
 @stage(quick=True)
 def parse(
     source: Model,
@@ -208,8 +219,8 @@ def parse(
     _computes(result.graph)
     for note in result.notes:
         log(note)
-    for rule, count in sorted(Counter(a.rule for a in result.applied).items()):
-        log(f"{rule}: {count}")
+    for line in _changes(result.applied):
+        log(line)
     for refusal in result.refusals:
         log(f"{refusal.rule} left {refusal.node}: {refusal.reason}")
     return result

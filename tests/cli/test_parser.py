@@ -21,6 +21,8 @@ from tests.cli.commandline import Npuflow
         ),
         (("build", "-Z"), "NF-USAGE-064", 'has no option "-Z"', "npuflow build --help"),
         (("--foo",), "NF-USAGE-064", 'npuflow has no option "--foo"', "npuflow --help"),
+        (("serve",), "NF-USAGE-065", "npuflow serve: [NAME=]PROGRAM... is missing", "npuflow serve --help"),
+        (("pack",), "NF-USAGE-065", "npuflow pack: PROGRAM... is missing", "npuflow pack --help"),
         (("build",), "NF-USAGE-065", "npuflow build: RECIPE... is missing", "npuflow build --help"),
         (
             ("cache", "push", "--nothing"),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from npuflow.base.errors import DataError
+from npuflow.base.errors import AbsentError, DataError
 from npuflow.base.tables import Location
 from npuflow.engine.data.config import Data
 from npuflow.engine.data.listing import found
@@ -95,5 +97,57 @@ def test_a_function_reads_files(tmp_path: Path) -> None:
             "reader": Location("python:own_reader:fails", tmp_path),
         }
     )
-    with pytest.raises(DataError, match="not mine"):
-        loaded(other)
+    assert 'own_reader.fails fails on "a.dat"' in loaded(other)["a.dat"].broken
+    assert "not mine" in loaded(other)["a.dat"].broken
+
+
+READERS = """import numpy as np
+
+
+def read(path):
+    return np.frombuffer(path.read_bytes(), "<f4").reshape(2)
+
+
+def ragged(path):
+    return [[1.0], [2.0, 3.0]] if path.stem == "b" else [1.0, 2.0]
+
+
+def needs(path):
+    import a_package_that_is_not_there
+
+
+def beside(path):
+    open(path.parent / "a_table_that_is_not_there")
+"""
+
+
+def test_a_file_that_a_function_cannot_read_is_left_out_as_a_picture_is(tmp_path: Path) -> None:
+    """But not where something else is missing: what is kept of a sample is kept for good."""
+    (tmp_path / "readers_of_files.py").write_text(READERS)
+    (tmp_path / "in").mkdir()
+    for name, held in (("a", bytes(8)), ("b", b"cut"), ("c", bytes(8))):
+        (tmp_path / "in" / f"{name}.dat").write_bytes(held)
+    base = table(tmp_path, "in")
+    for name in ("read", "ragged"):
+        found_ = loaded(replace(base, reader=Location(f"python:readers_of_files:{name}", tmp_path)))
+        assert [bool(one.broken) for one in found_.values()] == [False, True, False], name
+        assert found_["c.dat"].arrays[""].shape == (2,) and 'fails on "b.dat"' in found_["b.dat"].broken
+    for name, said in (("needs", "No module named"), ("beside", "a_table_that_is_not_there")):
+        with pytest.raises(DataError, match=said):
+            loaded(replace(base, reader=Location(f"python:readers_of_files:{name}", tmp_path)))
+
+
+def test_what_is_no_file_or_folder_says_what_it_is(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("nowhere")
+    for source, what in (
+        ("/dev/null", "/dev/null is a device"),
+        ("pipe", "is a pipe"),
+        ("link", "is a link to nowhere, which is not there"),
+    ):
+        with pytest.raises(AbsentError) as raised:
+            found(table(tmp_path, source))
+        assert raised.value.message == f'"{source}" is no file or folder of samples'
+        assert what in raised.value.because and ".npy" in raised.value.hint
+    with pytest.raises(AbsentError, match='no data at "none"'):
+        found(table(tmp_path, "none"))

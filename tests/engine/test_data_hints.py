@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tomli
 
 from npuflow.base.code import whole_digest
 from npuflow.base.errors import DataError, NpuflowError
@@ -66,3 +67,14 @@ def test_a_function_that_asks_for_its_own_place_is_told_what_to_do(tmp_path: Pat
         whole_digest(function("own_place", "clips", tmp_path)[0])
     assert caught.value.code == "NF-CODE-002" and "by its full path" in hint(caught.value)
     assert whole_digest(function("full_path", "clips", tmp_path)[0])
+
+
+@pytest.mark.parametrize("name", ["serving_default_img:0", 'say "x"', "a b", "plain", "x.1"])
+def test_a_remedy_is_toml_whatever_the_input_is_called(name: str) -> None:
+    text = np.array([["a", "b", "c", "d"]])
+    for sample in (InputSample({"p": text, "q": text}), InputSample({name: text})):
+        with pytest.raises(NpuflowError) as raised:
+            sample.feed({name: KIND})
+        remedy = hint(raised.value)
+        table = remedy[remedy.index("arrays = ") : remedy.index("}") + 1]
+        assert tomli.loads(table) == {"arrays": {name: "..."}}

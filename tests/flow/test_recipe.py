@@ -110,6 +110,17 @@ def test_every_fault_of_every_table_at_once(folder: Path) -> None:
     ]
 
 
+def test_names_that_are_allowed_are_listed_once(folder: Path) -> None:
+    """In the reason; the remedy is the nearest one, where one is near."""
+    text = "[zzzz]\n[calibrate]\nqqqq = 1\n[chip.numerics]\nacc_bit = 1\n"
+    recipe = load(write(folder / "a.toml", text), libraries={})
+    faults = {fault.where.key: fault for fault in recipe.faults(KNOWN, required=())}
+    for key in ("zzzz", "calibrate.qqqq"):
+        assert "calibrate" in faults[key].because or "method" in faults[key].because
+        assert faults[key].hint == ""
+    assert faults["chip.numerics.acc_bit"].hint == '"acc_bits"'
+
+
 def test_an_unknown_table_that_an_option_sets_is_the_options(folder: Path) -> None:
     recipe = load(write(folder / "a.toml", "[calibrate]\nbatches = 2\n"), ["tilng.level=1"])
     (fault,) = recipe.faults(KNOWN, required=())

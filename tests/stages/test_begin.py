@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from npuflow.base.errors import ModelError
+from npuflow.base.errors import ModelError, UsageError
 from npuflow.cli._app import application
 from npuflow.engine.begin import begun
 from npuflow.engine.interpret import host_session
@@ -31,12 +31,36 @@ def test_what_lies_before_is_left_out() -> None:
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("x", "an input of the model"), ("nothing", "computes no such tensor"), ("y", "the outputs are y")],
+    [
+        ("x", "an input of the model"),
+        ("nothing", "no tensor of that name leads to the outputs y"),
+        ("y", "it is an output, behind which nothing is computed"),
+    ],
 )
 def test_where_it_cannot_begin(name: str, said: str) -> None:
     with pytest.raises(ModelError) as fault:
         begun(graph_of(NETWORK), [name])
     assert said in str(fault.value.because)
+
+
+def test_at_an_output_it_says_where_to_begin(tmp_path: Path) -> None:
+    """Of several outputs one may lie behind another, where the network can begin."""
+    with pytest.raises(ModelError, match='cannot begin at "y"') as fault:
+        begun(graph_of(NETWORK), ["y"])
+    assert fault.value.hint == "begin further in front: s"
+    both = model("float[1,6] x => float[1,6] r, float[1,6] y", "r = Relu(x) y = Tanh(r)")
+    assert begun(graph_of(both), ["r"]).inputs == ("r",)
+    (tmp_path / "net.onnx").write_bytes(NETWORK)
+    words = ["extract", str(tmp_path / "net.onnx"), "-o", str(tmp_path / "part.onnx")]
+    failed = CliRunner().invoke(application("extract"), [*words, "--begin", "y"])
+    assert isinstance(failed.exception, ModelError) and not (tmp_path / "part.onnx").exists()
+
+
+def test_a_part_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "net.onnx").write_bytes(NETWORK)
+    words = ["extract", str(tmp_path / "net.onnx"), "--begin", "s", "-o", str(tmp_path / "no" / "part.onnx")]
+    failed = CliRunner().invoke(application("extract"), words)
+    assert isinstance(failed.exception, UsageError) and failed.exception.code == "NF-USAGE-025"
 
 
 def test_results_of_one_node_belong_together() -> None:

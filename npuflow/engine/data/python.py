@@ -18,6 +18,11 @@ from npuflow.engine.data.config import FoundSample
 from npuflow.ir.types import Array
 
 Pairs = Iterable[tuple[str, Any]]
+ELSEWHERE = (ImportError, MemoryError, PermissionError, FileNotFoundError)  # what no file of the data causes
+
+
+class UnreadableFile(DataError):
+    """A file that a function of the user's cannot read."""
 
 
 def python_source(
@@ -52,15 +57,17 @@ def read_by(text: str, base: Path, path: Path, common: Mapping[str, Any], label:
 
 
 def read_file(path: Path, origin: Path, detail: Mapping[str, Any]) -> dict[str, Array]:
-    """What the function makes of a file."""
+    """What the function makes of a file. UnreadableFile where it fails on it; another DataError where
+    something else is missing than what the file should hold: it may be there the next time."""
     function, _ = foreign(detail["module"], detail["function"], origin.parent, origin)
     try:
         value = function(path)
+        arrays = value if isinstance(value, Mapping) else {"": value}
+        return {key: np.asarray(array) for key, array in arrays.items()}
     except Exception as fault:  # the boundary to the user's own code
         name = f"{function.__module__}.{function.__qualname__}"
-        raise _failed(name, f'on "{path.name}"', fault) from fault
-    arrays = value if isinstance(value, Mapping) else {"": value}
-    return {key: np.asarray(array) for key, array in arrays.items()}
+        kind = DataError if isinstance(fault, ELSEWHERE) else UnreadableFile
+        raise _failed(name, f'on "{path.name}"', fault, kind) from fault
 
 
 def first_arrays(text: str, base: Path) -> dict[str, Array]:
@@ -121,10 +128,10 @@ def _pairs(function: Callable[[], Pairs]) -> Iterator[tuple[str, Any]]:
         yield pair
 
 
-def _failed(name: str, when: str, fault: Exception) -> DataError:
+def _failed(name: str, when: str, fault: Exception, kind: type[DataError] = DataError) -> DataError:
     """The user's exception with the line that raised it."""
     frames = extract_tb(fault.__traceback__)
     line = f" (line {frames[-1].lineno} of {Path(frames[-1].filename).name})" if frames else ""
     text = str(fault)
     because = f"{type(fault).__name__}: {text}{line}" if text else f"{type(fault).__name__}{line}"
-    return DataError(f"the data function {name} fails {when}", because=because, code="NF-DATA-052")
+    return kind(f"the data function {name} fails {when}", because=because, code="NF-DATA-052")

@@ -12,7 +12,7 @@ from npuflow.base.errors import DataError
 from npuflow.engine.data.array import FileRows
 from npuflow.engine.data.config import InputSample
 from npuflow.engine.data.image import decode
-from npuflow.engine.data.python import python_samples, read_file
+from npuflow.engine.data.python import UnreadableFile, python_samples, read_file
 from npuflow.engine.data.steps import applied, finished, grey, of_picture, split
 from npuflow.ir.types import Array, TensorType
 
@@ -67,7 +67,11 @@ def _channels_last(shape: Sequence[int]) -> bool:
 def _one(files: tuple[Path, ...], detail: Mapping[str, Any], rows: FileRows) -> InputSample:
     """A sample of one file."""
     if detail["kind"] == "reader":
-        return _sample(read_file(files[0], files[1], detail), detail, picture=False)
+        try:
+            arrays = read_file(files[0], files[1], detail)
+        except UnreadableFile as fault:
+            return InputSample(broken=str(fault))
+        return _sample(arrays, detail, picture=False)
     return _read(files[0], detail, rows)
 
 
