@@ -21,8 +21,7 @@ from npuflow.ir.windows import Taps
 OPS = Registry("ops", "npuflow.ops")
 
 Param = int | str | tuple[int, ...]   # an integer, integers, or the content digest of a constant array
-# of a clip: one, or one per channel (second dimension) of a layer with weights
-Bound = float | tuple[float, ...]
+Bound = float | tuple[float, ...]     # of a clip: of all, or per channel (dimension 1) of layers with weights
 Weights = tuple[Array, Array | None]      # a weight and what is added to its products
 # plain: not quantised (shapes); index: whole numbers, which are their own codes; table: has the type of the
 # result, whose elements are its elements
@@ -43,10 +42,9 @@ class No:
 
 @dataclass(frozen=True)
 class OnnxCall:
-    """An ONNX node with opset `version`: attributes as Python values (tensors as arrays), and per
-    input its type and, when it is constant, its array. In `to_onnx` results, `inputs` lists graph
-    inputs by position or constant arrays.
-    """
+    """An ONNX node with opset `version`: attributes as Python values (tensors as arrays), and per input its
+    type and, when it is constant, its array. In `to_onnx` results, `inputs` lists graph inputs by position or
+    constant arrays."""
 
     op_type: str
     attributes: Mapping[str, Any] = field(default_factory=dict)
@@ -81,11 +79,10 @@ class OpSample:
 
 @dataclass(frozen=True)
 class Op(InFloats):
-    """Base of every operator. Fields of a subclass are its attributes (named as in
-    ONNX where ONNX has them); those by keyword alone are the compiler's own."""
+    """Base of every operator. Fields of a subclass are its attributes (named as in ONNX where ONNX has them);
+    those by keyword alone are the compiler's own."""
 
-    # fused Relu/Clip on the output, in real units
-    clip: tuple[Bound, Bound] | None = field(default=None, kw_only=True)
+    clip: tuple[Bound, Bound] | None = field(default=None, kw_only=True)  # fused Relu/Clip, in real units
 
     onnx: ClassVar[str] = ""              # ONNX operator type
     domain: ClassVar[str] = ""
@@ -97,8 +94,7 @@ class Op(InFloats):
     bounded: ClassVar[tuple[float, float] | None] = None     # what the function never leaves: not clipped
     sensitive: ClassVar[bool] = False     # a square, quotient, root, logarithm: first to get wide codes
     hosted: ClassVar[bool] = False        # a node of the source format kept whole: no NPU runs it
-    # what an application makes of this function as an output
-    answers: ClassVar[Literal["", "argmax", "threshold"]] = ""
+    answers: ClassVar[Literal["", "argmax", "threshold"]] = ""  # what applications make of it as an output
 
     def respelled(self) -> bool:
         """Whether rules may spell the node in other operators."""
@@ -132,8 +128,7 @@ class Op(InFloats):
         raise NotImplementedError
 
     def with_results(self, types: Sequence[TensorType]) -> Op | None:
-        """Of an operator that holds the shape of its results: the same with results of these types. None: its
-        results follow from its operands."""
+        """The same with results of these types, where it holds their shape; None: operands decide."""
         return None
 
     def reference(self, *inputs: Array | None) -> tuple[Array, ...]:

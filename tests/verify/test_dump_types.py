@@ -15,9 +15,9 @@ from npuflow.cli import main
 from npuflow.engine.feed import dequantize
 from npuflow.engine.program.container import Program
 from npuflow.engine.runner import ProgramRunner
-from npuflow.engine.verify.compared import compared, quants_of
+from npuflow.engine.verify.compared import compared
 from npuflow.engine.verify.dump import dumps
-from npuflow.engine.verify.golden import Array, Golden, golden_of, save
+from npuflow.engine.verify.golden import Array, Golden, golden_of, quants_of, save
 from npuflow.engine.verify.locate import Finding, first_difference
 from npuflow.hw.target import Numerics
 from tests.networks.harness import SMALL, build
@@ -192,6 +192,8 @@ def test_the_verb_on_real_numbers(
     (tmp_path / "net.npu").write_bytes(program.to_bytes())
     save(golden, program, tmp_path / "golden")
     quants, name = quants_of(program), _largest(golden)
+    rows = {row["name"]: row for row in json.loads((tmp_path / "golden/golden.json").read_text())["tensors"]}
+    assert all(rows[n]["scale"] == quants[n]["scale"] for n in golden.tensors)
     board = {n: dequantize(a, quants[n]) for n, a in golden.tensors.items()}
     np.savez(tmp_path / "board.npz", **board)
     words = ["verify", str(tmp_path / "net.npu"), str(tmp_path / "golden"), "--dump"]

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from npuflow.engine.feed import along, dequantize, quantize
-from npuflow.engine.program.container import Program
 from npuflow.engine.verify.golden import Array
 
 HALF = 0.5  # of a code: how far a real number may lie from what its code stands for
@@ -34,13 +33,6 @@ class Compared:
     found: Array
     wrong: Array
     reals: Reals | None = None
-
-
-def quants_of(program: Program) -> dict[str, Mapping[str, Any]]:
-    """The quantisation of every tensor that can be dumped, by its name."""
-    held = {name: tap.quant for name, tap in program.taps.values.items()}
-    held |= {name: value["quant"] for name, value in program.meta["values"].items()}
-    return {name: quant for name, quant in held.items() if quant is not None}
 
 
 def compared(expected: Array, found: Array, quant: Mapping[str, Any] | None) -> Compared:

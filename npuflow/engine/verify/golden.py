@@ -52,10 +52,17 @@ def golden_of(program: Program, outputs: Sequence[Mapping[str, Array]]) -> Golde
     )
 
 
+def quants_of(program: Program) -> dict[str, Mapping[str, Any]]:
+    """The quantisation of every tensor that can be dumped, by its name."""
+    held = {name: tap.quant for name, tap in program.taps.values.items()}
+    held |= {name: value["quant"] for name, value in program.meta["values"].items()}
+    return {name: quant for name, quant in held.items() if quant is not None}
+
+
 def save(golden: Golden, program: Program, folder: Path) -> None:
-    """golden.npz with the tensors, golden.json with digests, layers, shapes and addresses."""
+    """golden.npz with the tensors, golden.json with digests, layers, shapes, scales and addresses."""
     folder.mkdir(parents=True, exist_ok=True)
-    values = program.meta["values"]
+    values, quants = program.meta["values"], quants_of(program)
     rows = [
         {
             "name": name,
@@ -63,6 +70,7 @@ def save(golden: Golden, program: Program, folder: Path) -> None:
             "layer": golden.layers[name],
             "shape": list(array.shape[1:]),
             "dtype": array.dtype.name,
+            **{key: quants.get(name, {}).get(key) for key in ("scale", "zero_point")},
             "address": values[name]["address"] if name in values else None,
             "digests": [digest_array(np.ascontiguousarray(one)) for one in array],
         }

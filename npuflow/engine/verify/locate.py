@@ -11,8 +11,8 @@ import numpy as np
 from npuflow.engine.program.container import Program
 from npuflow.engine.sim.made import Tile, tile_of
 from npuflow.engine.verify.cause import Cause, cause_of
-from npuflow.engine.verify.compared import Compared, compared, quants_of
-from npuflow.engine.verify.golden import Array, Golden
+from npuflow.engine.verify.compared import Compared, compared
+from npuflow.engine.verify.golden import Array, Golden, quants_of
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.region import dense
 
