@@ -95,6 +95,6 @@ def test_a_module_of_two_inputs_takes_a_tuple_of_examples(tmp_path: Path) -> Non
     arrays = {"image": IMAGES, "scale": IMAGES + 1}
     given = tuple(np.zeros((1, 3, 6, 6), np.float32) for _ in range(2))
     made = npuflow.compile(
-        Two(), "edge-4t", example=given, data=arrays, cache=tmp_path / "cache", until="quantize"
+        Two(), "edge-4t", example=given, data=arrays, cache=tmp_path / "cache", until="simulate"
     )
     assert made.graph.inputs == ("image", "scale")
