@@ -26,7 +26,7 @@ from npuflow.ir.types import QuantType
 from tests.ops.program_rows import Array, Index, Row, normal
 
 PLACES = ("alone", "behind", "front", "second")
-CALIBRATION, NEW, QUIETER = 256, 16, 0.85  # samples; amplitude of the new ones
+CALIBRATION, NEW, QUIETER = 128, 16, 0.85  # samples; amplitude of the new ones
 FLOAT = onnx.TensorProto.FLOAT
 DOMAINS = (("com.microsoft", 1),)
 # what a network has in front of an operator so that operands are as it needs them; {} is the tensor
