@@ -27,8 +27,8 @@ def encode(array: npt.ArrayLike, quant: QuantType) -> Array:
     ends = quant.spread(real.shape)
     made = np.empty(real.shape, quant.dtype)
     for some in _parts(real.shape):
-        own = (_of(end, some, real.shape) for end in ends)
-        made[some] = quantize(real[some], *own, quant.lo, quant.hi)
+        scale, zero = (_of(end, some, real.shape) for end in ends)
+        made[some] = quantize(real[some], scale, zero, quant.lo, quant.hi)
     return made
 
 
@@ -39,7 +39,8 @@ def decode(codes: Array, quant: QuantType) -> Array:
     ends = quant.spread(codes.shape)
     made = np.empty(codes.shape, np.float32)
     for some in _parts(codes.shape):
-        made[some] = dequantize(codes[some], *(_of(end, some, codes.shape) for end in ends))
+        scale, zero = (_of(end, some, codes.shape) for end in ends)
+        made[some] = dequantize(codes[some], scale, zero)
     return made
 
 

@@ -53,7 +53,7 @@ def external_bytes(model: FedModel) -> Iterator[bytes | memoryview]:
 
 def read_model(path: Path, folder: Path | None = None) -> SessionModel:
     """A model file for a session; tensors beside it, or in `folder`, are mapped and fed, and a ModelError
-    where that cannot be. Bytes that are no model are given out as they are: the session says what is wrong."""
+    where that cannot be. Bytes that are no model are given out: the session says what is wrong."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 MOST = (1 << 31) - (1 << 24)              # bytes of constants that one model holds beside its nodes
 FED = 1 << 20                             # bytes from which constants of a larger one are fed to it
-LEAST = 256                               # bytes below which none is, whatever the limit: shapes, axes, bounds
+LEAST = 256                               # bytes below which none is, whatever the limit: shapes, bounds
 
 
 def fed_from(held: int, most: int = MOST) -> int:

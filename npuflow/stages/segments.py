@@ -53,9 +53,10 @@ class ReadySegment(Artifact):
             name: TensorType(tuple(kind["shape"]), kind["dtype"]) for name, kind in about["inputs"].items()
         }
         fed, made, names, above = (tuple(about[key]) for key in ("fed", "made", "names", "above"))
-        model: SessionModel = folder.bytes(FILE)
+        proto = folder.bytes(FILE)
+        model: SessionModel = proto
         if "constants" in about:
-            model = FedModel(model, folder.arrays("constants"), about["constants"])
+            model = FedModel(proto, folder.arrays("constants"), about["constants"])
         return cls(
             cutting.ModelSegment(
                 model, inputs, fed, made, names, above, about["cone"], about["weights"], about["activations"]

@@ -7,6 +7,7 @@ import io
 import threading
 import time
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import onnxruntime
@@ -239,13 +240,13 @@ def test_weights_of_the_executor_are_the_same_in_parts(monkeypatch: pytest.Monke
             return None
 
     class Given:
-        fields = {"x_type": "uint8", "x_zero": 5, "w_zero": 1}
+        fields: ClassVar[dict[str, object]] = {"x_type": "uint8", "x_zero": 5, "w_zero": 1}
 
         def text(self, name: str) -> str:
             return str(self.fields[name])
 
         def number(self, name: str) -> int:
-            return int(self.fields[name])
+            return int(str(self.fields[name]))
 
         def pointer(self, name: str) -> None:
             return None

@@ -1,5 +1,5 @@
-"""Networks whose weights are fed to sessions and not copied into models: every step gives what it gives of the
-same network in one piece. `[parse] max_weights` takes a small network the way of one above 2 GB."""
+"""Networks whose weights are fed to sessions and not copied into models: every step gives what it gives of
+the same network in one piece. `[parse] max_weights` takes a small network the way of one above 2 GB."""
 
 from __future__ import annotations
 
@@ -144,10 +144,13 @@ def test_programs_are_the_same(pair: dict[str, tuple[Path, Result]]) -> None:
     whole, fed = both(pair, "codegen")
     assert [len(words) for words in whole.program.commands] == [len(words) for words in fed.program.commands]
     a, b = (np.frombuffer(one.program.const, np.uint8) for one in (whole, fed))
-    assert len(a) == len(b) and np.mean(a == b) > 0.95       # kernels of another order: the last bit of a scale
+    # kernels add up in another order, which moves the last bit of a scale
+    assert len(a) == len(b) and np.mean(a == b) > 0.95
 
 
-def test_the_qdq_model_has_its_tensors_beside_it(pair: dict[str, tuple[Path, Result]], tmp_path: Path) -> None:
+def test_the_qdq_model_has_its_tensors_beside_it(
+    pair: dict[str, tuple[Path, Result]], tmp_path: Path
+) -> None:
     _, fed = both(pair, "qdq")
     assert isinstance(fed.exported.model, FedModel)
     path, _ = pair["fed"]
@@ -169,5 +172,5 @@ def test_the_qdq_model_has_its_tensors_beside_it(pair: dict[str, tuple[Path, Res
 
 def test_the_limit_is_a_size(tmp_path: Path) -> None:
     path = recipe(tmp_path / "net", '[parse]\nmax_weights = "much"\n')
-    with pytest.raises(NpuflowError, match="max_weights|much"):
+    with pytest.raises(NpuflowError, match="much"):
         made(path, until="parse")

@@ -47,7 +47,7 @@ class Package:
     networks: Mapping[str, Program]
 
     @property
-    def const(self) -> bytes:
+    def const(self) -> Body:
         return next(iter(self.networks.values())).const
 
     @property

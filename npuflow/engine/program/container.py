@@ -58,7 +58,7 @@ class Program:
     commands: tuple[Words, ...]
     const: Body = b""
     hosts: tuple[bytes, ...] = ()
-    tap_bytes: Body = b""
+    tap_bytes: bytes = b""
     graph_bytes: Body = b""
 
     @cached_property
@@ -99,7 +99,7 @@ class Program:
     def to_bytes(self) -> bytes:
         return written(self.target_fingerprint, self.sections())
 
-    def write(self, file: ByteSink, graph: Sequence[Body] = ()) -> None:
+    def write(self, file: ProgramSink, graph: Sequence[Body] = ()) -> None:
         """The same bytes into a file. `graph`: the body of that section, in parts and in place of
         `graph_bytes`."""
         parts = [(name, [body]) for name, body in replace(self, graph_bytes=b"").sections()]
@@ -146,7 +146,8 @@ class Program:
         meta = _meta(parts.pop("meta"), where)
         cores = _numbered(parts, "core", where)
         hosts = _numbered(parts, "host", where)
-        const, taps, graph = (_held(parts.pop(name, b"")) for name in ("const", "taps", "graph"))
+        const, graph = (_held(parts.pop(name, memoryview(b""))) for name in ("const", "graph"))
+        taps = bytes(parts.pop("taps", b""))
         if parts:
             raise ModelError(f"unknown section {sorted(parts)[0]!r}", where=where, code="NF-PROGRAM-001")
         commands = []
@@ -165,7 +166,7 @@ class Program:
         return program
 
 
-class ByteSink(Protocol):
+class ProgramSink(Protocol):
     """Where bytes go."""
 
     def write(self, data: bytes | memoryview, /) -> object: ...
@@ -178,7 +179,7 @@ def written(fingerprint: str, sections: Sequence[tuple[str, Body]]) -> bytes:
     return out.getvalue()
 
 
-def write(file: ByteSink, fingerprint: str, sections: Sequence[tuple[str, Sequence[Body]]]) -> None:
+def write(file: ProgramSink, fingerprint: str, sections: Sequence[tuple[str, Sequence[Body]]]) -> None:
     """The same into a file, of bodies in parts."""
     table_end = _HEAD.size + _ENTRY.size * len(sections) + 16
     at, entries = _aligned(table_end), []
