@@ -78,9 +78,8 @@ def test_processes_and_a_cluster_give_the_products_of_a_plain_build(
         one.until("Registered to:")
     far, printed = thresholds(installed, place, "far", "--scheduler", network.address)
     assert far == plain
-    (refused,) = {line for line in printed.splitlines() if "is refused" in line}
+    (refused,) = [line for line in printed.splitlines() if line.startswith("{") and "is refused" in line]
     assert "it runs npuflow 0.0.1 in " in refused and "there" in refused
-    assert "2 workers at" in printed
     near, printed = thresholds(installed, place, "near", "--scheduler", "processes:2")
     assert near == plain and "refused" not in printed
 
