@@ -134,7 +134,7 @@ def test_layers_of_16_bits_between_layers_of_8() -> None:
 def test_what_has_no_form_is_listed_with_its_reason() -> None:
     b = Builder()
     x = b.add(OPS["erf"](), b.conv(b.input("x", (1, 3, 6, 6)), 4, 3))
-    with pytest.raises(ModelError, match=r"1 layers have no TFLite form: .*\(erf\): no operator") as caught:
+    with pytest.raises(ModelError, match=r"1 layer without a TFLite form: .*\(erf\): no operator") as caught:
         to_tflite(network(b, x))
     assert caught.value.code == "NF-PROGRAM-122"
 

@@ -136,7 +136,7 @@ def test_a_loop_is_written_out_and_its_rows_are_joined_once() -> None:
 
 
 def test_a_loop_that_depends_on_data_is_refused_with_the_reason() -> None:
-    with pytest.raises(ModelError, match="1 operators of the TFLite model cannot be converted") as caught:
+    with pytest.raises(ModelError, match="1 operator of the TFLite model cannot be converted") as caught:
         reading(network(data=True), Bindings())
     assert "WHILE: its condition depends on data" in caught.value.because
 

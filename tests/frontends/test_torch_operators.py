@@ -123,7 +123,7 @@ def test_what_is_refused_in_branches_and_loops_is_one_error() -> None:
         ),
         **linears(),
     )
-    with pytest.raises(ModelError, match="1 operators of the PyTorch module") as caught:
+    with pytest.raises(ModelError, match="1 operator of the PyTorch module") as caught:
         read(net, drawn(1, 6))
     assert "special_bessel_j0" in caught.value.because
     loop = torch._higher_order_ops.while_loop

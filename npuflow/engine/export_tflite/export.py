@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from npuflow.base.errors import ModelError
+from npuflow.base.wording import counted
 from npuflow.engine.export_c.network import IntegerNetwork, network_of
 from npuflow.engine.export_tflite import elements, images, places, products, resizing, shapes
 from npuflow.engine.export_tflite.builder import NHWC, PLAIN, LiteBuilder, LiteRefusal
@@ -113,7 +114,7 @@ def _refusal(refused: list[str]) -> ModelError:
     if any("zero point" in r for r in refused):
         hint = "[quantize.activations] symmetric = true, signed = true; [quantize.weights] symmetric = true"
     return ModelError(
-        f"{len(refused)} layers have no TFLite form: {'; '.join(refused[:MOST])}{more}",
+        f"{counted(len(refused), 'layer')} without a TFLite form: {'; '.join(refused[:MOST])}{more}",
         hint=hint,
         code="NF-PROGRAM-122",
     )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from npuflow.base.errors import ModelError
+from npuflow.base.wording import counted
 
 SHOWN = 6
 
@@ -35,9 +36,8 @@ def refused_layers(reasons: Counter[str], more: str) -> ModelError:
     """Layers that have no converter, or an option that it does not have: all of them. `more`: what is wrong
     beside them."""
     listed = [f"{name} ({count} times)" if count > 1 else name for name, count in reasons.items()]
-    total = sum(reasons.values())
     return ModelError(
-        f"{total} layer{'s' if total > 1 else ''} of the Caffe model cannot be converted",
+        f"{counted(sum(reasons.values()), 'layer')} of the Caffe model cannot be converted",
         because="; ".join([*listed, *([more] if more else [])]),
         hint="end in front of them with [model] outputs, or export it to ONNX",
         code="NF-MODEL-101",

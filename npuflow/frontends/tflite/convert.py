@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from npuflow.base.errors import ModelError, NpuflowError
+from npuflow.base.wording import counted
 from npuflow.frontends import Bindings, Reading
 from npuflow.frontends._nodes import ends
 from npuflow.frontends.tflite.chains import folded
@@ -104,7 +105,7 @@ def _built(network: TfliteNetwork, bindings: Bindings) -> Reading:
     if refused:
         listed = [f"{name} ({count} times)" if count > 1 else name for name, count in refused.items()]
         raise ModelError(
-            f"{sum(refused.values())} operators of the TFLite model cannot be converted",
+            f"{counted(sum(refused.values()), 'operator')} of the TFLite model cannot be converted",
             because="; ".join(listed),
             hint="export the part without them, or export the model to ONNX",
             code="NF-MODEL-066",

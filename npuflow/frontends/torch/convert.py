@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from npuflow.base.errors import ModelError, NpuflowError
+from npuflow.base.wording import counted
 from npuflow.frontends import Bindings
 from npuflow.frontends._nodes import ends
 from npuflow.frontends.torch.branches import called
@@ -68,7 +69,7 @@ def packed(program: Any, names: Sequence[str] = ()) -> tuple[bytes, tuple[str, .
     if refused:
         listed = [f"{name} ({count} times)" if count > 1 else name for name, count in refused.items()]
         raise ModelError(
-            f"{sum(refused.values())} operators of the PyTorch module cannot be converted",
+            f"{counted(sum(refused.values()), 'operator')} of the PyTorch module cannot be converted",
             because="; ".join(listed),
             hint="export the part without them, or export the module to ONNX",
             code="NF-MODEL-091",
