@@ -62,8 +62,8 @@ class Served:
             ports = [p for p in self.runner.inputs if p.name in request.inputs or p.name not in held]
             samples = list(rows(request.inputs, ports))
             if not 1 <= len(samples) <= self.most:
-                held = "1 sample" if self.most == 1 else f"1 to {self.most} samples"
-                raise ProtocolError(f"a request holds {held}, not {len(samples)}")
+                allowed = "1 sample" if self.most == 1 else f"1 to {self.most} samples"
+                raise ProtocolError(f"a request holds {allowed}, not {len(samples)}")
         futures = []
         try:
             for sample in samples:
