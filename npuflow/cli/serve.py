@@ -49,8 +49,7 @@ def serve(
         float, typer.Option("--stop-seconds", help="Seconds left to requests in progress when it stops.")
     ] = 10.0,
     exact: Annotated[
-        Kind | None,
-        typer.Option("--exact", help="What computes programs, as for `run`.", show_default=False),
+        Kind | None, typer.Option("--exact", help="What computes programs, as for `run`.", show_default=False)
     ] = None,
     nan: Annotated[
         NotANumber, typer.Option("--nan", help="NaN in inputs: say so once, or answer it with status 400.")
@@ -68,10 +67,8 @@ def serve(
         code="NF-RUN-021",
     ):
         from npuflow.serve.running import serve as run
-    options = {
-        "batch": max_batch, "linger": delay / 1e3, "workers": workers, "limit": max_waiting,
-        "exact": None if exact is None else exact.value, "nan": nan.value,
-    }
+    how = {"exact": None if exact is None else exact.value, "nan": nan.value}
+    options = {"batch": max_batch, "linger": delay / 1e3, "workers": workers, "limit": max_waiting, **how}
     models = {name: _opened(name, path, options, max_samples, timeout) for name, path in _named(programs)}
 
     def started(address: str) -> None:

@@ -25,7 +25,8 @@ async function showNetwork(id, wanted) {
   const found = await networkOf(id);
   layerRows = found.layers;
   by("legend").textContent =
-    `${found.layers.length} layer${found.layers.length === 1 ? "" : "s"}; colour: SQNR of the result, red ${BAD} dB to green ${GOOD} dB; ` +
+    `${found.layers.length} layer${found.layers.length === 1 ? "" : "s"}; ` +
+    `colour: SQNR of the result, red ${BAD} dB to green ${GOOD} dB; ` +
     "width of the bar: cycles; dashed: on the host";
   drawLayers(id, found);
   const at = found.layers.findIndex((row) => row.name === wanted);
