@@ -19,8 +19,24 @@ from tests.ops.program_rows import (
 def unary_rows() -> list[Row]:
     """Functions of one number."""
     plain = (
-        "Abs", "Asinh", "Atan", "Cos", "Erf", "Exp", "HardSwish", "Mish", "Neg", "Relu", "Selu",
-        "Sigmoid", "Sin", "Softplus", "Softsign", "Tanh", "Cosh", "Sinh",
+        "Abs",
+        "Asinh",
+        "Atan",
+        "Cos",
+        "Erf",
+        "Exp",
+        "HardSwish",
+        "Mish",
+        "Neg",
+        "Relu",
+        "Selu",
+        "Sigmoid",
+        "Sin",
+        "Softplus",
+        "Softsign",
+        "Tanh",
+        "Cosh",
+        "Sinh",
     )
     steep = {name: {"x": "bounded"} for name in ("Exp", "Cosh", "Sinh")}
     found = [Row(name, f"y = {name}(x)", X, steep.get(name, {})) for name in plain]
@@ -87,7 +103,7 @@ def pairs_rows() -> list[Row]:
                 ),
             ),
         ),
-        Row("Where", "t = Greater(x, c) y = Where(t, x, u)", each(XU, {"c": real(0.1)}), jumps=True),
+        Row("Where", "t = Greater(x, c) y = Where(t, x, u)", each(XU, {"c": real(0.1)}), jumps=True, off=1.0),
         Row(
             "Concat",
             "y = Concat<axis={axis}>(x, u)",

@@ -27,13 +27,16 @@ class Row:
     `shapes`: one network each; tuples are shapes of float inputs, Index inputs of indices, arrays constants,
     all else fills the placeholders of `nodes`. `guards`: what is in front of the operator so that operands
     are as it needs them, by input (see GUARDS in programs.py). `jumps`: discontinuous, steep, or giving
-    integers: its results are compared with those of onnxruntime on the program's own operands."""
+    integers: its results are compared with those of onnxruntime on the program's own operands; equal
+    is what rounds to the same code, or is `off` codes away where several operators round one after the
+    other."""
 
     name: str
     nodes: str
     shapes: Sequence[dict[str, Any]]
     guards: dict[str, str] = field(default_factory=dict)
     jumps: bool = False
+    off: float = 0.5
     opset: int = 20
 
 

@@ -228,7 +228,8 @@ class Finding:
 
     @property
     def good(self) -> bool:
-        return (self.db is None or self.db >= 28) and (self.codes is None or self.codes <= 0.51)
+        far = self.codes is not None and self.codes > self.part.row.off + 0.01
+        return not far and (self.db is None or self.db >= 28)
 
     def __str__(self) -> str:
         said = f"{self.db:.1f} dB" if self.db is not None else f"{self.codes:.2f} codes off"

@@ -85,7 +85,7 @@ def test_8_bit_integers_match_the_float_reference(name: str) -> None:
         check_integer(sample, WIDE, Quantize())
 
 
-JUMPING = ("acosh", "ceil", "floor", "round", "shrink", "thresholdedrelu")
+JUMPING = ("acosh", "ceil", "floor", "mod", "round", "shrink", "thresholdedrelu")
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if issubclass(OPS[n], TableOp)])

@@ -80,7 +80,8 @@ WEIGHTS = {
             "a = Relu(x) c = Compress<axis=-2>(a, kept) y = Tanh(c)",
             {"relu", "gather", "slice", "concat", "tanh"},
         ),
-        ("float[3,4] x => float[3,4] y", "y = Mod<fmod=1>(x, by)", {"mul", "abs", "floor", "sign", "sub"}),
+        ("float[3,4] x => float[3,4] y", "y = Mod<fmod=1>(x, by)", {"mod"}),
+        ("float[3,4] x => float[3,4] y", "y = Mod<fmod=1>(x, each)", {"mul", "abs", "floor", "sign", "sub"}),
     ],
 )
 def test_spelled(signature: str, body: str, made: set[str]) -> None:
@@ -91,6 +92,7 @@ def test_spelled(signature: str, body: str, made: set[str]) -> None:
         "odd": np.arange(12) % 2 == 1,
         "twice": np.array([[1], [3], [1]], np.int64),
         "columns": np.array([[0, 2, 1], [0, 3, 1]], np.int64),
+        "each": np.array([0.5, 0.75, 1.5, 2.0], np.float32),
     }
     done = rewritten(model(signature, body, weights, opset=20))
     assert set(ops(done)) <= made, ops(done)
