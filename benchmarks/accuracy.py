@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from npuflow.engine.program.container import Program, load_program
-from npuflow.engine.runner import ProgramRunner
 from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.ir.macs import graph_macs
+from npuflow.program.container import Program, load_program
+from npuflow.runner.simulated import ProgramRunner
 
 
 def module(path: Path) -> ModuleType:

@@ -15,9 +15,9 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from npuflow.engine.allocate import Life, place
-from npuflow.engine.arrange import METHODS, arrange
-from npuflow.engine.program.container import load_program
+from npuflow.program.container import load_program
+from npuflow.schedule.allocate import Life, place
+from npuflow.schedule.arrange import METHODS, arrange
 
 ALIGN = 16
 

@@ -105,7 +105,7 @@ def parsed(path: Path, out: Path) -> Any:
     """The rewritten float graph as ONNX."""
     import onnx
 
-    from npuflow.engine.to_onnx import export_model
+    from npuflow.onnx.export import export_model
 
     graph = stage_output(path, out, "parse", ["data.fold_normalize=false"])[0].graph
     return onnx.load_from_string(export_model(graph))

@@ -51,8 +51,8 @@ def quantised(path: Path, out: Path, mode: str) -> Any:
 
 def weight_bytes(graph: Any, numerics: Any) -> int:
     """Of constants as they lie in memory, biases and bounds among them; tables of functions are left out."""
-    from npuflow.engine.schedule.model import describe
     from npuflow.ir import forms
+    from npuflow.schedule.model import describe
 
     total = 0
     for node in graph.nodes:
@@ -64,8 +64,8 @@ def weight_bytes(graph: Any, numerics: Any) -> int:
 
 
 def row(task: Task, out: Path, mode: str, args: argparse.Namespace) -> dict[str, Any]:
-    from npuflow.engine.execute.executor import Executor
-    from npuflow.engine.interpret import Interpreter
+    from npuflow.run.interpret import Interpreter
+    from npuflow.whole.execute.executor import Executor
 
     graph, numerics = quantised(recipe(task, out, args.target), out, mode)
     executor, reference = Executor(graph, numerics, batch=1), Interpreter(graph, numerics)

@@ -21,12 +21,12 @@ sys.path.insert(0, str(ROOT))
 from shapes import target_named  # noqa: E402
 
 from npuflow import build, load_recipe  # noqa: E402
-from npuflow.engine.execute.executor import Executor  # noqa: E402
 from npuflow.flow.recipe_build import Settings, open_cache  # noqa: E402
 from npuflow.ir.graph import Graph  # noqa: E402
 from npuflow.ir.types import Array  # noqa: E402
 from npuflow.stages.parse import Parsed  # noqa: E402
 from npuflow.stages.quantize import Quantized  # noqa: E402
+from npuflow.whole.execute.executor import Executor  # noqa: E402
 from tests.heads import numpy_boxes as own  # noqa: E402
 
 SCORE, IOU = 0.1, 0.45

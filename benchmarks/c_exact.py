@@ -30,22 +30,22 @@ from shapes import NETWORKS, of_file, target_named
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from npuflow.base.errors import NpuflowError
-from npuflow.engine.codegen.generate import generate
-from npuflow.engine.export_c import files
-from npuflow.engine.export_c.compiler import compilers
-from npuflow.engine.export_c.files import Sample
-from npuflow.engine.export_c.network import IntegerNetwork, network_of
-from npuflow.engine.export_c.program import program_of
-from npuflow.engine.export_c.vectors import executed, random_samples
-from npuflow.engine.place import place
-from npuflow.engine.quantize.config import Activations, Quantize
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.runner import ProgramRunner
-from npuflow.engine.schedule.machine import Machine
-from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array, Value
+from npuflow.place.place import place
+from npuflow.program.codegen.generate import generate
+from npuflow.quantise.config import Activations, Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.runner.simulated import ProgramRunner
+from npuflow.schedule.machine import Machine
+from npuflow.search.plan import plan_network
+from npuflow.whole.export_c import files
+from npuflow.whole.export_c.compiler import compilers
+from npuflow.whole.export_c.files import Sample
+from npuflow.whole.export_c.network import IntegerNetwork, network_of
+from npuflow.whole.export_c.program import program_of
+from npuflow.whole.export_c.vectors import executed, random_samples
 from tests.networks.subjects import Subject, subject
 
 # of inputs with free dimensions

@@ -27,21 +27,22 @@ import numpy as np
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from npuflow.calibrators import CALIBRATORS
-from npuflow.engine.calibrate import observe, segments, statistics, thresholds, walk
-from npuflow.engine.data.config import Data
-from npuflow.engine.data.listing import found
-from npuflow.engine.data.read import samples
-from npuflow.engine.evaluate import Evaluate, decibels, labelled
-from npuflow.engine.place import place
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.rewrite import rewrite
-from npuflow.engine.to_onnx import export_model
+from npuflow.checks.evaluate import Evaluate, decibels, labelled
 from npuflow.flow.recipe import load
 from npuflow.frontends import FRONTENDS
 from npuflow.hw.target import Target
+from npuflow.input.data.config import Data
+from npuflow.input.data.listing import found
+from npuflow.input.data.read import samples
+from npuflow.onnx.export import export_model
+from npuflow.place.place import place
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.rewrite.rewrite import rewrite
 from npuflow.rules import RULES
 from npuflow.stages.model import ModelTable
+from npuflow.statistics import observe, segments, statistics, walk
+from npuflow.tune.ranges import thresholds
 
 
 class Case:
@@ -145,7 +146,7 @@ def peers(case, feeds, plain):
 
 def weights(case):
     """Per-channel types of every constant weight, by the extrema."""
-    from npuflow.engine.quantize.types import weight_type
+    from npuflow.quantise.types import weight_type
 
     found = []
     for node in case.graph.nodes:
@@ -220,8 +221,9 @@ def streamed(case, count, what):
 
 def refine(case, counts):
     """[tune] and [search] with their defaults on cached statistics, as their stages call them."""
-    from npuflow.engine.calibrate import rate, tune
-    from npuflow.engine.correct.error import outputs_of
+    from npuflow.tune.correct.error import outputs_of
+    from npuflow.tune.precision import range_search as tune
+    from npuflow.tune.precision import rate
 
     def spent(work, *args):
         started = time.process_time()
@@ -260,9 +262,9 @@ def refine(case, counts):
 
 
 def quality(case, count):
-    from npuflow.engine.codegen.generate import generate
-    from npuflow.engine.runner import ProgramRunner
-    from npuflow.engine.search.plan import Machine, plan_network
+    from npuflow.program.codegen.generate import generate
+    from npuflow.runner.simulated import ProgramRunner
+    from npuflow.search.plan import Machine, plan_network
 
     stats = case.collect(case.feeds(case.table(Data, "data").count))
     evaluate = replace(case.table(Evaluate, "evaluate"), count=count)

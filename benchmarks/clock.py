@@ -22,9 +22,9 @@ from pathlib import Path
 from models_targets import LIGHT, network
 from shapes import NETWORKS, measured, of_file, quantised, target_named
 
-from npuflow.engine.place import place
-from npuflow.engine.profile.schedule import GROUP_BAR, TOTAL_BAR, compare, worst_groups
 from npuflow.ir.graph import Graph
+from npuflow.place.place import place
+from npuflow.report.profile.schedule import GROUP_BAR, TOTAL_BAR, compare, worst_groups
 from tests.networks.subjects import subject
 
 HERE = Path(__file__).resolve()

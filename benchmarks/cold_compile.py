@@ -32,14 +32,14 @@ def compiled(file: str, name: str) -> list[str]:
     """The row of one network, measured in this process."""
     from shapes import of_file, planned, target_named
 
-    from npuflow.engine.codegen.generate import generate
-    from npuflow.engine.partition import npu_share
-    from npuflow.engine.place import place
-    from npuflow.engine.profile import profile
-    from npuflow.engine.quantize.graph import quantize_graph
-    from npuflow.engine.schedule.bounds import BoundedNetwork
-    from npuflow.engine.schedule.machine import Machine
     from npuflow.ir.macs import graph_macs
+    from npuflow.place.partition import npu_share
+    from npuflow.place.place import place
+    from npuflow.program.codegen.generate import generate
+    from npuflow.quantise.graph import quantize_graph
+    from npuflow.report.profile import profile
+    from npuflow.schedule.bounds import BoundedNetwork
+    from npuflow.schedule.machine import Machine
     from npuflow.testing.target import scheme
 
     target, marks = target_named(name), [time.process_time()]

@@ -24,11 +24,11 @@ import onnx
 from defaults import Feed, Task, floats, recipe
 
 from npuflow import build, load_recipe
-from npuflow.engine.execute.executor import Executor
 from npuflow.flow.recipe_build import Settings, open_cache
 from npuflow.flow.signature import signature
 from npuflow.flow.stage import STAGES
 from npuflow.hw.target import Numerics
+from npuflow.whole.execute.executor import Executor
 
 PLAIN = ["precision.strategy='none'", "round.method='nearest'"]
 BOUNDS = {

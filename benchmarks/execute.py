@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import shapes
 
-from npuflow.engine.execute.executor import Executor
-from npuflow.engine.interpret import Interpreter, host_session
-from npuflow.engine.to_onnx import export_model
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
+from npuflow.onnx.export import export_model
+from npuflow.run.interpret import Interpreter, host_session
+from npuflow.whole.execute.executor import Executor
 
 
 def ranges_of(graph: Graph, feed: dict[str, Array]) -> dict[str, tuple[float, float]]:

@@ -18,12 +18,12 @@ from pathlib import Path
 from c_exact import built, integers, loaded, ran, wide_sums
 
 from npuflow.base.errors import NpuflowError
-from npuflow.engine.export_c import files
-from npuflow.engine.export_c.network import network_of
-from npuflow.engine.export_c.program import program_of
-from npuflow.engine.export_c.vectors import random_samples
-from npuflow.engine.interpret import host_session
-from npuflow.engine.to_onnx import export_model
+from npuflow.onnx.export import export_model
+from npuflow.run.interpret import host_session
+from npuflow.whole.export_c import files
+from npuflow.whole.export_c.network import network_of
+from npuflow.whole.export_c.program import program_of
+from npuflow.whole.export_c.vectors import random_samples
 from tests.networks.subjects import Subject
 
 TIMED = (("-O3",), ("-O3", "-mavx2"))

@@ -20,15 +20,15 @@ import numpy as np
 from shapes import NETWORKS, of_file, target_named
 
 from npuflow.base.errors import NpuflowError
-from npuflow.engine.export_c.network import network_of
-from npuflow.engine.export_c.vectors import sample
-from npuflow.engine.export_tflite.export import LiteModel, to_tflite
-from npuflow.engine.export_tflite.judge import judge, judge_layers
-from npuflow.engine.place import place
-from npuflow.engine.quantize.config import Activations, Quantize
-from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.export_tflite.export import LiteModel, to_tflite
+from npuflow.export_tflite.judge import judge, judge_layers
 from npuflow.hw.numerics import quantize
 from npuflow.ir.types import Array
+from npuflow.place.place import place
+from npuflow.quantise.config import Activations, Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.whole.export_c.network import network_of
+from npuflow.whole.export_c.vectors import sample
 from tests.networks.subjects import Subject, subject
 
 CONFIG = "ethos-u85-256"

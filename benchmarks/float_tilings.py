@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 from shapes import target_named
 
-from npuflow.engine.graph_section import decode_graph
-from npuflow.engine.interpret import interpret
-from npuflow.engine.program.container import Program
+from npuflow.program.container import Program
+from npuflow.program.graph_section import decode_graph
+from npuflow.run.interpret import interpret
 from tests.codegen.test_float_tilings import compared
 
 

@@ -24,13 +24,13 @@ from models_targets import KNOWN, TARGETS, network
 from shapes import NETWORKS, for_target, target_named
 
 from npuflow.base.errors import NpuflowError
-from npuflow.engine.place import place
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.schedule.bounds import bounds_of
-from npuflow.engine.schedule.machine import Machine
-from npuflow.engine.search.plan import fits_shared, plan_network
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
+from npuflow.place.place import place
+from npuflow.quantise.graph import quantize_graph
+from npuflow.schedule.bounds import bounds_of
+from npuflow.schedule.machine import Machine
+from npuflow.search.plan import fits_shared, plan_network
 from npuflow.testing.target import scheme
 from tests.networks.subjects import Subject, subject
 

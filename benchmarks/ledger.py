@@ -28,14 +28,14 @@ import numpy as np
 from defaults import Task, recipe
 from rigs import rig_of
 
-from npuflow.engine.correct.bias import correct_biases
-from npuflow.engine.data.judge import apart
-from npuflow.engine.data.profile import profiled
-from npuflow.engine.precision.ledger import Ledger, ledger
-from npuflow.engine.precision.problem import cost_of
-from npuflow.engine.precision.rig import Rig
 from npuflow.hw.target import Target
+from npuflow.input.data.judge import apart
+from npuflow.input.data.profile import profiled
 from npuflow.strategies import NARROW
+from npuflow.tune.correct.bias import correct_biases
+from npuflow.tune.precision.ledger import Ledger, ledger
+from npuflow.tune.precision.problem import cost_of
+from npuflow.tune.precision.rig import Rig
 
 WIDTH = 0.25  # of a range, planted
 COSTS = 3.0  # dB of the output that make it a fault

@@ -19,11 +19,11 @@ from unittest.mock import patch
 from shapes import NETWORKS, planned, quantised, target_named
 from tiling import MODELS
 
-from npuflow.engine.codegen import generate as made
-from npuflow.engine.place import place
-from npuflow.engine.profile import profile
-from npuflow.engine.program.container import Program
-from npuflow.engine.schedule import bank_layout as banks
+from npuflow.place.place import place
+from npuflow.program.codegen import generate as made
+from npuflow.program.container import Program
+from npuflow.report.profile import profile
+from npuflow.schedule import bank_layout as banks
 
 HEAD = (
     "| network | target | level | apart | in place | alive | ratio | local | alive | cycles | spread | no "

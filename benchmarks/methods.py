@@ -22,12 +22,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 from calibrate import Case
 
 from npuflow.calibrators import CALIBRATORS
-from npuflow.engine.calibrate.thresholds import Calibrate, thresholds
-from npuflow.engine.correct.bias import correct_biases
-from npuflow.engine.correct.error import output_error, outputs_of, split
-from npuflow.engine.correct.trial import decibels
-from npuflow.engine.data.config import Data
-from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.input.data.config import Data
+from npuflow.quantise.graph import quantize_graph
+from npuflow.tune.correct.bias import correct_biases
+from npuflow.tune.correct.error import output_error, outputs_of, split
+from npuflow.tune.correct.trial import decibels
+from npuflow.tune.ranges.thresholds import Calibrate, thresholds
 
 
 def rows(case: Any, pers: list[str], methods: list[str], held_out: int, trimmed: bool) -> Any:

@@ -19,9 +19,9 @@ from onnx import parser
 from shapes import target_named
 
 from npuflow.base.errors import NpuflowError
-from npuflow.engine.place import place
-from npuflow.engine.rewrite import rewrite
 from npuflow.frontends import FRONTENDS, Bindings
+from npuflow.place.place import place
+from npuflow.rewrite.rewrite import rewrite
 from npuflow.rules import Hardware
 
 TARGETS = ("edge-4t", "bm1684x")

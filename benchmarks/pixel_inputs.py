@@ -29,13 +29,13 @@ import onnxruntime as ort
 
 from npuflow.base.tables import FilePath
 from npuflow.cli import main as npuflow
-from npuflow.engine.fold_pixels import fold
-from npuflow.engine.pixels import Pixels, of_program
-from npuflow.engine.profile.measure import profile
-from npuflow.engine.program.container import load_program
-from npuflow.engine.runner import ProgramRunner
-from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import FRONTENDS
+from npuflow.input.pixels.fold_pixels import fold
+from npuflow.input.pixels.pixels import Pixels, of_program
+from npuflow.onnx.export import export_model
+from npuflow.program.container import load_program
+from npuflow.report.profile.measure import profile
+from npuflow.runner.simulated import ProgramRunner
 from npuflow.stages import pixels as stage
 from npuflow.stages.model import ModelTable
 from npuflow.stages.parse import parsed

@@ -26,14 +26,14 @@ from accuracy import Task, module, task_parser
 from rounding import CHUNK, Network, asked, pixels_fed, shown, spent
 
 from npuflow import build, load_recipe
-from npuflow.engine.correct.error import outputs_of
-from npuflow.engine.rounding.judge import with_weights
 from npuflow.flow.recipe_build import Settings, open_cache
 from npuflow.flow.signature import signature
 from npuflow.flow.stage import STAGES
 from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.rounded import Rounded
+from npuflow.tune.correct.error import outputs_of
+from npuflow.tune.rounding.judge import with_weights
 
 WAYS = {
     "magnitude, not refitted": ["prune.method='magnitude'", "prune.refit=false"],

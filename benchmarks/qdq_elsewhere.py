@@ -23,13 +23,13 @@ from c_exact import SHAPES, wide_sums
 from shapes import NETWORKS, of_file
 
 from npuflow.base.errors import NpuflowError
-from npuflow.engine.interpret import Interpreter, host_session
-from npuflow.engine.place import place
-from npuflow.engine.qdq import to_qdq
-from npuflow.engine.quantize.config import Activations, Quantize
-from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
+from npuflow.place.place import place
+from npuflow.quantise.config import Activations, Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.run.interpret import Interpreter, host_session
+from npuflow.run.qdq import to_qdq
 from tests.networks.subjects import Subject, subject
 
 OPENVINO = """

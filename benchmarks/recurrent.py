@@ -19,17 +19,17 @@ import numpy as np
 from onnx import numpy_helper, parser
 from shapes import target_named
 
-from npuflow.engine.codegen.generate import generate
-from npuflow.engine.interpret import host_session
-from npuflow.engine.place import place
-from npuflow.engine.quantize.config import Activations, Quantize
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.rewrite import rewrite
-from npuflow.engine.schedule.machine import Machine
-from npuflow.engine.search.plan import plan_network
-from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import FRONTENDS, Bindings
+from npuflow.onnx.export import export_model
+from npuflow.place.place import place
+from npuflow.program.codegen.generate import generate
+from npuflow.quantise.config import Activations, Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.rewrite.rewrite import rewrite
 from npuflow.rules import Hardware
+from npuflow.run.interpret import host_session
+from npuflow.schedule.machine import Machine
+from npuflow.search.plan import plan_network
 from npuflow.testing.op import check_program
 
 Made = TypeVar("Made")

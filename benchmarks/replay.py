@@ -34,15 +34,15 @@ from shapes import NETWORKS, of_file, quantised, target_named
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from npuflow.base.errors import NpuflowError, TargetError
-from npuflow.engine.codegen.generate import generate
-from npuflow.engine.place import place
-from npuflow.engine.schedule.machine import Machine
-from npuflow.engine.search.plan import TilingPlan, plan_network
-from npuflow.engine.search.strategies import usable
-from npuflow.engine.search.tilings import DEFAULT_LEVEL
 from npuflow.flow.memory import collect_rarely
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph
+from npuflow.place.place import place
+from npuflow.program.codegen.generate import generate
+from npuflow.schedule.machine import Machine
+from npuflow.search.plan import TilingPlan, plan_network
+from npuflow.search.strategies import usable
+from npuflow.search.tilings import DEFAULT_LEVEL
 from tests.networks import random_groups, random_networks
 from tests.networks.small import mixed
 

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from npuflow import build, load_recipe
-from npuflow.engine.calibrate.thresholds import Calibrate
-from npuflow.engine.precision.rig import Rig
-from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.recipe_build import Settings, open_cache
 from npuflow.flow.signature import signature
 from npuflow.flow.stage import STAGES
 from npuflow.hw.target import Compute, Dma, HostProcessor, Memory, Numerics, Target
+from npuflow.quantise.config import Quantize
 from npuflow.stages._held_out import network_of, rig
 from npuflow.stages.parse import Parsed
 from npuflow.stages.samples import Sample
+from npuflow.tune.precision.rig import Rig
+from npuflow.tune.ranges.thresholds import Calibrate
 
 
 def rig_of(recipe: Path, cache: Path | None, sets: Sequence[str], held: int, fit: int) -> tuple[Rig, Target]:

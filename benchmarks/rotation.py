@@ -23,16 +23,16 @@ import numpy as np
 from builds import built
 
 from npuflow import Runner, load_program
-from npuflow.engine.correct.error import output_error, outputs_of
-from npuflow.engine.correct.rotate import rotate
-from npuflow.engine.correct.rotate_values import rotate_values
-from npuflow.engine.quantize.config import Weights
-from npuflow.engine.quantize.types import weight_type
 from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.hw.target import Numerics
 from npuflow.ir.codes import decode, encode
 from npuflow.ir.graph import Graph, constant
+from npuflow.quantise.config import Weights
+from npuflow.quantise.types import weight_type
 from npuflow.stages.parse import rewritten
+from npuflow.tune.correct.error import output_error, outputs_of
+from npuflow.tune.correct.rotate import rotate
+from npuflow.tune.correct.rotate_values import rotate_values
 
 Feed = Mapping[str, Any]
 

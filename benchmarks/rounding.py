@@ -31,21 +31,21 @@ sys.path.insert(0, str(Path(__file__).parent))
 from accuracy import Task, module, task_parser
 
 from npuflow import build, load_program, load_recipe
-from npuflow.engine.calibrate.observe import session
-from npuflow.engine.correct.error import outputs_of
-from npuflow.engine.quantize.config import Weights
-from npuflow.engine.rounding import moments as counting
-from npuflow.engine.rounding.columns import ColumnObserver
-from npuflow.engine.rounding.judge import with_weights
-from npuflow.engine.rounding.rounded import rounded
-from npuflow.engine.to_onnx import export_model
 from npuflow.flow.recipe_build import Settings, open_cache
 from npuflow.hw.target import Numerics
+from npuflow.onnx.export import export_model
+from npuflow.quantise.config import Weights
 from npuflow.rounders import ROUNDERS
 from npuflow.stages.moments import LayerMoments, Picked
 from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.rounded import Rounded
+from npuflow.statistics.observe import session
+from npuflow.tune.correct.error import outputs_of
+from npuflow.tune.rounding import moments as counting
+from npuflow.tune.rounding.columns import ColumnObserver
+from npuflow.tune.rounding.judge import with_weights
+from npuflow.tune.rounding.rounded import rounded
 
 CHUNK = 32                                # samples that are in memory at once
 FIGURES = ("top1", "f1", "recall", "ap50", "agreement", "sqnr_db")

@@ -17,10 +17,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from npuflow.engine.sim.cycles import terms_of
 from npuflow.hw.encode import decode, encode
 from npuflow.hw.isa import Terms
 from npuflow.hw.target import Compute, Target
+from npuflow.kernels.cycles import terms_of
 
 SIDE = 32
 # name, height and width with padding, kernel, channels, filters, stride; SCALE-Sim 3.0.0's compute cycles

@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 from rigs import rig_of
 
-from npuflow.engine.calibrate.observe import session
-from npuflow.engine.precision.levels import LevelTypes
-from npuflow.engine.to_onnx import export_model
+from npuflow.onnx.export import export_model
+from npuflow.statistics.observe import session
 from npuflow.strategies import OWN
+from npuflow.tune.precision.levels import LevelTypes
 
 REPEATS = 3  # of the plain passes
 

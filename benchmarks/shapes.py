@@ -11,16 +11,16 @@ from types import MappingProxyType
 
 import numpy as np
 
-from npuflow.engine.codegen.generate import generate
-from npuflow.engine.profile import Profile, profile
-from npuflow.engine.quantize.config import Activations, Quantize, Weights
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.schedule.machine import Machine
-from npuflow.engine.search.plan import TilingPlan, plan_network
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph, constant
 from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import TensorType, Value
+from npuflow.program.codegen.generate import generate
+from npuflow.quantise.config import Activations, Quantize, Weights
+from npuflow.quantise.graph import quantize_graph
+from npuflow.report.profile import Profile, profile
+from npuflow.schedule.machine import Machine
+from npuflow.search.plan import TilingPlan, plan_network
 
 RELU, RELU6, LINEAR = (0.0, float("inf")), (0.0, 6.0), None
 Clip = tuple[float, float] | None
@@ -191,7 +191,7 @@ def target_named(name: str) -> Target:
 
 def for_target(graph: Graph, target: Target) -> Graph:
     """A graph that the rules have rewritten, after those that ask what the target has."""
-    from npuflow.engine.rewrite import rewrite
+    from npuflow.rewrite.rewrite import rewrite
     from npuflow.rules import Hardware
 
     return rewrite(graph, hardware=Hardware.of(target.compute, target.memory, target.dma)).graph

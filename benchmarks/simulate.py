@@ -25,11 +25,11 @@ import onnxruntime as ort
 from c_exact import integers, loaded, wide_sums
 from shapes import planned
 
-from npuflow.engine.codegen.generate import generate
-from npuflow.engine.program.container import load_program
-from npuflow.engine.runner import ProgramRunner
-from npuflow.engine.sim.machine import SimulatedMachine
-from npuflow.engine.to_onnx import export_model
+from npuflow.onnx.export import export_model
+from npuflow.program.codegen.generate import generate
+from npuflow.program.container import load_program
+from npuflow.runner.simulated import ProgramRunner
+from npuflow.sim.machine import SimulatedMachine
 
 
 def session(path: Path) -> ort.InferenceSession:

@@ -19,12 +19,12 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 import npuflow
-from npuflow.engine.interpret import host_session
-from npuflow.engine.sources import gathered
-from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import Bindings
 from npuflow.frontends.tflite.schema import parsed
+from npuflow.input.sources import gathered
 from npuflow.ir.types import Array
+from npuflow.onnx.export import export_model
+from npuflow.run.interpret import host_session
 from tests.frontends.tflite_models import apart_by_layer
 
 KERNELS = {

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from npuflow.engine.execute.executor import Executor
 from npuflow.frontends.tflite.schema import parsed
 from npuflow.ir.codes import decode
+from npuflow.whole.execute.executor import Executor
 from tests.frontends.tflite_judged import integers, wide_multipliers
 from tests.frontends.tflite_models import reference
 

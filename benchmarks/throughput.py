@@ -20,12 +20,12 @@ from pathlib import Path
 
 from shapes import NETWORKS, of_file, planned, quantised, target_named
 
-from npuflow.engine.codegen.generate import generate
-from npuflow.engine.place import place
-from npuflow.engine.program.container import Program
-from npuflow.engine.throughput.measure import Throughput, throughput
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
+from npuflow.place.place import place
+from npuflow.program.codegen.generate import generate
+from npuflow.program.container import Program
+from npuflow.report.throughput import Throughput, throughput
 
 HERE = Path(__file__).resolve()
 COLUMNS = (

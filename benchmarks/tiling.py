@@ -4,7 +4,7 @@ and 5, beside their lower bounds.
     python benchmarks/tiling.py [--networks A,B] [--targets A,B] [--levels 0,3,5] [--write]
 
 Networks by their shapes alone, random weights. `clock` is the simulator's, `schedule` the time of the plan's
-schedule (engine/schedule). The bound of cycles is the larger of: every layer by its best mapping on all cores
+schedule (schedule). The bound of cycles is the larger of: every layer by its best mapping on all cores
 with a free memory, and inputs, outputs and weights once over the external bus. `search` is processor time.
 With --write the rows replace or join those of tiling.md.
 """
@@ -19,11 +19,11 @@ from shapes import NETWORKS, RELU6, Shapes, planned, quantised, target_named
 
 from npuflow import targets as shipped
 from npuflow.base.errors import NpuflowError
-from npuflow.engine.codegen.generate import generate
-from npuflow.engine.profile import profile
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
+from npuflow.program.codegen.generate import generate
+from npuflow.report.profile import profile
 
 HEAD = (
     "| network | target | level | groups | Mcycles | bound | gap | schedule | MB | bound | ratio | search s "

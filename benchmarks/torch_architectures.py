@@ -21,9 +21,9 @@ import numpy as np
 import torch
 
 from npuflow.base.errors import NpuflowError
-from npuflow.engine.to_onnx import export_model
 from npuflow.frontends.torch.load import converted
 from npuflow.ir.packed import unpack
+from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
 
 TORCHVISION = {

@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 
 import npuflow
-from npuflow.engine.execute.executor import Executor
 from npuflow.hw.target import Numerics
 from npuflow.ir.codes import decode
+from npuflow.whole.execute.executor import Executor
 
 ROOT = Path(__file__).resolve().parent.parent
 FASHION = ROOT / "examples" / "fashion"

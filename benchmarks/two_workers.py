@@ -49,7 +49,7 @@ def seconds(recipe, sets, cache, scheduler, jobs=None):
 
 def alone(recipe, sets, names, ready, go, reported):
     """Observe some samples again and again in a process of its own: seconds from the signal on."""
-    from npuflow.engine.calibrate import segments, walk
+    from npuflow.statistics import segments, walk
 
     sys.path.insert(0, str(Path(__file__).parent))
     from calibrate import Case
@@ -134,8 +134,8 @@ def _warm():
     import numpy as np
 
     import npuflow.stages.statistics
-    from npuflow.engine.calibrate.observe import Counter
-    from npuflow.engine.calibrate.statistics import merged
+    from npuflow.statistics.observe import Counter
+    from npuflow.statistics.statistics import merged
 
     merged([("x", Counter(["x"]).observe([np.ones(3, np.float32)]))])
     return npuflow.stages.statistics.__name__

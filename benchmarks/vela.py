@@ -15,9 +15,9 @@ from pathlib import Path
 
 from shapes import NETWORKS, planned, quantised, target_named
 
-from npuflow.engine.codegen.generate import generate
-from npuflow.engine.profile import profile
-from npuflow.engine.profile.schedule import compare
+from npuflow.program.codegen.generate import generate
+from npuflow.report.profile import profile
+from npuflow.report.profile.schedule import compare
 
 VELA = {"mobilenet_v2": (11.8, 3.55), "resnet50": (113.8, 22.3)}      # MB, million cycles
 

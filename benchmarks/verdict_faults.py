@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from verdict_tasks import Task
 
-from npuflow.engine.precision.fakequant import FakeQuantNetwork
-from npuflow.engine.precision.problem import Rig
-from npuflow.engine.precision.quality import quality
-from npuflow.engine.quantize.config import Override, Quantize
+from npuflow.quantise.config import Override, Quantize
+from npuflow.tune.precision.fakequant import FakeQuantNetwork
+from npuflow.tune.precision.problem import Rig
+from npuflow.tune.precision.quality import quality
 
 SPOILT = 14.0                             # dB of the worst output below which a fault counts
 BITS = (2, 3)                             # of weights

@@ -12,23 +12,23 @@ from typing import Any
 
 import numpy as np
 
-from npuflow.engine.calibrate import statistics as merging
-from npuflow.engine.calibrate.observe import Observer, needed_values
-from npuflow.engine.correct.walk import SampleWalk, stretch
-from npuflow.engine.data.config import InputSample as Content
-from npuflow.engine.data.profile import MOST
-from npuflow.engine.islands import PlacementTable
-from npuflow.engine.to_onnx import export_model
 from npuflow.flow.stage import Items
 from npuflow.frontends import FRONTENDS
+from npuflow.input.data.config import InputSample as Content
+from npuflow.input.data.profile import MOST
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
+from npuflow.onnx.export import export_model
+from npuflow.place.islands import PlacementTable
+from npuflow.run.walk import SampleWalk, stretch
 from npuflow.stages.model import ModelTable
 from npuflow.stages.parse import Parsed, parsed
 from npuflow.stages.placement import Placement, placement
 from npuflow.stages.samples import Sample
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.tiling import shipped_targets
+from npuflow.statistics import statistics as merging
+from npuflow.statistics.observe import Observer, needed_values
 
 FIRST = ("photos", "scenes", "vad", "fashion")
 NET: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {

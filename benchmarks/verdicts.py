@@ -42,20 +42,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from verdict_faults import Fault, faults
 from verdict_tasks import Task, shifted
 
-from npuflow.engine.calibrate.thresholds import Calibrate, LayerCalibration
-from npuflow.engine.correct.config import Correct
-from npuflow.engine.correct.error import split
-from npuflow.engine.data.profile import profiled
-from npuflow.engine.islands import PlacementTable
-from npuflow.engine.precision.advice import Fix
-from npuflow.engine.precision.config import PrecisionTable as PrecisionTable
-from npuflow.engine.precision.config import Probing
-from npuflow.engine.precision.culprit import Culprit
-from npuflow.engine.precision.fakequant import FakeQuantNetwork
-from npuflow.engine.precision.problem import Rig
-from npuflow.engine.quantize.config import Activations, Override, Quantize
 from npuflow.flow.stage import Items, Stage
+from npuflow.input.data.profile import profiled
 from npuflow.ir.graph import Graph
+from npuflow.place.islands import PlacementTable
+from npuflow.quantise.config import Activations, Override, Quantize
 from npuflow.stages.baseline import baseline
 from npuflow.stages.clipping import clipping
 from npuflow.stages.correct import correct
@@ -68,6 +59,15 @@ from npuflow.stages.sensitivity import sensitivity
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds, thresholds
 from npuflow.stages.verdict import Verdict, VerdictTable, verdict
+from npuflow.tune.correct.config import Correct
+from npuflow.tune.correct.error import split
+from npuflow.tune.precision.advice import Fix
+from npuflow.tune.precision.config import PrecisionTable as PrecisionTable
+from npuflow.tune.precision.config import Probing
+from npuflow.tune.precision.culprit import Culprit
+from npuflow.tune.precision.fakequant import FakeQuantNetwork
+from npuflow.tune.precision.problem import Rig
+from npuflow.tune.ranges.thresholds import Calibrate, LayerCalibration
 
 FIGURE = {
     "lines": "exact",

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from npuflow.engine.program.container import Program
-from npuflow.engine.runner import ProgramRunner
-from npuflow.engine.sim.made import Tile, tile_of
-from npuflow.engine.verify.golden import Array, Golden, golden_of
-from npuflow.engine.verify.locate import first_difference
+from npuflow.checks.board.golden import Array, Golden, golden_of
+from npuflow.checks.board.locate import first_difference
+from npuflow.program.container import Program
+from npuflow.runner.simulated import ProgramRunner
+from npuflow.sim.made import Tile, tile_of
 
 Changed = tuple[Array, Tile | None] | None
 Rng = np.random.Generator

@@ -27,7 +27,6 @@ from accuracy import Task, chunks, module, task_parser
 from rounding import pixels_fed
 
 from npuflow import build, load_recipe
-from npuflow.engine.execute.executor import Executor
 from npuflow.flow.recipe_build import Settings, open_cache
 from npuflow.flow.signature import signature
 from npuflow.flow.stage import STAGES
@@ -36,6 +35,7 @@ from npuflow.ir.graph import Graph
 from npuflow.stages.parse import Parsed
 from npuflow.stages.precision import Precision
 from npuflow.stages.quantize import Quantized
+from npuflow.whole.execute.executor import Executor
 
 COLUMNS = ("build", "weights", "bytes", "figures", "held-out dB", "cycles", "processor seconds")
 BATCH = 8

@@ -20,7 +20,7 @@ MARK = "## On the NPU"
 
 def main() -> None:
     sys.path.insert(0, str(ROOT))
-    from npuflow.engine.quantize.config import Quantize
+    from npuflow.quantise.config import Quantize
     from tests.networks.onnx_cases import cases
     from tests.networks.onnx_npu import TARGET, judge, judged, section
 

@@ -9,10 +9,10 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from npuflow.cli._compiled import Compiled, compile  # noqa: A004
     from npuflow.cli._loaded import Build, load_build
-    from npuflow.engine.program.container import load_program
-    from npuflow.engine.running.runner import Runner
     from npuflow.flow.recipe import load as load_recipe
     from npuflow.flow.recipe_build import build
+    from npuflow.program.container import load_program
+    from npuflow.runner.runner import Runner
 
 _HOMES = {
     "Compiled": ("npuflow.cli._compiled", "Compiled"),
@@ -21,8 +21,8 @@ _HOMES = {
     "load_build": ("npuflow.cli._loaded", "load_build"),
     "build": ("npuflow.flow.recipe_build", "build"),
     "load_recipe": ("npuflow.flow.recipe", "load"),
-    "load_program": ("npuflow.engine.program.container", "load_program"),
-    "Runner": ("npuflow.engine.running.runner", "Runner"),
+    "load_program": ("npuflow.program.container", "load_program"),
+    "Runner": ("npuflow.runner.runner", "Runner"),
 }
 
 __all__ = [

@@ -44,7 +44,7 @@ def _imports(path: Path, deferred: bool) -> Iterator[tuple[str, int]]:
             base = package[: len(package) - node.level + 1] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
             yield module, node.lineno
-            # `from npuflow import flow` and `from npuflow.engine import tiling` name modules too.
+            # `from npuflow import flow` and `from npuflow.search import plan` name modules too.
             yield from (
                 (f"{module}.{alias.name}", node.lineno)
                 for alias in node.names

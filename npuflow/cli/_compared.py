@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from npuflow.base.errors import UsageError
-from npuflow.engine.difference import Difference, difference
+from npuflow.compare.difference import Difference, difference
 
 if TYPE_CHECKING:
     from npuflow.cli._run_model import RunnableModel
-    from npuflow.engine.program.container import Program
-    from npuflow.engine.sim.made import Tile
+    from npuflow.program.container import Program
+    from npuflow.sim.made import Tile
 
 REAL = ":f"  # "v:f" is the float twin of the integer tensor "v"
 DEQUANTISED = ":dq"  # and "v:dq" what a QDQ model makes of it
@@ -47,8 +47,8 @@ def sides(paths: tuple[Path, Path], inputs: Sequence[Path], everything: bool) ->
     """Both sides, programs and models run on the inputs, which the program among them prepares; and notes."""
     from npuflow.cli._inputs import picture_note, read_npz
     from npuflow.cli._run_model import open_model
-    from npuflow.engine.packing.package import programs_of
-    from npuflow.engine.state import pairs
+    from npuflow.program.packing.package import programs_of
+    from npuflow.run.state import pairs
 
     for path in paths:
         if path.suffix.lower() not in (".npz", ".npu", ".onnx"):
@@ -115,7 +115,7 @@ def compared(first: Side, second: Side, tolerance: float) -> list[TensorComparis
 
 def tile(found: Difference, sides: Sequence[Side]) -> tuple[Tile, int] | None:
     """The tile of a program that made the first differing element, and the sample it is of."""
-    from npuflow.engine.sim.made import tile_of
+    from npuflow.sim.made import tile_of
 
     for side in sides:
         if side.program is None or found.index is None:
@@ -192,7 +192,7 @@ def _made_by(path: Path) -> Iterable[tuple[str, str]]:
 
 
 def _of_program(model: Any, arrays: Mapping[str, Any]) -> Side:
-    from npuflow.engine.feed import dequantize
+    from npuflow.runner.feed import dequantize
 
     program = model.backend.program
     side = Side(program=program)
@@ -222,7 +222,7 @@ def _ran(
 ) -> dict[str, Any]:
     """The outputs for the samples, one after the other."""
     from npuflow.cli._run_samples import run_samples
-    from npuflow.engine.running.ports import joined
+    from npuflow.runner.ports import joined
 
     # A program runs samples one by one where a model with a free axis may take them all at
     # once: their outputs join alike.

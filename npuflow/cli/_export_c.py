@@ -21,9 +21,9 @@ def write(
     cache: Path | None,
 ) -> list[str]:
     """Write the files; what to report of them."""
-    from npuflow.engine.export_c import compiler, files, vectors
-    from npuflow.engine.export_c.network import network_of
-    from npuflow.engine.export_c.program import identifier, program_of
+    from npuflow.whole.export_c import compiler, files, vectors
+    from npuflow.whole.export_c.network import network_of
+    from npuflow.whole.export_c.program import identifier, program_of
 
     graph, numerics = graph_of(source, sets, cache, "c")
     with Working("writing C and its test vector"):

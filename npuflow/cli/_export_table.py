@@ -29,8 +29,8 @@ def write(
     cache: Path | None,
 ) -> list[str]:
     """Write the table; returns what the user should know of it."""
-    from npuflow.engine.exchange import table_of_graph
     from npuflow.exchange import EXCHANGE
+    from npuflow.quantise.exchange import table_of_graph
     from npuflow.stages.quantize import Quantized
     from npuflow.stages.thresholds import Thresholds
 

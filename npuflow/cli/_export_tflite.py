@@ -14,7 +14,7 @@ from npuflow.cli._slow import Working
 from npuflow.hw.target import Numerics
 
 if TYPE_CHECKING:
-    from npuflow.engine.export_tflite.export import LiteModel
+    from npuflow.export_tflite.export import LiteModel
     from npuflow.ir.graph import Graph
 
 
@@ -27,7 +27,7 @@ def write(
 ) -> list[str]:
     """Write the file, once LiteRT has computed what the program computes; what to report of it. `check`:
     samples; None: some, where LiteRT is installed."""
-    from npuflow.engine.export_tflite.export import to_tflite
+    from npuflow.export_tflite.export import to_tflite
 
     graph, numerics = graph_of(source, sets, cache, "tflite")
     with Working("writing TFLite"):
@@ -55,9 +55,9 @@ def _described(model: LiteModel, output: Path) -> list[str]:
 
 def _checked(model: LiteModel, graph: Graph, numerics: Numerics, samples: int) -> str:
     """How LiteRT and the program compare; a ModelError where a layer computes something else."""
-    from npuflow.engine.export_c.network import network_of
-    from npuflow.engine.export_c.vectors import random_samples
-    from npuflow.engine.export_tflite.judge import judge, unequal
+    from npuflow.export_tflite.judge import judge, unequal
+    from npuflow.whole.export_c.network import network_of
+    from npuflow.whole.export_c.vectors import random_samples
 
     what = f"{samples} random sample{'' if samples == 1 else 's'}"
     with Working(f"running {what} here and in LiteRT"):

@@ -51,8 +51,8 @@ def _of_recipe(path: Path, sets: Sequence[str], cache: Path | None) -> tuple[Gra
 def _of_program(path: Path, cache: Path | None, what: str) -> tuple[Graph, Numerics]:
     """The graph that a program was generated from, kept in it, or found in the cache by its bytes."""
     from npuflow.cli._engine import store as open_store
-    from npuflow.engine.graph_section import decode_graph
-    from npuflow.engine.program.container import load_program
+    from npuflow.program.container import load_program
+    from npuflow.program.graph_section import decode_graph
     from npuflow.stages.quantize import Quantized
 
     program = load_program(path)

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npuflow.base.errors import UsageError
-from npuflow.engine.figures.boxes import boxes
-from npuflow.engine.figures.layered import direct
-from npuflow.engine.figures.spec import GREEN, GREY, ORANGE, RED, Row, Spec
+from npuflow.report.figures.boxes import boxes
+from npuflow.report.figures.layered import direct
+from npuflow.report.figures.spec import GREEN, GREY, ORANGE, RED, Row, Spec
 
 if TYPE_CHECKING:
     from npuflow.flow.plan import Plan

@@ -12,13 +12,13 @@ import numpy.typing as npt
 from npuflow.base.errors import DataError, UsageError
 from npuflow.base.wording import counted
 from npuflow.cli._input_files import PICTURES as PICTURES
-from npuflow.engine.data.array import UNREADABLE, unreadable
-from npuflow.engine.data.read import prepared
-from npuflow.engine.data.steps import OPERATIONS
-from npuflow.engine.given import converted
-from npuflow.engine.running.ports import Port as Port
-from npuflow.engine.running.ports import batches
+from npuflow.input.data.array import UNREADABLE, unreadable
+from npuflow.input.data.read import prepared
+from npuflow.input.data.steps import OPERATIONS
+from npuflow.input.given import converted
 from npuflow.ir.types import TensorType
+from npuflow.runner.ports import Port as Port
+from npuflow.runner.ports import batches
 
 Array = npt.NDArray[Any]
 UNNAMED = "arr_0"  # what numpy.savez calls an array that is given without a name
@@ -176,7 +176,7 @@ def _picture(path: Path, port: Port, preparation: Mapping[str, Any] | None) -> A
         return prepared(path, preparation, port.name, TensorType(port.shape, port.dtype))
     from PIL import Image
 
-    from npuflow.engine.data.image import decode
+    from npuflow.input.data.image import decode
 
     planes = port.shape[1] if len(port.shape) == 4 else 0
     first = planes in (1, 3)

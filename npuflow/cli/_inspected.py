@@ -12,10 +12,10 @@ from npuflow.base.paths import absent
 from npuflow.frontends import Bindings, Reading
 
 if TYPE_CHECKING:
-    from npuflow.engine.place import NodePlacement
     from npuflow.flow.recipe import Recipe
     from npuflow.hw.target import Target
     from npuflow.ir.graph import Graph
+    from npuflow.place.place import NodePlacement
 
 DEFAULT = "edge-4t"
 
@@ -58,9 +58,9 @@ def asked(path: Path, target: str | None, options: Bindings, sets: Sequence[str]
     """
     from npuflow.base.tables_files import existing_file
     from npuflow.cli import targets
-    from npuflow.engine.sources import address
     from npuflow.flow.recipe import load
     from npuflow.hw.target import Target
+    from npuflow.input.sources import address
     from npuflow.stages.model import ModelTable
     from npuflow.stages.parse import Parse
 

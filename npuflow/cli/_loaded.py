@@ -12,12 +12,12 @@ from npuflow.base.errors import NpuflowError
 from npuflow.base.html_table import Rows, titled
 
 if TYPE_CHECKING:
-    from npuflow.engine.profile import Profile
-    from npuflow.engine.program.container import Program
     from npuflow.flow.plan import Plan
     from npuflow.flow.recipe import Recipe
     from npuflow.flow.store import Store
     from npuflow.ir.graph import Graph
+    from npuflow.program.container import Program
+    from npuflow.report.profile import Profile
 
 
 def load_build(
@@ -68,7 +68,7 @@ class Build:
     @cached_property
     def clock(self) -> Profile:
         """The program with its clock."""
-        from npuflow.engine.profile import profile
+        from npuflow.report.profile import profile
 
         return profile(self.program)
 
@@ -115,7 +115,7 @@ class Build:
     @cached_property
     def profile(self) -> Rows:
         """Cycles, utilisation and bytes of every layer on the simulator's clock, the host's layers last."""
-        from npuflow.engine.profile.tables import flat
+        from npuflow.report.profile.tables import flat
 
         return Rows(flat(row) for row in (*self.clock.operators(), *self.clock.host_rows))
 

@@ -74,8 +74,8 @@ def _read(path: Path) -> Ports:
     """Of other formats than ONNX: the ends of what the front end reads."""
     import onnx
 
-    from npuflow.engine.sources import gathered
     from npuflow.frontends import Bindings
+    from npuflow.input.sources import gathered
     from npuflow.onnx.run import EXPORT_OPSET
     from npuflow.onnx.types import ELEMENTS
 

@@ -17,7 +17,7 @@ from npuflow.base.tables_write import key, value
 from npuflow.cli._model import ModelPort, Ports, ports
 from npuflow.cli._new_shapes import bound, is_free, whole
 from npuflow.cli._template import Draft, TemplateValue, write
-from npuflow.engine.sources import model_file
+from npuflow.input.sources import model_file
 
 if TYPE_CHECKING:
     from npuflow.base.registry import Registry
@@ -93,7 +93,7 @@ def _stored(data: str, found: Ports) -> dict[str, tuple[int, ...]]:
     are unknown.
     """
     from npuflow.base.tables_files import resolve
-    from npuflow.engine.data.propose import parts, sample_shapes
+    from npuflow.input.data.propose import parts, sample_shapes
 
     try:
         part = parts(resolve(data, Path.cwd())).calibration
@@ -104,9 +104,9 @@ def _stored(data: str, found: Ports) -> dict[str, tuple[int, ...]]:
 
 def _try(written: str, folder: Path, fixed: Mapping[str, tuple[int, ...]], found: Ports) -> None:
     """Read a sample as a build will and feed the inputs with it: what does not work is said now."""
-    from npuflow.engine.data.config import Data
-    from npuflow.engine.data.listing import found as listed
-    from npuflow.engine.data.read import samples
+    from npuflow.input.data.config import Data
+    from npuflow.input.data.listing import found as listed
+    from npuflow.input.data.read import samples
 
     tables: Mapping[str, Any] = tomli.loads(written)
     types = _types(found, fixed)

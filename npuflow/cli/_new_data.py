@@ -14,8 +14,8 @@ from npuflow.base.tables_files import Location, resolve
 from npuflow.base.tables_write import key, value
 from npuflow.cli._model import Ports
 from npuflow.cli._template import Draft, TemplateValue
-from npuflow.engine.data.match import frame
-from npuflow.engine.data.propose import Proposal, labels_beside, parts, proposal
+from npuflow.input.data.match import frame
+from npuflow.input.data.propose import Proposal, labels_beside, parts, proposal
 from npuflow.ir.types import TensorType
 
 ENOUGH = 512  # samples that calibration takes at most, of larger sets a choice of half as many
@@ -143,7 +143,7 @@ def _classifies(found: Ports, classes: Sequence[int]) -> bool:
 
 def _same_steps(mine: Proposal, theirs: Proposal, inputs: Mapping[str, TensorType]) -> bool:
     """Whether the steps of [data] make the evaluation's samples fit, too: then it needs none of its own."""
-    from npuflow.engine.data.match import suits
+    from npuflow.input.data.match import suits
 
     return all(
         mine.pictures == theirs.pictures

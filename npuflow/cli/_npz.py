@@ -18,7 +18,7 @@ from npuflow.base.html_table import shown
 from npuflow.base.paths import absent
 from npuflow.base.wording import counted
 from npuflow.cli._inputs import read_npy, read_npz
-from npuflow.engine.difference import difference
+from npuflow.compare.difference import difference
 
 Array = npt.NDArray[Any]
 Row = dict[str, Any]

@@ -71,7 +71,7 @@ def _one(
     keep_memos()
     if graph is not None:
         from npuflow.cli._graph import task_graph
-        from npuflow.engine.figures.export import write
+        from npuflow.report.figures.export import write
 
         write(graph, task_graph(plan, ((step.stage, str(step.status), step.reason) for step in steps)))
     if as_json:

@@ -11,12 +11,12 @@ import numpy.typing as npt
 import typer
 
 from npuflow.base.errors import UsageError
-from npuflow.engine.running.backend import Backend, Exact
-from npuflow.engine.running.nan import Nan, NanCheck
-from npuflow.engine.running.opening import opened
-from npuflow.engine.running.ports import Port, joined
-from npuflow.engine.running.steps import state_and_start
-from npuflow.engine.state import Pairs, Steps
+from npuflow.run.state import Pairs, Steps
+from npuflow.runner.backend import Backend, Exact
+from npuflow.runner.nan import Nan, NanCheck
+from npuflow.runner.opening import opened
+from npuflow.runner.ports import Port, joined
+from npuflow.runner.steps import state_and_start
 
 Array = npt.NDArray[Any]
 

@@ -13,9 +13,9 @@ from npuflow.base.errors import DataError, UsageError, suggestion
 from npuflow.base.wording import counted
 
 if TYPE_CHECKING:
-    from npuflow.engine.figures.histogram import Panel
-    from npuflow.engine.report.suggest import Suggestion
     from npuflow.flow.store import Store
+    from npuflow.report.figures.histogram import Panel
+    from npuflow.report.suggest import Suggestion
 
 BINS = 160
 MOST_PANELS = 200
@@ -93,7 +93,7 @@ def _gathered(
             f'no tensor is called "{patterns[0]}"',
             hint=suggestion(patterns[0], statistics.names), code="NF-USAGE-026",
         )
-    from npuflow.engine.report.suggest import of_network
+    from npuflow.report.suggest import of_network
 
     reported = of_network(graph, statistics, spans, _quants(wired, kept), _channels(wired, kept))
     found = [_Found(n, statistics[n], spans.get(n), methods.get(n, ""), reported.get(n, [])) for n in names]
@@ -165,7 +165,7 @@ def _table(found: Sequence[_Found]) -> Iterator[str]:
 
 
 def panel(one: _Found) -> Panel:
-    from npuflow.engine.figures.histogram import Panel
+    from npuflow.report.figures.histogram import Panel
 
     s = one.statistics
     counts = s.histogram(BINS, s.lo, s.hi).tolist() if s.hi > s.lo else []
@@ -176,8 +176,8 @@ def panel(one: _Found) -> Panel:
 
 
 def _plotted(found: Sequence[_Found], plot: Path) -> str:
-    from npuflow.engine.figures.export import write
-    from npuflow.engine.figures.histogram import sheet
+    from npuflow.report.figures.export import write
+    from npuflow.report.figures.histogram import sheet
 
     shown = [panel(one) for one in found[:MOST_PANELS]]
     write(plot, sheet(shown))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from npuflow.cli._show_verdict import loaded, opened, table
 
 if TYPE_CHECKING:
-    from npuflow.engine.search.plan import TilingPlan
+    from npuflow.search.plan import TilingPlan
 
 
 def text(path: Path, sets: Sequence[str] | None, cache: Path | None) -> str:
@@ -21,7 +21,7 @@ def text(path: Path, sets: Sequence[str] | None, cache: Path | None) -> str:
 
 
 def _lines(plan: TilingPlan) -> Iterator[str]:
-    from npuflow.engine.search.strategies import STRATEGIES
+    from npuflow.search.strategies import STRATEGIES
 
     best = min((t.cycles for t in plan.tried if t.cycles), default=0.0)
     rows = [("plan", "cycles", "relative to best", "result")]

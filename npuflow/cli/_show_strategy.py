@@ -18,13 +18,13 @@ def as_json(path: Path, sets: Sequence[str] | None, cache: Path | None) -> str:
 
 def text(path: Path, sets: Sequence[str] | None, cache: Path | None) -> str:
     """TOML that builds the same without any search."""
-    from npuflow.engine.precision.strategy import strategy_text
-    from npuflow.engine.quantize.config import Quantize
-    from npuflow.engine.rounding.config import RoundTable
+    from npuflow.quantise.config import Quantize
     from npuflow.stages.parse import Parsed
     from npuflow.stages.precision import Precision
     from npuflow.stages.quantize import Quantized
     from npuflow.stages.thresholds import Thresholds
+    from npuflow.tune.precision.strategy import strategy_text
+    from npuflow.tune.rounding.config import RoundTable
 
     wired, kept = opened(path, sets, cache)
     chosen = loaded(wired, kept, "precision", Precision) if "precision" in wired else Precision()

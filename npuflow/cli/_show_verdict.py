@@ -69,7 +69,7 @@ def _verdict(found: Any) -> Iterator[str]:
 
 
 def _precision(found: Any, alone: Any, graph: Any) -> Iterator[str]:
-    from npuflow.engine.precision.widened import override_text, widened
+    from npuflow.tune.precision.widened import override_text, widened
 
     if not found.overrides:
         yield "every tensor and weight has the width that the recipe says" + (

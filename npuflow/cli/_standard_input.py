@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from npuflow.base.errors import DataError
-from npuflow.engine.data.array import UNREADABLE
-from npuflow.engine.data.image import is_picture
+from npuflow.input.data.array import UNREADABLE
+from npuflow.input.data.image import is_picture
 
 
 def standard_input(folder: Path, note: Callable[[str], None] | None = None) -> list[Path]:

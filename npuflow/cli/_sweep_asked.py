@@ -47,7 +47,7 @@ def check_figures(asked: Names, keys: Collection[str], figures: Collection[str])
 def check_files(plot: Path | None, csv: Path | None, goals: Sequence[str]) -> None:
     """A plot needs two goals and a form, a table a folder to be written into."""
     if plot is not None:
-        from npuflow.engine.figures.export import form_of
+        from npuflow.report.figures.export import form_of
 
         form_of(plot)
     if plot is not None and len(goals) == 1:

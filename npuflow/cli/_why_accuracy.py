@@ -28,7 +28,7 @@ def accuracy(path: Path, sets: Sequence[str], settings: Settings) -> str:
 
 def text(found: Ledgers) -> Iterator[str]:
     """Warnings about the samples first: no width mends wrong data."""
-    from npuflow.engine.precision.ledger import lines
+    from npuflow.tune.precision.ledger import lines
 
     for warning in found.inputs:
         yield f"the calibration data is unlike the evaluation data: {warning}"

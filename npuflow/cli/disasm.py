@@ -21,10 +21,10 @@ def disasm(
     ] = False,
 ) -> None:
     """Print a program's commands: index, core, queue, node, opcode, fields that are not 0, waits."""
-    from npuflow.engine.packing.package import load_network
-    from npuflow.engine.sim.order import order_of
     from npuflow.hw.encode import disassemble
     from npuflow.hw.target import queue_names
+    from npuflow.program.order import order_of
+    from npuflow.program.packing.package import load_network
 
     loaded = load_network(program)
     names = [n["name"] for n in loaded.meta["nodes"]]

@@ -15,14 +15,14 @@ from npuflow.cli._engine import CacheOption, JsonOption, RecipeArg, SetOption
 from npuflow.cli._slow import Working
 
 if TYPE_CHECKING:
-    from npuflow.engine.evaluate import Score
-    from npuflow.engine.running.backend import Backend
+    from npuflow.checks.evaluate import Score
     from npuflow.flow.plan import Plan
     from npuflow.flow.recipe import Recipe
     from npuflow.flow.recipe_build import Settings
     from npuflow.flow.run import Result
     from npuflow.flow.store import Store
     from npuflow.ir.graph import Graph
+    from npuflow.runner.backend import Backend
 
 
 def eval(  # noqa: A001
@@ -117,14 +117,14 @@ def _given(path: Path, plan: Plan, store: Store, result: Result) -> Score:
     """A program that the recipe did not build, on the recipe's data and beside its float model."""
     from dataclasses import replace
 
-    from npuflow.engine.evaluate import Evaluate
-    from npuflow.engine.interpret import host_session
-    from npuflow.engine.packing.package import Package, load_file
-    from npuflow.engine.partition import share as npu_part
-    from npuflow.engine.running.opening import opened
+    from npuflow.checks.evaluate import Evaluate
     from npuflow.flow.refs import Files
     from npuflow.ir.macs import graph_macs
     from npuflow.onnx.external import read_model
+    from npuflow.place.partition import share as npu_part
+    from npuflow.program.packing.package import Package, load_file
+    from npuflow.run.interpret import host_session
+    from npuflow.runner.opening import opened
     from npuflow.stages import evaluate as stage
     from npuflow.stages._reference import reference_of
     from npuflow.stages.parse import Parsed

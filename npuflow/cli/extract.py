@@ -30,9 +30,9 @@ def extract(
     from npuflow.base.paths import absent
     from npuflow.cli._files import write_file
     from npuflow.cli.inspect import bindings_of
-    from npuflow.engine.begin import begun
-    from npuflow.engine.sources import gathered
-    from npuflow.engine.to_onnx import export_model
+    from npuflow.input.begin import begun
+    from npuflow.input.sources import gathered
+    from npuflow.onnx.export import export_model
 
     if not model.is_file() and not model.is_dir():
         raise absent(model, "a model file")

@@ -26,10 +26,10 @@ def golden(
     """Every integer tensor of a run on the simulator, with digests, layers, addresses and the name of the
     file that a board's dump of it has."""
     from npuflow.base.errors import UsageError
+    from npuflow.checks.board.golden import golden_of, save
     from npuflow.cli._run_model import open_model
     from npuflow.cli._run_samples import every_sample
-    from npuflow.engine.runner import ProgramRunner
-    from npuflow.engine.verify.golden import golden_of, save
+    from npuflow.runner.simulated import ProgramRunner
 
     model = open_model(program, exact="simulator")
     samples = every_sample(

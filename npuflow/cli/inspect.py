@@ -14,10 +14,10 @@ from npuflow.base.wording import counted
 from npuflow.cli._engine import BatchOption, SetOption, with_batch
 
 if TYPE_CHECKING:
-    from npuflow.engine.place import NodePlacement
     from npuflow.frontends import Bindings
     from npuflow.hw.target import Target
     from npuflow.ir.graph import Graph
+    from npuflow.place.place import NodePlacement
 
 ShapeOption = Annotated[
     list[str] | None,
@@ -61,8 +61,8 @@ def inspect(
 ) -> None:
     """Show a model as npuflow sees it: nodes before and after rewriting, placement with reasons, refusals."""
     from npuflow.cli._inspected import asked
-    from npuflow.engine.rewrite import rewrite
-    from npuflow.engine.sources import gathered
+    from npuflow.input.sources import gathered
+    from npuflow.rewrite.rewrite import rewrite
     from npuflow.rules import RULES, Hardware
 
     bindings = bindings_of(inputs, dims, constants, outputs)
@@ -119,9 +119,9 @@ def _report(
 ) -> dict[str, Any]:
     from collections import Counter
 
-    from npuflow.engine.partition import boundary_bytes, segments
-    from npuflow.engine.place import op_name
-    from npuflow.engine.postprocess import recognised
+    from npuflow.input.postprocess import recognised
+    from npuflow.place.partition import boundary_bytes, segments
+    from npuflow.place.place import op_name
 
     graph: Graph = done.graph
     where = {id(n): p.on_npu for n, p in zip(graph.nodes, placement.places, strict=True)}

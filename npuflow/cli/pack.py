@@ -23,8 +23,8 @@ def pack(
 
     `npuflow run FILE#NAME` runs one of them, and `npuflow.Runner("FILE#NAME")`."""
     from npuflow.base.errors import UsageError
-    from npuflow.engine.packing.package import packed
-    from npuflow.engine.program.container import load_program
+    from npuflow.program.container import load_program
+    from npuflow.program.packing.package import packed
 
     chosen = names or [path.stem for path in programs]
     if len(set(chosen)) < len(programs) or len(chosen) > len(programs):

@@ -12,7 +12,7 @@ from npuflow.base.errors import UsageError
 from npuflow.cli._engine import ProgramArgument
 
 if TYPE_CHECKING:
-    from npuflow.engine.profile import Profile
+    from npuflow.report.profile import Profile
 
 UNITS = ("tensor", "vector", "load", "store", "load_bytes", "store_bytes", "intensity", "limit", "stall")
 LAYERS = ("name", "op", "group", "cycles", "utilisation", *UNITS)
@@ -74,7 +74,7 @@ def profile(
             typer.echo(json.dumps(row))
         return
     if memory:
-        from npuflow.engine.profile.memory_text import text_map
+        from npuflow.report.profile.memory_text import text_map
 
         typer.echo(text_map(found))
     else:
@@ -83,8 +83,8 @@ def profile(
 
 
 def _measured(program: Path) -> Profile:
-    from npuflow.engine.packing.package import load_network
-    from npuflow.engine.profile import profile as measure
+    from npuflow.program.packing.package import load_network
+    from npuflow.report.profile import profile as measure
 
     return measure(load_network(program))
 
@@ -93,9 +93,9 @@ def _only(program: Path, csv: Path | None, as_json: bool) -> Profile | None:
     """The profile of a file's only program; of several, a row for each is printed."""
     import json
 
-    from npuflow.engine.packing.package import programs_of
-    from npuflow.engine.profile import profile as measure
-    from npuflow.engine.profile import tables
+    from npuflow.program.packing.package import programs_of
+    from npuflow.report.profile import profile as measure
+    from npuflow.report.profile import tables
 
     found = {name: measure(one) for name, one in programs_of(program).items()}
     if "" in found:
@@ -119,8 +119,8 @@ def _files(
 ) -> None:
     import json
 
-    from npuflow.engine.profile import tables
-    from npuflow.engine.profile import trace as tracing
+    from npuflow.report.profile import tables
+    from npuflow.report.profile import trace as tracing
 
     if trace is not None:
         _write(trace, json.dumps(tracing.trace(found), separators=(",", ":")))
@@ -132,11 +132,11 @@ def _files(
 
 
 def _figures(found: Profile, roofline: Path | None, memory_map: Path | None) -> None:
-    from npuflow.engine.figures import export
-    from npuflow.engine.figures import memory_map as maps
-    from npuflow.engine.figures import roofline as roofs
-    from npuflow.engine.profile import memory
-    from npuflow.engine.profile import roofline as points
+    from npuflow.report.figures import export
+    from npuflow.report.figures import memory_map as maps
+    from npuflow.report.figures import roofline as roofs
+    from npuflow.report.profile import memory
+    from npuflow.report.profile import roofline as points
 
     if roofline is not None:
         export.write(roofline, roofs.roofline(**points.data(found)))
@@ -150,7 +150,7 @@ def _figures(found: Profile, roofline: Path | None, memory_map: Path | None) -> 
 def _chosen(
     found: Profile, groups: bool, commands: bool, memory: bool
 ) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-    from npuflow.engine.profile import memory as maps
+    from npuflow.report.profile import memory as maps
 
     if memory:
         return maps.external(found), ()
@@ -163,7 +163,7 @@ def _chosen(
 def _compare(a: Profile, b: Profile, paths: tuple[Path, Path], csv: Path | None, as_json: bool) -> None:
     import json
 
-    from npuflow.engine.profile import difference, tables
+    from npuflow.report.profile import difference, tables
 
     totals, layers = difference.totals(a, b), difference.layers(a, b)
     if csv is not None:
@@ -221,15 +221,15 @@ def _cell(name: str, value: Any, what: str = "") -> str:
 
 
 def _totals(found: Profile) -> dict[str, Any]:
-    from npuflow.engine.profile.cores import cores
-    from npuflow.engine.throughput.measure import throughput
+    from npuflow.report.profile.cores import cores
+    from npuflow.report.throughput import throughput
 
     return {**found.totals(), "cores": cores(found), "throughput": throughput(found.program)}
 
 
 def _summary(found: Profile) -> str:
-    from npuflow.engine.profile import cores
-    from npuflow.engine.profile.schedule import compare, worst_groups
+    from npuflow.report.profile import cores
+    from npuflow.report.profile.schedule import compare, worst_groups
 
     total = _totals(found)
     shared = f" and {total['shared_bytes'] / 1e6:.2f} MB shared" if total["shared_bytes"] else ""

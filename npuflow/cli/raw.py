@@ -13,7 +13,7 @@ from npuflow.base.errors import UsageError
 from npuflow.cli._engine import InputsArgument, ProgramArgument
 
 if TYPE_CHECKING:
-    from npuflow.engine.raw import DataSlot
+    from npuflow.runner.raw import DataSlot
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -25,8 +25,8 @@ def slots(program: ProgramArgument) -> None:
     """The place of every input and output: address, bytes, type and scale, one JSON object a line."""
     import json
 
-    from npuflow.engine import raw
-    from npuflow.engine.program.container import load_program
+    from npuflow.program.container import load_program
+    from npuflow.runner import raw
 
     loaded = load_program(program)
     for way, found in (("input", raw.inputs(loaded)), ("output", raw.outputs(loaded))):
@@ -46,8 +46,8 @@ def pack(
 
     from npuflow.cli._inputs import Port
     from npuflow.cli._run_samples import every_sample
-    from npuflow.engine import raw
-    from npuflow.engine.program.container import load_program
+    from npuflow.program.container import load_program
+    from npuflow.runner import raw
 
     loaded = load_program(program)
     places, preparation = raw.inputs(loaded), loaded.meta.get("preparation")
@@ -85,8 +85,8 @@ def unpack(
 ) -> None:
     """Convert output bytes to arrays."""
     from npuflow.cli._run_model import save_outputs
-    from npuflow.engine import raw
-    from npuflow.engine.program.container import load_program
+    from npuflow.program.container import load_program
+    from npuflow.runner import raw
 
     loaded = load_program(program)
     parts = _samples(packed, raw.outputs(loaded))
@@ -104,8 +104,8 @@ def run(
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")] = Path("outputs.bin"),
 ) -> None:
     """The NPU's part alone, on the simulator: bytes in, bytes out."""
-    from npuflow.engine import raw
-    from npuflow.engine.program.container import load_program
+    from npuflow.program.container import load_program
+    from npuflow.runner import raw
 
     loaded = load_program(program)
     body = b"".join(raw.run(loaded, part) for part in _samples(packed, raw.inputs(loaded)))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from npuflow.engine.running.backend import Exact
+    from npuflow.runner.backend import Exact
 
 
 class Kind(StrEnum):
@@ -95,8 +95,8 @@ def _s(items: Sized) -> str:
 
 def _require(program: Path, target: str) -> None:
     from npuflow.cli import targets
-    from npuflow.engine.packing.package import programs_of
-    from npuflow.engine.program.container import require_target
+    from npuflow.program.container import require_target
+    from npuflow.program.packing.package import programs_of
 
     require_target(next(iter(programs_of(program).values())), targets._read(targets._path(target)), target)
 

@@ -103,7 +103,7 @@ def _named(programs: list[str]) -> list[tuple[str, Path]]:
 
 def _opened(name: str, path: Path, options: dict[str, Any], most: int, timeout: float) -> Served:
     from npuflow.cli._run_model import noted
-    from npuflow.engine.running.runner import Runner
+    from npuflow.runner.runner import Runner
     from npuflow.serve.served import Served
 
     with Working(f'opening "{path}"'):

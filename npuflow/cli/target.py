@@ -12,9 +12,9 @@ from npuflow.base.wording import counted
 from npuflow.cli._files import write_file
 
 if TYPE_CHECKING:
-    from npuflow.engine.fitting.fit import Fit
-    from npuflow.engine.fitting.measured import Floats, Subject
     from npuflow.hw.target import Target
+    from npuflow.report.fitting.fit import Fit
+    from npuflow.report.fitting.measured import Floats, Subject
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -55,8 +55,8 @@ def fit(
     import json
     from dataclasses import asdict
 
-    from npuflow.engine.fitting.fit import CONSTANTS
-    from npuflow.engine.fitting.fit import fit as fitted
+    from npuflow.report.fitting.fit import CONSTANTS
+    from npuflow.report.fitting.fit import fit as fitted
 
     for name in only or ():
         if name not in CONSTANTS:
@@ -78,8 +78,8 @@ def fit(
 
 
 def _given(measured: Path, programs: list[Path]) -> tuple[list[Subject], list[Floats], Target]:
-    from npuflow.engine.fitting import measured as files
-    from npuflow.engine.program.container import load_program, require_target
+    from npuflow.program.container import load_program, require_target
+    from npuflow.report.fitting import measured as files
 
     loaded = [load_program(path) for path in programs]
     for path, one in zip(programs[1:], loaded[1:], strict=True):

@@ -21,7 +21,7 @@ def targets(
     """List the shipped targets, or check and show one."""
     import json
 
-    from npuflow.engine.program.container import fingerprint, target_meta
+    from npuflow.program.container import fingerprint, target_meta
 
     shown = [_path(name)] if name is not None else sorted(_folder().glob("*.toml"))
     for path in shown:

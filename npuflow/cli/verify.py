@@ -11,7 +11,7 @@ from npuflow.cli._engine import ProgramArgument
 from npuflow.cli._slow import Working
 
 if TYPE_CHECKING:
-    from npuflow.engine.verify.locate import Finding
+    from npuflow.checks.board.locate import Finding
 
 
 def verify(
@@ -36,10 +36,10 @@ def verify(
 
     from npuflow.base.digest import bytes_digest
     from npuflow.base.errors import DataError
-    from npuflow.engine.program.container import load_program
-    from npuflow.engine.verify.dump import dumps
-    from npuflow.engine.verify.golden import load
-    from npuflow.engine.verify.locate import first_difference
+    from npuflow.checks.board.dump import dumps
+    from npuflow.checks.board.golden import load
+    from npuflow.checks.board.locate import first_difference
+    from npuflow.program.container import load_program
 
     with Working(f'reading "{folder}"'):
         loaded, golden = load_program(program), load(folder)

@@ -1,4 +1,4 @@
-"""The instruction set: the form of a command, and what an opcode states in its one file of engine/opcodes.
+"""The instruction set: the form of a command, and what an opcode states in its one file of isa.
 
 A command is 64 little-endian 32-bit words. Word 0: opcode (bits 0-7), queue index (8-15), core (16-23), flags
 (24-31). Word 1: node index (op <-> command map). Words 2-9: `wait`, sixteen unsigned 16-bit counts, one per
@@ -25,7 +25,7 @@ from npuflow.hw.elements import CODED, Role
 from npuflow.hw.region import Region
 from npuflow.hw.target import Target
 
-OPCODES = Registry("opcodes", "npuflow.engine.opcodes")
+OPCODES = Registry("opcodes", "npuflow.isa")
 
 WORDS = 64
 HEADER_WORDS = 10
@@ -75,7 +75,7 @@ class Opcode:
     """What an opcode states: its words, the bytes it touches, its cycles; a
     subclass's docstring is its meaning.
 
-    What it computes is stated in npuflow.engine.sim.opcode, the base of all files of engine/opcodes.
+    What it computes is stated in npuflow.kernels.opcode, the base of all files of isa.
     """
 
     code: ClassVar[int]

@@ -8,9 +8,9 @@ from typing import Any
 from onnxruntime.backend.backend import OnnxRuntimeBackend
 from onnxruntime.backend.backend_rep import OnnxRuntimeBackendRep
 
-from npuflow.engine.running.runner import Runner
 from npuflow.ort.session import InferenceSession, model_of, program_of
 from npuflow.ort.shell import shell
+from npuflow.runner.runner import Runner
 
 
 class NpuflowBackend(OnnxRuntimeBackend):  # type: ignore[misc]

@@ -12,8 +12,8 @@ import onnxruntime
 from onnx import helper
 from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument, OrtValueVector
 
-from npuflow.engine.running.ports import Array
 from npuflow.ort.values import UnsupportedError, array_of
+from npuflow.runner.ports import Array
 
 
 class IOBinding(onnxruntime.IOBinding):  # type: ignore[misc]

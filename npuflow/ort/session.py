@@ -18,11 +18,6 @@ from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
 from npuflow.base.errors import DataError
 from npuflow.base.forked import renewed_in_children
-from npuflow.engine.packing.package import Package, load_file, load_network, of_bytes
-from npuflow.engine.program.container import MAGIC, Program
-from npuflow.engine.running.opening import TFLITE, runnable
-from npuflow.engine.running.ports import Array
-from npuflow.engine.running.runner import Runner
 from npuflow.ort.binding import IOBinding
 from npuflow.ort.shell import shell
 from npuflow.ort.values import (
@@ -36,6 +31,11 @@ from npuflow.ort.values import (
     settings,
     wanted,
 )
+from npuflow.program.container import MAGIC, Program
+from npuflow.program.packing.package import Package, load_file, load_network, of_bytes
+from npuflow.runner.opening import TFLITE, runnable
+from npuflow.runner.ports import Array
+from npuflow.runner.runner import Runner
 
 Feed = Mapping[str, Any]
 Callback = Callable[[list[Array], Any, str], None]

@@ -11,8 +11,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from npuflow.engine.program.container import Program
-from npuflow.engine.running.ports import Port
+from npuflow.program.container import Program
+from npuflow.runner.ports import Port
 
 OPSET, IR = 17, 8
 

@@ -10,7 +10,7 @@ import onnxruntime
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument
 
 from npuflow.base.errors import UsageError
-from npuflow.engine.running.ports import Array, Port
+from npuflow.runner.ports import Array, Port
 
 PROVIDER = "NpuflowExecutionProvider"
 CPU = "CPUExecutionProvider"

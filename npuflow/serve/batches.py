@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from npuflow.base.errors import UsageError
-from npuflow.engine.running.ports import Array
-from npuflow.engine.running.requests import Outputs, closed_runner
-from npuflow.engine.running.runner import Runner
+from npuflow.runner.ports import Array
+from npuflow.runner.requests import Outputs, closed_runner
+from npuflow.runner.runner import Runner
 
 SHARE, MOST = 0.5, 2e-3  # of a batch's time, and seconds, to wait for clients that were answered
 

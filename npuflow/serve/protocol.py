@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from npuflow.engine.running.ports import Array, Port
+from npuflow.runner.ports import Array, Port
 from npuflow.serve.tensors import (
     DATATYPES,
     NAMES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from npuflow.engine.running.ports import Port
+from npuflow.runner.ports import Port
 from npuflow.serve.metrics import Counts
 from npuflow.serve.protocol import VERSION
 from npuflow.serve.served import Served

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from npuflow.engine.running.ports import Array, joined, rows
-from npuflow.engine.running.runner import Runner
+from npuflow.runner.ports import Array, joined, rows
+from npuflow.runner.runner import Runner
 from npuflow.serve.batches import Batches
 from npuflow.serve.metrics import Counts, Shown
 from npuflow.serve.protocol import Request

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from npuflow.engine.running.ports import Array
+from npuflow.runner.ports import Array
 
 DATATYPES = {
     "BOOL": "bool",

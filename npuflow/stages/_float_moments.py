@@ -8,17 +8,17 @@ from typing import Self
 
 import numpy as np
 
-from npuflow.engine.calibrate.observe import session
-from npuflow.engine.channels.removal import ReaderMoments
-from npuflow.engine.place import place
-from npuflow.engine.rounding.config import Counting
-from npuflow.engine.rounding.layers import layers as weighted
-from npuflow.engine.to_onnx import session_model
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log
 from npuflow.hw.target import Target
+from npuflow.onnx.export import session_model
+from npuflow.place.place import place
 from npuflow.stages.moments import LayerGrid, LayerMoments, Picked
 from npuflow.stages.parse import Parsed
+from npuflow.statistics.observe import session
+from npuflow.tune.channels.removal import ReaderMoments
+from npuflow.tune.rounding.config import Counting
+from npuflow.tune.rounding.layers import layers as weighted
 
 
 @dataclass(frozen=True)

@@ -3,22 +3,22 @@ and the samples, split."""
 
 from __future__ import annotations
 
-from npuflow.engine.calibrate.statistics import ObservedStatistics
-from npuflow.engine.calibrate.thresholds import Calibrate, choices
-from npuflow.engine.correct.error import split
-from npuflow.engine.fixed_outputs import with_fixed_outputs
-from npuflow.engine.precision.clipping import unclippable
-from npuflow.engine.precision.fakequant import FakeQuantNetwork
-from npuflow.engine.precision.masks import masked
-from npuflow.engine.precision.rig import Rig
-from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.stage import Items
 from npuflow.hw.target import Numerics
+from npuflow.quantise.config import Quantize
+from npuflow.run.fixed_outputs import with_fixed_outputs
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.rounded import Rounded
 from npuflow.stages.samples import Sample, feeds
 from npuflow.stages.thresholds import Thresholds
+from npuflow.statistics.statistics import ObservedStatistics
+from npuflow.tune.correct.error import split
+from npuflow.tune.precision.clipping import unclippable
+from npuflow.tune.precision.fakequant import FakeQuantNetwork
+from npuflow.tune.precision.masks import masked
+from npuflow.tune.precision.rig import Rig
+from npuflow.tune.ranges.thresholds import Calibrate, choices
 
 # wide codes reach so much further than calibration saw: they can afford it
 ROOM = 1.25

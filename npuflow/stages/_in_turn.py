@@ -5,26 +5,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from npuflow.engine.correct.config import Correct
-from npuflow.engine.correct.trial import Trial
-from npuflow.engine.fixed_outputs import with_fixed_outputs
-from npuflow.engine.precision.config import Probing
-from npuflow.engine.quantize.config import Quantize, Weights
-from npuflow.engine.quantize.rounded import chosen
-from npuflow.engine.quantize.types import weight_type
-from npuflow.engine.rounding.config import CandidateWidths, Counting, RoundTable
-from npuflow.engine.rounding.judge import judged, to_nearest
-from npuflow.engine.rounding.rounded import Matrix
-from npuflow.engine.rounding.sequential import sequential as in_turn
 from npuflow.flow.stage import Items, log, progress
 from npuflow.hw.target import Numerics
+from npuflow.quantise.config import Quantize, Weights
+from npuflow.quantise.rounded import chosen
+from npuflow.quantise.types import weight_type
 from npuflow.rounders import RoundedWeight, Rounder
+from npuflow.run.fixed_outputs import with_fixed_outputs
 from npuflow.stages._rounding_samples import rounding_feeds
 from npuflow.stages.masks import Masks
 from npuflow.stages.moments import LayerMoments
 from npuflow.stages.parse import Parsed
 from npuflow.stages.rounded import Rounded
 from npuflow.stages.samples import Sample
+from npuflow.tune.correct.config import Correct
+from npuflow.tune.correct.trial import Trial
+from npuflow.tune.precision.config import Probing
+from npuflow.tune.rounding.config import CandidateWidths, Counting, RoundTable
+from npuflow.tune.rounding.judge import judged, to_nearest
+from npuflow.tune.rounding.rounded import Matrix
+from npuflow.tune.rounding.sequential import sequential as in_turn
 
 
 def waits(table: RoundTable, candidates: CandidateWidths) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from npuflow.engine.as_stated import as_stated
 from npuflow.ir.graph import Graph
+from npuflow.run.as_stated import as_stated
 from npuflow.stages.parse import Parsed
 
 

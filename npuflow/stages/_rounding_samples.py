@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from npuflow.engine.correct.config import Correct
-from npuflow.engine.correct.error import split
-from npuflow.engine.precision.config import Probing
-from npuflow.engine.rounding.config import Counting
 from npuflow.flow.stage import Items
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.stages.samples import Sample
+from npuflow.tune.correct.config import Correct
+from npuflow.tune.correct.error import split
+from npuflow.tune.precision.config import Probing
+from npuflow.tune.rounding.config import Counting
 
 
 def rounding_samples(

@@ -6,18 +6,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from npuflow.engine.calibrate.thresholds import Calibrate
-from npuflow.engine.correct.bias import correct_biases
-from npuflow.engine.correct.config import Correct
-from npuflow.engine.correct.error import outputs_of
-from npuflow.engine.precision.config import PrecisionTable, Probing, Widths
-from npuflow.engine.precision.feedback import budget_of, feedback
-from npuflow.engine.precision.problem import described
-from npuflow.engine.precision.quality import quality
-from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
+from npuflow.quantise.config import Quantize
 from npuflow.stages._held_out import is_random, network_of, rig
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
@@ -26,6 +18,14 @@ from npuflow.stages.samples import Sample
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
 from npuflow.strategies import NARROW, Output
+from npuflow.tune.correct.bias import correct_biases
+from npuflow.tune.correct.config import Correct
+from npuflow.tune.correct.error import outputs_of
+from npuflow.tune.precision.config import PrecisionTable, Probing, Widths
+from npuflow.tune.precision.feedback import budget_of, feedback
+from npuflow.tune.precision.problem import described
+from npuflow.tune.precision.quality import quality
+from npuflow.tune.ranges.thresholds import Calibrate
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,6 @@
 
 from __future__ import annotations
 
-from npuflow.engine.correct.config import Correct
-from npuflow.engine.correct.error import output_error, outputs_of
-from npuflow.engine.correct.trial import NETWORK, Trial
-from npuflow.engine.precision.config import Probing
-from npuflow.engine.rounding.config import Counting, RoundTable
-from npuflow.engine.rounding.judge import with_weights
-from npuflow.engine.rounding.reconstruct import Descent, reconstructed
-from npuflow.engine.rounding.rounded import own_zeros
 from npuflow.flow.stage import Items, log, progress, stage
 from npuflow.hw.target import Numerics
 from npuflow.stages._rounding_samples import rounding_feeds
@@ -18,6 +10,14 @@ from npuflow.stages.moments import LayerMoments
 from npuflow.stages.parse import Parsed
 from npuflow.stages.rounded import Rounded
 from npuflow.stages.samples import Sample
+from npuflow.tune.correct.config import Correct
+from npuflow.tune.correct.error import output_error, outputs_of
+from npuflow.tune.correct.trial import NETWORK, Trial
+from npuflow.tune.precision.config import Probing
+from npuflow.tune.rounding.config import Counting, RoundTable
+from npuflow.tune.rounding.judge import with_weights
+from npuflow.tune.rounding.reconstruct import Descent, reconstructed
+from npuflow.tune.rounding.rounded import own_zeros
 
 
 def asked(table: RoundTable) -> bool:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from npuflow.engine.box_codes import box_codes as codes_of
-from npuflow.engine.box_codes import described
-from npuflow.engine.postprocess import Postprocess
-from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import log, stage
 from npuflow.hw.target import Numerics
+from npuflow.input.postprocess import Postprocess
+from npuflow.quantise.config import Quantize
 from npuflow.stages.model import ModelTable
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
+from npuflow.tune.ranges.box_codes import box_codes as codes_of
+from npuflow.tune.ranges.box_codes import described
 
 
 def listing(model: ModelTable) -> Listing:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from npuflow.engine.postprocess import Postprocess, with_boxes
 from npuflow.flow.stage import stage
 from npuflow.hw.target import Numerics
+from npuflow.input.postprocess import Postprocess, with_boxes
 from npuflow.stages.model import Model, plugins
 
 

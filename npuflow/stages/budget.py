@@ -9,16 +9,16 @@ from functools import partial
 from typing import Annotated, Any, Literal, Self
 
 from npuflow.base.tables import Config, Fault, Range
-from npuflow.engine.islands import PlacementTable, Prices
-from npuflow.engine.profile import profile
-from npuflow.engine.profile.budget import BudgetCase, Missed, too_slow
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
 from npuflow.hw.elements import wide as is_wide
 from npuflow.hw.target import Compute, Dma, HostProcessor, Limits, Memory, Numerics, Target
 from npuflow.ir.graph import Graph
+from npuflow.place.islands import PlacementTable, Prices
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.report.profile import profile
+from npuflow.report.profile.budget import BudgetCase, Missed, too_slow
 from npuflow.stages.codegen import CompiledProgram
 from npuflow.stages.costs import Effort
 from npuflow.stages.parse import Parsed

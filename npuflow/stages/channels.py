@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
-from npuflow.engine.calibrate.channels import ChannelsTable, Extrema, extrema, merged, watched
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, stage
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.samples import Sample
+from npuflow.statistics.channels import ChannelsTable, Extrema, extrema, merged, watched
 
 
 @dataclass(frozen=True)

@@ -6,21 +6,21 @@ from __future__ import annotations
 from itertools import islice
 
 from npuflow.base.errors import RecipeError
-from npuflow.engine import stated
-from npuflow.engine.calibrate.thresholds import Calibrate
-from npuflow.engine.channels.config import ChannelPruning
-from npuflow.engine.data.config import Data
-from npuflow.engine.data.listing import found
-from npuflow.engine.data.read import samples as read
-from npuflow.engine.precision.config import PrecisionTable, Widths
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.rounding.config import RoundTable
-from npuflow.engine.rounding.pruning import Prune
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import stage
 from npuflow.hw.target import Compute, Dma, Limits, Memory, Numerics, Target
+from npuflow.input.data.config import Data
+from npuflow.input.data.listing import found
+from npuflow.input.data.read import samples as read
+from npuflow.quantise.config import Quantize
+from npuflow.stages import _stated as stated
 from npuflow.stages.parse import Parsed
 from npuflow.stages.tiling import Tiling, shipped_targets
+from npuflow.tune.channels.config import ChannelPruning
+from npuflow.tune.precision.config import PrecisionTable, Widths
+from npuflow.tune.ranges.thresholds import Calibrate
+from npuflow.tune.rounding.config import RoundTable
+from npuflow.tune.rounding.pruning import Prune
 
 FEW = 3             # samples to look at: the first may be broken
 LARGE = 64 << 20    # bytes of a file of many samples beyond which none is read here

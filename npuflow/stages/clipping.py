@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from npuflow.calibrators.auto import Auto
-from npuflow.engine.calibrate.thresholds import Calibrate, choices
-from npuflow.engine.precision.masks import masked
-from npuflow.engine.precision.named import automatic
-from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
+from npuflow.quantise.config import Quantize
 from npuflow.stages._held_out import is_random, network_of, rig
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
@@ -18,6 +15,9 @@ from npuflow.stages.rounded import Rounded
 from npuflow.stages.samples import Sample
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
+from npuflow.tune.precision.masks import masked
+from npuflow.tune.precision.named import automatic
+from npuflow.tune.ranges.thresholds import Calibrate, choices
 
 USED = 64                                 # calibration samples that are looked at, the held-out ones included
 

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any, Self
 
 from npuflow.base.tables import Config
-from npuflow.engine.codegen.generate import generate
-from npuflow.engine.data.config import Preparation
-from npuflow.engine.graph_section import encode_graph, graph_parts
-from npuflow.engine.program.container import Program, load_program
-from npuflow.engine.throughput.copies import data_parallel
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
 from npuflow.hw.target import Compute, Dma, HostProcessor, Limits, Memory, Numerics, Target
+from npuflow.input.data.config import Preparation
 from npuflow.ir.graph import Graph
+from npuflow.program.codegen.generate import generate
+from npuflow.program.container import Program, load_program
+from npuflow.program.copies import data_parallel
+from npuflow.program.graph_section import encode_graph, graph_parts
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.tiling import Tiled
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from npuflow.base.wording import counted
-from npuflow.engine.correct.bias import biased, correct_biases, originals
-from npuflow.engine.correct.config import Correct
-from npuflow.engine.correct.error import split
-from npuflow.engine.fixed_outputs import with_fixed_outputs
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
+from npuflow.run.fixed_outputs import with_fixed_outputs
 from npuflow.stages._reference import layers_of
 from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.samples import Sample, feeds
+from npuflow.tune.correct.bias import biased, correct_biases, originals
+from npuflow.tune.correct.config import Correct
+from npuflow.tune.correct.error import split
 
 
 @stage(

@@ -9,17 +9,17 @@ from typing import Annotated, Any, Self
 
 from npuflow.base.tables import Config, Range
 from npuflow.base.wording import counted
-from npuflow.engine.schedule.frame import Topology
-from npuflow.engine.schedule.machine import Machine
-from npuflow.engine.search.canonical import Cost, Memo, Subgraph, packed, unpacked
-from npuflow.engine.search.parts import Planner, tiled
-from npuflow.engine.search.plan import FUSING, fits_shared, levels
-from npuflow.engine.search.spans import Shared, run_at
-from npuflow.engine.search.tilings import DEFAULT_LEVEL
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, part, stage
 from npuflow.hw.target import Compute, Dma, Memory, Numerics
 from npuflow.ir.persist import operators
+from npuflow.schedule.frame import Topology
+from npuflow.schedule.machine import Machine
+from npuflow.search.canonical import Cost, Memo, Subgraph, packed, unpacked
+from npuflow.search.parts import Planner, tiled
+from npuflow.search.plan import FUSING, fits_shared, levels
+from npuflow.search.spans import Shared, run_at
+from npuflow.search.tilings import DEFAULT_LEVEL
 from npuflow.stages.quantize import Quantized
 
 

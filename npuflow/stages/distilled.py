@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from npuflow.base.errors import RecipeError
 from npuflow.base.extras import needs
-from npuflow.engine.correct.config import Correct
-from npuflow.engine.correct.error import output_error, outputs_of
-from npuflow.engine.correct.trial import NETWORK, Trial
-from npuflow.engine.precision.config import Probing
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.types import weight_type
-from npuflow.engine.rounding.config import Counting, RoundTable
-from npuflow.engine.rounding.distillation import Distillation
-from npuflow.engine.rounding.judge import to_nearest, with_weights
-from npuflow.engine.rounding.rounded import own_zeros
 from npuflow.flow.stage import Items, log, progress, stage
 from npuflow.hw.target import Numerics
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.types import weight_type
 from npuflow.stages._rounding_samples import rounding_feeds
 from npuflow.stages.masks import Masks
 from npuflow.stages.moments import LayerMoments
 from npuflow.stages.parse import Parsed
 from npuflow.stages.rounded import Rounded
 from npuflow.stages.samples import Sample
+from npuflow.tune.correct.config import Correct
+from npuflow.tune.correct.error import output_error, outputs_of
+from npuflow.tune.correct.trial import NETWORK, Trial
+from npuflow.tune.precision.config import Probing
+from npuflow.tune.rounding.config import Counting, RoundTable
+from npuflow.tune.rounding.distillation import Distillation
+from npuflow.tune.rounding.judge import to_nearest, with_weights
+from npuflow.tune.rounding.rounded import own_zeros
 
 
 def asked(table: RoundTable) -> bool:
@@ -48,7 +48,7 @@ def distilled(
         hint="pip install 'npuflow[torch]'; mode = \"blocks\" works without it",
         code="NF-RECIPE-122",
     ):
-        from npuflow.engine.rounding.distilled import distilled as trained
+        from npuflow.tune.rounding.distilled import distilled as trained
     source = graph.graph
     fit, held = rounding_feeds(samples, source, counting, correct, probing)
     known = masks.layers if masks is not None else {}

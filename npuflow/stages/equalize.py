@@ -6,16 +6,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from npuflow.base.wording import counted
-from npuflow.engine.calibrate.thresholds import Calibrate
-from npuflow.engine.correct.assess import QuantisationSetup
-from npuflow.engine.correct.config import Equalize
-from npuflow.engine.correct.error import split
-from npuflow.engine.correct.prepare import prepare
-from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Compute, Dma, Limits, Memory, Numerics, Target
+from npuflow.quantise.config import Quantize
 from npuflow.stages.parse import Parsed
 from npuflow.stages.samples import Sample, feeds
+from npuflow.tune.correct.assess import QuantisationSetup
+from npuflow.tune.correct.config import Equalize
+from npuflow.tune.correct.error import split
+from npuflow.tune.correct.prepare import prepare
+from npuflow.tune.ranges.thresholds import Calibrate
 
 
 def per_tensor(quantize: Quantize, numerics: Numerics) -> bool:

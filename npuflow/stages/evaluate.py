@@ -7,37 +7,37 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from npuflow.base.errors import DataError, ModelError
-from npuflow.engine import evaluate as scoring
-from npuflow.engine.calibrate.observe import session
-from npuflow.engine.correct.walk import plain_session
-from npuflow.engine.data.config import Data
-from npuflow.engine.data.fold import Folding, adapted
-from npuflow.engine.data.read import samples as read
-from npuflow.engine.data.sequence import labelled as labelled_steps
-from npuflow.engine.evaluate import Evaluate, Score
-from npuflow.engine.execute.executor import Executor
-from npuflow.engine.feed import dequantize
-from npuflow.engine.interpret import Interpreter
-from npuflow.engine.pixels import Pixels, given, model_inputs, pixel_inputs
-from npuflow.engine.preprocess import Preprocess, pixel_zeros
-from npuflow.engine.program.container import Program
-from npuflow.engine.runner import ProgramRunner
-from npuflow.engine.state import Following, zeros
-from npuflow.engine.to_onnx import session_model
+from npuflow.checks import evaluate as scoring
+from npuflow.checks.evaluate import Evaluate, Score
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
+from npuflow.input.data.config import Data
+from npuflow.input.data.fold import Folding, adapted
+from npuflow.input.data.read import samples as read
+from npuflow.input.data.sequence import labelled as labelled_steps
+from npuflow.input.pixels.pixels import Pixels, given, model_inputs, pixel_inputs
+from npuflow.input.preprocess import Preprocess, pixel_zeros
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.metrics import METRICS, Metric
+from npuflow.onnx.export import session_model
 from npuflow.onnx.fed import SessionModel
+from npuflow.program.container import Program
+from npuflow.run.interpret import Interpreter
+from npuflow.run.state import Following, zeros
+from npuflow.run.walk import plain_session
+from npuflow.runner.feed import dequantize
+from npuflow.runner.simulated import ProgramRunner
 from npuflow.stages._reference import reference_of
 from npuflow.stages.codegen import CompiledProgram
 from npuflow.stages.judges import Judge
 from npuflow.stages.labelled import Labelled, identities
 from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized
+from npuflow.statistics.observe import session
+from npuflow.whole.execute.executor import Executor
 
 
 @dataclass(frozen=True)

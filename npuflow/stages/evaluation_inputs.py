@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from npuflow.base.errors import DataError
-from npuflow.engine.data.config import Data
-from npuflow.engine.data.fold import Folding, adapted
-from npuflow.engine.data.profile import MOST, InputProfile, profiled
-from npuflow.engine.data.read import samples as read
-from npuflow.engine.data.sequence import labelled as steps
-from npuflow.engine.evaluate import Evaluate, labelled
-from npuflow.engine.pixels import model_inputs
-from npuflow.engine.preprocess import Preprocess, pixel_zeros
-from npuflow.engine.state import zeros
+from npuflow.checks.evaluate import Evaluate, labelled
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import stage
 from npuflow.hw.target import Numerics
+from npuflow.input.data.config import Data
+from npuflow.input.data.fold import Folding, adapted
+from npuflow.input.data.profile import MOST, InputProfile, profiled
+from npuflow.input.data.read import samples as read
+from npuflow.input.data.sequence import labelled as steps
+from npuflow.input.pixels.pixels import model_inputs
+from npuflow.input.preprocess import Preprocess, pixel_zeros
 from npuflow.ir.types import Array
+from npuflow.run.state import zeros
 from npuflow.stages.parse import Parsed
 
 

@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from npuflow.engine.calibrate.tune import SearchTable, Tune
-from npuflow.engine.calibrate.walk import footprint as taken
-from npuflow.engine.calibrate.walk import groups
-from npuflow.engine.correct.config import Correct, Equalize, Unify
-from npuflow.engine.footprint import Footprint, footprint
 from npuflow.flow.artifact import Artifact, Need, Reader, Writer
 from npuflow.flow.stage import Items, log, shown, stage
+from npuflow.run.footprint import Footprint, footprint
 from npuflow.stages.fidelity import FidelityTable
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.segments import ReadySegment
 from npuflow.stages.simulate import Simulate
 from npuflow.stages.statistics import Watch
+from npuflow.statistics.walk import footprint as taken
+from npuflow.statistics.walk import groups
+from npuflow.tune.correct.config import Correct, Equalize, Unify
+from npuflow.tune.precision.range_search import SearchTable, Tune
 
 BATCH = 8           # samples that the simulator holds at once, at most
 MODELS = 2          # a walk holds a float network and a quantised one

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from npuflow.base.errors import DataError
-from npuflow.engine.data.judge import apart, judged, unlike
-from npuflow.engine.data.profile import MOST, InputProfile, profiled
-from npuflow.engine.pixels import model_inputs
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, stage
+from npuflow.input.data.judge import apart, judged, unlike
+from npuflow.input.data.profile import MOST, InputProfile, profiled
+from npuflow.input.pixels.pixels import model_inputs
 from npuflow.ir.types import Array
 from npuflow.stages.evaluation_inputs import EvaluationInputs
 from npuflow.stages.parse import Parsed

@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from npuflow.base.errors import DataError, RecipeError, Where
-from npuflow.engine.data.config import Data
-from npuflow.engine.data.fold import Folding
-from npuflow.engine.evaluate import JudgingTable as Table
-from npuflow.engine.evaluate import asked, ready
-from npuflow.engine.precision.drop import MetricDrop
-from npuflow.engine.preprocess import Preprocess
+from npuflow.checks.evaluate import JudgingTable as Table
+from npuflow.checks.evaluate import asked, ready
 from npuflow.flow.refs import Files, Listing
 from npuflow.flow.stage import Items, stage
 from npuflow.hw.target import Numerics
+from npuflow.input.data.config import Data
+from npuflow.input.data.fold import Folding
+from npuflow.input.preprocess import Preprocess
 from npuflow.ir.graph import Graph
 from npuflow.stages.judging import Judging
 from npuflow.stages.labelled import Labelled, listed_of, read_labelled
+from npuflow.tune.precision.drop import MetricDrop
 
 
 @dataclass(frozen=True)

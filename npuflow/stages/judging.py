@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from npuflow.engine.evaluate import JudgingTable as Table
+from npuflow.checks.evaluate import JudgingTable as Table
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import stage
 from npuflow.metrics import METRICS, Metric

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any, Self
 
 from npuflow.base.digest import digest, digest_file
-from npuflow.engine.data.config import Data
-from npuflow.engine.data.fold import Folding, adapted
-from npuflow.engine.data.read import samples as read
-from npuflow.engine.evaluate import LabelledTable as Table
-from npuflow.engine.evaluate import labelled as listed
-from npuflow.engine.preprocess import Preprocess, pixel_zeros
+from npuflow.checks.evaluate import LabelledTable as Table
+from npuflow.checks.evaluate import labelled as listed
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import log, stage
 from npuflow.hw.target import Numerics
+from npuflow.input.data.config import Data
+from npuflow.input.data.fold import Folding, adapted
+from npuflow.input.data.read import samples as read
+from npuflow.input.preprocess import Preprocess, pixel_zeros
 from npuflow.stages.samples import Sample
 
 

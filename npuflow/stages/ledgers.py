@@ -6,15 +6,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Self
 
 from npuflow.base.tables import Config, Range
-from npuflow.engine.calibrate.thresholds import Calibrate
-from npuflow.engine.fixed_outputs import with_fixed_outputs
-from npuflow.engine.precision.config import Probing
-from npuflow.engine.precision.ledger import Ledger, LedgerEntry, ledger, lines
-from npuflow.engine.precision.problem import cost_of
-from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, progress, stage
 from npuflow.hw.target import Compute, Dma, HostProcessor, Memory, Numerics, Target
+from npuflow.quantise.config import Quantize
+from npuflow.run.fixed_outputs import with_fixed_outputs
 from npuflow.stages._held_out import is_random, network_of, rig
 from npuflow.stages.input_check import InputCheck
 from npuflow.stages.parse import Parsed
@@ -26,6 +22,10 @@ from npuflow.stages.samples import Sample
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
 from npuflow.stages.turned import Turned
+from npuflow.tune.precision.config import Probing
+from npuflow.tune.precision.ledger import Ledger, LedgerEntry, ledger, lines
+from npuflow.tune.precision.problem import cost_of
+from npuflow.tune.ranges.thresholds import Calibrate
 
 
 @dataclass(frozen=True)

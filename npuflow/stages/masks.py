@@ -8,14 +8,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from npuflow.engine.correct.trial import Trial
-from npuflow.engine.quantize.names import unknown_layers
-from npuflow.engine.rounding.mask_file import packed, unpacked
-from npuflow.engine.rounding.pruning import LayerMask, Prune, layer_mask, obstacle, prunes
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, stage
+from npuflow.place.names import unknown_layers
 from npuflow.stages.moments import LayerMoments
 from npuflow.stages.parse import Parsed
+from npuflow.tune.correct.trial import Trial
+from npuflow.tune.rounding.mask_file import packed, unpacked
+from npuflow.tune.rounding.pruning import LayerMask, Prune, layer_mask, obstacle, prunes
 
 FILE = "masks.npz"
 TINY = 1e-200

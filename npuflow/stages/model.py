@@ -9,20 +9,20 @@ from typing import Annotated, Any, Self
 
 from npuflow.base.errors import ModelError
 from npuflow.base.tables import Config, Fault, FilePath, MayBeFolder, Range, Unkeyed
-from npuflow.engine.batch import with_batch
-from npuflow.engine.begin import begun
-from npuflow.engine.sources import address, frontend, gathered
-from npuflow.engine.state import with_state
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import stage
 from npuflow.frontends import FRONTENDS, Bindings, Described, Gatherer, Reading, main_files
 from npuflow.frontends._nodes.inputs import TAKEN_AS_ONE
+from npuflow.input.batch import with_batch
+from npuflow.input.begin import begun
+from npuflow.input.sources import address, frontend, gathered
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.ir.persist import load_graph, operators, save_graph
 from npuflow.ir.types import quant_of
 from npuflow.rules import RULES
+from npuflow.run.state import with_state
 
 Shape = dict[str, int | tuple[int, ...]]
 

@@ -14,24 +14,24 @@ from typing import Any, Self
 
 import numpy as np
 
-from npuflow.engine.correct.config import Correct
-from npuflow.engine.place import op_name
-from npuflow.engine.precision.config import Probing
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.names import names_of, stated, unknown_layers
-from npuflow.engine.rounding import moments as counting
-from npuflow.engine.rounding.columns import Codes, ColumnObserver
-from npuflow.engine.rounding.config import CandidateWidths, Counting, RoundTable, rounds
-from npuflow.engine.rounding.layers import WeightedLayer, layers
-from npuflow.engine.rounding.pruning import Prune
-from npuflow.engine.rounding.rounded import Matrix, matrix
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, part, stage
+from npuflow.place.names import names_of, stated, unknown_layers
+from npuflow.place.place import op_name
+from npuflow.quantise.config import Quantize
 from npuflow.stages._rounding_samples import rounding_samples
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.samples import Sample
 from npuflow.stages.statistics import Statistics
+from npuflow.tune.correct.config import Correct
+from npuflow.tune.precision.config import Probing
+from npuflow.tune.rounding import moments as counting
+from npuflow.tune.rounding.columns import Codes, ColumnObserver
+from npuflow.tune.rounding.config import CandidateWidths, Counting, RoundTable, rounds
+from npuflow.tune.rounding.layers import WeightedLayer, layers
+from npuflow.tune.rounding.pruning import Prune
+from npuflow.tune.rounding.rounded import Matrix, matrix
 
 
 @dataclass(frozen=True)

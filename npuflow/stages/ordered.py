@@ -7,11 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from npuflow.engine.channels.order import order_channels
-from npuflow.engine.correct.config import Correct
-from npuflow.engine.precision.config import Probing
-from npuflow.engine.rounding.config import Counting
-from npuflow.engine.rounding.pruning import Prune
 from npuflow.flow.stage import Items, log, part, stage
 from npuflow.hw.target import Compute, Dma, Limits, Memory, Numerics, Target
 from npuflow.stages._float_moments import Peaks, by_node, grids_of, peaks_of
@@ -19,6 +14,11 @@ from npuflow.stages._rounding_samples import rounding_samples
 from npuflow.stages.moments import Columns, LayerGrid, LayerMoments, Picked, first, observed, summed
 from npuflow.stages.parse import Parsed
 from npuflow.stages.samples import Sample
+from npuflow.tune.channels.order import order_channels
+from npuflow.tune.correct.config import Correct
+from npuflow.tune.precision.config import Probing
+from npuflow.tune.rounding.config import Counting
+from npuflow.tune.rounding.pruning import Prune
 
 
 @part

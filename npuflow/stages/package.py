@@ -7,10 +7,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from npuflow.engine.packing.package import Package, load_package, packed
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import Items, log, stage
+from npuflow.program.packing.package import Package, load_package, packed
 from npuflow.stages.codegen import CompiledProgram
 from npuflow.stages.model import ModelTable, shape_name
 from npuflow.stages.shape_programs import ShapedProgram

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self
 
-from npuflow.engine.figures.export import script
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import stage
+from npuflow.report.figures.export import script
 
 
 @dataclass(frozen=True)

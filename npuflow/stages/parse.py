@@ -10,23 +10,23 @@ from typing import Annotated, Any, Self
 
 from npuflow.base.errors import ModelError
 from npuflow.base.tables import Config, Fault
-from npuflow.engine.correct.trial import Trial, summary
-from npuflow.engine.known_outputs import with_known_outputs
-from npuflow.engine.pixel_padding import PixelBorder
-from npuflow.engine.pixels import Pixels
-from npuflow.engine.rewrite import Applied, rewrite
-from npuflow.engine.rounding.mask_file import packed, unpacked
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, size, stage
 from npuflow.frontends import Frontend, Reading, Source
+from npuflow.input.pixels.pixel_padding import PixelBorder
+from npuflow.input.pixels.pixels import Pixels
 from npuflow.ir.graph import Graph, prune
 from npuflow.ir.persist import load_graph, operators, save_graph
 from npuflow.ir.types import QuantType, quant_of
 from npuflow.ir.verify import verify
 from npuflow.onnx.fed import MOST, fed_from
+from npuflow.place.known_outputs import with_known_outputs
+from npuflow.rewrite.rewrite import Applied, rewrite
 from npuflow.rules import RULES, Hardware, Refusal, Rule
 from npuflow.stages.hardware import Asked
 from npuflow.stages.model import Model, ModelTable
+from npuflow.tune.correct.trial import Trial, summary
+from npuflow.tune.rounding.mask_file import packed, unpacked
 
 MASKS = "channel-masks.npz"
 KEPT = "a larger share or a smaller multiple (npuflow show pruned RECIPE --log lists every group)"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from npuflow.engine.preprocess import Preprocess, pixel_values
 from npuflow.flow.stage import log, stage
+from npuflow.input.preprocess import Preprocess, pixel_values
 from npuflow.stages.parse import Parsed
 from npuflow.stages.thresholds import Thresholds
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from npuflow.base.errors import DataError
-from npuflow.engine.data.config import Data
-from npuflow.engine.data.fold import Folding, folded
-from npuflow.engine.fold_pixels import MAKES, fold
-from npuflow.engine.pixels import Pixels
-from npuflow.engine.preprocess import Preprocess, pixel_zeros
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import log, stage
 from npuflow.hw.target import Numerics
+from npuflow.input.data.config import Data
+from npuflow.input.data.fold import Folding, folded
+from npuflow.input.pixels.fold_pixels import MAKES, fold
+from npuflow.input.pixels.pixels import Pixels
+from npuflow.input.preprocess import Preprocess, pixel_zeros
 from npuflow.ir.graph import Graph
 from npuflow.stages.parse import Parsed
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from npuflow.engine import place as placing
-from npuflow.engine.host import HostWork
-from npuflow.engine.islands import PlacementTable
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
 from npuflow.hw.target import Compute, Dma, HostProcessor, Limits, Memory, Numerics, Target
+from npuflow.place import place as placing
+from npuflow.place.host import HostWork
+from npuflow.place.islands import PlacementTable
 from npuflow.stages.parse import Parsed
 
 

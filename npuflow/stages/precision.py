@@ -7,17 +7,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
 from npuflow.base.errors import InputError, Where
-from npuflow.engine.calibrate.thresholds import Calibrate
-from npuflow.engine.correct.config import Correct
-from npuflow.engine.precision.config import PrecisionTable as Table
-from npuflow.engine.precision.config import Probing, Widths
-from npuflow.engine.precision.drop import unreachable
-from npuflow.engine.precision.feedback import budget_of
-from npuflow.engine.precision.problem import SearchProblem, cost_of
-from npuflow.engine.quantize.config import Override, Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Compute, Dma, HostProcessor, Memory, Numerics, Target
+from npuflow.quantise.config import Override, Quantize
 from npuflow.stages._held_out import network_of, rig
 from npuflow.stages._reference import reference_of
 from npuflow.stages.baseline import Baseline
@@ -31,6 +24,13 @@ from npuflow.stages.sensitivity import Sensitivity
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
 from npuflow.strategies import NARROW, STRATEGIES, Levels, Output, Strategy
+from npuflow.tune.correct.config import Correct
+from npuflow.tune.precision.config import PrecisionTable as Table
+from npuflow.tune.precision.config import Probing, Widths
+from npuflow.tune.precision.drop import unreachable
+from npuflow.tune.precision.feedback import budget_of
+from npuflow.tune.precision.problem import SearchProblem, cost_of
+from npuflow.tune.ranges.thresholds import Calibrate
 
 ROUNDS = 3                                # searches for a mixture whose plan keeps the limit of cycles
 NEAR = 0.97                               # of the limit: so near that no more is asked for

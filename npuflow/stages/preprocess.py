@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from npuflow.engine.preprocess import MAKES, Preprocess, with_preprocessing
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import stage
+from npuflow.input.preprocess import MAKES, Preprocess, with_preprocessing
 from npuflow.stages.model import Model, plugins
 
 

@@ -10,22 +10,22 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from npuflow.engine.channels.config import ChannelPruning
-from npuflow.engine.channels.removal import remove_channels
-from npuflow.engine.correct.config import Correct
-from npuflow.engine.correct.error import output_error, outputs_of
-from npuflow.engine.correct.trial import NETWORK, Trial
-from npuflow.engine.precision.config import Probing
-from npuflow.engine.quantize.names import unknown_layers
-from npuflow.engine.rounding.config import Counting
 from npuflow.flow.stage import Items, log, part, stage
 from npuflow.hw.target import Compute, Dma, Limits, Memory, Numerics, Target
 from npuflow.ir.graph import Graph
+from npuflow.place.names import unknown_layers
 from npuflow.stages._float_moments import Peaks, by_node, grids_of, peaks_of
 from npuflow.stages._rounding_samples import rounding_feeds, rounding_samples
 from npuflow.stages.moments import Columns, LayerGrid, LayerMoments, Picked, first, observed, summed
 from npuflow.stages.parse import Parsed
 from npuflow.stages.samples import Sample
+from npuflow.tune.channels.config import ChannelPruning
+from npuflow.tune.channels.removal import remove_channels
+from npuflow.tune.correct.config import Correct
+from npuflow.tune.correct.error import output_error, outputs_of
+from npuflow.tune.correct.trial import NETWORK, Trial
+from npuflow.tune.precision.config import Probing
+from npuflow.tune.rounding.config import Counting
 
 
 @part

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self
 
-from npuflow.engine.qdq import QdqModel, to_qdq
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
 from npuflow.onnx.external import external_bytes, read_model, with_external
 from npuflow.onnx.fed import FedModel
+from npuflow.run.qdq import QdqModel, to_qdq
 from npuflow.stages.quantize import Quantized
 
 FILE = "model.qdq.onnx"

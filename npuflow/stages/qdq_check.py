@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Self
 
 from npuflow.base.tables import Config, Range
-from npuflow.engine.qdq_check import QdqCheck, TensorParting, runs
-from npuflow.engine.qdq_verdict import QdqVerdict, verdict
+from npuflow.checks.qdq_check import QdqCheck, TensorParting, runs
+from npuflow.checks.qdq_verdict import QdqVerdict, verdict
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics

@@ -8,27 +8,27 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Self
 
-from npuflow.engine.correct.trial import Trial, summary
-from npuflow.engine.host import host_work, total_work
-from npuflow.engine.islands import PlacementTable, Prices
-from npuflow.engine.partition import npu_share
-from npuflow.engine.pixels import Pixels
-from npuflow.engine.quantize import graph as quantising
-from npuflow.engine.quantize.border import bordered
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.stated import moved
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
 from npuflow.hw.target import HostProcessor, Memory, Numerics, Target
+from npuflow.input.pixels.pixels import Pixels
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import graph_macs
 from npuflow.ir.persist import load_graph, operators, save_graph
+from npuflow.place.host import host_work, total_work
+from npuflow.place.islands import PlacementTable, Prices
+from npuflow.place.partition import npu_share
+from npuflow.quantise import graph as quantising
+from npuflow.quantise.border import bordered
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.stated import moved
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.precision import Precision
 from npuflow.stages.rounded import Rounded
 from npuflow.stages.thresholds import Thresholds
 from npuflow.stages.turned import Turned
+from npuflow.tune.correct.trial import Trial, summary
 
 
 @dataclass(frozen=True)

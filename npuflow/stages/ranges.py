@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from npuflow.engine.exchange import Ranges, taken
 from npuflow.exchange import read_table
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import log, stage
+from npuflow.quantise.exchange import Ranges, taken
 from npuflow.stages.parse import Parsed
 from npuflow.stages.thresholds import Thresholds
 

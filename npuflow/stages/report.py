@@ -10,21 +10,18 @@ from typing import Any, Self
 
 import numpy as np
 
-from npuflow.engine.calibrate import statistics as merging
-from npuflow.engine.correct.trial import Trial, decibels
-from npuflow.engine.data.profile import InputProfile
-from npuflow.engine.precision.statement import Statement, evaluated
-from npuflow.engine.precision.widened import widened
-from npuflow.engine.profile import profile
-from npuflow.engine.report.accuracy import tables
-from npuflow.engine.report.checks import Table, of_qdq, of_rewrites
-from npuflow.engine.report.gather import BINS, ReportSources, report_data
-from npuflow.engine.report.page import render
-from npuflow.engine.report.suggest import of_network
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
+from npuflow.input.data.profile import InputProfile
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import QuantType, span
+from npuflow.report.accuracy import tables
+from npuflow.report.checks import Table, of_qdq, of_rewrites
+from npuflow.report.gather import BINS, ReportSources, report_data
+from npuflow.report.page import render
+from npuflow.report.profile import profile
+from npuflow.report.statement import Statement, evaluated
+from npuflow.report.suggest import of_network
 from npuflow.stages.baseline import Baseline
 from npuflow.stages.channels import ChannelRanges
 from npuflow.stages.codegen import CompiledProgram
@@ -43,6 +40,9 @@ from npuflow.stages.simulate import Simulation
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
 from npuflow.stages.verdict import Verdict
+from npuflow.statistics import statistics as merging
+from npuflow.tune.correct.trial import Trial, decibels
+from npuflow.tune.precision.widened import widened
 
 PAGE, DATA = "report.html", "report.json"
 STATED = "the model's own"

@@ -10,20 +10,20 @@ from typing import Annotated, Any, Self
 
 from npuflow.base.errors import ModelError
 from npuflow.base.tables import Config, Range
-from npuflow.engine import rewrite_check as engine
-from npuflow.engine.pixel_padding import exactly_padded
-from npuflow.engine.pixels import model_inputs
-from npuflow.engine.rewrite import Applied
-from npuflow.engine.rewrite_check import OutputError, RewriteCulprit, SourceModel
-from npuflow.engine.sources import address, gathered
-from npuflow.engine.to_onnx import session_model
+from npuflow.checks import rewrite_check as engine
+from npuflow.checks.rewrite_check import OutputError, RewriteCulprit, SourceModel
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files
 from npuflow.flow.stage import Items, log, stage
 from npuflow.frontends import Runnable
+from npuflow.input.pixels.pixel_padding import exactly_padded
+from npuflow.input.pixels.pixels import model_inputs
+from npuflow.input.sources import address, gathered
 from npuflow.ir.graph import Graph
+from npuflow.onnx.export import session_model
 from npuflow.onnx.fed import SessionModel, fed_from
 from npuflow.onnx.run import CannotRunError
+from npuflow.rewrite.rewrite import Applied
 from npuflow.stages.hardware import Asked
 from npuflow.stages.model import Model, ModelTable, written
 from npuflow.stages.parse import Parse, Parsed, applied_of, rewritten

@@ -6,30 +6,30 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from npuflow.engine.correct.config import Correct
-from npuflow.engine.correct.trial import Trial, decibels, summary
-from npuflow.engine.fixed_outputs import with_fixed_outputs
-from npuflow.engine.place import op_name
-from npuflow.engine.precision.config import Probing
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.names import names_of
-from npuflow.engine.quantize.rounded import at_width
-from npuflow.engine.quantize.types import weight_type
-from npuflow.engine.rounding.config import CandidateWidths, Counting, RoundTable, rounds
-from npuflow.engine.rounding.judge import judged, to_nearest, trials
-from npuflow.engine.rounding.layers import WeightedLayer
-from npuflow.engine.rounding.rounded import RoundingResult, Wanted
-from npuflow.engine.rounding.rounded import rounded as rounded_by
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, part, stage
 from npuflow.hw.target import Numerics
 from npuflow.ir.types import quant_of
+from npuflow.place.names import names_of
+from npuflow.place.place import op_name
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.rounded import at_width
+from npuflow.quantise.types import weight_type
 from npuflow.rounders import RoundedWeight
+from npuflow.run.fixed_outputs import with_fixed_outputs
 from npuflow.stages._rounding_samples import rounding_feeds
 from npuflow.stages.masks import Masks
 from npuflow.stages.moments import LayerMoments
 from npuflow.stages.parse import Parsed
 from npuflow.stages.samples import Sample
+from npuflow.tune.correct.config import Correct
+from npuflow.tune.correct.trial import Trial, decibels, summary
+from npuflow.tune.precision.config import Probing
+from npuflow.tune.rounding.config import CandidateWidths, Counting, RoundTable, rounds
+from npuflow.tune.rounding.judge import judged, to_nearest, trials
+from npuflow.tune.rounding.layers import WeightedLayer
+from npuflow.tune.rounding.rounded import RoundingResult, Wanted
+from npuflow.tune.rounding.rounded import rounded as rounded_by
 
 
 @dataclass(frozen=True)

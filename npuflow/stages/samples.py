@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Self
 
-from npuflow.engine.data.config import Data
-from npuflow.engine.data.config import InputSample as Content
-from npuflow.engine.data.fold import Folding, adapted
-from npuflow.engine.data.listing import found
-from npuflow.engine.data.read import samples as read
-from npuflow.engine.preprocess import Preprocess, pixel_zeros
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
+from npuflow.input.data.config import Data
+from npuflow.input.data.config import InputSample as Content
+from npuflow.input.data.fold import Folding, adapted
+from npuflow.input.data.listing import found
+from npuflow.input.data.read import samples as read
+from npuflow.input.preprocess import Preprocess, pixel_zeros
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 

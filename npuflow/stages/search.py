@@ -10,20 +10,15 @@ from typing import Any, Self
 from npuflow.base.errors import DataError, RecipeError, Where
 from npuflow.base.wording import counted
 from npuflow.calibrators import CALIBRATORS
-from npuflow.engine.calibrate.rate import Marks, Rating, by_name, mark, rate
-from npuflow.engine.calibrate.thresholds import Calibrate, choices
-from npuflow.engine.calibrate.thresholds import thresholds as chosen_by
-from npuflow.engine.calibrate.tune import SearchTable, judged, spans_to_search
-from npuflow.engine.correct.error import outputs_of
-from npuflow.engine.evaluate import LabelledTable as Table
-from npuflow.engine.evaluate import asked, ready
-from npuflow.engine.fixed_outputs import with_fixed_outputs
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.checks.evaluate import LabelledTable as Table
+from npuflow.checks.evaluate import asked, ready
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, part, stage
 from npuflow.hw.target import Numerics
 from npuflow.metrics import METRICS, Metric
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.run.fixed_outputs import with_fixed_outputs
 from npuflow.stages._reference import reference_of
 from npuflow.stages.labelled import Labelled
 from npuflow.stages.parse import Parsed
@@ -31,6 +26,11 @@ from npuflow.stages.placement import Placement
 from npuflow.stages.samples import Sample, feeds
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
+from npuflow.tune.correct.error import outputs_of
+from npuflow.tune.precision.range_search import SearchTable, judged, spans_to_search
+from npuflow.tune.precision.rate import Marks, Rating, by_name, mark, rate
+from npuflow.tune.ranges.thresholds import Calibrate, choices
+from npuflow.tune.ranges.thresholds import thresholds as chosen_by
 
 
 @dataclass(frozen=True)

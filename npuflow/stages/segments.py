@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from npuflow.base.wording import counted
-from npuflow.engine.calibrate import segments as cutting
-from npuflow.engine.calibrate.observe import needed_values
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
 from npuflow.ir.types import TensorType
 from npuflow.onnx.fed import FedModel, SessionModel
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
+from npuflow.statistics import segments as cutting
+from npuflow.statistics.observe import needed_values
 
 FILE = "segment.onnx"
 

@@ -8,14 +8,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from npuflow.engine.calibrate.thresholds import Calibrate
-from npuflow.engine.precision.config import Probing
-from npuflow.engine.precision.sensitivity import noises
-from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, progress, stage
 from npuflow.hw.target import Numerics
 from npuflow.ir.noise import decibels
+from npuflow.quantise.config import Quantize
 from npuflow.stages._held_out import network_of, rig
 from npuflow.stages.baseline import Baseline
 from npuflow.stages.parse import Parsed
@@ -25,6 +22,9 @@ from npuflow.stages.samples import Sample
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
 from npuflow.strategies import Noise
+from npuflow.tune.precision.config import Probing
+from npuflow.tune.precision.sensitivity import noises
+from npuflow.tune.ranges.thresholds import Calibrate
 
 
 @dataclass(frozen=True)

@@ -11,21 +11,21 @@ import numpy as np
 
 from npuflow.base.errors import DataError
 from npuflow.base.tables import Config, Range
-from npuflow.engine.data.config import Data
-from npuflow.engine.data.config import InputSample as Content
-from npuflow.engine.data.fold import Folding, folded
-from npuflow.engine.data.sequence import begun, steps
-from npuflow.engine.interpret import host_session
-from npuflow.engine.pixels import Pixels, model_inputs
-from npuflow.engine.preprocess import Preprocess, pixel_zeros
-from npuflow.engine.sources import file_has_states
-from npuflow.engine.state import zeros
-from npuflow.engine.to_onnx import session_model
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
+from npuflow.input.data.config import Data
+from npuflow.input.data.config import InputSample as Content
+from npuflow.input.data.fold import Folding, folded
+from npuflow.input.data.sequence import begun, steps
+from npuflow.input.pixels.pixels import Pixels, model_inputs
+from npuflow.input.preprocess import Preprocess, pixel_zeros
+from npuflow.input.sources import file_has_states
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
+from npuflow.onnx.export import session_model
+from npuflow.run.interpret import host_session
+from npuflow.run.state import zeros
 from npuflow.stages.model import Model, ModelTable
 from npuflow.stages.samples import Sample
 

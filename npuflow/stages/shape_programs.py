@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Self
 
-from npuflow.engine.data.config import Preparation
-from npuflow.engine.program.container import Program
-from npuflow.engine.shared_weights import stretched
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Compute, Dma, HostProcessor, Limits, Memory, Numerics
+from npuflow.input.data.config import Preparation
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
+from npuflow.program.container import Program
 from npuflow.stages.codegen import CompiledProgram, ProgramTable, codegen
 from npuflow.stages.costs import Effort, SubgraphCosts
 from npuflow.stages.parse import Parsed
@@ -23,6 +22,7 @@ from npuflow.stages.shapes import ShapedNetwork
 from npuflow.stages.simulate import Simulate, Simulation, simulated
 from npuflow.stages.tiling import Tiling
 from npuflow.stages.tiling import tiling as tiled_by
+from npuflow.tune.correct.shared_weights import stretched
 
 FILE = "model.npu"                        # where `CompiledProgram` reads it
 

@@ -10,14 +10,13 @@ from typing import Any
 from npuflow.base.errors import ModelError
 from npuflow.base.tables import canonical
 from npuflow.base.tables import read as read_table
-from npuflow.engine.islands import PlacementTable
-from npuflow.engine.postprocess import Postprocess
-from npuflow.engine.preprocess import Preprocess
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.shared_weights import with_biases, with_weights
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import log, stage
 from npuflow.hw.target import Compute, Dma, HostProcessor, Limits, Memory, Numerics
+from npuflow.input.postprocess import Postprocess
+from npuflow.input.preprocess import Preprocess
+from npuflow.place.islands import PlacementTable
+from npuflow.quantise.config import Quantize
 from npuflow.stages.boxes import boxes
 from npuflow.stages.hardware import Asked
 from npuflow.stages.model import Model, ModelTable, Shape, read, shape_name
@@ -32,6 +31,7 @@ from npuflow.stages.quantize import quantize as quantized_by
 from npuflow.stages.rounded import Rounded
 from npuflow.stages.thresholds import Thresholds
 from npuflow.stages.turned import Turned
+from npuflow.tune.correct.shared_weights import with_biases, with_weights
 
 NAMED = 5                                 # layers that an error names
 

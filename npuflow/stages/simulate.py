@@ -8,21 +8,21 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Self
 
 from npuflow.base.tables import Config, Range
-from npuflow.engine.agreement import TensorCheck, compare, require_equal
-from npuflow.engine.pixels import model_inputs, of_program
-from npuflow.engine.profile import profile
-from npuflow.engine.profile.schedule import compare as compare_forms
-from npuflow.engine.profile.schedule import worst_groups
-from npuflow.engine.program.container import Program, instances_of
-from npuflow.engine.sim.hazards import hazards_of, require_safe
-from npuflow.engine.sim.order import order_of
-from npuflow.engine.throughput.check import require_same
-from npuflow.engine.throughput.measure import throughput
+from npuflow.checks.agreement import TensorCheck, compare, require_equal
+from npuflow.checks.copies import require_same
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
+from npuflow.input.pixels.pixels import model_inputs, of_program
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
+from npuflow.program.container import Program, instances_of
+from npuflow.program.order import order_of
+from npuflow.report.profile import profile
+from npuflow.report.profile.schedule import compare as compare_forms
+from npuflow.report.profile.schedule import worst_groups
+from npuflow.report.throughput import throughput
+from npuflow.sim.hazards import hazards_of, require_safe
 from npuflow.stages.codegen import CompiledProgram
 from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized

@@ -11,17 +11,17 @@ from typing import Annotated, Any, Self
 
 from npuflow.base.errors import DataError
 from npuflow.base.tables import Config, Fault, Unkeyed
-from npuflow.engine.calibrate import segments as cutting
-from npuflow.engine.calibrate import statistics as merging
-from npuflow.engine.calibrate import walk
-from npuflow.engine.calibrate.observe import Observation
-from npuflow.engine.quantize.config import floats_alone
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import parts
 from npuflow.flow.stage import Items, Whole, log, pair, part, shown, size, stage
 from npuflow.ir.types import Array
+from npuflow.quantise.config import floats_alone
 from npuflow.stages.samples import Sample
 from npuflow.stages.segments import ReadySegment
+from npuflow.statistics import segments as cutting
+from npuflow.statistics import statistics as merging
+from npuflow.statistics import walk
+from npuflow.statistics.observe import Observation
 
 _FIELDS = ("lo", "hi", "tails", "counts", "offsets", "groups", "cells", "large")
 

@@ -8,17 +8,17 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from npuflow.calibrators import CALIBRATORS
-from npuflow.engine.calibrate import thresholds as choosing
-from npuflow.engine.calibrate.thresholds import Calibrate
-from npuflow.engine.correct.trial import Trial, summary
-from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
 from npuflow.hw.target import Numerics
 from npuflow.ir.types import QuantType, quant_of
+from npuflow.quantise.config import Quantize
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.statistics import Statistics
+from npuflow.tune.correct.trial import Trial, summary
+from npuflow.tune.ranges import thresholds as choosing
+from npuflow.tune.ranges.thresholds import Calibrate
 
 TAMED = (
     "a layer that divides, takes a root or a logarithm: look at what it reads, or set [[calibrate.layers]] "

@@ -8,16 +8,16 @@ from typing import Any, Self
 from npuflow.base.errors import TargetError
 from npuflow.base.tables import Config, parse, read
 from npuflow.base.wording import counted
-from npuflow.engine.arrange import Method
-from npuflow.engine.host import HostWork, host_work, total_work
-from npuflow.engine.schedule.machine import Machine
-from npuflow.engine.search.pinned import Pins
-from npuflow.engine.search.plan import TilingPlan, plan_network
-from npuflow.engine.search.strategies import check_names
-from npuflow.engine.search.unfit import PlanRequest, explained
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import library, log, stage
 from npuflow.hw.target import Compute, Dma, HostProcessor, Memory, Numerics, Target
+from npuflow.place.host import HostWork, host_work, total_work
+from npuflow.schedule.arrange import Method
+from npuflow.schedule.machine import Machine
+from npuflow.search.pinned import Pins
+from npuflow.search.plan import TilingPlan, plan_network
+from npuflow.search.strategies import check_names
+from npuflow.search.unfit import PlanRequest, explained
 from npuflow.stages.costs import Effort, SubgraphCosts
 from npuflow.stages.quantize import Quantized
 

@@ -11,18 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.calibrators import CALIBRATORS, Grid
-from npuflow.engine.calibrate.thresholds import Calibrate, choices
-from npuflow.engine.calibrate.tune import Tune, best, spans_to_tune
-from npuflow.engine.calibrate.tune import judged as judge
-from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, part, stage
 from npuflow.hw.target import Numerics
+from npuflow.quantise.config import Quantize
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.samples import Sample, feeds
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
+from npuflow.tune.precision.range_search import Tune, best, spans_to_tune
+from npuflow.tune.precision.range_search import judged as judge
+from npuflow.tune.ranges.thresholds import Calibrate, choices
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from npuflow.engine.correct.config import Correct
-from npuflow.engine.precision.config import Probing
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.rounding.config import CandidateWidths, Counting, RoundTable
 from npuflow.flow.stage import Items, stage
 from npuflow.hw.target import Numerics
+from npuflow.quantise.config import Quantize
 from npuflow.stages._in_turn import rounded_in_turn, waits
 from npuflow.stages.masks import Masks
 from npuflow.stages.moments import LayerMoments
@@ -17,6 +14,9 @@ from npuflow.stages.parse import Parsed
 from npuflow.stages.precision import Precision
 from npuflow.stages.rounded import Rounded
 from npuflow.stages.samples import Sample
+from npuflow.tune.correct.config import Correct
+from npuflow.tune.precision.config import Probing
+from npuflow.tune.rounding.config import CandidateWidths, Counting, RoundTable
 
 
 @dataclass(frozen=True)

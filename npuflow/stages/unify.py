@@ -7,23 +7,23 @@ from dataclasses import replace
 
 from npuflow.base.wording import counted
 from npuflow.calibrators import CALIBRATORS
-from npuflow.engine.calibrate.thresholds import Calibrate
-from npuflow.engine.correct.assess import observed_ranges
-from npuflow.engine.correct.config import Unify
-from npuflow.engine.correct.error import outputs_of, split
-from npuflow.engine.correct.unify import partners, union
-from npuflow.engine.correct.unify import unify as tried
-from npuflow.engine.fixed_outputs import with_fixed_outputs
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.run.fixed_outputs import with_fixed_outputs
 from npuflow.stages._reference import reference_of
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.samples import Sample, feeds
 from npuflow.stages.thresholds import Thresholds
+from npuflow.tune.correct.assess import observed_ranges
+from npuflow.tune.correct.config import Unify
+from npuflow.tune.correct.error import outputs_of, split
+from npuflow.tune.correct.unify import partners, union
+from npuflow.tune.correct.unify import unify as tried
+from npuflow.tune.ranges.thresholds import Calibrate
 
 
 @stage(

@@ -11,28 +11,14 @@ from typing import Annotated, Any, Self
 from npuflow.base.tables import Config
 from npuflow.calibrators import CALIBRATORS
 from npuflow.calibrators.auto import Auto
-from npuflow.engine.calibrate.thresholds import Calibrate, choices
-from npuflow.engine.calibrate.thresholds import thresholds as chosen_by
-from npuflow.engine.correct.config import Correct
-from npuflow.engine.correct.error import split
-from npuflow.engine.fixed_outputs import with_fixed_outputs
-from npuflow.engine.precision.advice import Clinic, Fix
-from npuflow.engine.precision.config import PrecisionTable as Widths
-from npuflow.engine.precision.config import Probing
-from npuflow.engine.precision.culprit import Culprit, culprits
-from npuflow.engine.precision.judge import MOST, JudgedOutput, affordable, clipped, no_numbers, shown
-from npuflow.engine.precision.masks import masked
-from npuflow.engine.precision.named import Better, automatic, compared
-from npuflow.engine.precision.problem import SearchProblem, cost_of, described
-from npuflow.engine.precision.rig import Rig
-from npuflow.engine.precision.sensitivity import noises
-from npuflow.engine.precision.statement import MORE, Advice, Statement, statement
-from npuflow.engine.quantize.config import Override, Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, progress, stage
 from npuflow.hw.target import Compute, Dma, HostProcessor, Memory, Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
+from npuflow.quantise.config import Override, Quantize
+from npuflow.report.statement import MORE, Advice, Statement, statement
+from npuflow.run.fixed_outputs import with_fixed_outputs
 from npuflow.stages._held_out import is_random, network_of
 from npuflow.stages._reference import reference_of
 from npuflow.stages.input_check import InputCheck
@@ -46,6 +32,20 @@ from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
 from npuflow.stages.turned import Turned
 from npuflow.strategies import STRATEGIES, Budget, Output
+from npuflow.tune.correct.config import Correct
+from npuflow.tune.correct.error import split
+from npuflow.tune.precision.advice import Clinic, Fix
+from npuflow.tune.precision.config import PrecisionTable as Widths
+from npuflow.tune.precision.config import Probing
+from npuflow.tune.precision.culprit import Culprit, culprits
+from npuflow.tune.precision.judge import MOST, JudgedOutput, affordable, clipped, no_numbers, shown
+from npuflow.tune.precision.masks import masked
+from npuflow.tune.precision.named import Better, automatic, compared
+from npuflow.tune.precision.problem import SearchProblem, cost_of, described
+from npuflow.tune.precision.rig import Rig
+from npuflow.tune.precision.sensitivity import noises
+from npuflow.tune.ranges.thresholds import Calibrate, choices
+from npuflow.tune.ranges.thresholds import thresholds as chosen_by
 
 OFF = "[verdict] advice = true, which looks for the cause and measures fixes"
 

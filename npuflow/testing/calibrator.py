@@ -9,9 +9,9 @@ from math import isfinite
 import numpy as np
 
 from npuflow.calibrators import Calibrator, Grid
-from npuflow.engine.calibrate.observe import Counter
-from npuflow.engine.calibrate.statistics import StatisticsColumn, merged
 from npuflow.ir.types import Array
+from npuflow.statistics.observe import Counter
+from npuflow.statistics.statistics import StatisticsColumn, merged
 
 SIGNED = Grid(8, True, True)
 UNSIGNED = Grid(8, False, False)

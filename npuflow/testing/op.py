@@ -11,23 +11,23 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.engine.codegen.generate import generate
-from npuflow.engine.interpret import host_session, interpret
-from npuflow.engine.program.container import Program
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.runner import ProgramRunner
-from npuflow.engine.schedule.machine import Machine
-from npuflow.engine.search.plan import plan_network
-from npuflow.engine.sim.hazards import hazards_of
-from npuflow.engine.sim.order import order_of
-from npuflow.engine.to_onnx import export_model
 from npuflow.hw.numerics import dequantize, quantize
 from npuflow.hw.target import Memory, Numerics, Target
 from npuflow.ir.graph import Graph, constant
 from npuflow.ir.op import OPS, Node, OpSample, Site
 from npuflow.ir.text import from_text, to_text
 from npuflow.ir.types import Array, TensorType, Value
+from npuflow.onnx.export import export_model
+from npuflow.program.codegen.generate import generate
+from npuflow.program.container import Program
+from npuflow.program.order import order_of
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.run.interpret import host_session, interpret
+from npuflow.runner.simulated import ProgramRunner
+from npuflow.schedule.machine import Machine
+from npuflow.search.plan import plan_network
+from npuflow.sim.hazards import hazards_of
 
 
 @dataclass(frozen=True)

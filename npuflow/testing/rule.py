@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from npuflow.engine.interpret import host_session
-from npuflow.engine.rewrite import Rewritten, rewrite
-from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.ir.graph import Graph
 from npuflow.ir.text import from_text, to_text
 from npuflow.ir.types import Array, TensorType
+from npuflow.onnx.export import export_model
+from npuflow.rewrite.rewrite import Rewritten, rewrite
 from npuflow.rules import Hardware, Rule
+from npuflow.run.interpret import host_session
 
 Feeds = Mapping[str, Array]
 

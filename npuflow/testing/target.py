@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 from npuflow.base.errors import TargetError
-from npuflow.engine.place import accepts
-from npuflow.engine.profile import profile
-from npuflow.engine.profile.schedule import compare
-from npuflow.engine.program.container import Program, fingerprint
-from npuflow.engine.quantize.config import FLOATS, Activations, Quantize, Weights
 from npuflow.flow.recipe import load as recipe
 from npuflow.hw import limits
 from npuflow.hw.target import Target
 from npuflow.ir.op import OPS, No, OpSample
+from npuflow.place.place import accepts
+from npuflow.program.container import Program, fingerprint
+from npuflow.quantise.config import FLOATS, Activations, Quantize, Weights
+from npuflow.report.profile import profile
+from npuflow.report.profile.schedule import compare
 from npuflow.testing.op import case, check_program, quantised, samples
 
 

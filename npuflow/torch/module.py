@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from npuflow.base.errors import DataError
-from npuflow.engine.running.opening import Source
-from npuflow.engine.running.ports import Array
-from npuflow.engine.running.runner import Runner
+from npuflow.runner.opening import Source
+from npuflow.runner.ports import Array
+from npuflow.runner.runner import Runner
 
 
 class Module(torch.nn.Module):  # type: ignore[misc]

@@ -13,13 +13,13 @@ import torch
 import npuflow
 from npuflow.base.errors import ModelError, UsageError
 from npuflow.cli._compiled import Compiled
-from npuflow.engine.qdq import to_qdq
 from npuflow.flow.recipe import load
 from npuflow.frontends import Reading
 from npuflow.frontends.torch.convert import packed
 from npuflow.frontends.torch.load import exported
 from npuflow.ir.graph import Graph
 from npuflow.ir.packed import unpack
+from npuflow.run.qdq import to_qdq
 from npuflow.torch.prepared import PreparedNetwork
 from npuflow.torch.target_graph import target_graph
 

@@ -9,18 +9,18 @@ import numpy as np
 import torch
 
 from npuflow.base.errors import DataError, ModelError
-from npuflow.engine.execute.executor import Executor
-from npuflow.engine.place import op_name
-from npuflow.engine.quantize.graph import Note, Quantization
 from npuflow.gradients.fake_quantization import Quantizer, StraightRound, rounded
 from npuflow.gradients.operators import clipped, computed, has_form
 from npuflow.ir.codes import decode, encode
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
 from npuflow.ir.types import Array, FloatType, QuantType, Value
+from npuflow.place.place import op_name
+from npuflow.quantise.graph import Note, Quantization
 from npuflow.rounders import RoundedWeight
 from npuflow.torch.constants import BatchNorm, constants
 from npuflow.torch.target_graph import TargetGraph, source_name
+from npuflow.whole.execute.executor import Executor
 
 BATCH = 32  # samples that the executor takes at once
 

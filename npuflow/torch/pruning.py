@@ -14,10 +14,10 @@ import numpy as np
 import torch
 
 from npuflow.base.errors import UsageError
-from npuflow.engine.place import op_name
-from npuflow.engine.quantize.names import answers, names_of
 from npuflow.ir.op import Node
 from npuflow.ir.sparsity import Pattern
+from npuflow.place.names import answers, names_of
+from npuflow.place.place import op_name
 from npuflow.torch.prepared import PreparedNetwork
 
 

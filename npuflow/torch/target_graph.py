@@ -10,15 +10,15 @@ from typing import Any
 
 from npuflow.base.errors import RecipeError
 from npuflow.cli._compiled import Compiled
-from npuflow.engine.islands import PlacementTable, Prices
-from npuflow.engine.place import NodePlacement
-from npuflow.engine.precision.fakequant import FakeQuantNetwork
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.graph import Quantization, quantize_graph
 from npuflow.hw.target import HostProcessor, Memory, Numerics, Target
 from npuflow.ir.graph import Graph, constant
 from npuflow.ir.types import Array, QuantType
+from npuflow.place.islands import PlacementTable, Prices
+from npuflow.place.place import NodePlacement
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.graph import Quantization, quantize_graph
 from npuflow.rounders import RoundedWeight
+from npuflow.tune.precision.fakequant import FakeQuantNetwork
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from npuflow.calibrators import CALIBRATORS, Grid
-from npuflow.engine.calibrate.infinite import trimmed
+from npuflow.statistics.infinite import trimmed
 from npuflow.testing.calibrator import statistics_of
 
 

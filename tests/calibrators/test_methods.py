@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from npuflow.calibrators import CALIBRATORS, TAILS, Grid
-from npuflow.engine.calibrate.thresholds import LayerCalibration
 from npuflow.testing.calibrator import SIGNED, UNSIGNED, check, distributions, statistics_of
+from npuflow.tune.ranges.thresholds import LayerCalibration
 
 KINDS = ("normal", "laplace", "relu6", "skewed", "outlier")
 
@@ -283,14 +283,14 @@ def test_second_largest_in_place_of_infinity() -> None:
 def test_a_range_is_judged_as_it_will_be_trimmed() -> None:
     """Of a tensor that only a swish reads, what lies left of -8 needs no codes: the
     loss must not pay for it."""
-    from npuflow.engine.calibrate.observe import Counter
-    from npuflow.engine.calibrate.statistics import merged
-    from npuflow.engine.calibrate.thresholds import Calibrate, thresholds
-    from npuflow.engine.quantize.config import Quantize
     from npuflow.hw.target import Numerics
     from npuflow.ir.graph import Graph
     from npuflow.ir.op import OPS, Node
     from npuflow.ir.types import TensorType, Value
+    from npuflow.quantise.config import Quantize
+    from npuflow.statistics.observe import Counter
+    from npuflow.statistics.statistics import merged
+    from npuflow.tune.ranges.thresholds import Calibrate, thresholds
 
     rng = np.random.default_rng(5)
     x = np.concatenate([rng.normal(0, 1.5, 4000), rng.uniform(-60, -9, 1000)]).astype(np.float32)

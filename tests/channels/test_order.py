@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from npuflow.engine.channels.order import exchanged, order_channels
-from npuflow.engine.rounding.pruning import Prune
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
+from npuflow.tune.channels.order import exchanged, order_channels
+from npuflow.tune.rounding.pruning import Prune
 from tests.channels.test_removal import chain, joined, moments, residual
 from tests.networks.floats import Net, floats
 

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import RecipeError
-from npuflow.engine.channels.config import ChannelPruning, ChannelShare
-from npuflow.engine.channels.coupled import coupled, read_by
-from npuflow.engine.channels.labels import ChannelLabels
-from npuflow.engine.channels.removal import ReaderMoments, remove_channels
-from npuflow.engine.channels.shrink import without
-from npuflow.engine.place import op_name
-from npuflow.engine.rounding.columns import columns
-from npuflow.engine.rounding.layers import WeightedLayer
-from npuflow.engine.rounding.moments import of_columns
-from npuflow.engine.rounding.rounded import matrix
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
+from npuflow.place.place import op_name
+from npuflow.tune.channels.config import ChannelPruning, ChannelShare
+from npuflow.tune.channels.coupled import coupled, read_by
+from npuflow.tune.channels.labels import ChannelLabels
+from npuflow.tune.channels.removal import ReaderMoments, remove_channels
+from npuflow.tune.channels.shrink import without
+from npuflow.tune.rounding.columns import columns
+from npuflow.tune.rounding.layers import WeightedLayer
+from npuflow.tune.rounding.moments import of_columns
+from npuflow.tune.rounding.rounded import matrix
 from tests.networks.floats import Feed, Net, floats
 
 RELU = (0.0, float("inf"))

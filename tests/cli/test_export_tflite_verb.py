@@ -8,7 +8,7 @@ import pytest
 from commandline import Ran
 
 from npuflow.cli import main
-from npuflow.engine.export_tflite import elements
+from npuflow.export_tflite import elements
 from tests.cli.test_programs import built, call, product
 
 __all__ = ["built"]

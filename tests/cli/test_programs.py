@@ -274,8 +274,8 @@ def test_a_program_and_its_qdq_model_are_compared_by_codes(
 
 
 def test_every_element_has_the_tile_that_made_it(built: Path) -> None:
-    from npuflow.engine.program.container import load_program
-    from npuflow.engine.sim.made import tile_of
+    from npuflow.program.container import load_program
+    from npuflow.sim.made import tile_of
 
     program = load_program(product(built, ".npu"))
     shapes = {n: tuple(v.shape) for n, v in program.taps.values.items()}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from npuflow.cli import main
-from tests.engine.test_rewrite_check import made
+from tests.checks.test_rewrite_check import made
 
 
 def test_show_parse_lists_every_rewrite_with_its_nodes(

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from npuflow.engine.quantize.config import Quantize
 from npuflow.hw.target import Numerics
 from npuflow.ir.op import OPS, OpSample
+from npuflow.quantise.config import Quantize
 from npuflow.testing.op import check_program, quantised
 from tests.networks.harness import SMALL
 

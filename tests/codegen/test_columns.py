@@ -10,14 +10,14 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from npuflow.engine.codegen.columns import gather
-from npuflow.engine.quantize.config import Activations, Quantize
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Compute, FloatRate, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.lowering import Buffer
 from npuflow.ir.op import OPS
+from npuflow.program.codegen.columns import gather
+from npuflow.quantise.config import Activations, Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.search.plan import plan_network
 from tests.networks import random_tilings
 from tests.networks.harness import SMALL, check_exact, local, machine
 from tests.networks.small import Builder

@@ -10,13 +10,13 @@ from functools import cache
 import numpy as np
 import pytest
 
-from npuflow.engine.interpret import interpret
-from npuflow.engine.quantize.config import Override, Quantize
-from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.hw.target import FloatRate, Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.ir.types import Array
+from npuflow.quantise.config import Override, Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.run.interpret import interpret
 from tests.networks import random_groups, random_tilings
 from tests.networks.harness import SMALL, build, local, machine, simulate
 from tests.networks.small import Builder

@@ -10,15 +10,15 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from npuflow.engine.program.container import Program
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.schedule.frame import Frame, Topology
-from npuflow.engine.schedule.groups import Part
-from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
+from npuflow.program.container import Program
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.schedule.frame import Frame, Topology
+from npuflow.schedule.groups import Part
+from npuflow.search.plan import plan_network
 from tests.networks.harness import SMALL, check_exact, machine
 from tests.networks.random_networks import network, target
 from tests.networks.random_tilings import choice

@@ -10,14 +10,14 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from npuflow.engine.codegen.consts import pack
-from npuflow.engine.profile import profile
-from npuflow.engine.quantize.config import Quantize, Weights
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
+from npuflow.program.codegen.consts import pack
+from npuflow.quantise.config import Quantize, Weights
+from npuflow.quantise.graph import quantize_graph
+from npuflow.report.profile import profile
+from npuflow.search.plan import plan_network
 from tests.networks.harness import SMALL, build, check_exact, machine
 from tests.networks.random_networks import network, target
 from tests.networks.small import Builder

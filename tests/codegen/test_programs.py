@@ -11,18 +11,18 @@ import pytest
 from npuflow import targets as shipped
 from npuflow.base.errors import TargetError
 from npuflow.base.tables import read
-from npuflow.engine.codegen.commands import CommandList
-from npuflow.engine.codegen.generate import generate
-from npuflow.engine.profile.measure import profile
-from npuflow.engine.program.container import Program
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.schedule.jobs import Allocation
-from npuflow.engine.search.plan import TilingPlan, plan_network
-from npuflow.engine.sim.hazards import hazards_of
-from npuflow.engine.sim.order import order_of
 from npuflow.hw.encode import decode, encode
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
+from npuflow.program.codegen.commands import CommandList
+from npuflow.program.codegen.generate import generate
+from npuflow.program.container import Program
+from npuflow.program.order import order_of
+from npuflow.quantise.config import Quantize
+from npuflow.report.profile.measure import profile
+from npuflow.schedule.jobs import Allocation
+from npuflow.search.plan import TilingPlan, plan_network
+from npuflow.sim.hazards import hazards_of
 from npuflow.testing.op import quantised, samples
 from tests.networks import random_tilings
 from tests.networks.harness import SMALL, build, check_exact, local, machine

@@ -9,14 +9,14 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from npuflow.engine.profile import profile
-from npuflow.engine.quantize.config import Quantize, Weights
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Compute, Numerics, Target
 from npuflow.ir.graph import Graph, constant
 from npuflow.ir.op import OPS
 from npuflow.ir.verify import faults
+from npuflow.quantise.config import Quantize, Weights
+from npuflow.quantise.graph import quantize_graph
+from npuflow.report.profile import profile
+from npuflow.search.plan import plan_network
 from tests.networks.harness import SMALL, build, check_exact, machine
 from tests.networks.small import Builder
 

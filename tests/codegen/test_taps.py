@@ -13,21 +13,21 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import BuildError, ModelError
-from npuflow.engine.agreement import compare, require_equal
-from npuflow.engine.codegen.generate import generate
-from npuflow.engine.program.container import Program
-from npuflow.engine.program.taps import Tap
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.runner import ProgramRunner
-from npuflow.engine.search.plan import plan_network
+from npuflow.checks.agreement import compare, require_equal
 from npuflow.hw.encode import decode, encode
 from npuflow.hw.target import Memory
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
+from npuflow.program.codegen.generate import generate
+from npuflow.program.container import Program
+from npuflow.program.taps import Tap
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.runner.simulated import ProgramRunner
+from npuflow.search.plan import plan_network
 from tests.networks.harness import SMALL, build, local, machine
 from tests.networks.small import mixed
-from tests.quantize.test_recipe_combinations import network
+from tests.quantise.test_recipe_combinations import network
 
 CORES = replace(SMALL, compute=replace(SMALL.compute, cores=2))
 # local memory for one strip of a group; for several strips; two cores

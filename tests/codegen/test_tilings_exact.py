@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from npuflow.engine.quantize.config import Quantize
 from npuflow.ir.op import OPS
+from npuflow.quantise.config import Quantize
 from npuflow.testing.op import quantised, samples
 from tests.networks import random_tilings
 from tests.networks.harness import SMALL, check_exact, local, machine

@@ -7,11 +7,11 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from npuflow.engine.agreement import compare
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.checks.agreement import compare
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS, Op, OpSample
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.graph import quantize_graph
 from npuflow.testing.op import quantised, samples
 from tests.networks.harness import SMALL, build
 from tests.networks.small import Builder

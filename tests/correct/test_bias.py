@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npuflow.engine.correct.bias import biased, correct_biases, mean_outputs, originals, shifted
-from npuflow.engine.correct.error import split
-from npuflow.engine.correct.trial import NETWORK, Trial
-from npuflow.engine.quantize.config import Activations, Quantize, Weights
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
+from npuflow.quantise.config import Activations, Quantize, Weights
+from npuflow.tune.correct.bias import biased, correct_biases, mean_outputs, originals, shifted
+from npuflow.tune.correct.error import split
+from npuflow.tune.correct.trial import NETWORK, Trial
 from tests.networks.floats import USUAL, Feed, Net, channel_means, floats, integers, quantised
 from tests.networks.onnx_cases import through
 from tests.networks.onnx_text import model, normal

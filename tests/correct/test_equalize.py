@@ -7,22 +7,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npuflow.engine.calibrate.thresholds import Calibrate
-from npuflow.engine.correct.absorb import absorb
-from npuflow.engine.correct.assess import QuantisationSetup
-from npuflow.engine.correct.channel_ends import channel_ends
-from npuflow.engine.correct.config import Equalize
-from npuflow.engine.correct.equalize import equalise
-from npuflow.engine.correct.groups import groups
-from npuflow.engine.correct.prepare import prepare
-from npuflow.engine.interpret import host_session, interpret
-from npuflow.engine.quantize.config import Quantize, Weights
-from npuflow.engine.to_onnx import export_model
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS, Op
 from npuflow.ir.text import from_text, to_text
 from npuflow.ir.verify import verify
+from npuflow.onnx.export import export_model
+from npuflow.quantise.config import Quantize, Weights
+from npuflow.run.interpret import host_session, interpret
+from npuflow.tune.correct.absorb import absorb
+from npuflow.tune.correct.assess import QuantisationSetup
+from npuflow.tune.correct.channel_ends import channel_ends
+from npuflow.tune.correct.config import Equalize
+from npuflow.tune.correct.equalize import equalise
+from npuflow.tune.correct.groups import groups
+from npuflow.tune.correct.prepare import prepare
+from npuflow.tune.ranges.thresholds import Calibrate
 from tests.networks.floats import USUAL, Array, Feed, Net, floats, quantised
 
 BARE = Numerics(per_channel_clamp=False)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npuflow.engine.correct.rotate import matrix_of, rotate
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.ir.queries import kind
+from npuflow.tune.correct.rotate import matrix_of, rotate
 from tests.networks.floats import Net, floats
 
 TOKENS, WIDTH = 5, 16

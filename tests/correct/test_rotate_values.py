@@ -7,16 +7,16 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from npuflow.engine.calibrate.thresholds import Calibrate
-from npuflow.engine.correct.assess import QuantisationSetup
-from npuflow.engine.correct.config import Equalize
-from npuflow.engine.correct.prepare import prepare
-from npuflow.engine.correct.rotate_values import rotate_values
-from npuflow.engine.quantize.config import Quantize
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.ir.queries import kind
+from npuflow.quantise.config import Quantize
+from npuflow.tune.correct.assess import QuantisationSetup
+from npuflow.tune.correct.config import Equalize
+from npuflow.tune.correct.prepare import prepare
+from npuflow.tune.correct.rotate_values import rotate_values
+from npuflow.tune.ranges.thresholds import Calibrate
 from tests.networks.floats import Net, floats
 
 TOKENS, WIDTH, HEADS = 5, 16, 2

@@ -6,17 +6,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npuflow.engine.calibrate.thresholds import Calibrate
-from npuflow.engine.correct.assess import QuantisationSetup, loss
-from npuflow.engine.correct.config import Equalize
-from npuflow.engine.correct.error import outputs_of
-from npuflow.engine.correct.prepare import prepare
-from npuflow.engine.correct.smooth import places, smooth
-from npuflow.engine.quantize.config import Quantize, Weights
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.ir.verify import verify
+from npuflow.quantise.config import Quantize, Weights
+from npuflow.tune.correct.assess import QuantisationSetup, loss
+from npuflow.tune.correct.config import Equalize
+from npuflow.tune.correct.error import outputs_of
+from npuflow.tune.correct.prepare import prepare
+from npuflow.tune.correct.smooth import places, smooth
+from npuflow.tune.ranges.thresholds import Calibrate
 from tests.networks.floats import USUAL, Feed, Net
 
 ROWS, WIDTH = 16, 12

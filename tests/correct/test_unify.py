@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from npuflow import build, load_recipe
-from npuflow.engine.correct.error import output_error, outputs_of
-from npuflow.engine.correct.trial import NETWORK
-from npuflow.engine.correct.unify import partners, unify
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.to_onnx import export_model
 from npuflow.flow.recipe_build import Settings, open_cache
 from npuflow.ir.op import OPS
+from npuflow.onnx.export import export_model
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.graph import quantize_graph
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.thresholds import Thresholds
+from npuflow.tune.correct.error import output_error, outputs_of
+from npuflow.tune.correct.trial import NETWORK
+from npuflow.tune.correct.unify import partners, unify
 from tests.networks import recipes
 from tests.networks.floats import USUAL, Net, floats
 

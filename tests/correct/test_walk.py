@@ -6,11 +6,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npuflow.engine.correct.bias import correct_biases
-from npuflow.engine.correct.walk import SampleWalk
-from npuflow.engine.quantize.config import Override, Quantize
-from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.hw.target import Numerics
+from npuflow.quantise.config import Override, Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.run.walk import SampleWalk
+from npuflow.tune.correct.bias import correct_biases
 from tests.networks.floats import Net, floats, integers, quantised
 
 

@@ -8,9 +8,9 @@ import numpy as np
 from PIL import Image
 
 from npuflow.base.tables import Location, Locator, read
-from npuflow.engine.data.config import Data, InputSample
-from npuflow.engine.data.listing import found
-from npuflow.engine.data.read import samples
+from npuflow.input.data.config import Data, InputSample
+from npuflow.input.data.listing import found
+from npuflow.input.data.read import samples
 
 
 def table(folder: Path, source: str, **more: object) -> Data:

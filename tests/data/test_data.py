@@ -12,12 +12,12 @@ from PIL import Image
 
 from npuflow.base.errors import DataError
 from npuflow.base.tables import Locator, read
-from npuflow.engine.data.config import Data, InputSample
-from npuflow.engine.data.image import decode
-from npuflow.engine.data.listing import found
-from npuflow.engine.data.match import steps_for
-from npuflow.engine.data.steps import DataStep, applied
-from npuflow.engine.evaluate import label_file
+from npuflow.checks.evaluate import label_file
+from npuflow.input.data.config import Data, InputSample
+from npuflow.input.data.image import decode
+from npuflow.input.data.listing import found
+from npuflow.input.data.match import steps_for
+from npuflow.input.data.steps import DataStep, applied
 from npuflow.ir.types import TensorType
 from tests.data.sources import loaded, painted, table
 

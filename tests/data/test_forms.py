@@ -13,8 +13,8 @@ import pytest
 
 from npuflow.base.errors import AbsentError, DataError
 from npuflow.base.tables import Location
-from npuflow.engine.data.config import Data
-from npuflow.engine.data.listing import found
+from npuflow.input.data.config import Data
+from npuflow.input.data.listing import found
 from tests.data.sources import loaded, painted, table
 
 

@@ -14,11 +14,11 @@ import zarr
 from PIL import Image
 
 from npuflow.base.errors import DataError
-from npuflow.engine.data.config import InputSample
-from npuflow.engine.data.judge import apart, judged, unlike
-from npuflow.engine.data.listing import found
-from npuflow.engine.data.profile import InputProfile, profiled
-from npuflow.engine.data.read import prepared_pixels
+from npuflow.input.data.config import InputSample
+from npuflow.input.data.judge import apart, judged, unlike
+from npuflow.input.data.listing import found
+from npuflow.input.data.profile import InputProfile, profiled
+from npuflow.input.data.read import prepared_pixels
 from npuflow.ir.types import Array, TensorType
 from tests.data.test_data import loaded, table
 
@@ -174,8 +174,8 @@ def test_files_inside_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_an_evaluation_chooses_balanced_too(tmp_path: Path) -> None:
     from npuflow.base.tables import Location
-    from npuflow.engine.data.config import Data
-    from npuflow.engine.evaluate import Evaluate, labelled
+    from npuflow.checks.evaluate import Evaluate, labelled
+    from npuflow.input.data.config import Data
 
     _labelled_pictures(tmp_path)
     where = Location(".", tmp_path)

@@ -12,10 +12,10 @@ from PIL import Image
 
 from npuflow.base.errors import DataError
 from npuflow.base.tables import Location
-from npuflow.engine.data.config import Data, InputSample, Raw
-from npuflow.engine.data.listing import found
-from npuflow.engine.data.read import samples
-from npuflow.engine.data.steps import DataStep, Normalize
+from npuflow.input.data.config import Data, InputSample, Raw
+from npuflow.input.data.listing import found
+from npuflow.input.data.read import samples
+from npuflow.input.data.steps import DataStep, Normalize
 from npuflow.ir.types import TensorType
 
 RNG = np.random.default_rng(0)

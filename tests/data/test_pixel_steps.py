@@ -10,13 +10,13 @@ import pytest
 
 from npuflow.base.errors import DataError
 from npuflow.base.tables import Locator, read
-from npuflow.engine.data.config import Data
-from npuflow.engine.data.fold import Folding, adapted, folded
-from npuflow.engine.data.listing import found
-from npuflow.engine.data.read import samples
-from npuflow.engine.data.steps import applied
-from npuflow.engine.pixels import Pixels
 from npuflow.hw.target import Numerics
+from npuflow.input.data.config import Data
+from npuflow.input.data.fold import Folding, adapted, folded
+from npuflow.input.data.listing import found
+from npuflow.input.data.read import samples
+from npuflow.input.data.steps import applied
+from npuflow.input.pixels.pixels import Pixels
 from tests.data.test_data import IMAGE, pictures, table
 
 __all__ = ["pictures"]                    # the fixture

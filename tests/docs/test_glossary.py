@@ -63,6 +63,6 @@ def test_terms_are_defined_once() -> None:
 
 
 def test_the_check_can_fail() -> None:
-    assert list(missing("`Graph` in `ir`; `engine/islands.py`")) == []
+    assert list(missing("`Graph` in `ir`; `place/islands.py`")) == []
     assert list(missing("`Graf` in `ir`")) == ["Graf in ir"]
     assert list(missing("`engine/nowhere.py`")) == ["engine/nowhere.py"]

@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import BuildError
-from npuflow.engine import agreement
-from npuflow.engine.agreement import compare, require_equal
-from npuflow.engine.codegen.generate import generate
-from npuflow.engine.evaluate import Evaluate
-from npuflow.engine.execute.executor import Executor
-from npuflow.engine.program.container import Program
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.schedule.machine import Machine
-from npuflow.engine.search.plan import plan_network
+from npuflow.checks import agreement
+from npuflow.checks.agreement import compare, require_equal
+from npuflow.checks.evaluate import Evaluate
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
+from npuflow.program.codegen.generate import generate
+from npuflow.program.container import Program
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.schedule.machine import Machine
+from npuflow.search.plan import plan_network
+from npuflow.whole.execute.executor import Executor
 from tests.execute.nets import small
 
 Keep = Iterable[str] | Callable[[str], bool] | None

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import DataError, NpuflowError, TargetError
-from npuflow.engine.execute.executor import Executor
-from npuflow.engine.interpret import Interpreter
-from npuflow.engine.place import place
-from npuflow.engine.quantize.config import Activations, Quantize
-from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.ir.types import Array
+from npuflow.place.place import place
+from npuflow.quantise.config import Activations, Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.run.interpret import Interpreter
 from npuflow.testing.op import quantised, samples
+from npuflow.whole.execute.executor import Executor
 from tests.execute.nets import small
 from tests.networks.random_graphs import subject
 

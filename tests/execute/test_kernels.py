@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npuflow.engine.execute import dense
-from npuflow.engine.execute.dot import available
-from npuflow.engine.execute.executor import Executor
-from npuflow.engine.interpret import Interpreter
-from npuflow.engine.quantize.config import Activations, Quantize, Weights
-from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import constant
 from npuflow.ir.op import OPS
+from npuflow.quantise.config import Activations, Quantize, Weights
+from npuflow.quantise.graph import quantize_graph
+from npuflow.run.interpret import Interpreter
+from npuflow.whole.execute import dense
+from npuflow.whole.execute.dot import available
+from npuflow.whole.execute.executor import Executor
 from tests.execute.nets import Net
 
 WHOLE = Numerics(weight_zero_point=True, weight_bits=(2, 4, 8), activation_bits=(4, 8, 16), wide_acc_bits=48)
@@ -110,7 +110,7 @@ def test_a_large_bias_with_a_small_multiplier(fused: bool, monkeypatch: pytest.M
     """A channel of tiny weights has a bias near 2^31 and a tiny multiplier: products fit where they are
     bounded channel by channel."""
     if not fused:
-        monkeypatch.setattr("npuflow.engine.execute.dot.available", lambda: False)
+        monkeypatch.setattr("npuflow.whole.execute.dot.available", lambda: False)
         monkeypatch.setattr(dense, "available", lambda: False)
     net = Net(2)
     x = net.input("x", (1, 16, 5, 5))
@@ -147,7 +147,7 @@ def test_products_with_constant_matrices() -> None:
 
 
 def test_processors_without_such_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("npuflow.engine.execute.dot.available", lambda: False)
+    monkeypatch.setattr("npuflow.whole.execute.dot.available", lambda: False)
     monkeypatch.setattr(dense, "available", lambda: False)
     for shape in SHAPES[::4]:
         assert "CONV+REQUANT" not in compared(*network(shape), Quantize(), WHOLE)

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npuflow.engine.export_c import files
-from npuflow.engine.export_c.compiler import compilers
-from npuflow.engine.export_c.files import Sample
-from npuflow.engine.export_c.network import IntegerNetwork, network_of
-from npuflow.engine.export_c.program import CProgram, program_of
-from npuflow.engine.export_c.vectors import random_samples
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
+from npuflow.whole.export_c import files
+from npuflow.whole.export_c.compiler import compilers
+from npuflow.whole.export_c.files import Sample
+from npuflow.whole.export_c.network import IntegerNetwork, network_of
+from npuflow.whole.export_c.program import CProgram, program_of
+from npuflow.whole.export_c.vectors import random_samples
 
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror", "-fPIC")
 UB = ("-fsanitize=undefined", "-fsanitize-undefined-trap-on-error")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from npuflow.engine.islands import PlacementTable
-from npuflow.engine.place import place
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.rewrite import rewrite
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
+from npuflow.place.islands import PlacementTable
+from npuflow.place.place import place
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.rewrite.rewrite import rewrite
 from npuflow.testing.rule import graph_of
 from tests.networks.onnx_text import TARGET, model, normal
 from tests.networks.subjects import subject

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import ModelError
-from npuflow.engine.export_c import files
-from npuflow.engine.export_c.network import network_of
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.rewrite import rewrite
 from npuflow.hw.target import Numerics
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.rewrite.rewrite import rewrite
 from npuflow.testing.rule import graph_of
+from npuflow.whole.export_c import files
+from npuflow.whole.export_c.network import network_of
 from tests.export_c.harness import COMPILERS, Case, case, check, needs_compiler
 from tests.export_c.index_networks import NETWORKS, network
 from tests.networks.onnx_text import model

@@ -10,24 +10,24 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import ModelError, TargetError
-from npuflow.engine.export_c import files, kernel
-from npuflow.engine.export_c.compiler import compilers, measured
-from npuflow.engine.export_c.network import network_of
-from npuflow.engine.export_c.vectors import random_samples, sample
-from npuflow.engine.interpret import host_session
-from npuflow.engine.islands import PlacementTable
-from npuflow.engine.place import place
-from npuflow.engine.quantize.config import Activations, Override, Quantize
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.rewrite import rewrite
-from npuflow.engine.state import with_state
-from npuflow.engine.to_onnx import export_model
 from npuflow.hw.isa import opcodes
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
+from npuflow.onnx.export import export_model
+from npuflow.place.islands import PlacementTable
+from npuflow.place.place import place
+from npuflow.quantise.config import Activations, Override, Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.rewrite.rewrite import rewrite
+from npuflow.run.interpret import host_session
+from npuflow.run.state import with_state
 from npuflow.testing.op import quantised, samples
 from npuflow.testing.rule import graph_of
+from npuflow.whole.export_c import files, kernel
+from npuflow.whole.export_c.compiler import compilers, measured
+from npuflow.whole.export_c.network import network_of
+from npuflow.whole.export_c.vectors import random_samples, sample
 from tests.export_c.harness import COMPILERS, UB, Case, case, check, needs_compiler
 from tests.networks.onnx_text import TARGET, model, normal
 from tests.networks.random_networks import network

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import ModelError, TargetError
-from npuflow.engine.export_c.network import network_of
-from npuflow.engine.export_c.vectors import random_samples
-from npuflow.engine.export_tflite.container import options_of, written
-from npuflow.engine.export_tflite.export import LiteModel, to_tflite
-from npuflow.engine.export_tflite.judge import Judgement, judge, judge_layers
-from npuflow.engine.quantize.config import Activations, Override, Quantize, Weights
-from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.export_tflite.container import options_of, written
+from npuflow.export_tflite.export import LiteModel, to_tflite
+from npuflow.export_tflite.judge import Judgement, judge, judge_layers
 from npuflow.frontends.tflite.schema import Codes, Operator, TfliteNetwork, TfliteTensor, parsed
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
+from npuflow.quantise.config import Activations, Override, Quantize, Weights
+from npuflow.quantise.graph import quantize_graph
 from npuflow.testing.op import quantised, samples
+from npuflow.whole.export_c.network import network_of
+from npuflow.whole.export_c.vectors import random_samples
 from tests.networks.small import Builder
 
 tflite = pytest.importorskip("tflite")
@@ -182,7 +182,7 @@ def test_a_written_file_is_read_back() -> None:
 
 
 def test_every_table_of_options_exists() -> None:
-    from npuflow.engine.export_tflite.container import OPTIONS, PLAIN, VERSIONS
+    from npuflow.export_tflite.container import OPTIONS, PLAIN, VERSIONS
 
     for name in {*VERSIONS, *OPTIONS, *PLAIN}:
         assert hasattr(tflite.BuiltinOperator, name)

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import ModelError
-from npuflow.engine.export_c.network import network_of
-from npuflow.engine.export_c.vectors import random_samples
-from npuflow.engine.export_tflite.export import LiteModel, to_tflite
-from npuflow.engine.export_tflite.judge import Judgement, judge
-from npuflow.engine.quantize.config import Activations, Quantize
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.rewrite import rewrite
+from npuflow.export_tflite.export import LiteModel, to_tflite
+from npuflow.export_tflite.judge import Judgement, judge
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
+from npuflow.quantise.config import Activations, Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.rewrite.rewrite import rewrite
 from npuflow.testing.rule import graph_of
+from npuflow.whole.export_c.network import network_of
+from npuflow.whole.export_c.vectors import random_samples
 from tests.networks.onnx_text import model, normal
 from tests.networks.subjects import subject
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from npuflow.engine.figures.layered import direct, layers, layout, ordered, routed
-from npuflow.engine.report.figures import network
+from npuflow.report.figures.layered import direct, layers, layout, ordered, routed
+from npuflow.report.page_figures import network
 
 NEEDS = {"a": set[str](), "b": {"a"}, "c": {"b"}, "d": {"a", "c"}, "e": {"c"}}
 

@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from npuflow.base.errors import DataError, NpuflowError
 from npuflow.cli import targets
 from npuflow.cli._app import application
-from npuflow.engine.fitting.fit import CONSTANTS, fit, with_constants
-from npuflow.engine.fitting.measured import Subject, measured, read, subject
 from npuflow.hw.target import Numerics
+from npuflow.report.fitting.fit import CONSTANTS, fit, with_constants
+from npuflow.report.fitting.measured import Subject, measured, read, subject
 from tests.networks.harness import SMALL, build
 from tests.networks.random_networks import network
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import FRONTENDS, Bindings, Reading
 from npuflow.ir.verify import verify
+from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
 
 RNG = np.random.default_rng(0)

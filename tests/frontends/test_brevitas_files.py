@@ -10,10 +10,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import npuflow
-from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import FRONTENDS, Bindings, Reading
 from npuflow.frontends.onnx.clipped_codes import width
 from npuflow.ir.types import QuantType
+from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
 
 HELD = np.load(Path(__file__).with_name("brevitas_files.npz"))

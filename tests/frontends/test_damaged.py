@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import ModelError
-from npuflow.engine.rewrite import rewrite
-from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import FRONTENDS, Bindings
+from npuflow.onnx.export import export_model
+from npuflow.rewrite.rewrite import rewrite
 from tests.networks.onnx_cases import cases
 
 SECONDS = 30.0

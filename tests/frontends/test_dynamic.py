@@ -11,12 +11,12 @@ from onnx import numpy_helper, parser
 from onnxruntime.quantization import QuantType as Kind
 from onnxruntime.quantization import quantize_dynamic
 
-from npuflow.engine.rewrite import rewrite
-from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import Bindings
 from npuflow.frontends.onnx import Onnx
 from npuflow.ir.queries import kind
+from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
+from npuflow.rewrite.rewrite import rewrite
 from tests.networks.onnx_text import normal, on_npu
 
 FLOATS = {"w": normal(1, 8, 6), "b": normal(2, 6), "v": normal(3, 6, 4), "k": normal(4, 3, 2, 3, 3)}

@@ -11,13 +11,13 @@ import pytest
 from onnx import helper, numpy_helper
 
 from npuflow import Runner
-from npuflow.engine.rewrite import rewrite
-from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import FRONTENDS, Bindings, Reading
 from npuflow.frontends._nodes.floats import single
 from npuflow.ir.graph import Graph
 from npuflow.ir.queries import kind
+from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
+from npuflow.rewrite.rewrite import rewrite
 from npuflow.stages.evaluate import Evaluation
 from npuflow.stages.fidelity import Fidelity
 from npuflow.stages.rewrite_check import RewriteCheck

@@ -13,11 +13,11 @@ import pytest
 from onnx import helper, numpy_helper
 from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
-from npuflow.engine.rewrite import rewrite
-from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import FRONTENDS, Bindings, Reading
 from npuflow.ir.queries import kind
+from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
+from npuflow.rewrite.rewrite import rewrite
 from npuflow.stages.parse import Parsed
 from npuflow.stages.simulate import Simulation
 from tests.frontends.building import built, model

@@ -10,12 +10,12 @@ import onnx
 import pytest
 from onnx import parser
 
-from npuflow.engine.rewrite import rewrite
-from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.ir.graph import Graph
 from npuflow.ir.queries import kind
+from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
+from npuflow.rewrite.rewrite import rewrite
 from tests.networks.onnx_text import normal
 
 WEIGHTS = {

@@ -12,9 +12,9 @@ from onnx import helper, numpy_helper, parser
 from onnxruntime.quantization import QuantFormat, quantize_static
 from onnxruntime.quantization import QuantType as Kind
 
-from npuflow.engine.partition import is_npu
 from npuflow.hw.target import Target
 from npuflow.ir.types import Array
+from npuflow.place.partition import is_npu
 from tests.frontends.test_quantized import (
     EXACT,
     Rows,

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import npuflow
-from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.frontends.tflite.convert import opened, reading
 from npuflow.ir.graph import Graph
 from npuflow.ir.verify import verify
+from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
 from tests.frontends.test_tensorflow import tf
 

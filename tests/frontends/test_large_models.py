@@ -16,11 +16,11 @@ from onnx import helper
 
 from npuflow.base.errors import ModelError
 from npuflow.base.tables import FilePath
-from npuflow.engine.to_onnx import export_model
 from npuflow.flow.artifact import Reader, seal
 from npuflow.flow.refs import Files
 from npuflow.flow.store_writer import Writer
 from npuflow.frontends import FRONTENDS, Bindings
+from npuflow.onnx.export import export_model
 from npuflow.onnx.fed import FedModel
 from npuflow.onnx.run import run
 from npuflow.stages.hardware import Asked

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from npuflow.engine.quantize.config import Quantize
 from npuflow.hw.target import Target
+from npuflow.quantise.config import Quantize
 from tests.networks.onnx_light import judge, light_models, table
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "onnx-light-models.md"

@@ -7,12 +7,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from npuflow.engine.place import place
-from npuflow.engine.rewrite import rewrite
-from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.hw.target import Target
+from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
+from npuflow.place.place import place
+from npuflow.rewrite.rewrite import rewrite
 
 FLOAT, INT, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 

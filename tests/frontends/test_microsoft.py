@@ -9,13 +9,13 @@ import numpy as np
 import onnx
 import pytest
 
-from npuflow.engine.place import place
-from npuflow.engine.rewrite import rewrite
-from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.hw.target import Target
 from npuflow.ir.queries import kind
+from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
+from npuflow.place.place import place
+from npuflow.rewrite.rewrite import rewrite
 from npuflow.stages.simulate import Simulation
 from tests.frontends.building import built, model
 

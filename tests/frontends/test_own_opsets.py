@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from npuflow import load_program
-from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.frontends._nodes.upgrade import compatible
+from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
 from npuflow.stages.simulate import Simulation
 from tests.frontends.building import Arrays, built, model

@@ -13,7 +13,6 @@ from onnx import helper, numpy_helper
 
 from npuflow import Runner
 from npuflow.base.errors import ModelError
-from npuflow.engine.correct.error import outputs_of
 from npuflow.frontends import FRONTENDS, Bindings, Reading
 from npuflow.ir.queries import kind
 from npuflow.ir.types import QuantType
@@ -24,6 +23,7 @@ from npuflow.stages.precision import Precision
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.simulate import Simulation
 from npuflow.stages.verdict import Verdict
+from npuflow.tune.correct.error import outputs_of
 from tests.frontends.building import built
 
 # against the float model, which is not rounded, a few bits look bad: layers would be left in float

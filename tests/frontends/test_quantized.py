@@ -17,17 +17,17 @@ from onnx import helper, numpy_helper, parser
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 from onnxruntime.quantization import QuantType as Kind
 
-from npuflow.engine.interpret import Interpreter
-from npuflow.engine.partition import is_npu
-from npuflow.engine.place import place
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.quantize.stated import moved
 from npuflow.frontends import Bindings
 from npuflow.frontends.onnx import Onnx
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array, QuantType, TensorType, Value
+from npuflow.place.partition import is_npu
+from npuflow.place.place import place
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.quantise.stated import moved
+from npuflow.run.interpret import Interpreter
 from npuflow.stages.model import ModelTable
 from npuflow.stages.parse import Parsed, parsed
 
@@ -240,7 +240,7 @@ def test_the_float_network_keeps_what_saturation_did(
 ) -> None:
     """onnxruntime takes out the Relu that the rounding's saturation does; without
     rounding it has to be there again."""
-    from npuflow.engine.to_onnx import export_model
+    from npuflow.onnx.export import export_model
 
     model, rows = small
     quantised = made(model, rows, tmp_path, "qdq per channel")

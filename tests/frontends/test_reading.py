@@ -11,10 +11,10 @@ import pytest
 from onnx import helper, parser
 
 from npuflow.base.errors import ModelError
-from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import FRONTENDS, Bindings, Reading
 from npuflow.ir.queries import kind
 from npuflow.ir.verify import verify
+from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 import pytest
 
-from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import FRONTENDS, Bindings
+from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
 from npuflow.stages.simulate import Simulation
 from tests.frontends.building import built, model

@@ -14,10 +14,10 @@ from npuflow.base import tables
 from npuflow.base.errors import ModelError, NpuflowError
 from npuflow.base.tables import Locator, canonical
 from npuflow.base.tables_toml import Origin
-from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import FRONTENDS, Bindings, Reading
 from npuflow.frontends.tensorflow.names import ends_of, named, plain
 from npuflow.ir.verify import verify
+from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
 from npuflow.stages.model import ModelTable
 

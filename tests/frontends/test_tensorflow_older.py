@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import ModelError
-from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import FRONTENDS, Bindings, Reading
 from npuflow.frontends.tensorflow.keras_file import has_code
+from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
 
 

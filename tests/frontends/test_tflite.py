@@ -21,11 +21,11 @@ from npuflow.base.errors import ModelError, NpuflowError
 from npuflow.base.isolated import isolated
 from npuflow.cli import main
 from npuflow.cli._model import ports
-from npuflow.engine.rewrite import rewrite
-from npuflow.engine.to_onnx import export_model
 from npuflow.flow.recipe_build import Settings, open_cache
 from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.frontends.tflite.convert import opened
+from npuflow.onnx.export import export_model
+from npuflow.rewrite.rewrite import rewrite
 from npuflow.stages.rewrite_check import RewriteCheck
 from tests.frontends.test_damaged import damaged
 from tests.frontends.tflite_models import MOBILE, Net, mobile, per_layer, reference

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import Bindings
 from npuflow.frontends.tflite import convert
 from npuflow.frontends.tflite.schema import TfliteNetwork
 from npuflow.ir.verify import verify
+from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
 from tests.frontends.test_tflite_loops import Sub
 

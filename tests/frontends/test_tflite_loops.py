@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import ModelError
-from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import Bindings
 from npuflow.frontends.tflite.convert import reading
 from npuflow.frontends.tflite.loops import flat
 from npuflow.frontends.tflite.schema import Operator, TfliteNetwork, TfliteTensor
 from npuflow.ir.verify import verify
+from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
 
 STEPS = 4

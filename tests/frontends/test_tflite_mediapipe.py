@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import ModelError
-from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import FRONTENDS, Bindings
+from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
 from tests.frontends.tflite_models import Net
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import ModelError
-from npuflow.engine.rewrite import rewrite
-from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import Bindings
 from npuflow.ir.graph import Graph
 from npuflow.ir.verify import verify
+from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
+from npuflow.rewrite.rewrite import rewrite
 
 pytest.importorskip("tflite", reason="npuflow[tflite] is not installed")
 pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")

@@ -13,13 +13,13 @@ from ai_edge_litert.interpreter import OpResolverType
 
 import npuflow
 from npuflow.base.errors import ModelError
-from npuflow.engine.interpret import Interpreter, host_session
-from npuflow.engine.runner import ProgramRunner
-from npuflow.engine.sources import file_has_states, gathered
-from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import FRONTENDS, Bindings, Reading
 from npuflow.frontends.tflite.schema import parsed
+from npuflow.input.sources import file_has_states, gathered
 from npuflow.ir.types import Array
+from npuflow.onnx.export import export_model
+from npuflow.run.interpret import Interpreter, host_session
+from npuflow.runner.simulated import ProgramRunner
 from tests.frontends.tflite_judged import integers, wide_multipliers
 from tests.frontends.tflite_models import Net
 

@@ -12,11 +12,11 @@ import pytest
 from npuflow import build
 from npuflow.base.errors import ModelError, NpuflowError
 from npuflow.base.tables_files import existing_file
-from npuflow.engine.sources import address, gathered
-from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import FRONTENDS, Bindings, Reading
+from npuflow.input.sources import address, gathered
 from npuflow.ir.packed import unpack
 from npuflow.ir.verify import verify
+from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
 
 

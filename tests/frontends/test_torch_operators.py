@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import ModelError
-from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import Bindings, Reading
+from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
 
 torch = pytest.importorskip("torch", reason="npuflow[torch] is not installed")

@@ -13,11 +13,11 @@ pytest.importorskip("torch", reason="npuflow[torch] is not installed")
 import torch
 
 from npuflow import build
-from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import Reading
 from npuflow.frontends.torch.convert import packed
 from npuflow.frontends.torch.quantized import registered
 from npuflow.ir.packed import unpack
+from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
 from npuflow.stages.simulate import Simulation
 from tests.frontends.building import Built

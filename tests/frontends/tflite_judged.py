@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from npuflow.engine.interpret import Interpreter
-from npuflow.engine.place import place
-from npuflow.engine.quantize.config import Activations, Quantize
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.frontends.tflite.schema import parsed as tables
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
+from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
+from npuflow.place.place import place
+from npuflow.quantise.config import Activations, Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.run.interpret import Interpreter
 from npuflow.stages.model import ModelTable
 from npuflow.stages.parse import parsed
 

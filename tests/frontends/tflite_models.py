@@ -10,7 +10,7 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
-from npuflow.engine.partition import is_npu
+from npuflow.place.partition import is_npu
 from tests.frontends.tflite_judged import integers, wide_multipliers
 
 Quant = tuple[Sequence[float], Sequence[int], int]       # scales, zero points, axis

@@ -11,14 +11,14 @@ import pytest
 
 from npuflow.base.errors import ModelError
 from npuflow.base.tables import read
-from npuflow.engine.interpret import host_session
-from npuflow.engine.postprocess import SELECTED, Postprocess, recognised, with_boxes
-from npuflow.engine.rewrite import rewrite
-from npuflow.engine.to_onnx import export_model
 from npuflow.hw.target import Numerics
+from npuflow.input.postprocess import SELECTED, Postprocess, recognised, with_boxes
 from npuflow.ir.graph import Graph
 from npuflow.ir.text import from_text, to_text
 from npuflow.ir.types import Array
+from npuflow.onnx.export import export_model
+from npuflow.rewrite.rewrite import rewrite
+from npuflow.run.interpret import host_session
 from npuflow.testing.rule import graph_of
 from tests.heads import numpy_boxes as own
 from tests.heads.numpy_boxes import SIZE, Found, Heads

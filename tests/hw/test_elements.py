@@ -13,8 +13,6 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import InternalError
-from npuflow.engine.codegen.consts import pack
-from npuflow.engine.sim.operands import unpacked
 from npuflow.hw.elements import (
     CODED,
     ELEMENTS,
@@ -28,6 +26,8 @@ from npuflow.hw.elements import (
     wide,
 )
 from npuflow.hw.target import FloatName
+from npuflow.kernels.operands import unpacked
+from npuflow.program.codegen.consts import pack
 
 ROOT = Path(__file__).parents[2]
 
@@ -148,8 +148,8 @@ sys.modules["npuflow.hw.elements"] = npuflow.hw.elements = module
 exec(compile(text[:at] + rows + text[at:], path, "exec"), module.__dict__)
 
 from dataclasses import replace
-from npuflow.engine.quantize.config import Activations, Quantize, Weights
-from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.quantise.config import Activations, Quantize, Weights
+from npuflow.quantise.graph import quantize_graph
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS

@@ -7,18 +7,18 @@ from math import inf, nan
 import numpy as np
 import pytest
 
-from npuflow.engine.calibrate.rate import rating
-from npuflow.engine.correct.error import noise
-from npuflow.engine.correct.trial import decibels as said
-from npuflow.engine.difference import difference as compared
-from npuflow.engine.evaluate import decibels as evaluated
-from npuflow.engine.fidelity import _Sums
-from npuflow.engine.precision.ledger import _db
-from npuflow.engine.precision.quality import decibels as of_noise
+from npuflow.checks.evaluate import decibels as evaluated
+from npuflow.checks.fidelity import _Sums
+from npuflow.compare.difference import difference as compared
 from npuflow.ir.noise import decibels
 from npuflow.ir.types import Array
 from npuflow.metrics.psnr import Psnr
 from npuflow.metrics.sqnr import Sqnr
+from npuflow.tune.correct.error import noise
+from npuflow.tune.correct.trial import decibels as said
+from npuflow.tune.precision.ledger import _db
+from npuflow.tune.precision.quality import decibels as of_noise
+from npuflow.tune.precision.rate import rating
 
 SEED = np.random.default_rng(2)
 TRUTH = SEED.normal(size=(3, 50)).astype(np.float32)

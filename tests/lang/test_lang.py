@@ -12,7 +12,6 @@ import pytest
 import npuflow
 from npuflow import lang
 from npuflow.base.errors import ModelError, NpuflowError, UsageError
-from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.ir.op import OPS
 from npuflow.ir.packed import pack, unpack
@@ -20,6 +19,7 @@ from npuflow.ir.text import to_text
 from npuflow.ir.types import QuantType
 from npuflow.ir.verify import verify
 from npuflow.lang.functions import names
+from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
 
 RNG = np.random.default_rng(0)

@@ -12,7 +12,7 @@ import pytest
 
 from npuflow.base.errors import DataError
 from npuflow.base.tables import FilePath
-from npuflow.engine.evaluate import labels_there, ready, score
+from npuflow.checks.evaluate import labels_there, ready, score
 from npuflow.metrics import METRICS, Metric, is_ragged, stacked
 
 LOGITS = np.array([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2], [0.2, 0.3, 0.5], [0.4, 0.4, 0.2]], np.float32)

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from npuflow.engine.interpret import interpret
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.graph import Quantization, quantize_graph
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, constant
 from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import Array, TensorType, Value
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.graph import Quantization, quantize_graph
+from npuflow.run.interpret import interpret
 
 PLAIN, USUAL = Quantize(), Numerics()
 

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.engine.interpret import Interpreter
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, constant
 from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import TensorType, Value
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.run.interpret import Interpreter
 
 Array = npt.NDArray[Any]
 Feed = dict[str, Array]

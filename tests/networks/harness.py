@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from npuflow.engine.codegen.generate import generate
-from npuflow.engine.interpret import interpret
-from npuflow.engine.program.container import Program
-from npuflow.engine.schedule.machine import Machine
-from npuflow.engine.search.plan import TilingPlan, plan_network
-from npuflow.engine.sim.hazards import hazards_of
-from npuflow.engine.sim.machine import SimulatedMachine as Simulator
-from npuflow.engine.sim.order import order_of
 from npuflow.hw.target import Compute, Dma, Memory, Numerics, Target
 from npuflow.ir.graph import Graph
+from npuflow.program.codegen.generate import generate
+from npuflow.program.container import Program
+from npuflow.program.order import order_of
+from npuflow.run.interpret import interpret
+from npuflow.schedule.machine import Machine
+from npuflow.search.plan import TilingPlan, plan_network
+from npuflow.sim.hazards import hazards_of
+from npuflow.sim.machine import SimulatedMachine as Simulator
 
 SMALL = Target(
     compute=Compute(

@@ -9,8 +9,8 @@ import numpy as np
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
-from npuflow.engine.pixels import Pixels
 from npuflow.frontends import FRONTENDS
+from npuflow.input.pixels.pixels import Pixels
 from npuflow.ir.types import Array
 from npuflow.stages.model import ModelTable
 from npuflow.stages.parse import parsed

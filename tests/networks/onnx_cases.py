@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from npuflow.base.errors import NpuflowError
-from npuflow.engine.rewrite import rewrite
-from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.ir.graph import Graph
 from npuflow.ir.verify import verify
+from npuflow.onnx.export import export_model
 from npuflow.onnx.run import CannotRunError, run
 from npuflow.onnx.types import PLAIN
+from npuflow.rewrite.rewrite import rewrite
 
 __all__ = ["Outcome", "cases", "feeds_of", "judge", "table", "through"]
 

@@ -12,15 +12,15 @@ from types import MappingProxyType
 import numpy as np
 
 from npuflow.base.errors import NpuflowError
-from npuflow.engine.interpret import host_session
-from npuflow.engine.partition import npu_share
-from npuflow.engine.place import place
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.to_onnx import export_model
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph, constant
 from npuflow.ir.macs import graph_macs
+from npuflow.onnx.export import export_model
+from npuflow.place.partition import npu_share
+from npuflow.place.place import place
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.run.interpret import host_session
 from npuflow.testing.op import check_program
 from tests.networks.onnx_cases import through
 

@@ -12,17 +12,17 @@ import numpy as np
 import onnx
 
 from npuflow.base.errors import NpuflowError
-from npuflow.engine.interpret import host_session, interpret
-from npuflow.engine.partition import is_npu
-from npuflow.engine.place import place
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.to_onnx import export_model
 from npuflow.hw.target import Memory, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.ir.types import Array
+from npuflow.onnx.export import export_model
+from npuflow.place.partition import is_npu
+from npuflow.place.place import place
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.graph import quantize_graph
 from npuflow.rules import RULES
+from npuflow.run.interpret import host_session, interpret
 from npuflow.testing.op import check_program, distance
 from tests.networks.onnx_cases import cell, feeds_of, through
 

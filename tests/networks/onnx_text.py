@@ -9,17 +9,17 @@ import numpy as np
 import onnx
 from onnx import parser
 
-from npuflow.engine.interpret import host_session
-from npuflow.engine.place import place
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.rewrite import Rewritten
-from npuflow.engine.to_onnx import export_model
 from npuflow.hw.target import Memory, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.queries import kind
+from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
+from npuflow.place.place import place
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.rewrite.rewrite import Rewritten
 from npuflow.rules import Hardware, Rule
+from npuflow.run.interpret import host_session
 from npuflow.testing.op import check_program
 from npuflow.testing.rule import check_rewrite, graph_of
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from npuflow.engine.quantize.config import BLOCKS, Activations, Mode, Override, Quantize, Weights
 from npuflow.hw.target import FloatRate, Target
 from npuflow.ir.forms import block_type
 from npuflow.ir.graph import Graph
+from npuflow.quantise.config import BLOCKS, Activations, Mode, Override, Quantize, Weights
 from tests.networks.random_graphs import Subject, extended, grow
 from tests.networks.random_operators import MAKERS, Array, Draw
 from tests.networks.random_targets import fitting, scheme, target

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from npuflow.engine.quantize.config import Quantize
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
+from npuflow.quantise.config import Quantize
 from tests.networks.random_operators import MAKERS, Array, Draw
 from tests.networks.random_targets import fitting, scheme, target
 

@@ -7,15 +7,15 @@ import random
 from dataclasses import replace
 
 from npuflow.base.errors import TargetError
-from npuflow.engine.schedule.frame import Frame, Topology
-from npuflow.engine.schedule.geometry import Uncuttable
-from npuflow.engine.schedule.groups import Group, Part
-from npuflow.engine.schedule.local import lay_local
-from npuflow.engine.schedule.machine import Machine
-from npuflow.engine.search.plan import Bounds, Planner, TilingPlan
-from npuflow.engine.search.spans import joins
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
+from npuflow.schedule.frame import Frame, Topology
+from npuflow.schedule.geometry import Uncuttable
+from npuflow.schedule.groups import Group, Part
+from npuflow.schedule.local import lay_local
+from npuflow.schedule.machine import Machine
+from npuflow.search.plan import Bounds, Planner, TilingPlan
+from npuflow.search.spans import joins
 from tests.networks.random_tilings import FREE, choice
 
 

@@ -8,11 +8,11 @@ from types import MappingProxyType
 
 import numpy as np
 
-from npuflow.engine.quantize.config import Activations, Quantize, Weights
-from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.hw.target import Compute, Dma, Memory, Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
+from npuflow.quantise.config import Activations, Quantize, Weights
+from npuflow.quantise.graph import quantize_graph
 from tests.networks.small import Builder
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from npuflow.engine.quantize.config import Activations, Override, Quantize, Weights
 from npuflow.hw.target import ArrayRate, Compute, Dma, Limits, Memory, Numerics, Target
+from npuflow.quantise.config import Activations, Override, Quantize, Weights
 
 if TYPE_CHECKING:
     from tests.networks.random_operators import Draw

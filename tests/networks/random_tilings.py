@@ -6,17 +6,17 @@ import random
 
 import numpy as np
 
-from npuflow.engine.schedule.choice import Choice, Costs
-from npuflow.engine.schedule.columns import gathered
-from npuflow.engine.schedule.groups import Group, Part
-from npuflow.engine.schedule.machine import Machine
-from npuflow.engine.schedule.model import Layer, describe
-from npuflow.engine.search.cost import CandidateGrid, traffic
-from npuflow.engine.search.parts import Planner, needed
-from npuflow.engine.search.plan import Bounds, TilingPlan
-from npuflow.engine.search.tilings import footprint, reverses, slot_counts, variants
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
+from npuflow.schedule.choice import Choice, Costs
+from npuflow.schedule.columns import gathered
+from npuflow.schedule.groups import Group, Part
+from npuflow.schedule.machine import Machine
+from npuflow.schedule.model import Layer, describe
+from npuflow.search.cost import CandidateGrid, traffic
+from npuflow.search.parts import Planner, needed
+from npuflow.search.plan import Bounds, TilingPlan
+from npuflow.search.tilings import footprint, reverses, slot_counts, variants
 
 FREE = Costs(*[0.0] * 12)
 

@@ -7,12 +7,12 @@ from types import MappingProxyType
 
 import numpy as np
 
-from npuflow.engine.quantize.config import Activations, Quantize, Weights
-from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, constant
 from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import TensorType, Value
+from npuflow.quantise.config import Activations, Quantize, Weights
+from npuflow.quantise.graph import quantize_graph
 
 
 class Builder:

@@ -11,24 +11,24 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from npuflow.base.errors import NpuflowError
-from npuflow.engine.agreement import compare
-from npuflow.engine.codegen.generate import generate
-from npuflow.engine.interpret import host_session
-from npuflow.engine.partition import npu_share
-from npuflow.engine.place import op_name, place
-from npuflow.engine.profile import profile
-from npuflow.engine.profile.schedule import compare as compare_forms
-from npuflow.engine.program.container import Program
-from npuflow.engine.quantize.graph import Note, quantize_graph
-from npuflow.engine.schedule.machine import Machine
-from npuflow.engine.search.plan import plan_network
-from npuflow.engine.sim.hazards import hazards_of
-from npuflow.engine.sim.order import order_of
-from npuflow.engine.to_onnx import export_model
+from npuflow.checks.agreement import compare
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import graph_macs
 from npuflow.ir.types import Array, TensorType
+from npuflow.onnx.export import export_model
+from npuflow.place.partition import npu_share
+from npuflow.place.place import op_name, place
+from npuflow.program.codegen.generate import generate
+from npuflow.program.container import Program
+from npuflow.program.order import order_of
+from npuflow.quantise.graph import Note, quantize_graph
+from npuflow.report.profile import profile
+from npuflow.report.profile.schedule import compare as compare_forms
+from npuflow.run.interpret import host_session
+from npuflow.schedule.machine import Machine
+from npuflow.search.plan import plan_network
+from npuflow.sim.hazards import hazards_of
 from npuflow.testing.target import scheme
 
 

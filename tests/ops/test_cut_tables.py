@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import InternalError
-from npuflow.engine.interpret import interpret
-from npuflow.engine.quantize.config import Quantize
 from npuflow.hw.floats import decoded, encoded, rounded
 from npuflow.ir.op import OPS
 from npuflow.ops._cut_table import CutTable, cut
 from npuflow.ops._float_elementwise import Table
+from npuflow.quantise.config import Quantize
+from npuflow.run.interpret import interpret
 from npuflow.testing.op import samples
 from tests.ops.test_float_suite import FLOATS, NUMERICS, ROOMY, check_program, quantised
 

@@ -9,12 +9,12 @@ from typing import Literal
 import pytest
 
 from npuflow.base.errors import ModelError, TargetError
-from npuflow.engine.codegen.generate import generate
-from npuflow.engine.profile import Profile, profile
-from npuflow.engine.quantize.config import Activations, Quantize, Weights
-from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Compute, Dma, Memory, Numerics, Target
 from npuflow.ir.op import OPS, OpSample
+from npuflow.program.codegen.generate import generate
+from npuflow.quantise.config import Activations, Quantize, Weights
+from npuflow.report.profile import Profile, profile
+from npuflow.search.plan import plan_network
 from npuflow.testing.op import quantised, samples
 from tests.networks.harness import machine
 

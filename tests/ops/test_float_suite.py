@@ -9,12 +9,12 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from npuflow.engine.interpret import interpret
-from npuflow.engine.quantize.config import FLOATS, Quantize
 from npuflow.hw.floats import decoded, rounded
 from npuflow.hw.target import Compute, FloatRate, Memory, Numerics, Target
 from npuflow.ir.op import OPS
 from npuflow.ir.types import float_type
+from npuflow.quantise.config import FLOATS, Quantize
+from npuflow.run.interpret import interpret
 from npuflow.testing.op import check_program, check_text, quantised, samples
 
 RATES = (FloatRate("float16"), FloatRate("bfloat16"))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from npuflow.engine.quantize.config import Quantize
+from npuflow.quantise.config import Quantize
 from tests.networks.onnx_cases import cases
 from tests.networks.onnx_npu import TARGET, Verdict, judge, judged
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import TargetError
-from npuflow.engine.interpret import interpret
-from npuflow.engine.quantize.config import Activations, Quantize, Weights
 from npuflow.hw.target import Compute, Dma, Memory, Numerics, Rounding, Target
 from npuflow.ir.op import OPS, OpSample
 from npuflow.ops._table import TableOp
+from npuflow.quantise.config import Activations, Quantize, Weights
+from npuflow.run.interpret import interpret
 from npuflow.testing.op import (
     OpSuite,
     check_infer,

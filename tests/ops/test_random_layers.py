@@ -12,10 +12,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from npuflow.base.errors import TargetError
-from npuflow.engine.quantize.config import Activations, Quantize, Weights
 from npuflow.hw.target import Compute, Memory, Numerics, Target
 from npuflow.ir.op import OPS, No, Op, OpSample
 from npuflow.ir.types import TensorType
+from npuflow.quantise.config import Activations, Quantize, Weights
 from npuflow.testing.op import case, check_infer, check_integer, check_onnx, check_text, check_tiles
 
 clips = st.sampled_from([None, (0.0, float("inf")), (0.0, 1.0), (-0.5, 0.75)])

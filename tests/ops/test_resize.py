@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npuflow.engine.to_onnx import export_model
+from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
 from npuflow.testing.rule import graph_of
 from tests.networks.onnx_text import model

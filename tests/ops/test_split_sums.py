@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import TargetError
-from npuflow.engine.codegen.generate import generate
-from npuflow.engine.quantize.config import Activations, Quantize, Weights
-from npuflow.engine.schedule.machine import Machine
-from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Compute, Memory, Numerics, Target
 from npuflow.ir.op import OPS, OpSample
+from npuflow.program.codegen.generate import generate
+from npuflow.quantise.config import Activations, Quantize, Weights
+from npuflow.schedule.machine import Machine
+from npuflow.search.plan import plan_network
 from npuflow.testing.op import check_integer, check_program, quantised
 
 SMALL = Target(

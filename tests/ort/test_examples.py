@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import npuflow.ort as onnxruntime
-from tests.running.programs import feeds, split
+from tests.runner.programs import feeds, split
 
 
 @pytest.fixture(scope="module")

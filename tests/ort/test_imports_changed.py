@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.running.programs import split
+from tests.runner.programs import split
 
 PREDICT = """
 import numpy as np

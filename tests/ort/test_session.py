@@ -16,11 +16,11 @@ from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, O
 
 import npuflow
 import npuflow.ort as ort
-from npuflow.engine.program.container import Program
 from npuflow.ort import UnsupportedError
 from npuflow.ort.values import PROVIDER
+from npuflow.program.container import Program
 from tests.frontends.tflite_models import Net
-from tests.running.programs import accumulating, feeds, split, words
+from tests.runner.programs import accumulating, feeds, split, words
 
 X = feeds(1)[0]["x"]
 

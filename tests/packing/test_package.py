@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 
 from npuflow.base.errors import ModelError, UsageError
 from npuflow.cli._app import application
-from npuflow.engine.interpret import interpret
-from npuflow.engine.packing.package import Package, load_network, packed
-from npuflow.engine.program.container import Program, load_program
-from npuflow.engine.running.opening import opened
 from npuflow.ort import InferenceSession
+from npuflow.program.container import Program, load_program
+from npuflow.program.packing.package import Package, load_network, packed
+from npuflow.run.interpret import interpret
+from npuflow.runner.opening import opened
 from tests.networks.harness import SMALL, build, simulate
 from tests.networks.small import mixed
 

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 import npuflow
 from npuflow.base.errors import DataError
 from npuflow.cli._app import application
-from npuflow.engine.running.opening import opened
 from npuflow.ort import InferenceSession
+from npuflow.runner.opening import opened
 from tests.stages.builds import made, products
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,3,H,W] x) => (float[1,4,H,W] y) {

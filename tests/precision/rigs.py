@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from npuflow.engine.place import place
-from npuflow.engine.precision.fakequant import FakeQuantNetwork
-from npuflow.engine.precision.rig import Rig
-from npuflow.engine.quantize.config import Quantize
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
+from npuflow.place.place import place
+from npuflow.quantise.config import Quantize
+from npuflow.tune.precision.fakequant import FakeQuantNetwork
+from npuflow.tune.precision.rig import Rig
 from tests.networks.floats import Feed, Net, floats
 
 BOTH = Numerics(weight_bits=(8, 16), activation_bits=(8, 16))

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from npuflow.calibrators import Grid
-from npuflow.engine.precision.clipping import clip, unclippable
-from npuflow.engine.precision.rig import Rig
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
+from npuflow.tune.precision.clipping import clip, unclippable
+from npuflow.tune.precision.rig import Rig
 from tests.networks.floats import Feed, Net
 from tests.precision.rigs import Span, extrema, feeds_of, mixed_net, rig_of
 
@@ -112,7 +112,7 @@ def test_large_networks_are_rated_on_fewer_samples(monkeypatch: pytest.MonkeyPat
     clip(rig, {"minmax": wide, "other": times(wide, 0.9)}, {"c1": GRID}, 8)
     assert set(seen) == {8}
     seen.clear()
-    monkeypatch.setattr("npuflow.engine.precision.clipping.EFFORT", 1.0)
+    monkeypatch.setattr("npuflow.tune.precision.clipping.EFFORT", 1.0)
     clip(rig, {"minmax": wide, "other": times(wide, 0.9)}, {"c1": GRID}, 8)
     assert set(seen) == {2}
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npuflow.engine.precision.cost import CostModel
-from npuflow.engine.precision.group_cost import Together
-from npuflow.engine.precision.levels import LevelTypes
-from npuflow.engine.precision.problem import cost_of
 from npuflow.strategies import FLOAT, NARROW, WIDE
+from npuflow.tune.precision.cost import CostModel
+from npuflow.tune.precision.group_cost import Together
+from npuflow.tune.precision.levels import LevelTypes
+from npuflow.tune.precision.problem import cost_of
 from tests.precision.rigs import BOTH, mixed_net, rig_of
 from tests.precision.test_float_levels import NUMERICS, TARGET
 

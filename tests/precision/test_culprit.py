@@ -6,11 +6,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npuflow.engine.precision.culprit import culprits
-from npuflow.engine.precision.rig import Rig
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.strategies import NARROW
+from npuflow.tune.precision.culprit import culprits
+from npuflow.tune.precision.rig import Rig
 from tests.networks.floats import Net
 from tests.precision.rigs import mixed_net, rig_of
 from tests.precision.test_fakequant import node_by_node

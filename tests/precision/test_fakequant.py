@@ -9,17 +9,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from npuflow.engine.correct.error import outputs_of
-from npuflow.engine.precision.fakequant import FakeQuant, unclipped_steps
-from npuflow.engine.precision.levels import LevelTypes
-from npuflow.engine.precision.rig import Rig
-from npuflow.engine.quantize.config import Activations, Override, Quantize, Weights
 from npuflow.hw.target import Numerics
 from npuflow.ir.codes import encode
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array, QuantType
+from npuflow.quantise.config import Activations, Override, Quantize, Weights
 from npuflow.rounders import RoundedWeight
 from npuflow.strategies import FLOAT, NARROW, OWN, WIDE, Levels
+from npuflow.tune.correct.error import outputs_of
+from npuflow.tune.precision.fakequant import FakeQuant, unclipped_steps
+from npuflow.tune.precision.levels import LevelTypes
+from npuflow.tune.precision.rig import Rig
 from tests.networks.floats import Net, integers
 from tests.precision.rigs import BOTH, mixed_net, rig_of
 

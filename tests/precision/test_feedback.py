@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npuflow.engine.precision.config import PrecisionTable
-from npuflow.engine.precision.feedback import budget_of, feedback
-from npuflow.engine.rewrite import rewrite
 from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.ir.graph import Graph
+from npuflow.rewrite.rewrite import rewrite
+from npuflow.tune.precision.config import PrecisionTable
+from npuflow.tune.precision.feedback import budget_of, feedback
 from tests.networks.onnx_text import model
 from tests.rules.test_recurrent import layer
 

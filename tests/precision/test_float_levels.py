@@ -7,18 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from npuflow.engine.interpret import interpret
-from npuflow.engine.precision.levels import LevelTypes
-from npuflow.engine.precision.problem import SearchProblem, cost_of
-from npuflow.engine.precision.rig import Rig
-from npuflow.engine.precision.sensitivity import noises
-from npuflow.engine.quantize.config import Override, Quantize
 from npuflow.hw.floats import rounded
 from npuflow.hw.target import Compute, FloatRate, Memory, Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.ir.types import FloatType
+from npuflow.quantise.config import Override, Quantize
+from npuflow.run.interpret import interpret
 from npuflow.strategies import NARROW, OWN, STRATEGIES, WIDE, Budget, Levels
+from npuflow.tune.precision.levels import LevelTypes
+from npuflow.tune.precision.problem import SearchProblem, cost_of
+from npuflow.tune.precision.rig import Rig
+from npuflow.tune.precision.sensitivity import noises
 from tests.networks.floats import Net
 from tests.networks.harness import check_exact
 from tests.precision.rigs import feeds_of, mixed_net, rig_of

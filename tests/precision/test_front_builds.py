@@ -10,11 +10,11 @@ import pytest
 
 from npuflow.base.errors import NpuflowError
 from npuflow.cli._show_strategy import as_json, text
-from npuflow.engine.quantize.config import FLOATS
-from npuflow.engine.to_onnx import export_model
 from npuflow.flow.recipe import load
 from npuflow.flow.recipe_build import Settings, build, open_cache
 from npuflow.ir.text import to_text
+from npuflow.onnx.export import export_model
+from npuflow.quantise.config import FLOATS
 from npuflow.stages.precision import Precision
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.rounded import Rounded

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npuflow.engine.to_onnx import export_model
 from npuflow.flow.recipe import load
 from npuflow.flow.recipe_build import Settings, build, open_cache, plan_recipe, run_plan
 from npuflow.flow.stage import STAGES
+from npuflow.onnx.export import export_model
 from tests.networks import recipes
 from tests.precision.rigs import feeds_of, mixed_net
 

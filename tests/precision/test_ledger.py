@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npuflow.engine.correct.bias import Correction, correct_biases, shifted
-from npuflow.engine.precision import ledger as account
-from npuflow.engine.precision.cost import CostModel
-from npuflow.engine.precision.ledger import (
+from npuflow.hw.target import Target
+from npuflow.ir.graph import Graph
+from npuflow.quantise.config import Quantize, Weights
+from npuflow.tune.correct.bias import Correction, correct_biases, shifted
+from npuflow.tune.precision import ledger as account
+from npuflow.tune.precision.cost import CostModel
+from npuflow.tune.precision.ledger import (
     CLIPPING,
     CORRECTION,
     ROUNDING,
@@ -18,11 +21,8 @@ from npuflow.engine.precision.ledger import (
     ledger,
     lines,
 )
-from npuflow.engine.precision.problem import cost_of
-from npuflow.engine.precision.rig import Rig
-from npuflow.engine.quantize.config import Quantize, Weights
-from npuflow.hw.target import Target
-from npuflow.ir.graph import Graph
+from npuflow.tune.precision.problem import cost_of
+from npuflow.tune.precision.rig import Rig
 from tests.precision.rigs import BOTH, extrema, feeds_of, mixed_net, rig_of
 
 

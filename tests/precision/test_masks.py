@@ -6,12 +6,12 @@ from types import MappingProxyType
 
 import numpy as np
 
-from npuflow.engine.calibrate.observe import Counter
-from npuflow.engine.calibrate.statistics import ObservedStatistics, merged
-from npuflow.engine.precision.masks import NOTHING, masked
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS, Node
 from npuflow.ir.types import TensorType, Value
+from npuflow.statistics.observe import Counter
+from npuflow.statistics.statistics import ObservedStatistics, merged
+from npuflow.tune.precision.masks import NOTHING, masked
 
 SHAPE = TensorType((1, 2, 4, 4))
 

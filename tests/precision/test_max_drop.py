@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import NpuflowError
-from npuflow.engine.to_onnx import export_model
 from npuflow.flow.recipe import load
 from npuflow.flow.recipe_build import Settings, build, open_cache
 from npuflow.ir.op import OPS
+from npuflow.onnx.export import export_model
 from npuflow.stages.evaluate import Evaluation
 from npuflow.stages.precision import Precision
 from tests.networks import recipes

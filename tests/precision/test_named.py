@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from npuflow.cli import main
-from npuflow.engine.precision.named import better
-from npuflow.engine.to_onnx import export_model
+from npuflow.onnx.export import export_model
 from npuflow.strategies import Output
+from npuflow.tune.precision.named import better
 from tests.precision.rigs import feeds_of, mixed_net
 
 RECIPE = """

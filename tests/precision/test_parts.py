@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npuflow.engine.interpret import host_session
-from npuflow.engine.precision.parts import OutputPart, output_parts
-from npuflow.engine.precision.quality import energies, noise_of, quality
-from npuflow.engine.rewrite import rewrite
-from npuflow.engine.to_onnx import export_model
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
+from npuflow.onnx.export import export_model
+from npuflow.rewrite.rewrite import rewrite
+from npuflow.run.interpret import host_session
 from npuflow.testing.rule import graph_of
+from npuflow.tune.precision.parts import OutputPart, output_parts
+from npuflow.tune.precision.quality import energies, noise_of, quality
 from tests.networks.onnx_text import model, normal
 from tests.precision.rigs import rig_of
 

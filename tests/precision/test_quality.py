@@ -8,8 +8,11 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from npuflow.engine.precision.parts import OutputPart, output_parts
-from npuflow.engine.precision.quality import (
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS
+from npuflow.ir.types import Array, TensorType, Value
+from npuflow.tune.precision.parts import OutputPart, output_parts
+from npuflow.tune.precision.quality import (
     agreement,
     answers,
     energies,
@@ -17,9 +20,6 @@ from npuflow.engine.precision.quality import (
     probe,
     quality,
 )
-from npuflow.ir.graph import Graph
-from npuflow.ir.op import OPS
-from npuflow.ir.types import Array, TensorType, Value
 from tests.networks.floats import Net
 from tests.precision.rigs import mixed_net
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npuflow.engine.precision import relay
-from npuflow.engine.precision.relay import Relay, cuts, lives
-from npuflow.engine.precision.rig import Rig
 from npuflow.strategies import NARROW, WIDE
+from npuflow.tune.precision import relay
+from npuflow.tune.precision.relay import Relay, cuts, lives
+from npuflow.tune.precision.rig import Rig
 from tests.precision.rigs import feeds_of, mixed_net, rig_of
 
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from npuflow.engine.precision.problem import SearchProblem, cost_of
-from npuflow.engine.precision.sensitivity import noises
-from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Memory, Target
 from npuflow.ir.op import OPS
+from npuflow.search.plan import plan_network
 from npuflow.strategies import NARROW, STRATEGIES, WIDE, Budget
+from npuflow.tune.precision.problem import SearchProblem, cost_of
+from npuflow.tune.precision.sensitivity import noises
 from tests.networks.floats import Net
 from tests.precision.rigs import BOTH, feeds_of, rig_of
 

@@ -9,24 +9,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npuflow.engine.correct.error import outputs_of
-from npuflow.engine.evaluate import Score
-from npuflow.engine.place import place
-from npuflow.engine.precision.advice import Clinic, FixCandidate
-from npuflow.engine.precision.culprit import culprits
-from npuflow.engine.precision.fakequant import FakeQuantNetwork
-from npuflow.engine.precision.judge import affordable, clipped, close, shown
-from npuflow.engine.precision.quality import quality
-from npuflow.engine.precision.rig import Rig
-from npuflow.engine.precision.statement import Advice, Statement, evaluated, statement
-from npuflow.engine.precision.widened import override_text, widened
-from npuflow.engine.quantize.config import Override, Quantize
+from npuflow.checks.evaluate import Score
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS, Node
 from npuflow.ir.types import QuantType, TensorType, Value
+from npuflow.place.place import place
+from npuflow.quantise.config import Override, Quantize
+from npuflow.report.statement import Advice, Statement, evaluated, statement
 from npuflow.stages.verdict import Verdict
 from npuflow.strategies import Budget, Output
+from npuflow.tune.correct.error import outputs_of
+from npuflow.tune.precision.advice import Clinic, FixCandidate
+from npuflow.tune.precision.culprit import culprits
+from npuflow.tune.precision.fakequant import FakeQuantNetwork
+from npuflow.tune.precision.judge import affordable, clipped, close, shown
+from npuflow.tune.precision.quality import quality
+from npuflow.tune.precision.rig import Rig
+from npuflow.tune.precision.widened import override_text, widened
 from tests.networks.floats import Net, floats
 
 WIDE = Numerics(weight_bits=(8, 16), activation_bits=(8, 16))
@@ -96,7 +96,7 @@ def test_the_budget_has_a_slack_and_answers_may_stand_in_for_decibels() -> None:
 def test_large_networks_are_judged_on_fewer_samples(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
     graph, feeds = net.graph("y"), [{"x": np.full((1, 4, 8, 8), i, np.float32)} for i in range(32)]
     assert len(affordable(graph, feeds)) == 32 and affordable(graph, []) == []
-    monkeypatch.setattr("npuflow.engine.precision.judge.EFFORT", 1.0)
+    monkeypatch.setattr("npuflow.tune.precision.judge.EFFORT", 1.0)
     assert [int(f["x"].max()) for f in affordable(graph, feeds)] == [0, 4, 9, 13, 18, 22, 27, 31]
 
 
@@ -130,8 +130,8 @@ def test_the_planted_weight_is_named(net: Net) -> None:
 def test_of_large_networks_runs_of_units_are_substituted_first(
     net: Net, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("npuflow.engine.precision.culprit.EFFORT", 1.0)
-    monkeypatch.setattr("npuflow.engine.precision.culprit.FEWEST", 8)
+    monkeypatch.setattr("npuflow.tune.precision.culprit.EFFORT", 1.0)
+    monkeypatch.setattr("npuflow.tune.precision.culprit.FEWEST", 8)
     rig = rigged(net, plant=0.2)
     found = culprits(rig, 0, lambda *_: None)
     assert found[0].value == PLANTED and len(found) < len(rig.names)

@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from npuflow.cli import main
-from npuflow.engine.to_onnx import export_model
+from npuflow.onnx.export import export_model
 from tests.networks import recipes
 from tests.networks.floats import Net
 

@@ -8,14 +8,14 @@ from types import MappingProxyType
 
 import pytest
 
-from npuflow.engine.profile import profile
-from npuflow.engine.profile.measure import Profile
-from npuflow.engine.profile.schedule import compare
-from npuflow.engine.quantize.config import Activations, Quantize, Weights
-from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.hw.target import ArrayRate, Compute, Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
+from npuflow.quantise.config import Activations, Quantize, Weights
+from npuflow.quantise.graph import quantize_graph
+from npuflow.report.profile import profile
+from npuflow.report.profile.measure import Profile
+from npuflow.report.profile.schedule import compare
 from tests.networks.harness import SMALL, build
 from tests.networks.small import Builder
 

@@ -11,11 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from npuflow.cli._app import application
-from npuflow.engine.profile import profile
-from npuflow.engine.profile.budget import FREE, BudgetCase, Missed, minimal, too_slow
-from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import LimitRule, Target
 from npuflow.ir.graph import Graph
+from npuflow.report.profile import profile
+from npuflow.report.profile.budget import FREE, BudgetCase, Missed, minimal, too_slow
+from npuflow.search.plan import plan_network
 from tests.networks.harness import SMALL, local, machine
 from tests.networks.small import Builder, mixed
 from tests.search.test_unfit import integers
@@ -98,7 +98,7 @@ def test_targets_that_refuse_a_layer_are_not_suggested() -> None:
 
 def test_narrow_codes_are_tried() -> None:
     """Where a network of 8 bits is in time and the one of 16 is not, it says so."""
-    from npuflow.engine.quantize.config import Activations, Quantize
+    from npuflow.quantise.config import Activations, Quantize
     from npuflow.testing.op import quantised, samples
 
     wide, _ = quantised(samples("conv")[0], SMALL.numerics, Quantize(activations=Activations(bits=16)))

@@ -11,22 +11,23 @@ import pytest
 
 from npuflow import targets as shipped
 from npuflow.base.tables import read
-from npuflow.engine.profile import Profile, profile
-from npuflow.engine.profile.schedule import apart, compare
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.schedule import banks, cores, parts, time
-from npuflow.engine.schedule import cycles as tile
-from npuflow.engine.search import cost
-from npuflow.engine.search.plan import plan_network
-from npuflow.engine.sim import clock, cycles
-from npuflow.engine.sim.clock import timeline_of
-from npuflow.engine.sim.order import order_of
 from npuflow.hw.encode import decode, encode
 from npuflow.hw.isa import Terms
 from npuflow.hw.target import Compute, Dma, Memory, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
+from npuflow.kernels import cycles
+from npuflow.program.order import order_of
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.report.profile import Profile, profile
+from npuflow.report.profile.schedule import apart, compare
+from npuflow.schedule import banks, cores, parts, time
+from npuflow.schedule import cycles as tile
+from npuflow.search import cost
+from npuflow.search.plan import plan_network
+from npuflow.sim import clock
+from npuflow.sim.clock import timeline_of
 from tests.networks.harness import SMALL, build, machine
 from tests.networks.small import Builder, mixed
 from tests.sim.cases import random_case

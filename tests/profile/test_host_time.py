@@ -13,21 +13,21 @@ from typer.testing import CliRunner
 
 from npuflow.base.errors import ModelError
 from npuflow.cli._app import application
-from npuflow.engine.host import HostPricing, HostWork, host_work, placed_work, total_work
-from npuflow.engine.islands import PlacementTable
-from npuflow.engine.partition import npu_share
-from npuflow.engine.place import NodePlacement, place
-from npuflow.engine.profile import difference, profile, tables
-from npuflow.engine.profile.budget import BudgetCase, Missed, minimal, too_slow
-from npuflow.engine.profile.schedule import compare
-from npuflow.engine.program.container import Program, fingerprint
-from npuflow.engine.quantize.config import Activations, Quantize
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import HostProcessor, Limits, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import graph_macs
 from npuflow.ir.op import OPS
+from npuflow.place.host import HostPricing, HostWork, host_work, placed_work, total_work
+from npuflow.place.islands import PlacementTable
+from npuflow.place.partition import npu_share
+from npuflow.place.place import NodePlacement, place
+from npuflow.program.container import Program, fingerprint
+from npuflow.quantise.config import Activations, Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.report.profile import difference, profile, tables
+from npuflow.report.profile.budget import BudgetCase, Missed, minimal, too_slow
+from npuflow.report.profile.schedule import compare
+from npuflow.search.plan import plan_network
 from tests.networks.harness import SMALL, build, machine
 from tests.networks.small import Builder, mixed
 

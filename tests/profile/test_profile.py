@@ -13,16 +13,16 @@ import pytest
 from typer.testing import CliRunner
 
 from npuflow.cli._app import application
-from npuflow.engine.figures.export import svg
-from npuflow.engine.figures.memory_map import maps, memory_map
-from npuflow.engine.figures.roofline import roofline as roofline_figure
-from npuflow.engine.figures.spec import Spec
-from npuflow.engine.profile import Profile, cores, difference, memory, profile, roofline, tables, trace
-from npuflow.engine.profile.memory_text import text_map
-from npuflow.engine.program.container import Program
-from npuflow.engine.search.plan import plan_network
-from npuflow.engine.sim.access import regions
 from npuflow.hw.region import CONST
+from npuflow.program.access import regions
+from npuflow.program.container import Program
+from npuflow.report.figures.export import svg
+from npuflow.report.figures.memory_map import maps, memory_map
+from npuflow.report.figures.roofline import roofline as roofline_figure
+from npuflow.report.figures.spec import Spec
+from npuflow.report.profile import Profile, cores, difference, memory, profile, roofline, tables, trace
+from npuflow.report.profile.memory_text import text_map
+from npuflow.search.plan import plan_network
 from tests.networks.harness import SMALL, build, local, machine
 from tests.networks.small import mixed
 

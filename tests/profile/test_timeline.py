@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from npuflow.engine.profile import timeline
-from npuflow.engine.profile.measure import profile
+from npuflow.report.profile import timeline
+from npuflow.report.profile.measure import profile
 from tests.profile.test_profile import programs  # noqa: F401
 
 

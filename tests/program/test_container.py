@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npuflow.base.errors import ModelError
-from npuflow.engine.program.container import Program
-from npuflow.engine.sim.machine import SimulatedMachine
 from npuflow.hw.encode import again, decode, disassemble
 from npuflow.hw.isa import WORDS
+from npuflow.program.container import Program
+from npuflow.sim.machine import SimulatedMachine
 from tests.sim.cases import MAKERS, random_case
 from tests.sim.programs import wrap
 

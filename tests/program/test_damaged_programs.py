@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import DataError, ModelError, TargetError
-from npuflow.engine.program.container import Program
-from npuflow.engine.runner import ProgramRunner
-from npuflow.engine.sim.hazards import hazards_of
-from npuflow.engine.sim.order import order_of
+from npuflow.program.container import Program
+from npuflow.program.order import order_of
+from npuflow.runner.simulated import ProgramRunner
+from npuflow.sim.hazards import hazards_of
 from tests.networks.random_graphs import subject
 from tests.sim.campaigns import coded, compiled
 

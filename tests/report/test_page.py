@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import vl_convert
 
-from npuflow.engine.figures.export import script
-from npuflow.engine.report.page import render
+from npuflow.report.figures.export import script
+from npuflow.report.page import render
 
 LAYER = {"op": "Conv", "npu": True, "origin": [], "attributes": "", "reason": "", "macs": 10, "cycles": 5.0}
 TENSOR = {

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npuflow.engine.calibrate.observe import Counter
-from npuflow.engine.calibrate.statistics import ObservedStatistics, merged
-from npuflow.engine.report.suggest import _channels as channels
-from npuflow.engine.report.suggest import channel_suggestions, suggestions
 from npuflow.ir.types import Array, QuantType
+from npuflow.report.suggest import _channels as channels
+from npuflow.report.suggest import channel_suggestions, suggestions
+from npuflow.statistics.observe import Counter
+from npuflow.statistics.statistics import ObservedStatistics, merged
 
 
 def of(rows: list[Array]) -> ObservedStatistics:

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npuflow.engine.quantize.config import Weights
-from npuflow.engine.rounding.moments import of_columns
-from npuflow.engine.rounding.pruning import LayerMask
-from npuflow.engine.rounding.rounded import Matrix, Wanted, rounded
-from npuflow.engine.rounding.sequential import aimed
 from npuflow.hw.target import Numerics
 from npuflow.ir.sparsity import Pattern
+from npuflow.quantise.config import Weights
 from npuflow.rounders import ROUNDERS, LayerProblem, Rounder
+from npuflow.tune.rounding.moments import of_columns
+from npuflow.tune.rounding.pruning import LayerMask
+from npuflow.tune.rounding.rounded import Matrix, Wanted, rounded
+from npuflow.tune.rounding.sequential import aimed
 
 METHODS = sorted(ROUNDERS.names())
 

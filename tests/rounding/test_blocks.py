@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npuflow.engine.correct.error import noise, outputs_of
-from npuflow.engine.quantize.config import Weights
-from npuflow.engine.quantize.types import weight_type
-from npuflow.engine.rounding.block_pass import BlockPass, LayerRows
-from npuflow.engine.rounding.blocks import LayerBlock, blocks
-from npuflow.engine.rounding.judge import to_nearest, with_weights
-from npuflow.engine.rounding.layers import WeightedLayer
-from npuflow.engine.rounding.reconstruct import Descent, reconstructed
-from npuflow.engine.rounding.rounded import matrix
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
+from npuflow.quantise.config import Weights
+from npuflow.quantise.types import weight_type
 from npuflow.rounders import RoundedWeight
+from npuflow.tune.correct.error import noise, outputs_of
+from npuflow.tune.rounding.block_pass import BlockPass, LayerRows
+from npuflow.tune.rounding.blocks import LayerBlock, blocks
+from npuflow.tune.rounding.judge import to_nearest, with_weights
+from npuflow.tune.rounding.layers import WeightedLayer
+from npuflow.tune.rounding.reconstruct import Descent, reconstructed
+from npuflow.tune.rounding.rounded import matrix
 from tests.networks.floats import Net, floats
 
 TOP = float("inf")

@@ -10,15 +10,15 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from npuflow.base.errors import ModelError  # noqa: E402
-from npuflow.engine.correct.error import output_error, outputs_of  # noqa: E402
-from npuflow.engine.rounding.distillation import Distillation  # noqa: E402
-from npuflow.engine.rounding.distilled import distilled, varied  # noqa: E402
-from npuflow.engine.rounding.judge import with_weights  # noqa: E402
 from npuflow.gradients.network import RealNetwork, batched  # noqa: E402
 from npuflow.ir.graph import Graph  # noqa: E402
 from npuflow.ir.op import OPS  # noqa: E402
 from npuflow.ir.sparsity import Pattern  # noqa: E402
 from npuflow.rounders import RoundedWeight  # noqa: E402
+from npuflow.tune.correct.error import output_error, outputs_of  # noqa: E402
+from npuflow.tune.rounding.distillation import Distillation  # noqa: E402
+from npuflow.tune.rounding.distilled import distilled, varied  # noqa: E402
+from npuflow.tune.rounding.judge import with_weights  # noqa: E402
 from tests.networks.floats import Net, floats  # noqa: E402
 from tests.rounding.test_blocks import residual, rounded_to_nearest, weighted  # noqa: E402
 

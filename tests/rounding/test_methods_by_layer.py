@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from npuflow.base.tables import read
 from npuflow.calibrators.kl import Kl
-from npuflow.engine.precision.config import PrecisionTable
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.rounding.config import RoundTable
+from npuflow.quantise.config import Quantize
 from npuflow.rounders.coordinate import Coordinate
 from npuflow.rounders.gptq import Gptq
+from npuflow.tune.precision.config import PrecisionTable
+from npuflow.tune.rounding.config import RoundTable
 
 
 def test_a_rounding_method_has_the_options_of_its_own_table() -> None:

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npuflow.engine.correct.error import outputs_of
-from npuflow.engine.rounding.columns import Codes, ColumnObserver, columns, gathered, seed_of
-from npuflow.engine.rounding.layers import WeightedLayer
-from npuflow.engine.rounding.moments import Moments, of_columns
-from npuflow.engine.rounding.rounded import matrix
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS, Op
 from npuflow.ir.types import Array
 from npuflow.ir.windows import Taps
+from npuflow.tune.correct.error import outputs_of
+from npuflow.tune.rounding.columns import Codes, ColumnObserver, columns, gathered, seed_of
+from npuflow.tune.rounding.layers import WeightedLayer
+from npuflow.tune.rounding.moments import Moments, of_columns
+from npuflow.tune.rounding.rounded import matrix
 from tests.networks.floats import Net
 
 
@@ -138,7 +138,7 @@ def test_moments_are_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None
     rng = np.random.default_rng(6)
     parts = [rng.integers(-(2**15) + 1, 2**15, size=(2, 5, 7)).astype(np.int16) for _ in range(9)]
     whole = of_columns(parts, 3)
-    monkeypatch.setattr("npuflow.engine.rounding.moments.AT_ONCE", 50)
+    monkeypatch.setattr("npuflow.tune.rounding.moments.AT_ONCE", 50)
     some = of_columns(parts, 3)
     assert whole is not None and some is not None and _bytes(whole) == _bytes(some)
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npuflow.engine.interpret import host_session, interpret
-from npuflow.engine.place import place
-from npuflow.engine.quantize.config import Activations, Quantize
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.rewrite import rewrite
-from npuflow.engine.to_onnx import export_model
+from npuflow.onnx.export import export_model
+from npuflow.place.place import place
+from npuflow.quantise.config import Activations, Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.rewrite.rewrite import rewrite
+from npuflow.run.interpret import host_session, interpret
 from npuflow.testing.op import check_program
 from npuflow.testing.rule import graph_of
 from tests.networks.onnx_text import TARGET, normal

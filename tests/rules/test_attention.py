@@ -8,10 +8,10 @@ import numpy as np
 import onnx
 import pytest
 
-from npuflow.engine.interpret import host_session
-from npuflow.engine.rewrite import rewrite
-from npuflow.engine.to_onnx import export_model
 from npuflow.ir.queries import kind
+from npuflow.onnx.export import export_model
+from npuflow.rewrite.rewrite import rewrite
+from npuflow.run.interpret import host_session
 from npuflow.testing.rule import graph_of
 from tests.networks.onnx_cases import case_named, judge, through
 from tests.networks.onnx_text import normal, on_npu, ops, refused, rewritten

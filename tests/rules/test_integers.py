@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from npuflow.engine.interpret import interpret
-from npuflow.engine.place import place
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.quantize.scales import whole_types
-from npuflow.engine.rewrite import rewrite
 from npuflow.ir.whole import code_type, whole_span
 from npuflow.onnx.run import run
+from npuflow.place.place import place
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.quantise.scales import whole_types
+from npuflow.rewrite.rewrite import rewrite
+from npuflow.run.interpret import interpret
 from npuflow.testing.rule import graph_of
 from tests.networks.onnx_text import TARGET, model, normal, on_npu, ops, refused, rewritten
 

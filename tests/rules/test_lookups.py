@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import DataError
-from npuflow.engine.codegen.generate import generate
-from npuflow.engine.execute.executor import Executor
-from npuflow.engine.interpret import host_session, interpret
-from npuflow.engine.place import place
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.runner import ProgramRunner
-from npuflow.engine.schedule.machine import Machine
-from npuflow.engine.search.plan import plan_network
-from npuflow.engine.to_onnx import export_model
 from npuflow.ir.graph import Graph
+from npuflow.onnx.export import export_model
+from npuflow.place.place import place
+from npuflow.program.codegen.generate import generate
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.run.interpret import host_session, interpret
+from npuflow.runner.simulated import ProgramRunner
+from npuflow.schedule.machine import Machine
+from npuflow.search.plan import plan_network
 from npuflow.testing.op import check_program
 from npuflow.testing.rule import graph_of
+from npuflow.whole.execute.executor import Executor
 from tests.networks.onnx_text import TARGET, model, normal, ops, rewritten
 
 TABLE = normal(1, 40, 8)

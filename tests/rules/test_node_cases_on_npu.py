@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from npuflow.engine.quantize.config import Quantize
+from npuflow.quantise.config import Quantize
 from tests.networks.onnx_cases import case_named
 from tests.networks.onnx_npu import TARGET, judge
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npuflow.engine.place import place
+from npuflow.place.place import place
 from tests.networks.onnx_text import TARGET, model, normal, on_npu, ops, refused, rewritten
 
 NORMS = (

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npuflow.engine.quantize.config import Activations, Quantize
+from npuflow.quantise.config import Activations, Quantize
 from tests.networks.onnx_text import model, normal, on_npu, ops, refused, rewritten
 
 STEPS, BATCH, INPUTS, HIDDEN = 4, 2, 5, 3
@@ -130,10 +130,10 @@ def test_functions_of_gates() -> None:
 def test_batch_first() -> None:
     """Read with the sequence first, between transpositions: the result is that of
     the other layout, transposed."""
-    from npuflow.engine.rewrite import rewrite
-    from npuflow.engine.to_onnx import export_model
     from npuflow.frontends import FRONTENDS, Bindings
+    from npuflow.onnx.export import export_model
     from npuflow.onnx.run import run
+    from npuflow.rewrite.rewrite import rewrite
 
     for op in GATES:
         graph = FRONTENDS["onnx"]().read(layer(op, layout=1, states="input"), Bindings()).graph

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npuflow.engine.interpret import interpret
+from npuflow.run.interpret import interpret
 from npuflow.testing.op import check_program
 from tests.networks.onnx_text import TARGET, model, normal, ops, refused, rewritten
 from tests.rules.test_lookups import quantised

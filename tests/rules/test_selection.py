@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npuflow.engine.rewrite import rewrite
+from npuflow.rewrite.rewrite import rewrite
 from npuflow.testing.rule import check_rewrite, graph_of
 from tests.networks.onnx_text import model, normal, on_npu, ops, refused, rewritten
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npuflow.engine.rewrite import Rewritten
+from npuflow.rewrite.rewrite import Rewritten
 from npuflow.testing import rule as suite
 from npuflow.testing.rule import RuleSuite, check_rewrite, check_rule, graph_of
 from tests.networks.onnx_text import model, normal

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npuflow.engine.interpret import interpret
-from npuflow.engine.quantize.config import Activations, Quantize
 from npuflow.onnx.run import run
+from npuflow.quantise.config import Activations, Quantize
+from npuflow.run.interpret import interpret
 from tests.networks.onnx_text import TARGET, model, normal, on_npu, ops, refused, rewritten
 
 POOL = "p, q = MaxPool<kernel_shape=[{0},{1}], strides=[{0},{1}]>(x) "

@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npuflow.engine.place import place
-from npuflow.engine.rewrite import rewrite
+from npuflow.place.place import place
+from npuflow.rewrite.rewrite import rewrite
 from npuflow.rules import Hardware
 from npuflow.testing.rule import graph_of
 from tests.networks.onnx_text import TARGET, model, normal, on_npu, ops, rewritten

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from npuflow.engine.allocate import Life, aligned, check_layout
-from npuflow.engine.schedule.ahead import go_round
+from npuflow.schedule.ahead import go_round
+from npuflow.schedule.allocate import Life, aligned, check_layout
 
 ALIGN = 16
 

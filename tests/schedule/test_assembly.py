@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from npuflow.engine.codegen.generate import generate
-from npuflow.engine.profile import profile
-from npuflow.engine.profile.schedule import compare
-from npuflow.engine.quantize.config import Activations, Quantize
-from npuflow.engine.schedule.moves import assembled
-from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Memory, Target
 from npuflow.ir.op import OPS, OpSample
+from npuflow.program.codegen.generate import generate
+from npuflow.quantise.config import Activations, Quantize
+from npuflow.report.profile import profile
+from npuflow.report.profile.schedule import compare
+from npuflow.schedule.moves import assembled
+from npuflow.search.plan import plan_network
 from npuflow.testing.op import check_tiles, quantised
 from tests.networks.harness import machine
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from npuflow.engine.allocate import Layout, Life, check_layout
-from npuflow.engine.arrange import arrange
-from npuflow.engine.profile import profile
-from npuflow.engine.schedule import bank_layout as banks
-from npuflow.engine.schedule.bank_layout import conflicts, spread
-from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Memory, Target
+from npuflow.report.profile import profile
+from npuflow.schedule import bank_layout as banks
+from npuflow.schedule.allocate import Layout, Life, check_layout
+from npuflow.schedule.arrange import arrange
+from npuflow.schedule.bank_layout import conflicts, spread
+from npuflow.search.plan import plan_network
 from tests.networks.harness import SMALL, build, check_exact, machine
 from tests.networks.random_networks import network, target
 from tests.networks.small import mixed

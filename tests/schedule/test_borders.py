@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import TargetError
-from npuflow.engine.profile import profile
-from npuflow.engine.profile.schedule import apart
-from npuflow.engine.schedule.borders import Spread, spreads
-from npuflow.engine.schedule.frame import Frame, Topology
-from npuflow.engine.search.plan import TilingPlan
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.space import elements
+from npuflow.report.profile import profile
+from npuflow.report.profile.schedule import apart
+from npuflow.schedule.borders import Spread, spreads
+from npuflow.schedule.frame import Frame, Topology
+from npuflow.search.plan import TilingPlan
 from tests.networks import random_groups, random_networks
 from tests.networks.harness import check_exact, machine
 

@@ -13,17 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npuflow.base.errors import TargetError
-from npuflow.engine.codegen.generate import generate
-from npuflow.engine.profile import profile
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.schedule.bounds import Bounds, bounds_of
-from npuflow.engine.schedule.model import space_of
-from npuflow.engine.schedule.work import least_work
-from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Compute, Dma, Memory, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS, OpSample
+from npuflow.program.codegen.generate import generate
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.report.profile import profile
+from npuflow.schedule.bounds import Bounds, bounds_of
+from npuflow.schedule.model import space_of
+from npuflow.schedule.work import least_work
+from npuflow.search.plan import plan_network
 from npuflow.testing.op import check_program, quantised
 from tests.networks import random_groups, random_networks
 from tests.networks.harness import build, machine

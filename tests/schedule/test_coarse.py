@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from npuflow.engine.schedule.banks import Banks
-from npuflow.engine.schedule.coarse import CoarseJob, ends_of
-from npuflow.engine.schedule.timetable import Timetable
-from npuflow.engine.search.coarse import LOADS, OTHERS
 from npuflow.hw.target import Memory
+from npuflow.schedule.banks import Banks
+from npuflow.schedule.coarse import CoarseJob, ends_of
+from npuflow.schedule.timetable import Timetable
+from npuflow.search.coarse import LOADS, OTHERS
 
 QUEUES = OTHERS + 1
 

@@ -7,15 +7,15 @@ from typing import Literal
 
 import pytest
 
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.schedule.choice import Choice
-from npuflow.engine.schedule.cycles import array_cycles, extents_of
-from npuflow.engine.schedule.frame import Topology
-from npuflow.engine.schedule.parts import tiles_of
-from npuflow.engine.search.cost import tensor_cycles
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.schedule.choice import Choice
+from npuflow.schedule.cycles import array_cycles, extents_of
+from npuflow.schedule.frame import Topology
+from npuflow.schedule.parts import tiles_of
+from npuflow.search.cost import tensor_cycles
 from tests.networks.harness import SMALL, machine
 from tests.networks.random_tilings import grid_of
 from tests.networks.small import Builder

@@ -12,16 +12,16 @@ from itertools import pairwise
 import pytest
 
 from npuflow.base.errors import FitError, TargetError
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.schedule.choice import Choice
-from npuflow.engine.schedule.frame import Frame, Topology
-from npuflow.engine.schedule.groups import Group, Part
-from npuflow.engine.search.pinned import Pins
-from npuflow.engine.search.plan import Bounds, TilingPlan, plan_network
 from npuflow.hw.target import Memory
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.schedule.choice import Choice
+from npuflow.schedule.frame import Frame, Topology
+from npuflow.schedule.groups import Group, Part
+from npuflow.search.pinned import Pins
+from npuflow.search.plan import Bounds, TilingPlan, plan_network
 from tests.networks import random_groups, random_networks, random_tilings
 from tests.networks.harness import SMALL, check_exact, machine
 from tests.networks.small import Builder

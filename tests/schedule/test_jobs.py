@@ -8,18 +8,18 @@ import random
 import pytest
 
 from npuflow.base.errors import TargetError
-from npuflow.engine.codegen.generate import generate
-from npuflow.engine.schedule.accesses import LocalAccesses
-from npuflow.engine.schedule.build import schedule_of
-from npuflow.engine.schedule.frame import Frame, Topology
-from npuflow.engine.schedule.jobs import Allocation, Job, Queues, Schedule
-from npuflow.engine.schedule.local import lay_local
-from npuflow.engine.schedule.machine import Machine
-from npuflow.engine.schedule.time import time_of
-from npuflow.engine.search.finalists import places
-from npuflow.engine.search.plan import TilingPlan
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
+from npuflow.program.codegen.generate import generate
+from npuflow.schedule.accesses import LocalAccesses
+from npuflow.schedule.build import schedule_of
+from npuflow.schedule.frame import Frame, Topology
+from npuflow.schedule.jobs import Allocation, Job, Queues, Schedule
+from npuflow.schedule.local import lay_local
+from npuflow.schedule.machine import Machine
+from npuflow.schedule.time import time_of
+from npuflow.search.finalists import places
+from npuflow.search.plan import TilingPlan
 from tests.networks import random_groups, random_networks
 from tests.networks.harness import machine
 

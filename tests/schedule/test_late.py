@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from npuflow.engine.profile import profile
-from npuflow.engine.schedule.bounds import BoundedNetwork
-from npuflow.engine.schedule.late import LateConstants
 from npuflow.ir.op import OPS
+from npuflow.report.profile import profile
+from npuflow.schedule.bounds import BoundedNetwork
+from npuflow.schedule.late import LateConstants
 from tests.networks.harness import build, machine
 from tests.networks.small import Builder
 from tests.schedule.test_bounds import PLAIN, bound, integers

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npuflow.engine.codegen.generate import generate
-from npuflow.engine.profile import profile
-from npuflow.engine.quantize.config import Activations, Quantize
-from npuflow.engine.search.plan import plan_network
 from npuflow.ir.op import OPS, OpSample
+from npuflow.program.codegen.generate import generate
+from npuflow.quantise.config import Activations, Quantize
+from npuflow.report.profile import profile
+from npuflow.search.plan import plan_network
 from npuflow.testing.op import check_tiles, quantised
 from tests.networks.harness import machine
 from tests.schedule.test_assembly import WIDE

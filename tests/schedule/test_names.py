@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from npuflow.engine.place import place
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.ir.graph import Graph
+from npuflow.place.place import place
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.graph import quantize_graph
 from npuflow.stages.tiling import shipped_targets
 from tests.networks.floats import Net
 from tests.networks.harness import check_exact

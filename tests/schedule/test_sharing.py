@@ -12,21 +12,21 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import TargetError
-from npuflow.engine.codegen.dma import STRIDES, box_copy, in_step
-from npuflow.engine.profile import profile
-from npuflow.engine.profile.schedule import apart
-from npuflow.engine.program.container import Program
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.schedule.choice import Choice
-from npuflow.engine.schedule.frame import Frame, Topology
-from npuflow.engine.schedule.groups import Cut, Group, Part
-from npuflow.engine.schedule.meet import meetings
-from npuflow.engine.schedule.tuned import MEETING_AHEAD
-from npuflow.engine.search.plan import Bounds, TilingPlan
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph, constant
 from npuflow.ir.op import OPS
+from npuflow.program.codegen.dma import STRIDES, box_copy, in_step
+from npuflow.program.container import Program
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.report.profile import profile
+from npuflow.report.profile.schedule import apart
+from npuflow.schedule.choice import Choice
+from npuflow.schedule.frame import Frame, Topology
+from npuflow.schedule.groups import Cut, Group, Part
+from npuflow.schedule.meet import meetings
+from npuflow.schedule.tuned import MEETING_AHEAD
+from npuflow.search.plan import Bounds, TilingPlan
 from tests.networks import random_groups, random_networks
 from tests.networks.harness import SMALL, build, check_exact, local, machine
 from tests.networks.random_tilings import FREE

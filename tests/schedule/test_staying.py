@@ -7,16 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from npuflow.engine.codegen.generate import generate
-from npuflow.engine.place import place
-from npuflow.engine.profile import profile
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.schedule import staying
-from npuflow.engine.schedule.machine import Machine
-from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Compute, Memory, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.queries import kind
+from npuflow.place.place import place
+from npuflow.program.codegen.generate import generate
+from npuflow.quantise.graph import quantize_graph
+from npuflow.report.profile import profile
+from npuflow.schedule import staying
+from npuflow.schedule.machine import Machine
+from npuflow.search.plan import plan_network
 from npuflow.testing.op import check_program
 from npuflow.testing.target import scheme
 from tests.networks.onnx_cases import through

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from npuflow.engine.place import place
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.schedule.frame import Topology
-from npuflow.engine.schedule.machine import Machine
 from npuflow.ir.queries import kind
+from npuflow.place.place import place
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.schedule.frame import Topology
+from npuflow.schedule.machine import Machine
 from tests.networks.onnx_text import TARGET, graph_of, model
 
 

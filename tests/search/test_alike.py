@@ -5,18 +5,18 @@ from __future__ import annotations
 
 from unittest import mock
 
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.schedule.frame import Topology
-from npuflow.engine.schedule.groups import Group
-from npuflow.engine.search.canonical import Known, Stretches
-from npuflow.engine.search.parts import Planner
-from npuflow.engine.search.score import Scorer
-from npuflow.engine.search.spans import Coster
-from npuflow.engine.search.stay import Stayer
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.schedule.frame import Topology
+from npuflow.schedule.groups import Group
+from npuflow.search.canonical import Known, Stretches
+from npuflow.search.parts import Planner
+from npuflow.search.score import Scorer
+from npuflow.search.spans import Coster
+from npuflow.search.stay import Stayer
 from tests.networks.harness import machine
 from tests.networks.small import Builder
 from tests.search.test_stay import CORES

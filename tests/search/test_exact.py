@@ -11,14 +11,14 @@ from itertools import combinations, pairwise, product
 import pytest
 
 from npuflow.base.errors import TargetError
-from npuflow.engine.schedule.frame import Frame, Topology
-from npuflow.engine.schedule.local import widened
-from npuflow.engine.search.finalists import Finalist, chosen, overlapping
-from npuflow.engine.search.fuse import Fuser
-from npuflow.engine.search.plan import plan_network
-from npuflow.engine.search.score import Scored
 from npuflow.hw.target import Compute, Target
 from npuflow.ir.graph import Graph
+from npuflow.schedule.frame import Frame, Topology
+from npuflow.schedule.local import widened
+from npuflow.search.finalists import Finalist, chosen, overlapping
+from npuflow.search.fuse import Fuser
+from npuflow.search.plan import plan_network
+from npuflow.search.score import Scored
 from tests.networks import random_networks
 from tests.networks.harness import machine
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from npuflow.engine.schedule import tuned
-from npuflow.engine.search import finalists
-from npuflow.engine.search.plan import plan_network
+from npuflow.schedule import tuned
+from npuflow.search import finalists
+from npuflow.search.plan import plan_network
 from tests.networks.harness import SMALL, check_exact, machine
 from tests.networks.random_networks import network
 from tests.networks.small import mixed

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from npuflow.base.errors import FitError, RecipeError, TargetError
-from npuflow.engine.search.pinned import Pins
-from npuflow.engine.search.plan import TilingPlan, plan_network
-from npuflow.engine.search.unfit import PlanRequest, explained
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
+from npuflow.search.pinned import Pins
+from npuflow.search.plan import TilingPlan, plan_network
+from npuflow.search.unfit import PlanRequest, explained
 from tests.networks.harness import SMALL, check_exact, local, machine
 from tests.networks.small import mixed
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from npuflow.engine.schedule import tuned
-from npuflow.engine.search.tilings import sizes_of
 from npuflow.ir.space import Axis
+from npuflow.schedule import tuned
+from npuflow.search.tilings import sizes_of
 
 
 @pytest.mark.parametrize("size", [192, 768, 1000, 3072])

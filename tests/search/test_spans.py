@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import TargetError
-from npuflow.engine.schedule.frame import Topology
-from npuflow.engine.schedule.groups import Group
-from npuflow.engine.search.canonical import Cost, Subgraph, cutting, packed, unpacked
-from npuflow.engine.search.parts import Planner, layer_of
-from npuflow.engine.search.plan import plan_network
-from npuflow.engine.search.score import Scorer
-from npuflow.engine.search.spans import Coster, Shared, in_network, run_at
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
+from npuflow.schedule.frame import Topology
+from npuflow.schedule.groups import Group
+from npuflow.search.canonical import Cost, Subgraph, cutting, packed, unpacked
+from npuflow.search.parts import Planner, layer_of
+from npuflow.search.plan import plan_network
+from npuflow.search.score import Scorer
+from npuflow.search.spans import Coster, Shared, in_network, run_at
 from tests.networks import random_networks
 from tests.networks.harness import machine
 

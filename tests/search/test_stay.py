@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.schedule.frame import Topology
-from npuflow.engine.search.fuse import Fuser
-from npuflow.engine.search.parts import Planner
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.schedule.frame import Topology
+from npuflow.search.fuse import Fuser
+from npuflow.search.parts import Planner
 from tests.networks.harness import SMALL, machine
 from tests.networks.small import Builder
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from npuflow.base.errors import NpuflowError, RecipeError
-from npuflow.engine.search.plan import TilingPlan, plan_network
-from npuflow.engine.search.strategies import STRATEGIES, check_names, usable
 from npuflow.hw.target import Target
+from npuflow.search.plan import TilingPlan, plan_network
+from npuflow.search.strategies import STRATEGIES, check_names, usable
 from tests.networks.harness import SMALL, check_exact, local, machine
 from tests.networks.small import mixed
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from npuflow.base.errors import FitError, RecipeError, TargetError
-from npuflow.engine.quantize.config import Activations, Quantize
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.search.pinned import Pins
-from npuflow.engine.search.plan import plan_network
-from npuflow.engine.search.unfit import PlanRequest, explained
 from npuflow.hw.target import Memory, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
+from npuflow.quantise.config import Activations, Quantize
+from npuflow.quantise.graph import quantize_graph
+from npuflow.search.pinned import Pins
+from npuflow.search.plan import plan_network
+from npuflow.search.unfit import PlanRequest, explained
 from npuflow.stages.tiling import shipped_targets
 from npuflow.testing.op import quantised, samples
 from tests.networks import random_networks

@@ -18,9 +18,9 @@ import pytest
 import tritonclient.http as client
 from tritonclient.utils import InferenceServerException
 
-from npuflow.engine.running.runner import Runner
+from npuflow.runner.runner import Runner
 from npuflow.serve.served import Served
-from tests.running.programs import split
+from tests.runner.programs import split
 from tests.serve.served import Running, running
 from tests.serve.test_serve import ONES, POST, SAMPLES, asked, body, call, slow
 from tests.serve.test_serve import server as server

@@ -21,9 +21,9 @@ import pytest
 import tritonclient.http as client
 from tritonclient.utils import InferenceServerException
 
-from npuflow.engine.running.runner import Runner
+from npuflow.runner.runner import Runner
 from npuflow.serve.served import Served
-from tests.running.programs import accumulating, feeds, split
+from tests.runner.programs import accumulating, feeds, split
 from tests.serve.served import Running, running
 
 SAMPLES = feeds(8)

@@ -10,18 +10,18 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from npuflow.base.errors import TargetError
-from npuflow.engine.codegen.generate import generate
-from npuflow.engine.interpret import Interpreter
-from npuflow.engine.place import place
-from npuflow.engine.program.container import Program
-from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.schedule.machine import Machine as Costs
-from npuflow.engine.search.plan import plan_network
-from npuflow.engine.sim.hazards import hazards_of
-from npuflow.engine.sim.machine import SimulatedMachine
-from npuflow.engine.sim.order import order_of
 from npuflow.ir.codes import encode
 from npuflow.ir.graph import Graph
+from npuflow.place.place import place
+from npuflow.program.codegen.generate import generate
+from npuflow.program.container import Program
+from npuflow.program.order import order_of
+from npuflow.quantise.graph import quantize_graph
+from npuflow.run.interpret import Interpreter
+from npuflow.schedule.machine import Machine as Costs
+from npuflow.search.plan import plan_network
+from npuflow.sim.hazards import hazards_of
+from npuflow.sim.machine import SimulatedMachine
 from tests.networks import random_groups, random_tilings
 from tests.networks.random_graphs import Subject
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from npuflow.engine.program.container import Program, fingerprint, target_meta
-from npuflow.engine.sim.machine import SimulatedMachine
 from npuflow.hw.encode import encode
 from npuflow.hw.isa import opcodes
+from npuflow.program.container import Program, fingerprint, target_meta
+from npuflow.sim.machine import SimulatedMachine
 from tests.sim.cases import LOCAL, QUEUES, TARGET, Case
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npuflow.engine.sim import block_rows, blocks
-from npuflow.engine.sim.machine import SimulatedMachine
 from npuflow.hw.elements import ELEMENTS, having
 from npuflow.hw.floats import encoded
+from npuflow.kernels.blocks import block_rows, blocks
+from npuflow.sim.machine import SimulatedMachine
 from tests.sim.cases import LOCAL, Case
 from tests.sim.programs import both_ways, wrap
 
@@ -69,4 +69,4 @@ def test_products_of_activations_run_compiled(kind: str) -> None:
     modules = {
         getattr(getattr(step, "func", step), "__module__", "") for step in SimulatedMachine(program, 2).steps
     }
-    assert "npuflow.engine.sim.fast_blocks" in modules
+    assert "npuflow.kernels.blocks.fast_blocks" in modules

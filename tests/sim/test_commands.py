@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npuflow.base.errors import ModelError
-from npuflow.engine.sim.machine import SimulatedMachine
+from npuflow.sim.machine import SimulatedMachine
 from tests.sim.cases import LOCAL, MAKERS, Case, random_case, requant
 from tests.sim.programs import wrap
 from tests.sim.scalar import Fault, Scalar

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npuflow.engine.sim.machine import SimulatedMachine
 from npuflow.hw.floats import encoded
 from npuflow.hw.isa import opcodes
+from npuflow.sim.machine import SimulatedMachine
 from tests.sim.cases import LOCAL, Case
 from tests.sim.float_cases import MAKERS, random_case
 from tests.sim.float_scalar import FloatScalar

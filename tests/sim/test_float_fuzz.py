@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from npuflow.engine.quantize.config import BLOCKS
+from npuflow.quantise.config import BLOCKS
 from tests.networks.random_floats import TYPES, reported, subject
 from tests.sim.campaigns import bounded, campaign
 

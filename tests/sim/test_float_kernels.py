@@ -8,9 +8,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from npuflow.engine.sim import fast_floats, float_products, float_sums
-from npuflow.engine.sim.machine import SimulatedMachine
 from npuflow.hw.floats import encoded, nearest
+from npuflow.kernels.floats import fast_floats, float_products, float_sums
+from npuflow.sim.machine import SimulatedMachine
 from tests.sim.cases import LOCAL, Case
 from tests.sim.programs import both_ways, wrap
 
@@ -91,7 +91,7 @@ def test_commands_are_bound_to_kernels() -> None:
     c, _ = case("narrow", "bfloat16", "window")
     machine = SimulatedMachine(wrap(c), 2)
     modules = {getattr(getattr(step, "func", step), "__module__", "") for step in machine.steps}
-    assert "npuflow.engine.sim.float_products" in modules
+    assert "npuflow.kernels.floats.float_products" in modules
 
 
 @pytest.mark.parametrize("how", KINDS[:4])

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import ModelError
-from npuflow.engine.sim.clock import timeline_of
-from npuflow.engine.sim.hazards import hazards_of
-from npuflow.engine.sim.order import order_of
 from npuflow.hw.encode import again, decode
+from npuflow.program.order import order_of
+from npuflow.sim.clock import timeline_of
+from npuflow.sim.hazards import hazards_of
 from tests.sim.cases import LOCAL, random_case
 from tests.sim.programs import flat_copy, serial, wrap
 

@@ -14,18 +14,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npuflow.engine.sim import fast, fast_convolutions, gemm, pairs
-from npuflow.engine.sim.compiled import rounded_wide
-from npuflow.engine.sim.machine import SimulatedMachine
 from npuflow.hw.isa import ROUNDINGS
 from npuflow.hw.numerics import shift_round
+from npuflow.kernels import fast
+from npuflow.kernels.compiled import rounded_wide
+from npuflow.kernels.products import fast_convolutions, gemm, pairs
+from npuflow.sim.machine import SimulatedMachine
 from tests.sim.cases import LOCAL, Case, random_case
 from tests.sim.programs import both_ways, wrap
 
 ROOT = Path(__file__).resolve().parents[2]
 OWN = [
-    *sorted((ROOT / "npuflow/engine/sim").glob("*.py")),
-    *sorted((ROOT / "npuflow/engine/opcodes").glob("*.py")),
+    *sorted((ROOT / "npuflow/sim").glob("*.py")),
+    *sorted((ROOT / "npuflow/isa").glob("*.py")),
 ]
 
 
@@ -129,8 +130,8 @@ def test_the_simulator_shares_no_arithmetic() -> None:
     """Nothing of the simulator or the runner imports the reference: numerics,
     operators, interpreter, graphs."""
     numbers = ("npuflow.hw.numerics", "npuflow.ops", "npuflow.ir", "npuflow.rules")
-    shared = (*numbers, "npuflow.engine.interpret", "npuflow.engine.quantize")
-    files = [*OWN, ROOT / "npuflow/engine/runner.py", *sorted((ROOT / "npuflow/engine/program").glob("*.py"))]
+    shared = (*numbers, "npuflow.run.interpret", "npuflow.quantise")
+    files = [*OWN, ROOT / "npuflow/runner/simulated.py", *sorted((ROOT / "npuflow/program").glob("*.py"))]
     wrong = []
     for path in files:
         for node in ast.walk(ast.parse(path.read_text())):
@@ -147,9 +148,9 @@ def test_the_simulator_shares_no_arithmetic() -> None:
 def test_importing_the_simulator_loads_no_reference() -> None:
     """Not by a detour either."""
     code = (
-        "import sys, npuflow.engine.runner, npuflow.engine.sim.fast, npuflow.engine.sim.hazards, "
-        "npuflow.engine.sim.clock\n"
-        "shared = ('npuflow.hw.numerics', 'npuflow.ops', 'npuflow.ir', 'npuflow.engine.interpret')\n"
+        "import sys, npuflow.runner.simulated, npuflow.kernels.fast, npuflow.sim.hazards, "
+        "npuflow.sim.clock\n"
+        "shared = ('npuflow.hw.numerics', 'npuflow.ops', 'npuflow.ir', 'npuflow.run.interpret')\n"
         "print([m for m in sys.modules if m.startswith(shared)])"
     )
     done = subprocess.run(
@@ -165,7 +166,7 @@ def test_the_exact_path_compiles_nothing() -> None:
         "import numpy as np\n"
         "from tests.sim.cases import MAKERS, random_case\n"
         "from tests.sim.programs import wrap\n"
-        "from npuflow.engine.sim.machine import SimulatedMachine\n"
+        "from npuflow.sim.machine import SimulatedMachine\n"
         "image, found = np.random.default_rng(1).integers(0, 256, (2, 16384)).astype(np.uint8), "
         "hashlib.sha256()\n"
         "for opcode in sorted(MAKERS):\n"

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import ModelError
-from npuflow.engine.program.container import Program
-from npuflow.engine.sim.hazards import hazards_of
-from npuflow.engine.sim.machine import SimulatedMachine
-from npuflow.engine.sim.order import order_of
 from npuflow.hw import blocks
 from npuflow.hw.command import NONE
 from npuflow.hw.elements import ELEMENTS, having
 from npuflow.hw.encode import decode
 from npuflow.hw.floats import encoded
 from npuflow.hw.isa import HEADER_WORDS, ROUNDINGS, WORDS, opcodes
+from npuflow.program.container import Program
+from npuflow.program.order import order_of
+from npuflow.sim.hazards import hazards_of
+from npuflow.sim.machine import SimulatedMachine
 from tests.sim import constant_rules, float_rules, index_rules  # noqa: F401
 from tests.sim.cases import LOCAL, MAKERS, Case, random_case
 from tests.sim.equivalence import equivalent

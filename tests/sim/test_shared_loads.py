@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import ModelError
-from npuflow.engine.program.container import Program, fingerprint, target_meta
-from npuflow.engine.sim.clock import timeline_of
-from npuflow.engine.sim.hazards import hazards_of
-from npuflow.engine.sim.machine import SimulatedMachine
-from npuflow.engine.sim.order import order_of
 from npuflow.hw.encode import again, decode, encode
+from npuflow.program.container import Program, fingerprint, target_meta
+from npuflow.program.order import order_of
+from npuflow.sim.clock import timeline_of
+from npuflow.sim.hazards import hazards_of
+from npuflow.sim.machine import SimulatedMachine
 from tests.sim.cases import LOCAL, TARGET
 from tests.sim.programs import flat_copy
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from npuflow.engine.quantize.config import Override, Quantize
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
+from npuflow.quantise.config import Override, Quantize
 from npuflow.testing.target import load
 from tests.networks.random_graphs import Subject, subject
 from tests.networks.random_targets import fitting

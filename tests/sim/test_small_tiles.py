@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npuflow.engine.sim import fast_convolutions
-from npuflow.engine.sim.fast_convolutions import _Shape
+from npuflow.kernels.products import fast_convolutions
+from npuflow.kernels.products.fast_convolutions import _Shape
 
 
 @pytest.mark.parametrize("samples", [1, 3, 8])

@@ -9,11 +9,11 @@ from itertools import product
 import numpy as np
 
 from npuflow.base.errors import ModelError
-from npuflow.engine.program.container import Program
-from npuflow.engine.sim.machine import SimulatedMachine
 from npuflow.hw.command import NONE, Command
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.floats import encoded
+from npuflow.program.container import Program
+from npuflow.sim.machine import SimulatedMachine
 from tests.sim.cases import LOCAL, SIZES, TARGET, Case
 from tests.sim.equivalence import span_of
 from tests.sim.programs import serial

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from npuflow.base.errors import ModelError, UsageError
 from npuflow.cli._app import application
-from npuflow.engine.begin import begun
-from npuflow.engine.interpret import host_session
+from npuflow.input.begin import begun
+from npuflow.run.interpret import host_session
 from npuflow.testing.rule import graph_of
 from tests.networks.onnx_text import model, normal
 from tests.stages.builds import made, products

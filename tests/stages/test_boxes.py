@@ -10,10 +10,10 @@ import onnx
 import pytest
 
 from npuflow import Runner
-from npuflow.engine.fixed_outputs import with_fixed_outputs
-from npuflow.engine.interpret import Interpreter, host_session
-from npuflow.engine.program.container import load_program
 from npuflow.ir.types import Array
+from npuflow.program.container import load_program
+from npuflow.run.fixed_outputs import with_fixed_outputs
+from npuflow.run.interpret import Interpreter, host_session
 from npuflow.stages.evaluate import Evaluation
 from npuflow.stages.placement import Placement
 from npuflow.stages.rewrite_check import RewriteCheck

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npuflow.engine.correct.trial import NETWORK, Trial
-from npuflow.engine.to_onnx import export_model
+from npuflow.onnx.export import export_model
 from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.simulate import Simulation
+from npuflow.tune.correct.trial import NETWORK, Trial
 from tests.correct.test_equalize import inverted
 from tests.networks import recipes
 from tests.stages.builds import made, products

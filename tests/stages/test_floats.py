@@ -8,11 +8,11 @@ import numpy as np
 import onnx
 from onnx import parser
 
-from npuflow.engine.place import op_name
 from npuflow.flow.recipe import load
 from npuflow.flow.recipe_build import Settings, open_cache, plan_recipe, run_plan
 from npuflow.flow.signature import signature
 from npuflow.flow.stage import STAGES
+from npuflow.place.place import op_name
 
 ROOT = Path(__file__).resolve().parents[2]
 SETS = [

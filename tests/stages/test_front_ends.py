@@ -12,11 +12,11 @@ from onnx import parser
 
 from npuflow.base.errors import ModelError
 from npuflow.base.tables import FilePath
-from npuflow.engine.islands import PlacementTable
 from npuflow.flow.artifact import Artifact, Reader, seal
 from npuflow.flow.refs import Files
 from npuflow.flow.store_writer import Writer
 from npuflow.hw.target import Compute, Dma, HostProcessor, Limits, Memory, Numerics
+from npuflow.place.islands import PlacementTable
 from npuflow.stages.hardware import Asked
 from npuflow.stages.model import Model, ModelTable, listing, model
 from npuflow.stages.parse import Parse, Parsed, parse

@@ -14,14 +14,14 @@ from PIL import Image
 from npuflow import Runner
 from npuflow.base.errors import ModelError, RecipeError
 from npuflow.base.tables import read
-from npuflow.engine.data.steps import applied, finished
-from npuflow.engine.interpret import host_session
-from npuflow.engine.preprocess import PIXELS, Preprocess, with_preprocessing
-from npuflow.engine.resample import fixed_point, fraction_bits, resampling
-from npuflow.engine.to_onnx import export_model
+from npuflow.input.data.steps import applied, finished
+from npuflow.input.preprocess import PIXELS, Preprocess, with_preprocessing
+from npuflow.input.resample import fixed_point, fraction_bits, resampling
 from npuflow.ir.builder import Builder
 from npuflow.ir.op import OPS
 from npuflow.ir.types import TensorType
+from npuflow.onnx.export import export_model
+from npuflow.run.interpret import host_session
 from npuflow.stages.placement import Placement
 from npuflow.stages.simulate import Simulation
 from npuflow.stages.thresholds import Thresholds

@@ -9,7 +9,7 @@ import pytest
 
 from npuflow import build
 from npuflow.base.errors import NpuflowError
-from npuflow.engine.to_onnx import export_model
+from npuflow.onnx.export import export_model
 from tests.networks.floats import Net
 from tests.stages.builds import made, products
 from tests.stages.test_rounding import RECIPE, ran

@@ -12,16 +12,16 @@ import pytest
 from npuflow import load_recipe
 from npuflow.base.errors import RecipeError
 from npuflow.cli._show_step import step_text
-from npuflow.engine.correct.trial import NETWORK
-from npuflow.engine.quantize.config import Weights
-from npuflow.engine.rounding.rounded import rounded as rounded_by
-from npuflow.engine.to_onnx import export_model
 from npuflow.flow.recipe_build import Settings, open_cache
 from npuflow.flow.run_state import Result
 from npuflow.hw.target import Numerics
 from npuflow.ir.sparsity import Pattern
+from npuflow.onnx.export import export_model
+from npuflow.quantise.config import Weights
 from npuflow.rounders import ROUNDERS
 from npuflow.stages.moments import LayerMoments
+from npuflow.tune.correct.trial import NETWORK
+from npuflow.tune.rounding.rounded import rounded as rounded_by
 from tests.networks import recipes
 from tests.networks.floats import Net
 from tests.stages.builds import made, products
@@ -303,6 +303,6 @@ def test_distilling_zeros_keeps_them(shared: Path) -> None:
 
 def test_without_torch_the_error_says_how_to_get_it(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.delitem(sys.modules, "npuflow.engine.rounding.distilled", raising=False)
+    monkeypatch.delitem(sys.modules, "npuflow.tune.rounding.distilled", raising=False)
     with pytest.raises(RecipeError, match=r"needs the package torch[\s\S]*npuflow\[torch\]"):
         made(shared, "round.mode='distilled'", "distillation.seed=7", until="distilled")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npuflow.engine.correct.config import Correct
-from npuflow.engine.correct.error import split
-from npuflow.engine.data.config import InputSample
-from npuflow.engine.precision.config import Probing
-from npuflow.engine.rounding.config import Counting
 from npuflow.flow.stage import Items
+from npuflow.input.data.config import InputSample
 from npuflow.stages._rounding_samples import rounding_samples
 from npuflow.stages.samples import Sample
+from npuflow.tune.correct.config import Correct
+from npuflow.tune.correct.error import split
+from npuflow.tune.precision.config import Probing
+from npuflow.tune.rounding.config import Counting
 
 
 def samples(count: int, broken: tuple[int, ...] = ()) -> Items[Sample]:

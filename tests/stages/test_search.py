@@ -9,8 +9,6 @@ import pytest
 
 from npuflow import build, load_recipe
 from npuflow.base.errors import RecipeError
-from npuflow.engine.calibrate.rate import Rating, by_name, mark
-from npuflow.engine.calibrate.tune import SearchTable
 from npuflow.flow.recipe_build import Settings, open_cache
 from npuflow.flow.refs import Files, Item
 from npuflow.metrics import METRICS
@@ -18,6 +16,8 @@ from npuflow.stages.evaluate import Evaluation, without
 from npuflow.stages.labelled import identities
 from npuflow.stages.search import Marked, Rated, Rival, winner
 from npuflow.stages.thresholds import Thresholds
+from npuflow.tune.precision.range_search import SearchTable
+from npuflow.tune.precision.rate import Rating, by_name, mark
 
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples/fashion"
 RECIPE = f"""

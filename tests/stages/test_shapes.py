@@ -17,12 +17,12 @@ from typer.testing import CliRunner
 from npuflow import Runner
 from npuflow.base.errors import DataError, ModelError, RecipeError
 from npuflow.cli._app import application
-from npuflow.engine.packing.package import load_package
 from npuflow.flow.recipe import load
 from npuflow.flow.recipe_build import Settings, open_cache, plan_recipe, run_plan
 from npuflow.flow.run_state import Result
 from npuflow.flow.stage import STAGES
 from npuflow.ort import InferenceSession
+from npuflow.program.packing.package import load_package
 from npuflow.serve.served import Served
 from npuflow.stages.package import PackedShapes
 from npuflow.stages.quantize import Quantized

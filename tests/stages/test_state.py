@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 
 from npuflow.base.errors import NpuflowError
 from npuflow.cli._app import application
-from npuflow.engine.execute.executor import Executor
-from npuflow.engine.interpret import Interpreter, host_session
-from npuflow.engine.runner import ProgramRunner
 from npuflow.hw.target import Numerics
+from npuflow.run.interpret import Interpreter, host_session
+from npuflow.runner.simulated import ProgramRunner
 from npuflow.stages.samples import Sample
+from npuflow.whole.execute.executor import Executor
 from tests.stages.builds import made, products
 
 IN, CELLS, STEPS, CLIPS = 6, 8, 12, 5
@@ -188,8 +188,8 @@ def test_what_cannot_be_state_is_an_error(recipe: Path, state: dict[str, str], c
 
 
 def test_arrays_of_unlike_lengths_are_an_error() -> None:
-    from npuflow.engine.data.config import InputSample as Content
-    from npuflow.engine.data.sequence import steps
+    from npuflow.input.data.config import InputSample as Content
+    from npuflow.input.data.sequence import steps
     from npuflow.ir.types import TensorType
 
     kinds = {"a": TensorType((1, 4)), "b": TensorType((1, 2)), "c": TensorType((1, 3))}
@@ -201,8 +201,8 @@ def test_arrays_of_unlike_lengths_are_an_error() -> None:
 
 
 def test_a_sequence_begins_with_the_state_that_the_sample_has() -> None:
-    from npuflow.engine.data.config import InputSample as Content
-    from npuflow.engine.data.sequence import labelled
+    from npuflow.input.data.config import InputSample as Content
+    from npuflow.input.data.sequence import labelled
     from npuflow.ir.types import TensorType
 
     kinds, zero = {"x": TensorType((1, 4)), "h": TensorType((1, 2))}, {"h": np.zeros((1, 2), np.float32)}

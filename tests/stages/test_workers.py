@@ -48,7 +48,7 @@ def tracing(path: Path) -> Any:
             import os
             import time
 
-            from npuflow.engine.calibrate import walk
+            from npuflow.statistics import walk
 
             usual: Callable[..., Any] = walk._Group.observe
 

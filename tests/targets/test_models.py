@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from npuflow import build
 from npuflow import targets as shipped
 from npuflow.cli._app import application
-from npuflow.engine.profile import profile
-from npuflow.engine.profile.schedule import compare
-from npuflow.engine.program.container import load_program
+from npuflow.program.container import load_program
+from npuflow.report.profile import profile
+from npuflow.report.profile.schedule import compare
 from npuflow.testing.target import load
 
 TARGETS = sorted(p.stem for p in Path(str(shipped.__file__)).parent.glob("*.toml"))

@@ -15,14 +15,14 @@ from npuflow import targets as shipped
 from npuflow.base.errors import ModelError, RecipeError
 from npuflow.base.tables import read
 from npuflow.cli._app import application
-from npuflow.engine.place import place
-from npuflow.engine.program.container import Program, fingerprint, target_meta
-from npuflow.engine.search.plan import plan_network
 from npuflow.flow.recipe import load
 from npuflow.hw import limits
 from npuflow.hw.target import Compute, LimitRule, Memory, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
+from npuflow.place.place import place
+from npuflow.program.container import Program, fingerprint, target_meta
+from npuflow.search.plan import plan_network
 from npuflow.testing import target as suite
 from tests.networks.harness import SMALL, build, check_exact, machine
 from tests.networks.small import Builder, mixed

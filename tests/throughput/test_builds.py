@@ -12,10 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
 from npuflow.base.errors import ModelError, NpuflowError
+from npuflow.checks.copies import require_same
 from npuflow.cli._app import application
-from npuflow.engine.program.container import Program, fingerprint, require_target
-from npuflow.engine.throughput.check import require_same
 from npuflow.hw.target import Compute, Target
+from npuflow.program.container import Program, fingerprint, require_target
 from tests.stages.builds import made, products
 
 RECIPE = """[target]
@@ -77,7 +77,7 @@ def test_a_difference_is_an_error(recipe: Path, monkeypatch: pytest.MonkeyPatch)
     """Instances that share their DATA disturb each other: hazards, or other numbers."""
     each, _ = program(recipe, MANY)
     assert require_same(each, [{"x": np.ones((1, 3, 12, 12), np.float32)}]) >= 8
-    monkeypatch.setattr("npuflow.engine.throughput.copies.Copies.stride", 0)
+    monkeypatch.setattr("npuflow.program.copies.Copies.stride", 0)
     with pytest.raises(NpuflowError):
         require_same(each, [{"x": np.full((1, 3, 12, 12), k, np.float32)} for k in range(4)])
 

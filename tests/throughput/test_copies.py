@@ -7,16 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from npuflow.engine.interpret import interpret
-from npuflow.engine.program.container import Program
-from npuflow.engine.sim.clock import timeline_of
-from npuflow.engine.sim.hazards import hazards_of
-from npuflow.engine.sim.machine import SimulatedMachine
-from npuflow.engine.sim.order import order_of
-from npuflow.engine.throughput.copies import Copies
-from npuflow.engine.throughput.measure import throughput
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
+from npuflow.program.container import Program
+from npuflow.program.copies import Copies
+from npuflow.program.order import order_of
+from npuflow.report.throughput import throughput
+from npuflow.run.interpret import interpret
+from npuflow.sim.clock import timeline_of
+from npuflow.sim.hazards import hazards_of
+from npuflow.sim.machine import SimulatedMachine
 from tests.networks.harness import SMALL, build, local
 from tests.networks.small import mixed
 

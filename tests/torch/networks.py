@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 import npuflow
-from npuflow.engine.execute.executor import Executor
 from npuflow.torch import PreparedNetwork, convert, prepare
+from npuflow.whole.execute.executor import Executor
 
 Tables = Mapping[str, Any]
 

@@ -8,9 +8,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from npuflow.base.errors import DataError  # noqa: E402
-from npuflow.engine.running.runner import Runner  # noqa: E402
+from npuflow.runner.runner import Runner  # noqa: E402
 from npuflow.torch import Module  # noqa: E402
-from tests.running.programs import accumulating, feeds, split  # noqa: E402
+from tests.runner.programs import accumulating, feeds, split  # noqa: E402
 
 
 def test_a_program_in_a_network() -> None:

@@ -180,7 +180,7 @@ def test_an_input_or_output_is_the_tensor_of_its_codes(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not CHROMIUM, reason="no Chromium is installed")
 def test_links_to_outputs_in_a_browser(tmp_path: Path) -> None:
-    from npuflow.engine.figures.export import script
+    from npuflow.report.figures.export import script
 
     store = Store(tmp_path / "cache")
     name = stored(store, tmp_path / "one", 7, 20.0, script(), with_ends())
@@ -199,7 +199,7 @@ def test_links_to_outputs_in_a_browser(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not CHROMIUM, reason="no Chromium is installed")
 def test_pages_in_a_browser(tmp_path: Path) -> None:
-    from npuflow.engine.figures.export import script
+    from npuflow.report.figures.export import script
 
     store = Store(tmp_path / "cache")
     names = [stored(store, tmp_path / str(n), 100 * n, 10.0 + n % 3, script()) for n in (1, 2, 3)]

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from npuflow.engine.sim import access, exact
-from npuflow.engine.sim.memory import SimulatedMemory
-from npuflow.engine.sim.opcode import Simulated
 from npuflow.hw.command import Command
 from npuflow.hw.isa import CLAMP, OPCODES, ROUNDING, numbers, tensor
 from npuflow.hw.region import Region
+from npuflow.kernels import exact
+from npuflow.kernels.memory import SimulatedMemory
+from npuflow.kernels.opcode import Simulated
+from npuflow.program import access
 
 
 @OPCODES.entry

@@ -17,8 +17,8 @@ import npuflow
 from npuflow import lang
 from npuflow.base.errors import ModelError
 from npuflow.base.registry import Registry
-from npuflow.engine.quantize.config import Activations, Quantize
 from npuflow.frontends import FRONTENDS, Bindings
+from npuflow.quantise.config import Activations, Quantize
 from npuflow.testing import calibrator
 from npuflow.testing.op import OpSuite, check_infer, check_onnx, samples
 from npuflow.testing.rule import RuleSuite

@@ -1,0 +1,1 @@
+"""What a build compares: reference, program, QDQ model, source model, and a board."""

@@ -1,0 +1,148 @@
+"""Reference, simulator and whole-tensor executor side by side: every integer tensor of some samples,
+element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from npuflow.base.errors import BuildError, Where
+from npuflow.base.wording import counted
+from npuflow.hw.target import Numerics
+from npuflow.input.pixels.pixels import model_inputs, of_program
+from npuflow.ir.graph import Graph
+from npuflow.ir.types import Array
+from npuflow.program.container import Program
+from npuflow.run.interpret import Interpreter
+from npuflow.runner.simulated import ProgramRunner
+from npuflow.whole.execute.executor import Executor
+
+
+@dataclass(frozen=True)
+class TensorCheck:
+    """One integer tensor over all compared samples: elements of the simulator's compared, and those that no
+    command of the program makes. `executor`: elements in which the whole-tensor executor differs."""
+
+    value: str
+    elements: int
+    different: int
+    max_abs: int
+    unseen: int = 0
+    executor: int = 0
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What the simulator showed of a tensor of one sample: everywhere, or where `mask`; `torn`
+    is wrong whatever was wanted."""
+
+    array: Array
+    mask: Array | None = None
+    torn: Array | None = None
+
+
+def compare(
+    graph: Graph, program: Program, numerics: Numerics, feeds: Sequence[Mapping[str, Array]]
+) -> tuple[TensorCheck, ...]:
+    """Every integer tensor, in external memory or in local memory alone, and every
+    float output, in the graph's order: the simulator's and the executor's beside the reference's.
+
+    A tensor that the simulator shows nothing of has a check with 0 elements."""
+    reference, runner = Interpreter(graph, numerics), ProgramRunner(program, batch=max(1, min(8, len(feeds))))
+    executor = Executor(graph, numerics, runner.batch)
+    pixels = of_program(program.meta)
+    found: dict[str, TensorCheck] = {}
+    for start in range(0, len(feeds), runner.batch):
+        batch = feeds[start : start + runner.batch]
+        outputs = runner.run_many([model_inputs(feed, pixels) for feed in batch], dump=True)
+        whole = executor.run_many(batch, keep=lambda _: True)
+        for sample, (feed, got, fast) in enumerate(zip(batch, outputs, whole, strict=True)):
+            want = reference.run(feed, keep=lambda _: True)
+            for node in graph.nodes:
+                for value in node.outputs:
+                    kept = graph.values[value].quant is not None or value in graph.outputs if value else False
+                    if kept and value in want:
+                        _add(found, value, want[value], list(_seen(runner, value, got, sample)), fast[value])
+    return tuple(found.values())
+
+
+def _seen(runner: ProgramRunner, value: str, got: Mapping[str, Array], sample: int) -> Iterator[_Seen]:
+    """From external memory and from local memory, where it is in both."""
+    shadow = runner.shadows.get(value)
+    if shadow is not None:
+        yield _Seen(shadow.array[sample], shadow.seen, None if shadow.torn is None else shadow.torn[sample])
+    if value in got and (shadow is None or value in runner.program.meta["values"]):
+        yield _Seen(got[value])
+
+
+def _add(
+    found: dict[str, TensorCheck], value: str, want: Array, seen: Sequence[_Seen], executed: Array
+) -> None:
+    before = found.get(value, TensorCheck(value, 0, 0, 0))
+    wrong, known, most = np.zeros(want.shape, bool), np.zeros(want.shape, bool), 0
+    for one in seen:
+        if want.shape != one.array.shape or want.dtype != one.array.dtype:
+            wrong[...] = known[...] = True
+            continue
+        mask = np.ones(want.shape, bool) if one.mask is None else one.mask
+        if want.dtype.kind in "iub":
+            distance = np.abs(want.astype(np.int64) - one.array.astype(np.int64)) * mask
+            other, most = distance != 0, max(most, int(distance.max(initial=0)))
+        else:
+            other = ~((want == one.array) | ((want != want) & (one.array != one.array))) & mask
+        wrong |= other if one.torn is None else other | one.torn
+        known |= mask
+    count = int(np.count_nonzero(known))
+    found[value] = TensorCheck(
+        value,
+        before.elements + count,
+        before.different + int(np.count_nonzero(wrong)),
+        max(before.max_abs, most),
+        before.unseen + want.size - count,
+        before.executor + _apart(want, executed),
+    )
+
+
+def _apart(want: Array, found: Array) -> int:
+    """How many elements differ; all of them where shape or type do."""
+    if want.shape != found.shape or want.dtype != found.dtype:
+        return max(want.size, 1)
+    same = (want == found) | ((want != want) & (found != found))
+    return int(want.size - np.count_nonzero(same))
+
+
+def require_equal(checks: Sequence[TensorCheck], program: Program) -> None:
+    """A BuildError that names the first tensor to differ, and the node that made it."""
+    wrong = [c for c in checks if c.different]
+    if wrong:
+        first = wrong[0]
+        raise BuildError(
+            f"the simulator differs from the reference in {len(wrong)} of "
+            f"{counted(sum(1 for c in checks if c.elements), 'tensor')}",
+            where=_where(first.value, program),
+            because=f"first in {first.value!r}: {first.different} of {first.elements} elements, by up to "
+            f"{first.max_abs}",
+            hint="this is a bug of npuflow: please report it with the recipe",
+            code="NF-BUILD-001",
+        )
+    wrong = [c for c in checks if c.executor]
+    if wrong:
+        first = wrong[0]
+        raise BuildError(
+            f"the whole-tensor executor differs from the reference in {len(wrong)} of {len(checks)} tensors",
+            where=_where(first.value, program),
+            because=f"first in {first.value!r}: {first.executor} elements; the program is right",
+            hint='this is a bug of npuflow: please report it with the recipe. [evaluate] by = "simulator" '
+            "does without the executor",
+            code="NF-BUILD-002",
+        )
+
+
+def _where(value: str, program: Program) -> Where:
+    """A tensor, and the node that made it."""
+    node = program.meta["values"].get(value, {}).get("node")
+    if node is None and value in program.taps.values:
+        node = program.taps.values[value].node
+    return Where(node=program.meta["nodes"][node]["name"] if node is not None else None, value=value)

@@ -1,0 +1,208 @@
+"""What is left of a model's accuracy: program and float model on the same labelled samples."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Annotated, Any, Literal, Protocol
+
+import numpy as np
+
+from npuflow.base.errors import DataError
+from npuflow.base.tables import Doc, table_of
+from npuflow.input.data.config import Data, FoundSample
+from npuflow.input.data.labels import label_file
+from npuflow.input.data.listing import found
+from npuflow.ir.noise import decibels as level
+from npuflow.ir.noise import difference, energy
+from npuflow.ir.types import Array
+from npuflow.metrics import METRICS, Metric, alike, is_ragged, stacked, unlike
+
+LABELS = "an npz with a label array, a .csv of files and labels, a `labels` key, or a metric that needs none"
+CHUNK = 32                                       # samples whose inputs are in memory at once
+
+
+@dataclass(frozen=True)
+class Evaluate(Data):
+    """Labelled data, read as [data] reads its own, and the metric. Without `steps` those of [data] apply."""
+
+    choose: Literal["random", "first", "balanced"] = "first"
+    metric: Annotated[str, METRICS, Doc("the first figure of it is the one to watch")] = "agreement"
+    # who runs the integers: whole tensors, the program's commands, the slow reference; the bits are the same
+    by: Literal["executor", "simulator", "reference"] = "executor"
+
+
+@dataclass(frozen=True)
+class LabelledTable(Data, table="search.labelled"):
+    """Labelled samples that judge thresholds, and their metric. Without `steps` those of [data] apply."""
+
+    choose: Literal["random", "first", "balanced"] = "first"
+    metric: Annotated[str, METRICS, Doc("the first figure of it judges")] = "top1"
+
+
+@dataclass(frozen=True)
+class JudgingTable(LabelledTable, table="precision.labelled"):
+    """Labelled samples that judge widths by [precision] max_drop, and their metric. Without `steps` those of
+    [data] apply."""
+
+
+def labelled(evaluate: Data, data: Data) -> dict[str, FoundSample]:
+    """The samples of an evaluation, labels where the data or the label file have them."""
+    table = evaluate if evaluate.steps else replace(evaluate, steps=data.steps)
+    try:
+        listed = found(table)
+    except DataError as fault:
+        raise of_table(fault, evaluate) from None
+    if evaluate.labels is None:
+        return listed
+    known = label_file(evaluate.labels.path)
+    kept = {name: replace(one, label=known[name]) for name, one in listed.items() if name in known}
+    if not kept:
+        first = next(iter(known), "nothing")
+        raise DataError(
+            f'no sample has a label in "{evaluate.labels.text}"',
+            because=f"samples are called {next(iter(listed))}, the labels' first is {first}",
+            code="NF-METRIC-001",
+        ).at(key=f"{table_of(type(evaluate))}.labels")
+    return kept
+
+
+def of_table(fault: DataError, table: Data) -> DataError:
+    """The fault of reading data with the name of the table that says what to read."""
+    name = f"[{table_of(type(table))}]"
+    fault.hint = fault.hint.replace("[data]", name).replace("[[data.steps]]", f"[{name[:-1]}.steps]]")
+    return fault
+
+
+class SampleModel(Protocol):
+    """Something that runs samples: a program's runner, an interpreter, an onnxruntime session."""
+
+    def run_many(self, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]: ...
+
+
+@dataclass(frozen=True)
+class Score:
+    """Figures of one evaluation; `delta` is program minus float."""
+
+    metric: str
+    samples: int
+    figures: Mapping[str, float]
+    baseline: Mapping[str, float]
+    sqnr_db: Mapping[str, float]
+    agreement: float | None
+    npu_macs: float
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    host_macs: int = 0
+    # output -> samples in which its shape is another: not compared
+    unlike: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def delta(self) -> dict[str, float]:
+        return {name: self.figures[name] - self.baseline[name] for name in self.figures}
+
+    @property
+    def beside(self) -> dict[str, float]:
+        """The baseline's figures that can be told beside the program's: of the float model against itself
+        there are no decibels."""
+        return {name: value for name, value in self.baseline.items() if not name.endswith("_db")}
+
+
+def score(
+    samples: Iterable[tuple[Mapping[str, Array], Any]],
+    program: SampleModel,
+    reference: SampleModel,
+    metric: Metric,
+    name: str,
+    npu_macs: float,
+) -> Score:
+    """Run both on every sample and compare."""
+    labels: list[Any] = []
+    mine: list[dict[str, Array]] = []
+    theirs: list[dict[str, Array]] = []
+    for part in _parts(samples):
+        feeds = [feed for feed, _ in part]
+        labels += [label for _, label in part]
+        mine += program.run_many(feeds)
+        theirs += reference.run_many(feeds)
+    if not labels:
+        raise DataError("there are no samples to evaluate", code="NF-METRIC-002")
+    given = asked(metric, name, labels)
+    outputs, truth = stacked(mine, theirs), stacked(theirs, mine)
+    numbers = [
+        n for n in truth if theirs[0][n].dtype.kind == "f" and unlike(truth[n], outputs[n]) < len(labels)
+    ]
+    apart = {n: count for n in truth if (count := unlike(truth[n], outputs[n]))}
+    return Score(
+        name, len(labels), figures(metric, name, outputs, truth, given),
+        figures(metric, name, truth, truth, given),
+        {n: decibels(truth[n], outputs[n]) for n in numbers}, _agreement(outputs, truth, numbers), npu_macs,
+        unlike=apart,
+    )
+
+
+def figures(
+    metric: Metric, name: str, outputs: Mapping[str, Array], truth: Mapping[str, Array], labels: Any
+) -> dict[str, float]:
+    """What the metric says; its errors have the place of its table."""
+    try:
+        return metric(outputs, truth, labels)
+    except DataError as fault:
+        raise fault.at(key=f"evaluate.{name}") from None
+
+
+def ready(metric: Metric, key: str, outputs: Collection[str]) -> None:
+    """Faults of a metric's options, and packages that it lacks, before samples are run; `key`: its table."""
+    try:
+        metric.ready(outputs)
+    except DataError as fault:
+        raise fault.at(key=key) from None
+
+
+def asked(metric: Metric, name: str, labels: list[Any]) -> list[Any] | None:
+    """The labels, if the metric asks for them."""
+    if not metric.needs_labels:
+        return None
+    without = sum(label is None for label in labels)
+    if without:
+        raise DataError(
+            f'the metric "{name}" needs labels; {without} of {len(labels)} samples have none',
+            hint=LABELS, code="NF-METRIC-003",
+        )
+    return labels
+
+
+def labels_there(metric: Metric, name: str, labels: Mapping[str, Any]) -> None:
+    """A metric that asks for labels needs one of every sample."""
+    without = [sample for sample, label in labels.items() if label is None]
+    if metric.needs_labels and without:
+        raise DataError(
+            f'the metric "{name}" needs labels; {len(without)} of {len(labels)} samples have none',
+            because=f"the first is {without[0]}", hint=LABELS, code="NF-METRIC-003",
+        )
+
+
+def _parts(
+    samples: Iterable[tuple[Mapping[str, Array], Any]],
+) -> Iterator[list[tuple[Mapping[str, Array], Any]]]:
+    walk = iter(samples)
+    while part := list(islice(walk, CHUNK)):
+        yield part
+
+
+def decibels(truth: Array, other: Array) -> float:
+    """SQNR of the samples whose shapes are equal; 200 where there is no noise."""
+    signal = noise = 0.0
+    for real, made in alike(truth, other):
+        signal += energy(real)
+        noise += energy(difference(made, real))
+    return level(signal, noise)
+
+
+def _agreement(
+    outputs: Mapping[str, Array], truth: Mapping[str, Array], names: Sequence[str]
+) -> float | None:
+    """Of the first output, if it is a row of scores."""
+    if not names or is_ragged(truth[names[0]]) or truth[names[0]].ndim != 2 or truth[names[0]].shape[1] < 2:
+        return None
+    return float(np.mean(outputs[names[0]].argmax(1) == truth[names[0]].argmax(1)))

@@ -1,0 +1,130 @@
+"""Where accuracy goes: every integer tensor, made real again, against the float
+network on the same samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from npuflow.hw.target import Numerics
+from npuflow.ir.codes import decode
+from npuflow.ir.graph import Graph
+from npuflow.ir.noise import measured as decibels
+from npuflow.ir.types import Array
+from npuflow.onnx.export import session_model
+from npuflow.run.interpret import host_session
+from npuflow.whole.execute.executor import Executor
+
+PAIRS = 200                               # values of a tensor that are kept beside their float ones
+
+
+@dataclass(frozen=True)
+class TensorFidelity:
+    """Of one tensor over all samples: SQNR in dB (None: no error), cosine, the share of codes at an end
+    of their range; and of how many values the float network has no number (NaN, infinity), which are
+    not compared. `apart`: in how many of the `samples` its shape is another than in the float network,
+    which are not compared either.
+    """
+
+    sqnr: float | None
+    cosine: float
+    ends: float
+    strange: int = 0
+    apart: int = 0
+    samples: int = 0
+    # of the first sample, at places spread evenly over the tensor: float values, and what the codes stand for
+    pairs: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
+
+    def __str__(self) -> str:
+        if self.samples and self.apart == self.samples:
+            return "of another shape than in the float network in every sample: not compared"
+        found = f"{'exact' if self.sqnr is None else f'{self.sqnr:.1f} dB'}, cosine {self.cosine:.5f}"
+        if self.apart:
+            found += f", {self.apart} of {self.samples} samples of another shape left out"
+        return found + (f", {self.strange} values that are no numbers left out" if self.strange else "")
+
+
+@dataclass
+class _Sums:
+    pairs: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
+    signal: float = 0.0
+    noise: float = 0.0
+    other: float = 0.0
+    cross: float = 0.0
+    ends: int = 0
+    count: int = 0
+    strange: int = 0
+    apart: int = 0
+    samples: int = 0
+
+    def add(self, real: Array, found: Array, ends: int) -> None:
+        self.samples += 1
+        if real.shape != found.shape:
+            self.apart += 1
+            return
+        a, b = real.astype(np.float64).ravel(), found.astype(np.float64).ravel()
+        numbers = np.isfinite(a)
+        if not numbers.all():
+            self.strange += int(a.size - numbers.sum())
+            a, b = a[numbers], np.nan_to_num(b[numbers])
+        if not self.pairs[0]:
+            at = np.unique(np.linspace(0, max(a.size - 1, 0), min(a.size, PAIRS)).astype(np.int64))
+            self.pairs = tuple(map(_short, a[at])), tuple(map(_short, b[at]))
+        self.signal += float(a @ a)
+        self.noise += float(((a - b) ** 2).sum())
+        self.other += float(b @ b)
+        self.cross += float(a @ b)
+        self.ends += ends
+        self.count += real.size
+
+    def result(self) -> TensorFidelity:
+        norm = np.sqrt(self.signal * self.other)
+        cosine = self.cross / norm if norm else 1.0 if self.signal == self.other else 0.0
+        return TensorFidelity(
+            decibels(self.signal, self.noise),
+            float(cosine),
+            self.ends / max(self.count, 1),
+            self.strange,
+            self.apart,
+            self.samples,
+            self.pairs,
+        )
+
+
+def _short(number: float) -> float:
+    """As many digits as a figure shows."""
+    return float(f"{number:.5g}")
+
+
+def measure(
+    float_graph: Graph, graph: Graph, numerics: Numerics, feeds: Iterable[Mapping[str, Array]]
+) -> dict[str, TensorFidelity]:
+    """Value id -> fidelity, for the quantised values that the float graph has too and
+    for the graph's float outputs."""
+    shared = [v for v in graph.values if v in float_graph.values and _compared(graph, v)]
+    outputs = dict(zip(float_graph.outputs, graph.outputs, strict=True))
+    wanted = list(dict.fromkeys([*shared, *float_graph.outputs]))
+    session = host_session(session_model(float_graph, wanted))
+    executor, sums = Executor(graph, numerics, 1), {v: _Sums() for v in wanted}
+    for feed in feeds:
+        real = dict(zip(wanted, session.run(wanted, dict(feed)), strict=True))
+        found = executor.run(feed, keep={*shared, *outputs.values()})
+        for value_id in wanted:
+            held = value_id if value_id in found else outputs.get(value_id, value_id)
+            quant = graph.values[held].quant
+            array = found[held]
+            if not np.issubdtype(real[value_id].dtype, np.floating):
+                continue
+            ends = 0
+            if quant is not None and not graph.values[held].number:
+                ends = int(((array <= quant.lo) | (array >= quant.hi)).sum())
+            sums[value_id].add(real[value_id], array if quant is None else decode(array, quant), ends)
+    return {v: s.result() for v, s in sums.items() if s.count or s.apart}
+
+
+def _compared(graph: Graph, value_id: str) -> bool:
+    value = graph.values[value_id]
+    return value.quant is not None and value.const is None and value_id not in graph.inputs
+

@@ -1,0 +1,183 @@
+"""The rewritten float graph beside the source model: how far outputs are apart, and which rule moved them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from npuflow.ir.graph import Graph
+from npuflow.ir.types import Array
+from npuflow.onnx.export import session_model
+from npuflow.onnx.fed import SessionModel
+from npuflow.onnx.run import CannotRunError, session
+from npuflow.rewrite.rewrite import Applied
+
+# of an output's largest value: two orders of the same sums in float32
+SAME = 1e-4
+# times the rounding of one number: what a network of half precision may add up to
+SUMS = 40.0
+# times what the source model itself changes when it is not optimised
+ROOM = 30.0
+MOST = 4                                  # rules that are looked for
+READING = "reading the model"
+
+Feed = Mapping[str, Array]
+Replay = Callable[[tuple[str, ...], int | None], tuple[Graph, tuple[Applied, ...]]]
+"""(rules left out, changes after which to stop) -> the graph and the changes made."""
+
+
+@dataclass(frozen=True)
+class OutputError:
+    """Of one output over all samples: the largest difference, and that as a part of the source's largest
+    value (None where they cannot be compared: `note`). `noise`: what the source itself differs by when
+    onnxruntime does not optimise it.
+    """
+
+    name: str
+    absolute: float | None
+    relative: float | None
+    note: str = ""
+    noise: float = 0.0
+    least: float = SAME
+
+    @property
+    def moved(self) -> bool:
+        return self.relative is None or self.relative > self.limit
+
+    @property
+    def limit(self) -> float:
+        return max(self.least, ROOM * self.noise)
+
+
+@dataclass(frozen=True)
+class RewriteCulprit:
+    """A change that moved values, with the largest relative error of the outputs before and
+    after it (None: not comparable)."""
+
+    change: Applied
+    before: float | None
+    after: float | None
+
+
+class SourceModel:
+    """The source model's outputs on some samples; CannotRunError where onnxruntime does not run it."""
+
+    def __init__(
+        self, model: SessionModel, outputs: Sequence[str], feeds: Sequence[Feed], rounding: float = 0.0
+    ) -> None:
+        self.least = max(SAME, SUMS * rounding)
+        self.model, self.outputs, self.feeds = model, tuple(outputs), feeds
+        self.session = session(model)
+        self.wanted = _run(self.session, self.outputs, feeds)
+
+    @cached_property
+    def noise(self) -> dict[str, float]:
+        """By output: the largest relative change when onnxruntime computes the source as it is written."""
+        try:
+            plain = _run(session(self.model, optimised=False), self.outputs, self.feeds)
+        except CannotRunError:
+            return {}
+        return {e.name: e.relative or 0.0 for e in self._errors(plain)}
+
+    @cached_property
+    def repeats(self) -> bool:
+        """Whether it gives the same numbers again, as a model that draws random numbers does not."""
+        again = _run(self.session, self.outputs, self.feeds[:1])
+        return all(
+            np.array_equal(a, b) or _apart(a, b)[1:] == (0.0, "")
+            for a, b in zip(again[0], self.wanted[0], strict=True)
+        )
+
+    def errors(self, graph: Graph, feeds: Sequence[Feed] | None = None) -> tuple[OutputError, ...]:
+        """The graph's outputs beside the source's; noise is measured where an error is large enough to need
+        it. `feeds`: what the graph takes for the samples, where that is not what the source takes.
+        """
+        given = self.feeds if feeds is None else feeds
+        found = self._errors(_run(session(session_model(graph, self.outputs)), self.outputs, given))
+        if not any(e.moved for e in found):
+            return found
+        noise = self.noise
+        return tuple(replace(e, noise=noise.get(e.name, 0.0)) for e in found)
+
+    def moved(self, graph: Graph) -> bool:
+        return any(e.moved for e in self.errors(graph))
+
+    def _errors(self, found: Sequence[Sequence[Array]]) -> tuple[OutputError, ...]:
+        return tuple(
+            replace(
+                _error(name, [row[i] for row in self.wanted], [row[i] for row in found]), least=self.least
+            )
+            for i, name in enumerate(self.outputs)
+        )
+
+
+def culprits(
+    source: SourceModel, replay: Replay, skip: tuple[str, ...] = ()
+) -> tuple[tuple[RewriteCulprit, ...], bool]:
+    """The changes that moved values, and whether the graph equals the source without their rules:
+    of each run the change is found by bisection that takes the outputs over the limit; then the
+    rules run again without its rule.
+    """
+    found: list[RewriteCulprit] = []
+    while len(found) < MOST:
+        graph, applied = replay(skip, None)
+        if not source.moved(graph):
+            return tuple(found), True
+        start = replay(skip, 0)[0]
+        if source.moved(start):
+            return (*found, RewriteCulprit(Applied(READING, ""), 0.0, worst(source.errors(start)))), False
+        low, high = 0, len(applied)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if source.moved(replay(skip, middle)[0]):
+                high = middle
+            else:
+                low = middle
+        before, after = (worst(source.errors(replay(skip, count)[0])) for count in (low, high))
+        found.append(RewriteCulprit(applied[high - 1], before, after))
+        skip = (*skip, applied[high - 1].rule)
+    return tuple(found), False
+
+
+def worst(errors: Sequence[OutputError]) -> float | None:
+    """The largest relative error; None where it is unknown."""
+    known = [e.relative for e in errors]
+    return None if None in known else max((e for e in known if e is not None), default=0.0)
+
+
+def _run(ready: Any, outputs: Sequence[str], feeds: Sequence[Feed]) -> list[list[Array]]:
+    try:
+        return [[np.asarray(a) for a in ready.run(list(outputs), dict(feed))] for feed in feeds]
+    except Exception as fault:  # onnxruntime's errors share no public base class
+        raise CannotRunError(str(fault).strip().splitlines()[0]) from fault
+
+
+def _error(name: str, wanted: Sequence[Array], found: Sequence[Array]) -> OutputError:
+    peak, absolute = 0.0, 0.0
+    for a, b in zip(wanted, found, strict=True):
+        top, apart, note = _apart(a, b)
+        if note:
+            return OutputError(name, None, None, note)
+        peak, absolute = max(peak, top), max(absolute, apart)
+    return OutputError(name, absolute, absolute / (peak or 1.0))
+
+
+def _apart(a: Array, b: Array) -> tuple[float, float, str]:
+    """The largest magnitude of the first, the largest difference, and why there is none."""
+    if a.shape != b.shape:
+        return 0.0, 0.0, f"its shape is {list(b.shape)} instead of {list(a.shape)}"
+    if a.dtype.kind not in "iubf" or b.dtype.kind not in "iubf":
+        wrong = int(np.count_nonzero(a != b))
+        return 0.0, 0.0, f"{wrong} of {a.size} values differ" if wrong else ""
+    x, y = a.astype(np.float64).ravel(), b.astype(np.float64).ravel()
+    same = (x == y) | (np.isnan(x) & np.isnan(y))
+    strange = int(np.count_nonzero(~(np.isfinite(x) & np.isfinite(y)) & ~same))
+    if strange:
+        return 0.0, 0.0, f"{strange} of {a.size} values are finite in one of the two only"
+    difference = np.where(same, 0.0, x - np.where(same, x, y))
+    finite = x[np.isfinite(x)]
+    return float(np.abs(finite).max(initial=0.0)), float(np.abs(difference).max(initial=0.0)), ""

@@ -1,1 +1,0 @@
-"""The algorithms: they know contracts, never an entry by name."""

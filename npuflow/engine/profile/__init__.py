@@ -1,4 +1,0 @@
-"""Where a program's cycles and bytes go: rows, pictures, traces and comparisons."""
-
-from npuflow.engine.profile.measure import Profile as Profile
-from npuflow.engine.profile.measure import profile as profile

@@ -1,0 +1,1 @@
+"""Inputs of a network: calibration samples, pixels, preprocessing and postprocessing."""

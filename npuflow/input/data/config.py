@@ -1,0 +1,231 @@
+"""The recipe's [data]: which samples there are, and what the model is fed for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+import numpy as np
+
+from npuflow.base.errors import DataError
+from npuflow.base.tables import Config, Doc, Fault, Location, Range, Words
+from npuflow.base.tables_write import key
+from npuflow.input.data.steps import Alpha, DataStep, Plain, finished
+from npuflow.ir.types import Array, TensorType
+
+
+class DamagedData(DataError):
+    """An array file or a store that is none, or no longer one: left out where there are others."""
+
+
+@dataclass(frozen=True)
+class Raw(Config):
+    """What .bin and .raw files hold: samples of this type and shape, one behind the other."""
+
+    dtype: Literal["float32", "float16", "float64", "uint8", "int8", "uint16", "int16", "int32", "int64"]
+    shape: tuple[int, ...]
+
+    def check(self) -> Iterator[Fault]:
+        if any(size < 1 for size in self.shape):
+            yield Fault("shape", f"{list(self.shape)} is not a shape", code="NF-DATA-080")
+
+
+@dataclass(frozen=True)
+class Data(Config):
+    """Where samples come from and how they become model inputs."""
+
+    source: Annotated[
+        Location,
+        Doc(
+            'folder, pattern, list file, .npy/.npz, zarr store, "pkg:NAME/PATTERN", '
+            '"python:module:function", "python:FILE.py:function", or "random"'
+        ),
+        Words("random"),
+    ]
+    count: Annotated[int, Range(1, None)] | None = None      # at most so many samples
+    seed: Annotated[int, Range(0, None)] = 0
+    choose: Literal["random", "first", "balanced"] = "random"  # which ones; balanced: as many of each class
+    # a .csv of file and label, or COCO annotations as .json
+    labels: Location | None = None
+    # the first axis of npy, npz and zarr arrays counts samples
+    rows: bool = True
+    # model input = name of its array in npz and zarr files
+    arrays: dict[str, str] = field(default_factory=dict)
+    # the array of npz and zarr files that holds labels
+    label: str = "label"
+    # the first folder of a sample's name is its class; classes count in the folders' order
+    class_folders: bool = False
+    # of .bin and .raw files: element type and shape of a sample
+    raw: Raw | None = None
+    # "python:module:function": takes a file's path, gives its array (or arrays by input)
+    reader: Location | None = None
+    nonfinite: Literal["leave_out", "error", "keep"] = "leave_out"  # samples that hold NaN or infinity
+    alpha: Alpha = "drop"                                    # transparency: dropped, or over black or white
+    colour: bool = True                                      # grey pictures become RGB
+    steps: tuple[DataStep, ...] = ()
+
+
+@dataclass(frozen=True)
+class Preparation(Config, table="data"):
+    """What of [data] a program remembers, so that pictures can be fed to it as the recipe feeds them."""
+
+    alpha: Alpha = "drop"                                    # transparency: dropped, or over black or white
+    colour: bool = True                                      # grey pictures become RGB
+    steps: tuple[DataStep, ...] = ()
+
+    def plain(self) -> dict[str, Any]:
+        """JSON-able, as programs store it."""
+        return {"alpha": self.alpha, "colour": self.colour, "steps": [step.plain() for step in self.steps]}
+
+
+@dataclass(frozen=True)
+class InputSample:
+    """One sample: arrays by model input ("" for the only one), and the point-wise steps still to be done.
+
+    `noise` is the seed of random data; `broken` says why a file could not be read.
+    """
+
+    arrays: Mapping[str, Array] = field(default_factory=dict)
+    steps: tuple[Plain, ...] = ()
+    picture: bool = False
+    noise: int | None = None
+    broken: str = ""
+
+    def feed(self, inputs: Mapping[str, TensorType]) -> dict[str, Array]:
+        """What the model gets, checked against its input types."""
+        if self.broken:
+            raise DataError("this sample could not be read", because=self.broken, code="NF-DATA-028")
+        if self.noise is not None:
+            return noise(inputs, self.noise)
+        return {name: self._fed(name, kind, len(inputs)) for name, kind in inputs.items()}
+
+    def misfits(self, inputs: Mapping[str, TensorType]) -> Iterator[DataError]:
+        """Why the sample cannot be fed, input by input."""
+        for name, kind in inputs.items():
+            try:
+                noise({name: kind}, self.noise) if self.noise is not None else self._fed(
+                    name, kind, len(inputs)
+                )
+            except DataError as fault:
+                yield fault
+
+    def _fed(self, name: str, kind: TensorType, inputs: int) -> Array:
+        return fitted(finished(self._array(name, inputs), self.steps, name, self.picture), kind, name)
+
+    def _array(self, name: str, inputs: int) -> Array:
+        if name in self.arrays:
+            return self.arrays[name]
+        if inputs == 1 and len(self.arrays) == 1:
+            return next(iter(self.arrays.values()))
+        alone = list(self.arrays) == [""]
+        held = ", ".join(repr(n) for n in self.arrays) or "nothing"
+        raise DataError(
+            f'the samples have no array for the model input "{name}"',
+            because="a sample is one file without a name" if alone else f"a sample holds {held}",
+            hint="several files a sample: a list whose first line names the inputs (a b, or a,b in a .csv)"
+            if alone
+            else f'[data] arrays = {{ {key(name)} = "..." }} names the array of an npz file',
+            code="NF-DATA-029",
+        )
+
+
+def fitted(array: Array, kind: TensorType, name: str) -> Array:
+    """The array in the input's type; a missing batch axis, or other axes of one, are put in; a batch of
+    several, fixed in the model, has the sample in every place."""
+    shaped = _shaped(array, kind.shape)
+    if shaped is None:
+        hint = "preprocessing steps change sizes; a `layout` step orders the axes"
+        if array.ndim == 3 and array.shape[0] == 3 and array[:1].shape == _spare(kind.shape):
+            hint = 'the model takes one channel: [[data.steps]] channels = "grey"'
+        elif array.ndim == 3 and array.shape[0] == 1 and _spare(kind.shape) == (3, *array.shape[1:]):
+            hint = 'the model takes three channels: [[data.steps]] channels = "rgb"'
+        elif _one_short(array.shape, kind.shape):
+            hint = "one axis is missing: where each file holds one sample, [data] rows = false takes it whole"
+            if array.ndim == 2 and 3 in kind.shape:
+                hint += '; grey pictures become colours with [[data.steps]] channels = "rgb", then layout'
+        elif sorted(d for d in array.shape if d != 1) == sorted(d for d in kind.shape if d != 1):
+            hint = 'the sizes fit in another order: [[data.steps]] layout = "nchw" or "nhwc"'
+        raise DataError(
+            f'a sample does not fit the model input "{name}"',
+            because=f"the sample is {array.dtype} {list(array.shape)}, the input {kind.dtype} "
+            f"{list(kind.shape)}",
+            hint=hint,
+            code="NF-DATA-030",
+        )
+    return _typed(shaped, kind.dtype, name)
+
+
+def _one_short(have: tuple[int, ...], want: tuple[int, ...]) -> bool:
+    """Whether the sample is what is left of the input when its first axis is taken for samples."""
+    needed = [d for d in want if d != 1]
+    return len(needed) > 0 and [d for d in have if d != 1] == needed[1:]
+
+
+def _spare(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of one sample, without the batch axis in front."""
+    return shape[1:] if len(shape) == 4 and shape[0] in (1, -1) else shape
+
+
+def _shaped(array: Array, want: tuple[int, ...]) -> Array | None:
+    if any(d < 0 for d in want):
+        for candidate in (array, array[None]):
+            if candidate.ndim == len(want) and all(
+                w in (d, -1) for w, d in zip(want, candidate.shape, strict=True)
+            ):
+                return candidate
+        return None
+    if array.shape == want:
+        return array
+    if [d for d in array.shape if d != 1] == [d for d in want if d != 1]:
+        return array.reshape(want)
+    if len(want) > 1 and want[0] > 1 and array.shape in (want[1:], (1, *want[1:])):
+        # a fixed batch: the sample in every place
+        return np.repeat(array.reshape(1, *want[1:]), want[0], 0)
+    return None
+
+
+def _typed(array: Array, dtype: str, name: str) -> Array:
+    if dtype == "string" or array.dtype == dtype:
+        return array
+    if array.dtype.kind not in "fiub":
+        held = "text" if array.dtype.kind in "US" else "no real numbers"
+        raise DataError(
+            f'the model input "{name}" takes {dtype}, but its array holds {held} ({array.dtype})',
+            hint=f'[data] arrays = {{ {key(name)} = "..." }} names another array; tokenise text in '
+            '"python:module:function"',
+            code="NF-DATA-031",
+        )
+    cast = array.astype(dtype)
+    if np.dtype(dtype).kind in "iub" and not np.array_equal(cast, array):
+        raise DataError(
+            f'values for the model input "{name}" are not {dtype}',
+            because=f"the sample is {array.dtype} in {array.min()}..{array.max()}", code="NF-DATA-032",
+        )
+    return cast
+
+
+def noise(inputs: Mapping[str, TensorType], seed: int) -> dict[str, Array]:
+    """Standard normal floats, and zeros and ones for integers."""
+    rng = np.random.default_rng(seed)
+    made: dict[str, Array] = {}
+    for name, kind in inputs.items():
+        if not kind.is_static:
+            raise DataError(
+                f'random data need sizes for the model input "{name}"',
+                because=f"its shape is {list(kind.shape)}", hint="[model] inputs binds them",
+                code="NF-DATA-033",
+            )
+        real = np.dtype(kind.dtype).kind == "f"
+        values = rng.standard_normal(kind.shape) if real else rng.integers(0, 2, kind.shape)
+        made[name] = values.astype(kind.dtype)
+    return made
+
+
+@dataclass(frozen=True)
+class FoundSample:
+    """A sample that a listing found: the files it is read from and, as JSON, how."""
+
+    files: tuple[Any, ...] = ()
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    label: Any = None

@@ -1,0 +1,33 @@
+"""What the opcodes share that scale the sums of groups: fields, and how the groups of a tile are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from npuflow.hw.command import Command
+from npuflow.hw.elements import ELEMENTS
+from npuflow.hw.isa import element, numbers, pointer
+from npuflow.hw.region import Region
+from npuflow.kernels import exact
+from npuflow.kernels.memory import SimulatedMemory
+from npuflow.program import access
+
+FIELDS = (*numbers("group"), pointer("scales"), element("scales", "scale"))
+
+
+def pieces(c: Command, terms: int) -> list[tuple[int, int]]:
+    """First and one past the last input channel of every group of a tile."""
+    size = c.number("group")
+    return [(at, min(at + size, terms)) for at in range(0, terms, size)]
+
+
+def accesses(c: Command, groups: int, channels: int) -> Iterator[Region]:
+    yield from access.flat(c, "scales", groups * channels, ELEMENTS[c.text("scales_type")].bytes)
+
+
+def scales(memory: SimulatedMemory, c: Command, groups: int, channels: int) -> exact.Wide:
+    """[B, groups, channels]"""
+    found = memory.flat(c.core, c.number("scales"), c.text("scales_type"), groups * channels)
+    return np.asarray(found.astype(np.int64).reshape(-1, groups, channels))

@@ -1,0 +1,1 @@
+"""What commands compute, on byte arrays: exact arithmetic and compiled kernels."""

@@ -1,0 +1,156 @@
+"""Products in blocks bound to the compiled kernels of floats: weights are laid out once as numbers,
+activations are converted to blocks before each product."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.hw.command import Command
+from npuflow.hw.elements import ELEMENTS
+from npuflow.kernels.blocks import block_rows, blocks
+from npuflow.kernels.floats import fast_floats, float_products, floats
+from npuflow.kernels.operands import Bench, FlatOperand
+
+Array = npt.NDArray[Any]
+Step = Callable[[], None]
+OUTSIDE = -(1 << 30)  # a row that no tile has: reads as 0
+
+
+def convolution(bench: Bench, i: int, c: Command) -> Step | None:
+    kind, groups, out = c.text("w_type"), c.number("groups"), c.number("out_channels")
+    per, taps, size = c.vector("x_dims")[1] // groups, prod(c.vector("kernel")), blocks.size_of(kind)
+    count = -(-per // size)
+    weight = _weight(bench, i, c, "w", kind, out * count * taps)
+    bias = fast_floats.known_bias(bench, i, c, out)
+    odd = c.vector("insert") != (1, 1) or min(c.vector("x_dims")) == 0
+    if weight is None or bias is None or odd or not fast_floats.usable("bfloat16"):
+        return None
+    rows = weight.reshape(groups, out // groups, -1)
+    block, tap, inner = (v.reshape(-1) for v in np.indices((count, taps, size)))
+    channel = block * size + inner
+    terms = fast_floats.places(c, channel, tap)
+    terms[channel >= per] = (0, OUTSIDE, 0)
+    x, before = _converted(bench, bench.operand(i, c, "x"), c.vector("x_dims"), 1, groups, kind, per)
+    return _after(before, fast_floats.dense(bench, i, c, x, rows, terms, size, bias))
+
+
+def matmul(bench: Bench, i: int, c: Command) -> Step | None:
+    batch, m, k, n = (c.number(name) for name in ("batch", "m", "k", "n"))
+    kind = c.text("b_type")
+    size = blocks.size_of(kind)
+    count = -(-k // size)
+    weight = _weight(bench, i, c, "b", kind, n * count)
+    bias = fast_floats.known_bias(bench, i, c, n)
+    if weight is None or bias is None or not fast_floats.usable("bfloat16"):
+        return None
+    right = np.ascontiguousarray(blocks.matrix(weight, n, bool(c.number("columns"))))
+    patterns = floats.pattern(right, "bfloat16")
+    if not np.array_equal(floats.real(patterns, "bfloat16"), right, equal_nan=True):
+        return None  # scales near the ends of their range
+    flat, first = bench.sum(i, c, batch * m * n)
+    rows, deep = bench.batch * batch * m, count * size
+    a, before = _converted(bench, bench.operand(i, c, "a"), (batch, m, k), 2, 1, kind, deep)
+    sums = (first[:, None] + np.arange(batch * m) * n).reshape(1, -1).astype(np.int64)
+    chunk = min(size, deep)
+    product = partial(
+        float_products.matrices,
+        (a.flat, (np.arange(rows) * deep)[None], 1, False),
+        (patterns.reshape(-1), np.zeros(1, np.int64), (n, 1), False),
+        (rows, deep, n),
+        chunk,
+        fast_floats.DIGITS["bfloat16"],
+        bench.scratch("float row", "float64", (deep,)),
+        (bench.scratch("float rows", "float64", (rows * deep,)), fast_floats.tiles(rows, deep)),
+        *fast_floats.chunk_tables(rows, deep, chunk),
+        fast_floats.space(bench.scratch, rows, chunk),
+        flat,
+        sums,
+        (bias, bool(c.number("accumulate"))),
+    )
+    return _after(before, product)
+
+
+def pairs(bench: Bench, i: int, c: Command) -> Step | None:
+    batch, m, k, n = (c.number(name) for name in ("batch", "m", "k", "n"))
+    kind, bias = c.text("held_type"), fast_floats.known_bias(bench, i, c, n)
+    size = blocks.size_of(kind)
+    if bias is None or not fast_floats.usable("bfloat16") or not min(m, k, n):
+        return None
+    deep = -(-k // size) * size
+    a, first = _converted(bench, bench.operand(i, c, "a"), (batch, m, k), 2, 1, kind, deep)
+    other = bench.operand(i, c, "b")
+    b, second = _converted(bench, other, (batch, k, n), 1, 1, kind, deep, "others in blocks")
+    product = fast_floats.product(bench, i, c, (a, b), (batch, m, deep, n), size, bias)
+    return _after(first, _after(second, product))
+
+
+def _weight(bench: Bench, i: int, c: Command, name: str, kind: str, count: int) -> Array | None:
+    """The numbers of blocks that are known, [block, element]."""
+    raw = bench.constant(i, c, name, "uint8", count * ELEMENTS[kind].block_bytes)
+    return None if raw is None else blocks.numbers(raw.reshape(count, -1), kind)
+
+
+def _converted(
+    bench: Bench,
+    x: FlatOperand,
+    dims: tuple[int, ...],
+    axis: int,
+    groups: int,
+    kind: str,
+    deep: int,
+    place: str = "activations in blocks",
+) -> tuple[FlatOperand, Step]:
+    """The activations as the array takes them, in space of their own, and what puts them there. A group has
+    `deep` places along the axis that is summed; those behind its elements are 0."""
+    shape = (*dims[:axis], groups * deep, *dims[axis + 1 :])
+    made = bench.scratch(place, "uint16", (bench.batch, *shape))
+    sizes = [prod(shape[d:]) for d in range(len(shape) + 1)]
+    row = ELEMENTS[kind]
+    assert row.block is not None
+    found = FlatOperand(made.reshape(-1), 0, sizes[0], tuple(sizes[1:]))
+    if not row.block.both:
+        return found, partial(_copied, bench, x, dims, axis, made)
+    lines = (*dims[:axis], *dims[axis + 1 :])
+
+    def places(sample: int, strides: Sequence[int]) -> Array:
+        """Where every line along the axis starts."""
+        kept = (*strides[:axis], *strides[axis + 1 :])
+        steps = zip((sample, *kept), np.indices((bench.batch, *lines)), strict=True)
+        return np.asarray(sum(step * at for step, at in steps)).reshape(-1).astype(np.int64)
+
+    convert = partial(
+        block_rows.convert_rows,
+        x.flat,
+        x.base + places(x.sample, x.strides),
+        x.strides[axis],
+        made.reshape(-1),
+        places(sizes[0], sizes[1:]),
+        sizes[axis + 1],
+        (groups, dims[axis] // groups, deep),
+        (row.block.size, row.bits, row.block.pair, 127 + row.block.least),
+        block_rows.LENGTHS,
+    )
+    return found, convert
+
+
+def _copied(bench: Bench, x: FlatOperand, dims: tuple[int, ...], axis: int, made: Array) -> None:
+    """Activations that stay as they are, with zeros behind the elements of the axis."""
+    steps = tuple(x.flat.itemsize * s for s in (x.sample, *x.strides))
+    source = np.lib.stride_tricks.as_strided(x.flat[x.base :], (bench.batch, *dims), steps, writeable=False)
+    short = [(0, 0)] * made.ndim
+    short[axis + 1] = (0, made.shape[axis + 1] - dims[axis])
+    made[...] = np.pad(source, short)
+
+
+def _after(before: Step, step: Step) -> Step:
+    def both() -> None:
+        before()
+        step()
+
+    return both

@@ -1,0 +1,1 @@
+"""Compiled arithmetic of 16-bit floats."""

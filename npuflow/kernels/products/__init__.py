@@ -1,0 +1,1 @@
+"""Compiled convolutions and matrix products of integers."""

@@ -1,0 +1,193 @@
+"""Products whose sums are scaled group by group: products of bytes for every group, then a compiled loop that
+multiplies and adds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.hw.command import Command
+from npuflow.hw.elements import ELEMENTS
+from npuflow.kernels.compiled import compiled
+from npuflow.kernels.operands import Bench, FlatOperand
+from npuflow.kernels.products import windows as w
+from npuflow.kernels.products.fast_columns import filler
+from npuflow.kernels.products.fast_products import COLUMN_BYTES, EXACT_K, Half, as_bytes, halves
+from npuflow.kernels.products.gemm import product
+
+Array = npt.NDArray[Any]
+Step = Callable[[], None]
+Parts = Sequence[tuple[int, int]]  # first and one past the last term of every group
+
+
+@dataclass(frozen=True)
+class _Add:
+    """Sums of some rows of the accumulator: a product, then its scaled addition."""
+
+    prepare: Step
+    call: Step
+    part: Array
+    offsets: Array
+    scales: Array
+    inner: bool  # channels run along a row of the accumulator
+    weight: int
+    keep: bool
+
+
+class _Scaled:
+    """Products and additions one after the other."""
+
+    def __init__(self, flat: Array, adds: Sequence[_Add]) -> None:
+        self.flat, self.adds = flat, adds
+
+    def __call__(self) -> None:
+        for one in self.adds:
+            one.prepare()
+            one.call()
+            add = scaled_inner if one.inner else scaled_outer
+            add(one.part, self.flat, one.offsets, one.scales, one.weight, one.keep)
+
+
+def matmul(bench: Bench, i: int, c: Command, parts: Parts) -> Step | None:
+    batch, m, k, n = (c.number(name) for name in ("batch", "m", "k", "n"))
+    scales = bench.constant(i, c, "scales", c.text("scales_type"), len(parts) * n)
+    a_halves, b_halves = (
+        halves(c.text("a_type"), c.number("a_zero")),
+        halves(c.text("b_type"), c.number("b_zero")),
+    )
+    known = not ELEMENTS[c.text("b_type")].packed or bench.knows(i, "b")
+    if scales is None or batch > 1 or c.pointer("b_zeros") is not None or not known:
+        return None
+    b = bench.operand(i, c, "b")
+    if a_halves is None or b_halves is None or b.sample or c.number("group") > EXACT_K:
+        return None
+    a, rows = bench.operand(i, c, "a"), bench.batch * m
+    m_of = scales.astype(np.int64).reshape(len(parts), n)
+    index = b.base + np.arange(k)[:, None] * b.strides[1] + np.arange(n) * b.strides[2]
+    matrix = b.flat[index].astype(np.int64)
+    flat, starts = bench.sum(i, c, m * n)
+    offsets = (starts[:, None] + np.arange(m) * n).reshape(-1)
+    part = bench.scratch("part", "int32", (rows, n))
+    adds, keep = [], bool(c.number("accumulate"))
+    for (first, last), scale in zip(parts, m_of, strict=True):
+        for h in a_halves:
+            left = bench.scratch(f"scaled{h.shift}", "uint8", (rows, last - first))
+            fill = _filled(
+                bench, replace(a, base=a.base + first * a.strides[2]), (1, m, last - first), left, h
+            )
+            for g in b_halves:
+                right = as_bytes(matrix[first:last], g)
+                call = product(left, h.zero, right, g.zero, part)
+                adds.append(_Add(fill, call, part, offsets, scale, True, h.weight + g.weight, keep))
+                keep = True
+    spread = _reach(c, "a")
+    size = np.abs(matrix - c.number("b_zero"))
+    bench.grow(i, _peak(size, m_of, parts) * spread, bool(c.number("accumulate")))
+    return _Scaled(flat, adds)
+
+
+def _filled(bench: Bench, x: FlatOperand, dims: tuple[int, int, int], out: Array, half: Half) -> Step:
+    shaped = out.reshape(bench.batch, *dims)
+
+    def fill() -> None:
+        w.gather(*x.parts, dims, shaped, half.shift, half.add)
+
+    return fill
+
+
+def _reach(c: Command, name: str) -> int:
+    lo, hi = ELEMENTS[c.text(f"{name}_type")].range
+    return max(abs(lo - c.number(f"{name}_zero")), abs(hi - c.number(f"{name}_zero")))
+
+
+def _peak(size: Array, scales: Array, parts: Parts) -> int:
+    """The largest sum of magnitudes [terms, channels] times the scales of their groups."""
+    sums = np.stack([size[a:b].sum(0) for a, b in parts])
+    return int((sums.astype(object) * scales.astype(object)).sum(0).max())
+
+
+def conv(bench: Bench, i: int, c: Command, parts: Parts) -> Step | None:
+    dims, out, kernel = c.vector("x_dims"), c.number("out_channels"), c.vector("kernel")
+    taps, pixels = prod(kernel), c.number("out_height") * c.number("out_width")
+    scales = bench.constant(i, c, "scales", c.text("scales_type"), len(parts) * out)
+    weights = bench.constant(i, c, "w", c.text("w_type"), out * dims[1] * taps)
+    x_halves, w_halves = (
+        halves(c.text("x_type"), c.number("x_zero")),
+        halves(c.text("w_type"), c.number("w_zero")),
+    )
+    if scales is None or weights is None or x_halves is None or w_halves is None:
+        return None
+    if c.pointer("w_zeros") is not None or c.number("group") * taps > EXACT_K:
+        return None
+    weights = weights.reshape(out, dims[1], taps).astype(np.int64)
+    m_of = scales.astype(np.int64).reshape(len(parts), out)
+    flat, starts = bench.sum(i, c, dims[0] * out * pixels)
+    places = np.concatenate([start + np.arange(dims[0]) * out * pixels for start in starts])
+    x, rows = bench.operand(i, c, "x"), bench.batch * dims[0]
+    step = dims[0] * max(1, min(bench.batch, COLUMN_BYTES // max(1, dims[0] * dims[1] * taps * pixels)))
+    adds = []
+    for start in range(0, rows, step):
+        count, keep = min(step, rows - start), bool(c.number("accumulate"))
+        part = bench.scratch("part", "int32", (count, out, pixels))
+        offsets = (places[start : start + count, None] + np.arange(out) * pixels).reshape(-1)
+        for (first, last), scale in zip(parts, m_of, strict=True):
+            part_dims = (dims[0], last - first, *dims[2:])
+            own = replace(c, fields={**c.fields, "x_dims": part_dims})
+            shifted = replace(x, base=x.base + first * x.strides[1])
+            for h in x_halves:
+                shape = (count, (last - first) * taps, pixels)
+                columns = bench.scratch("scaled columns", "uint8", shape)
+                fill = filler(bench, own, shifted, columns, start, h)
+                for g in w_halves:
+                    plane = as_bytes(weights[:, first:last].reshape(out, -1), g)
+                    call = product(plane, g.zero, columns, h.zero, part)
+                    scaled = np.tile(scale, count)
+                    adds.append(
+                        _Add(
+                            fill,
+                            call,
+                            part.reshape(-1, pixels),
+                            offsets,
+                            scaled,
+                            False,
+                            h.weight + g.weight,
+                            keep,
+                        )
+                    )
+                    keep = True
+    size = np.abs(weights - c.number("w_zero")).sum(2).T
+    bench.grow(i, _peak(size, m_of, parts) * _reach(c, "x"), bool(c.number("accumulate")))
+    return _Scaled(flat, adds)
+
+
+@compiled
+def scaled_inner(part, acc, offsets, scales, shift, keep):  # type: ignore[no-untyped-def]
+    """acc = (acc if keep else 0) + part * scales * 2^shift, a scale for every column; containers wrap."""
+    n = part.shape[1]
+    for r in range(part.shape[0]):
+        dst, src = acc[offsets[r] : offsets[r] + n], part[r]
+        if keep:
+            for i in range(n):
+                dst[i] += (np.int64(src[i]) * scales[i]) << shift
+        else:
+            for i in range(n):
+                dst[i] = (np.int64(src[i]) * scales[i]) << shift
+
+
+@compiled
+def scaled_outer(part, acc, offsets, scales, shift, keep):  # type: ignore[no-untyped-def]
+    """The same with a scale for every row."""
+    n = part.shape[1]
+    for r in range(part.shape[0]):
+        dst, src, m = acc[offsets[r] : offsets[r] + n], part[r], scales[r]
+        if keep:
+            for i in range(n):
+                dst[i] += (np.int64(src[i]) * m) << shift
+        else:
+            for i in range(n):
+                dst[i] = (np.int64(src[i]) * m) << shift

@@ -1,0 +1,99 @@
+"""Loads and stores as commands: DMA fields of boxes, borders, packed constants and pieces of data movers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from npuflow.ir.op import Site
+from npuflow.ir.space import extent
+from npuflow.ir.types import Array
+from npuflow.program.codegen.commands import Touch
+from npuflow.program.codegen.consts import pack
+from npuflow.program.codegen.core import CoreProgram
+from npuflow.program.codegen.dma import box_copy, dense, dma
+from npuflow.schedule.jobs import Allocation, BorderCopy, BoxCopy, Constants, Job, PieceCopy
+from npuflow.schedule.model import Ref
+from npuflow.schedule.movers import item_of
+
+Dims = Sequence[tuple[int, int, int]]
+Fields = dict[str, object]
+
+
+def transfer(core: CoreProgram, job: Job) -> None:
+    """The LOAD or STORE of a job."""
+    (place,) = job.writes or job.reads
+    allocation, outside, what = place[0], job.outside, job.what
+    if outside is None:
+        block = _block(job)
+        fields = box_copy(
+            "CONST", core.consts.add(block), (len(block),), ((0, len(block)),), allocation.low, 1
+        )
+        core.commands.load(fields, place, job.node, None, job.tile)
+        return
+    storage, address = core.data.of(outside.value) if job.writes else core.data.open(outside.value)
+    view: object = core.data.seen_as(outside.value)
+    if isinstance(what, BoxCopy):
+        shape, item, layout = what.ref.operand.shape, what.ref.itemsize, allocation.laid or outside.box
+        fields, whole = (
+            box_copy("DATA", address, shape, outside.box, allocation.low, item, layout),
+            outside.box,
+        )
+    elif isinstance(what, BorderCopy):
+        fields, whole = _border(what, address, allocation), what.border.box
+    else:
+        assert isinstance(what, PieceCopy)
+        fields, whole, view = _piece(what, address, allocation, bool(job.writes)), (), None
+    touch = Touch(view, whole, *outside.span)
+    if job.writes:
+        core.commands.load(fields, place, job.node, (storage, touch), job.tile)
+    else:
+        core.commands.store(fields, place, job.node, storage, touch, job.tile)
+
+
+def _border(what: BorderCopy, address: int, allocation: Allocation) -> Fields:
+    """A box of a value in local memory, from or to bytes of its own in external memory."""
+    box, item, size = what.border.box, what.item, extent(what.border.box)
+    strides = dense(extent(allocation.laid), item)
+    at = sum((a - lo) * s for (a, _), (lo, _), s in zip(box, allocation.laid, strides, strict=True))
+    return dma("DATA", address, allocation.low + at, item, size, dense(size, item), strides)
+
+
+def _piece(what: PieceCopy, base: int, allocation: Allocation, load: bool) -> Fields:
+    piece, item = what.piece, item_of(what.site, what.move)
+    dims: Dims = piece.load if load else piece.store
+    address = base + (piece.src_offset if load else piece.dst_offset) * item
+    # every element is the same one, so the local side may repeat what is there
+    if what.move.source is None:
+        most = allocation.size // item
+        dims = [(n, far, 0) for n, far, _ in dims]
+        if dims and dims[-1][0] <= most and dims[-1][1] == 1:
+            dims[-1] = (dims[-1][0], 1, 1)
+    sizes, far, near = zip(*dims, strict=True) if dims else ((), (), ())
+    local = allocation.low + (piece.near * item if load else 0)
+    return dma("DATA", address, local, item, sizes, [s * item for s in far], [s * item for s in near])
+
+
+def _block(job: Job) -> bytes:
+    """The constants that a job loads."""
+    what = job.what
+    if isinstance(what, Constants):
+        return pack([(_array(what.member.sites[r.member], r), r.dtype) for r in what.refs], what.boxes)[0]
+    assert isinstance(what, PieceCopy) and what.move.source is not None
+    array, piece = what.site.consts[what.move.source], what.piece
+    assert array is not None
+    flat = np.ascontiguousarray(array).reshape(-1)
+    index = piece.src_offset + sum(
+        np.arange(n).reshape([-1 if d == i else 1 for d in range(len(piece.load))]) * s
+        for i, (n, s, _) in enumerate(piece.load)
+    )
+    return flat[np.asarray(index)].tobytes()
+
+
+def _array(site: Site, ref: Ref) -> Array:
+    if isinstance(ref.key, str):
+        return site.array(ref.key)
+    array = site.consts[ref.key]
+    assert array is not None
+    return array

@@ -1,0 +1,245 @@
+"""Several programs in one file that share external memory: constants side by side, equal blocks once, and the
+activations of all in the same place, as one runs at a time.
+
+The file is a program's container (see container.py) with the section `set`, {"networks": [names]}, the
+sections `const` of all and, where graphs are kept, `arrays` (their constants, each once: see
+program/graph_section.py), and of network k the sections "k/meta", "k/core0".., "k/taps", "k/graph" (without
+its constants), "k/host0"..
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.base.errors import DataError, ModelError, UsageError, Where, meant
+from npuflow.hw.encode import Words, layout
+from npuflow.hw.region import CONST
+from npuflow.program.access import regions
+from npuflow.program.container import (
+    SET,
+    Body,
+    Program,
+    file_bytes,
+    json_bytes,
+    load_program,
+    sections_of,
+    written,
+)
+from npuflow.program.graph_section import joined, shared
+
+Ints = npt.NDArray[np.int64]
+ARRAYS = "arrays"                         # the section of the constants that kept graphs share
+MARK = "#"      # before the name of a network, in "FILE.npu#NETWORK"
+
+
+@dataclass(frozen=True)
+class Package:
+    """Programs by name; the constants of each are those of all."""
+
+    networks: Mapping[str, Program]
+
+    @property
+    def const(self) -> Body:
+        return next(iter(self.networks.values())).const
+
+    @property
+    def data_bytes(self) -> int:
+        """Of activations in external memory: of the network that takes most."""
+        return max(int(program.meta["data_bytes"]) for program in self.networks.values())
+
+    def network(self, name: str) -> Program:
+        """One of them; an unknown name is an error that lists them."""
+        if name not in self.networks:
+            known = tuple(self.networks)
+            raise UsageError(
+                f'the file has no network "{name}"', because=f"its networks: {', '.join(known)}",
+                hint=meant(name, known), code="NF-USAGE-160",
+            )
+        return self.networks[name]
+
+    def of_shapes(self, shapes: Mapping[str, Sequence[int]]) -> Program:
+        """The network that takes inputs of these shapes; where there is none, DataError lists those known."""
+        ports = {
+            name: {entry["name"]: tuple(entry["shape"]) for entry in one.meta["inputs"]}
+            for name, one in self.networks.items()
+        }
+        for name, own in ports.items():
+            if own == {port: tuple(shape) for port, shape in shapes.items()}:
+                return self.networks[name]
+        raise unlisted(shapes, list(ports.values()))
+
+    def to_bytes(self) -> bytes:
+        heads, arrays = shared([program.graph_bytes for program in self.networks.values()])
+        listed = json_bytes({"networks": list(self.networks)})
+        sections: list[tuple[str, Body]] = [(SET, listed), ("const", self.const)]
+        sections += [(ARRAYS, arrays)] if any(heads) else []
+        for k, (head, one) in enumerate(zip(heads, self.networks.values(), strict=True)):
+            program = replace(one, graph_bytes=head)
+            sections += [(f"{k}/{name}", body) for name, body in program.sections() if name != "const"]
+        return written(next(iter(self.networks.values())).target_fingerprint, sections)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        Path(path).write_bytes(self.to_bytes())
+
+    @classmethod
+    def from_bytes(cls, data: bytes | memoryview, *, file: str | None = None) -> Package:
+        """Parse a file of several programs; whatever is wrong with it is a ModelError."""
+        where = Where(file=file)
+        target, parts = sections_of(memoryview(data), where, True)
+        try:
+            names = json.loads(bytes(parts.pop(SET)))["networks"]
+            if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+                raise ValueError("names")
+            const = parts.pop("const")
+            for name in parts if (arrays := bytes(parts.pop(ARRAYS, b""))) else ():
+                if name.endswith("/graph"):
+                    parts[name] = memoryview(joined(bytes(parts[name]), arrays))
+        except (KeyError, TypeError, ValueError, struct.error):
+            raise ModelError(
+                "the file's table of networks is malformed", where=where, hint="pack the programs again",
+                code="NF-PROGRAM-061",
+            ) from None
+        found = {}
+        for k, name in enumerate(names):
+            own = {key.partition("/")[2]: body for key, body in parts.items() if key.startswith(f"{k}/")}
+            parts = {key: body for key, body in parts.items() if not key.startswith(f"{k}/")}
+            found[name] = Program.of_sections(target, {**own, "const": const}, where)
+        if parts:
+            raise ModelError(f"unknown section {sorted(parts)[0]!r}", where=where, code="NF-PROGRAM-001")
+        return cls(found)
+
+
+def unlisted(given: Mapping[str, Sequence[int]], known: Sequence[Mapping[str, Sequence[int]]]) -> DataError:
+    """The fault of inputs that none of the programs takes."""
+    return DataError(
+        f"the program was not built for {_text(given)}",
+        because=f"its shapes: {'; '.join(map(_text, known))}",
+        hint="bring the inputs to one of them, or add the shape to [model] shapes and build again",
+        code="NF-DATA-160",
+    )
+
+
+def _text(shapes: Mapping[str, Sequence[int]]) -> str:
+    return ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
+
+
+def packed(programs: Mapping[str, Program]) -> Package:
+    """Programs of one target as one package; their commands load constants from where these now are."""
+    (first, *others) = programs.items()
+    for name, program in others:
+        if program.target_fingerprint != first[1].target_fingerprint:
+            raise UsageError(
+                f'"{name}" and "{first[0]}" are not compiled for the same target',
+                hint="build both with the same target, and with the same [target] keys", code="NF-USAGE-161",
+            )
+    pool, known = bytearray(), dict[bytes, int]()
+    moved = {}
+    for name, program in programs.items():
+        align = program.target.memory.burst
+        starts, places = [], []
+        for low, high in _blocks(program):
+            block = bytes(program.const[low:high])
+            if block not in known:
+                pool += bytes(-len(pool) % align)
+                known[block] = len(pool)
+                pool += block
+            starts.append(low)
+            places.append(known[block])
+        moved[name] = program, np.array(starts, np.int64), np.array(places, np.int64)
+    _require_room(programs, len(pool))
+    const = bytes(pool)
+    return Package({
+        name: replace(
+            program, const=const, meta={**program.meta, "name": name, "const_bytes": len(const)},
+            commands=tuple(
+                _relocated(program, core, starts, places) for core in range(len(program.commands))
+            ),
+        )
+        for name, (program, starts, places) in moved.items()
+    })
+
+
+def _require_room(programs: Mapping[str, Program], const: int) -> None:
+    room = min(program.target.memory.external_bytes for program in programs.values())
+    data = max(int(program.meta["data_bytes"]) for program in programs.values())
+    if const + data > room:
+        raise UsageError(
+            "the networks do not fit external memory together",
+            because=f"constants of {const} bytes and activations of {data} are more than {room}",
+            hint="fewer networks", code="NF-USAGE-162",
+        )
+
+
+def _blocks(program: Program) -> list[tuple[int, int]]:
+    """Bytes of constants that commands load, joined where two loads overlap."""
+    spans = sorted({
+        region.span for core in program.decoded for command in core for region in regions(command)
+        if region.space == CONST
+    })
+    found: list[tuple[int, int]] = []
+    for low, high in spans:
+        if found and low < found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], high)
+        else:
+            found.append((low, high))
+    return found
+
+
+def _relocated(program: Program, core: int, starts: Ints, places: Ints) -> Words:
+    words = program.commands[core].copy()
+    for i, command in enumerate(program.decoded[core]):
+        if command.fields.get("space") == "CONST":
+            address = command.number("external")
+            # rows may be walked backwards: the block is that of the lowest byte
+            low = min(r.span[0] for r in regions(command) if r.space == CONST)
+            block = int(np.searchsorted(starts, low, "right")) - 1
+            at = {field.name: word for field, word in layout(command.opcode)}["external"]
+            words[i, at] = address - starts[block] + places[block]
+    return words
+
+
+def load_package(path: str | os.PathLike[str]) -> Package:
+    """Read a file of several programs."""
+    return Package.from_bytes(file_bytes(path), file=str(path))
+
+
+def load_file(path: str | os.PathLike[str]) -> Program | Package:
+    """What a .npu file holds: a program, or several."""
+    try:
+        return load_program(path)
+    except ModelError as error:
+        if error.code != "NF-PROGRAM-060":
+            raise
+    return load_package(path)
+
+
+def of_bytes(data: bytes) -> Program | Package:
+    """What the bytes of a .npu file hold."""
+    try:
+        return Program.from_bytes(data)
+    except ModelError as error:
+        if error.code != "NF-PROGRAM-060":
+            raise
+    return Package.from_bytes(data)
+
+
+def programs_of(path: str | os.PathLike[str]) -> Mapping[str, Program]:
+    """The programs of a .npu file, or of "FILE.npu#NETWORK", by name; a program alone has the name ""."""
+    if MARK in str(path) and not Path(path).exists():
+        return {"": load_network(path)}
+    loaded = load_file(path)
+    return loaded.networks if isinstance(loaded, Package) else {"": loaded}
+
+
+def load_network(path: str | os.PathLike[str]) -> Program:
+    """The program of a file, or with "FILE.npu#NETWORK" one of a file of several."""
+    file, mark, name = str(path).rpartition(MARK)
+    return load_package(file).network(name) if mark and not Path(path).exists() else load_program(path)

@@ -1,0 +1,71 @@
+"""The schedule's time beside the clock, term by term: two computations of the same
+cycles that share no code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from npuflow.report.profile.measure import TERMS, Profile
+
+TERM_BAR, TOTAL_BAR, GROUP_BAR = 0.02, 0.02, 0.05
+FORMS = {"schedule": "cycles", "searched": "searched"}      # where a program's metadata has their cycles
+SMALL = 0.01              # a term below this share of all cycles is not judged by its ratio
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One figure by both: cycles, and their ratio less one. `bar`: what the ratio may be."""
+
+    name: str
+    clock: float
+    schedule: float
+    bar: float
+
+    @property
+    def error(self) -> float:
+        return self.schedule / self.clock - 1 if self.clock else float(self.schedule > 0)
+
+    @property
+    def within(self) -> bool:
+        return abs(self.error) <= self.bar
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} {self.clock:,.0f} by the clock, {self.schedule:,.0f} by the schedule "
+            f"({self.error:+.1%})"
+        )
+
+
+def compare(found: Profile, form: str = "schedule") -> tuple[Comparison, ...]:
+    """The NPU's part of the program, then each term; empty for a program without a plan. `form`: "schedule",
+    or "searched", by which the search ranked its candidates."""
+    totals = found.totals()
+    planned = found.program.meta.get("plan", {}).get(FORMS[form])
+    if not planned:
+        return ()
+    # the host's are one figure: nothing to compare
+    rows = [Comparison("cycles", found.cycles, planned, TOTAL_BAR)]
+    floor = SMALL * found.cycles
+    for term in TERMS:
+        clock, scheduled = totals["terms"][term], totals[f"{form}_terms"].get(term)
+        if scheduled is not None and max(clock, scheduled) > floor:
+            rows.append(Comparison(term, clock, scheduled, TERM_BAR))
+    return tuple(rows)
+
+
+def worst_groups(found: Profile, most: int = 5) -> tuple[Comparison, ...]:
+    """Groups whose schedule time is farthest from the clock: by the sum of their engines' terms, and by the
+    cycles that they add to the program where these are more than a trifle."""
+    rows, floor = [], SMALL * found.cycles
+    for row in found.layers():
+        if row["schedule_terms"]:
+            clock, scheduled = (sum(row[key].values()) for key in ("terms", "schedule_terms"))
+            rows.append(Comparison(f"terms of {row['name']}", clock, scheduled, GROUP_BAR))
+            if max(row["cycles"], row["schedule"]) > floor:
+                rows.append(Comparison(f"cycles of {row['name']}", row["cycles"], row["schedule"], GROUP_BAR))
+    return tuple(sorted(rows, key=lambda c: -abs(c.error))[:most])
+
+
+def apart(found: Profile) -> tuple[Comparison, ...]:
+    """Every figure of the schedule that is farther from the clock than its bar."""
+    return tuple(row for row in (*compare(found), *worst_groups(found)) if not row.within)

@@ -1,0 +1,158 @@
+"""The one sentence of a build about its accuracy, with numbers, and what to try."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from npuflow.checks.evaluate import Score
+from npuflow.strategies import Budget, Output
+from npuflow.tune.precision.advice import Fix
+from npuflow.tune.precision.culprit import Culprit
+from npuflow.tune.precision.judge import JudgedOutput
+
+MORE = "npuflow show verdict RECIPE"
+FEW = 8                                   # samples below which a good verdict says little
+# dB of an output on the evaluation: the error is a third of the signal
+LEAST = 10.0
+AGREE = 0.95                              # share of equal answers there; of few samples two may differ
+# dB of an output there, from which on another arg-max is a tie or no answer at all
+CLEAR = 30.0
+
+
+@dataclass(frozen=True)
+class Statement:
+    """`ok`: None where nothing could be judged."""
+
+    ok: bool | None
+    text: str
+    hint: str = ""
+
+    def facts(self) -> dict[str, object]:
+        """As facts of a step's summary, which the command line takes its last line from."""
+        return {"verdict": self.text, "verdict_ok": self.ok, "verdict_hint": self.hint}
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What spoils the worst output, and fixes that were measured. `untried`: what to do to have some, where
+    nothing was looked for."""
+
+    culprit: Culprit | None = None
+    fixes: Sequence[Fix] = ()
+    untried: str = ""
+
+    @property
+    def hint(self) -> str:
+        """The best fix, or why there is none."""
+        if self.fixes:
+            return f"{self.fixes[0].line} ({MORE})"
+        return self.untried or f"no single change was found to help ({MORE} --log)"
+
+
+def statement(
+    outputs: Sequence[JudgedOutput],
+    samples: int,
+    reason: str,
+    budget: Budget,
+    advice: Advice,
+    inputs: str = "",
+    weights: Mapping[str, int] | None = None,
+) -> Statement:
+    """`inputs`: what is wrong with the samples themselves; `weights`: how many numbers of constants are NaN.
+    """
+    if reason:
+        return Statement(None, f"the outputs cannot be judged: {reason}")
+    if not outputs:
+        return Statement(None, "the outputs cannot be judged: there is no output to compare")
+    on = f"on {samples} held-out calibration sample{'s' * (samples != 1)}"
+    empty = [one for one in outputs if one.nan]
+    if empty:
+        return _no_numbers(empty, on, weights or {})
+    poor = sorted((s.output for s in outputs if not s.ok), key=lambda one: min(one.sqnr, one.low))
+    if poor:
+        more = f" (and {len(poor) - 1} more)" if len(poor) > 1 else ""
+        asked = f"{budget.sqnr_db:g} dB" + (
+            f" or {100 * budget.agreement:g} %" if poor[0].agreement is not None else ""
+        )
+        text = (
+            f'the output "{poor[0].name}"{more} is far from the float model\'s: {figures(poor[0])} {on} '
+            f'({asked} asked for)'
+        )
+        culprit = advice.culprit
+        if culprit is not None and culprit.after > culprit.before:
+            part = "most of the error" if _alone(culprit) else "the largest part of the error"
+            text += f'; {part} comes from "{culprit.layer}"'
+        return Statement(False, text, advice.hint)
+    if inputs:
+        text = (
+            "the calibration samples are unlike the evaluation's, and ranges from them cannot be trusted: "
+            f"{inputs}"
+        )
+        return Statement(False, text, "npuflow show input_check RECIPE --log")
+    worst = min((s.output for s in outputs), key=lambda one: min(one.sqnr, one.low))
+    few = " (very few)" if samples < FEW else ""
+    text = f"every output is close to the float model's {on}{few}"
+    return Statement(True, f'{text}: the worst, "{worst.name}", has {figures(worst)}')
+
+
+def _no_numbers(outputs: Sequence[JudgedOutput], on: str, weights: Mapping[str, int]) -> Statement:
+    """Of outputs that are NaN in the float model there is nothing to compare."""
+    worst = max(outputs, key=lambda one: one.nan)
+    more = f" (and {len(outputs) - 1} more)" if len(outputs) > 1 else ""
+    share = "all" if worst.nan == 1.0 else f"{100 * worst.nan:.2g} %"
+    text = f'the output "{worst.output.name}"{more} is NaN in the float model itself: '
+    text += f"{share} of its values {on}"
+    if weights:
+        name, count = next(iter(weights.items()))
+        some = f" (and {len(weights) - 1} more constants)" if len(weights) > 1 else ""
+        text += f'; the constant "{name}"{some} holds {count} NaN'
+        return Statement(False, text, "a model whose weights are numbers")
+    hint = "to find what gives NaN on these samples: Log, Sqrt, Pow, a quotient of zeros"
+    return Statement(False, text, hint)
+
+
+def figures(one: Output) -> str:
+    """dB and answers in words."""
+    answers = "" if one.agreement is None else f" and {100 * one.agreement:.1f} % of equal answers"
+    low = f", four of five samples {one.low:.1f} dB" if one.low < one.sqnr - 3 else ""
+    return f"{one.sqnr:.1f} dB{low}{answers}"
+
+
+def _alone(culprit: Culprit) -> bool:
+    """Whether at least half of the noise is this unit's."""
+    return culprit.after >= culprit.before + 3.0
+
+
+def evaluated(said: Statement, score: Score | None) -> Statement:
+    """The sentence once an evaluation is there: it adds its figures, and where they are poor although the
+    calibration samples looked well, that is what counts."""
+    if score is None:
+        return said
+    # Of the first output, where that is a row of scores: the largest of other numbers is no answer. Other
+    # outputs have their levels alone
+    same, first = score.agreement, next(iter(score.sqnr_db), "")
+    poor = sorted(
+        (level, name)
+        for name, level in score.sqnr_db.items()
+        if -200.0 < level < LEAST and (same is None or name != first)
+    )
+    watch = next(iter(score.figures))
+    beside = f" (float {score.beside[watch]:.4g})" if watch in score.beside else ""
+    figures = f"{watch} {score.figures[watch]:.4g}{beside} on {score.samples} evaluation samples"
+    noisy = score.sqnr_db.get(first, 0.0) < CLEAR
+    if same is not None and (1 - same) * score.samples > 2 and same < AGREE and noisy:
+        what = f"its answer is the float model's on {100 * same:.1f} % of them"
+    elif poor:
+        what = f'the output "{poor[0][1]}" has {poor[0][0]:.1f} dB there'
+    else:
+        return Statement(said.ok, f"{said.text}; {figures}", said.hint)
+    if said.ok is False:
+        return Statement(False, f"{said.text}; {figures}: {what}", said.hint)
+    text = f"the program is far from the float model on the evaluation: {figures}, and {what}"
+    text += "; the calibration samples do not show it"
+    return Statement(
+        False,
+        text,
+        "calibration samples that are like the evaluation's (npuflow show input_check RECIPE --log)",
+    )

@@ -1,0 +1,1 @@
+"""Rewrite rules applied to a graph until none applies."""

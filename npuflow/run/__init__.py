@@ -1,0 +1,1 @@
+"""Running a network: the reference interpreter, steps with state, and the graph as ONNX models."""

@@ -1,0 +1,144 @@
+"""The reference interpreter: every integer node by its specification, every float node by onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from npuflow.base.errors import DataError
+from npuflow.hw.target import Numerics
+from npuflow.ir import forms
+from npuflow.ir.codes import encode
+from npuflow.ir.graph import Graph
+from npuflow.ir.types import Array
+from npuflow.onnx.fed import SessionModel, opened
+from npuflow.place.partition import HostStep, Segment, host_model, host_steps, segments
+
+
+@dataclass
+class Interpreter:
+    """A quantised graph ready to run sample after sample; sessions of its host parts are made once."""
+
+    graph: Graph
+    numerics: Numerics
+    _parts: tuple[Segment, ...] = ()
+    _sessions: dict[tuple[str, ...], Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._parts = segments(self.graph)
+
+    def run(
+        self, inputs: Mapping[str, Array], keep: Iterable[str] | Callable[[str], bool] | None = None
+    ) -> dict[str, Array]:
+        """Values by id: the graph's outputs, and those that `keep` names (True for
+        all: `lambda id: True`)."""
+        wanted = keep if callable(keep) else set(keep or ()).__contains__
+        values: dict[str, Array] = {}
+        for value_id in self.graph.inputs:
+            values[value_id] = self.fed(value_id, inputs)
+        last = self._last_uses()
+        kept = {k: v for k, v in values.items() if wanted(k) or k in self.graph.outputs}
+        for i, part in enumerate(self._parts):
+            made = self._npu(part, values) if part.kind == "npu" else self._host(part, values)
+            values.update(made)
+            kept.update({k: v for k, v in made.items() if wanted(k) or k in self.graph.outputs})
+            for value_id in [v for v in values if last.get(v, -1) <= i]:
+                del values[value_id]
+        for value_id in self.graph.outputs:
+            stored = self.graph.const(value_id)
+            if stored is not None:
+                kept[value_id] = stored
+        return kept
+
+    def fed(self, value_id: str, inputs: Mapping[str, Array]) -> Array:
+        """An input as the graph stores it, checked."""
+        if value_id not in inputs:
+            raise DataError(
+                f'no data for the input "{value_id}"',
+                because=f"given: {', '.join(inputs) or 'nothing'}", code="NF-DATA-012",
+            )
+        array, value = np.asarray(inputs[value_id]), self.graph.values[value_id]
+        fits = len(array.shape) == len(value.type.shape) and all(
+            have == want or want < 0 for have, want in zip(array.shape, value.type.shape, strict=True)
+        )
+        if not fits:
+            raise DataError(
+                f'the input "{value_id}" has shape {array.shape}; the model expects {value.type.shape}',
+                code="NF-DATA-014",
+            )
+        quant = value.quant
+        # real numbers for an input that takes codes
+        if quant is not None and array.dtype.kind == "f":
+            return encode(array, quant)
+        if (
+            quant is not None
+            and array.size
+            and not quant.lo <= int(array.min()) <= int(array.max()) <= quant.hi
+        ):
+            raise DataError(
+                f'the input "{value_id}" has codes {array.min()}..{array.max()}, its type has '
+                f'{quant.lo}..{quant.hi}',
+                code="NF-DATA-060",
+            )
+        return array.astype(value.dtype, copy=False) if value.dtype != "string" else array
+
+    def _last_uses(self) -> dict[str, int]:
+        return {v: i for i, part in enumerate(self._parts) for v in part.inputs}
+
+    def _npu(self, part: Segment, outer: Mapping[str, Array]) -> dict[str, Array]:
+        values = {v: outer[v] for v in part.inputs}
+        for node in part.nodes:
+            site = self.graph.site(node)
+            given = [
+                None if not v else values[v] if v in values else self.graph.const(v) for v in node.inputs
+            ]
+            results = forms.computed(site, given, self.numerics)
+            # numpy's scalars become arrays
+            made_here = zip(node.outputs, map(np.asarray, results), strict=False)
+            values.update({o: array for o, array in made_here if o})
+        made = {o for n in part.nodes for o in n.outputs}
+        return {v: a for v, a in values.items() if v in made}
+
+    def _host(self, part: Segment, outer: Mapping[str, Array]) -> dict[str, Array]:
+        values, made = dict(outer), {}
+        for step in host_steps(self.graph, part):
+            result = self.model(step, values) if step.kind == "model" else self._boundary(step, values)
+            values.update(result)
+            made.update(result)
+        return made
+
+    def _boundary(self, step: HostStep, values: Mapping[str, Array]) -> dict[str, Array]:
+        (node,) = step.nodes
+        (result,) = node.op.integer(self.graph.site(node), [values[node.inputs[0]]], self.numerics)
+        return {node.outputs[0]: np.asarray(result)}
+
+    def model(self, step: HostStep, values: Mapping[str, Array]) -> dict[str, Array]:
+        """A part of the host's on onnxruntime."""
+        session = self._sessions.get(step.outputs)
+        if session is None:
+            session = self._sessions[step.outputs] = host_session(host_model(self.graph, step))
+        results = session.run(list(step.outputs), {v: values[v] for v in step.inputs})
+        return dict(zip(step.outputs, results, strict=True))
+
+
+def host_session(model: SessionModel) -> Any:
+    """onnxruntime on one thread: the same bytes on every run of one machine."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4                         # what goes wrong is raised, and reported once
+    return opened(model, options)
+
+
+def interpret(
+    graph: Graph,
+    inputs: Mapping[str, Array],
+    numerics: Numerics,
+    keep: Iterable[str] | Callable[[str], bool] | None = None,
+) -> dict[str, Array]:
+    """One sample through the quantised graph."""
+    return Interpreter(graph, numerics).run(inputs, keep)

@@ -1,0 +1,129 @@
+"""A graph run stretch by stretch over many samples at once, so that changing a layer
+recomputes the layer alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from npuflow.ir.codes import decode, encode
+from npuflow.ir.graph import Graph
+from npuflow.ir.types import Array
+from npuflow.onnx.export import session_model
+from npuflow.onnx.fed import SessionModel, opened
+from npuflow.run.qdq import QdqBuilder
+
+Feed = Mapping[str, Array]
+
+
+@dataclass
+class WalkedStretch:
+    """A stretch from where a walk is, and what it made of each sample so far."""
+
+    graph: Graph
+    stop: int
+    outputs: list[str]
+    session: Any
+    rows: dict[int, list[Array]] = field(default_factory=dict)
+
+
+@dataclass
+class SampleWalk:
+    """Samples on their way through a float or quantised graph. Of what was computed only what later nodes
+    read is kept (and the graph's outputs), as codes where there are codes, and as float32 numbers where the
+    type is a narrower float.
+
+    Integer nodes run as float operators between exact roundings to codes, in onnxruntime: the codes are those
+    of the integer specification but for sums that lie within float32's error of a rounding boundary.
+    """
+
+    graph: Graph
+    feeds: Sequence[Feed]
+    at: int = 0                           # nodes before this one are done
+    values: dict[str, list[Array]] = field(default_factory=dict)
+    tried: list[WalkedStretch] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for value_id in self.graph.inputs:
+            quant = self.graph.values[value_id].quant
+            fed = [f[value_id] for f in self.feeds]
+            coded = quant is not None and fed and fed[0].dtype.kind == "f"
+            self.values[value_id] = [encode(a, quant) for a in fed] if quant is not None and coded else fed
+
+    def to(self, stop: int, keep: Iterable[str] = ()) -> None:
+        """Run the nodes up to (not with) `stop`; `keep`: values wanted although no later node reads them."""
+        if stop > self.at:
+            wanted = {*self._needed_from(stop), *keep}
+            made = self.ahead(stop, wanted)
+            self.values = {k: v for k, v in {**self.values, **made}.items() if k in wanted}
+            self.at = stop
+            self.tried = []
+
+    def ahead(
+        self, stop: int, wanted: Iterable[str], graph: Graph | None = None, samples: slice = slice(None)
+    ) -> dict[str, list[Array]]:
+        """Values that the nodes up to `stop` make, without going there; `graph`: the same nodes with other
+        constants. What was made once from here is not made again."""
+        graph = graph or self.graph
+        nodes = range(self.at, stop)
+        made = {o for i in nodes for o in graph.nodes[i].outputs if o}
+        outputs = [v for v in dict.fromkeys(wanted) if v in made]
+        places = range(*samples.indices(len(self.feeds)))
+        if not outputs or not places:
+            return {v: [] for v in outputs}
+        one = next(
+            (t for t in self.tried if t.graph is graph and t.stop == stop and t.outputs == outputs), None
+        )
+        if one is None:
+            read = [
+                v for v in dict.fromkeys(v for i in nodes for v in graph.nodes[i].inputs) if v in self.values
+            ]
+            one = WalkedStretch(graph, stop, outputs, stretch(graph, nodes, read, outputs))
+            self.tried.append(one)
+        fed = [i.name for i in one.session.get_inputs()]
+        for k in places:
+            if k not in one.rows:
+                one.rows[k] = one.session.run(None, {v: self.values[v][k] for v in fed})
+        return {v: [one.rows[k][j] for k in places] for j, v in enumerate(outputs)}
+
+    def real(self, value_id: str, arrays: Sequence[Array]) -> list[Array]:
+        """Codes of a value as the numbers they stand for; floats as they are."""
+        value = self.graph.values[value_id]
+        if value.quant is None or value.number:
+            return list(arrays)
+        return [decode(a, value.quant) for a in arrays]
+
+    def _needed_from(self, start: int) -> set[str]:
+        return {*self.graph.outputs, *(v for n in self.graph.nodes[start:] for v in n.inputs if v)}
+
+
+def stretch(
+    graph: Graph, nodes: Iterable[int], inputs: Sequence[str], outputs: Sequence[str]
+) -> Any:
+    """Some consecutive nodes as a session of their own, codes in and codes out; numbers of the NPU's float
+    types are float32, because numpy does not have them all."""
+    builder = QdqBuilder(graph)
+    for value_id in inputs:
+        if graph.values[value_id].number:
+            builder.number_input(value_id)
+        elif graph.values[value_id].quant is not None:
+            builder.coded_input(value_id)
+    for i in nodes:
+        builder.node(graph.nodes[i])
+    shown = [builder.real(v) if graph.values[v].number else v for v in outputs]
+    return plain_session(session_model(builder.graph(inputs, shown)))
+
+
+def plain_session(model: SessionModel, *, optimised: bool = True) -> Any:
+    """One thread, and no integer kernels in place of the float ones written down; not
+    `optimised`: no fused ones either."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
+    if not optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return opened(model, options)

@@ -1,0 +1,153 @@
+"""ONNX models as backends, on onnxruntime; quantised ones as they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npuflow.base.errors import DataError, ModelError
+from npuflow.input.given import array_of, converted
+from npuflow.input.pixels.pixels import given, pixel_inputs
+from npuflow.run.state import Pairs, state_of
+from npuflow.runner.backend import Dump, Exact
+from npuflow.runner.nan import FLOATS
+from npuflow.runner.ports import Array, Port, Sample
+
+NUMBERS = frozenset(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)) | {
+    "float16", "float32", "float64"
+}
+_SATURATES = "onnxruntime's 8-bit kernels saturate on CPUs without VNNI"
+
+
+class OnnxModel:
+    """A model in a file, or its bytes. `dump`: every tensor is an output."""
+
+    exact: Exact = "onnxruntime"
+
+    def __init__(self, source: Path | bytes, name: str, threads: int = 1, dump: bool = False) -> None:
+        import onnxruntime as ort
+
+        self.name = name
+        options = ort.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        options.log_severity_level = 4  # what goes wrong is raised, and reported once
+        self.preparation: Mapping[str, Any] | None = None
+        self.notes: tuple[str, ...] = ()
+        if _quantised(source):
+            options.add_session_config_entry("session.disable_quant_qdq", "1")
+            self.notes = (
+                f"{name} runs in floats between its roundings (session.disable_quant_qdq = 1): {_SATURATES}",
+            )
+        try:
+            own, loaded = None, source if isinstance(source, bytes) else str(source)
+            if dump:
+                own, loaded = _exposed(source)
+            self.session = ort.InferenceSession(loaded, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime's errors share no public base class
+            raise ModelError(
+                f'"{name}" does not load',
+                because=str(error).splitlines()[0],
+                code="NF-MODEL-004",
+            ) from error
+        self.pixels = pixel_inputs(self.session)
+        self._zeros = state_of(self.session)
+        self.state: Pairs = tuple(self._zeros)
+        self.inputs = tuple(self._port(i.name, i.type, i.shape) for i in self.session.get_inputs())
+        self.own = own  # outputs of the model's own; the others are dumped
+        self.outputs = tuple(
+            Port(o.name, _numpy(o.type), tuple(map(_dim, o.shape))) for o in self.session.get_outputs()
+        )
+
+    @property
+    def start(self) -> Mapping[str, Array]:
+        """What the inputs that hold state have at first."""
+        ports = {port.name: port for port in self.inputs}
+        zeros = {name: zero for (_, name), zero in self._zeros.items()}
+        return {name: np.full(ports[name].shape, zero, ports[name].dtype) for name, zero in zeros.items()}
+
+    def fed(self, sample: Sample) -> dict[str, Array]:
+        found = {}
+        for port in self.inputs:
+            if port.name not in sample:
+                raise DataError(
+                    f'no data for the input "{port.name}"',
+                    because=f"given: {', '.join(sample) or 'nothing'}",
+                    code="NF-DATA-012",
+                )
+            array = array_of(port.name, sample[port.name], port.dtype)
+            if not port.holds(array):
+                raise DataError(
+                    f'the input "{port.name}" has shape {array.shape}; the model expects {port.shape}',
+                    code="NF-DATA-014",
+                )
+            if port.name in self.pixels:
+                one, dtype = self.pixels[port.name]
+                array = given(array, one, dtype, port.name)
+            elif port.dtype in NUMBERS:
+                array = converted(port.name, array, port.dtype)
+            found[port.name] = array
+        return found
+
+    def run(self, samples: Sequence[Sample], dump: Dump) -> list[dict[str, Array]]:
+        names = [o.name for o in self.outputs]
+        if dump is not True:
+            also = set(dump or ())
+            names = [n for i, n in enumerate(names) if self.own is None or i < self.own or n in also]
+        try:
+            return [dict(zip(names, self.session.run(names, dict(one)), strict=True)) for one in samples]
+        except Exception as error:  # as above
+            raise DataError(
+                "onnxruntime rejects the inputs of the model",
+                because=str(error).splitlines()[0],
+                code="NF-DATA-011",
+            ) from error
+
+    def _port(self, name: str, kind: str, shape: Sequence[Any]) -> Port:
+        pixels = name in self.pixels
+        dtype = "float32" if pixels else _numpy(kind)
+        loses = pixels or (bool(self.notes) and dtype in FLOATS)
+        return Port(name, dtype, tuple(map(_dim, shape)), codes=pixels, pixels=pixels, loses_nan=loses)
+
+
+def _quantised(source: Path | bytes) -> bool:
+    """Whether a model rounds with QuantizeLinear; one that does not load is left to the session's message."""
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    try:
+        model = (
+            onnx.load_model_from_string(source)
+            if isinstance(source, bytes)
+            else onnx.load(str(source), load_external_data=False)
+        )
+    except (DecodeError, OSError, ValueError):
+        return False
+    return any(node.op_type == "QuantizeLinear" for node in model.graph.node)
+
+
+def _exposed(source: Path | bytes) -> tuple[int, bytes]:
+    """How many outputs a model has, and the model with every tensor that a node makes as an output; types
+    are left to onnxruntime."""
+    import onnx
+
+    model = onnx.load_model_from_string(source) if isinstance(source, bytes) else onnx.load(str(source))
+    own = len(model.graph.output)
+    known = {o.name for o in model.graph.output}
+    for node in model.graph.node:
+        for name in node.output:
+            if name and name not in known:
+                known.add(name)
+                model.graph.output.append(onnx.ValueInfoProto(name=name))
+    return own, bytes(model.SerializeToString())
+
+
+def _numpy(kind: str) -> str:
+    inner = kind.removeprefix("tensor(").removesuffix(")")
+    return {"float": "float32", "double": "float64", "string": "str"}.get(inner, inner)
+
+
+def _dim(d: Any) -> int:
+    return d if isinstance(d, int) else -1

@@ -1,0 +1,128 @@
+"""From a file, bytes or a program to the backend that runs it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import get_args
+
+from npuflow.base.errors import UsageError
+from npuflow.base.paths import absent
+from npuflow.frontends import Bindings, main_files
+from npuflow.input.sources import gathered
+from npuflow.program.container import MAGIC, Program
+from npuflow.program.packing.package import Package, load_file, load_network, of_bytes
+from npuflow.runner.backend import Backend, Exact
+from npuflow.runner.onnx_model import OnnxModel
+from npuflow.runner.programs import SimulatedProgram, Tensors
+from npuflow.runner.shaped import ShapedModel, one_network
+from npuflow.runner.stated_model import stated_model
+
+Source = Program | str | os.PathLike[str] | bytes | bytearray | memoryview
+TFLITE = b"TFL3"  # at byte 4 of a .tflite file
+
+
+def opened(
+    source: Source,
+    exact: Exact | None = None,
+    *,
+    batch: int = 8,
+    threads: int = 1,
+    dump: bool = False,
+    raw: bool = False,
+) -> Backend:
+    """A program (.npu), or a model of onnxruntime's (.onnx, also QDQ; .tflite). `exact`: what computes a
+    program; None: its graph on whole tensors if it keeps one, else its commands. `raw`: values under a
+    program's own ids. `dump`: a model is to show its inner tensors too."""
+    if exact not in (None, *get_args(Exact)):
+        raise UsageError(
+            f'exact="{exact}" is not known', hint=", ".join(map(repr, get_args(Exact))), code="NF-RUN-045"
+        )
+    if isinstance(source, bytes | bytearray | memoryview):
+        return _of_bytes(bytes(source), exact, batch, threads, dump, raw)
+    if isinstance(source, Program):
+        return _program(source, exact, batch, raw)
+    path = Path(source)
+    if path.suffix.lower() == ".toml" and path.is_file():
+        raise UsageError(
+            f'"{path.name}" is a recipe, which is built before it runs',
+            hint=f"npuflow build {path} makes a .npu, which runs",
+            code="NF-RUN-048",
+        )
+    if path.is_dir() and not any((path / name).is_file() for name in main_files()):
+        raise UsageError(
+            f'"{path}" is a folder', hint="a .npu, .onnx or .tflite file runs", code="NF-RUN-049"
+        )
+    if not path.is_file() and ".npu#" in path.name:
+        return _program(load_network(path), exact, batch, raw)
+    if path.is_dir():
+        return OnnxModel(runnable(path), path.name, threads, dump)
+    if not path.is_file():
+        raise absent(path)
+    if path.suffix.lower() == ".npu" or _starts(path) == MAGIC:
+        loaded = load_file(path)
+        if isinstance(loaded, Package):
+            return _package(loaded, path.name, exact, batch, raw)
+        return _program(loaded, exact, batch, raw)
+    _no_program(exact, path.name)
+    if path.suffix.lower() == ".onnx":
+        return OnnxModel(path, path.name, threads, dump)
+    return OnnxModel(runnable(path), path.name, threads, dump)
+
+
+def runnable(path: Path) -> bytes:
+    """A model of another format as ONNX: what its front end reads, with the codes that it states."""
+    _, reader, source = gathered(path)
+    return stated_model(reader.read(source, Bindings()))
+
+def _starts(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(len(MAGIC))
+
+
+def _of_bytes(data: bytes, exact: Exact | None, batch: int, threads: int, dump: bool, raw: bool) -> Backend:
+    if data.startswith(MAGIC):
+        loaded = of_bytes(data)
+        if isinstance(loaded, Package):
+            return _package(loaded, "the file", exact, batch, raw)
+        return _program(loaded, exact, batch, raw)
+    _no_program(exact, "the model")
+    if data[4:8] != TFLITE:
+        return OnnxModel(data, "model", threads, dump)
+    with tempfile.TemporaryDirectory(prefix="npuflow-") as folder:
+        path = Path(folder) / "model.tflite"
+        path.write_bytes(data)
+        return opened(path, exact, threads=threads, dump=dump)
+
+
+def _program(program: Program, exact: Exact | None, batch: int, raw: bool) -> Backend:
+    chosen = exact or ("executor" if program.graph_bytes else "simulator")
+    if chosen not in ("executor", "simulator"):
+        raise UsageError(
+            f'exact="{chosen}" is of models',
+            hint='a program is run by "executor" or "simulator"',
+            code="NF-RUN-006",
+        )
+    return Tensors(program, batch, raw) if chosen == "executor" else SimulatedProgram(program, batch, raw)
+
+
+def _package(package: Package, name: str, exact: Exact | None, batch: int, raw: bool) -> Backend:
+    """One network at several shapes; networks that differ in more are run by name."""
+    backends = {key: _program(one, exact, batch, raw) for key, one in package.networks.items()}
+    if not one_network(backends):
+        (first, *_), known = package.networks, ", ".join(package.networks)
+        raise UsageError(
+            f"{name} holds several networks: {known}", hint=f'"FILE.npu#{first}" is one of them',
+            code="NF-USAGE-164",
+        )
+    return ShapedModel(name, backends)
+
+
+def _no_program(exact: Exact | None, name: str) -> None:
+    if exact not in (None, "onnxruntime"):
+        raise UsageError(
+            f'exact="{exact}" is of programs; {name} is a model and runs on onnxruntime',
+            hint="build it, and run the .npu",
+            code="NF-RUN-006",
+        )

@@ -1,0 +1,243 @@
+"""A whole program from named inputs to named outputs: NPU segments on the simulator,
+the rest on onnxruntime."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.base.errors import ModelError
+from npuflow.base.forked import renewed_in_children
+from npuflow.hw.rows import check_rows
+from npuflow.program.container import Program, load_program
+from npuflow.program.order import order_of
+from npuflow.run.state import Steps, pairs
+from npuflow.runner.feed import dequantize, fed, quantize, start_of
+from npuflow.sim.machine import SimulatedMachine
+from npuflow.sim.shadow import Shadow
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+Array = npt.NDArray[Any]
+
+
+_Kind = tuple[int, tuple[str, ...]]      # samples at a time, and the values that are watched
+# of idle machines: a full batch and a rest suffice, and memories are large
+KINDS = 2
+
+
+class ProgramRunner:
+    """Runs samples through a program, at most `batch` at a time. Sessions, decoded
+    words and plans are made once.
+
+    A program may keep state from run to run. Samples that lack the inputs of the state are steps of one
+    sequence, in order, which `reset` ends; `steps` gives further sequences, one for each thread or stream.
+    Samples that have these inputs do not depend on each other.
+
+    Any number of threads may share a runner: each run takes a simulated machine of its own from a pool,
+    which holds as many as have run at once, and the kernels release the interpreter lock. `shadows` is of
+    the calling thread's last dump.
+    """
+
+    def __init__(self, program: Program | str | os.PathLike[str], batch: int = 8) -> None:
+        self.program = program if isinstance(program, Program) else load_program(program)
+        self.batch = batch
+        self.order = order_of(self.program)
+        self.state = pairs(self.program.meta.get("state", ()))
+        self._start = start_of(self.program.meta)
+        self._own = self.steps()
+        self._lock = threading.Lock()
+        self._idle: dict[_Kind, list[SimulatedMachine]] = {}  # the kind that was used last comes last
+        self._sessions: dict[int, onnxruntime.InferenceSession] = {}
+        self._shown = threading.local()
+        renewed_in_children(self)
+
+    def forked(self) -> None:
+        """In a forked process: machines that threads of the parent use stay with them."""
+        self._lock = threading.Lock()
+
+    @property
+    def shadows(self) -> Mapping[str, Shadow]:
+        """What taps showed of the last batch that this thread dumped."""
+        found: Mapping[str, Shadow] = getattr(self._shown, "shadows", {})
+        return found
+
+    def run(self, inputs: Mapping[str, Array], dump: bool | Iterable[str] = False) -> dict[str, Array]:
+        """One sample: outputs by name, and with `dump` every integer tensor seen whole and every
+        host value (or those named)."""
+        return self.run_many([inputs], dump)[0]
+
+    def run_many(
+        self, samples: Sequence[Mapping[str, Array]], dump: bool | Iterable[str] = False
+    ) -> list[dict[str, Array]]:
+        """The same for many samples, in order."""
+        if self.state and any(name not in sample for sample in samples for _, name in self.state):
+            return [self._own.run(sample, dump) for sample in samples]
+        entries = self.program.meta["inputs"]
+        return self.run_fed([fed(entries, sample) for sample in samples], dump)
+
+    def run_fed(
+        self, samples: Sequence[Mapping[str, Array]], dump: bool | Iterable[str] = False
+    ) -> list[dict[str, Array]]:
+        """`run_many` of inputs that are already as the program stores them."""
+        found: list[dict[str, Array]] = []
+        for start in range(0, len(samples), self.batch):
+            found += self._together(samples[start : start + self.batch], dump)
+        return found
+
+    def stream(
+        self, samples: Iterable[Mapping[str, Array]], dump: bool | Iterable[str] = False
+    ) -> Iterator[dict[str, Array]]:
+        """Outputs sample by sample, computed `batch` at a time."""
+        waiting: list[Mapping[str, Array]] = []
+        for sample in samples:
+            waiting.append(sample)
+            if len(waiting) == self.batch:
+                yield from self.run_many(waiting, dump)
+                waiting.clear()
+        yield from self.run_many(waiting, dump)
+
+    def steps(self) -> Steps:
+        """A sequence of runs with a state of its own."""
+        return Steps(lambda sample, dump: self.run_many([sample], dump)[0], self.state, self._start)
+
+    def reset(self) -> None:
+        """The next run begins a sequence."""
+        self._own.reset()
+
+    def _together(
+        self, samples: Sequence[Mapping[str, Array]], dump: bool | Iterable[str]
+    ) -> list[dict[str, Array]]:
+        meta = self.program.meta
+        names = list(dict.fromkeys((*meta["values"], *self.program.taps.values))) if dump else []
+        watch = tuple(names if dump is True else [n for n in (dump or ()) if n in names])
+        with self._machine(len(samples), watch) as machine:
+            return self._through(machine, [dict(sample) for sample in samples], dump)
+
+    def _through(
+        self, machine: SimulatedMachine, values: list[dict[str, Array]], dump: bool | Iterable[str]
+    ) -> list[dict[str, Array]]:
+        """Run one batch on a machine that nobody else uses meanwhile."""
+        meta = self.program.meta
+        machine.forget()
+        self._shown.shadows = machine.shadows
+        for name in [entry["name"] for entry in meta["inputs"] if entry["name"] in meta["values"]]:
+            machine.write(name, np.stack([v[name] for v in values]))
+        last = self._last_reads()
+        for i, step in enumerate(meta["steps"]):
+            self._step(step, machine, values)
+            if not dump:
+                for stale in [n for n in values[0] if last.get(n, -1) <= i]:
+                    for v in values:
+                        v.pop(stale, None)
+        whole = {
+            n: s.array.copy() for n, s in machine.shadows.items() if n not in machine.seen and s.seen.all()
+        }
+        for name, array in (*machine.seen.items(), *whole.items()):
+            for v, sample in zip(values, array, strict=True):
+                v.setdefault(name, sample)
+        outputs = [o["name"] for o in meta["outputs"]]
+        wanted = None if dump is True else {*outputs, *(dump or ())}
+        for name in outputs:
+            self._gather(name, machine, values)
+        return [{k: a for k, a in v.items() if wanted is None or k in wanted} for v in values]
+
+    def _last_reads(self) -> dict[str, int]:
+        """Value -> the last step that reads it on the host; outputs are read after all of them."""
+        last: dict[str, int] = {}
+        for i, step in enumerate(self.program.meta["steps"]):
+            for name in (
+                step["inputs"] if step["kind"] == "host" else [step["value"]] if "value" in step else []
+            ):
+                last[name] = i
+        for entry in self.program.meta["outputs"]:
+            last[entry["name"]] = len(self.program.meta["steps"])
+        return last
+
+    def _step(
+        self, step: Mapping[str, Any], machine: SimulatedMachine, values: list[dict[str, Array]]
+    ) -> None:
+        kind = step["kind"]
+        if kind == "npu":
+            machine.run(step["segment"])
+        elif kind == "host":
+            for name in step["inputs"]:
+                self._gather(name, machine, values)
+            session = self._session(step["model"])
+            for v in values:
+                try:
+                    results = session.run(list(step["outputs"]), {name: v[name] for name in step["inputs"]})
+                except Exception as error:  # onnxruntime's errors share no public base class
+                    said = str(error).splitlines()[0]
+                    raise ModelError(
+                        f"host model {step['model']} failed: {said}", code="NF-PROGRAM-017",
+                    ) from error
+                v.update(zip(step["outputs"], results, strict=True))
+            self._deliver(step["outputs"], machine, values)
+        else:
+            self._gather(step["value"], machine, values)
+            convert = quantize if kind == "quantize" else dequantize
+            for v in values:
+                check_rows(v[step["value"]], step.get("rows", 0), step["value"])
+                v[step["out"]] = convert(v[step["value"]], step["quant"])
+            self._deliver([step["out"]], machine, values)
+
+    def _gather(self, name: str, machine: SimulatedMachine, values: list[dict[str, Array]]) -> None:
+        """Make a value that lies in DATA known to the host."""
+        if name in values[0]:
+            return
+        if name not in self.program.meta["values"]:
+            raise ModelError(f"no step produces the value {name!r}", code="NF-PROGRAM-018")
+        for v, sample in zip(values, machine.read(name), strict=True):
+            v[name] = sample
+
+    def _deliver(
+        self, names: Iterable[str], machine: SimulatedMachine, values: list[dict[str, Array]]
+    ) -> None:
+        for name in names:
+            if name in self.program.meta["values"]:
+                machine.write(name, np.stack([v[name] for v in values]))
+
+    @contextmanager
+    def _machine(self, batch: int, watch: tuple[str, ...]) -> Iterator[SimulatedMachine]:
+        """A machine for one run: an idle one, or a new one. A run that fails leaves it in an
+        unknown state: it is dropped."""
+        kind = batch, watch
+        with self._lock:
+            idle = self._idle.get(kind)
+            machine = idle.pop() if idle else None
+        if machine is None:
+            machine = SimulatedMachine(self.program, batch, watch=watch, order=self.order)
+        yield machine
+        with self._lock:
+            self._idle[kind] = [*self._idle.pop(kind, ()), machine]
+            while len(self._idle) > KINDS:
+                self._idle.pop(next(iter(self._idle)))
+
+    def _session(self, index: int) -> onnxruntime.InferenceSession:
+        """A host part's session, made once; onnxruntime lets threads share it."""
+        with self._lock:
+            if index not in self._sessions:
+                self._sessions[index] = _opened(self.program.hosts[index], index)
+            return self._sessions[index]
+
+
+def _opened(model: bytes, index: int) -> onnxruntime.InferenceSession:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4                         # what goes wrong is raised, and reported once
+    try:
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's errors share no public base class
+        raise ModelError(
+            f"host model {index} cannot run: {str(error).splitlines()[0]}", code="NF-PROGRAM-020",
+        ) from error

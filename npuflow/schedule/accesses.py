@@ -1,0 +1,108 @@
+"""Who has touched what lies in local memory: which jobs or commands a later one has to wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from npuflow.ir.space import Box
+from npuflow.schedule.jobs import Allocation
+
+# queue -> the last of it that must be waited for; a queue keeps its order
+Latest = dict[int, int]
+
+
+def merge(into: Latest, other: Mapping[int, int]) -> None:
+    for queue, number in other.items():
+        if number > into.get(queue, -1):
+            into[queue] = number
+
+
+class _Touch(NamedTuple):
+    box: Box | None                       # None: all of it
+    queue: int
+    number: int
+    writes: bool
+
+
+class Accesses:
+    """Accesses to one allocation, box by box, and the last ones to what it replaced."""
+
+    __slots__ = ("_before", "_touches")
+
+    def __init__(self, before: Latest) -> None:
+        self._before = before
+        self._touches: list[_Touch] = []
+
+    def last(self) -> Latest:
+        found = dict(self._before)
+        for _, queue, number, _ in self._touches:
+            if number > found.get(queue, -1):
+                found[queue] = number
+        return found
+
+    def before_read(self, box: Box | None, into: Latest) -> None:
+        for other, queue, number, writes in self._touches:
+            if writes and number > into.get(queue, -1) and meet(other, box):
+                into[queue] = number
+
+    def before_write(self, box: Box | None, into: Latest) -> None:
+        for queue, number in self._before.items():
+            if number > into.get(queue, -1):
+                into[queue] = number
+        for other, queue, number, _ in self._touches:
+            if number > into.get(queue, -1) and meet(other, box):
+                into[queue] = number
+
+    def touch(self, box: Box | None, queue: int, number: int, writes: bool) -> None:
+        """A write stands for all that it covers, for it waited for it; a read for
+        earlier reads by its queue."""
+        if not self._touches or (writes and box is None):
+            self._touches = [_Touch(box, queue, number, writes)]
+            return
+        self._touches = [
+            t for t in self._touches
+            if not ((writes or (t[1] == queue and not t[3])) and (box is None or _within(t[0], box)))
+        ]
+        self._touches.append(_Touch(box, queue, number, writes))
+
+
+class LocalAccesses(dict[Allocation, Accesses]):
+    """Accesses to one core's local memory by allocation; a new one begins with the last
+    accesses to what it replaces."""
+
+    def __missing__(self, key: Allocation) -> Accesses:
+        open_ = [key]
+        while open_:
+            top = open_[-1]
+            older = [a for a in top.replaces if a not in self]
+            if older:
+                open_ += older
+                continue
+            before: Latest = {}
+            for a in top.replaces:
+                merge(before, self[a].last())
+            self[top] = Accesses(before)
+            open_.pop()
+        return self[key]
+
+
+def meet(a: Box | None, b: Box | None) -> bool:
+    if a is None or b is None:
+        return True
+    # asked for half a million times: no generators
+    for (p, q), (r, s) in zip(a, b, strict=True):  # noqa: SIM110
+        if p >= s or r >= q:
+            return False
+    return True
+
+
+def _within(inner: Box | None, outer: Box | None) -> bool:
+    if inner is None or outer is None:
+        return outer is None
+    if inner is outer:
+        return True
+    for (a, b), (c, d) in zip(inner, outer, strict=True):  # noqa: SIM110
+        if a < c or d < b:
+            return False
+    return True

@@ -1,0 +1,165 @@
+"""Values that stay in the local memories of several cores: each core's buffer, and the
+boxes that cores hand each other.
+
+A core keeps what it made of a value. What a later group reads of it beyond that, another core has
+made: it stores that box by itself, densely, and the core that misses it loads it into its buffer,
+behind the barrier before the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Protocol
+
+from npuflow.ir.space import Box, elements
+from npuflow.schedule.geometry import Member, Strip, Walk, hull, inside
+from npuflow.schedule.groups import Group
+
+
+class Remembers(Protocol):
+    """What all groups of the same parts, cuts and buffers share."""
+
+    spreads: dict[object, Spread]
+
+
+class Laid(Protocol):
+    """What is asked of a group that is laid over its graph (tiling.frame)."""
+
+    @property
+    def passage(self) -> Remembers: ...
+    @property
+    def group(self) -> Group: ...
+    @property
+    def moves(self) -> bool: ...
+    @property
+    def members(self) -> tuple[Member, ...]: ...
+    @property
+    def walks(self) -> tuple[Walk, ...]: ...
+    @property
+    def strips(self) -> tuple[list[Strip], ...]: ...
+    def there(self, value: str, core: int) -> Box | None: ...
+    def wants(self, value: str, core: int) -> Box | None: ...
+
+
+@dataclass(frozen=True)
+class Border:
+    """A box that one core has made and others miss."""
+
+    value: str
+    source: int
+    targets: tuple[int, ...]
+    box: Box
+
+    @property
+    def name(self) -> str:
+        """Of its bytes in external memory."""
+        return f"{self.value} from core {self.source}: " + ",".join(f"{a}-{b}" for a, b in self.box)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A value in several local memories: the box that each core's buffer is laid out for, and the borders,
+    which the group `maker` stores and the group `reader`, the first that misses any, loads."""
+
+    boxes: tuple[Box | None, ...]
+    borders: tuple[Border, ...]
+    maker: int
+    reader: int
+
+
+def spreads(frames: Sequence[Laid], kept: Collection[str], cores: int) -> Mapping[str, Spread]:
+    """Of every value that stays, by name; `frames` in the order of the plan."""
+    found: dict[str, Spread] = {}
+    if not kept:
+        return found
+    readers: dict[str, list[int]] = {}
+    for g, frame in enumerate(frames):
+        for value in dict.fromkeys(v for m in frame.members for v, _ in m.inputs) if not frame.moves else ():
+            readers.setdefault(value, []).append(g)
+    for maker, frame in enumerate(frames):
+        if frame.moves:
+            continue
+        made = {o for m in frame.members for o in m.outputs} & set(kept)
+        for value in sorted(made):
+            later = [g for g in readers.get(value, ()) if g > maker]
+            known, key = (
+                frame.passage.spreads,
+                (value, maker, tuple((g, frames[g].passage) for g in later), len(frames), cores),
+            )
+            if key not in known:
+                known[key] = _spread(value, maker, later, frames, cores)
+            found[value] = known[key]
+    return found
+
+
+def stored(spread: Mapping[str, Spread], maker: int, core: int) -> list[Border]:
+    """What a core stores behind a group."""
+    return [b for s in spread.values() if s.maker == maker for b in s.borders if b.source == core]
+
+
+def loaded(spread: Mapping[str, Spread], reader: int, core: int) -> list[Border]:
+    """What a core loads before a group."""
+    return [b for s in spread.values() if s.reader == reader for b in s.borders if core in b.targets]
+
+
+def _spread(value: str, maker: int, later: Sequence[int], frames: Sequence[Laid], cores: int) -> Spread:
+    source = frames[maker]
+    made = range(source.group.cores[1])
+    own = [source.walks[c].own(value) for c in made]
+    there = [source.there(value, c) for c in made]
+    boxes: list[Box | None] = [_buffer(source, value, c) if c in made else None for c in range(cores)]
+    missing: list[list[tuple[int, Box]]] = [[] for _ in range(cores)]
+    reader = len(frames)
+    for g in later:
+        frame = frames[g]
+        for core in range(frame.group.cores[1]):
+            wants = frame.wants(value, core)
+            if wants is None:
+                continue
+            boxes[core] = hull(boxes[core], wants)
+            has = there[core] if core in made else None
+            if has is None or not inside(wants, has):
+                reader = min(reader, g)
+                missing[core].append((g, wants))
+    borders: dict[tuple[int, Box], list[int]] = {}
+    for core, wanted in enumerate(missing):
+        whole: Box | None = None
+        for _, box in wanted:
+            whole = hull(whole, box)
+        for other, box in product(made, [whole] if whole is not None else []):
+            part = _common(box, own[other])
+            has = there[core] if core in made else None
+            if other == core or not elements(part) or (has is not None and inside(part, has)):
+                continue
+            borders.setdefault((other, part if has is None else _beyond(part, has)), []).append(core)
+    every = tuple(Border(value, other, tuple(targets), box) for (other, box), targets in borders.items())
+    return Spread(tuple(boxes), every, maker, reader)
+
+
+def _buffer(frame: Laid, value: str, core: int) -> Box | None:
+    holds = [s.holds[value] for s in frame.strips[core] if value in s.holds]
+    return holds[0].box if holds else None
+
+
+def _common(a: Box, b: Box) -> Box:
+    found = []
+    for (p, q), (r, s) in zip(a, b, strict=True):
+        low, high = p if p > r else r, q if q < s else s
+        found.append((low, high if high > low else low))
+    return tuple(found)
+
+
+def _beyond(box: Box, there: Box) -> Box:
+    """The box without what is there, where the rest is a box."""
+    open_ = [d for d, ((a, b), (c, e)) in enumerate(zip(box, there, strict=True)) if a < c or e < b]
+    if len(open_) != 1:
+        return box
+    (d,) = open_
+    (a, b), (c, e) = box[d], there[d]
+    if c <= a < e < b:
+        return (*box[:d], (e, b), *box[d + 1 :])
+    if a < c < b <= e:
+        return (*box[:d], (a, c), *box[d + 1 :])
+    return box

@@ -1,0 +1,201 @@
+"""The one walk over a plan: group after group as the segments run them, on every
+core, to jobs in program order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+
+from npuflow.ir.space import Box, elements
+from npuflow.schedule.allocate import aligned
+from npuflow.schedule.borders import Spread, loaded, spreads, stored
+from npuflow.schedule.cores import Core, External, Slot
+from npuflow.schedule.frame import Frame
+from npuflow.schedule.geometry import Hold, Member
+from npuflow.schedule.jobs import Barrier, BorderCopy, CopyRows, Job, Phase, Places, Schedule
+from npuflow.schedule.local import Local, held_slots, scratch_offsets
+from npuflow.schedule.machine import Machine
+from npuflow.schedule.meet import meetings
+from npuflow.schedule.model import Ref
+from npuflow.schedule.movers import move
+from npuflow.schedule.parts import CorePart, UnitSlots
+
+
+def schedule_of(frames: Sequence[Frame], local: Local, machine: Machine, places: Places) -> Schedule:
+    """All jobs of a plan's groups. `frames`: by which `local` numbers its slots."""
+    kept, external = frames[0].kept if frames else (), External(machine, places)
+    spread = spreads(frames, kept, machine.compute.cores)
+    cores = [Core(c, machine, local, external) for c in range(machine.compute.cores)]
+    phases: list[Phase] = []
+    busy: set[int] = set()                    # cores that used external memory since they last met
+    fresh: dict[str, str] = {}                # values stored since then, and whose bytes they have
+    for number, frame in in_turn(frames):
+        segment, nodes = frame.topology.segment[frame.group.nodes[0]], frame.group.nodes
+        used = set(range(frame.group.cores[1]))
+        used |= {c.index for c in cores if loaded(spread, number, c.index)}
+        if not phases or phases[-1].segment != segment:     # the host comes between
+            phases.append(Phase(segment, None, []))
+            busy, fresh = set(), {}
+        elif busy and len(busy | used) > 1:
+            phases.append(Phase(segment, Barrier(number, nodes[0], fresh), []))
+            busy, fresh = set(), {}
+        jobs = phases[-1].jobs
+        for core in (cores[c] for c in sorted(used)):
+            before, core.jobs, core.group, core.now = len(jobs), jobs, number, {}
+            on_core = GroupOnCore(core, frame, spread)
+            on_core.fetch()
+            if core.index < frame.group.cores[1]:
+                on_core.run()
+            busy |= {core.index} if len(jobs) > before else set()
+        made = [o for n in nodes for o in frame.topology.graph.nodes[n].outputs]
+        fresh.update({o: places.owner(o) for o in made if o in places.of})
+        borders = [b.name for o in made if o in spread for b in spread[o].borders]
+        fresh.update({name: places.owner(name) for name in borders})
+    for phase in phases if machine.dma.multicast else ():
+        phase.shared = _shared(phase.jobs, machine.compute.cores)
+    return Schedule(phases, len(frames))
+
+
+def in_turn(frames: Sequence[Frame]) -> list[tuple[int, Frame]]:
+    """Groups, with their numbers in the plan, in the order in which they run."""
+    place = {node: at for at, node in enumerate(frames[0].topology.order)} if frames else {}
+    return sorted(enumerate(frames), key=lambda f: place[f[1].group.nodes[0]])
+
+
+def _shared(jobs: Sequence[Job], cores: int) -> list[list[int]]:
+    """Loads that several cores make alike, and so together."""
+    loads: list[list[int]] = [[] for _ in range(cores)]
+    for n, job in enumerate(jobs):
+        if job.key is not None:
+            loads[job.core].append(n)
+    found = meetings([[(jobs[n].queue, jobs[n].key) for n in own] for own in loads])
+    return [[loads[core][at] for core, at in meeting] for meeting in found if len(meeting) > 1]
+
+
+class GroupOnCore:
+    """A group on a core: its stripes, its parts, and the buffers of values that stay in local memory."""
+
+    def __init__(self, core: Core, frame: Frame, spread: Mapping[str, Spread]) -> None:
+        self.core, self.frame, self.spread, self.number = core, frame, spread, core.group
+        self.machine = core.machine
+        self.held: dict[str, list[Slot]] = {}
+        self.parts: dict[int, CorePart] = {}
+
+    def run(self) -> None:
+        if self.frame.moves:
+            move(self.core, self.frame)
+            return
+        strips, walk = self.frame.strips[self.core.index], self.frame.walks[self.core.index]
+        made = {v for m in self.frame.members for v in m.outputs}
+        for strip in strips:
+            entered: set[str] = set()
+            for p, (member, window) in enumerate(zip(self.frame.members, strip.windows, strict=True)):
+                for value in (*(v for v, _ in member.inputs), *member.outputs):
+                    if value in strip.holds and value not in entered:
+                        entered.add(value)
+                        self._enter(value, strip.holds[value], value in made, member)
+                if window is None:
+                    continue
+                self._part(p, len(strips) > 1).run(window)
+                for ref in member.layer.kept:
+                    value = member.value(ref)
+                    if ref.home == "result" and value in walk.results:
+                        self._keep(value, ref, walk.own(value), ref.operand.box(window), member)
+        for border in stored(self.spread, self.number, self.core.index):
+            what = BorderCopy(border, self.frame.item(border.value))
+            self.core.store_border(
+                what, self.core.kept[border.value].now, self.frame.topology.maker[border.value]
+            )
+
+    def fetch(self) -> None:
+        """What this core misses of values that stay, out of what others have stored."""
+        for border in loaded(self.spread, self.number, self.core.index):
+            value, box = border.value, self.spread[border.value].boxes[self.core.index]
+            item = self.frame.item(value)
+            if value not in self.core.kept:
+                assert box is not None
+                (address,) = self.core.local.slots(f"kept.{value}", 1)
+                size = elements(box) * item
+                self.core.kept[value] = slot = self.core.open(address, max(1, size))
+                slot.renew(max(1, size), box, item)
+            self.core.load_border(
+                BorderCopy(border, item), self.core.kept[value].now, self.frame.group.nodes[0]
+            )
+
+    def _part(self, p: int, turns: bool) -> CorePart:
+        """A part with its slots; where parts take turns, sums and what is made within a
+        tile share one scratch area."""
+        units, align, local = self.frame.units[p], self.machine.memory.slot_align, self.core.local
+        if known := p in self.parts:
+            part = self.parts[p]
+        else:
+            choice = self.frame.group.parts[p].choice
+            assert choice is not None
+            part = self.parts[p] = CorePart(
+                self.core, self.frame.members[p], choice, [UnitSlots(unit) for unit in units]
+            )
+        offsets = scratch_offsets(units, align)
+        for u, (own, unit) in enumerate(zip(part.units, units, strict=True)):
+            scratch = turns and unit.home in ("acc", "inner")
+            if known and not scratch:
+                continue
+            if scratch:
+                (base,) = local.slots(f"{self.number}.scratch", 1)
+                addresses = [base + offsets[u] + k * aligned(unit.size, align) for k in range(unit.slots)]
+            else:
+                name = f"{self.number}.{p}.{u}"
+                if (stays := local.shared.get(name)) in self.core.staying:
+                    own.slots, own.holds = self.core.staying[str(stays)]
+                    continue
+                addresses = local.slots(name, unit.slots)
+                if stays is not None:
+                    own.slots = [self.core.open(a, max(1, unit.size)) for a in addresses]
+                    own.holds = [None] * len(own.slots)
+                    self.core.staying[stays] = own.slots, own.holds
+                    continue
+            own.slots = [self.core.open(a, max(1, unit.size)) for a in addresses]
+            own.holds = [None] * len(own.slots)
+        return part
+
+    def _enter(self, value: str, hold: Hold, made: bool, reader: Member) -> None:
+        """The buffer of a held value as this stripe wants it: rows that are there
+        move over, others come in."""
+        ref, stays, core = self._ref(value), value in self.frame.kept, self.core
+        whole = self.spread[value].boxes[core.index] if stays else None
+        box = hold.box if whole is None else whole
+        if value not in self.held:
+            count = dict(self.frame.group.held)[value]
+            addresses = core.local.slots(f"kept.{value}" if stays else held_slots(self.number, value), count)
+            size = max(1, self.frame.holds[value] if whole is None else elements(whole) * ref.itemsize)
+            self.held[value] = [core.open(a, size) for a in addresses]
+        before, slot = core.now.get(value), self.held[value][hold.slot]
+        if before is not slot or slot.now.laid != box:
+            slot.renew(elements(box) * ref.itemsize, box, ref.itemsize)
+            core.now[value] = slot
+        if hold.copied is not None and before is not None:
+            self._copy(value, ref, hold.copied, before, slot)
+        if hold.fresh is not None and not made:
+            node = next(n for n in reader.nodes if value in self.frame.topology.graph.nodes[n].inputs)
+            core.load_box(value, ref, hold.fresh, slot.now, hold.fresh, node, 0)
+        if stays:
+            core.kept[value] = slot
+
+    def _copy(self, value: str, ref: Ref, box: Box, old: Slot, new: Slot) -> None:
+        """Rows that this stripe needs again move from the old slot to the new one."""
+        c, nodes = self.machine.compute, self.frame.group.nodes
+        cycles = c.command_cycles + ceil(elements(box) / c.vector_lanes)
+        maker = self.frame.topology.maker.get(value, -1)
+        what = CopyRows(value, ref, box, old.now, new.now)
+        node = maker if maker in nodes else nodes[0]
+        self.core.compute(self.core.queues.vector, cycles, [(old.now, box)], [(new.now, box)], what, node, 0)
+
+    def _ref(self, value: str) -> Ref:
+        return next(r for m in self.frame.members for r in m.layer.kept if m.value(r) == value)
+
+    def _keep(self, value: str, ref: Ref, own: Box, made: Box, member: Member) -> None:
+        """What somebody looks for in external memory is stored."""
+        if not self.frame.topology.wanted_in_data(value, self.frame.kept):
+            return
+        box = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(made, own, strict=True))
+        if all(a < b for a, b in box):
+            self.core.store_box(value, ref, box, self.core.now[value].now, box, member.nodes[ref.member], 0)

@@ -1,0 +1,297 @@
+"""Groups in their graph: members, geometry on every core, and the units of their parts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Graph
+from npuflow.ir.moves import Move
+from npuflow.ir.op import Site
+from npuflow.ir.space import Box, Space, elements
+from npuflow.place.partition import is_npu, segments
+from npuflow.schedule.borders import Spread
+from npuflow.schedule.columns import gathered
+from npuflow.schedule.geometry import Member, Strip, Walk, hull
+from npuflow.schedule.groups import Group
+from npuflow.schedule.machine import Machine
+from npuflow.schedule.model import Layer, describe, space_of
+from npuflow.schedule.moves import assembled, piece_bytes
+from npuflow.schedule.units import SlotUnit, units_of, windowed
+from npuflow.schedule.views import Views, views_of
+
+
+class Topology:
+    """What groups must know of the graph around them, looked up once."""
+
+    def __init__(self, graph: Graph, machine: Machine, numerics: Numerics) -> None:
+        self.graph, self.machine, self.numerics = graph, machine, numerics
+        self.readers: dict[str, list[int]] = {}
+        self.maker: dict[str, int] = {}
+        for index, node in enumerate(graph.nodes):
+            for value in node.inputs:
+                self.readers.setdefault(value, []).append(index)
+            self.maker.update({o: index for o in node.outputs if o})
+        self.moving = moves_of(graph)
+        self._outputs = frozenset(graph.outputs)
+        self._sites: dict[int, Site] = {}
+        self._spaces: dict[int, Space] = {}
+        self._needed: dict[tuple[int, ...], Sequence[str]] = {}
+        self._touched: dict[tuple[int, ...], frozenset[str]] = {}
+        self._members: dict[tuple[tuple[int, ...], frozenset[str]], Member] = {}
+        self._layers: dict[Layer, Layer] = {}
+        self._passages: dict[object, Passage] = {}
+
+    def site(self, index: int) -> Site:
+        if index not in self._sites:
+            self._sites[index] = self.graph.site(self.graph.nodes[index])
+        return self._sites[index]
+
+    def space(self, index: int) -> Space:
+        if index not in self._spaces:
+            self._spaces[index] = space_of(self.site(index), self.numerics)
+        return self._spaces[index]
+
+    @cached_property
+    def segment(self) -> dict[int, int]:
+        return {n: k for k, part in enumerate(segments(self.graph)) for n in part.numbers}
+
+    @cached_property
+    def everything(self) -> list[int]:
+        """All nodes as they run, the host's too."""
+        return list(self.segment)
+
+    @cached_property
+    def order(self) -> list[int]:
+        """Integer nodes as they run: segment by segment."""
+        return [n for part in segments(self.graph) if part.kind == "npu" for n in part.numbers]
+
+    def needed(self, nodes: Collection[int]) -> Sequence[str]:
+        """Values made by some nodes that others read, or that are results."""
+        key = tuple(nodes)
+        if key not in self._needed:
+            members = set(key)
+            self._needed[key] = [
+                o for n in key for o in self.graph.nodes[n].outputs
+                if o and (o in self._outputs or any(r not in members for r in self.readers.get(o, ())))
+            ]
+        return self._needed[key]
+
+    def bytes(self, value: str) -> int:
+        return prod(self.graph.type(value).shape) * np.dtype(self.graph.values[value].dtype).itemsize
+
+    def wanted_in_data(self, value: str, kept: Collection[str]) -> bool:
+        """Whether somebody looks for the value in external memory: the host, a mover, a
+        reader that does not know of it. Who joins a value that is kept does so in local memory."""
+        if value not in kept or value in self._outputs:
+            return True
+        return any(
+            (r in self.moving and r not in self.joining) or not is_npu(self.graph.nodes[r])
+            for r in self.readers.get(value, ())
+        )
+
+    @cached_property
+    def joining(self) -> Collection[int]:
+        """Nodes that move data, and may do so in local memory."""
+        return {
+            i
+            for i in self.moving
+            if self.site(i).op.local_space(self.site(i)) is not None and not self._shown_twice(i)
+        }
+
+    @cached_property
+    def joins_rows(self) -> bool:
+        """Whether one of them moves more than a single row."""
+        return any(sum(n > 1 for n in self.site(i).out_shape) > 1 for i in self.joining)
+
+    def _shown_twice(self, index: int) -> bool:
+        """Whether a node's result is a part of the bytes that it reads in external memory, and these are
+        wanted there, too: two cores might each store them. One core stores the same bytes in turn."""
+        if self.machine.compute.of_one_inference.cores == 1:
+            return False
+        node = self.graph.nodes[index]
+        owners = {owner for o in node.outputs if o for owner in self.views.owners(o)}
+        return any(v in self._outputs or len(self.readers.get(v, ())) > 1 for v in owners & set(node.inputs))
+
+    def joins_local(self, index: int, made: Collection[int], kept: Collection[str] = ()) -> bool:
+        """Whether a node that moves data may do so in local memory: what it reads is made by these nodes, or
+        kept."""
+        read = self.graph.nodes[index].inputs
+        return index in self.joining and all(self.maker.get(v) in made or v in kept for v in read)
+
+    @cached_property
+    def views(self) -> Views:
+        order = [(i, self.graph.nodes[i]) for i in self.order]
+        return views_of(self.graph, [(i, n) for i, n in order if i in self.moving], self.moving)
+
+    def staging(self, index: int, machine: Machine) -> int:
+        """Bytes of each staging slot of a mover: those of its largest piece; hardly any
+        where nothing is left to move."""
+        moves = [m for n, m in enumerate(self.moving[index]) if (index, n) not in self.views.saved]
+        outputs = self.site(index).outputs
+        items = [np.dtype(o.dtype).itemsize for o in outputs]
+        if (together := assembled(moves, items, machine)) is not None:
+            return together.at_once * together.block * items[moves[0].output]
+        return max(
+            (piece_bytes(m, np.dtype(outputs[m.output].dtype).itemsize, machine) for m in moves), default=1
+        )
+
+    def touched(self, nodes: tuple[int, ...]) -> frozenset[str]:
+        """Values that some nodes read or make."""
+        if nodes not in self._touched:
+            found = (v for n in nodes for v in (*self.graph.nodes[n].inputs, *self.graph.nodes[n].outputs))
+            self._touched[nodes] = frozenset(found)
+        return self._touched[nodes]
+
+    def member(self, nodes: tuple[int, ...], kept: Set[str]) -> Member:
+        key = nodes, frozenset(self.touched(nodes) & kept)
+        if key not in self._members:
+            sites = tuple(self.site(n) for n in nodes)
+            layer = describe(sites, self.numerics, self.needed(nodes), key[1])
+            layer = gathered(layer, self.machine.compute, self.machine.memory)
+            # equal ones are one: what is looked up by them is found at once
+            layer = self._layers.setdefault(layer, layer)
+            self._members[key] = Member(nodes, sites, tuple(self.space(n) for n in nodes), layer)
+        return self._members[key]
+
+    def passage(self, group: Group, kept: frozenset[str]) -> Passage:
+        """Of all frames in this graph with the same parts, cuts and buffers."""
+        key = (
+            tuple(p.nodes for p in group.parts),
+            group.strips,
+            group.cores,
+            group.held,
+            kept & self.touched(group.nodes),
+        )
+        if key not in self._passages:
+            self._passages[key] = Passage()
+        return self._passages[key]
+
+
+def moves_of(graph: Graph) -> dict[int, tuple[Move, ...]]:
+    """Moves of every integer node that only moves data."""
+    found = {}
+    for index, node in enumerate(graph.nodes):
+        if is_npu(node):
+            moves = node.op.moves(graph.site(node))
+            if moves is not None:
+                found[index] = moves
+    return found
+
+
+@dataclass(eq=False)
+class Passage:
+    """How parts pass through their strips, once that is asked for: the same whatever their tiles."""
+
+    strips: tuple[list[Strip], ...] | None = None
+    layers: tuple[Layer, ...] | None = None
+    holds: Mapping[str, int] | None = None
+    spreads: dict[object, Spread] = field(default_factory=dict)     # of values made here, by who reads them
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A group laid over its graph. `kept`: values that stay in local memory between groups; `sampled`: holds
+    the strips that stand for all of them, where a search looks at some only."""
+
+    topology: Topology
+    group: Group
+    kept: frozenset[str]
+    sampled: Passage | None = None
+
+    @cached_property
+    def moves(self) -> bool:
+        return self.group.parts[0].choice is None and self.group.nodes[0] in self.topology.moving
+
+    @cached_property
+    def members(self) -> tuple[Member, ...]:
+        local = {v for v, _ in self.group.held} | self.kept
+        return tuple(self.topology.member(p.nodes, local) for p in self.group.parts)
+
+    @cached_property
+    def results(self) -> dict[str, tuple[int, ...]]:
+        return {v: self.topology.graph.type(v).shape for v in self.topology.needed(self.group.nodes)}
+
+    @cached_property
+    def walks(self) -> tuple[Walk, ...]:
+        g = self.group
+        return tuple(
+            Walk(self.members, self.results, g.strips, g.cores, dict(g.held), c) for c in range(g.cores[1])
+        )
+
+    @cached_property
+    def passage(self) -> Passage:
+        if self.sampled is not None:
+            return self.sampled
+        return self.topology.passage(self.group, self.kept)
+
+    @property
+    def strips(self) -> tuple[list[Strip], ...]:
+        passage = self.passage
+        if passage.strips is None:
+            passage.strips = tuple(w.run() for w in self.walks)
+        return passage.strips
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """Each part's layer in the largest window of any strip and core."""
+        passage = self.passage
+        if passage.layers is None:
+            passage.layers = self._layers()
+        return passage.layers
+
+    def _layers(self) -> tuple[Layer, ...]:
+        found = []
+        for p, member in enumerate(self.members):
+            windows = [w for strips in self.strips for s in strips if (w := s.windows[p]) is not None]
+            names = [a.name for a in member.layer.axes] if windows else []
+            lengths = {a: max(w[a][1] - w[a][0] for w in windows) for a in names}
+            within = frozenset(a for a in names if any(w[a][0] for w in windows))
+            found.append(windowed(member.layer, lengths, within) if windows else member.layer)
+        return tuple(found)
+
+    @cached_property
+    def units(self) -> tuple[list[SlotUnit], ...]:
+        return tuple(
+            units_of(layer, part.choice, member.layer) if part.choice is not None else []
+            for layer, part, member in zip(self.layers, self.group.parts, self.members, strict=True)
+        )
+
+    @property
+    def holds(self) -> Mapping[str, int]:
+        """Bytes of each buffer of a held value."""
+        passage = self.passage
+        if passage.holds is None:
+            found: dict[str, int] = {}
+            for strips in self.strips:
+                for strip in strips:
+                    for value, hold in strip.holds.items():
+                        found[value] = max(found.get(value, 0), elements(hold.box) * self.item(value))
+            passage.holds = found
+        return passage.holds
+
+    def item(self, value: str) -> int:
+        return np.dtype(self.topology.graph.values[value].dtype).itemsize
+
+    def there(self, value: str, core: int) -> Box | None:
+        """What a core's buffer of a result surely contains when the group is done: halos of
+        several strips may leave gaps."""
+        holds = [s.holds[value] for s in self.strips[core] if value in s.holds]
+        if not holds:
+            return None
+        return holds[0].box if len(self.strips[core]) == 1 else self.walks[core].own(value)
+
+    def wants(self, value: str, core: int) -> Box | None:
+        """What the parts on a core read of a value."""
+        box: Box | None = None
+        for strip in self.strips[core]:
+            for member, window in zip(self.members, strip.windows, strict=True):
+                for name, ref in member.inputs:
+                    if window is not None and name == value and elements(found := ref.operand.box(window)):
+                        box = hull(box, found)
+        return box

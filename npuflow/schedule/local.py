@@ -1,0 +1,252 @@
+"""Where each thing of a plan lies in local memory over time, and which constants may come early."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from npuflow.base.errors import FitError
+from npuflow.ir.space import elements
+from npuflow.schedule import tuned
+from npuflow.schedule.ahead import go_round
+from npuflow.schedule.allocate import Layout, Life, aligned, check_layout
+from npuflow.schedule.arrange import Method, arrange
+from npuflow.schedule.borders import spreads
+from npuflow.schedule.frame import Frame
+from npuflow.schedule.groups import Group
+from npuflow.schedule.machine import Machine
+from npuflow.schedule.staying import candidates, chosen, with_staying
+from npuflow.schedule.units import SlotUnit, units_of
+
+LOOK = 1 << 30                            # parts ahead of its own that a constant may come to local memory
+
+
+@dataclass(frozen=True)
+class Local:
+    """Local memory over the whole program: lives by item, and their addresses."""
+
+    lives: tuple[Life, ...]
+    layout: Layout
+    shared: Mapping[str, str] = field(default_factory=dict)
+    """Units whose constants stay in local memory, by the name of the slots that they share."""
+
+    def slots(self, name: str, count: int) -> list[int]:
+        return [self.layout.addresses[f"{self.shared.get(name, name)}/{k}"] for k in range(count)]
+
+    @property
+    def total(self) -> int:
+        return self.layout.total
+
+
+def lay_local(
+    frames: Sequence[Frame],
+    kept: Collection[str],
+    machine: Machine,
+    look: int = LOOK,
+    method: Method = "greedy",
+) -> Local:
+    """Addresses for all that local memory holds at any time; constants come early where there is room."""
+    lives, movable = _lives(frames, kept, machine)
+    limit, align = machine.memory.local_bytes, machine.memory.slot_align
+    if look and (staying := chosen(candidates(frames, _all_moments(frames)), lives, limit, align)):
+        found = _laid(*with_staying(lives, movable, staying), limit, align, look, method)
+        if found is not None:
+            shared = {f"{g}.{p}.{u}": one.name for one in staying for g, p, u in one.units}
+            return replace(found, shared=shared)
+    base = arrange(lives, align, method)
+    if base.total > limit:
+        raise FitError(
+            f"{base.total} bytes of local memory are needed at once, there are {limit}: "
+            f"{base.total - limit} too few",
+            because=f"{base.bound} bytes are live at once in the worst step",
+            code="NF-FIT-004",
+        )
+    found = _laid(lives, movable, limit, align, look, method)
+    assert found is not None
+    return found
+
+
+def _laid(
+    lives: Sequence[Life], movable: Mapping[str, int], limit: int, align: int, look: int, method: Method
+) -> Local | None:
+    """Addresses, with constants as early as there is room; None where the lives find none."""
+    base = arrange(lives, align, method)
+    if base.total > limit:
+        return None
+    best, early = base, list(lives)
+    ring = go_round(lives, movable, limit, align, method) if look else None
+    if ring is not None:
+        early, best = ring
+    for share in tuned.EARLY_SHARES if look and ring is None else ():
+        longer = _early(lives, movable, int(limit * share), align, look)
+        layout = arrange(longer, align, method)
+        if layout.total <= limit:
+            best, early = layout, longer
+            break
+    check_layout(early, best.addresses, limit, align)
+    return Local(tuple(early), best)
+
+
+def widened(frames: Sequence[Frame], kept: Collection[str], machine: Machine) -> list[Group]:
+    """Constants get a slot for every tile where there is room: they come in early,
+    and none comes in twice."""
+    lives, _ = _lives(frames, kept, machine)
+    align = machine.memory.slot_align
+    use = [0] * (max((v.last for v in lives), default=0) + 1)
+    for v in lives:
+        for t in range(v.first, v.last + 1):
+            use[t] += aligned(v.size, align)
+    found, now = [], 0
+    for frame in frames:
+        if frame.moves:
+            found.append(frame.group)
+            now += 1
+            continue
+        parts, moments = list(frame.group.parts), _moments(frame, now)
+        for p, (layer, part) in enumerate(zip(frame.layers, parts, strict=True)):
+            assert part.choice is not None
+            sizes = dict(part.choice.sizes)
+            slots = tuple(
+                prod(-(-layer.space.axis(a).size // sizes[a]) for a in s.axes) if s.home == "const" else n
+                for s, n in zip(layer.streams, part.choice.slots, strict=True)
+            )
+            if slots == part.choice.slots:
+                continue
+            wider = replace(part.choice, slots=slots)
+            more, less = (
+                sum(aligned(u.size, align) * u.slots for u in units_of(layer, c, frame.members[p].layer))
+                for c in (wider, part.choice)
+            )
+            if use[moments[p]] + more - less <= tuned.CONSTANT_ROOM * machine.memory.local_bytes:
+                use[moments[p]] += more - less
+                parts[p] = replace(
+                    part, choice=replace(wider, local_bytes=part.choice.local_bytes + more - less)
+                )
+        found.append(replace(frame.group, parts=tuple(parts)))
+        now = moments[-1] + 1
+    return found
+
+
+def _early(lives: Sequence[Life], movable: Mapping[str, int], cap: int, align: int, look: int) -> list[Life]:
+    """Constants live longer to the front, nearest first, as long as the sum of all
+    lives stays under the cap."""
+    use = [0] * (max((v.last for v in lives), default=0) + 1)
+    for v in lives:
+        for t in range(v.first, v.last + 1):
+            use[t] += aligned(v.size, align)
+    found = {v.name: v for v in lives}
+    for name in sorted(movable, key=lambda n: (found[n].first, n)):
+        life = found[name]
+        first, size = life.first, aligned(life.size, align)
+        while first > max(movable[name], life.first - look) and use[first - 1] + size <= cap:
+            first -= 1
+            use[first] += size
+        found[name] = replace(life, first=first)
+    return [found[v.name] for v in lives]
+
+
+def _lives(
+    frames: Sequence[Frame], kept: Collection[str], machine: Machine
+) -> tuple[list[Life], dict[str, int]]:
+    """(lives, constants that may come earlier -> the first moment of their segment)."""
+    lives: list[Life] = []
+    movable: dict[str, int] = {}
+    spans: dict[str, list[int]] = {}
+    now, align, segment, start = 0, machine.memory.slot_align, -1, 0
+    for g, frame in enumerate(frames):
+        own = frame.topology.segment[frame.group.nodes[0]]
+        if own != segment:
+            segment, start = own, now
+        if frame.moves:
+            lives += [
+                Life(f"{g}.move/{k}", frame.topology.staging(frame.group.nodes[0], machine), now, now)
+                for k in range(2)
+            ]
+            now += 1
+            continue
+        at = _moments(frame, now)
+        for value in frame.holds:
+            if value in kept:
+                spans.setdefault(value, [at[0], at[0]])
+        for p, member in enumerate(frame.members):
+            for value in {v for v, _ in member.inputs} | set(member.outputs):
+                if value in kept:
+                    span = spans.setdefault(value, [at[p], at[p]])
+                    span[0], span[1] = min(span[0], at[p]), max(span[1], at[p])
+        lives += _held(frame, g, at, kept)
+        for name, size, moment, fixed in _parts(frame, g, at, align):
+            lives.append(Life(name, size, moment, moment))
+            if not fixed:
+                movable[name] = start
+        now = at[-1] + 1
+    for value, spread in sorted(spreads(frames, kept, machine.compute.cores).items()):
+        size = max((elements(b) for b in spread.boxes if b is not None), default=0) * frames[
+            spread.maker
+        ].item(value)
+        lives.append(Life(f"kept.{value}/0", max(1, size), *spans[value]))
+    return lives, movable
+
+
+def _all_moments(frames: Sequence[Frame]) -> list[list[int]]:
+    found, now = [], 0
+    for frame in frames:
+        found.append([now] if frame.moves else _moments(frame, now))
+        now = found[-1][-1] + 1
+    return found
+
+
+def _moments(frame: Frame, now: int) -> list[int]:
+    """When each part runs: all at once when they take turns strip by strip."""
+    turns = len(frame.strips[0]) > 1
+    return [now + (0 if turns else p) for p in range(len(frame.members))]
+
+
+def held_slots(g: int, value: str) -> str:
+    """The name of the slots of a value that group `g` holds. A model may name it as a slot is: "0.2"."""
+    return f"{g}.held.{value}"
+
+
+def _held(frame: Frame, g: int, at: Sequence[int], kept: Collection[str]) -> Iterator[Life]:
+    for value, slots in frame.group.held:
+        if value in kept or value not in frame.holds:
+            continue
+        uses = [
+            at[p]
+            for p, m in enumerate(frame.members)
+            if value in m.outputs or any(value == v for v, _ in m.inputs)
+        ]
+        made = any(value in m.outputs for m in frame.members)
+        for k in range(slots):
+            yield Life(
+                f"{held_slots(g, value)}/{k}", max(1, frame.holds[value]),
+                min(uses) if made else at[0], max(uses),
+            )
+
+
+def _parts(frame: Frame, g: int, at: Sequence[int], align: int) -> Iterator[tuple[str, int, int, bool]]:
+    """(name, bytes, moment, whether it cannot come early) of every slot; turns share
+    one scratch area for sums."""
+    turns = len(frame.strips[0]) > 1
+    scratch = 0
+    for p, units in enumerate(frame.units):
+        own = 0
+        for u, unit in enumerate(units):
+            if turns and unit.home in ("acc", "inner"):
+                own += aligned(unit.size, align) * unit.slots
+                continue
+            for k in range(unit.slots):
+                yield f"{g}.{p}.{u}/{k}", max(1, unit.size), at[p], unit.home != "const"
+        scratch = max(scratch, own)
+    if scratch:
+        yield f"{g}.scratch/0", scratch, at[0], True
+
+
+def scratch_offsets(units: Sequence[SlotUnit], align: int) -> list[int]:
+    """Where the units of a part that share the scratch area begin in it."""
+    found, at = [], 0
+    for unit in units:
+        found.append(at)
+        if unit.home in ("acc", "inner"):
+            at += aligned(unit.size, align) * unit.slots
+    return found

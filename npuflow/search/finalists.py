@@ -1,0 +1,151 @@
+"""Finished plans with the time of their schedules: the search's estimate ranks groups, the
+schedule time picks the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import inf, prod
+
+from npuflow.base.errors import TargetError
+from npuflow.schedule import tuned
+from npuflow.schedule.arrange import Method
+from npuflow.schedule.borders import spreads
+from npuflow.schedule.build import schedule_of
+from npuflow.schedule.frame import Frame, Topology
+from npuflow.schedule.groups import Group
+from npuflow.schedule.jobs import Places
+from npuflow.schedule.local import lay_local
+from npuflow.schedule.machine import Machine
+from npuflow.schedule.time import time_of
+from npuflow.search.coarse import end_of
+from npuflow.search.overlap import Overlap
+from npuflow.search.strategies import Tried
+
+
+@dataclass(frozen=True)
+class Finalist:
+    """A plan that could be taken: its groups, the values that stay in local memory between
+    them, and how it was found."""
+
+    groups: tuple[Group, ...]
+    kept: tuple[str, ...] = ()
+    origin: str = ""
+    cycles: float = 0.0                   # by the replay
+    moved: float = 0.0                    # bytes of external traffic, by the replay
+    starved: frozenset[int] = frozenset()   # groups that wait for the bus in it
+    replayed: bool = True                 # otherwise its cycles are the search's sums
+
+
+def scheduled(
+    finalist: Finalist, topology: Topology, machine: Machine, allocation: Method, replay: bool = True
+) -> Finalist | None:
+    """The plan with its cycles; None where local memory cannot hold it. Without a replay
+    they are the search's sums."""
+    # as the code generator sees it: places say where values lie
+    machine = replace(machine, inside=False)
+    frames = [Frame(topology, g, frozenset(finalist.kept)) for g in finalist.groups]
+    try:
+        local = lay_local(frames, finalist.kept, machine, method=allocation)
+    except TargetError:
+        return None
+    if not replay:
+        cycles = sum(g.costs.cycles for g in finalist.groups)
+        return replace(finalist, cycles=cycles, moved=0.0, replayed=False)
+    found = time_of(schedule_of(frames, local, machine, places(topology, frames)), machine)
+    works = [max(t.array, t.vector) for t in found.terms]
+    starved = frozenset(
+        g for g, (span, work) in enumerate(zip(found.spans, works, strict=True))
+        if span > tuned.STARVED * work + tuned.STARVED_CYCLES
+    )
+    moved = sum(t.bytes for t in found.terms)
+    return replace(finalist, cycles=found.cycles, moved=moved, starved=starved)
+
+
+def overlapping(
+    finalist: Finalist, topology: Topology, machine: Machine, fixed: Collection[tuple[int, ...]] = ()
+) -> Finalist:
+    """The plan with tiles that overlap better from part to part. `fixed`: nodes of parts
+    whose tiles stay as they are."""
+    frames = [Frame(topology, g, frozenset(finalist.kept)) for g in finalist.groups]
+    spread, overlap = spreads(frames, finalist.kept, machine.compute.cores), Overlap(machine)
+    pinned = {g for g, frame in enumerate(frames) if any(p.nodes in fixed for p in frame.group.parts)}
+    groups = tuple(
+        overlap.better(frame, [b for s in spread.values() if s.reader == g for b in s.borders])
+        if g not in finalist.starved and g not in pinned else frame.group for g, frame in enumerate(frames)
+    )
+    return replace(finalist, groups=groups, origin=f"{finalist.origin}, overlapping")
+
+
+def places(topology: Topology, frames: Sequence[Frame]) -> Places:
+    """Values in external memory, each where it lies in the bytes that it shares with others."""
+    gone = {
+        o
+        for frame in frames
+        if not frame.moves
+        for n in frame.group.nodes
+        for o in topology.graph.nodes[n].outputs
+        if o and (o not in frame.results or not topology.wanted_in_data(o, frame.kept))
+    }
+    views = topology.views
+    return Places({v: views.root(v) for v in topology.graph.values if v not in gone}, views.saved)
+
+
+def least(finalist: Finalist, machine: Machine) -> float:
+    """Cycles that the plan cannot beat, by what each of its engines has to do."""
+    costs = [g.costs for g in finalist.groups]
+    bus = sum(c.bytes for c in costs) / machine.memory.external_bandwidth
+    return max(bus, sum(c.tensor for c in costs), sum(c.vector for c in costs))
+
+
+def _hopeless(finalist: Finalist, machine: Machine, best: Finalist) -> bool:
+    """Whether the plan cannot be the faster one, or is so much slower by the search's sums
+    that a replay would not change the choice."""
+    pieces = [c for g in finalist.groups for c in g.pieces]
+    behind = end_of(pieces, tuned.CONSTANT_ROOM * machine.memory.local_bytes)
+    return max(least(finalist, machine), behind / tuned.HARDLY_BELOW) >= best.cycles
+
+
+def rounds(finalist: Finalist, topology: Topology) -> int:
+    """Tiles of all parts in all strips, about: what a replay has to go through."""
+    total = 0
+    for group in finalist.groups:
+        turns = prod(n for _, n in group.strips) * group.cores[1]
+        for part in group.parts:
+            sizes = dict(part.choice.sizes) if part.choice is not None else {}
+            axes = topology.space(part.nodes[0]).axes if part.choice is not None else ()
+            total += max(turns, prod(-(-a.size // sizes[a.name]) for a in axes if a.name in sizes))
+    return total
+
+
+def chosen(
+    finalists: Iterable[Finalist],
+    topology: Topology,
+    machine: Machine,
+    allocation: Method,
+    most: float = inf,
+    best: Finalist | None = None,
+    rival: Finalist | None = None,
+    tried: list[Tried] | None = None,
+) -> Finalist | None:
+    """The one whose schedule takes the fewest cycles; of equal ones the first. `most`: tiles after which no
+    other one is scheduled; `best`: of those scheduled before; `rival`: another, which the one chosen has to
+    beat; `tried`: takes what came of each."""
+    spent, log = 0, [] if tried is None else tried
+    for finalist in finalists:
+        tiles = rounds(finalist, topology)
+        others = [other for other in (best, rival) if other is not None]
+        if tiles > tuned.SURELY_SCHEDULED and any(_hopeless(finalist, machine, other) for other in others):
+            log.append(Tried(finalist.origin, 0.0, "cannot win"))
+            continue
+        found = scheduled(finalist, topology, machine, allocation, tiles <= tuned.NEVER_SCHEDULED)
+        spent += tiles
+        if found is None:
+            log.append(Tried(finalist.origin, 0.0, "does not fit"))
+        else:
+            log.append(Tried(finalist.origin, found.cycles, "scheduled" if found.replayed else "estimated"))
+        if found is not None and (best is None or found.cycles < best.cycles):
+            best = found
+        if best is not None and spent >= most:
+            break
+    return best

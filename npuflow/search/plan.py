@@ -1,0 +1,267 @@
+"""The plan of a network: every integer node tiled for local memory, costed, with lower
+bounds and the gap to them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from math import inf
+from typing import Any
+
+from npuflow.base.errors import FitError, TargetError
+from npuflow.hw.target import Memory, Numerics
+from npuflow.ir.graph import Graph
+from npuflow.place.partition import is_npu
+from npuflow.schedule import tuned
+from npuflow.schedule.allocate import Life, place
+from npuflow.schedule.arrange import Method
+from npuflow.schedule.bounds import Bounds, bounds_of
+from npuflow.schedule.frame import Topology, moves_of
+from npuflow.schedule.groups import Group, group_of_json
+from npuflow.schedule.machine import Machine
+from npuflow.schedule.views import views_of
+from npuflow.search.canonical import Memo
+from npuflow.search.coarse import end_of
+from npuflow.search.finalists import Finalist, chosen, overlapping
+from npuflow.search.fuse import Fuser
+from npuflow.search.parts import Planner
+from npuflow.search.pinned import NO_PINS, Pins, with_tiles
+from npuflow.search.pins import check
+from npuflow.search.strategies import Form, Tried, usable
+from npuflow.search.tilings import DEFAULT_LEVEL
+
+FUSING = 2                                # from this level on, parts are joined
+
+
+@dataclass(frozen=True)
+class TilingPlan:
+    groups: tuple[Group, ...]
+    bounds: Bounds
+    solved: int               # different layers searched; the others repeat one of them
+    # values that stay in local memory from the group that makes them to the last that reads them
+    kept: tuple[str, ...] = ()
+    asked: int = 0            # ways to run groups that were costed
+    spans: int = 0            # parts at which groups may begin
+    different: int = 0        # of them, those with different parts behind them: the others repeat one
+    room: float = 0.0         # bytes of local memory that constants of later groups may fill
+    allocation: Method = "greedy"   # how addresses are found, in local and in external memory
+
+    replayed: float = 0.0     # schedule time of the whole plan; 0: its estimate has to do
+    origin: str = ""          # how the plan was found
+    tried: tuple[Tried, ...] = ()   # what came of each strategy
+    moved: float = 0.0        # bytes of external traffic as scheduled; 0: the estimate has to do
+
+    @property
+    def cycles(self) -> float:
+        """As scheduled; else all groups one after the other, constants coming in while groups before run."""
+        return self.replayed or end_of([c for g in self.groups for c in g.pieces], self.room)
+
+    @property
+    def bytes(self) -> float:
+        """Of external traffic: as scheduled, constants that stay counted once; else the sum of the groups."""
+        return self.moved or sum(g.costs.bytes for g in self.groups)
+
+    @property
+    def gap(self) -> float:
+        return self.cycles / self.bounds.cycles if self.bounds.cycles else 1.0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "groups": [asdict(g) for g in self.groups],
+            "bounds": asdict(self.bounds),
+            "solved": self.solved,
+            "kept": list(self.kept),
+            "asked": self.asked,
+            "spans": self.spans,
+            "different": self.different,
+            "room": self.room,
+            "allocation": self.allocation,
+            "replayed": self.replayed,
+            "origin": self.origin,
+            "tried": [asdict(t) for t in self.tried],
+            "moved": self.moved,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> TilingPlan:
+        return cls(
+            tuple(group_of_json(g) for g in data["groups"]),
+            Bounds(**data["bounds"]),
+            data["solved"],
+            tuple(data["kept"]),
+            data["asked"],
+            data["spans"],
+            data["different"],
+            data["room"],
+            data["allocation"],
+            data["replayed"],
+            data["origin"],
+            tuple(Tried(**t) for t in data["tried"]),
+            data["moved"],
+        )
+
+
+def plan_network(
+    graph: Graph, machine: Machine, numerics: Numerics, level: int = DEFAULT_LEVEL, pins: Pins = NO_PINS,
+    allocation: Method = "greedy", known: Memo | None = None, without: Collection[str] = (),
+) -> TilingPlan:
+    """Group and tile every integer node of a quantised graph; equal layers and equal
+    runs of them are costed once.
+
+    `known`: costs of subgraphs that steps before this one have found; `without`: names of strategies
+    that are left out.
+    """
+    without = frozenset(without)
+    machine = replace(machine, inside=fits_shared(graph, machine.memory))
+    planner = Planner(graph, machine, numerics, level, known)
+    groups = planner.groups()
+    if planner.faults:
+        raise _together(planner.faults)
+    check(planner, groups, pins)
+    groups = with_tiles(planner, groups, pins.tiles)
+    bounds = bounds_of(graph, machine, numerics)
+    contest = Contest(Topology(graph, machine, numerics), machine, allocation, level, without)
+    grouping = level >= FUSING or pins != NO_PINS
+    fusers = [
+        Fuser(contest.topology, machine, groups, each, pins, known=known)
+        for each in levels(level)
+        if grouping
+    ]
+    if contest.uses("lower level"):
+        contest.enter(_planned(graph, machine, numerics, DEFAULT_LEVEL, pins, allocation, without))
+    contest.run(fusers)
+    if not grouping:
+        contest.offer([Finalist(tuple(groups), origin="every layer alone")])
+    if contest.uses("one core") and contest.open(_least_on_one_core(groups, bounds)):
+        single = replace(machine, all_cores=replace(machine.compute, cores=1))
+        contest.enter(contest.on_one_core([
+            Fuser(contest.topology, single, groups, f.level, pins, scorer=f.scorer) for f in fusers
+        ]))
+    best = contest.best
+    if best is None:
+        hint = "[tiling] without leaves strategies out: fewer of them" if without else ""
+        raise FitError("no plan of the network fits local memory", hint=hint, code="NF-FIT-005")
+    starts, windows = sum(f.starts for f in fusers), sum(len(f.windows) for f in fusers)
+    return TilingPlan(
+        best.groups,
+        bounds,
+        len(planner.solved),
+        best.kept,
+        sum(f.asked for f in fusers),
+        starts,
+        windows,
+        tuned.CONSTANT_ROOM * machine.memory.local_bytes,
+        allocation,
+        best.cycles if best.replayed else 0.0,
+        best.origin,
+        tuple(contest.tried),
+        best.moved if best.replayed else 0.0,
+    )
+
+
+@dataclass
+class Contest:
+    """What strategies propose, one after the other, and the best of it."""
+
+    topology: Topology
+    machine: Machine
+    allocation: Method
+    level: int
+    without: frozenset[str]
+    best: Finalist | None = None
+    tried: list[Tried] = field(default_factory=list)
+
+    def uses(self, form: Form) -> bool:
+        return any(s.form == form for s in usable(self.machine.compute.cores, self.level, self.without))
+
+    def open(self, least: float) -> bool:
+        """Whether a plan that takes at least so many cycles could be the best."""
+        return self.best is None or least < self.best.cycles
+
+    def enter(self, other: Finalist | None) -> None:
+        """A plan whose cycles are known."""
+        if other is not None and self.open(other.cycles):
+            self.best = other
+
+    def offer(self, finalists: Iterable[Finalist], most: float = inf, rival: Finalist | None = None) -> None:
+        self.best = chosen(
+            finalists, self.topology, self.machine, self.allocation, most, self.best, rival, self.tried
+        )
+
+    def run(self, fusers: Sequence[Fuser], rival: Finalist | None = None) -> None:
+        """Level by level, the higher one's parts in shorter groups first. `rival`: a plan to be beaten."""
+        for fuser in fusers:
+            before = self.best
+            most = tuned.SCHEDULED_TILES if fuser.level <= DEFAULT_LEVEL else inf
+            self.offer(fuser.finalists(self.without, self.tried), most, rival)
+            found = self.best
+            if self.uses("overlapping") and found is not None and found is not before and found.replayed:
+                fixed = [fuser.singles[i].nodes for i in sorted(fuser.tiled)]
+                other = overlapping(found, self.topology, self.machine, fixed)
+                self.offer([other] if other.groups != found.groups else [])
+
+    def on_one_core(self, fusers: Sequence[Fuser]) -> Finalist | None:
+        """The best plan of the same strategies where the other cores are idle."""
+        alone = replace(self, best=None, tried=[])
+        alone.run(fusers, self.best)
+        self.tried += [replace(t, origin=f"{t.origin}, on one core") for t in alone.tried]
+        return (
+            replace(alone.best, origin=f"{alone.best.origin}, on one core")
+            if alone.best is not None
+            else None
+        )
+
+
+def _planned(
+    graph: Graph,
+    machine: Machine,
+    numerics: Numerics,
+    level: int,
+    pins: Pins,
+    allocation: Method,
+    without: frozenset[str],
+) -> Finalist | None:
+    """The plan of the next lower level, if any; the plan of this level is never slower than it."""
+    try:
+        plan = plan_network(graph, machine, numerics, level, pins, allocation, without=without)
+    except TargetError:
+        return None
+    origin = f"{plan.origin}, at level {level}"
+    return Finalist(plan.groups, plan.kept, origin, plan.cycles, replayed=bool(plan.replayed))
+
+
+def _least_on_one_core(groups: Sequence[Group], bounds: Bounds) -> float:
+    """Cycles below which the strategies hardly come with one core: each layer by its best tiling."""
+    return max(sum(g.costs.bound_cycles for g in groups), bounds.traffic)
+
+
+def levels(level: int) -> tuple[int, ...]:
+    """Levels whose groups are costed: a higher one finds what the default finds, and more."""
+    return (level,) if level <= DEFAULT_LEVEL else (DEFAULT_LEVEL, level)
+
+
+def _together(faults: Sequence[TargetError]) -> TargetError:
+    if len(faults) == 1:
+        return faults[0]
+    first = faults[0]
+    names = ", ".join(f.where.node or "?" for f in faults[1:6])
+    more = f"{first.because}; {len(faults) - 1} more layers do not fit: {names}" + (
+        ", ..." if len(faults) > 6 else ""
+    )
+    return first.with_(because=more, hint=first.hint)
+
+
+def fits_shared(graph: Graph, memory: Memory) -> bool:
+    """Whether all activations find room in the memory that the cores share on the
+    chip, every layer being alone."""
+    if not memory.shared_bytes:
+        return False
+    nodes = [(i, n) for i, n in enumerate(graph.nodes) if is_npu(n)]
+    views = views_of(graph, nodes, moves_of(graph))
+    spans: dict[str, list[int]] = {}
+    for step, node in nodes:
+        for value_id in (*node.inputs, *node.outputs):
+            if value_id and graph.values[value_id].const is None:
+                spans.setdefault(views.root(value_id)[0], [step, step])[1] = step
+    lives = [Life(name, max(1, views.bytes(name)), a, b) for name, (a, b) in spans.items()]
+    return place(lives, memory.burst).total <= memory.shared_bytes if lives else False

@@ -1,0 +1,221 @@
+"""Groups whose activations stay where they are made: every core keeps its rows, and cores exchange halos.
+
+A group is costed by what nobody else can hide: its computation, what it waits for, the bus's share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from math import inf
+
+from npuflow.ir.space import elements
+from npuflow.schedule import tuned
+from npuflow.schedule.borders import spreads
+from npuflow.schedule.frame import Frame, Passage
+from npuflow.schedule.geometry import Uncuttable, piece
+from npuflow.schedule.machine import Machine
+from npuflow.search.canonical import Stretches
+from npuflow.search.cuts import STATES, Candidate, Options, cheapest
+from npuflow.search.score import Scored, Scorer
+from npuflow.search.spans import cuts_over
+
+
+class Stayer:
+    """`best`: the best way found to run parts as one group that loads what it reads
+    and stores what it makes."""
+
+    def __init__(
+        self, machine: Machine, stretches: Stretches, scorer: Scorer,
+        best: Callable[[int, int], Scored | None],
+    ) -> None:
+        self.topology, self.singles, self.stretches = stretches.topology, stretches.singles, stretches
+        self.machine, self.scorer, self._best = machine, scorer, best
+        self.room = int(tuned.STAY_ROOM * machine.memory.local_bytes)
+        self.can = [g.choice is not None or g.nodes[0] in self.topology.joining for g in self.singles]
+        self._known: dict[tuple[int, int, bool, bool], list[Candidate]] = {}
+
+    def plan(self, weight: float) -> tuple[list[Scored], set[str]] | None:
+        """Groups, and the values that stay between them; None if nothing does.
+        `weight`: of a cycle of the bus."""
+        chosen = cheapest(
+            len(self.singles), self._proposals, lambda before, g: before + _price(g, weight),
+            tuned.STAY_MISSES,
+        )
+        kept = self._kept(chosen or ())
+        return self._again([g.scored for g in chosen or ()], kept) if kept else None
+
+    def _proposals(self, start: int, before: bool) -> Iterator[tuple[int, Options]]:
+        for end in range(start + 1, min(len(self.singles), start + tuned.STAY_PARTS) + 1):
+            if end > start + 1 and not self._together(start, end - 1):
+                break
+            yield end, [
+                (after, group)
+                for after in (STATES if end < len(self.singles) else (False,))
+                for group in self._ways(start, end, before, after)
+            ]
+
+    def _ways(self, start: int, end: int, before: bool, after: bool) -> list[Candidate]:
+        """Ways to run parts as a group between cuts in these states; of equal
+        stretches, those of the first."""
+        key = start, end, before, after
+        if key not in self._known:
+            self._known[key] = list(self._found(start, end, before, after))
+        return self._known[key]
+
+    def _found(self, start: int, end: int, before: bool, after: bool) -> Iterator[Candidate]:
+        parts = [g.parts[0].nodes for g in self.singles[start:end]]
+        read, made = self._crossing(parts, before, after) if self.can[start] else ([], [])
+        if not (read or made):
+            found = self._best(start, end)
+            if found is not None:
+                yield Candidate(found)
+            return
+        kept = frozenset((*read, *made))
+        if not self._joins(parts, kept):
+            return
+
+        def find() -> tuple[list[Candidate], int]:
+            cuts = cuts_over(self.topology, parts, self.machine.compute.cores, (2, 1)) or [(0, 1)]
+            scored = [self.scorer.score(parts, (), cut, kept, self.room) for cut in cuts]
+            return [
+                Candidate(s, kept, self._exchange(s, read, made, kept)) for s in scored if s is not None
+            ], len(cuts)
+
+        yield from self.stretches.once(start, end, kept, find)[0]
+
+    def _together(self, start: int, last: int) -> bool:
+        """Whether two parts may be in one group."""
+        segment = self.topology.segment
+        first, other = self.singles[start].nodes[0], self.singles[last].nodes[0]
+        return self.can[start] and self.can[last] and segment[first] == segment[other]
+
+    def _joins(self, parts: Sequence[tuple[int, ...]], kept: Collection[str]) -> bool:
+        """Whether what parts join is made by those before, or kept."""
+        made: set[int] = set()
+        for nodes in parts:
+            if nodes[0] in self.topology.joining and not self.topology.joins_local(nodes[0], made, kept):
+                return False
+            made.update(nodes)
+        return True
+
+    def _stays(self, value: str) -> bool:
+        """Whether a value may stay: made and read by parts that compute or join, in one segment."""
+        t = self.topology
+        maker = t.maker.get(value)
+        if maker is None or not self._local(maker) or maker not in t.segment:
+            return False
+        readers = t.readers.get(value, [])
+        return bool(readers) and all(
+            self._local(r) and t.segment.get(r) == t.segment[maker] for r in readers
+        )
+
+    def _local(self, node: int) -> bool:
+        return node not in self.topology.moving or node in self.topology.joining
+
+    def _crossing(
+        self, parts: Sequence[tuple[int, ...]], before: bool, after: bool
+    ) -> tuple[list[str], list[str]]:
+        """Values that the parts read and make which may stay, where what crosses the cuts
+        before and behind them does."""
+        nodes = [n for p in parts for n in p]
+        graph, own = self.topology.graph, {o for n in nodes for o in self.topology.graph.nodes[n].outputs}
+        inputs = (
+            dict.fromkeys(v for n in nodes for v in graph.nodes[n].inputs if v and v not in own)
+            if before
+            else {}
+        )
+        return [v for v in inputs if self._stays(v)], [
+            v for v in self.topology.needed(nodes) if self._stays(v)
+        ] if after else []
+
+    def _exchange(
+        self, scored: Scored, read: Collection[str], made: Collection[str], kept: frozenset[str]
+    ) -> float:
+        """Cycles of taking over what an inner core reads and others have made.
+        Before and behind, rows are cut."""
+        c, d, memory = self.machine.compute, self.machine.dma, self.machine.memory
+        frame, core, others = (
+            Frame(self.topology, scored.group, kept, Passage()),
+            scored.group.cores[1] // 2,
+            c.cores - 1,
+        )
+        rows, moved = scored.group.cores[0] == 2, 0.0
+        try:
+            frame.passage.strips = tuple(w.run(1) if w.core == core else [] for w in frame.walks)
+            for value in read:
+                wants = frame.wants(value, core) or ()
+                own = (
+                    piece((0, self.topology.graph.type(value).shape[2]), c.cores, core, 1)
+                    if len(wants) > 2
+                    else (0, 0)
+                )
+                there = (
+                    (*wants[:2], (max(own[0], wants[2][0]), min(own[1], wants[2][1])), *wants[3:])
+                    if len(wants) > 2
+                    else ()
+                )
+                missing = (elements(wants) - max(0, elements(there) if there else 0)) * frame.item(value)
+                moved += self._handed(value, missing * c.cores)
+        except Uncuttable:
+            return inf
+        if not rows:
+            moved += sum(self._handed(v, self.topology.bytes(v) / c.cores * others) for v in made)
+        if not moved:
+            return 0.0
+        front = (2 if rows else others) * (d.setup_cycles + c.command_cycles)
+        return (front + c.command_cycles) * (
+            1 if rows else 1 + bool(made)
+        ) + moved / memory.external_bandwidth
+
+    def _handed(self, value: str, missing: float) -> float:
+        """Bytes stored and loaded where cores miss so many: what several miss is stored
+        once, and may be loaded once."""
+        once = min(missing, self.topology.bytes(value))
+        return once + (once if self.machine.dma.multicast else missing)
+
+    # --- what really stays
+    def _kept(self, chosen: Sequence[Candidate]) -> set[str]:
+        """Values that the group which makes them and all that read them take to be in local memory."""
+        where = {n: g for g, way in enumerate(chosen) for n in way.scored.group.nodes}
+        found: set[str] = set()
+        for g, way in enumerate(chosen):
+            for value in way.local & set(self.topology.needed(way.scored.group.nodes)):
+                later = {where[r] for r in self.topology.readers.get(value, ())} - {g}
+                if later and all(value in chosen[u].local for u in later):
+                    found.add(value)
+        return found
+
+    def _again(self, chosen: Sequence[Scored], kept: set[str]) -> tuple[list[Scored], set[str]] | None:
+        """The groups costed with what really stays."""
+        found = []
+        for c in chosen:
+            if c.group.parts[0].choice is None:
+                found.append(c)
+                continue
+            parts = [p.nodes for p in c.group.parts]
+            if not self._joins(parts, kept):
+                return None
+            scored = self.scorer.score(
+                parts, c.group.strips, c.group.cores, frozenset(kept), self.machine.memory.local_bytes
+            )
+            if scored is None:
+                return None
+            found.append(scored)
+        try:
+            spreads(
+                [Frame(self.topology, c.group, frozenset(kept)) for c in found],
+                kept,
+                self.machine.compute.cores,
+            )
+        except Uncuttable:
+            return None
+        return found, kept
+
+
+def _price(group: Candidate, weight: float) -> float:
+    """Computation, what it waits for that constants ahead cannot hide, the last store, and the bus."""
+    c = group.scored.costs
+    inside = max(c.compute, c.tensor, c.vector) if c.compute else c.cycles - c.early
+    return (
+        inside + max(0.0, c.head - c.early) + (c.tail if c.store else 0.0) + group.exchange + weight * c.bus
+    )

@@ -1,0 +1,1 @@
+"""Choices that decide numbers: ranges, widths, corrections, rounding and pruning."""

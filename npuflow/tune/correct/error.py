@@ -1,0 +1,53 @@
+"""The error that decides whether a correction is kept: noise over signal of the network's
+outputs, on held-out samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from npuflow.ir.graph import Graph
+from npuflow.ir.noise import difference, energy
+from npuflow.ir.types import Array
+from npuflow.run.walk import SampleWalk
+
+Feed = Mapping[str, Array]
+S = TypeVar("S")
+
+
+def noise(real: Sequence[Array], found: Sequence[Array]) -> float:
+    """Energy of the differences over that of the float values, all samples together;
+    huge where there is only noise.
+    An array that has another shape than it should counts as zeros; where the float value is no number,
+    nothing is compared."""
+    wrong = signal = 0.0
+    for a, b in zip(real, found, strict=True):
+        own = energy(a)
+        wrong += energy(difference(b, a)) if b.shape == a.shape else own
+        signal += own
+    return wrong / max(signal, 1e-200)
+
+
+def outputs_of(graph: Graph, feeds: Sequence[Feed]) -> list[list[Array]]:
+    """Per output its real values, sample by sample."""
+    walk = SampleWalk(graph, feeds)
+    walk.to(len(graph.nodes))
+    return [walk.real(o, walk.values[o]) for o in graph.outputs if o in walk.values]
+
+
+def output_error(real: Sequence[Sequence[Array]], found: Sequence[Sequence[Array]]) -> float:
+    """Noise over signal, the mean over all outputs of real numbers."""
+    parts = [noise(a, b) for a, b in zip(real, found, strict=True) if a and a[0].dtype.kind == "f"]
+    return float(np.mean(parts)) if parts else 0.0
+
+
+def split(feeds: Sequence[S], held: int) -> tuple[list[S], list[S]]:
+    """(samples to fit, held-out samples), the latter spread evenly over the order,
+    which files may have by kind."""
+    count = min(held, len(feeds) // 2)
+    chosen = {round((k + 0.5) * len(feeds) / count - 0.5) for k in range(count)}
+    return [f for i, f in enumerate(feeds) if i not in chosen], [
+        f for i, f in enumerate(feeds) if i in chosen
+    ]

@@ -1,0 +1,60 @@
+"""Networks that take their own results again, between runs or from step to step: errors add up,
+so their budget is stricter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from npuflow.ir.graph import Graph
+from npuflow.strategies import Budget
+from npuflow.tune.precision.config import PrecisionTable
+
+
+def budget_of(table: PrecisionTable, graph: Graph) -> Budget:
+    """The table's budget; `state_db` where that is more and the network feeds back, for
+    which no layer leaves the NPU."""
+    budget = table.budget
+    if not feedback(graph):
+        return budget
+    return replace(budget, sqnr_db=max(table.sqnr_db, table.state_db), host_db=table.sqnr_db)
+
+
+def feedback(graph: Graph) -> str:
+    """What is taken again: an output that has the type of an input and depends on it, beside other inputs and
+    outputs (a state that the next run takes), or a constant matrix that its own results meet again (a layer
+    written out step by step). Empty: nothing."""
+    return _state(graph) or _repeated(graph)
+
+
+def _state(graph: Graph) -> str:
+    if len(graph.inputs) < 2 or len(graph.outputs) < 2:
+        return ""
+    reached: dict[str, frozenset[str]] = {i: frozenset((i,)) for i in graph.inputs}
+    for node in graph.nodes:
+        found = frozenset[str]().union(*(reached.get(i, frozenset()) for i in node.inputs))
+        reached.update(dict.fromkeys(node.outputs, found))
+    types = {i: graph.type(i) for i in graph.inputs}
+    for output in graph.outputs:
+        if any(types[i] == graph.type(output) for i in reached.get(output, ())):
+            return f'"{output}" is an input of the next run'
+    return ""
+
+
+def _repeated(graph: Graph) -> str:
+    readers: dict[str, int] = {}
+    for node in graph.nodes:
+        for i in node.inputs[1:2]:
+            digest = graph.values[i].const if i else None
+            if digest and len(graph.type(i).shape) > 1:
+                readers[digest] = readers.get(digest, 0) + 1
+    shared = {digest for digest, count in readers.items() if count > 1}
+    met: dict[str, frozenset[str]] = {}
+    for node in graph.nodes if shared else ():
+        found = frozenset[str]().union(*(met.get(i, frozenset()) for i in node.inputs))
+        own = graph.values[node.inputs[1]].const if len(node.inputs) > 1 and node.inputs[1] else None
+        if own in found and node.op.channel_axis(graph.site(node), 1) is not None:
+            return f"{node.name} takes its own results"
+        if own in shared:
+            found |= {own}
+        met.update(dict.fromkeys(node.outputs, found))
+    return ""

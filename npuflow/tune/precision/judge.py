@@ -1,0 +1,122 @@
+"""Whether a quantised network's outputs are close enough to the float network's, on
+samples that no bias was fitted to.
+
+The budget of [precision] is what is asked for. A few samples place an output's dB and its share of
+equal answers only so well, so that a warning takes a clear miss: `SLACK` dB, and shares that
+chance alone does not explain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from npuflow.ir.graph import Graph
+from npuflow.ir.macs import pass_macs
+from npuflow.ir.noise import EXACT
+from npuflow.ir.types import Array, QuantType
+from npuflow.onnx.export import session_model
+from npuflow.run.interpret import host_session
+from npuflow.strategies import Budget, Output
+from npuflow.tune.correct.error import outputs_of
+from npuflow.tune.precision.parts import output_parts
+from npuflow.tune.precision.quality import Outputs, quality
+
+Feed = Mapping[str, Array]
+EFFORT = 25e9                             # multiply-accumulates of the float network over all judging samples
+FEWEST, MOST = 8, 64                      # samples that judge, however large or small the network
+SLACK = 1.0                               # dB by which an output may miss the budget without a warning
+SURE = 0.01                               # share of answers by which it may
+LOOKED = 4                                # samples whose tensors are looked at for clipped values
+
+
+@dataclass(frozen=True)
+class JudgedOutput:
+    """One output as it was found, and whether it is close enough. `nan`: the share of its values for which
+    the float network has none."""
+
+    output: Output
+    ok: bool
+    nan: float = 0.0
+
+
+def affordable(graph: Graph, feeds: Sequence[Feed]) -> list[Feed]:
+    """As many of the samples as the effort allows, evenly spread."""
+    count = min(len(feeds), MOST, max(FEWEST, int(EFFORT / pass_macs(graph))))
+    return [feeds[int(i)] for i in np.linspace(0, len(feeds) - 1, count).round()] if count else []
+
+
+def shown(
+    real: Graph, graph: Graph, feeds: Sequence[Feed], budget: Budget, reference: Graph | None = None
+) -> tuple[JudgedOutput, ...]:
+    """Every output of the quantised `graph` beside that of `real`, or of `reference`: the same graph with the
+    roundings that its file states."""
+    truth, made = outputs_of(reference or real, feeds), outputs_of(graph, feeds)
+    found = (*quality(real, truth, made), *_whole(real, truth, made))
+    whole = {n: _absent(a, np.asarray) for n, a in zip(real.outputs, truth, strict=True)}
+    absent = whole | {part.name: _absent(truth[part.output], part.of) for part in output_parts(real)}
+    judged = ((one, absent.get(one.name, 0.0)) for one in found)
+    return tuple(JudgedOutput(one, close(budget, one) and not nan, nan) for one, nan in judged)
+
+
+def _absent(values: Sequence[Array], part: Callable[[Array], Array]) -> float:
+    """The share of NaN."""
+    held = [part(array) for array in values if array.dtype.kind == "f"]
+    return sum(int(np.isnan(one).sum()) for one in held) / max(sum(one.size for one in held), 1)
+
+
+def no_numbers(graph: Graph) -> dict[str, int]:
+    """How many numbers of each constant are NaN, of those that have some."""
+    held = {name: array for name in graph.values if (array := graph.const(name)) is not None}
+    counts = {name: int(np.isnan(array).sum()) for name, array in held.items() if array.dtype.kind == "f"}
+    return {name: count for name, count in counts.items() if count}
+
+
+def close(budget: Budget, one: Output) -> bool:
+    """Whether an output meets the budget, or misses it by no more than the slack."""
+    if one.agreement is not None and one.agreement >= budget.agreement - SURE:
+        return True
+    return replace(budget, sqnr_db=budget.sqnr_db - SLACK).met(one)
+
+
+def _whole(real: Graph, truth: Outputs, made: Outputs) -> list[Output]:
+    """Outputs that are no real numbers (indices, labels) or have no fixed shape: the
+    share of equal values."""
+    found, plain = [], {part.output for part in output_parts(real)}
+    for i, name in enumerate(real.outputs):
+        if i in plain or not truth[i]:
+            continue
+        share = float(np.mean([_equal(a, b) for a, b in zip(truth[i], made[i], strict=True)]))
+        level = EXACT if share == 1.0 else 0.0
+        found.append(Output(name, level, level, share))
+    return found
+
+
+def _equal(real: Array, made: Array) -> float:
+    """Share of equal values; of real numbers, of those that are a tenth apart at most."""
+    if real.shape != made.shape:
+        return 0.0
+    same = np.isclose(real, made, rtol=0.1) if real.dtype.kind == "f" else real == made
+    return float(same.mean()) if same.size else 1.0
+
+
+def clipped(real: Graph, types: Mapping[str, QuantType], feeds: Sequence[Feed]) -> dict[str, float]:
+    """By quantised tensor the share of its values that lie beyond its codes, in the float network."""
+    names = [
+        v for v in types if v in real.values and real.const(v) is None and real.type(v).dtype == "float32"
+    ]
+    session = host_session(session_model(real, [v for v in names if v not in real.inputs]))
+    beyond, count = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
+    made = [v for v in names if v not in real.inputs]
+    for feed in feeds[:LOOKED]:
+        values = {**feed, **dict(zip(made, session.run(made, dict(feed)), strict=True))} if made else feed
+        for v in names:
+            quant, array = types[v], np.asarray(values[v])
+            low, high = (
+                (code - quant.zero_point[0]) * quant.scale[0] for code in (quant.lo - 0.5, quant.hi + 0.5)
+            )
+            beyond[v] += int(((array < low) | (array > high)).sum())
+            count[v] += array.size
+    return {v: beyond[v] / count[v] for v in names if count[v]}

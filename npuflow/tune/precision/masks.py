@@ -1,0 +1,70 @@
+"""Additive masks in front of a Softmax: -10000 that only says "not this one" takes no part of the range.
+
+After exp(x - max) everything some tens below the largest score is nothing. Where a Softmax reads
+values in two bands far apart, the lower band is a mask: it is clipped to a little below the scores,
+and so is the tensor that adds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node
+from npuflow.quantise.scales import activation_inputs
+from npuflow.statistics.statistics import ObservedStatistics, StatisticsColumn
+
+Range = tuple[float, float]
+# the empty band is at least so many times as wide as the band of scores ...
+FAR = 4.0
+LEAST = 100.0                             # ... and so wide
+NOTHING = 20.0                            # exp(-20) of the largest weight is below any code
+
+
+def masked(graph: Graph, statistics: ObservedStatistics) -> Mapping[str, Range]:
+    """Bounds of tensors that hold masks: those that a Softmax reads, and the operand that brings the mask."""
+    known, producer = set(statistics.names), graph.producer()
+    found: dict[str, Range] = {}
+    for node in graph.nodes:
+        if node.op.onnx != "Softmax":
+            continue
+        path, adds = _back(graph, producer, node.inputs[0])
+        bands = _bands(statistics[path[-1]]) if path[-1] in known else None
+        if bands is None:
+            continue
+        low, high = bands
+        for value_id in path:
+            found[value_id] = (low - NOTHING, high)
+        for _, operand in activation_inputs(graph, adds) if adds is not None else ():
+            inner = _bands(statistics[operand]) if operand in known else None
+            if inner is not None:
+                found[operand] = (inner[0] - (high - low) - NOTHING, inner[1])
+    return found
+
+
+def _back(graph: Graph, producer: Mapping[str, Node], value_id: str) -> tuple[list[str], Node | None]:
+    """Values from a Softmax's input back to a sum, through operators that only move
+    data; and the node that sums."""
+    path = [value_id]
+    while path[-1] in producer:
+        node = producer[path[-1]]
+        if node.op.onnx in ("Add", "Sub"):
+            return path, node
+        if not node.op.shares_scale or len(activation_inputs(graph, node)) != 1:
+            break
+        path.append(activation_inputs(graph, node)[0][1])
+    return path, None
+
+
+def _bands(tensor: StatisticsColumn) -> Range | None:
+    """(lowest, highest) value of the upper band where values lie in two bands far apart; else None."""
+    lower, upper, counts = tensor.cells()
+    if len(counts) < 2:
+        return None
+    gaps = lower[1:] - upper[:-1]
+    at = int(np.argmax(gaps))
+    low, high = float(lower[at + 1]), float(upper[-1])
+    wide = float(gaps[at])
+    return (low, high) if upper[at] < 0 and wide >= max(FAR * (high - low), LEAST) else None

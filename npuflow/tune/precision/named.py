@@ -1,0 +1,112 @@
+"""A calibration method that the recipe names, held against `auto`: obeyed, with a
+warning where `auto` is much better.
+
+Both are judged on samples that neither chose its ranges by, with fake quantisation at the widths
+of the build. The named method also has what the finished build reached, biases corrected, so that
+only a clear difference counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from npuflow.calibrators import Grid
+from npuflow.quantise.config import Quantize
+from npuflow.statistics.statistics import ObservedStatistics
+from npuflow.strategies import NARROW, Output
+from npuflow.tune.precision.clipping import Clipped, clip
+from npuflow.tune.precision.fakequant import Ranges
+from npuflow.tune.precision.quality import quality
+from npuflow.tune.precision.rig import Rig
+from npuflow.tune.ranges.thresholds import Calibrate, LayerCalibration
+from npuflow.tune.ranges.thresholds import thresholds as chosen_by
+
+GAIN = 3.0                                # dB by which an output must be better: half of the noise
+CLEAN = 40.0                              # dB from which on nobody needs more
+SHARE = 0.01                              # of equal answers by which it must be better otherwise ...
+FEWEST = 2.0                              # ... and no less than so many samples' worth
+
+
+@dataclass(frozen=True)
+class Better:
+    """The output that gains most: what the named method reaches at best, and what `auto` does."""
+
+    method: str
+    named: Output
+    auto: Output
+    samples: int
+
+    @property
+    def text(self) -> str:
+        levels = f"{self.named.sqnr:.1f} -> {self.auto.sqnr:.1f} dB"
+        answers = ""
+        if self.named.agreement is not None and self.auto.agreement is not None:
+            answers = (
+                f", {100 * self.named.agreement:.1f} -> {100 * self.auto.agreement:.1f} % of equal answers"
+            )
+        count = f"{self.samples} held-out calibration sample{'s' * (self.samples != 1)}"
+        return (
+            f'[calibrate] method = "{self.method}" is used, but "auto" is much better on {count}: '
+            f'the output "{self.auto.name}" {levels}{answers}'
+        )
+
+
+def better(
+    method: str, built: Sequence[Output], named: Sequence[Output], auto: Sequence[Output], samples: int
+) -> Better | None:
+    """Whether `auto` is much better. `built`: outputs of the finished build; all three in the same order."""
+    found: list[tuple[float, Better]] = []
+    for finished, mine, theirs in zip(built, named, auto, strict=True):
+        level = max(finished.sqnr, mine.sqnr)
+        shares = [one.agreement for one in (finished, mine) if one.agreement is not None]
+        at_best = replace(mine, sqnr=level, agreement=max(shares) if shares else None)
+        gain = theirs.sqnr - level
+        more = (theirs.agreement or 0.0) - at_best.agreement if at_best.agreement is not None else 0.0
+        if (gain >= GAIN and level < CLEAN) or (more >= SHARE and more * samples >= FEWEST):
+            found.append((max(gain, 0.0) + 100 * more, Better(method, at_best, theirs, samples)))
+    return max(found, key=lambda pair: pair[0])[1] if found else None
+
+
+def compared(rig: Rig, built: Sequence[Output], method: str, others: Ranges, choosing: int) -> Better | None:
+    """`others`: ranges by `auto`, chosen by the first `choosing` held-out samples, which
+    take no part in the comparison."""
+    network, judging = rig.network, rig.held[choosing:]
+    weights = {k: v for j in range(len(network.weights)) for k, v in rig.weight(j, NARROW).items()}
+    truth = [column[choosing:] for column in rig.truth]
+    made = [
+        rig.fake.run(judging, network.table(ranges), weights)
+        for ranges in (rig.ranges, {**rig.ranges, **others})
+    ]
+    named, auto = (quality(network.graph, truth, one) for one in made)
+    mine = {one.name: one for one in built}
+    return better(method, [mine[one.name] for one in named], named, auto, len(judging))
+
+
+def automatic(
+    rig: Rig,
+    statistics: ObservedStatistics,
+    calibrate: Calibrate,
+    quantize: Quantize,
+    masks: Mapping[str, tuple[float, float]],
+    methods: Sequence[str],
+    free: Mapping[str, Grid],
+    samples: int,
+) -> Clipped:
+    """Ranges of the `free` tensors by the best of several methods; exceptions of the table
+    stay, and masks are clipped."""
+    network, tried = rig.network, {}
+    for method in dict.fromkeys(("minmax", *methods)):
+        bounds = tuple(
+            LayerCalibration(layers=(name,), method=method, bounds=span) for name, span in masks.items()
+        )
+        layers = (
+            *bounds,
+            *(replace(one, method=method) if one.method == "auto" else one for one in calibrate.layers),
+        )
+        table = Calibrate(
+            method, calibrate.bounds, calibrate.beyond, calibrate.infinite, calibrate.as_trimmed, layers
+        )
+        on_npu = network.placed.on_npu
+        tried[method] = chosen_by(network.graph, statistics, table, quantize, network.numerics, on_npu).ranges
+    return clip(rig, tried, free, samples)

@@ -1,0 +1,212 @@
+"""A network's precision as a problem for a strategy: its units, their noise, what mixtures
+cost and how close they come."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from npuflow.base.errors import TargetError
+from npuflow.hw.target import Target
+from npuflow.ir.graph import Graph
+from npuflow.ir.noise import EXACT
+from npuflow.strategies import FLOAT, NARROW, WIDE, Budget, Goal, Levels, Noise, Output, Unit
+from npuflow.tune.correct.bias import correct_biases
+from npuflow.tune.correct.error import outputs_of
+from npuflow.tune.precision.cost import CostModel
+from npuflow.tune.precision.drop import MetricDrop
+from npuflow.tune.precision.quality import decibels, quality
+from npuflow.tune.precision.rig import Rig
+from npuflow.tune.precision.sensitivity import wide_noises
+
+STEADY = 8                                # held-out samples that rank mixtures
+
+
+@dataclass
+class SearchProblem:
+    """What a strategy is given. `noises`: [units, samples, outputs], each unit alone
+    at the recipe's width."""
+
+    rig: Rig
+    cost: CostModel
+    budget: Budget
+    noises: Callable[[], Sequence[Noise]]
+    probes: int
+    corrected: bool
+    log: Callable[[str], None]
+    goal: Goal = field(default_factory=Goal)
+    candidates: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    drop: MetricDrop | None = None
+    floats_last: bool = False
+    verdicts: dict[Levels, tuple[Output, ...]] = field(default_factory=dict)
+    measures: dict[Levels, tuple[Output, ...]] = field(default_factory=dict)
+    plans: dict[Levels, float] = field(default_factory=dict)
+    _alone: dict[tuple[int, int], Noise] = field(default_factory=dict)
+
+    @cached_property
+    def units(self) -> tuple[Unit, ...]:
+        return tuple(self._units())
+
+    def cycles(self, levels: Levels) -> float:
+        return self.cost.cycles(levels)
+
+    @cached_property
+    def _usual(self) -> float:
+        """Cycles with the recipe's widths."""
+        return self.cost.cycles((NARROW,) * len(self.rig.names))
+
+    def price(self, levels: Levels, what: str | None = None) -> float:
+        chosen = what or self.goal.minimise
+        if chosen == "cycles":
+            return self.cost.cycles(levels) / self._usual
+        return self.cost.weight_bytes(levels) if chosen == "bytes" else self.cost.weight_bits(levels)
+
+    def planned(self, levels: Levels) -> float:
+        """Cycles of a mixture by a plan of its own, as a multiple of those with the recipe's widths; the
+        estimate where the target refuses the mixture. For mixtures that are taken or reported: a plan takes
+        as long as a build's."""
+        if levels not in self.plans:
+            estimated = self.price(levels, "cycles")
+            try:
+                made = self.cost.replayed(self.rig.quantized(levels).graph) / self.cost.replayed()
+            except TargetError:
+                return estimated
+            self.plans[levels] = made
+            off = f"{estimated:.3f}, is {100 * (estimated / made - 1):+.1f} % off"
+            self.log(f"planned: {made:.3f} times the cycles; the estimate, {off}")
+        return self.plans[levels]
+
+    def noise(self, unit: int, level: int) -> Noise:
+        if level == NARROW:
+            return self.units[unit].noise
+        if (unit, level) not in self._alone:
+            zero = level == FLOAT
+            found = 0 * self.units[unit].noise if zero else self.rig.together([unit], level, self.probes)
+            self._alone[unit, level] = found
+        return self._alone[unit, level]
+
+    def delta(self, levels: Levels, unit: int, level: int) -> float:
+        return self.cost.delta(levels, unit, level)
+
+    def measured(self, levels: Levels) -> Sequence[Output]:
+        if levels not in self.measures:
+            rig = self.rig
+            found = quality(rig.network.graph, rig.truth, rig.mixed(levels, rig.held))
+            labelled = (self.drop(rig.mixed(levels, self.drop.feeds)),) if self.drop is not None else ()
+            self.measures[levels] = (*found, *labelled)
+        return self.measures[levels]
+
+    def steady(self, levels: Levels) -> float:
+        rig = self.rig
+        noise = rig.probe_noise(*rig.mixture(levels), min(len(rig.held), STEADY))
+        return float(decibels(noise).mean(0).min(initial=EXACT))
+
+    def verified(self, levels: Levels) -> Sequence[Output]:
+        if levels not in self.verdicts:
+            self.verdicts[levels] = self._verified(levels)
+            said = ", ".join(described(one) for one in self.verdicts[levels])
+            self.log(f"{self.summarised(levels)}: {said}")
+        return self.verdicts[levels]
+
+    def floor(self, levels: Levels | None = None) -> Noise:
+        rig = self.rig
+        return rig.probe_noise(*rig.mixture(levels or (WIDE,) * len(self.units)), self.probes)
+
+    def wide_noise(self) -> Sequence[Noise]:
+        return wide_noises(self.rig, min(self.probes, 2))
+
+    def summarised(self, levels: Levels) -> str:
+        """For the log: how many units have which width, and what that costs."""
+        counts = Counter(
+            (u.kind, level) for u, level in zip(self.units, levels, strict=True) if level != NARROW
+        )
+        parts = [f"{n} {kind}s {self._called(kind, level)}" for (kind, level), n in sorted(counts.items())]
+        costs = f"about {self.price(levels, 'cycles'):.2f} times the cycles"
+        if any(kind == "weight" for kind, _ in counts):
+            costs += f", {100 * self.price(levels, 'bytes'):.0f} % of the bytes of 8-bit weights"
+        return f"{', '.join(parts) or 'the widths of the recipe'} of {len(levels)}, {costs}"
+
+    def _called(self, kind: Literal["activation", "weight"], level: int) -> str:
+        if level == FLOAT:
+            return "float"
+        mode = self.rig.types.mode(level)
+        return f"in {mode}" if mode else f"at {self.rig.bits(kind, level)} bits"
+
+    def _verified(self, levels: Levels) -> tuple[Output, ...]:
+        rig, network = self.rig, self.rig.network
+        try:
+            made = rig.quantized(levels).graph
+        except TargetError as error:
+            self.log(f"a mixture cannot be quantised: {error.message}")
+            return tuple(
+                replace(one, sqnr=-200.0, low=-200.0, agreement=None) for one in self.measured(levels)
+            )
+        found = self._judged(made)
+        if not self.corrected or self.budget.holds(found):
+            return found
+        made = correct_biases(network.reference, made, network.numerics, rig.fit, (), judge=False).graph
+        better = self._judged(made)
+        return max(
+            found, better, key=lambda outputs: (self.budget.holds(outputs), self.budget.level(outputs))
+        )
+
+    def _judged(self, made: Graph) -> tuple[Output, ...]:
+        """Outputs of a quantised network, and what it has lost of the metric."""
+        rig, drop = self.rig, self.drop
+        found = quality(rig.network.graph, rig.truth, outputs_of(made, rig.held))
+        return (*found, drop(outputs_of(made, drop.feeds))) if drop is not None else found
+
+    @cached_property
+    def _narrow_only(self) -> frozenset[int]:
+        """Units whose layers have no tile with wider codes."""
+        try:
+            wide = self.rig.quantized((WIDE,) * len(self.rig.names)).graph
+        except TargetError:
+            return frozenset()
+        found = self.cost.without_room(wide)
+        if found:
+            names = ", ".join(self.rig.names[k][1] for k in sorted(found))
+            why = "wider codes have no tile that fits local memory"
+            self.log(f"kept at the recipe's width, since {why}: {names}")
+        return found
+
+    def _units(self) -> Iterator[Unit]:
+        network, first = self.rig.network, len(self.rig.network.groups)
+        producer, consumers = network.graph.producer(), network.graph.consumers()
+        place = {n.outputs: i for i, n in enumerate(network.graph.nodes)}
+        for k, ((kind, name), noise) in enumerate(zip(self.rig.names, self.noises(), strict=True)):
+            group = network.groups[k] if k < first else ()
+            around = [
+                n for v in group for n in (*consumers.get(v, []), *([producer[v]] if v in producer else []))
+            ]
+            sensitive = any(n.op.sensitive for n in around)
+            what: Literal["activation", "weight"] = "activation" if kind == "activation" else "weight"
+            at = (
+                network.weights[k - first].node
+                if k >= first
+                else min((place[n.outputs] for n in around), default=0)
+            )
+            some = self.candidates.get(what, (NARROW, WIDE))
+            if k in self._narrow_only:
+                some = tuple(n for n in some if self.cost.size(k, n) <= self.cost.size(k, NARROW)) or some
+            floats = tuple(level for level in self.rig.types.float_levels if k in self.rig.floatable(level))
+            near = self.cost.neighbours(k)
+            yield Unit(name, what, np.asarray(noise), near, sensitive, (*some, *floats), at, floats)
+
+
+def cost_of(rig: Rig, target: Target) -> CostModel:
+    """What mixtures of a network cost, by its plan with the recipe's own widths."""
+    return CostModel(rig.network, target, rig.quantized((NARROW,) * len(rig.names)).graph, rig.types)
+
+
+def described(one: Output) -> str:
+    """For logs and summaries."""
+    if one.drop is not None:
+        return f"{one.name} {-one.drop:+.4f}"
+    answers = "" if one.agreement is None else f", {100 * one.agreement:.1f} % of answers"
+    return f"{one.name} {one.sqnr:.1f} dB (four of five samples {one.low:.1f}{answers})"

@@ -1,0 +1,204 @@
+"""Ranges judged by what they do to the layers that read the tensor: the [tune] and [search] tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Annotated, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.base.tables import Config
+from npuflow.base.tables import Range as Within
+from npuflow.calibrators import CALIBRATORS, Grid
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS, Node
+from npuflow.ir.types import Array, TensorType, Value
+from npuflow.onnx.export import session_model
+from npuflow.onnx.run import EXPORT_OPSET
+from npuflow.quantise.types import activation_type
+from npuflow.run.qdq import QdqBuilder
+from npuflow.run.walk import plain_session
+from npuflow.statistics.observe import session
+from npuflow.tune.ranges.thresholds import RangeChoice, Ranges
+
+Real = npt.NDArray[np.float64]
+Span = tuple[float, float]
+Attributes = tuple[tuple[str, int], ...]
+ROOM = 1 << 28                            # bytes of weights that the models at hand may hold
+
+
+@dataclass(frozen=True)
+class Tune(Config):
+    """Try ranges between the KL threshold and the extrema; the table switches the step on."""
+
+    candidates: Annotated[int, Within(2, 100)] = 10
+    """Ranges tried per tensor, the one it has not counted."""
+    samples: Annotated[int, Within(1, None)] = 8
+    """Calibration samples whose layers are run with each."""
+
+
+@dataclass(frozen=True)
+class SearchTable(Config, table="search"):
+    """Try threshold methods; the table switches the step on."""
+
+    methods: tuple[Annotated[str, CALIBRATORS], ...] = ("minmax", "percentile", "kl", "mse", "octav", "ema")
+    """With their defaults; the recipe's own method is tried with its options."""
+    objective: Literal["sqnr", "cosine", "metric"] = "sqnr"
+    """The outputs against the float network's, or what the metric of [search.labelled]
+    says (of equals the best SQNR)."""
+    mix: bool = True
+    """Also try a mixture: for each tensor the method that its consumers' outputs like best."""
+    samples: Annotated[int, Within(2, None)] = 16
+    """Calibration samples that judge."""
+
+
+def spans_to_tune(chosen: Mapping[str, RangeChoice], ranges: Ranges, tune: Tune) -> dict[str, list[Span]]:
+    """Per tensor the range it has, and those between the KL threshold and the extrema, evenly spaced."""
+    kl, minmax = CALIBRATORS["kl"](), CALIBRATORS["minmax"]()
+    found = {}
+    for name, one in chosen.items():
+        if one.fixed:
+            continue
+        (a, b), (c, d) = kl(one.tensor, one.grid), minmax(one.tensor, one.grid)
+        between = [(a + (c - a) * t, b + (d - b) * t) for t in np.linspace(0, 1, tune.candidates).tolist()]
+        found[name] = list(dict.fromkeys([ranges[name], *between]))
+    return {name: spans for name, spans in found.items() if len(spans) > 1}
+
+
+def spans_to_search(chosen: Mapping[str, RangeChoice], methods: Sequence[str]) -> dict[str, dict[str, Span]]:
+    """Per method the range of every tensor."""
+    made = {name: CALIBRATORS[name]() for name in methods}
+    return {
+        m: {n: replace(one, method=method).range() for n, one in chosen.items()} for m, method in made.items()
+    }
+
+
+def consumers_of(graph: Graph, on_npu: Callable[[int], bool], names: Iterable[str]) -> dict[str, list[Node]]:
+    """The NPU nodes that read each value as an activation and write real numbers."""
+    wanted = set(names)
+    found: dict[str, list[Node]] = {name: [] for name in wanted}
+    for index, node in enumerate(graph.nodes):
+        if on_npu(index) and graph.type(node.outputs[0]).dtype == "float32":
+            for name in wanted & set(node.inputs):
+                found[name].append(node)
+    return {name: nodes for name, nodes in found.items() if nodes}
+
+
+def judged(
+    graph: Graph,
+    on_npu: Callable[[int], bool],
+    spans: Mapping[str, Sequence[Span]],
+    grids: Mapping[str, Grid],
+    feeds: Iterable[Mapping[str, Array]],
+) -> dict[str, Real]:
+    """Per value [consumers, spans]: squared error of a consumer's output when the
+    value alone has this range's codes.
+
+    One pass of the float network per sample shows many values; one run per value then
+    has all its ranges and consumers.
+    """
+    consumers, held = consumers_of(graph, on_npu, spans), list(feeds)
+    found = {name: np.zeros((len(nodes), len(spans[name]))) for name, nodes in consumers.items()}
+    for names in _together(graph, consumers, spans):
+        models = {name: _Rounded(graph, name, consumers[name], spans[name], grids[name]) for name in names}
+        shown = [
+            v for v in sorted({v for one in models.values() for v in one.inputs}) if v not in graph.inputs
+        ]
+        whole = session(session_model(graph, shown)) if shown else None
+        fed = {i.name for i in whole.get_inputs()} if whole is not None else set()
+        for feed in held:
+            made = whole.run(shown, {n: v for n, v in feed.items() if n in fed}) if whole is not None else []
+            values = {**feed, **dict(zip(shown, made, strict=True))}
+            for name, one in models.items():
+                found[name] += one.losses(values)
+    return found
+
+
+def _together(
+    graph: Graph, consumers: Mapping[str, Sequence[Node]], spans: Mapping[str, Sequence[Span]]
+) -> Iterator[list[str]]:
+    """Values in parts whose models fit into memory: each holds the consumers' weights once per range."""
+    part: list[str] = []
+    size = 0
+    for name, nodes in consumers.items():
+        held = [c for n in nodes for c in (graph.const(v) for v in n.inputs if v) if c is not None]
+        own = sum(c.nbytes for c in held) * len(spans[name])
+        if part and size + own > ROOM:
+            yield part
+            part, size = [], 0
+        part.append(name)
+        size += own
+    if part:
+        yield part
+
+
+class _Rounded:
+    """One value's ranges and consumers as one model: every range's codes, every consumer
+    of each, every squared error."""
+
+    def __init__(
+        self, graph: Graph, name: str, nodes: Sequence[Node], spans: Sequence[Span], grid: Grid
+    ) -> None:
+        self.inputs = [
+            v for v in dict.fromkeys(v for n in nodes for v in n.inputs) if v and graph.const(v) is None
+        ]
+        self.shape = len(nodes), len(spans)
+        kind, types = graph.type(name), [activation_type(*span, grid) for span in spans]
+        coded = {f"{name}@{j}": Value(f"{name}@{j}", kind, quant) for j, quant in enumerate(types)}
+        self.builder = QdqBuilder(
+            graph.replaced(
+                outputs=(), nodes=(), values=MappingProxyType({**graph.values, **coded}), state=()
+            )
+        )
+        for value_id, value in coded.items():
+            self.builder.quantise(name, value_id, value)
+        wanted = []
+        for i, node in enumerate(nodes):
+            truth = self._consumer(graph, node, {}, f"{i}")
+            for j, value_id in enumerate(coded):
+                output = self._consumer(graph, node, {name: self.builder.real(value_id)}, f"{i}/{j}")
+                self._host("Sub", (output, truth), f"{i}/{j}/error", graph.type(node.outputs[0]))
+                self._host(
+                    "ReduceSumSquare",
+                    (f"{i}/{j}/error",),
+                    f"{i}/{j}/loss",
+                    TensorType(()),
+                    (("keepdims", 0),),
+                )
+                wanted.append(f"{i}/{j}/loss")
+        self.session = plain_session(session_model(self.builder.graph(self.inputs, wanted)))
+
+    def losses(self, values: Mapping[str, Array]) -> Real:
+        found = self.session.run(None, {v: values[v] for v in self.inputs})
+        return np.array(found, np.float64).reshape(self.shape)
+
+    def _consumer(self, graph: Graph, node: Node, instead: Mapping[str, str], suffix: str) -> str:
+        """The node once more, with another input; its first output's name."""
+        outputs = [f"{o}/{suffix}" if o else "" for o in node.outputs]
+        for made, old in zip(outputs, node.outputs, strict=True):
+            if made:
+                self.builder.values[made] = Value(made, graph.type(old))
+        inputs = tuple(instead.get(v) or (v and self.builder.real(v)) for v in node.inputs)
+        self.builder.nodes.append(replace(node, inputs=inputs, outputs=tuple(outputs)))
+        return outputs[0]
+
+    def _host(
+        self,
+        op_type: str,
+        inputs: tuple[str, ...],
+        output: str,
+        kind: TensorType,
+        attributes: Attributes = (),
+    ) -> None:
+        op = OPS["host"](op_type=op_type, version=EXPORT_OPSET, attributes=attributes, types=(kind,))
+        self.builder.values[output] = Value(output, kind)
+        self.builder.nodes.append(Node(op, inputs, (output,)))
+
+
+def best(spans: Sequence[Span], losses: Real) -> int:
+    """The best range of each consumer, and of these the largest."""
+    each = {int(np.argmin(row)) for row in losses}
+    return max(each, key=lambda j: spans[j][1] - spans[j][0])

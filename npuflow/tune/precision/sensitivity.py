@@ -1,0 +1,63 @@
+"""Noise at the outputs when one unit at a time is quantised, with an effort that is
+bounded by multiply-accumulates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from npuflow.ir.macs import pass_macs
+from npuflow.strategies import NARROW, WIDE, Noise
+from npuflow.tune.precision.rig import Rig
+
+EFFORT = 400e9                            # multiply-accumulates of all passes together
+# share of the units, the noisiest, that more than one sample is spent on
+AGAIN = 0.34
+
+
+def noises(rig: Rig, probes: int, progress: Callable[[int, int], None]) -> Noise:
+    """[units, samples, outputs]. One sample shows which units matter; these are measured on more, and of the
+    others the one sample stands for all. Of networks so large that even this is too much, neighbouring units
+    are quantised together and share what they make of noise evenly.
+    """
+    count = len(rig.names)
+    macs = pass_macs(rig.network.graph)
+    passes = max(int(EFFORT / macs), 8)
+    bundles = runs(rig, min(passes, count))
+    samples = len(rig.held[:probes])
+    found = np.zeros((count, samples, len(rig.parts)))
+    first: dict[int, Noise] = {}
+    for i, bundle in enumerate(bundles):
+        first[i] = rig.together(bundle, NARROW, 1) / len(bundle)
+        found[list(bundle)] = first[i]
+        progress(i + 1, len(bundles))
+    affordable = (passes - len(bundles)) // max(samples - 1, 1)
+    noisy = sorted(first, key=lambda i: -float(first[i].mean()) * len(bundles[i]))
+    for i in noisy[: min(affordable, round(AGAIN * len(bundles)))] if samples > 1 else ():
+        found[list(bundles[i])] = rig.together(bundles[i], NARROW, samples) / len(bundles[i])
+    return found
+
+
+def wide_noises(rig: Rig, probes: int) -> list[Noise]:
+    """[samples, outputs] of every unit at its widest alone, by the same effort."""
+    count = len(rig.names)
+    passes = max(int(EFFORT / pass_macs(rig.network.graph)), 8)
+    found: list[Noise] = []
+    for bundle in runs(rig, min(max(passes // max(probes, 1), 1), count)):
+        found += [rig.together(bundle, WIDE, probes) / len(bundle)] * len(bundle)
+    return found
+
+
+def runs(rig: Rig, count: int) -> list[Sequence[int]]:
+    """So many runs of units of one kind."""
+    activations = range(len(rig.network.groups))
+    weights = range(len(activations), len(rig.names))
+    total = max(len(rig.names), 1)
+    found: list[Sequence[int]] = []
+    for part in (activations, weights):
+        pieces = max(min(len(part), round(count * len(part) / total)), 1 if part else 0)
+        ends = np.linspace(0, len(part), pieces + 1).round().astype(int) if pieces else np.zeros(1, int)
+        found += [part[a:b] for a, b in pairwise(ends) if b > a]
+    return found

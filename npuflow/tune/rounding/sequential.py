@@ -1,0 +1,115 @@
+"""Layers rounded one after the other, each by what the rounded layers before it make of the samples.
+
+The moments are those of the network as it stands; the wanted outputs are those of the float layer
+in the float network, errors from above included: first the weights move to where least squares
+has them, then they are rounded. A layer whose outputs are added to others makes up for what those lack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+
+from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Graph
+from npuflow.ir.types import Array
+from npuflow.quantise.config import Weights
+from npuflow.rounders import Reals, RoundedWeight, Rounder
+from npuflow.run.walk import SampleWalk
+from npuflow.tune.rounding.columns import Codes, ColumnObserver, columns, places, seed_of
+from npuflow.tune.rounding.judge import with_weights
+from npuflow.tune.rounding.layers import WeightedLayer
+from npuflow.tune.rounding.moments import Moments, of_columns
+from npuflow.tune.rounding.pruning import LayerMask
+from npuflow.tune.rounding.rounded import Aim, Matrix, RoundingResult, Wanted, rounded
+
+Feed = Mapping[str, Array]
+
+
+def sequential(
+    graph: Graph, layers: Iterable[tuple[WeightedLayer, Matrix]], fit: Sequence[Feed],
+    rounder: Callable[[Matrix], Rounder],
+    scheme: Callable[[Matrix], Weights], numerics: Numerics, progress: Callable[[int], None],
+    masks: Mapping[str, LayerMask] = MappingProxyType({}),
+    known: Mapping[str, RoundedWeight] = MappingProxyType({}),
+) -> dict[str, RoundingResult]:
+    """By weight, in order of the network. `masks`: of layers that are pruned; `known`: codes of other layers,
+    which stay."""
+    chosen = [
+        (one, source)
+        for one, source in layers
+        if one.weight in masks or rounder(source).wants(scheme(source).bits)
+    ]
+    chosen.sort(key=lambda pair: pair[0].node)
+    own = {name: one for name, one in known.items() if name in graph.values}
+    walk, floats = SampleWalk(with_weights(graph, own), fit), SampleWalk(graph, fit)
+    found = dict[str, RoundingResult]()
+    observer = ColumnObserver(graph, [layer for layer, _ in chosen])
+    real = [observer.columns(feed) for feed in fit]
+    seeds = [seed_of(graph, feed) for feed in fit]
+    for k, (layer, source) in enumerate(chosen):
+        walk.to(layer.node)
+        pairs = zip(walk.values[layer.source], seeds, strict=True)
+        seen = [columns(graph, layer, array, seed) for array, seed in pairs]
+        moments = of_columns(seen, layer.fraction)
+        if moments is None:
+            break
+        lacking = missing(walk, floats, layer, seeds)
+        aim = aimed([one[k] for one in real], seen, moments, bool(layer.bias), lacking)
+        wanted = Wanted(aim, masks.get(layer.weight))
+        done = rounded(rounder(source), source, layer.bias, moments, None, scheme(source), numerics, wanted)
+        found[layer.weight] = done
+        walk.graph = with_weights(walk.graph, {layer.weight: done.weight})
+        progress(len(found))
+    return found
+
+
+def missing(
+    walk: SampleWalk, floats: SampleWalk, layer: WeightedLayer, seeds: Sequence[int]
+) -> list[Reals] | None:
+    """What the other operand of the addition behind a layer lacks of the float network's, by sample
+    [groups, places, outputs], for the layer to make up for; None: no addition follows, or its other operand
+    is not there yet."""
+    graph = floats.graph
+    node = graph.nodes[layer.node]
+    readers = [one for one in graph.nodes if node.outputs[0] in one.inputs]
+    if len(readers) != 1 or readers[0].op.onnx != "Add" or node.op.clip is not None:
+        return None
+    if not layer.bias or layer.parts > 1:
+        return None
+    other = next((v for v in readers[0].inputs if v != node.outputs[0]), "")
+    if other not in walk.values or graph.type(other) != graph.type(node.outputs[0]):
+        return None
+    floats.to(layer.node)
+    found = []
+    for a, b, seed in zip(floats.values[other], walk.values[other], seeds, strict=True):
+        off = np.moveaxis(a.astype(np.float64) - b, 1, -1).reshape(-1, a.shape[1])[places(graph, layer, seed)]
+        found.append(np.moveaxis(off.reshape(len(off), node.op.column_groups(), -1), 1, 0))
+    return found
+
+
+def aimed(
+    real: Sequence[Codes], seen: Sequence[Codes], moments: Moments, centred: bool,
+    lacking: Sequence[Reals] | None = None,
+) -> Aim:
+    """What float columns have to do with those seen in the same places; `lacking`: what else the layer's
+    outputs are to make up for there."""
+    count, products = moments.count, 0.0
+    sums = np.zeros_like(moments.sums)
+    for one, other in zip(real, seen, strict=True):
+        products = products + np.matmul(one.astype(np.float64).swapaxes(1, 2), other.astype(np.float64))
+        sums += one.sum(1, dtype=np.int64)
+    mean = np.ldexp(sums / count, -moments.fraction)
+    cross = np.ldexp(np.asarray(products) / count, -2 * moments.fraction)
+    cross = cross - mean[:, :, None] * moments.mean[:, None, :] if centred else cross
+    if lacking is None:
+        return Aim(mean, cross)
+    off, total = np.concatenate(lacking, axis=1), 0.0
+    for part, other in zip(lacking, seen, strict=True):
+        total = total + np.matmul(part.swapaxes(1, 2), other.astype(np.float64))
+    shift = off.mean(1)
+    more = np.ldexp(np.asarray(total) / count, -moments.fraction)
+    more = more - shift[:, :, None] * moments.mean[:, None, :] if centred else more
+    return Aim(mean, cross, more, shift)

@@ -1,0 +1,1 @@
+"""A quantised network on whole tensors: the executor and the C export."""

@@ -1,0 +1,122 @@
+"""A quantised graph on whole tensors, a batch of samples at a time: fast, and equal to the reference
+interpreter on every bit.
+
+Integer nodes are lowered as for one tile that is the whole tensor; their commands run on compiled kernels. A
+node without such kernels runs by its operator's own specification. Host parts run on onnxruntime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Graph
+from npuflow.ir.types import Array
+from npuflow.kernels.fast import usable
+from npuflow.place.partition import HostStep, host_steps, segments
+from npuflow.run.interpret import Interpreter
+from npuflow.whole.execute.boundary import encoded
+from npuflow.whole.execute.stretch import NodeCall, Stretch
+
+KINDS = 2  # bound stretches that are kept: whole batches and a rest
+_Values = dict[str, list[Array]]
+
+
+class Executor:
+    """A quantised graph ready to run samples, at most `batch` at a time; one thread at a time.
+    `kinds`: numbers of samples that it stays bound for."""
+
+    def __init__(self, graph: Graph, numerics: Numerics, batch: int = 8, kinds: int = KINDS) -> None:
+        self.graph, self.numerics, self.batch, self.kinds = graph, numerics, batch, kinds
+        self.parts = segments(graph)
+        self._host = Interpreter(graph, numerics)
+        self._steps = {i: host_steps(graph, p) for i, p in enumerate(self.parts) if p.kind == "host"}
+        self._bound: dict[tuple[int, bool], dict[int, Stretch]] = {}
+
+    def run(
+        self, inputs: Mapping[str, Array], keep: Iterable[str] | Callable[[str], bool] | None = None
+    ) -> dict[str, Array]:
+        """One sample; see `Interpreter.run`."""
+        return self.run_many([inputs], keep)[0]
+
+    def run_many(
+        self,
+        samples: Sequence[Mapping[str, Array]],
+        keep: Iterable[str] | Callable[[str], bool] | None = None,
+    ) -> list[dict[str, Array]]:
+        """Values by id of every sample: the graph's outputs, and those that `keep` names."""
+        named = frozenset() if keep is None or callable(keep) else frozenset(keep)
+        wanted = keep if callable(keep) else named.__contains__
+        found: list[dict[str, Array]] = []
+        for start in range(0, len(samples), self.batch):
+            found += self._together(samples[start : start + self.batch], wanted, keep is not None)
+        return found
+
+    def timed(self, samples: Sequence[Mapping[str, Array]]) -> list[tuple[NodeCall, float]]:
+        """One batch, with processor seconds by call of the integer nodes."""
+        self.run_many(samples)
+        return [row for stretch in self._stretches(len(samples), False).values() for row in stretch.timed()]
+
+    def _together(
+        self, samples: Sequence[Mapping[str, Array]], wanted: Callable[[str], bool], keep: bool
+    ) -> list[dict[str, Array]]:
+        graph, count = self.graph, len(samples)
+        values: _Values = {v: [self._host.fed(v, s) for s in samples] for v in graph.inputs}
+        stretches = self._stretches(count, keep)
+        kept: _Values = {}
+
+        def made(found: _Values) -> None:
+            values.update(found)
+            kept.update({v: a for v, a in found.items() if wanted(v) or v in graph.outputs})
+
+        made(dict(values))
+        last = {v: i for i, part in enumerate(self.parts) for v in part.inputs}
+        for i, part in enumerate(self.parts):
+            if part.kind == "npu":
+                stretch = stretches[i]
+                for value in part.inputs:
+                    _put(stretch.held[value].logical, values[value])
+                stretch.run()
+                seen = [v for n in part.nodes for v in n.outputs if v and (keep or v in part.outputs)]
+                made({v: [a.copy() for a in stretch.held[v].logical] for v in seen})
+            else:
+                for step in self._steps[i]:
+                    made(self._step(step, values, count))
+            for value in [v for v in values if last.get(v, -1) <= i]:
+                del values[value]
+        for value in graph.outputs:
+            stored = graph.const(value)
+            if stored is not None:
+                kept[value] = [stored] * count
+        return [{v: arrays[b] for v, arrays in kept.items()} for b in range(count)]
+
+    def _step(self, step: HostStep, values: _Values, count: int) -> _Values:
+        if step.kind == "model":
+            rows = [self._host.model(step, {v: values[v][b] for v in step.inputs}) for b in range(count)]
+            return {v: [row[v] for row in rows] for v in step.outputs}
+        (node,) = step.nodes
+        source, quant = values[node.inputs[0]], self.graph.values[node.outputs[0]].quant
+        site = self.graph.site(node)
+        plain = quant is not None and quant.per_tensor and not node.op.whole_numbers(site)
+        if step.kind == "quantize" and quant is not None and plain and usable():
+            return {node.outputs[0]: [encoded(array, quant) for array in source]}
+        return {node.outputs[0]: [np.asarray(node.op.integer(site, [a], self.numerics)[0]) for a in source]}
+
+    def _stretches(self, count: int, keep: bool) -> Mapping[int, Stretch]:
+        key = count, keep
+        if key not in self._bound:
+            while len(self._bound) >= self.kinds:
+                del self._bound[next(iter(self._bound))]
+            self._bound[key] = {
+                i: Stretch(self.graph, part, self.numerics, count, keep)
+                for i, part in enumerate(self.parts)
+                if part.kind == "npu"
+            }
+        return self._bound[key]
+
+
+def _put(to: Array, samples: Sequence[Array]) -> None:
+    for b, array in enumerate(samples):
+        to[b] = array

@@ -1,0 +1,205 @@
+"""The C program of a network: calls in order, the arena, constants, and the interface."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from npuflow.base.errors import ModelError
+from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Graph
+from npuflow.ir.types import Array, Value
+from npuflow.schedule.allocate import Layout, Life, aligned, check_layout
+from npuflow.schedule.arrange import arrange
+from npuflow.whole.export_c.kernel import KERNELS, Kernel, SourceWriter
+from npuflow.whole.export_c.layout import channels_last
+from npuflow.whole.export_c.network import IntegerNetwork
+from npuflow.whole.export_c.whole import Buffers, Storage, commands_of
+
+ALIGN = 64
+TOKEN = re.compile(r"@(\d+):(-?\d+):(\w+)@")
+
+
+@dataclass(frozen=True)
+class CPort:
+    """One tensor of the interface: the model's name, a C identifier, its type."""
+
+    name: str
+    ident: str
+    value: Value
+
+    @property
+    def ctype(self) -> str:
+        """Of an element."""
+        return f"{self.value.dtype}_t"
+
+
+@dataclass(frozen=True)
+class CProgram:
+    """What the files are written from."""
+
+    name: str
+    inputs: tuple[CPort, ...]
+    outputs: tuple[CPort, ...]
+    rounding: str
+    functions: tuple[str, ...]
+    data: tuple[str, ...]
+    calls: tuple[tuple[str, tuple[str, ...]], ...]  # layer, statements
+    constants: tuple[tuple[str, Array], ...]
+    arena: int
+    bound: int
+    state: tuple[tuple[CPort, CPort], ...] = ()  # outputs, and the inputs that they are in the next call
+
+    @property
+    def constant_bytes(self) -> int:
+        return sum(aligned(a.nbytes, ALIGN) for _, a in self.constants)
+
+
+def identifier(name: str) -> str:
+    found = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return found if found and not found[0].isdigit() else f"t_{found}"
+
+
+def program_of(network: IntegerNetwork, numerics: Numerics, name: str) -> CProgram:
+    """Every node as calls of kernels; values that no two steps need at once share the arena."""
+    graph = network.graph
+    ports = [*network.inputs, *network.outputs]
+    fixed = {value.id for _, value in ports}
+    last = channels_last(graph, network.nodes, numerics, fixed)
+    w = SourceWriter(Buffers(), numerics.rounding)
+    groups: list[tuple[str, list[str]]] = []
+    touched: list[set[int]] = []
+    for node in network.nodes:
+        commands = commands_of(graph, node, numerics, last, w.buffers)
+        groups.append((node.name, []))
+        at = 0
+        while at < len(commands):
+            w.calls, w.used = [], set()
+            at += _kernel(commands[at].opcode, node.name).write(w, commands[at:])
+            for call in w.calls:
+                groups[-1][1].append(call)
+                touched.append(set(w.used))
+    names = _ports(network)
+    inputs, outputs = names[: len(network.inputs)], names[len(network.inputs) :]
+    outside = {
+        w.buffers.values[p.value.id].number: f"in_{p.ident}"
+        for p in reversed(inputs)
+        if p.value.id in w.buffers.values
+    }
+    for port in outputs:
+        own = w.buffers.values.get(port.value.id)
+        if own is not None and own.number not in outside:
+            outside[own.number] = f"out_{port.ident}"
+    groups += _copies(inputs, outputs)
+    layout = _arena(w, touched, outside)
+    constants, arrays = _constants(w.buffers, [call for _, group in groups for call in group])
+
+    def resolve(match: re.Match[str]) -> str:
+        number, offset, dtype = int(match[1]), int(match[2]), match[3]
+        own = w.buffers.every[number]
+        more = f" + {offset}" if offset else ""
+        if number in constants:
+            return f"NN_CONST_{constants[number]}{more}"
+        if number in outside:
+            constant = "const " if outside[number].startswith("in_") else ""
+            return f"({constant}nn_{dtype} *){outside[number]}{more}"
+        return f"(nn_{dtype} *)(arena + {layout.addresses[_key(own)]}){more}"
+
+    resolved = tuple((layer, tuple(TOKEN.sub(resolve, c) for c in group)) for layer, group in groups)
+    return CProgram(
+        name,
+        tuple(inputs),
+        tuple(outputs),
+        numerics.rounding,
+        tuple(w.functions.values()),
+        tuple(w.data),
+        resolved,
+        tuple(arrays),
+        layout.total,
+        layout.bound,
+        _state(graph, inputs, outputs),
+    )
+
+
+def _state(
+    graph: Graph, inputs: Iterable[CPort], outputs: Iterable[CPort]
+) -> tuple[tuple[CPort, CPort], ...]:
+    given, made = ({port.name: port for port in ports} for ports in (inputs, outputs))
+    return tuple((made[out], given[name]) for out, name in graph.state if out in made and name in given)
+
+
+def _constants(buffers: Buffers, calls: Iterable[str]) -> tuple[dict[int, str], list[tuple[str, Array]]]:
+    """Names of the constants that calls read, by number; and the arrays, equal ones once."""
+    names: dict[int, str] = {}
+    arrays: list[tuple[str, Array]] = []
+    known: dict[tuple[str, bytes], str] = {}
+    for number in sorted({int(m[1]) for call in calls for m in TOKEN.finditer(call)}):
+        own = buffers.every[number]
+        if own.kind == "const":
+            assert own.array is not None
+            key = own.array.dtype.name, np.ascontiguousarray(own.array).tobytes()
+            if key not in known:
+                known[key] = f"k{len(known)}"
+                arrays.append((known[key], own.array))
+            names[number] = known[key]
+    return names, arrays
+
+
+def _kernel(opcode: str, layer: str) -> Kernel:
+    name = opcode.lower()
+    if name not in KERNELS:
+        raise ModelError(
+            f"{layer}: the command {opcode} has no C kernel",
+            hint="weight_group = 0 under [[quantize.overrides]], if its weights have scales by groups",
+            code="NF-PROGRAM-030",
+        )
+    found: Kernel = KERNELS[name]()
+    return found
+
+
+def _ports(network: IntegerNetwork) -> list[CPort]:
+    """Identifiers that differ, among inputs and among outputs."""
+    found: list[CPort] = []
+    for side in (network.inputs, network.outputs):
+        taken: set[str] = set()
+        for name, value in side:
+            ident, n = identifier(name), 2
+            while ident in taken:
+                ident, n = f"{identifier(name)}_{n}", n + 1
+            taken.add(ident)
+            found.append(CPort(name, ident, value))
+    return found
+
+
+def _copies(inputs: Iterable[CPort], outputs: Iterable[CPort]) -> list[tuple[str, list[str]]]:
+    """Statements for outputs that are an input or another output: each has memory of its own."""
+    first = {p.value.id: f"in_{p.ident}" for p in inputs}
+    found = []
+    for port in outputs:
+        source = first.setdefault(port.value.id, f"out_{port.ident}")
+        if source != f"out_{port.ident}":
+            size, names = prod(port.value.type.shape), f"out_{port.ident}[i] = {source}[i];"
+            found.append((port.name, [f"{{ int32_t i; for (i = 0; i < {size}; i++) {names} }}"]))
+    return found
+
+
+def _key(own: Storage) -> str:
+    return f"{own.number}"
+
+
+def _arena(w: SourceWriter, touched: list[set[int]], outside: Mapping[int, str]) -> Layout:
+    """Addresses of all that lives between calls."""
+    spans: dict[int, list[int]] = {}
+    for step, numbers in enumerate(touched):
+        for number in numbers:
+            if w.buffers.every[number].kind != "const" and number not in outside:
+                span = spans.setdefault(number, [step, step])
+                span[1] = step
+    lives = [Life(_key(w.buffers.every[n]), w.buffers.every[n].bytes, a, b) for n, (a, b) in spans.items()]
+    layout = arrange(lives, ALIGN, "climb" if lives else "greedy")
+    check_layout(lives, layout.addresses, max(layout.total, 1), ALIGN)
+    return layout

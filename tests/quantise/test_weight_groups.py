@@ -1,0 +1,183 @@
+"""Weights with a scale for every group of input channels: exact from the reference to the program, closer
+than one scale per channel, and refused where the target has none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+from npuflow.base.errors import ModelError, RecipeError
+from npuflow.hw.target import Compute, Memory, Numerics, Target
+from npuflow.ir.codes import encode
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS, OpSample
+from npuflow.quantise.config import Activations, Override, Quantize, Weights, check_scheme
+from npuflow.quantise.types import weight_type
+from npuflow.run.interpret import interpret
+from npuflow.run.qdq import to_qdq
+from npuflow.testing.op import check_integer, check_text, check_tiles, quantised
+from npuflow.tune.correct.bias import shifted
+from npuflow.whole.execute.executor import Executor
+from npuflow.whole.export_c.network import network_of
+from npuflow.whole.export_c.program import program_of
+
+GROUP = 4
+NUMERICS = Numerics(weight_bits=(4, 8), activation_bits=(8, 16), weight_groups=(GROUP,), wide_acc_bits=48)
+TARGET = Target(
+    numerics=NUMERICS,
+    memory=Memory(local_bytes=2048, local_align=16),
+    compute=Compute(array_rows=8, array_cols=8),
+)
+RNG = np.random.default_rng(0)
+
+
+def drawn(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+SAMPLES = {
+    "gemm": OpSample(OPS["gemm"](transB=1), (drawn(5, 23), drawn(7, 23), drawn(7)), (1, 2)),
+    "gemm, both turned, scaled": OpSample(
+        OPS["gemm"](alpha=0.5, beta=2.0, transA=1), (drawn(16, 5), drawn(16, 7), drawn(7)), (1, 2)
+    ),
+    "matmul": OpSample(OPS["matmul"](clip=(0.0, 3.0)), (drawn(2, 5, 20), drawn(20, 6)), (1,)),
+    "conv": OpSample(
+        OPS["conv"]((3, 3), (1, 1), (1, 1), (1, 1, 1, 1)),
+        (drawn(1, 10, 6, 5), drawn(6, 10, 3, 3), drawn(6)),
+        (1, 2),
+    ),
+    "conv of one dimension": OpSample(
+        OPS["conv"]((1,), (2,), (1,), (0, 0)), (drawn(2, 10, 9), drawn(6, 10, 1), drawn(6)), (1, 2)
+    ),
+}
+SCHEMES = {
+    f"{name}, {bits} bits": Quantize(
+        weights=Weights(bits=4, group=GROUP, sub_scale_bits=sub), activations=Activations(bits=bits)
+    )
+    for name, sub in (("a multiplier a group", 0), ("two levels", 4))
+    for bits in (8, 16)
+}
+
+
+def scaled(graph: Graph) -> bool:
+    return any("scales" in dict(node.params) for node in graph.nodes if node.params)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_program_and_executor_make_the_integers_of_the_reference(kind: str, scheme: str) -> None:
+    sample, config = SAMPLES[kind], SCHEMES[scheme]
+    graph, one = quantised(sample, NUMERICS, config)
+    assert scaled(graph)
+    check_integer(sample, NUMERICS, config)
+    check_text(sample, NUMERICS, config)
+    check_tiles(sample, TARGET, config)
+    want = interpret(graph, one.inputs, NUMERICS, keep=lambda _: True)
+    (found,) = Executor(graph, NUMERICS).run_many([one.inputs], keep=lambda _: True)
+    for node in graph.nodes:
+        if node.is_integer:
+            np.testing.assert_array_equal(found[node.outputs[0]], want[node.outputs[0]])
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_exported_as_blocks(kind: str) -> None:
+    """DequantizeLinear with a block size gives the weights back; the outputs agree to a code."""
+    graph, one = quantised(SAMPLES[kind], NUMERICS, SCHEMES["a multiplier a group, 8 bits"])
+    exported = to_qdq(graph)
+    session = ort.InferenceSession(exported.model, providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {k: v for k, v in one.inputs.items() if k in graph.inputs})
+    (want,) = interpret(graph, one.inputs, NUMERICS).values()
+    step = max(
+        v.quant.scale[0] for v in graph.values.values() if v.quant is not None and v.quant.axis is None
+    )
+    assert np.abs(found - want).max() <= 1.01 * step
+
+
+def test_groups_are_closer_than_channels() -> None:
+    weight = drawn(8, 64) * np.exp(RNG.uniform(-2, 2, (8, 64 // GROUP, 1))).repeat(GROUP, 1).reshape(8, 64)
+    errors = []
+    for scheme in (
+        Weights(bits=4),
+        Weights(bits=4, group=GROUP, sub_scale_bits=6),
+        Weights(bits=4, group=GROUP),
+    ):
+        quant = weight_type(weight, 0, scheme, NUMERICS, 1)
+        scale, zero = quant.spread(weight.shape)
+        errors.append(np.square((encode(weight, quant) - zero) * scale - weight).mean())
+    assert errors[2] < errors[1] < 0.5 * errors[0]
+
+
+def test_two_level_scales_are_integers_of_a_channel() -> None:
+    quant = weight_type(drawn(6, 30), 0, Weights(bits=4, group=GROUP, sub_scale_bits=4), NUMERICS, 1)
+    rows = np.reshape(quant.scale, (6, -1))
+    steps = rows / quant.channel_scale(6)[:, None]
+    assert rows.shape == (6, 8) and quant.sub_bits == 4
+    assert (steps == np.rint(steps)).all() and steps.min() >= 1 and (steps.max(1) == 15).all()
+
+
+def test_sums_beyond_64_bits_get_smaller_multipliers() -> None:
+    sample = OpSample(OPS["gemm"](transB=1), (drawn(2, 64) * 300, drawn(3, 64)), (1,))
+    numerics = replace(NUMERICS, multiplier_bits=32, wide_acc_bits=62, weight_bits=(4, 8, 16))
+    config = Quantize(weights=Weights(bits=16, group=GROUP), activations=Activations(bits=16))
+    graph, _ = quantised(sample, numerics, config)
+    (scales,) = (
+        graph.site(n).array("scales")
+        for n in graph.nodes
+        if n.params and scaled(graph) and n.op.onnx == "Gemm"
+    )
+    assert (1 << 16) < int(scales.max()) < (1 << 31)
+    check_integer(sample, numerics, config)
+
+
+@pytest.mark.parametrize(
+    ("config", "key", "message"),
+    [
+        (Quantize(Weights(group=64)), "quantize.weights.group", "the target has groups of 4"),
+        (
+            Quantize(overrides=(Override(("conv",), weight_group=32),)),
+            "quantize.overrides[0].weight_group",
+            "the target has groups of 4",
+        ),
+        (Quantize(Weights(group=4, per="tensor")), "quantize.weights.group", "scales of channels"),
+        (Quantize(Weights(sub_scale_bits=4)), "quantize.weights.sub_scale_bits", "without groups"),
+    ],
+)
+def test_what_the_target_lacks_is_one_error(config: Quantize, key: str, message: str) -> None:
+    with pytest.raises(RecipeError, match=message) as caught:
+        check_scheme(config, NUMERICS)
+    assert [one.where.key for one in caught.value.faults()] == [key]
+
+
+def test_a_target_without_groups_says_so() -> None:
+    with pytest.raises(RecipeError, match="the target has one scale per channel"):
+        check_scheme(Quantize(Weights(group=64)), Numerics())
+
+
+def test_an_exception_takes_a_layer_out() -> None:
+    rule = Override(("gemm",), weight_group=0)
+    scheme = SCHEMES["a multiplier a group, 8 bits"]
+    graph, _ = quantised(SAMPLES["gemm"], NUMERICS, replace(scheme, overrides=(rule,)))
+    assert not scaled(graph)
+
+
+def test_export_to_c_names_the_layer_and_what_to_try() -> None:
+    graph, _ = quantised(SAMPLES["gemm"], NUMERICS, SCHEMES["a multiplier a group, 8 bits"])
+    with pytest.raises(ModelError, match="SCALEDMATMUL has no C kernel") as caught:
+        program_of(network_of(graph), NUMERICS, "net")
+    assert "weight_group = 0" in caught.value.hint
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_corrected_bias_moves_the_outputs(scheme: str) -> None:
+    graph, one = quantised(SAMPLES["gemm"], NUMERICS, SCHEMES[scheme])
+    (at,) = (i for i, node in enumerate(graph.nodes) if node.op.onnx == "Gemm")
+    delta = np.linspace(-0.2, 0.2, 7)
+    moved = shifted(graph, at, delta, NUMERICS)
+    (was,), (now,) = (interpret(g, one.inputs, NUMERICS).values() for g in (graph, moved))
+    quant = graph.values[graph.nodes[at].outputs[0]].quant
+    assert quant is not None
+    # all but those that the clamp cuts
+    assert np.median(np.abs(now - was - delta)) <= 1.01 * quant.scale[0]
