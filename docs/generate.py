@@ -1,4 +1,4 @@
-"""Writes the reference pages and the map from the code: `python docs/generate.py` (--check only compares)."""
+"""Writes reference pages and pages of rooms from the code: `python docs/generate.py` (--check compares)."""
 
 from __future__ import annotations
 
@@ -6,34 +6,21 @@ import ast
 import inspect
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 NOTE = "<!-- Written by docs/generate.py from the code; do not edit. -->\n\n"
 
 
-def map_page() -> str:
-    """Every file with its caption, in the order of the floors."""
-    order = ["base", "flow", "hw", "ir", "ops", "rules", "calibrators", "rounders", "strategies", "frontends"]
-    order += ["heads", "gradients", "lang", "metrics", "exchange", "targets", "engine", "stages", "testing"]
-    order += ["cli"]
-    text = "# Map of the code\n\n" + NOTE
-    text += (
-        "Imports go down only: `base <- flow`, `base <- hw <- ir <- ops, rules, ... <- engine`, both `<- "
-        "stages <- cli`.\n"
-    )
-    package = ROOT / "npuflow"
-    for folder in ["", *order]:
-        files = sorted((package / folder).glob("*.py") if folder == "" else (package / folder).rglob("*.py"))
-        if not files:
-            continue
-        text += f"\n## npuflow/{folder}\n\n" if folder else "\n## npuflow\n\n"
-        init = package / folder / "__init__.py"
-        text += f"{caption(init)}\n\n" if init.exists() else ""
-        text += "".join(f"- `{p.relative_to(package / folder)}`: {caption(p)}\n" for p in files if p != init)
-    return text
+def room_page(room: str) -> str:
+    """A folder of the package: its noun, public names, imports and files."""
+    import rooms
+
+    return f"# {room}\n\n{NOTE}{rooms.page(room)}"
 
 
 def caption(path: Path) -> str:
@@ -273,7 +260,7 @@ def isa_page() -> str:
             "|  |", "| |"
         )
     for name, opcode in isa.opcodes().items():
-        about = caption(ROOT / "npuflow" / "engine" / "opcodes" / f"{name.lower()}.py")
+        about = caption(ROOT / "npuflow" / "isa" / f"{name.lower()}.py")
         text += (
             f"\n## {opcode.code} {name}\n\n{about} Queue "
             f"{opcode.queue}.\n\n{inspect.cleandoc(opcode.__doc__ or '')}\n\n"
@@ -422,8 +409,6 @@ def _verbatim(text: str) -> str:
 
 def caffe_page() -> str:
     """Every kind of layer that Caffe files may have."""
-    from functools import partial
-
     from npuflow.frontends.caffe.convert import GONE
     from npuflow.frontends.caffe.layers import LAYERS
 
@@ -444,7 +429,6 @@ def caption_of(function: Any) -> str:
 
 def promises_page() -> str:
     """Every sentence that promises behaviour, with the tests that prove it."""
-    sys.path.insert(0, str(DOCS))
     import promises
 
     text = "# Promises\n\n" + NOTE
@@ -466,7 +450,8 @@ PAGES = {
     "reference/isa.md": isa_page,
     "reference/mutations.md": mutations_page,
     "reference/targets.md": targets_page,
-    "map.md": map_page,
+    **{f"rooms/{p.name}.md": partial(room_page, p.name) for p in sorted((ROOT / "npuflow").iterdir())
+       if (p / "__init__.py").exists() and p.name != "targets"},
     "reference/recipe.md": recipe_page,
     "reference/cli.md": cli_page,
     "reference/json.md": json_page,

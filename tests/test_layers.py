@@ -216,7 +216,7 @@ def test_pages_recipes_and_targets_keep_to_the_columns_too() -> None:
 
 
 def test_every_file_has_a_caption() -> None:
-    """The first sentence of a file's docstring says what it is; docs/map.md is made of these."""
+    """The first sentence of a file's docstring says what it is; docs/rooms lists them."""
     wrong = []
     for path in FILES:
         text = ast.get_docstring(parsed(path)) or ""

@@ -1,1 +1,6 @@
-"""Floor 0: digests, code digests, errors, registries, tables."""
+"""What every room uses: digests, code digests, errors, registries, tables.
+
+Noun: `Digest`.
+Public: `digest`, `Registry`, `Config`, `NpuflowError` and its kinds.
+Does not know: networks, stages, caches.
+"""

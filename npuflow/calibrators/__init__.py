@@ -1,4 +1,9 @@
-"""The contract of threshold methods, one method per file: statistics of a tensor become a clipping range."""
+"""Threshold methods, one a file: statistics of a tensor become a clipping range.
+
+Noun: `Calibrator`.
+Public: `Calibrator`, `Grid`.
+Does not know: networks, samples, other methods.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The command line: one verb per file; the only place that prints or exits."""
+"""The command line: one verb a file; the only place that prints or exits.
+
+Noun: `Verb`.
+Public: `compile`, `Build`, `load_build`, `main`.
+Does not know: how stages compute.
+"""
 
 from __future__ import annotations
 

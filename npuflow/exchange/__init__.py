@@ -1,4 +1,9 @@
-"""The contract of calibration tables, one format per file: text of other tools, and ranges by tensor name."""
+"""Calibration tables of other tools, one format a file: text, and ranges by tensor name.
+
+Noun: `TableFormat`.
+Public: one class a format, found by scanning.
+Does not know: networks, other formats.
+"""
 
 from npuflow.exchange._tables import EXCHANGE as EXCHANGE
 from npuflow.exchange._tables import Format as Format

@@ -1,4 +1,9 @@
-"""The contract of source formats, one format per file or folder: a model's files become a graph."""
+"""Source formats, one a file or folder: a model's files become a graph.
+
+Noun: `Frontend`.
+Public: `Frontend`, `Source`, `Bindings`, `Reading`.
+Does not know: targets, quantisation, other formats.
+"""
 
 from __future__ import annotations
 

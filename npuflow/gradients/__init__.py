@@ -1,1 +1,6 @@
-"""Graphs of real numbers in PyTorch, with gradients; needs the extra torch."""
+"""Graphs of real numbers in PyTorch, with gradients; needs the extra torch.
+
+Noun: `RealNetwork`.
+Public: `RealNetwork`, `Quantizer`, `distillation_loss`.
+Does not know: recipes, programs.
+"""

@@ -1,5 +1,9 @@
-"""The contract of detection heads, one kind per file: outputs of a detector become boxes and
-scores."""
+"""Detection heads, one kind a file: outputs of a detector become boxes and scores.
+
+Noun: `Head`.
+Public: `Head`, `HeadTask`, `Decoded`.
+Does not know: targets, quantisation.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,6 @@
-"""The compiler's data: types, graph, operator contract, iteration space, rewrite rule."""
+"""The network as data: types, graph, operator contract, iteration space.
+
+Noun: `Graph`.
+Public: `Graph`, `Node`, `Op`, `Site`, `TensorType`, `QuantType`.
+Does not know: single operators, file formats, plans.
+"""

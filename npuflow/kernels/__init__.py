@@ -1,1 +1,6 @@
-"""What commands compute, on byte arrays: exact arithmetic and compiled kernels."""
+"""What commands compute, on byte arrays: exact arithmetic and compiled kernels.
+
+Noun: `Simulated`.
+Public: `SimulatedMemory`, `Bench`, `Simulated`, `compiled`.
+Does not know: graphs, plans, the clock.
+"""

@@ -1,4 +1,9 @@
-"""Networks written in Python: a function for every operator of the registry; graphs of what they give."""
+"""Networks written in Python: a function for every operator of the registry; graphs of what they give.
+
+Noun: `Graph`.
+Public: `Tensor`, `graph`, `save`, one function an operator.
+Does not know: targets, recipes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The contract of accuracy metrics, one metric per file: outputs and references become named figures."""
+"""Accuracy metrics, one a file: outputs and references become named figures.
+
+Noun: `Metric`.
+Public: `Metric`.
+Does not know: networks, how outputs were computed.
+"""
 
 from __future__ import annotations
 

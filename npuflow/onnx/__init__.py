@@ -1,1 +1,6 @@
-"""ONNX as data: attributes and subgraphs, types, running small models. Format and runtime, no rewriting."""
+"""ONNX as data: attributes, types, graphs as ONNX models, small models run.
+
+Noun: `ModelProto`.
+Public: `export_model`, `session`, `value_info`, `CannotRunError`.
+Does not know: rewriting, quantisation.
+"""

@@ -1,1 +1,6 @@
-"""The .npu program file and what its metadata must hold."""
+"""The .npu file: container, metadata, order and accesses of commands; code generation and packing.
+
+Noun: `Program`.
+Public: `Program`, `load_program`, `order_of`, `regions`, `generate`.
+Does not know: what a command computes, samples.
+"""

@@ -1,1 +1,6 @@
-"""The report: one self-contained page and the same data as JSON."""
+"""Where cycles, bytes and accuracy go: profiles, figures, fits, the statement and the page of a build.
+
+Noun: `Figure`.
+Public: `profile`, `Statement`, `write`, `of_network`.
+Does not know: caches: it is given a build's products.
+"""

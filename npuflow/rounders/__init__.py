@@ -1,5 +1,9 @@
-"""The contract of a rounding method: a layer's weights and the second moments of its
-inputs become codes and scales."""
+"""Rounding methods, one a file: a layer's weights and the moments of its inputs become codes.
+
+Noun: `Rounder`.
+Public: `Rounder`, `LayerProblem`, `RoundedWeight`.
+Does not know: networks, samples.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The rewrite contract: pattern, check, rewrite. A rule refuses with a reason, which is kept as data."""
+"""Rewrite rules, one a file: pattern, check, rewrite. A rule refuses with a reason, which is kept as data.
+
+Noun: `Rule`.
+Public: `Rule`, `Change`, `Refusal`, `Hardware`.
+Does not know: other rules, the order in which rules run.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,6 @@
-"""Running a network: the reference interpreter, steps with state, and the graph as ONNX models."""
+"""The reference: a graph run node by node, with state, on samples, and as an ONNX model.
+
+Noun: `Interpreter`.
+Public: `Interpreter`, `SampleWalk`, `Steps`, `host_session`.
+Does not know: plans, commands, the simulator.
+"""

@@ -1,5 +1,9 @@
-"""The contract of a precision search: units with bit widths, what a mixture of widths
-costs, and how close it comes."""
+"""Precision strategies, one a file: units with widths, and what a mixture of widths costs and keeps.
+
+Noun: `Strategy`.
+Public: `Strategy`, `Problem`, `Output`, `Budget`.
+Does not know: networks: a strategy sees numbers only.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,6 @@
-"""Choices that decide numbers: ranges, widths, corrections, rounding and pruning."""
+"""Choices that decide numbers: ranges, widths, corrections, rounding and pruning.
+
+Noun: `Trial`.
+Public: `Calibrate`, `Correct`, `RoundTable`, `SearchProblem`, `Trial`.
+Does not know: command words, the simulator, caches.
+"""

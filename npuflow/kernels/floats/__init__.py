@@ -1,1 +1,1 @@
-"""Compiled arithmetic of 16-bit floats."""
+"""Arithmetic of 16-bit floats, exact and compiled."""

@@ -1,1 +1,1 @@
-"""Thresholds from statistics."""
+"""Clipping ranges from statistics, by the method that a recipe names."""
