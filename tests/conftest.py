@@ -16,9 +16,10 @@ if os.environ.get("CI"):
 
 TESTS = Path(__file__).parent
 FAST = (
-    "base", "calibrators", "channels", "exchange", "figures", "flow", "heads", "hw", "input", "ir", "isa", "lang",
-    "metrics", "onnx", "ops", "packing", "pixels", "place", "program", "quantise", "report", "rewrite", "rounders",
-    "rules", "run", "schedule", "search", "sim", "statistics", "strategies", "test_code_rules.py", "test_layers.py",
+    "base", "calibrators", "channels", "exchange", "figures", "flow", "heads", "hw", "input", "ir",
+    "isa", "lang", "metrics", "onnx", "ops", "packing", "pixels", "place", "program", "quantise",
+    "report", "rewrite", "rounders", "rules", "run", "schedule", "search", "sim", "statistics",
+    "strategies", "test_code_rules.py", "test_layers.py",
 )
 """Folders and files of tests whose tests are fast, but for what follows."""
 TARGET, SCHEME = "edge-4t", "8 bits"      # the one target and the one scheme of fast tests
