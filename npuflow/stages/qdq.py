@@ -13,7 +13,7 @@ from npuflow.run.qdq import QdqModel, to_qdq
 from npuflow.stages.quantize import Quantized
 
 FILE = "model.qdq.onnx"
-DATA = f"{FILE}.data"
+DATA = "model.qdq.onnx.data"
 
 
 @dataclass(frozen=True)
