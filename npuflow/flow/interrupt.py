@@ -38,6 +38,7 @@ def heeding() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        _asked.clear()  # a later build that another handler is set for must not find it
 
 
 def check() -> None:

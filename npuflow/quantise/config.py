@@ -65,7 +65,7 @@ INTEGERS = (
 
 def _contradiction(key: str, other: str, meaning: str) -> Fault:
     hint = f"leave out {key}, or {other.partition(' ')[0]}"
-    return Fault(key, f"{key} contradicts {other}", f"{other} {meaning}", hint, "NF-RECIPE-123")
+    return Fault(key, f"{key} contradicts {other}", f"{other} {meaning}", hint, code="NF-RECIPE-123")
 
 
 @dataclass(frozen=True)

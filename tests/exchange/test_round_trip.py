@@ -117,7 +117,7 @@ def test_an_edited_row_counts_and_a_range_by_hand_counts_more(project: Path) -> 
     )
     by_hand = 'calibrate.layers=[{layers=["n1"],range=[0.0,1.5]}]'
     assert quantised(project, 'ranges.file="edit.json"', by_hand)[1]["b"] == "by hand"
-    with pytest.raises(NpuflowError, match="has no entry for 1 tensors"):
+    with pytest.raises(NpuflowError, match="has no entry for 1 tensor;"):
         quantised(project, 'ranges.file="edit.json"', 'ranges.missing="error"')
 
 
@@ -141,14 +141,14 @@ def test_the_table_of_statistics(project: Path) -> None:
     assert lines[0] == "4 tensors, 20 samples" and lines[2].split()[:3] == ["tensor", "low", "high"]
     assert any(line.startswith("b ") and "percentile" in line for line in lines)
     assert (project / "h.svg").read_text().startswith("<svg")
-    assert "1 tensors" in statistics(project / "recipe.toml", [], project / "cache", ["b"], None)
+    assert "1 tensor, 20 samples" in statistics(project / "recipe.toml", [], project / "cache", ["b"], None)
     random = ['data.source="random"', "data.count=2"]
     made = build(
         project / "recipe.toml", random, cache=project / "cache", out=project / "out", until="statistics"
     )
     made.check()
     reported = statistics(project / "recipe.toml", random, project / "cache", ["b"], None).splitlines()
-    assert reported[0] == "1 tensors, 2 samples; RANDOM DATA, which means nothing for real inputs"
+    assert reported[0] == "1 tensor, 2 samples; RANDOM DATA, which means nothing for real inputs"
     with pytest.raises(UsageError, match='no tensor is called "q"'):
         statistics(project / "recipe.toml", [], project / "cache", ["q"], None)
     with pytest.raises(UsageError, match=r"neither .svg nor .png"):
@@ -173,7 +173,7 @@ def test_rows_are_those_that_a_tool_takes(project: Path, tmp_path: Path) -> None
     said = write(tmp_path / "recipe.toml", tmp_path / "a", "aimet", weights=True, **settings)
     rows = json.loads((tmp_path / "a").read_text())
     assert {r["name"] for r in rows["activation_encodings"]} == {"x", "y"} and not rows["param_encodings"]
-    assert "1 tensors that the compiler made (folded weights) are left out" in said[1]
+    assert "1 tensor that the compiler made (folded weights) are left out" in said[1]
     said = write(tmp_path / "recipe.toml", tmp_path / "o", "onnxruntime", weights=False, **settings)
     assert "3 tensors" in said[0]
     held = json.loads((tmp_path / "o").read_text())["data"]

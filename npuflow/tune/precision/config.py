@@ -146,14 +146,14 @@ def width_faults(table: PrecisionTable, widths: Widths, numerics: Numerics) -> I
         for bits in some or ():
             if bits > max(containers):
                 text = f"{bits} bits; the target computes with {', '.join(map(str, sorted(containers)))}"
-                yield _fault(key, text, f"at most {max(containers)}, or another target", "NF-QUANT-002")
+                yield _fault(key, text, f"at most {max(containers)}, or another target", code="NF-QUANT-002")
         if some is not None and not some and table.strategy != "auto":
             text = f'strategy = "{table.strategy}" has no widths of {key} to choose from'
-            yield _fault(key, text, f"{key} = [8, 16], or leave it out", "NF-QUANT-108")
+            yield _fault(key, text, f"{key} = [8, 16], or leave it out", code="NF-QUANT-108")
     if table.max_bytes is not None and table.max_bytes < 1 and 4 not in numerics.weight_bits:
         text = f"max_bytes = {table.max_bytes:g}; the target stores a byte per weight, however few its bits"
         hint = "max_bits, or a target that packs weights (4 among its weight_bits)"
-        yield _fault("max_bytes", text, hint, "NF-QUANT-109")
+        yield _fault("max_bytes", text, hint, code="NF-QUANT-109")
 
 
 def _fault(key: str, text: str, hint: str, code: str) -> TargetError:
