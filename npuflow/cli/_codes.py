@@ -77,6 +77,16 @@ AREAS: dict[str, str] = {
 """Area of a code -> what kind of fault it is and what to check."""
 
 EXPLAINED: dict[str, str] = {
+    "NF-USAGE-269": (
+        "An onnx.ModelProto is compiled as it is in memory: its weights are in it, and it has at most 2 GB. "
+        "Give the path of a file for others."
+    ),
+    "NF-MODEL-146": "Between the tensors that a network shall begin at and its outputs nothing is left.",
+    "NF-MODEL-397": (
+        "Layers of a Caffe model have no weights: the .caffemodel is missing, empty, or belongs to another "
+        ".prototxt."
+    ),
+    "NF-DATA-231": "A file of several arrays is read by the names of the inputs, and has others.",
     "NF-RECIPE-001": (
         "A key that selects an entry by name (a stage, an operator, a calibrator, a metric, ...) names "
         "none."

@@ -56,7 +56,7 @@ def write(
     reported = [f"wrote {output}: {kinds} as {name}"]
     if left:
         reported.append(
-            f"note: {left} tensors that the compiler made (folded weights) are left out: readers of {name} "
+            f"note: {counted(left, 'tensor')} that the compiler made (folded weights) left out: readers of {name} "
             "refuse what the model does not hold"
         )
     if form.omits:

@@ -351,6 +351,9 @@ def test_a_data_function_is_named_from_the_recipes_folder(tmp_path: Path, call: 
 def test_a_file_of_another_format_is_told_what_is_read(tmp_path: Path, call: Callable[..., Ran]) -> None:
     (tmp_path / "net.caffemodel").write_bytes(bytes(range(64)))
     ran = call("new", "net.caffemodel")
+    assert ran.code == 2 and "NF-MODEL-035" in ran.err and 'name the network, "net.prototxt"' in ran.err
+    (tmp_path / "net.weights").write_bytes(bytes(range(64)))
+    ran = call("new", "net.weights")
     assert ran.code == 2 and "NF-MODEL-035" in ran.err
     known = "known are .h5, .hdf5, .keras, .npg, .onnx, .pb, .prototxt, .pt, .pt2, .py, .tflite"
     assert known in ran.err and "others are exported to ONNX first" in ran.err

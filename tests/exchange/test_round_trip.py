@@ -173,7 +173,7 @@ def test_rows_are_those_that_a_tool_takes(project: Path, tmp_path: Path) -> None
     said = write(tmp_path / "recipe.toml", tmp_path / "a", "aimet", weights=True, **settings)
     rows = json.loads((tmp_path / "a").read_text())
     assert {r["name"] for r in rows["activation_encodings"]} == {"x", "y"} and not rows["param_encodings"]
-    assert "1 tensor that the compiler made (folded weights) are left out" in said[1]
+    assert "1 tensor that the compiler made (folded weights) left out" in said[1]
     said = write(tmp_path / "recipe.toml", tmp_path / "o", "onnxruntime", weights=False, **settings)
     assert "3 tensors" in said[0]
     held = json.loads((tmp_path / "o").read_text())["data"]

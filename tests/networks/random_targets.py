@@ -47,7 +47,8 @@ def fitting(config: Quantize, numerics: Numerics) -> Quantize:
     w, a = config.weights, config.activations
     symmetric = w.symmetric or not numerics.weight_zero_point
     signed = w.signed or symmetric
-    sign = None if a.signed is False and not numerics.unsigned_activations else a.signed
+    centred = a.symmetric or not numerics.activation_zero_point or not numerics.unsigned_activations
+    sign = None if a.signed is False and centred else a.signed
     weights = replace(w, symmetric=symmetric, signed=signed, narrow=w.narrow and signed)
     return replace(config, weights=weights, activations=replace(a, signed=sign))
 

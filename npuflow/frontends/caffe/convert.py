@@ -56,7 +56,7 @@ def _faults(network: CaffeNetwork, refused: Counter[str], bare: Sequence[str]) -
     if refused:
         raise refused_layers(refused, f"{message}: {because}" if bare else "")
     if bare:
-        raise ModelError(message, because=because, hint=hint, code="NF-MODEL-397")
+        raise ModelError(f"{message}", because=because, hint=hint, code="NF-MODEL-397")
 
 
 def _built(network: CaffeNetwork, bindings: Bindings) -> Reading:
