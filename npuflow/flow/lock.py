@@ -68,7 +68,7 @@ def lock_of(plan: Plan, refs: Mapping[str, Ref], load: Any = None) -> Lock:
 
 def fields_of(step: Step, shared: Mapping[str, Any]) -> dict[str, Any]:
     """A pre-image, flattened; what comes of the recipe is called as the recipe calls it."""
-    return flat({**shared, "config": step.in_recipe(shared["config"])})
+    return flat({**shared, "config": step.in_recipe(shared.get("config", {}))})
 
 
 def inputs(step: Step, refs: Mapping[str, Ref]) -> dict[str, Ref | None]:

@@ -21,6 +21,7 @@ from npuflow.ir.types import QuantType
 from npuflow.onnx.fed import MOST, SessionModel
 
 FRONTENDS = Registry("frontends", "npuflow.frontends")
+TAKEN_AS_ONE = "free and taken as 1"      # ends the note of a batch that nobody stated
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from npuflow.base.tables import Config, Fault, FilePath, MayBeFolder, Range, Unk
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import stage
-from npuflow.frontends import FRONTENDS, Bindings, Described, Gatherer, Reading, main_files
-from npuflow.frontends._nodes.inputs import TAKEN_AS_ONE
+from npuflow.frontends import FRONTENDS, TAKEN_AS_ONE, Bindings, Described, Gatherer, Reading, main_files
 from npuflow.input.batch import with_batch
 from npuflow.input.begin import begun
 from npuflow.input.sources import address, frontend, gathered

@@ -13,12 +13,11 @@ import onnx
 from npuflow.base.errors import ModelError
 from npuflow.base.tables_toml import dotted
 from npuflow.base.tables_write import key
-from npuflow.frontends import Bindings
+from npuflow.frontends import TAKEN_AS_ONE, Bindings
 from npuflow.ir.types import UNKNOWN, UNRANKED, TensorType
 from npuflow.onnx.types import PLAIN, from_proto, is_tensor
 
 Shape = tuple[int, ...]
-TAKEN_AS_ONE = "free and taken as 1"  # in the note of a batch that nobody stated
 
 
 @dataclass(frozen=True)
