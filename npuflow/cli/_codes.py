@@ -81,6 +81,7 @@ EXPLAINED: dict[str, str] = {
         "An onnx.ModelProto is compiled as it is in memory: its weights are in it, and it has at most 2 GB. "
         "Give the path of a file for others."
     ),
+    "NF-DATA-036": "The file of labels is not there, or is no file.",
     "NF-MODEL-146": "Between the tensors that a network shall begin at and its outputs nothing is left.",
     "NF-MODEL-397": (
         "Layers of a Caffe model have no weights: the .caffemodel is missing, empty, or belongs to another "

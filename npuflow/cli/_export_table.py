@@ -56,8 +56,8 @@ def write(
     reported = [f"wrote {output}: {kinds} as {name}"]
     if left:
         reported.append(
-            f"note: {counted(left, 'tensor')} that the compiler made (folded weights) left out: readers of {name} "
-            "refuse what the model does not hold"
+            f"note: {counted(left, 'tensor')} that the compiler made (folded weights) left out: readers of "
+            f"{name} refuse what the model does not hold"
         )
     if form.omits:
         reported.append(f"note: {form.omits}")

@@ -70,5 +70,5 @@ def write_script(path: Path, spec: Spec) -> None:
         path.write_text(f"window.npuflowGraph = {json.dumps(spec)};\n", "utf-8")
     except OSError as fault:
         raise UsageError(
-            f'cannot write "{path}"', because=fault.strerror or str(fault), code="NF-USAGE-071"
+            f'cannot write "{path}"', because=fault.strerror or str(fault), code="NF-USAGE-025"
         ) from fault

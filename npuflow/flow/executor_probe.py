@@ -27,7 +27,7 @@ class Question(NamedTuple):
     installed: Installed | None = None
 
 
-class Answer(NamedTuple):
+class ProbeAnswer(NamedTuple):
     """What a worker found."""
 
     faults: list[str]
@@ -41,13 +41,13 @@ class Answer(NamedTuple):
         return not self.faults and not self.differ
 
 
-def ask(question: Question) -> Answer:
+def ask(question: Question) -> ProbeAnswer:
     """Run on a worker: what differs here from the driver."""
     faults, differ = _installed(question.installed), dict[str, Definitions]()
     if not faults:
         faults += _code(question, differ)
     faults += _libraries(question.libraries)
-    return Answer([*faults, *_cache(Path(question.root), question.token)], differ, installed())
+    return ProbeAnswer([*faults, *_cache(Path(question.root), question.token)], differ, installed())
 
 
 def _installed(wanted: Installed | None) -> list[str]:
@@ -120,7 +120,7 @@ def _cache(root: Path, token: str) -> list[str]:
 
 
 def told(
-    answer: Answer, steps: Mapping[str, StatedCode], ours: Installed, edited: Collection[str]
+    answer: ProbeAnswer, steps: Mapping[str, StatedCode], ours: Installed, edited: Collection[str]
 ) -> list[str]:
     """The driver's words for an answer. `edited`: sources that were edited since the driver read them."""
     texts = list(answer.faults)

@@ -12,7 +12,7 @@ from npuflow.base.errors import BuildError
 from npuflow.flow import store_files as files
 from npuflow.flow.executor_code import installed, stated
 from npuflow.flow.executor_deaths import UNKNOWN, Deaths, none_left
-from npuflow.flow.executor_probe import Answer, Question, ask, told
+from npuflow.flow.executor_probe import ProbeAnswer, Question, ask, told
 from npuflow.flow.memory import shown
 from npuflow.flow.plan import Plan
 from npuflow.flow.store import Store
@@ -126,7 +126,7 @@ class Workers:
             self.refuse(
                 worker, "it ran out of memory when it was asked: give it more (dask worker --memory-limit)"
             )
-        elif not isinstance(answer, Answer):
+        elif not isinstance(answer, ProbeAnswer):
             own = installed()
             text = f"it cannot run this npuflow ({answer}): install npuflow {own.version} there"
             self.refuse(worker, text)

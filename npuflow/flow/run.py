@@ -19,12 +19,12 @@ from npuflow.flow.executor_deaths import died, one_died
 from npuflow.flow.foresight import Foresight
 from npuflow.flow.interrupt import Interrupted, check, heeding
 from npuflow.flow.plan import Plan, Step
-from npuflow.flow.refs import ArtifactRef, ItemsRef, Ref
+from npuflow.flow.refs import ArtifactRef, Ref
 from npuflow.flow.run_keeper import Keeper
 from npuflow.flow.run_products import publish
 from npuflow.flow.run_queue import Queue
 from npuflow.flow.run_said import tell_cache
-from npuflow.flow.run_state import ATTEMPTS, Result, StepState, units
+from npuflow.flow.run_state import ATTEMPTS, Result, StepState, adopted, units
 from npuflow.flow.run_step import Done, Outcome, Task
 from npuflow.flow.store import _OPEN, Store
 from npuflow.flow.store_files import Unwritable
@@ -388,17 +388,9 @@ class _Driver:
                 self.states[name].reset()
 
     def _adopt(self, state: StepState) -> None:
-        step = state.step
-        kind, folder = step.signature.output, Path(str(step.override))
-        ref: Ref
-        if step.signature.product == "items":
-            ref = ItemsRef(
-                {one.name: self.store.adopt(one, kind) for one in sorted(folder.iterdir()) if one.is_dir()}
-            )
-        else:
-            ref = self.store.adopt(folder, kind)
+        ref = adopted(state.step, self.store)
         state.adopt(ref)
-        self._report(state, None, None, "hit", 0.0, ref.digest, {}, f"taken from {step.override}")
+        self._report(state, None, None, "hit", 0.0, ref.digest, {}, f"taken from {state.step.override}")
 
     def _load(self, ref: ArtifactRef, kind: Any) -> Any:
         """For projections: the last artifact asked for is kept, as a fan-out asks once for every item."""

@@ -23,7 +23,7 @@ from npuflow.flow.plan import Step
 from npuflow.flow.refs import Files, ItemsRef, Ref, parts
 from npuflow.flow.run_step import Each, StoredArgument, Task, Work
 from npuflow.flow.signature import named_paths
-from npuflow.flow.store import Spec
+from npuflow.flow.store import Spec, Store
 
 ATTEMPTS = 3
 
@@ -313,3 +313,11 @@ def task(
         driver=here(),
         **more,
     )
+
+
+def adopted(step: Step, store: Store) -> Ref:
+    """The product of a step that a folder overrides, taken into the cache."""
+    kind, folder = step.signature.output, Path(str(step.override))
+    if step.signature.product != "items":
+        return store.adopt(folder, kind)
+    return ItemsRef({one.name: store.adopt(one, kind) for one in sorted(folder.iterdir()) if one.is_dir()})

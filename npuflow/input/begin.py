@@ -17,8 +17,8 @@ def begun(graph: Graph, names: Sequence[str]) -> Graph:
         if name in made and name not in read:
             before = [v for v in made[name].inputs if v in made]
             raise ModelError(
-                f'the network cannot begin at "{name}"',
-                because="it is an output, behind which nothing is computed",
+                f'the network cannot begin at the output "{name}"',
+                because="behind an output nothing is computed",
                 hint=f"begin further in front: {', '.join(before or inner)}" if inner else "",
                 code="NF-MODEL-146",
             ).at(value=name)

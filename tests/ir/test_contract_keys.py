@@ -158,23 +158,23 @@ def override(name: str) -> str:
 EXPECTED = {
     "accepts": "budget checked placement",
     "answer_axis": "baseline precision verdict",
-    "bias_factor": "baseline budget clipping correct precision quantize search.items sensitivity "
-    "unify verdict",
+    "bias_factor": "baseline budget clipping correct precision quantize search.items sensitivity unify "
+    "verdict",
     "border": "parse pixels rewrite_check",
-    "channel_axis": "baseline budget clipping precision quantize report search.items sensitivity "
-    "unify verdict",
+    "channel_axis": "baseline budget clipping evaluate fidelity precision qdq_check quantize report "
+    "search.items sensitivity simulate unify verdict",
     "clipped": "parse rewrite_check unify",
-    "column_groups": "quantize",
+    "column_groups": "evaluate fidelity qdq_check quantize simulate",
     "columns": "evaluate fidelity qdq_check report simulate",
     "f": "baseline budget clipping correct evaluate fidelity model precision qdq_check quantize "
     "rewrite_check search.items search.rivals sensitivity simulate thresholds unify verdict",
     "from_onnx": "model parse rewrite_check",
     "gain": "baseline budget clipping correct precision quantize search.items sensitivity unify "
     "verdict",
-    "infer": "baseline clipping correct evaluate model parse pixels precision qdq rewrite_check search.items "
-    "search.rivals sensitivity tune.items unify verdict",
-    "group_axis": "baseline budget clipping evaluate fidelity precision qdq_check quantize "
-    "search.items sensitivity simulate unify verdict",
+    "infer": "baseline clipping correct evaluate model parse pixels precision qdq rewrite_check "
+    "search.items search.rivals sensitivity tune.items unify verdict",
+    "group_axis": "baseline budget clipping evaluate fidelity precision qdq_check quantize search.items "
+    "sensitivity simulate unify verdict",
     "input_channels": "",
     "integer": "evaluate fidelity qdq_check simulate",
     "local_space": "budget codegen costs.layers costs.runs costs.tiles precision tiling verdict",
@@ -183,47 +183,48 @@ EXPECTED = {
     "moves": "budget checked codegen costs.layers costs.runs evaluate fidelity placement precision "
     "qdq_check simulate tiling verdict",
     "of_scaled": "parse pixels rewrite_check",
-    "onnx_attributes": "baseline budget channels.items checked clipping codegen correct evaluate "
-    "fidelity placement precision qdq qdq_check quantize report rewrite_check "
-    "search.items search.rivals segments sensitivity simulate tiling tune.items "
-    "unify verdict",
+    "onnx_attributes": "baseline budget channels.items checked clipping codegen correct evaluate fidelity "
+    "model placement precision qdq qdq_check quantize report rewrite_check search.items "
+    "search.rivals segments sensitivity simulate tiling tune.items unify verdict",
     "onnx_type": "baseline budget checked clipping codegen correct evaluate hardware model parse pixels "
-    "placement precision quantize report rewrite_check search.items search.rivals "
-    "segments sensitivity thresholds tiling tune.candidates unify verdict",
-    "output_range": "baseline budget channels.items clipping precision quantize search.items "
-    "search.rivals segments sensitivity thresholds unify verdict",
+    "placement precision quantize report rewrite_check search.items search.rivals segments "
+    "sensitivity thresholds tiling tune.candidates unify verdict",
+    "output_range": "baseline budget channels.items clipping precision quantize search.items search.rivals "
+    "segments sensitivity thresholds unify verdict",
     "places": "",
     "prepare": "baseline budget clipping correct precision quantize search.items sensitivity unify "
     "verdict",
     "reduced": "budget codegen costs.layers costs.runs evaluate fidelity parse precision qdq_check "
     "rewrite_check simulate tiling verdict",
-    "reference": "baseline clipping correct parse pixels precision rewrite_check sensitivity unify verdict",
+    "reference": "baseline clipping correct model parse pixels precision rewrite_check sensitivity unify "
+    "verdict",
     "respelled": "parse rewrite_check",
     "role": "baseline budget channels.items checked clipping codegen correct costs.layers costs.runs "
-    "costs.tiles evaluate evaluation_inputs fidelity footprints hardware input_check model parse "
-    "pixels placement precision qdq qdq_check quantize report rewrite_check search.items "
-    "search.rivals segments sensitivity simulate thresholds tiling tune.candidates tune.items "
-    "unify verdict",
+    "costs.tiles evaluate evaluation_inputs fidelity footprints hardware input_check model "
+    "parse pixels placement precision qdq qdq_check quantize report rewrite_check "
+    "search.items search.rivals segments sensitivity simulate thresholds tiling "
+    "tune.candidates tune.items unify verdict",
     "rows": "baseline budget clipping correct evaluate fidelity precision qdq_check quantize "
     "search.items sensitivity simulate unify verdict",
     "samples": "",
     "tap_places": "budget precision tiling verdict",
-    "space": "budget codegen costs.layers costs.runs costs.tiles evaluate fidelity precision "
-    "qdq_check simulate tiling verdict",
+    "space": "budget codegen costs.layers costs.runs costs.tiles evaluate fidelity precision qdq_check "
+    "simulate tiling verdict",
     "then_scaled": "parse rewrite_check",
-    "to_onnx": "baseline budget channels.items clipping codegen correct evaluate fidelity precision "
-    "qdq qdq_check rewrite_check search.items search.rivals segments sensitivity simulate "
-    "tune.items unify verdict",
+    "to_onnx": "baseline budget channels.items clipping codegen correct evaluate fidelity model "
+    "precision qdq qdq_check rewrite_check search.items search.rivals segments sensitivity "
+    "simulate tune.items unify verdict",
     "unit_bias": "baseline budget clipping parse precision quantize rewrite_check search.items sensitivity "
     "unify verdict",
     "whole_numbers": "baseline budget clipping codegen evaluate fidelity precision qdq_check quantize "
     "search.items search.rivals sensitivity simulate thresholds unify verdict",
-    "whole_result": "baseline budget clipping parse precision quantize rewrite_check search.items "
-    "search.rivals sensitivity thresholds unify verdict",
-    "with_": "baseline budget checked clipping correct model parse pixels precision quantize rewrite_check "
-    "search.items search.rivals sensitivity thresholds tiling tune.candidates tune.items "
-    "unify verdict",
+    "whole_result": "baseline budget checked clipping parse placement precision quantize rewrite_check "
+    "search.items search.rivals sensitivity thresholds tune.candidates unify verdict",
+    "with_": "baseline budget checked clipping correct model parse pixels precision quantize "
+    "rewrite_check search.items search.rivals sensitivity thresholds tiling tune.candidates "
+    "tune.items unify verdict",
     "with_border": "pixels rewrite_check",
+    "with_results": "model",
 }
 """Method -> the steps that may call it. `role` counts wherever there is a graph: the class bodies of
 reductions refer to functions of which one asks it."""

@@ -133,7 +133,7 @@ print([[a != b for a, b in zip(*pair)] for pair in zip(found, found[1:])])
 def test_opcodes_are_in_the_keys_of_what_uses_them(tmp_path: Path) -> None:
     """An edit of what a command computes concerns the simulation alone, one of its
     fields code generation too."""
-    root = Path(folder.__file__).parents[2]
+    root = Path(folder.__file__).parents[1]
     shutil.copytree(root, tmp_path / "npuflow", ignore=shutil.ignore_patterns("__pycache__"))
     file = tmp_path / "npuflow/isa/distance.py"
     file.write_text(source())

@@ -89,5 +89,5 @@ def write(path: Path, spec: Spec) -> None:
         path.write_bytes(drawn if isinstance(drawn, bytes) else drawn.encode())
     except OSError as fault:
         raise UsageError(
-            f'cannot write "{path}"', because=fault.strerror or str(fault), code="NF-USAGE-071"
+            f'cannot write "{path}"', because=fault.strerror or str(fault), code="NF-USAGE-025"
         ) from fault
