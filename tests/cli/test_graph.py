@@ -49,7 +49,7 @@ def test_a_build_leaves_what_it_did_for_its_report(npuflow: Npuflow, project: Pa
 
 
 @pytest.mark.parametrize(
-    ("args", "code"), [(("words.toml", "words.toml"), "NF-USAGE-070"), (("words.toml",), "NF-USAGE-071")]
+    ("args", "code"), [(("words.toml", "words.toml"), "NF-USAGE-070"), (("words.toml",), "NF-USAGE-025")]
 )
 def test_a_drawing_that_cannot_be(npuflow: Npuflow, project: Path, args: tuple[str, ...], code: str) -> None:
     (project / "taken").write_text("")

@@ -34,7 +34,7 @@ def test_what_lies_before_is_left_out() -> None:
     [
         ("x", "an input of the model"),
         ("nothing", "no tensor of that name leads to the outputs y"),
-        ("y", "it is an output, behind which nothing is computed"),
+        ("y", "behind an output nothing is computed"),
     ],
 )
 def test_where_it_cannot_begin(name: str, said: str) -> None:
@@ -45,7 +45,7 @@ def test_where_it_cannot_begin(name: str, said: str) -> None:
 
 def test_at_an_output_it_says_where_to_begin(tmp_path: Path) -> None:
     """Of several outputs one may lie behind another, where the network can begin."""
-    with pytest.raises(ModelError, match='cannot begin at "y"') as fault:
+    with pytest.raises(ModelError, match='cannot begin at the output "y"') as fault:
         begun(graph_of(NETWORK), ["y"])
     assert fault.value.hint == "begin further in front: s"
     both = model("float[1,6] x => float[1,6] r, float[1,6] y", "r = Relu(x) y = Tanh(r)")
