@@ -23,9 +23,8 @@ from onnx import compose, helper, numpy_helper, parser
 import npuflow
 from npuflow.ir.codes import decode, encode
 from npuflow.ir.types import QuantType
-from tests.ops.program_rows import Array, Index, Row, normal
+from tests.ops.program_rows import PLACES, Array, Index, Row, normal
 
-PLACES = ("alone", "behind", "front", "second")
 CALIBRATION, NEW, QUIETER = 128, 16, 0.85  # samples; amplitude of the new ones
 FLOAT = onnx.TensorProto.FLOAT
 DOMAINS = (("com.microsoft", 1),)
@@ -35,10 +34,11 @@ GUARDS = {
     "positive": "{c}s = Softplus({c}) {x} = Add({c}s, third)",
     "above one": "{c}s = Softplus({c}) {x} = Add({c}s, more)",
     "bounded": "{x} = Clip({c}, bottom, top)",
+    "angle": "{c}s = Tanh({c}) {x} = Mul({c}s, steep)",
     "unit": "{c}s = Tanh({c}) {x} = Mul({c}s, most)",
     "factor": "{c}s = Tanh({c}) {c}t = Mul({c}s, third) {x} = Add({c}t, more)",
 }
-NUMBERS = {"third": 0.3, "more": 1.1, "most": 0.9, "bottom": -2.0, "top": 2.0}
+NUMBERS = {"third": 0.3, "more": 1.1, "most": 0.9, "bottom": -2.0, "top": 2.0, "steep": 1.4}
 
 
 @dataclass(frozen=True)
@@ -157,6 +157,7 @@ def _guarded(x: Array, guard: str) -> Array:
         "": x,
         "positive": plus + 0.3,
         "above one": plus + 1.1,
+        "angle": np.tanh(x) * 1.4,
         "unit": np.tanh(x) * 0.9,
         "bounded": np.clip(x, -2, 2),
         "factor": np.tanh(x) * 0.3 + 1.1,
@@ -170,6 +171,8 @@ def _model(ends: Sequence[str], body: str, consts: Mapping[str, Array], opset: i
         f"g ({', '.join(ends)}) => () {{ {body} }}"
     )
     made = parser.parse_model(text)
+    for value in made.graph.input:        # the text form has no scalars
+        value.type.tensor_type.shape.SetInParent()
     made.graph.initializer.extend(numpy_helper.from_array(v, k) for k, v in consts.items())
     return made
 
