@@ -63,13 +63,14 @@ def unary_rows() -> list[Row]:
         ("Floor", ""),
         ("Round", ""),
         ("Sign", ""),
-        ("Tan", ""),
         ("Shrink", "<lambd=0.6>"),
         ("ThresholdedRelu", "<alpha=0.7>"),
     ):
         found.append(Row(name, f"y = {name}{attributes}(x)", X, jumps=True))
     return [
         *found,
+        Row("Tan", "y = Tan(x)", X, {"x": "angle"}, jumps=True),
+        Row("Tan, beyond its poles", "y = Tan(x)", X, jumps=True, places=("alone", "behind", "second")),
         Row("QuickGelu", "y = com.microsoft.QuickGelu<alpha=1.7>(x)", X),
         Row("Swish", "y = Swish<alpha=1.3>(x)", X, opset=24),
         Row("Clip", "y = Clip(x, low, high)", each(X, {"low": real(-0.8), "high": real(1.1)})),
@@ -103,7 +104,7 @@ def pairs_rows() -> list[Row]:
                 ),
             ),
         ),
-        Row("Where", "t = Greater(x, c) y = Where(t, x, u)", each(XU, {"c": real(0.1)}), jumps=True, off=1.0),
+        Row("Where", "t = Greater(x, c) y = Where(t, x, u)", each(XU, {"c": real(0.1)}), jumps=True, off=1.5),
         Row(
             "Concat",
             "y = Concat<axis={axis}>(x, u)",

@@ -12,6 +12,9 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 
+PLACES = ("alone", "behind", "front", "second")
+
+
 @dataclass(frozen=True)
 class Index:
     """An input of indices from 0 up to but not including `top`."""
@@ -29,7 +32,7 @@ class Row:
     are as it needs them, by input (see GUARDS in programs.py). `jumps`: discontinuous, steep, or giving
     integers: its results are compared with those of onnxruntime on the program's own operands; equal
     is what rounds to the same code, or is `off` codes away where several operators round one after the
-    other."""
+    other. `places`: not in front of a layer where results have poles, whose size hides all else."""
 
     name: str
     nodes: str
@@ -37,6 +40,7 @@ class Row:
     guards: dict[str, str] = field(default_factory=dict)
     jumps: bool = False
     off: float = 0.5
+    places: tuple[str, ...] = PLACES
     opset: int = 20
 
 

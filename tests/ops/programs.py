@@ -1,9 +1,9 @@
 """Programs of single operators: the networks of the table, alone, behind and in front of a convolution and
 beside a second reader of their operand, built by defaults and compared with onnxruntime on new inputs.
 
-New inputs have the distribution of the calibration samples at 0.85 of its amplitude. What exceeds a
-calibrated range is a matter of how many samples there are: a single number far beyond it costs more than all
-roundings.
+New inputs are drawn as the calibration samples are. Those by which a tensor of the float network leaves the
+range that it had over the calibration samples are drawn again: such a number says how few samples there are,
+and costs more than all roundings together.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from onnx import compose, helper, numpy_helper, parser
 import npuflow
 from npuflow.ir.codes import decode, encode
 from npuflow.ir.types import QuantType
-from tests.ops.program_rows import Array, Index, Row, normal
+from tests.ops.program_rows import PLACES, Array, Index, Row, normal
 
-PLACES = ("alone", "behind", "front", "second")
-CALIBRATION, NEW, QUIETER = 128, 16, 0.85  # samples; amplitude of the new ones
+CALIBRATION, NEW = 128, 16  # samples
 FLOAT = onnx.TensorProto.FLOAT
 DOMAINS = (("com.microsoft", 1),)
 # what a network has in front of an operator so that operands are as it needs them; {} is the tensor
@@ -35,10 +34,11 @@ GUARDS = {
     "positive": "{c}s = Softplus({c}) {x} = Add({c}s, third)",
     "above one": "{c}s = Softplus({c}) {x} = Add({c}s, more)",
     "bounded": "{x} = Clip({c}, bottom, top)",
+    "angle": "{c}s = Tanh({c}) {x} = Mul({c}s, steep)",
     "unit": "{c}s = Tanh({c}) {x} = Mul({c}s, most)",
     "factor": "{c}s = Tanh({c}) {c}t = Mul({c}s, third) {x} = Add({c}t, more)",
 }
-NUMBERS = {"third": 0.3, "more": 1.1, "most": 0.9, "bottom": -2.0, "top": 2.0}
+NUMBERS = {"third": 0.3, "more": 1.1, "most": 0.9, "bottom": -2.0, "top": 2.0, "steep": 1.4}
 
 
 @dataclass(frozen=True)
@@ -114,11 +114,11 @@ class Part:
     def run_once(self, made: onnx.ModelProto) -> list[Array]:
         return _session(made).run(None, self.feeds(np.random.default_rng(1), 1)[0])
 
-    def feeds(self, rng: np.random.Generator, count: int, gain: float = 1.0) -> list[dict[str, Array]]:
-        """New samples, by the names of the part."""
+    def feeds(self, rng: np.random.Generator, count: int) -> list[dict[str, Array]]:
+        """Samples, by the names of the part."""
 
         def draw(shape: tuple[int, ...]) -> Array:
-            return np.asarray(gain * np.clip(rng.normal(size=shape), -3, 3), np.float32)
+            return np.asarray(np.clip(rng.normal(size=shape), -3, 3), np.float32)
 
         found = []
         for _ in range(count):
@@ -132,6 +132,33 @@ class Part:
                     feed[name] = _guarded(draw(kind), self.row.guards.get(name, ""))
             found.append(feed)
         return found
+
+    def within(
+        self, rng: np.random.Generator, seen: Sequence[dict[str, Array]], count: int
+    ) -> list[dict[str, Array]]:
+        """New samples that take no float tensor of the network beyond what `seen` did."""
+        whole = onnx.ModelProto()
+        whole.CopyFrom(self.model)
+        shown = {o.name for o in whole.graph.output}
+        made = [o for node in whole.graph.node for o in node.output if o and o not in shown]
+        whole.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in made)
+        session = _session(whole)
+
+        def run(feed: dict[str, Array]) -> list[Array]:
+            return [a for a in session.run(None, feed) if a.dtype == np.float32 and a.size]
+
+        rows = [run(feed) for feed in seen]
+        ends = [
+            (min(a.min() for a in column), max(a.max() for a in column)) for column in zip(*rows, strict=True)
+        ]
+        found: list[dict[str, Array]] = []
+        for _ in range(100 * count):
+            (feed,) = self.feeds(rng, 1)
+            inside = (lo <= a.min() and a.max() <= hi for a, (lo, hi) in zip(run(feed), ends, strict=True))
+            found += [feed] if all(inside) else []
+            if len(found) == count:
+                return found
+        raise AssertionError(f"{self.name}: new samples do not lie within the calibration samples")
 
     @cached_property
     def core(self) -> Part:
@@ -157,6 +184,7 @@ def _guarded(x: Array, guard: str) -> Array:
         "": x,
         "positive": plus + 0.3,
         "above one": plus + 1.1,
+        "angle": np.tanh(x) * 1.4,
         "unit": np.tanh(x) * 0.9,
         "bounded": np.clip(x, -2, 2),
         "factor": np.tanh(x) * 0.3 + 1.1,
@@ -170,6 +198,8 @@ def _model(ends: Sequence[str], body: str, consts: Mapping[str, Array], opset: i
         f"g ({', '.join(ends)}) => () {{ {body} }}"
     )
     made = parser.parse_model(text)
+    for value in made.graph.input:  # the text form has no scalars
+        value.type.tensor_type.shape.SetInParent()
     made.graph.initializer.extend(numpy_helper.from_array(v, k) for k, v in consts.items())
     return made
 
@@ -243,14 +273,14 @@ def judged(parts: Sequence[Part], target: str, folder: Path, **tables: Any) -> l
     path = folder / "network.onnx"
     path.write_bytes(model.SerializeToString())
     own = [(part, np.random.default_rng([part.number, PLACES.index(part.place)])) for part in parts]
-    stored = {}
+    stored, feeds = {}, []
     for part, rng in own:
         rows = part.feeds(rng, CALIBRATION)
         stored.update({part.name + k: np.stack([r[k] for r in rows]) for k in rows[0]})
+        feeds.append((part, part.within(rng, rows, NEW)))
     program = npuflow.compile(
         path, target, data=stored, cache=folder / "cache", out=folder / "out", jobs=1, **tables
     ).products["program"]
-    feeds = [(part, part.feeds(rng, NEW, QUIETER)) for part, rng in own]
     together = [{p.name + k: v for p, f in feeds for k, v in f[n].items()} for n in range(NEW)]
     with npuflow.Runner(program) as runner:
         made = [dict(runner.run(feed)) for feed in together]

@@ -11,7 +11,7 @@ import pytest
 
 from tests.ops.program_rows import Row
 from tests.ops.program_table import ROWS_OF_TABLE
-from tests.ops.programs import PLACES, Part, judged
+from tests.ops.programs import Part, judged
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "operators.md"
 TARGET = os.environ.get("NPUFLOW_PROGRAMS_TARGET", "edge-4t")
@@ -48,7 +48,7 @@ def test_every_operator_has_five_shapes() -> None:
 def test_programs_of_one_operator(row: Row, tmp_path: Path) -> None:
     """Five shapes in four places. They are branches of one network, of which none reads another; with
     NPUFLOW_PROGRAMS=single each is a build of its own."""
-    parts = [Part(row, number, place) for number in range(len(row.shapes)) for place in PLACES]
+    parts = [Part(row, number, place) for number in range(len(row.shapes)) for place in row.places]
     single = os.environ.get("NPUFLOW_PROGRAMS") == "single"
     groups = [[part] for part in parts] if single else [parts]
     found = [f for k, group in enumerate(groups) for f in judged(group, TARGET, tmp_path / str(k))]
