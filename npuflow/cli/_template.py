@@ -193,11 +193,14 @@ def in_order(registry: Registry) -> list[tuple[type[Config], bool]]:
     for name in stages:
         visit(name)
     found: dict[type[Config], bool] = {}
+    switches = {stage.when for stage in stages.values()}      # tables that turn a stage on
     for name in order:
         always = stages[name].always or (stages[name].when is None and stages[name].refines is None)
         sign = signs[name]
         for label, cls in (*sign.listing.items(), *((None, table) for table in sign.tables.values())):
             wanted = always and stages[name].when != table_of(cls) and label not in sign.maybe
+            checks = stages[name].quick and stages[name].refines is not None     # what other stages do
+            wanted = wanted and not (checks and table_of(cls) in switches)
             found[cls] = found.get(cls, False) or wanted
     keys = {cls: set(hints(cls)) for cls in found}
     # a stage that reads a part of another's table has no table of its own to show
