@@ -207,8 +207,8 @@ def test_an_object_server_is_kept_small(tmp_path: Path, monkeypatch: pytest.Monk
     server.start()
     try:
         endpoint = "http://{}:{}".format(*server.get_host_and_port())
-        s3fs.S3FileSystem(endpoint_url=endpoint).mkdir("bucket")
-        evicted(Shared(f"s3://bucket/cache?endpoint_url={endpoint}", tmp_path))
+        s3fs.S3FileSystem(endpoint_url=endpoint).mkdir("limited")
+        evicted(Shared(f"s3://limited/cache?endpoint_url={endpoint}", tmp_path))
     finally:
         server.stop()
 

@@ -321,8 +321,8 @@ def test_an_object_server_as_remote(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     try:
         host, port = server.get_host_and_port()
         endpoint = f"http://{host}:{port}"
-        s3fs.S3FileSystem(endpoint_url=endpoint).mkdir("bucket")
-        through(f"s3://bucket/cache?endpoint_url={endpoint}", tmp_path)
+        s3fs.S3FileSystem(endpoint_url=endpoint).mkdir("stored")
+        through(f"s3://stored/cache?endpoint_url={endpoint}", tmp_path)
     finally:
         server.stop()
 

@@ -123,8 +123,8 @@ def test_processes_with_stores_of_their_own_share_an_object_server(
     server.start()
     try:
         endpoint = "http://{}:{}".format(*server.get_host_and_port())
-        s3fs.S3FileSystem(endpoint_url=endpoint).mkdir("bucket")
-        remote = f"s3://bucket/cache?endpoint_url={endpoint}"
+        s3fs.S3FileSystem(endpoint_url=endpoint).mkdir("sharded")
+        remote = f"s3://sharded/cache?endpoint_url={endpoint}"
         first = apart(recipe, "first", "data.count=30", remote=remote)
         second = apart(recipe, "second", "data.count=45", remote=remote)
     finally:
