@@ -16,21 +16,25 @@ if os.environ.get("CI"):
 
 TESTS = Path(__file__).parent
 FAST = (
-    "base", "calibrators", "channels", "exchange", "figures", "flow", "heads", "hw", "input", "ir",
-    "isa", "lang", "metrics", "onnx", "ops", "packing", "pixels", "place", "program", "quantise",
-    "report", "rewrite", "rounders", "rules", "run", "schedule", "search", "sim", "statistics",
-    "strategies", "test_code_rules.py", "test_layers.py",
+    "exchange", "heads", "hw", "ir", "lang", "metrics", "onnx", "place", "pixels", "rewrite", "rules",
+    "strategies", "test_layers.py", "test_code_rules.py",
 )
 """Folders and files of tests whose tests are fast, but for what follows."""
+LONG = ("test_recurrent.py", "test_recurrent_campaign.py", "test_attention.py", "test_sampling.py")
+"""Files of these folders that take longer."""
 TARGET, SCHEME = "edge-4t", "8 bits"      # the one target and the one scheme of fast tests
-PROCESSES = re.compile(r"\b(subprocess|multiprocessing|distributed|LocalCluster|moto|npuflow\.build|toys)\b")
+PROCESSES = re.compile(
+    r"\b(subprocess|multiprocessing|distributed|LocalCluster|moto|toys|run_plan|plan_recipe|RECIPE|CliRunner|"
+    r"import build|npuflow\.build|tests\.stages)\b"
+)
 """What a file names that starts processes, clusters or builds."""
 
 
 @cache
 def may_be_fast(path: Path) -> bool:
     """Whether tests of a file may be fast: by its folder, and as nothing in it starts a process."""
-    return path.relative_to(TESTS).parts[0] in FAST and not PROCESSES.search(path.read_text())
+    light = path.relative_to(TESTS).parts[0] in FAST and path.name not in LONG
+    return light and not PROCESSES.search(path.read_text())
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
