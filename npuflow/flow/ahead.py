@@ -39,7 +39,7 @@ class Ahead:
 
     def made(self, step: Step, refs: Mapping[str, Ref | None], *, listed: bool = True) -> Ref | None:
         """The same; whatever the stage raises is raised. Without `listed` a source that cannot be listed
-        counts as one without files: its fault is told elsewhere."""
+        counts as one without files: another place reports its fault."""
         if not step.stage.quick or step.over is not None or step.override is not None:
             return None
         args: dict[str, Any] = dict(step.configs)
