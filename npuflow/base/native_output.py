@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-# beginnings of lines that HiGHS prints whatever its options are: the name of a class of its own and of a function
+# beginnings of lines that HiGHS always prints: the name of a class of its own and of a function
 SOLVER = rb"H(?:ighs\w*|Ekk\w*|Presolve\w*|Factor\w*|SimplexNla\w*)::"
 _ONE_AT_A_TIME = threading.RLock()
 

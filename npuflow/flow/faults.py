@@ -23,7 +23,7 @@ def unlisted(
 ) -> Iterator[NpuflowError]:
     """Faults of the source listings of all steps. Tables with faults of their own are read without the keys
     at fault: of their sources it is told whether they are there, as all else may follow from what was left
-    out, unless it is of a table without faults. Two stages may list one source: its fault is reported once."""
+    out, unless it is of a table without faults. Two stages may list one source: report it once."""
     known, told = tuple(known), set[tuple[str | None, str]]()
     for step in steps:
         whole = all(table is not None for table in step.listing_configs.values())
