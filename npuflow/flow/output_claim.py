@@ -23,7 +23,7 @@ _HELD: dict[tuple[str, int], int] = {}
 
 @contextmanager
 def claimed(folder: Path, waits: Callable[[str, str], None]) -> Iterator[None]:
-    """Have an output folder for this build alone while the block runs. `waits` is called once, with words that another
+    """Have an output folder for this build alone while the block runs. `waits` gets, once, that another
     build is waited for, and what to do about it. A folder in which no file can be locked is not claimed."""
     mine = (str(folder.absolute()), threading.get_ident())
     if mine in _HELD:
