@@ -14,7 +14,7 @@ from npuflow.base.errors import InternalError
 from npuflow.base.tables import Config, FilePath, Location, hints, table_of
 from npuflow.flow.artifact import Artifact
 from npuflow.flow.refs import Files
-from npuflow.flow.stage import Groups, Items, Project, Stage, Whole
+from npuflow.flow.stage import Groups, Items, Project, Stage, Whole, inputs_of, is_view
 
 Product = Literal["one", "items"]
 _STREAMS = {collections.abc.Iterator, collections.abc.Iterable, collections.abc.Generator}
@@ -64,15 +64,13 @@ def tables(stage: Stage) -> dict[str, type[Config]]:
 
 
 def _read(stage: Stage) -> Signature:
-    stated = _hints(stage.function, stage)
-    output, product = _returned(stated.pop("return", None), stage)
+    output, product = _returned(_hints(stage, stage).get("return"), stage)
     if stage.folds:
         product = "items"
     configs: dict[str, type[Config]] = {}
     upstream: dict[str, Upstream] = {}
     files: str | None = None
-    for name in inspect.signature(stage.function).parameters:
-        kind = stated.get(name)
+    for name, kind in _parameters(stage):
         if isinstance(kind, type) and issubclass(kind, Config):
             configs[name] = kind
         elif kind is Files:
@@ -82,12 +80,22 @@ def _read(stage: Stage) -> Signature:
         else:
             raise InternalError(
                 f'the stage "{stage.name}" cannot be wired: parameter "{name}" is annotated {kind!r}',
-                hint="an Artifact class, Items[Artifact], a Config class, or Files", code="NF-INTERNAL-029",
+                hint="an Artifact class, Items[Artifact], a Config class, a View, or Files",
+                code="NF-INTERNAL-029",
             )
     _check(stage, files, upstream)
     if stage.over is not None:
         product = "items"
     return Signature(configs, upstream, files, output, product, _listing_tables(stage), _maybe(stage))
+
+
+def _parameters(stage: Stage) -> Iterator[tuple[str, Any]]:
+    """Name and annotation of everything that a stage receives: its parameters, and the fields of views."""
+    for name, kind in stage.parameters.items():
+        if is_view(kind):
+            yield from inputs_of(kind).items()
+        else:
+            yield name, kind
 
 
 def _check(stage: Stage, files: str | None, upstream: dict[str, Upstream]) -> None:
@@ -150,7 +158,7 @@ def _maybe(stage: Stage) -> frozenset[str]:
 
 def _hints(function: Any, stage: Stage) -> dict[str, Any]:
     try:
-        return get_type_hints(function, include_extras=True)
+        return function.hints if isinstance(function, Stage) else get_type_hints(function, include_extras=True)
     except NameError as error:
         raise InternalError(
             f'the stage "{stage.name}" cannot be wired: {error}',
