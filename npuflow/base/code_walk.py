@@ -296,8 +296,8 @@ class ClosureWalk:
         return self.sources.artifacts[key]
 
     def _artifact(self, module: SourceModule, name: str, origin: Origin | None) -> None:
-        """Note an artifact class, or a view, that a stage receives: `load` and the methods that the stage names are in
-        its key. Any other use of the class puts the whole class there."""
+        """Note an artifact class, or a view, that a stage receives: `load` and the methods that the stage
+        names are in its key. Any other use of the class puts the whole class there."""
         self._narrow(module, name, _LOADED)
         narrowed = self._narrowed[module.name, name]
         if narrowed.whole or (origin is not None and origin[1].how == "given"):

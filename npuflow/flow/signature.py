@@ -158,7 +158,9 @@ def _maybe(stage: Stage) -> frozenset[str]:
 
 def _hints(function: Any, stage: Stage) -> dict[str, Any]:
     try:
-        return function.hints if isinstance(function, Stage) else get_type_hints(function, include_extras=True)
+        if isinstance(function, Stage):
+            return function.hints
+        return get_type_hints(function, include_extras=True)
     except NameError as error:
         raise InternalError(
             f'the stage "{stage.name}" cannot be wired: {error}',

@@ -37,12 +37,14 @@ def is_view(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, View)
 
 
-def _filled(view: type[View], arguments: Mapping[str, Any]) -> View:
+def _filled(view: type[View], inputs: Mapping[str, Any]) -> View:
     """The view of these inputs."""
-    kinds = get_type_hints(view)
-    return view(
-        **{name: _filled(kind, arguments) if is_view(kind) else arguments[name] for name, kind in kinds.items()}
-    )
+    return view(**_sorted_in(get_type_hints(view), inputs))
+
+
+def _sorted_in(kinds: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """By parameter its input, or its view of them."""
+    return {name: _filled(kind, inputs) if is_view(kind) else inputs[name] for name, kind in kinds.items()}
 
 
 class Project:
@@ -166,10 +168,7 @@ class Stage:
     def run(self, inputs: Mapping[str, Any]) -> Any:
         """What the function gives; of one that merges, an artifact for every group. `inputs`: by the names of
         parameters and of the fields of views."""
-        kinds = self.parameters
-        arguments = {
-            name: _filled(kind, inputs) if is_view(kind) else inputs[name] for name, kind in kinds.items()
-        }
+        arguments = _sorted_in(self.parameters, inputs)
         if not self.folds:
             return self.function(**arguments)
         groups = arguments.pop(str(self.over))

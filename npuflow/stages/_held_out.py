@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from npuflow.flow.stage import Items
 from npuflow.hw.target import Numerics
+from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Quantize
 from npuflow.run.fixed_outputs import with_fixed_outputs
 from npuflow.stages.parse import Parsed
@@ -37,7 +38,10 @@ def network_of(
     with outputs that can be judged."""
     stated, weights = {**parsed.stated, **thresholds.codes}, (rounded or Rounded()).weights
     graph, given = with_fixed_outputs(parsed.graph), parsed.rounded
-    return FakeQuantNetwork(graph, placement.placed, quantize, numerics, stated, weights, given)
+    candidate = Candidate(
+        graph, placement.placed, quantize, numerics, thresholds.ranges, stated, weights
+    )
+    return FakeQuantNetwork(candidate, given)
 
 
 def rig(
@@ -60,4 +64,4 @@ def rig(
         tensor, room = known[name].tensor, 1.0 if name in bounded else ROOM
         wide[name] = (min(0.0, room * tensor.lo), max(0.0, room * tensor.hi))
     wide |= {name: span for name, span in masked(parsed.graph, statistics).items() if name in wide}
-    return Rig(network, thresholds.ranges, wide, fit, held)
+    return Rig(network, wide, fit, held)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated, Any, Literal, Self
 
 from npuflow.base.tables import Config, Fault, Range
@@ -15,8 +14,9 @@ from npuflow.hw.elements import wide as is_wide
 from npuflow.hw.target import Compute, Dma, HostProcessor, Limits, Memory, Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.place.islands import PlacementTable, Prices
+from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
+from npuflow.quantise.graph import build
 from npuflow.report.profile import profile
 from npuflow.report.profile.budget import BudgetCase, Missed, too_slow
 from npuflow.stages.codegen import CompiledProgram
@@ -114,10 +114,9 @@ def budget(
 
     def narrow() -> Graph:
         eight = replace(quantize, activations=replace(quantize.activations, bits=8), overrides=())
-        stated = {**parsed.stated, **taken.codes}
-        placed, ranges = placement.placed, taken.ranges
-        stranded = partial(placed.stranded, prices=Prices(target, least))
-        return quantize_graph(parsed.graph, placed.on_npu, ranges, eight, numerics, stated, stranded).graph
+        stated, prices = {**parsed.stated, **taken.codes}, Prices(target, least)
+        graph, placed = parsed.graph, placement.placed
+        return build(Candidate(graph, placed, eight, numerics, taken.ranges, stated, prices=prices)).graph
 
     wide = any(
         v.quant is not None and is_wide(v.quant.bits)

@@ -97,10 +97,10 @@ def ledgers(
         return Ledgers(reason="the calibration samples are random numbers")
     scheme = replace(quantize, overrides=(*precision.overrides, *quantize.overrides))
     network = network_of(graph, placement, thresholds, turned or rounded, scheme, numerics)
+    network = network.with_(ranges={**thresholds.ranges, **precision.ranges})
     ready = rig(
         graph, network, thresholds, statistics.content, calibrate, samples, probing.samples, probing.held_out
     )
-    ready.ranges = {**thresholds.ranges, **precision.ranges}
     if not ready.held or not network.groups or not ready.parts:
         return Ledgers(reason="no held-out sample, nothing on the NPU, or no output of real numbers")
     cost = cost_of(ready, Target(numerics=numerics, compute=compute, memory=memory, dma=dma, host=host))

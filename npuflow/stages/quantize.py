@@ -4,8 +4,7 @@ boundaries to the float parts."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from npuflow.flow.artifact import Artifact, Reader, Writer
@@ -20,6 +19,7 @@ from npuflow.place.islands import PlacementTable, Prices
 from npuflow.place.partition import npu_share
 from npuflow.quantise import graph as quantising
 from npuflow.quantise.border import bordered
+from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Quantize
 from npuflow.quantise.stated import moved
 from npuflow.stages.parse import Parsed
@@ -105,22 +105,12 @@ def quantize(
     known, wider = turned or rounded or Rounded(), precision or Precision()
     taken = thresholds or Thresholds({}, {})
     stated = {**graph.stated, **taken.codes}
-    placed, prices = placement.placed, Prices(Target(memory=memory, host=host), least)
-    stranded = partial(placed.stranded, prices=prices)
-    scheme = replace(quantize, overrides=(*wider.overrides, *quantize.overrides))
-    ranges, pixels = {**taken.ranges, **wider.ranges}, graph.pixels
-    done = quantising.quantize_graph(
-        graph.graph,
-        placed.on_npu,
-        ranges,
-        scheme,
-        numerics,
-        stated,
-        stranded,
-        tuple(pixels),
-        known.weights,
-        memory.local_bytes,
+    prices, pixels = Prices(Target(memory=memory, host=host), least), graph.pixels
+    recipe = Candidate(
+        graph.graph, placement.placed, quantize, numerics, taken.ranges, stated, known.weights,
+        frozenset(pixels), memory.local_bytes, prices,
     )
+    done = quantising.build(recipe.with_overrides(wider.overrides).with_ranges(wider.ranges))
     borders = tuple(bordered(done.graph, graph.graph, graph.borders))
     said = (*moved(stated, done.graph), *((one.node, one.text) for one in borders))
     notes = (*done.notes, *(quantising.Note(name, what, on_host=False) for name, what in said))

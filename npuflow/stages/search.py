@@ -16,8 +16,9 @@ from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, part, stage
 from npuflow.hw.target import Numerics
 from npuflow.metrics import METRICS, Metric
+from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
+from npuflow.quantise.graph import build
 from npuflow.run.fixed_outputs import with_fixed_outputs
 from npuflow.stages._reference import reference_of
 from npuflow.stages.labelled import Labelled
@@ -141,7 +142,7 @@ def marked(
     numerics: Numerics,
 ) -> Iterator[tuple[str, Marked]]:
     """Quantise with the rival's ranges, run the labelled samples and ask the metric."""
-    source, on_npu = graph.graph, placement.placed.on_npu
+    source = graph.graph
     types = {name: source.type(name) for name in source.inputs}
     whole = [one for one in labelled.values() if not one.sample.content.broken]
     if not whole:
@@ -154,9 +155,9 @@ def marked(
     baseline = dict(metric(truth, truth, labels))
     scores = ", ".join(f"{n} {v:.4f}" for n, v in baseline.items())
     log(f"float network on {counted(len(whole), 'sample')}: {scores}")
+    candidate = Candidate(source, placement.placed, quantize, numerics, stated=graph.stated)
     for name, one in rivals.items():
-        stranded = placement.placed.stranded
-        made = quantize_graph(source, on_npu, one.ranges, quantize, numerics, graph.stated, stranded).graph
+        made = build(candidate.with_(ranges=one.ranges)).graph
         yield name, Marked(mark(outputs_of(made, feeds), truth, source.outputs, metric, labels), baseline)
 
 
@@ -223,11 +224,9 @@ def search(
     table: SearchTable,
 ) -> Iterator[tuple[str, Rated]]:
     """Quantise with the rival's ranges and run some samples of the calibration set."""
-    source, placed = with_fixed_outputs(graph.graph), placement.placed
+    source = with_fixed_outputs(graph.graph)
     fed = list(feeds(samples, source, table.samples))
     truth = outputs_of(with_fixed_outputs(reference_of(graph)), fed)
+    candidate = Candidate(source, placement.placed, quantize, numerics, stated=graph.stated)
     for name, one in rivals.items():
-        found = rate(
-            source, placed.on_npu, one.ranges, quantize, numerics, graph.stated, fed, truth, placed.stranded
-        )
-        yield name, Rated(found)
+        yield name, Rated(rate(candidate.with_(ranges=one.ranges), fed, truth))

@@ -10,8 +10,9 @@ from npuflow.calibrators import CALIBRATORS
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
+from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
+from npuflow.quantise.graph import build
 from npuflow.run.fixed_outputs import with_fixed_outputs
 from npuflow.stages._reference import reference_of
 from npuflow.stages.parse import Parsed
@@ -67,8 +68,7 @@ def unify(
     ranges = {**thresholds.ranges, **{n: own[n] for n in free if thresholds.methods[n] in CALIBRATORS}}
 
     def made(changed: Mapping[str, tuple[float, float]]) -> Graph:
-        stranded = placement.placed.stranded
-        return quantize_graph(source, on_npu, changed, quantize, numerics, stated, stranded).graph
+        return build(Candidate(source, placement.placed, quantize, numerics, changed, stated)).graph
 
     truth = outputs_of(with_fixed_outputs(reference_of(graph)), held)
     done = tried(pairs, ranges, made, truth, held, judge=unify.scales == "auto")

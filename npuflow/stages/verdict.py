@@ -187,7 +187,8 @@ def verdict(
     scheme = replace(quantize, overrides=(*precision.overrides, *quantize.overrides))
     network = network_of(graph, placement, thresholds, turned or rounded, scheme, numerics)
     chosen = _Ranges(graph.graph, statistics, thresholds, calibrate, quantize, numerics, placement)
-    rig = Rig(network, {**thresholds.ranges, **precision.ranges}, chosen.extrema, fit, held)
+    network = network.with_(ranges={**thresholds.ranges, **precision.ranges})
+    rig = Rig(network, chosen.extrema, fit, held)
     if not poor:
         return replace(made, better=chosen.automatic(rig, found, frozenset(precision.ranges)))
     target = Target(numerics=numerics, compute=compute, memory=memory, dma=dma, host=host)
@@ -283,9 +284,7 @@ def _searched(
     """What `[precision] strategy = "auto"` would choose, where the recipe has switched it off."""
     if widths.strategy != "none":
         return None
-    ready = replace(
-        rig, network=replace(rig.network, quantize=recipe), held=rig.held[: probing.held_out]
-    )
+    ready = replace(rig, network=rig.network.with_(scheme=recipe), held=rig.held[: probing.held_out])
     noise = list(noises(ready, probing.probes, progress))
     cost = cost_of(ready, target)
     problem = SearchProblem(ready, cost, widths.budget, lambda: noise, probing.probes, corrected, log)

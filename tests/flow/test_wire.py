@@ -95,8 +95,8 @@ def test_signatures_are_the_wiring(forge: Forge, tmp_path: Path) -> None:
 
 
 def test_a_view_is_the_inputs_that_it_holds(forge: Forge, tmp_path: Path) -> None:
-    """Views of views, shared fields, methods: wired, keyed and cached as the same parameters are by themselves;
-    editing a method that the stage does not call changes nothing."""
+    """Views of views, shared fields, methods: wired, keyed and cached as the same parameters are by
+    themselves; editing a method that the stage does not call changes nothing."""
     views = """
         from dataclasses import dataclass
         from npuflow.flow.stage import View
