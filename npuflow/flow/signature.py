@@ -91,11 +91,16 @@ def _read(stage: Stage) -> Signature:
 
 def _parameters(stage: Stage) -> Iterator[tuple[str, Any]]:
     """Name and annotation of everything that a stage receives: its parameters, and the fields of views."""
+    found: dict[str, Any] = {}
     for name, kind in stage.parameters.items():
-        if is_view(kind):
-            yield from inputs_of(kind).items()
-        else:
-            yield name, kind
+        for own, what in inputs_of(kind).items() if is_view(kind) else [(name, kind)]:
+            if found.setdefault(own, what) != what:
+                raise InternalError(
+                    f'the stage "{stage.name}" cannot be wired: "{own}" is annotated twice',
+                    because=f"{found[own]!r} and {what!r}", hint="another name in one of the views",
+                    code="NF-INTERNAL-029",
+                )
+    yield from found.items()
 
 
 def _check(stage: Stage, files: str | None, upstream: dict[str, Upstream]) -> None:

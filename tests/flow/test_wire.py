@@ -135,6 +135,9 @@ def test_a_view_is_the_inputs_that_it_holds(forge: Forge, tmp_path: Path) -> Non
     forge.put("views", views.replace("first: First", "first: int"))
     with pytest.raises(InternalError, match='"first" is annotated'):
         plan(forge)
+    forge.put("views", views.replace("two: Two | None", "two: Two | None; first: Polish"))
+    with pytest.raises(InternalError, match='"first" is annotated twice'):
+        plan(forge)
 
 
 def test_stages_without_their_table_are_off(forge: Forge) -> None:

@@ -170,8 +170,7 @@ class FakeQuantNetwork:
         return tuple(tuple(dict.fromkeys(self.units[v] for v in ids if v in self.units)) for ids in ends)
 
     def types(self, ranges: Ranges, bits: int | None = None) -> dict[str, QuantType]:
-        """The type of every activation, at the recipe's widths or at `bits` where
-        the recipe has no exception."""
+        """The type of every activation, at the recipe's widths, or at `bits` where it has no exception."""
         scheme = self.quantize
         if bits is not None:
             wide = replace(scheme.activations, bits=bits)
@@ -208,8 +207,7 @@ class FakeQuantNetwork:
         return spilled(own, self.graph.fed) if self.graph.fed else own
 
     def weight_quant(self, weight: LayerWeight, bits: int | None = None) -> QuantType:
-        """The type of a weight's codes; at the recipe's width, or at `bits` where
-        the recipe has no exception."""
+        """The type of a weight's codes, at the recipe's width, or at `bits` where it has no exception."""
         known = self._rounded(weight, bits)
         if known is not None:
             return known.quant
