@@ -202,8 +202,8 @@ def rows(house: House) -> Iterator[tuple[str, str]]:
     yield "Protocols", str(len(protocols))
     yield "functions that compute decibels", str(len(containing(house, "log10")))
     yield "functions that make a session", str(len(containing(house, "InferenceSession")))
-    built = [n for tree in house.trees.values() for n, text in calls(tree) if text.split(".")[-1] == "Candidate"]
-    yield "places that assemble a candidate", str(len(built))
+    called = (text for tree in house.trees.values() for _, text in calls(tree))
+    yield "places that assemble a candidate", str(sum(one.split(".")[-1] == "Candidate" for one in called))
     for stage in ("precision", "verdict", "quantize", "tiling"):
         stops, rooms = walk(house, f"npuflow.stages.{stage}.{stage}")
         yield f"walk from the stage {stage}: stops, rooms", f"{stops}, {len(rooms)}"

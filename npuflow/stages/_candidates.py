@@ -41,9 +41,8 @@ class RecipeCandidate(View):
     thresholds: Thresholds
     rounded: Rounded | None
 
-    @property
-    def network(self) -> FakeQuantNetwork:
-        """With outputs that can be judged."""
+    def fake_quantised(self) -> FakeQuantNetwork:
+        """For fake quantisation, with outputs that can be judged."""
         plain, known = self.placed.candidate, self.thresholds
         stated, weights = {**plain.stated, **known.codes}, (self.rounded or Rounded()).weights
         graph = with_fixed_outputs(plain.graph)

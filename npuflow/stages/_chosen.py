@@ -64,9 +64,8 @@ class ChosenCandidate(View):
     def codes(self) -> Rounded:
         return self.choices.codes
 
-    @property
-    def network(self) -> FakeQuantNetwork:
-        """With outputs that can be judged."""
+    def fake_quantised(self) -> FakeQuantNetwork:
+        """For fake quantisation, with outputs that can be judged."""
         one = self.candidate
         return FakeQuantNetwork(
             one.with_(graph=with_fixed_outputs(one.graph)), self.placed.graph.rounded

@@ -63,7 +63,7 @@ def baseline(
     if data.is_random:
         log("the samples are noise: no width is chosen by them")
         return Baseline((), False)
-    network, numerics, quantize = candidate.network, placed.numerics, placed.quantize
+    network, numerics, quantize = candidate.fake_quantised(), placed.numerics, placed.quantize
     ready = data.rig(network, candidate.thresholds.chosen, probing.samples, probing.held_out)
     if not ready.held or not network.groups or not ready.parts:
         log(

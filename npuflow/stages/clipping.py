@@ -34,7 +34,7 @@ def clipping(
     if data.is_random:
         log("the samples are noise: the extrema are used")
         return thresholds
-    placed, network = candidate.placed, candidate.network
+    placed, network = candidate.placed, candidate.fake_quantised()
     graph, quantize, numerics = placed.graph, placed.quantize, placed.numerics
     ready = data.rig(network, thresholds.chosen, USED, auto.samples)
     if not ready.held or not network.groups:

@@ -75,7 +75,7 @@ def ledgers(
     """Switch every cause on alone and off alone on the held-out samples."""
     if data.is_random:
         return Ledgers(reason="the calibration samples are random numbers")
-    network, thresholds = chosen.network, chosen.choices.thresholds
+    network, thresholds = chosen.fake_quantised(), chosen.choices.thresholds
     free = thresholds.chosen if thresholds is not None else frozenset()
     ready = data.rig(network, free, probing.samples, probing.held_out)
     if not ready.held or not network.groups or not ready.parts:

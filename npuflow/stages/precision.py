@@ -113,7 +113,7 @@ def precision(
     drop = metric_drop(reference_of(candidate.placed.graph), labelled, precision.max_drop)
     if not baseline.search or not len(sensitivity.noise):
         return Precision(before=baseline.outputs, after=baseline.outputs, holds=not baseline.search)
-    network, chosen = candidate.network, candidate.thresholds.chosen
+    network, chosen = candidate.fake_quantised(), candidate.thresholds.chosen
     ready = data.rig(network, chosen, probing.samples, probing.held_out)
     modes = widths.float_modes(precision.strategy, numerics, quantize)
     ready.types = widths.types(modes, planned.memory.local_bytes)

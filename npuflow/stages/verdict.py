@@ -186,7 +186,7 @@ def verdict(
         return made                        # nothing was calibrated: there are no ranges or widths to choose
     if not (poor or calibrate.method != "auto"):
         return made
-    network, ranges = chosen.network, _Ranges(chosen.placed, statistics, thresholds, calibrate)
+    network, ranges = chosen.fake_quantised(), _Ranges(chosen.placed, statistics, thresholds, calibrate)
     rig = Rig(network, ranges.extrema, fit, held)
     if not poor:
         return replace(made, better=ranges.automatic(rig, found, frozenset(precision.ranges)))
