@@ -14,8 +14,7 @@ from npuflow.base.tables import Doc, table_of
 from npuflow.input.data.config import Data, FoundSample
 from npuflow.input.data.labels import label_file
 from npuflow.input.data.listing import found
-from npuflow.ir.noise import decibels as level
-from npuflow.ir.noise import difference, energy
+from npuflow.ir.noise import SignalToNoise
 from npuflow.ir.types import Array
 from npuflow.metrics import METRICS, Metric, alike, is_ragged, stacked, unlike
 
@@ -192,11 +191,10 @@ def _parts(
 
 def decibels(truth: Array, other: Array) -> float:
     """SQNR of the samples whose shapes are equal; 200 where there is no noise."""
-    signal = noise = 0.0
+    sums = SignalToNoise()
     for real, made in alike(truth, other):
-        signal += energy(real)
-        noise += energy(difference(made, real))
-    return level(signal, noise)
+        sums.add(real, made)
+    return sums.decibels
 
 
 def _agreement(
