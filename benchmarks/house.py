@@ -10,7 +10,7 @@ the syntax of `npuflow/`; nothing of it is imported. What each row counts:
 - parameters: functions with more than seven, `self` and `cls` not counted
 - Protocols: classes that derive from typing.Protocol
 - decibels: files with functions that take ten or twenty times a logarithm to the base of ten
-- sessions: functions that make an onnxruntime InferenceSession
+- sessions: functions that make an InferenceSession of onnxruntime's, not the package's own
 - integer graphs: calls of `quantize_graph`
 - walk: the functions of the package that a stage function reaches, followed call by call in the order of the
   source, each once. A stop is a stay in one file before another is entered; rooms are the folders entered.
@@ -143,6 +143,13 @@ def containing(house: House, last: str) -> list[str]:
     return [n for n, f in house.functions.items() if any(c.split(".")[-1] == last for _, c in calls(f))]
 
 
+def sessions(house: House) -> list[str]:
+    """Functions that make a session, without those of files that import the package's class of that name."""
+    found = containing(house, "InferenceSession")
+    own = {module for module in house.files if "InferenceSession" in house.bindings(module)}
+    return [one for one in found if not any(one.startswith(f"{module}.") for module in own)]
+
+
 def decibel_files(house: House) -> set[str]:
     """Files in which ten or twenty is multiplied by something that has a logarithm."""
     return {
@@ -213,7 +220,7 @@ def rows(house: House) -> Iterator[tuple[str, str]]:
     ]
     yield "Protocols", str(len(protocols))
     yield "files that compute decibels", str(len(decibel_files(house)))
-    yield "functions that make a session", str(len(containing(house, "InferenceSession")))
+    yield "functions that make a session", str(len(sessions(house)))
     built = [
         n for tree in house.trees.values() for n, text in calls(tree) if text.endswith("quantize_graph")
     ]

@@ -14,7 +14,8 @@ from npuflow.ir import forms
 from npuflow.ir.codes import encode
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
-from npuflow.onnx.fed import SessionModel, opened
+from npuflow.onnx.fed import SessionModel
+from npuflow.onnx.session import opened
 from npuflow.place.partition import HostStep, Segment, host_model, host_steps, segments
 
 
@@ -126,12 +127,7 @@ class Interpreter:
 
 def host_session(model: SessionModel) -> Any:
     """onnxruntime on one thread: the same bytes on every run of one machine."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4                         # what goes wrong is raised, and reported once
-    return opened(model, options)
+    return opened(model)
 
 
 def interpret(

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,15 +15,13 @@ import numpy.typing as npt
 from npuflow.base.errors import ModelError
 from npuflow.base.forked import renewed_in_children
 from npuflow.hw.rows import check_rows
+from npuflow.onnx.session import opened
 from npuflow.program.container import Program, load_program
 from npuflow.program.order import order_of
 from npuflow.run.state import Steps, pairs
 from npuflow.runner.feed import dequantize, fed, quantize, start_of
 from npuflow.sim.machine import SimulatedMachine
 from npuflow.sim.shadow import Shadow
-
-if TYPE_CHECKING:
-    import onnxruntime
 
 Array = npt.NDArray[Any]
 
@@ -55,7 +53,7 @@ class ProgramRunner:
         self._own = self.steps()
         self._lock = threading.Lock()
         self._idle: dict[_Kind, list[SimulatedMachine]] = {}  # the kind that was used last comes last
-        self._sessions: dict[int, onnxruntime.InferenceSession] = {}
+        self._sessions: dict[int, Any] = {}
         self._shown = threading.local()
         renewed_in_children(self)
 
@@ -221,23 +219,15 @@ class ProgramRunner:
             while len(self._idle) > KINDS:
                 self._idle.pop(next(iter(self._idle)))
 
-    def _session(self, index: int) -> onnxruntime.InferenceSession:
+    def _session(self, index: int) -> Any:
         """A host part's session, made once; onnxruntime lets threads share it."""
         with self._lock:
             if index not in self._sessions:
-                self._sessions[index] = _opened(self.program.hosts[index], index)
+                try:
+                    self._sessions[index] = opened(self.program.hosts[index])
+                except Exception as error:  # onnxruntime's errors share no public base class
+                    said = str(error).splitlines()[0]
+                    raise ModelError(
+                        f"host model {index} cannot run: {said}", code="NF-PROGRAM-020",
+                    ) from error
             return self._sessions[index]
-
-
-def _opened(model: bytes, index: int) -> onnxruntime.InferenceSession:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4                         # what goes wrong is raised, and reported once
-    try:
-        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's errors share no public base class
-        raise ModelError(
-            f"host model {index} cannot run: {str(error).splitlines()[0]}", code="NF-PROGRAM-020",
-        ) from error

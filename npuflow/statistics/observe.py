@@ -15,7 +15,8 @@ from npuflow.base.errors import ModelError
 from npuflow.calibrators import TAILS
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
-from npuflow.onnx.fed import SessionModel, opened
+from npuflow.onnx.fed import SessionModel
+from npuflow.onnx.session import opened
 from npuflow.quantise.scales import activation_inputs
 
 Int64s = npt.NDArray[np.int64]
@@ -186,14 +187,8 @@ def _extrema(peaks: Int64s, zeros: Int64s) -> tuple[npt.NDArray[np.float32], npt
 def session(model: SessionModel) -> Any:
     """onnxruntime on one thread with its fusions: the same bytes for any sharding, on
     processors of one feature class."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4                         # what goes wrong is raised, and reported once
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
-        return opened(model, options)
+        return opened(model, spinning=False)
     except Exception as fault:  # see `_run`
         raise ModelError(
             "onnxruntime cannot load the float model", because=str(fault), code="NF-MODEL-004",
