@@ -36,10 +36,10 @@ from npuflow.ir.types import Array, Value
 from npuflow.place.place import place
 from npuflow.program.codegen.generate import generate
 from npuflow.quantise.config import Activations, Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.runner.simulated import ProgramRunner
 from npuflow.schedule.machine import Machine
 from npuflow.search.plan import plan_network
+from npuflow.testing.quantised import quantize_graph
 from npuflow.whole.export_c import files
 from npuflow.whole.export_c.compiler import compilers
 from npuflow.whole.export_c.files import Sample

@@ -36,12 +36,13 @@ from npuflow.input.data.listing import found
 from npuflow.input.data.read import samples
 from npuflow.onnx.export import export_model
 from npuflow.place.place import place
+from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.rewrite.rewrite import rewrite
 from npuflow.rules import RULES
 from npuflow.stages.model import ModelTable
 from npuflow.statistics import observe, segments, statistics, walk
+from npuflow.testing.quantised import placed_by, quantize_graph
 from npuflow.tune.ranges import thresholds
 
 
@@ -251,7 +252,9 @@ def refine(case, counts):
         truth = outputs_of(case.graph, fed)
 
         def rated(ranges, fed=fed, truth=truth):
-            return rate.rate(case.graph, on_npu, {**own, **ranges}, case.quantize, numerics, {}, fed, truth)
+            placed, spans = placed_by(case.graph, on_npu), {**own, **ranges}
+            candidate = Candidate(case.graph, placed, case.quantize, numerics, spans)
+            return rate.rate(candidate, fed, truth)
 
         each = sum(spent(rated, ranges)[0] for ranges in found.values()) / len(found)
         # the recipe's own and the mixture are rated too

@@ -36,10 +36,10 @@ def compiled(file: str, name: str) -> list[str]:
     from npuflow.place.partition import npu_share
     from npuflow.place.place import place
     from npuflow.program.codegen.generate import generate
-    from npuflow.quantise.graph import quantize_graph
     from npuflow.report.profile import profile
     from npuflow.schedule.bounds import BoundedNetwork
     from npuflow.schedule.machine import Machine
+    from npuflow.testing.quantised import quantize_graph
     from npuflow.testing.target import scheme
 
     target, marks = target_named(name), [time.process_time()]
@@ -47,7 +47,7 @@ def compiled(file: str, name: str) -> list[str]:
     marks.append(time.process_time())
     placed = place(graph, target)
     found = quantize_graph(
-        graph, placed.on_npu, ranges, scheme(target), target.numerics, stranded=placed.stranded
+        graph, placed, ranges, scheme(target), target.numerics
     ).graph
     marks.append(time.process_time())
     plan = planned(found, target)

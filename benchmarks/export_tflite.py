@@ -26,7 +26,7 @@ from npuflow.hw.numerics import quantize
 from npuflow.ir.types import Array
 from npuflow.place.place import place
 from npuflow.quantise.config import Activations, Quantize
-from npuflow.quantise.graph import quantize_graph
+from npuflow.testing.quantised import quantize_graph
 from npuflow.whole.export_c.network import network_of
 from npuflow.whole.export_c.vectors import sample
 from tests.networks.subjects import Subject, subject

@@ -27,10 +27,10 @@ from npuflow.base.errors import NpuflowError
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.place.place import place
-from npuflow.quantise.graph import quantize_graph
 from npuflow.schedule.bounds import bounds_of
 from npuflow.schedule.machine import Machine
 from npuflow.search.plan import fits_shared, plan_network
+from npuflow.testing.quantised import quantize_graph
 from npuflow.testing.target import scheme
 from tests.networks.subjects import Subject, subject
 
@@ -41,7 +41,7 @@ COLUMNS = ("network", "target", "groups", "Mcycles", "bound", "binds", "gap", "M
 def integers(one: Subject, target: Target) -> Graph:
     placed = place(one.graph, target)
     return quantize_graph(
-        one.graph, placed.on_npu, one.ranges, scheme(target), target.numerics, stranded=placed.stranded
+        one.graph, placed, one.ranges, scheme(target), target.numerics
     ).graph
 
 

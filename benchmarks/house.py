@@ -11,7 +11,7 @@ the syntax of `npuflow/`; nothing of it is imported. What each row counts:
 - Protocols: classes that derive from typing.Protocol
 - decibels: files with functions that take ten or twenty times a logarithm to the base of ten
 - sessions: functions that make an InferenceSession of onnxruntime's, not the package's own
-- integer graphs: calls of `quantize_graph`
+- integer graphs: calls of `Candidate`, which is all that a quantised graph is built from
 - walk: the functions of the package that a stage function reaches, followed call by call in the order of the
   source, each once. A stop is a stay in one file before another is entered; rooms are the folders entered.
   Calls through attributes are followed where one class of the package alone has a method of that name.
@@ -221,10 +221,8 @@ def rows(house: House) -> Iterator[tuple[str, str]]:
     yield "Protocols", str(len(protocols))
     yield "files that compute decibels", str(len(decibel_files(house)))
     yield "functions that make a session", str(len(sessions(house)))
-    built = [
-        n for tree in house.trees.values() for n, text in calls(tree) if text.endswith("quantize_graph")
-    ]
-    yield "calls of quantize_graph", str(len(built))
+    called = (text for tree in house.trees.values() for _, text in calls(tree))
+    yield "places that assemble a candidate", str(sum(one.split(".")[-1] == "Candidate" for one in called))
     for stage in ("precision", "verdict", "quantize", "tiling"):
         stops, rooms = walk(house, f"npuflow.stages.{stage}.{stage}")
         yield f"walk from the stage {stage}: stops, rooms", f"{stops}, {len(rooms)}"

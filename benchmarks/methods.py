@@ -23,7 +23,7 @@ from calibrate import Case
 
 from npuflow.calibrators import CALIBRATORS
 from npuflow.input.data.config import Data
-from npuflow.quantise.graph import quantize_graph
+from npuflow.testing.quantised import quantize_graph
 from npuflow.tune.correct.bias import correct_biases
 from npuflow.tune.correct.error import output_error, outputs_of, split
 from npuflow.tune.correct.trial import decibels

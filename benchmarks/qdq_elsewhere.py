@@ -27,9 +27,9 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.place.place import place
 from npuflow.quantise.config import Activations, Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.run.interpret import Interpreter, host_session
 from npuflow.run.qdq import to_qdq
+from npuflow.testing.quantised import quantize_graph
 from tests.networks.subjects import Subject, subject
 
 OPENVINO = """

@@ -24,13 +24,13 @@ from npuflow.onnx.export import export_model
 from npuflow.place.place import place
 from npuflow.program.codegen.generate import generate
 from npuflow.quantise.config import Activations, Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.rewrite.rewrite import rewrite
 from npuflow.rules import Hardware
 from npuflow.run.interpret import host_session
 from npuflow.schedule.machine import Machine
 from npuflow.search.plan import plan_network
 from npuflow.testing.op import check_program
+from npuflow.testing.quantised import quantize_graph
 
 Made = TypeVar("Made")
 STEPS = (128, 256, 512, 1024)

@@ -17,10 +17,10 @@ from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import TensorType, Value
 from npuflow.program.codegen.generate import generate
 from npuflow.quantise.config import Activations, Quantize, Weights
-from npuflow.quantise.graph import quantize_graph
 from npuflow.report.profile import Profile, profile
 from npuflow.schedule.machine import Machine
 from npuflow.search.plan import TilingPlan, plan_network
+from npuflow.testing.quantised import quantize_graph
 
 RELU, RELU6, LINEAR = (0.0, float("inf")), (0.0, 6.0), None
 Clip = tuple[float, float] | None

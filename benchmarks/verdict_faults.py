@@ -10,7 +10,6 @@ import numpy as np
 from verdict_tasks import Task
 
 from npuflow.quantise.config import Override, Quantize
-from npuflow.tune.precision.fakequant import FakeQuantNetwork
 from npuflow.tune.precision.problem import Rig
 from npuflow.tune.precision.quality import quality
 
@@ -81,12 +80,6 @@ def _worst(task: Task, rig: Rig, fault: Fault) -> float:
     weights = {k: v for j in range(len(network.weights)) for k, v in rig.weight(j, False).items()}
     for one in network.weights:
         if one.value == fault.weights:
-            weak = FakeQuantNetwork(
-                network.graph,
-                network.placed,
-                Quantize(overrides=fault.overrides),
-                network.numerics,
-                network.stated,
-            )
+            weak = network.with_(scheme=Quantize(overrides=fault.overrides), weights={})
             weights.update(weak.coded(one))
     return min(one.sqnr for one in quality(task.graph, rig.truth, rig.fake.run(rig.held, table, weights)))

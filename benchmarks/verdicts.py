@@ -46,6 +46,7 @@ from npuflow.flow.stage import Items, Stage
 from npuflow.input.data.profile import profiled
 from npuflow.ir.graph import Graph
 from npuflow.place.islands import PlacementTable
+from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Activations, Override, Quantize
 from npuflow.stages.baseline import baseline
 from npuflow.stages.clipping import clipping
@@ -267,11 +268,13 @@ def planted_faults(task: Task, kind: str, count: int) -> list[Fault]:
     """The first faults of a kind, in the network with the recipe's widths."""
     plain = Kind(widths=NONE)
     samples, _, ranges = calibrated(task, plain)
-    network = FakeQuantNetwork(
-        task.graph, task.placement.placed, plain.quantize, task.target.numerics, dict(task.parsed.stated)
+    candidate = Candidate(
+        task.graph, task.placement.placed, plain.quantize, task.target.numerics, ranges.ranges,
+        task.parsed.stated,
     )
+    network = FakeQuantNetwork(candidate)
     fit, held = split(list(feeds(samples, task.graph, 128)), 8)
-    return faults(task, Rig(network, ranges.ranges, ranges.ranges, fit, held), kind, count)
+    return faults(task, Rig(network, ranges.ranges, fit, held), kind, count)
 
 
 PLANTS = {
@@ -313,9 +316,10 @@ def _named(task: Task, culprit: Culprit, fault: Fault) -> bool:
 
 
 def _group(task: Task, value: str) -> tuple[str, ...]:
-    network = FakeQuantNetwork(
-        task.graph, task.placement.placed, Quantize(), task.target.numerics, dict(task.parsed.stated)
+    candidate = Candidate(
+        task.graph, task.placement.placed, Quantize(), task.target.numerics, stated=task.parsed.stated
     )
+    network = FakeQuantNetwork(candidate)
     return next((g for g in network.groups if value in g), (value,))
 
 

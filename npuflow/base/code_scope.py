@@ -27,7 +27,7 @@ class Reference(NamedTuple):
 
     `how` is "call" or "subscript" when that directly follows; `const` is the first argument or index if it is
     a constant string. "maybe" is a name that a class body binds, but perhaps only after reading the global;
-    "given" is a name in a parameter's annotation.
+    "given" is a name in the annotation of a parameter or of a field.
     """
 
     root: str | ImportTarget
@@ -345,7 +345,9 @@ class References(ast.NodeVisitor):
     # ***** annotations *****
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        self._plain, outer = "given" if self.scopes and self.scopes[-1].is_class else self._plain, self._plain
         self._annotation(node.annotation)
+        self._plain = outer
         self.visit(node.target)
         if node.value is not None:
             self.visit(node.value)

@@ -20,7 +20,7 @@ _IMPLICIT = {"__name__", "__doc__", "__spec__", "__package__", "__debug__", "__b
 _OWN_NAMES = {"globals", "exec", "eval", "vars"}
 _PACKAGE_FILE = "npuflow.base.code:package_file"
 _STAGE = {"npuflow.flow.stage:stage", "npuflow.flow.stage:part"}
-_ARTIFACT = "npuflow.flow.artifact:Artifact"
+_RECEIVED = {"npuflow.flow.artifact:Artifact", "npuflow.flow.stage:View"}
 _LOADED = frozenset({"load"})  # what the build system calls of an artifact that a stage is given
 
 Origin = tuple[SourceModule, Reference]
@@ -284,20 +284,20 @@ class ClosureWalk:
         return unit.facts
 
     def _is_artifact(self, module: SourceModule, name: str) -> bool:
-        """Whether a name is that of a class made from `Artifact`, all of it in source code."""
+        """Whether a name is that of a class made from `Artifact` or `View`, all of it in source code."""
         key = module.name, name
         if key not in self.sources.artifacts:
             self.sources.artifacts[key] = False
             parts = module.units[name][-1].parts
             named = [self.sources.final_of(module, chain) for chain, _ in parts.bases] if parts else []
-            self.sources.artifacts[key] = _ARTIFACT in named or any(
+            self.sources.artifacts[key] = not _RECEIVED.isdisjoint(named) or any(
                 self._is_artifact(*base) for base in (self._class(full) for full in named) if base is not None
             )
         return self.sources.artifacts[key]
 
     def _artifact(self, module: SourceModule, name: str, origin: Origin | None) -> None:
-        """Note an artifact class that a stage receives: `load` and the methods that the stage names are in
-        its key. Any other use of the class puts the whole class there."""
+        """Note an artifact class, or a view, that a stage receives: `load` and the methods that the stage
+        names are in its key. Any other use of the class puts the whole class there."""
         self._narrow(module, name, _LOADED)
         narrowed = self._narrowed[module.name, name]
         if narrowed.whole or (origin is not None and origin[1].how == "given"):

@@ -14,7 +14,7 @@ from npuflow.base.errors import InternalError
 from npuflow.base.tables import Config, FilePath, Location, hints, table_of
 from npuflow.flow.artifact import Artifact
 from npuflow.flow.refs import Files
-from npuflow.flow.stage import Groups, Items, Project, Stage, Whole
+from npuflow.flow.stage import Groups, Items, Project, Stage, Whole, inputs_of, is_view
 
 Product = Literal["one", "items"]
 _STREAMS = {collections.abc.Iterator, collections.abc.Iterable, collections.abc.Generator}
@@ -64,15 +64,13 @@ def tables(stage: Stage) -> dict[str, type[Config]]:
 
 
 def _read(stage: Stage) -> Signature:
-    stated = _hints(stage.function, stage)
-    output, product = _returned(stated.pop("return", None), stage)
+    output, product = _returned(_hints(stage, stage).get("return"), stage)
     if stage.folds:
         product = "items"
     configs: dict[str, type[Config]] = {}
     upstream: dict[str, Upstream] = {}
     files: str | None = None
-    for name in inspect.signature(stage.function).parameters:
-        kind = stated.get(name)
+    for name, kind in _parameters(stage):
         if isinstance(kind, type) and issubclass(kind, Config):
             configs[name] = kind
         elif kind is Files:
@@ -82,12 +80,27 @@ def _read(stage: Stage) -> Signature:
         else:
             raise InternalError(
                 f'the stage "{stage.name}" cannot be wired: parameter "{name}" is annotated {kind!r}',
-                hint="an Artifact class, Items[Artifact], a Config class, or Files", code="NF-INTERNAL-029",
+                hint="an Artifact class, Items[Artifact], a Config class, a View, or Files",
+                code="NF-INTERNAL-029",
             )
     _check(stage, files, upstream)
     if stage.over is not None:
         product = "items"
     return Signature(configs, upstream, files, output, product, _listing_tables(stage), _maybe(stage))
+
+
+def _parameters(stage: Stage) -> Iterator[tuple[str, Any]]:
+    """Name and annotation of everything that a stage receives: its parameters, and the fields of views."""
+    found: dict[str, Any] = {}
+    for name, kind in stage.parameters.items():
+        for own, what in inputs_of(kind).items() if is_view(kind) else [(name, kind)]:
+            if found.setdefault(own, what) != what:
+                raise InternalError(
+                    f'the stage "{stage.name}" cannot be wired: "{own}" is annotated twice',
+                    because=f"{found[own]!r} and {what!r}", hint="another name in one of the views",
+                    code="NF-INTERNAL-029",
+                )
+    yield from found.items()
 
 
 def _check(stage: Stage, files: str | None, upstream: dict[str, Upstream]) -> None:
@@ -150,6 +163,8 @@ def _maybe(stage: Stage) -> frozenset[str]:
 
 def _hints(function: Any, stage: Stage) -> dict[str, Any]:
     try:
+        if isinstance(function, Stage):
+            return function.hints
         return get_type_hints(function, include_extras=True)
     except NameError as error:
         raise InternalError(

@@ -6,8 +6,9 @@ import contextlib
 import contextvars
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, TypeVar, get_type_hints, overload
 
 from npuflow.base.registry import Registry
 from npuflow.flow.memory import shown, size
@@ -16,6 +17,34 @@ from npuflow.flow.refs import Item, Listing, pair
 STAGES = Registry("stages", "npuflow.stages")
 
 A_co = TypeVar("A_co", covariant=True)
+
+
+class View:
+    """Some inputs of a stage as one parameter. A view is a frozen dataclass whose fields are annotated as
+    parameters are, or are views. A stage that takes one has the fields as its inputs, by their names, each
+    with its own part of the key; two views of a stage may share fields."""
+
+
+def inputs_of(view: type[View]) -> dict[str, Any]:
+    """The annotated fields of a view, and those of its views, by name."""
+    found: dict[str, Any] = {}
+    for name, kind in get_type_hints(view, include_extras=True).items():
+        found.update(inputs_of(kind) if is_view(kind) else {name: kind})
+    return found
+
+
+def is_view(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, View)
+
+
+def _filled(view: type[View], inputs: Mapping[str, Any]) -> View:
+    """The view of these inputs."""
+    return view(**_sorted_in(get_type_hints(view), inputs))
+
+
+def _sorted_in(kinds: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """By parameter its input, or its view of them."""
+    return {name: _filled(kind, inputs) if is_view(kind) else inputs[name] for name, kind in kinds.items()}
 
 
 class Project:
@@ -126,8 +155,20 @@ class Stage:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
 
-    def run(self, arguments: dict[str, Any]) -> Any:
-        """What the function gives; of one that merges, an artifact for every group."""
+    @cached_property
+    def hints(self) -> dict[str, Any]:
+        """The annotations of the function; a NameError where a type is not imported."""
+        return get_type_hints(self.function, include_extras=True)
+
+    @cached_property
+    def parameters(self) -> dict[str, Any]:
+        """What each parameter is annotated as."""
+        return {name: self.hints.get(name) for name in inspect.signature(self.function).parameters}
+
+    def run(self, inputs: Mapping[str, Any]) -> Any:
+        """What the function gives; of one that merges, an artifact for every group. `inputs`: by the names of
+        parameters and of the fields of views."""
+        arguments = _sorted_in(self.parameters, inputs)
         if not self.folds:
             return self.function(**arguments)
         groups = arguments.pop(str(self.over))
@@ -333,7 +374,10 @@ __all__ = [
     "Listing",
     "Project",
     "Stage",
+    "View",
     "Whole",
+    "inputs_of",
+    "is_view",
     "listening",
     "log",
     "pair",

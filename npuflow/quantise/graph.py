@@ -3,7 +3,7 @@ multipliers, explicit boundaries."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -19,6 +19,7 @@ from npuflow.ir.overflow import Overflow
 from npuflow.ir.types import Array, FloatType, QuantType, Value, float_type, span
 from npuflow.place.names import names_of, stated, unanswered, unknown_layers
 from npuflow.place.place import op_name
+from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Quantize, activation_grid, check_scheme
 from npuflow.quantise.floats import constants, float_layers, operator
 from npuflow.quantise.ports import bare, own_names
@@ -47,7 +48,6 @@ class Note:
     on_host: bool = True
 
 
-Stranded = Callable[[Graph, Collection[int]], Mapping[int, str]]
 # bits of an operand that is made narrower for the accumulator's sake
 NARROWEST = 9
 
@@ -60,30 +60,13 @@ class Quantization:
     notes: tuple[Note, ...]
 
 
-def quantize_graph(
-    graph: Graph,
-    on_npu: Callable[[int], bool],
-    ranges: Mapping[str, Range],
-    config: Quantize,
-    numerics: Numerics,
-    codes: Mapping[str, QuantType] = MappingProxyType({}),
-    stranded: Stranded | None = None,
-    coded: Collection[str] = (),
-    rounded: Mapping[str, RoundedWeight] = MappingProxyType({}),
-    room: int | None = None,
-) -> Quantization:
-    """Quantise the nodes that `on_npu` (by index) accepts. Nodes whose numbers do not
-    fit go to the host, with a note.
-    `codes`: those that the model or a table fixes, by value id; those that the target lacks are only
-    ranges, with a note. `stranded`: of the nodes left to the NPU those that others on the host have
-    made pointless there (`Placement.stranded`). `coded`: inputs that are fed as these codes, whatever
-    the recipe says of inputs. `rounded`: codes of weights by value id, used where the layer has a
-    weight of that width and granularity. `room`: bytes of local memory, which a layer's table has to fit;
-    None: whatever it takes.
-    """
-    ports = bare(graph, config)
-    graph, on_npu = ports.graph, ports.placed(on_npu)
-    ranges, codes = ports.renamed(ranges), ports.renamed(codes)
+def build(candidate: Candidate) -> Quantization:
+    """The quantised graph of a candidate. Nodes whose numbers do not fit go to the host, with a note, or
+    raise a TargetError where the scheme says so."""
+    config, numerics = candidate.scheme, candidate.numerics
+    ports = bare(candidate.graph, config)
+    graph, on_npu = ports.graph, ports.placed(candidate.placed.on_npu)
+    ranges, codes = ports.renamed(candidate.ranges), ports.renamed(candidate.stated)
     notes: dict[int, Note] = {}
     check_scheme(config, numerics)
     unknown_layers(graph, stated("quantize.overrides", config.overrides))
@@ -97,15 +80,17 @@ def quantize_graph(
     for i, node in enumerate(graph.nodes):
         if on_npu(i) and any(rule.float for rule in config.matching(names_of(node), op_name(node))):
             notes[i] = Note(node.name, "left in float by the recipe")
-    numbers, unable = float_layers(graph, on_npu, config, room)
+    numbers, unable = float_layers(graph, on_npu, config, candidate.room)
     notes.update({i: Note(graph.nodes[i].name, reason) for i, reason in unable.items()})
     while True:
         chosen = [i for i in range(len(graph.nodes)) if on_npu(i) and i not in notes]
-        if stranded is not None and notes:
-            notes.update({i: Note(graph.nodes[i].name, why) for i, why in stranded(graph, chosen).items()})
+        if notes:
+            lost = candidate.stranded(graph, chosen)
+            notes.update({i: Note(graph.nodes[i].name, why) for i, why in lost.items()})
             chosen = [i for i in chosen if i not in notes]
         builder = _Builder(
-            graph, config, numerics, ranges, {i: numbers[i] for i in chosen}, fixed, frozenset(coded), rounded
+            graph, config, numerics, ranges, {i: numbers[i] for i in chosen}, fixed, candidate.coded,
+            candidate.weights,
         )
         result = builder.build()
         if not builder.refused:

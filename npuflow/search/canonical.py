@@ -23,7 +23,7 @@ from npuflow.ir.types import Array, QuantType, Value
 from npuflow.schedule.choice import Choice, Costs
 from npuflow.schedule.frame import Topology
 from npuflow.schedule.groups import Group
-from npuflow.search.cuts import Candidate
+from npuflow.search.cuts import GroupCandidate
 from npuflow.search.tilings import Solution
 
 SHOWN = 3                                 # operators that an excerpt's name lists
@@ -196,7 +196,7 @@ class Known:
     """What was found for stretches of parts in any network on one machine, by structure."""
 
     signs: dict[object, int] = field(default_factory=dict)       # what a part is -> its number
-    groups: dict[object, tuple[Names, list[Candidate], int]] = field(default_factory=dict)
+    groups: dict[object, tuple[Names, list[GroupCandidate], int]] = field(default_factory=dict)
 
 
 class Stretches:
@@ -207,8 +207,8 @@ class Stretches:
         self._parts: dict[int, tuple[int, tuple[str, ...]]] = {}
 
     def once(
-        self, start: int, end: int, kept: frozenset[str], find: Callable[[], tuple[list[Candidate], int]]
-    ) -> tuple[list[Candidate], int]:
+        self, start: int, end: int, kept: frozenset[str], find: Callable[[], tuple[list[GroupCandidate], int]]
+    ) -> tuple[list[GroupCandidate], int]:
         """Groups of these parts, and how many ways to run them were costed: as found for an equal
         stretch, or now. `kept`: as in `key`."""
         key, names = self.key(start, end, kept)
@@ -218,7 +218,7 @@ class Stretches:
         if other is names:
             return found, ways
         return [
-            Candidate(replace(c.scored, group=names.renamed(c.scored.group, other)), kept, c.exchange)
+            GroupCandidate(replace(c.scored, group=names.renamed(c.scored.group, other)), kept, c.exchange)
             for c in found
         ], ways
 

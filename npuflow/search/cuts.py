@@ -16,7 +16,7 @@ STATES = (False, True)                    # what crosses a cut stays in local me
 
 
 @dataclass(frozen=True)
-class Candidate:
+class GroupCandidate:
     """A group, the values that it takes to be in local memory, and the cycles of its halo exchange."""
 
     scored: Scored
@@ -24,7 +24,7 @@ class Candidate:
     exchange: float = 0.0
 
 
-Options = Iterable[tuple[bool, Candidate]]     # groups with the state of the cut behind them
+Options = Iterable[tuple[bool, GroupCandidate]]     # groups with the state of the cut behind them
 # (first part, state of the cut before it) -> groups from there on by their ends, shorter ones first
 Proposals = Callable[[int, bool], Iterable[tuple[int, Options]]]
 
@@ -36,12 +36,12 @@ class _Step:
     score: float
     start: int = 0
     state: bool = False
-    group: Candidate | None = None
+    group: GroupCandidate | None = None
 
 
 def cheapest(
-    count: int, proposals: Proposals, total: Callable[[float, Candidate], float], misses: float = inf
-) -> list[Candidate] | None:
+    count: int, proposals: Proposals, total: Callable[[float, GroupCandidate], float], misses: float = inf
+) -> list[GroupCandidate] | None:
     """The groups of all parts with the lowest total; None where they cannot be cut so. `total`: of what
     comes before a group, and the group; `misses`: lengths in a row that are no gain, after which no longer
     groups are asked for."""
@@ -61,7 +61,7 @@ def cheapest(
                 missed = 0 if gain else missed + 1
                 if missed > misses:
                     break
-    chosen: list[Candidate] = []
+    chosen: list[GroupCandidate] = []
     at, state = count, False
     while at:
         step = best[at][state]

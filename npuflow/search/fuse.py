@@ -16,7 +16,7 @@ from npuflow.schedule.groups import Group
 from npuflow.schedule.local import lay_local, widened
 from npuflow.schedule.machine import Machine
 from npuflow.search.canonical import Cost, Cutting, Memo, Subgraph
-from npuflow.search.cuts import Candidate, cheapest
+from npuflow.search.cuts import GroupCandidate, cheapest
 from npuflow.search.finalists import Finalist
 from npuflow.search.pinned import NO_PINS, Pins, part_named
 from npuflow.search.pins import stretches
@@ -131,14 +131,14 @@ class Fuser:
         """The cheapest cuts of the order into groups. `weight`: of a cycle of the bus; `joins`: groups may
         join values in local memory."""
 
-        def total(before: float, group: Candidate) -> float:
+        def total(before: float, group: GroupCandidate) -> float:
             costs = group.scored.costs
             return before + costs.cycles + weight * costs.bus
 
         chosen = cheapest(
             len(self.singles),
             lambda start, _: (
-                (end, [(False, Candidate(s))])
+                (end, [(False, GroupCandidate(s))])
                 for end, s in self._from(start)
                 if joins or end == start + 1 or all(g.choice is not None for g in self.singles[start:end])
             ),

@@ -12,7 +12,7 @@ from npuflow.schedule.frame import Topology
 from npuflow.schedule.groups import Cut, Group, Part
 from npuflow.schedule.machine import Machine
 from npuflow.search.canonical import Alone, Cost, Cutting, Known, Stretches, Subgraph, Way, cutting
-from npuflow.search.cuts import Candidate
+from npuflow.search.cuts import GroupCandidate
 from npuflow.search.score import Scored, Scorer
 
 
@@ -41,7 +41,7 @@ class Coster:
             found, ways = self.stretches.once(start, end, frozenset(), lambda: self._costed(start, end))
         return found[0].scored if found else None, ways
 
-    def _costed(self, start: int, end: int) -> tuple[list[Candidate], int]:
+    def _costed(self, start: int, end: int) -> tuple[list[GroupCandidate], int]:
         parts = [g.parts[0].nodes for g in self.singles[start:end]]
         found: list[Scored] = []
         single = self.singles[start]
@@ -50,7 +50,7 @@ class Coster:
                 Scored(single, single.costs, single.choice.local_bytes if single.choice else self.room // 2)
             )
             if single.choice is None:
-                return [Candidate(found[0])], 0
+                return [GroupCandidate(found[0])], 0
         ways = 0
         whole, bound = self._whole(parts), self._bound(start, end)
         for cores in self._cores(parts):
@@ -70,7 +70,7 @@ class Coster:
                 if near or (rest is not None and scored.score >= rest and fits > tuned.PATIENCE):
                     break
                 rest = scored.score if rest is None else min(rest, scored.score)
-        return [Candidate(min(found, key=lambda s: s.score))] if found else [], ways
+        return [GroupCandidate(min(found, key=lambda s: s.score))] if found else [], ways
 
     def _results(self, parts: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
         nodes = [n for p in parts for n in p]

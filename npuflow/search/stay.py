@@ -15,7 +15,7 @@ from npuflow.schedule.frame import Frame, Passage
 from npuflow.schedule.geometry import Uncuttable, piece
 from npuflow.schedule.machine import Machine
 from npuflow.search.canonical import Stretches
-from npuflow.search.cuts import STATES, Candidate, Options, cheapest
+from npuflow.search.cuts import STATES, GroupCandidate, Options, cheapest
 from npuflow.search.score import Scored, Scorer
 from npuflow.search.spans import cuts_over
 
@@ -32,7 +32,7 @@ class Stayer:
         self.machine, self.scorer, self._best = machine, scorer, best
         self.room = int(tuned.STAY_ROOM * machine.memory.local_bytes)
         self.can = [g.choice is not None or g.nodes[0] in self.topology.joining for g in self.singles]
-        self._known: dict[tuple[int, int, bool, bool], list[Candidate]] = {}
+        self._known: dict[tuple[int, int, bool, bool], list[GroupCandidate]] = {}
 
     def plan(self, weight: float) -> tuple[list[Scored], set[str]] | None:
         """Groups, and the values that stay between them; None if nothing does.
@@ -54,7 +54,7 @@ class Stayer:
                 for group in self._ways(start, end, before, after)
             ]
 
-    def _ways(self, start: int, end: int, before: bool, after: bool) -> list[Candidate]:
+    def _ways(self, start: int, end: int, before: bool, after: bool) -> list[GroupCandidate]:
         """Ways to run parts as a group between cuts in these states; of equal
         stretches, those of the first."""
         key = start, end, before, after
@@ -62,23 +62,23 @@ class Stayer:
             self._known[key] = list(self._found(start, end, before, after))
         return self._known[key]
 
-    def _found(self, start: int, end: int, before: bool, after: bool) -> Iterator[Candidate]:
+    def _found(self, start: int, end: int, before: bool, after: bool) -> Iterator[GroupCandidate]:
         parts = [g.parts[0].nodes for g in self.singles[start:end]]
         read, made = self._crossing(parts, before, after) if self.can[start] else ([], [])
         if not (read or made):
             found = self._best(start, end)
             if found is not None:
-                yield Candidate(found)
+                yield GroupCandidate(found)
             return
         kept = frozenset((*read, *made))
         if not self._joins(parts, kept):
             return
 
-        def find() -> tuple[list[Candidate], int]:
+        def find() -> tuple[list[GroupCandidate], int]:
             cuts = cuts_over(self.topology, parts, self.machine.compute.cores, (2, 1)) or [(0, 1)]
             scored = [self.scorer.score(parts, (), cut, kept, self.room) for cut in cuts]
             return [
-                Candidate(s, kept, self._exchange(s, read, made, kept)) for s in scored if s is not None
+                GroupCandidate(s, kept, self._exchange(s, read, made, kept)) for s in scored if s is not None
             ], len(cuts)
 
         yield from self.stretches.once(start, end, kept, find)[0]
@@ -174,7 +174,7 @@ class Stayer:
         return once + (once if self.machine.dma.multicast else missing)
 
     # --- what really stays
-    def _kept(self, chosen: Sequence[Candidate]) -> set[str]:
+    def _kept(self, chosen: Sequence[GroupCandidate]) -> set[str]:
         """Values that the group which makes them and all that read them take to be in local memory."""
         where = {n: g for g, way in enumerate(chosen) for n in way.scored.group.nodes}
         found: set[str] = set()
@@ -212,7 +212,7 @@ class Stayer:
         return found, kept
 
 
-def _price(group: Candidate, weight: float) -> float:
+def _price(group: GroupCandidate, weight: float) -> float:
     """Computation, what it waits for that constants ahead cannot hide, the last store, and the bus."""
     c = group.scored.costs
     inside = max(c.compute, c.tensor, c.vector) if c.compute else c.cycles - c.early

@@ -1,18 +1,13 @@
-"""What the stages that judge by held-out samples share: the network with its ranges,
-and the samples, split."""
+"""Calibration data as stages take it that judge by held-out samples: a candidate made ready to be run."""
 
 from __future__ import annotations
 
-from npuflow.flow.stage import Items
-from npuflow.hw.target import Numerics
-from npuflow.quantise.config import Quantize
-from npuflow.run.fixed_outputs import with_fixed_outputs
-from npuflow.stages.parse import Parsed
-from npuflow.stages.placement import Placement
-from npuflow.stages.rounded import Rounded
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from npuflow.flow.stage import Items, View
 from npuflow.stages.samples import Sample, feeds
-from npuflow.stages.thresholds import Thresholds
-from npuflow.statistics.statistics import ObservedStatistics
+from npuflow.stages.statistics import Statistics
 from npuflow.tune.correct.error import split
 from npuflow.tune.precision.clipping import unclippable
 from npuflow.tune.precision.fakequant import FakeQuantNetwork
@@ -29,35 +24,29 @@ def is_random(samples: Items[Sample]) -> bool:
     return any(one.content.noise is not None for one in samples.values())
 
 
-def network_of(
-    parsed: Parsed, placement: Placement, thresholds: Thresholds, rounded: Rounded | None, quantize: Quantize,
-    numerics: Numerics,
-) -> FakeQuantNetwork:
-    """The network for fake quantisation, with stated codes and rounded weights as the build has them, and
-    with outputs that can be judged."""
-    stated, weights = {**parsed.stated, **thresholds.codes}, (rounded or Rounded()).weights
-    graph, given = with_fixed_outputs(parsed.graph), parsed.rounded
-    return FakeQuantNetwork(graph, placement.placed, quantize, numerics, stated, weights, given)
+@dataclass(frozen=True)
+class CalibrationData(View):
+    """The samples, what was observed of them, and how ranges are chosen."""
 
+    samples: Items[Sample]
+    statistics: Statistics
+    calibrate: Calibrate
 
-def rig(
-    parsed: Parsed,
-    network: FakeQuantNetwork,
-    thresholds: Thresholds,
-    statistics: ObservedStatistics,
-    calibrate: Calibrate,
-    samples: Items[Sample],
-    count: int,
-    held_out: int,
-) -> Rig:
-    """The network ready to be judged. Wide ranges have room beyond the extrema, but for what is bounded by
-    its function; ranges and bounds that the recipe or a table states stay."""
-    fit, held = split(list(feeds(samples, parsed.graph, count)), held_out)
-    bounded = {v for k in unclippable(parsed.graph, network.groups) for v in network.groups[k]}
-    wide = {}
-    known = choices(parsed.graph, statistics, calibrate, network.quantize, network.numerics, [])
-    for name in thresholds.chosen & known.keys():
-        tensor, room = known[name].tensor, 1.0 if name in bounded else ROOM
-        wide[name] = (min(0.0, room * tensor.lo), max(0.0, room * tensor.hi))
-    wide |= {name: span for name, span in masked(parsed.graph, statistics).items() if name in wide}
-    return Rig(network, thresholds.ranges, wide, fit, held)
+    @property
+    def is_random(self) -> bool:
+        return is_random(self.samples)
+
+    def rig(self, network: FakeQuantNetwork, chosen: Collection[str], count: int, held_out: int) -> Rig:
+        """The network ready to be judged by some of the first `count` samples. Wide ranges have room beyond
+        the extrema, but for what is bounded by its function; only those of values whose ranges a method has
+        `chosen`, as ranges that the recipe or a table states stay."""
+        graph, seen = network.graph, self.statistics.content
+        fit, held = split(list(feeds(self.samples, graph, count)), held_out)
+        bounded = {v for k in unclippable(graph, network.groups) for v in network.groups[k]}
+        wide = {}
+        known = choices(graph, seen, self.calibrate, network.quantize, network.numerics, [])
+        for name in chosen & known.keys():
+            tensor, room = known[name].tensor, 1.0 if name in bounded else ROOM
+            wide[name] = (min(0.0, room * tensor.lo), max(0.0, room * tensor.hi))
+        wide |= {name: span for name, span in masked(graph, seen).items() if name in wide}
+        return Rig(network, wide, fit, held)

@@ -3,26 +3,25 @@ widths and that of widths by search share."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from npuflow.flow.stage import Items, log, progress
+from npuflow.flow.stage import Items, View, log, progress
 from npuflow.hw.target import Numerics
 from npuflow.quantise.config import Quantize, Weights
 from npuflow.quantise.rounded import chosen
 from npuflow.quantise.types import weight_type
 from npuflow.rounders import RoundedWeight, Rounder
 from npuflow.run.fixed_outputs import with_fixed_outputs
-from npuflow.stages._rounding_samples import rounding_feeds
+from npuflow.stages._rounding_samples import RoundingSamples
 from npuflow.stages.masks import Masks
 from npuflow.stages.moments import LayerMoments
 from npuflow.stages.parse import Parsed
 from npuflow.stages.rounded import Rounded
-from npuflow.stages.samples import Sample
-from npuflow.tune.correct.config import Correct
 from npuflow.tune.correct.trial import Trial
-from npuflow.tune.precision.config import Probing
-from npuflow.tune.rounding.config import CandidateWidths, Counting, RoundTable
+from npuflow.tune.rounding.config import CandidateWidths, RoundTable
 from npuflow.tune.rounding.judge import judged, to_nearest
+from npuflow.tune.rounding.pruning import LayerMask
 from npuflow.tune.rounding.rounded import Matrix
 from npuflow.tune.rounding.sequential import sequential as in_turn
 
@@ -34,24 +33,31 @@ def waits(table: RoundTable, candidates: CandidateWidths) -> bool:
     return "sequential" in table.modes and not descends and bool(candidates.weights)
 
 
-def rounded_in_turn(
-    rounded: Rounded,
-    moments: Items[LayerMoments],
-    graph: Parsed,
-    samples: Items[Sample],
-    table: RoundTable,
-    counting: Counting,
-    correct: Correct,
-    probing: Probing,
-    quantize: Quantize,
-    numerics: Numerics,
-    masks: Masks | None,
-) -> Rounded:
+@dataclass(frozen=True)
+class RoundingProblem(View):
+    """Whose weights are rounded, by what, and on which samples. [round] comes first: refinements of rounded
+    weights are on where the recipe has it."""
+
+    table: RoundTable
+    moments: Items[LayerMoments]
+    graph: Parsed
+    seen: RoundingSamples
+    numerics: Numerics
+    masks: Masks | None
+
+    @property
+    def kept(self) -> Mapping[str, LayerMask]:
+        """The masks of pruned weights."""
+        return self.masks.layers if self.masks is not None else {}
+
+
+def rounded_in_turn(rounded: Rounded, problem: RoundingProblem, quantize: Quantize) -> Rounded:
     """Go through the network once, at the widths of `quantize`. A method that is judged is used where the
     outputs come closer than with all layers rounded at once."""
+    moments, graph, table, numerics = problem.moments, problem.graph, problem.table, problem.numerics
     if not moments:
         return rounded
-    fit, held = rounding_feeds(samples, graph.graph, counting, correct, probing)
+    fit, held = problem.seen.feeds(graph.graph)
 
     def scheme(source: Matrix) -> Weights:
         return quantize.weights_of(source.names, source.kind)
@@ -74,7 +80,7 @@ def rounded_in_turn(
     others = {name: one for name, one in at_once.items() if name not in mine}
     done = in_turn(
         graph.graph, own, fit, rounder, scheme, numerics, lambda at: progress(at, len(own)),
-        masks.layers if masks is not None else {}, others,
+        problem.kept, others,
     )
     weights = {**others, **{name: one.weight for name, one in done.items()}}
     reported: tuple[Trial, ...] = ()

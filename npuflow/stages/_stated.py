@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from npuflow.base.errors import DataError, NpuflowError
+from npuflow.flow.stage import View
 from npuflow.hw.target import Target
 from npuflow.input.data.config import InputSample
 from npuflow.input.data.sequence import steps
@@ -17,6 +18,7 @@ from npuflow.place.place import place
 from npuflow.quantise.config import Others, Quantize, lacking_types, scheme_faults
 from npuflow.search.pinned import Pins
 from npuflow.search.pins import float_faults
+from npuflow.stages.tiling import Tiling
 from npuflow.tune.channels.config import ChannelPruning
 from npuflow.tune.precision.config import PrecisionTable, Widths, width_faults
 from npuflow.tune.ranges.thresholds import Calibrate
@@ -25,12 +27,12 @@ from npuflow.tune.rounding.pruning import Prune
 
 
 @dataclass(frozen=True)
-class Wishes:
+class Wishes(View):
     """The tables of a recipe that speak of the model's layers or of the target's numbers."""
 
     calibrate: Calibrate
     quantize: Quantize
-    pins: Pins
+    tiling: Tiling
     precision: PrecisionTable
     widths: Widths
     rounding: RoundTable
@@ -64,8 +66,8 @@ def faults(
     yield from name_faults(graph, wishes.names, history)
     yield from width_faults(wishes.precision, wishes.widths, numerics)
     yield from lacking_types("floats", wishes.widths.floats or (), numerics, others, "precision")
-    if wishes.pins != Pins():
-        yield from float_faults(graph, place(graph, target).on_npu, wishes.pins)
+    if wishes.tiling.pins != Pins():
+        yield from float_faults(graph, place(graph, target).on_npu, wishes.tiling.pins)
     yield from _samples(graph, samples)
 
 

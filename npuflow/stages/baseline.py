@@ -7,16 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Items, log, stage
-from npuflow.hw.target import Numerics
-from npuflow.quantise.config import Quantize
-from npuflow.stages._held_out import is_random, network_of, rig
-from npuflow.stages.parse import Parsed
-from npuflow.stages.placement import Placement
-from npuflow.stages.rounded import Rounded
-from npuflow.stages.samples import Sample
-from npuflow.stages.statistics import Statistics
-from npuflow.stages.thresholds import Thresholds
+from npuflow.flow.stage import View, log, stage
+from npuflow.stages._candidates import RecipeCandidate
+from npuflow.stages._held_out import CalibrationData
 from npuflow.strategies import NARROW, Output
 from npuflow.tune.correct.bias import correct_biases
 from npuflow.tune.correct.config import Correct
@@ -25,7 +18,6 @@ from npuflow.tune.precision.config import PrecisionTable, Probing, Widths
 from npuflow.tune.precision.feedback import budget_of, feedback
 from npuflow.tune.precision.problem import described
 from npuflow.tune.precision.quality import quality
-from npuflow.tune.ranges.thresholds import Calibrate
 
 
 @dataclass(frozen=True)
@@ -50,32 +42,29 @@ class Baseline(Artifact):
         return {"sqnr_db": round(worst.sqnr, 2), "widen": self.search}
 
 
+@dataclass(frozen=True)
+class PrecisionOptions(View):
+    """The tables by which widths are searched and judged."""
+
+    precision: PrecisionTable
+    widths: Widths
+    probing: Probing
+    correct: Correct
+
+
 @stage(cpu="native", memory="1GB", floats=True, minor=True)
 def baseline(
-    graph: Parsed,
-    placement: Placement,
-    thresholds: Thresholds,
-    statistics: Statistics,
-    rounded: Rounded | None,
-    samples: Items[Sample],
-    calibrate: Calibrate,
-    precision: PrecisionTable,
-    widths: Widths,
-    probing: Probing,
-    correct: Correct,
-    quantize: Quantize,
-    numerics: Numerics,
+    candidate: RecipeCandidate, data: CalibrationData, options: PrecisionOptions
 ) -> Baseline:
     """Quantise as the recipe says, correct biases, and compare the outputs with the float network's."""
+    precision, probing, placed = options.precision, options.probing, candidate.placed
     if precision.strategy == "none":
         return Baseline((), False)
-    if is_random(samples):
+    if data.is_random:
         log("the samples are noise: no width is chosen by them")
         return Baseline((), False)
-    network = network_of(graph, placement, thresholds, rounded, quantize, numerics)
-    ready = rig(
-        graph, network, thresholds, statistics.content, calibrate, samples, probing.samples, probing.held_out
-    )
+    network, numerics, quantize = candidate.fake_quantised(), placed.numerics, placed.quantize
+    ready = data.rig(network, candidate.thresholds.chosen, probing.samples, probing.held_out)
     if not ready.held or not network.groups or not ready.parts:
         log(
             "no held-out sample, nothing on the NPU, or no output of real numbers: the recipe's widths are "
@@ -84,10 +73,10 @@ def baseline(
         return Baseline((), False)
     made = ready.quantized((NARROW,) * len(ready.names)).graph
     found = quality(network.graph, ready.truth, outputs_of(made, ready.held))
-    budget, again = budget_of(precision, network.graph), feedback(graph.graph)
+    budget, again = budget_of(precision, network.graph), feedback(placed.graph.graph)
     if again:
         log(f"{budget.sqnr_db:g} dB are asked for: {again}")
-    if correct.bias != "off" and not budget.holds(found):
+    if options.correct.bias != "off" and not budget.holds(found):
         made = correct_biases(network.reference, made, numerics, ready.fit, (), judge=False).graph
         found = quality(network.graph, ready.truth, outputs_of(made, ready.held))
     for one in found:
@@ -95,7 +84,7 @@ def baseline(
     wider = (
         max(numerics.activation_bits) > quantize.activations.bits
         or max(numerics.weight_bits) > quantize.weights.bits
-        or bool(widths.float_modes(precision.strategy, numerics, quantize))
+        or bool(options.widths.float_modes(precision.strategy, numerics, quantize))
     )
-    asked = precision.searches or bool(widths.own)
+    asked = precision.searches or bool(options.widths.own)
     return Baseline(found, asked or (wider and not budget.holds(found)))

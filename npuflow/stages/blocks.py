@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from npuflow.flow.stage import Items, log, progress, stage
-from npuflow.hw.target import Numerics
-from npuflow.stages._rounding_samples import rounding_feeds
-from npuflow.stages.masks import Masks
-from npuflow.stages.moments import LayerMoments
-from npuflow.stages.parse import Parsed
+from npuflow.flow.stage import log, progress, stage
+from npuflow.stages._in_turn import RoundingProblem
 from npuflow.stages.rounded import Rounded
-from npuflow.stages.samples import Sample
-from npuflow.tune.correct.config import Correct
 from npuflow.tune.correct.error import output_error, outputs_of
 from npuflow.tune.correct.trial import NETWORK, Trial
-from npuflow.tune.precision.config import Probing
-from npuflow.tune.rounding.config import Counting, RoundTable
+from npuflow.tune.rounding.config import RoundTable
 from npuflow.tune.rounding.judge import with_weights
 from npuflow.tune.rounding.reconstruct import Descent, reconstructed
 from npuflow.tune.rounding.rounded import own_zeros
@@ -30,21 +23,19 @@ def asked(table: RoundTable) -> bool:
     lighter="[moments] samples = 64",
 )
 def blocks(
-    rounded: Rounded, moments: Items[LayerMoments], graph: Parsed, samples: Items[Sample], table: RoundTable,
-    counting: Counting, correct: Correct, probing: Probing, descending: Descent, numerics: Numerics,
-    masks: Masks | None,
+    rounded: Rounded, problem: RoundingProblem, descending: Descent
 ) -> Rounded:
     """Each block is judged by its own outputs on held-out samples, all together by the network's."""
+    table = problem.table
     if not asked(table) or not rounded.weights:
         return rounded
-    source = graph.graph
-    fit, held = rounding_feeds(samples, source, counting, correct, probing)
-    every = [(one.layer, one.matrix) for one in moments.values()]
+    source = problem.graph.graph
+    fit, held = problem.seen.feeds(source)
+    every = [(one.layer, one.matrix) for one in problem.moments.values()]
     layers = [pair for pair in every if table.mode_of(pair[1].names, pair[1].kind) == "blocks"]
-    known = masks.layers if masks is not None else {}
-    kept = {name: one.keep for name, one in known.items()}
+    kept = {name: one.keep for name, one in problem.kept.items()}
     for one, own in every:
-        zeros = own_zeros(own.rows(own.tensor), numerics)
+        zeros = own_zeros(own.rows(own.tensor), problem.numerics)
         if zeros is not None:
             kept.setdefault(one.weight, zeros.keep)
     start = {one.weight: rounded.weights[one.weight] for one, _ in every if one.weight in rounded.weights}

@@ -6,12 +6,9 @@ from dataclasses import replace
 
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import log, stage
-from npuflow.hw.target import Numerics
 from npuflow.input.postprocess import Postprocess
-from npuflow.quantise.config import Quantize
+from npuflow.stages._candidates import PlacedNetwork
 from npuflow.stages.model import ModelTable
-from npuflow.stages.parse import Parsed
-from npuflow.stages.placement import Placement
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
 from npuflow.tune.ranges.box_codes import box_codes as codes_of
@@ -27,16 +24,14 @@ def listing(model: ModelTable) -> Listing:
 def box_codes(
     thresholds: Thresholds,
     files: Files,
-    graph: Parsed,
-    placement: Placement,
+    placed: PlacedNetwork,
     statistics: Statistics,
     postprocess: Postprocess,
-    quantize: Quantize,
-    numerics: Numerics,
 ) -> Thresholds:
     """Coordinates in 8 bits would be off by a pixel and more."""
+    plain = placed.candidate
     found = codes_of(
-        graph.graph, postprocess, statistics.content, quantize, numerics, placement.placed.on_npu,
+        plain.graph, postprocess, statistics.content, plain.scheme, plain.numerics, plain.placed.on_npu,
         files["growth"].detail["growth"],
     )
     log(described(found))

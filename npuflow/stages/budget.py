@@ -5,27 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated, Any, Literal, Self
 
 from npuflow.base.tables import Config, Fault, Range
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
 from npuflow.hw.elements import wide as is_wide
-from npuflow.hw.target import Compute, Dma, HostProcessor, Limits, Memory, Numerics, Target
 from npuflow.ir.graph import Graph
-from npuflow.place.islands import PlacementTable, Prices
-from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
+from npuflow.quantise.graph import build
 from npuflow.report.profile import profile
 from npuflow.report.profile.budget import BudgetCase, Missed, too_slow
+from npuflow.stages._chosen import ChosenCandidate
+from npuflow.stages._targets import WholeTarget
 from npuflow.stages.codegen import CompiledProgram
-from npuflow.stages.costs import Effort
-from npuflow.stages.parse import Parsed
-from npuflow.stages.placement import Placement
 from npuflow.stages.quantize import Quantized
-from npuflow.stages.thresholds import Thresholds
-from npuflow.stages.tiling import Tiled, Tiling, shipped_targets
+from npuflow.stages.tiling import Planning, Tiled, shipped_targets
 
 
 @dataclass(frozen=True)
@@ -83,53 +77,40 @@ class CycleBudget(Artifact):
 
 @stage(when="budget")
 def budget(
-    parsed: Parsed,
-    thresholds: Thresholds | None,
-    placement: Placement,
+    chosen: ChosenCandidate,
     quantized: Quantized,
     tiled: Tiled,
     compiled: CompiledProgram,
     budget: Allowed,
-    tiling: Tiling,
-    effort: Effort,
-    quantize: Quantize,
-    compute: Compute,
-    memory: Memory,
-    dma: Dma,
-    numerics: Numerics,
-    limits: Limits,
-    host: HostProcessor,
-    least: PlacementTable,
+    planning: Planning,
+    whole: WholeTarget,
 ) -> CycleBudget:
     """Read the clock; where a run is too long, try what would shorten it."""
-    found = profile(compiled.program)
-    allowed = min(x for x in (budget.ms * compute.clock_mhz * 1000, float(budget.cycles)) if x)
+    found, clock_mhz = profile(compiled.program), whole.planned.compute.clock_mhz
+    allowed = min(x for x in (budget.ms * clock_mhz * 1000, float(budget.cycles)) if x)
     cycles, lowest = found.whole_cycles, tiled.plan.bounds.cycles + found.host_cycles
     host_part = f" ({found.host_cycles:.0f} of them the host's)" if found.host else ""
     log(f"{cycles:.0f} cycles{host_part}, {allowed:.0f} allowed; at least {lowest:.0f} on this machine")
     if cycles <= allowed:
-        return CycleBudget(cycles, found.host_cycles, found.host.macs, allowed, compute.clock_mhz)
+        return CycleBudget(cycles, found.host_cycles, found.host.macs, allowed, clock_mhz)
 
-    taken = thresholds or Thresholds({}, {})
+    recipe = chosen.placed.quantize
 
     def narrow() -> Graph:
-        eight = replace(quantize, activations=replace(quantize.activations, bits=8), overrides=())
-        stated = {**parsed.stated, **taken.codes}
-        placed, ranges = placement.placed, taken.ranges
-        stranded = partial(placed.stranded, prices=Prices(target, least))
-        return quantize_graph(parsed.graph, placed.on_npu, ranges, eight, numerics, stated, stranded).graph
+        eight = replace(recipe, activations=replace(recipe.activations, bits=8), overrides=())
+        return build(chosen.candidate.with_(scheme=eight)).graph
 
     wide = any(
         v.quant is not None and is_wide(v.quant.bits)
         for v in quantized.graph.values.values()
         if v.const is None
     )
-    target = Target(compute=compute, memory=memory, dma=dma, numerics=numerics, limits=limits, host=host)
-    narrower = narrow if wide and quantize.integers else None
-    case = BudgetCase(quantized.graph, target, effort.level, tiling.pins, tiling.allocation, narrower)
+    table, level, target = planning.tiling, planning.effort.level, whole.target
+    narrower = narrow if wide and recipe.integers else None
+    case = BudgetCase(quantized.graph, target, level, table.pins, table.allocation, narrower)
     fault = too_slow(Missed(case, found, tiled.plan.bounds, allowed), shipped_targets())
     if budget.on_miss == "refuse":
         raise fault
     reported = (fault.message, fault.because, fault.hint)
     log("\n".join(reported))
-    return CycleBudget(cycles, found.host_cycles, found.host.macs, allowed, compute.clock_mhz, reported)
+    return CycleBudget(cycles, found.host_cycles, found.host.macs, allowed, clock_mhz, reported)

@@ -8,19 +8,13 @@ from itertools import islice
 from npuflow.base.errors import RecipeError
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import stage
-from npuflow.hw.target import Compute, Dma, Limits, Memory, Numerics, Target
 from npuflow.input.data.config import Data
 from npuflow.input.data.listing import found
 from npuflow.input.data.read import samples as read
-from npuflow.quantise.config import Quantize
-from npuflow.stages import _stated as stated
+from npuflow.stages._stated import Wishes, faults
+from npuflow.stages._targets import Accelerator
 from npuflow.stages.parse import Parsed
-from npuflow.stages.tiling import Tiling, shipped_targets
-from npuflow.tune.channels.config import ChannelPruning
-from npuflow.tune.precision.config import PrecisionTable, Widths
-from npuflow.tune.ranges.thresholds import Calibrate
-from npuflow.tune.rounding.config import RoundTable
-from npuflow.tune.rounding.pruning import Prune
+from npuflow.stages.tiling import shipped_targets
 
 FEW = 3             # samples to look at: the first may be broken
 LARGE = 64 << 20    # bytes of a file of many samples beyond which none is read here
@@ -42,21 +36,13 @@ def listing(data: Data | None = None) -> Listing:
 def checked(
     graph: Parsed,
     files: Files,
-    calibrate: Calibrate,
-    quantize: Quantize,
-    tiling: Tiling,
-    precision: PrecisionTable,
-    widths: Widths,
-    rounding: RoundTable,
-    prune: Prune,
-    channels: ChannelPruning,
-    numerics: Numerics, limits: Limits, memory: Memory, compute: Compute, dma: Dma,
+    wishes: Wishes,
+    accelerator: Accelerator,
 ) -> Parsed:
     """Raise all faults together, before anything dear runs; the graph stays as it is."""
-    target = Target(numerics=numerics, limits=limits, memory=memory, compute=compute, dma=dma)
     some = dict(read({name: (item.files, item.detail) for name, item in files.items()}))
-    wishes = stated.Wishes(calibrate, quantize, tiling.pins, precision, widths, rounding, prune, channels)
-    wrong = list(stated.faults(graph.graph, wishes, target, some, graph.applied, shipped_targets))
+    target = accelerator.target
+    wrong = list(faults(graph.graph, wishes, target, some, graph.applied, shipped_targets))
     if wrong:
         raise RecipeError(wrong)
     return graph

@@ -5,19 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from npuflow.calibrators.auto import Auto
-from npuflow.flow.stage import Items, log, stage
-from npuflow.hw.target import Numerics
-from npuflow.quantise.config import Quantize
-from npuflow.stages._held_out import is_random, network_of, rig
-from npuflow.stages.parse import Parsed
-from npuflow.stages.placement import Placement
-from npuflow.stages.rounded import Rounded
-from npuflow.stages.samples import Sample
-from npuflow.stages.statistics import Statistics
+from npuflow.flow.stage import log, stage
+from npuflow.stages._candidates import RecipeCandidate
+from npuflow.stages._held_out import CalibrationData
 from npuflow.stages.thresholds import Thresholds
 from npuflow.tune.precision.masks import masked
 from npuflow.tune.precision.named import automatic
-from npuflow.tune.ranges.thresholds import Calibrate, choices
+from npuflow.tune.ranges.thresholds import choices
 
 USED = 64                                 # calibration samples that are looked at, the held-out ones included
 
@@ -28,27 +22,21 @@ USED = 64                                 # calibration samples that are looked 
     minor=True,
 )
 def clipping(
-    thresholds: Thresholds,
-    graph: Parsed,
-    placement: Placement,
-    statistics: Statistics,
-    rounded: Rounded | None,
-    samples: Items[Sample],
-    calibrate: Calibrate,
-    quantize: Quantize,
-    numerics: Numerics,
+    candidate: RecipeCandidate, data: CalibrationData
 ) -> Thresholds:
     """Rate the methods that [calibrate.auto] names by the network's outputs. Ranges that the
     recipe states stay, and a method that it names is obeyed; the table's exceptions may name
     "auto" for some tensors alone."""
+    thresholds, calibrate, statistics = candidate.thresholds, data.calibrate, data.statistics
     auto = calibrate.options if isinstance(calibrate.options, Auto) else Auto()
     if "auto" not in thresholds.methods.values():
         return thresholds
-    if is_random(samples):
+    if data.is_random:
         log("the samples are noise: the extrema are used")
         return thresholds
-    network = network_of(graph, placement, thresholds, rounded, quantize, numerics)
-    ready = rig(graph, network, thresholds, statistics.content, calibrate, samples, USED, auto.samples)
+    placed, network = candidate.placed, candidate.fake_quantised()
+    graph, quantize, numerics = placed.graph, placed.quantize, placed.numerics
+    ready = data.rig(network, thresholds.chosen, USED, auto.samples)
     if not ready.held or not network.groups:
         log("one sample cannot both give ranges and judge them: the extrema are used")
         return thresholds

@@ -10,13 +10,13 @@ from typing import Any, Self
 from npuflow.base.tables import Config
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
-from npuflow.hw.target import Compute, Dma, HostProcessor, Limits, Memory, Numerics, Target
 from npuflow.input.data.config import Preparation
 from npuflow.ir.graph import Graph
 from npuflow.program.codegen.generate import generate
 from npuflow.program.container import Program, load_program
 from npuflow.program.copies import data_parallel
 from npuflow.program.graph_section import encode_graph, graph_parts
+from npuflow.stages._targets import WholeTarget
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.tiling import Tiled
 
@@ -73,18 +73,13 @@ class ProgramTable(Config, table="program"):
 def codegen(
     quantized: Quantized,
     tiled: Tiled,
-    compute: Compute,
-    memory: Memory,
-    dma: Dma,
-    numerics: Numerics,
-    limits: Limits,
-    host: HostProcessor,
+    whole: WholeTarget,
     preparation: Preparation,
     program: ProgramTable,
 ) -> CompiledProgram:
     """Commands for every tile, with the fewest waits, and external memory by lifetimes."""
-    one = compute.of_one_inference
-    target = Target(compute=one, memory=memory, dma=dma, numerics=numerics, limits=limits, host=host)
+    compute = whole.planned.compute
+    target = replace(whole.target, compute=compute.of_one_inference)
     made = generate(quantized.graph, tiled.plan, target)
     if compute.instances > 1:
         made = data_parallel(made, compute.instances)
@@ -97,7 +92,7 @@ def codegen(
         "are live at once"
     )
     log(
-        f"{found['local_used']} of {memory.local_bytes} bytes of local memory, at least "
+        f"{found['local_used']} of {target.memory.local_bytes} bytes of local memory, at least "
         f"{found['local_bound']} are live at once"
     )
     if preparation.steps:

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from npuflow.base.errors import RecipeError
 from npuflow.base.extras import needs
-from npuflow.flow.stage import Items, log, progress, stage
-from npuflow.hw.target import Numerics
+from npuflow.flow.stage import log, progress, stage
 from npuflow.quantise.config import Quantize
 from npuflow.quantise.types import weight_type
-from npuflow.stages._rounding_samples import rounding_feeds
-from npuflow.stages.masks import Masks
-from npuflow.stages.moments import LayerMoments
-from npuflow.stages.parse import Parsed
+from npuflow.stages._in_turn import RoundingProblem
 from npuflow.stages.rounded import Rounded
-from npuflow.stages.samples import Sample
-from npuflow.tune.correct.config import Correct
 from npuflow.tune.correct.error import output_error, outputs_of
 from npuflow.tune.correct.trial import NETWORK, Trial
-from npuflow.tune.precision.config import Probing
-from npuflow.tune.rounding.config import Counting, RoundTable
+from npuflow.tune.rounding.config import RoundTable
 from npuflow.tune.rounding.distillation import Distillation
 from npuflow.tune.rounding.judge import to_nearest, with_weights
 from npuflow.tune.rounding.rounded import own_zeros
@@ -34,12 +27,11 @@ def asked(table: RoundTable) -> bool:
     lighter="[distillation] batch = 2",
 )
 def distilled(
-    rounded: Rounded, moments: Items[LayerMoments], graph: Parsed, samples: Items[Sample], table: RoundTable,
-    counting: Counting, correct: Correct, probing: Probing, training: Distillation, quantize: Quantize,
-    numerics: Numerics, masks: Masks | None,
+    rounded: Rounded, problem: RoundingProblem, training: Distillation, quantize: Quantize
 ) -> Rounded:
     """Kept where the network's outputs on held-out samples come closer. Layers that no method has rounded
     start from the nearest codes."""
+    table, moments, numerics = problem.table, problem.moments, problem.numerics
     if not asked(table) or not moments:
         return rounded
     with needs(
@@ -49,10 +41,9 @@ def distilled(
         code="NF-RECIPE-122",
     ):
         from npuflow.tune.rounding.distilled import distilled as trained
-    source = graph.graph
-    fit, held = rounding_feeds(samples, source, counting, correct, probing)
-    known = masks.layers if masks is not None else {}
-    kept, start, sources = {name: one.keep for name, one in known.items()}, {}, {}
+    source = problem.graph.graph
+    fit, held = problem.seen.feeds(source)
+    kept, start, sources = {name: one.keep for name, one in problem.kept.items()}, {}, {}
     for one in moments.values():
         layer, own = one.layer, one.matrix
         if layer.weight in rounded.weights:

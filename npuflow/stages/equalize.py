@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from npuflow.base.wording import counted
 from npuflow.flow.stage import Items, log, stage
-from npuflow.hw.target import Compute, Dma, Limits, Memory, Numerics, Target
+from npuflow.hw.target import Numerics
 from npuflow.quantise.config import Quantize
+from npuflow.stages._targets import Accelerator
 from npuflow.stages.parse import Parsed
 from npuflow.stages.samples import Sample, feeds
 from npuflow.tune.correct.assess import QuantisationSetup
@@ -39,7 +40,7 @@ def equalize(
     equalize: Equalize,
     calibrate: Calibrate,
     quantize: Quantize,
-    numerics: Numerics, limits: Limits, memory: Memory, compute: Compute, dma: Dma,
+    accelerator: Accelerator,
 ) -> Parsed:
     """Change the network without changing its function, and keep that where its
     integers then come closer to it."""
@@ -52,8 +53,7 @@ def equalize(
     if not held:
         log("one sample cannot both give thresholds and judge them: nothing is changed")
         return graph
-    target = Target(numerics=numerics, limits=limits, memory=memory, compute=compute, dma=dma)
-    terms = QuantisationSetup(calibrate, quantize, target, fit, held, equalize.corrected)
+    terms = QuantisationSetup(calibrate, quantize, accelerator.target, fit, held, equalize.corrected)
     done = prepare(graph.graph, equalize, terms)
     log(f"thresholds from {counted(len(fit), 'sample')}, judged on {len(held)} others")
     for trial in done.trials:

@@ -11,7 +11,7 @@ from npuflow.checks import evaluate as scoring
 from npuflow.checks.evaluate import Evaluate, Score
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
-from npuflow.flow.stage import Items, log, stage
+from npuflow.flow.stage import Items, View, log, stage
 from npuflow.hw.target import Numerics
 from npuflow.input.data.config import Data
 from npuflow.input.data.fold import Folding, adapted
@@ -141,20 +141,31 @@ def _real(array: Array, quant: Mapping[str, Any] | None) -> Array:
     return array if quant is None or array.dtype.kind == "f" else dequantize(array, quant)
 
 
+@dataclass(frozen=True)
+class KnownLabels(View):
+    """Labelled samples that judged a choice of the build."""
+
+    labelled: Items[Labelled] | None
+    judges: Items[Judge] | None
+
+    @property
+    def identities(self) -> frozenset[str]:
+        some = (one for one in (self.labelled, self.judges) if one is not None)
+        return frozenset(one.identity for part in some for one in part.values())
+
+
 @stage(files=listing, when="evaluate", cpu="native", floats=True, lighter="[evaluate] count = 100")
 def evaluate(
     files: Files,
     graph: Parsed,
     quantized: Quantized,
     compiled: CompiledProgram,
-    labelled: Items[Labelled] | None,
-    judges: Items[Judge] | None,
+    known: KnownLabels,
     evaluate: Evaluate,
     numerics: Numerics,
 ) -> Evaluation:
     """Run the program's integers beside the float model's numbers: on whole tensors, or as `by` says."""
-    known = (one for some in (labelled, judges) if some is not None for one in some.values())
-    seen = frozenset(one.identity for one in known)
+    seen = known.identities
     if evaluate.by == "simulator":
         program = simulated(compiled.program, graph)
     else:

@@ -7,9 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from npuflow.flow.artifact import Artifact, Need, Reader, Writer
-from npuflow.flow.stage import Items, log, shown, stage
+from npuflow.flow.stage import Items, View, log, shown, stage
 from npuflow.run.footprint import Footprint, footprint
-from npuflow.stages.fidelity import FidelityTable
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.segments import ReadySegment
@@ -50,14 +49,25 @@ def _whole(need: Need) -> int:
     return need.fixed + need.count * need.each
 
 
+@dataclass(frozen=True)
+class SampleCounts(View):
+    """The tables that say how many samples a step holds at a time."""
+
+    correct: Correct
+    unify: Unify
+    equalize: Equalize
+    search: SearchTable
+    tune: Tune
+    simulate: Simulate
+
+
 @stage(quick=True, minor=True)
 def footprints(
     graph: Parsed,
     placement: Placement,
     segments: Items[ReadySegment],
     watch: Watch,
-    correct: Correct, unify: Unify, equalize: Equalize, search: SearchTable, tune: Tune,
-    fidelity: FidelityTable, simulate: Simulate,
+    judging: SampleCounts,
 ) -> Footprints:
     """Estimate the peaks of the float passes, of the judges and of the simulation."""
     one = footprint(graph.graph, placement.placed.on_npu)
@@ -67,17 +77,17 @@ def footprints(
     )
     found = {"statistics.items": _observed(segments, watch, one)}
     for name, count, key in (
-        ("equalize", equalize.samples, "[equalize] samples"),
-        ("correct", correct.samples, "[correct] samples"),
-        ("unify", unify.samples, "[unify] samples"),
-        ("search.rivals", search.samples, "[search] samples"),
-        ("search.items", search.samples, "[search] samples"),
-        ("tune.items", tune.samples, "[tune] samples"),
+        ("equalize", judging.equalize.samples, "[equalize] samples"),
+        ("correct", judging.correct.samples, "[correct] samples"),
+        ("unify", judging.unify.samples, "[unify] samples"),
+        ("search.rivals", judging.search.samples, "[search] samples"),
+        ("search.items", judging.search.samples, "[search] samples"),
+        ("tune.items", judging.tune.samples, "[tune] samples"),
     ):
         least = 1 if name == "tune.items" else 2
         found[name] = Need(MODELS * one.weights, one.live, count, least, f"{key} = {{count}}", largest)
     found["fidelity"] = Need(MODELS * one.weights + one.executed + one.live, 0, about=largest, key=SMALLER)
-    checked = max(1, min(BATCH, simulate.samples))
+    checked = max(1, min(BATCH, judging.simulate.samples))
     codes = (
         f"the tensors of the NPU hold {shown(one.all_codes)} of codes, seen by the simulator and by its "
         "reference"

@@ -10,7 +10,7 @@ from npuflow.base.errors import DataError, RecipeError, Where
 from npuflow.checks.evaluate import JudgingTable as Table
 from npuflow.checks.evaluate import asked, ready
 from npuflow.flow.refs import Files, Listing
-from npuflow.flow.stage import Items, stage
+from npuflow.flow.stage import Items, View, stage
 from npuflow.hw.target import Numerics
 from npuflow.input.data.config import Data
 from npuflow.input.data.fold import Folding
@@ -39,12 +39,19 @@ def judges(files: Files) -> Iterator[tuple[str, Judge]]:
         yield name, Judge(one.sample, one.label, one.identity)
 
 
-def metric_drop(
-    graph: Graph, judges: Items[Judge] | None, judging: Judging | None, wanted: float | None
-) -> MetricDrop | None:
+@dataclass(frozen=True)
+class LabelledJudges(View):
+    """These samples and their metric, where the recipe names some."""
+
+    judges: Items[Judge] | None
+    judging: Judging | None
+
+
+def metric_drop(graph: Graph, labelled: LabelledJudges, wanted: float | None) -> MetricDrop | None:
     """The judge of `max_drop`; None where the recipe asks for none."""
     if wanted is None:
         return None
+    judges, judging = labelled.judges, labelled.judging
     if judges is None or judging is None:
         raise RecipeError(
             "max_drop needs labelled samples and a metric",

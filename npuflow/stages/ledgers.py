@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Self
 
 from npuflow.base.tables import Config, Range
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Items, log, progress, stage
-from npuflow.hw.target import Compute, Dma, HostProcessor, Memory, Numerics, Target
-from npuflow.quantise.config import Quantize
+from npuflow.flow.stage import log, progress, stage
 from npuflow.run.fixed_outputs import with_fixed_outputs
-from npuflow.stages._held_out import is_random, network_of, rig
+from npuflow.stages._chosen import ChosenCandidate
+from npuflow.stages._held_out import CalibrationData
+from npuflow.stages._targets import PlannedTarget
 from npuflow.stages.input_check import InputCheck
-from npuflow.stages.parse import Parsed
-from npuflow.stages.placement import Placement
-from npuflow.stages.precision import Precision
 from npuflow.stages.quantize import Quantized
-from npuflow.stages.rounded import Rounded
-from npuflow.stages.samples import Sample
-from npuflow.stages.statistics import Statistics
-from npuflow.stages.thresholds import Thresholds
-from npuflow.stages.turned import Turned
 from npuflow.tune.precision.config import Probing
 from npuflow.tune.precision.ledger import Ledger, LedgerEntry, ledger, lines
 from npuflow.tune.precision.problem import cost_of
-from npuflow.tune.ranges.thresholds import Calibrate
 
 
 @dataclass(frozen=True)
@@ -73,37 +64,23 @@ class Ledgers(Artifact):
 
 @stage(when="ledger", cpu="native", memory="1GB", floats=True, minor=True)
 def ledgers(
-    graph: Parsed,
-    placement: Placement,
-    thresholds: Thresholds,
-    precision: Precision,
+    chosen: ChosenCandidate,
+    data: CalibrationData,
     quantized: Quantized,
-    statistics: Statistics,
-    rounded: Rounded | None, turned: Turned | None,
-    samples: Items[Sample],
     input_check: InputCheck,
-    calibrate: Calibrate,
     table: LedgerTable,
     probing: Probing,
-    quantize: Quantize,
-    numerics: Numerics,
-    compute: Compute,
-    memory: Memory,
-    dma: Dma,
-    host: HostProcessor,
+    planned: PlannedTarget,
 ) -> Ledgers:
     """Switch every cause on alone and off alone on the held-out samples."""
-    if is_random(samples):
+    if data.is_random:
         return Ledgers(reason="the calibration samples are random numbers")
-    scheme = replace(quantize, overrides=(*precision.overrides, *quantize.overrides))
-    network = network_of(graph, placement, thresholds, turned or rounded, scheme, numerics)
-    ready = rig(
-        graph, network, thresholds, statistics.content, calibrate, samples, probing.samples, probing.held_out
-    )
-    ready.ranges = {**thresholds.ranges, **precision.ranges}
+    network, thresholds = chosen.fake_quantised(), chosen.choices.thresholds
+    free = thresholds.chosen if thresholds is not None else frozenset()
+    ready = data.rig(network, free, probing.samples, probing.held_out)
     if not ready.held or not network.groups or not ready.parts:
         return Ledgers(reason="no held-out sample, nothing on the NPU, or no output of real numbers")
-    cost = cost_of(ready, Target(numerics=numerics, compute=compute, memory=memory, dma=dma, host=host))
+    cost = cost_of(ready, planned.target)
     columns = range(len(ready.parts))
     made = with_fixed_outputs(quantized.graph)
     found = [ledger(ready, made, cost, column, progress) for column in columns[: table.outputs]]

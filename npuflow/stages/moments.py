@@ -15,17 +15,15 @@ from typing import Any, Self
 import numpy as np
 
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Items, log, part, stage
+from npuflow.flow.stage import Items, View, log, part, stage
 from npuflow.place.names import names_of, stated, unknown_layers
 from npuflow.place.place import op_name
 from npuflow.quantise.config import Quantize
-from npuflow.stages._rounding_samples import rounding_samples
+from npuflow.stages._rounding_samples import RoundingSamples
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.samples import Sample
 from npuflow.stages.statistics import Statistics
-from npuflow.tune.correct.config import Correct
-from npuflow.tune.precision.config import Probing
 from npuflow.tune.rounding import moments as counting
 from npuflow.tune.rounding.columns import Codes, ColumnObserver
 from npuflow.tune.rounding.config import CandidateWidths, Counting, RoundTable, rounds
@@ -69,21 +67,28 @@ class LayerGrid(Artifact):
         return {"layer": self.layer.name}
 
 
+@dataclass(frozen=True)
+class RoundingTables(View):
+    """What the recipe says of the rounding of weights."""
+
+    rounding: RoundTable
+    candidates: CandidateWidths
+    quantize: Quantize
+    prune: Prune
+
+
 @part
 def grids(
     graph: Parsed,
     placement: Placement,
     statistics: Statistics,
     table: Counting,
-    rounding: RoundTable,
-    candidates: CandidateWidths,
-    quantize: Quantize,
-    prune: Prune,
+    wishes: RoundingTables,
 ) -> Iterator[tuple[str, LayerGrid]]:
     """A sample beyond the next power of two makes a grid coarser, and only then what was
     counted on it is counted again."""
-    unknown_layers(graph.graph, stated("round.layers", rounding.layers))
-    if not rounds(quantize, rounding, candidates, prune):
+    unknown_layers(graph.graph, stated("round.layers", wishes.rounding.layers))
+    if not rounds(wishes.quantize, wishes.rounding, wishes.candidates, wishes.prune):
         log("all weights are rounded to the nearest")
         return
     if statistics.noise:
@@ -196,11 +201,10 @@ class LayerMoments(Artifact):
     minor=True,
 )
 def moments(
-    grids: Items[LayerGrid], columns: Items[Columns], samples: Items[Sample],
-    graph: Parsed, table: Counting, correct: Correct, probing: Probing,
+    grids: Items[LayerGrid], columns: Items[Columns], seen: RoundingSamples, graph: Parsed
 ) -> Iterator[tuple[str, LayerMoments]]:
     """Add up columns, apart for the samples that weights are rounded by and for those that judge."""
-    yield from summed(grids, columns, graph, rounding_samples(samples, table, correct, probing))
+    yield from summed(grids, columns, graph, seen.names)
 
 
 def summed(

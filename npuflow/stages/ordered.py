@@ -8,15 +8,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from npuflow.flow.stage import Items, log, part, stage
-from npuflow.hw.target import Compute, Dma, Limits, Memory, Numerics, Target
 from npuflow.stages._float_moments import Peaks, by_node, grids_of, peaks_of
-from npuflow.stages._rounding_samples import rounding_samples
+from npuflow.stages._rounding_samples import RoundingSamples
+from npuflow.stages._targets import Accelerator
 from npuflow.stages.moments import Columns, LayerGrid, LayerMoments, Picked, first, observed, summed
 from npuflow.stages.parse import Parsed
 from npuflow.stages.samples import Sample
 from npuflow.tune.channels.order import order_channels
-from npuflow.tune.correct.config import Correct
-from npuflow.tune.precision.config import Probing
 from npuflow.tune.rounding.config import Counting
 from npuflow.tune.rounding.pruning import Prune
 
@@ -35,12 +33,10 @@ def peaks(picked: Items[Picked], graph: Parsed) -> Iterator[tuple[str, Peaks]]:
 
 @part
 def grids(
-    graph: Parsed, peaks: Items[Peaks], table: Counting,
-    numerics: Numerics, limits: Limits, memory: Memory, compute: Compute, dma: Dma,
+    graph: Parsed, peaks: Items[Peaks], table: Counting, accelerator: Accelerator
 ) -> Iterator[tuple[str, LayerGrid]]:
     """A power-of-two grid for the input of every layer."""
-    target = Target(numerics=numerics, limits=limits, memory=memory, compute=compute, dma=dma)
-    yield from grids_of(graph, peaks, table, target)
+    yield from grids_of(graph, peaks, table, accelerator.target)
 
 
 @part(over="picked", cpu="native", memory="1GB", batch=16, floats=True)
@@ -53,11 +49,10 @@ def columns(
 
 @part(over="grids", cpu="native", memory="2GB", batch=16)
 def layers(
-    grids: Items[LayerGrid], columns: Items[Columns], samples: Items[Sample], graph: Parsed,
-    table: Counting, correct: Correct, probing: Probing,
+    grids: Items[LayerGrid], columns: Items[Columns], seen: RoundingSamples, graph: Parsed
 ) -> Iterator[tuple[str, LayerMoments]]:
     """Sums of products, exact."""
-    yield from summed(grids, columns, graph, rounding_samples(samples, table, correct, probing))
+    yield from summed(grids, columns, graph, seen.names)
 
 
 def needless(table: Prune) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 from npuflow.base.errors import ModelError
 from npuflow.base.tables import Config, Fault
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import log, size, stage
+from npuflow.flow.stage import View, log, size, stage
 from npuflow.frontends import Frontend, Reading, Source
 from npuflow.input.pixels.pixel_padding import PixelBorder
 from npuflow.input.pixels.pixels import Pixels
@@ -53,6 +53,15 @@ class Parse(Config):
     @property
     def most(self) -> int:
         return min(size(self.max_weights), MOST) if self.max_weights else MOST
+
+
+@dataclass(frozen=True)
+class ReadingOptions(View):
+    """How a model is read and rewritten."""
+
+    model: ModelTable
+    parse: Parse
+    asked: Asked
 
 
 @dataclass(frozen=True)

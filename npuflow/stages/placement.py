@@ -7,10 +7,10 @@ from typing import Any, Self
 
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
-from npuflow.hw.target import Compute, Dma, HostProcessor, Limits, Memory, Numerics, Target
 from npuflow.place import place as placing
 from npuflow.place.host import HostWork
 from npuflow.place.islands import PlacementTable
+from npuflow.stages._targets import WholeTarget
 from npuflow.stages.parse import Parsed
 
 
@@ -40,17 +40,12 @@ class Placement(Artifact):
 @stage(quick=True, minor=True)
 def placement(
     graph: Parsed,
-    numerics: Numerics,
-    limits: Limits,
-    memory: Memory,
-    compute: Compute,
-    dma: Dma,
-    host: HostProcessor,
+    whole: WholeTarget,
     placement: PlacementTable,
 ) -> Placement:
     """Ask every operator whether the target runs its node, and leave to the host
     what is not worth the way."""
-    target = Target(numerics=numerics, limits=limits, memory=memory, compute=compute, dma=dma, host=host)
+    target = whole.target
     found = placing.place(graph.graph, target, placement, graph.stated)
     for (op, reason), count in found.reasons().most_common():
         log(f"host: {op} ({count}): {reason}")

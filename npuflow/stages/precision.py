@@ -8,29 +8,20 @@ from typing import Any, Self
 
 from npuflow.base.errors import InputError, Where
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Items, log, stage
-from npuflow.hw.target import Compute, Dma, HostProcessor, Memory, Numerics, Target
-from npuflow.quantise.config import Override, Quantize
-from npuflow.stages._held_out import network_of, rig
+from npuflow.flow.stage import log, stage
+from npuflow.quantise.config import Override
+from npuflow.stages._candidates import RecipeCandidate
+from npuflow.stages._held_out import CalibrationData
 from npuflow.stages._reference import reference_of
-from npuflow.stages.baseline import Baseline
-from npuflow.stages.judges import Judge, metric_drop
-from npuflow.stages.judging import Judging
-from npuflow.stages.parse import Parsed
-from npuflow.stages.placement import Placement
-from npuflow.stages.rounded import Rounded
-from npuflow.stages.samples import Sample
+from npuflow.stages._targets import PlannedTarget
+from npuflow.stages.baseline import Baseline, PrecisionOptions
+from npuflow.stages.judges import LabelledJudges, metric_drop
 from npuflow.stages.sensitivity import Sensitivity
-from npuflow.stages.statistics import Statistics
-from npuflow.stages.thresholds import Thresholds
 from npuflow.strategies import NARROW, STRATEGIES, Levels, Output, Strategy
-from npuflow.tune.correct.config import Correct
 from npuflow.tune.precision.config import PrecisionTable as Table
-from npuflow.tune.precision.config import Probing, Widths
 from npuflow.tune.precision.drop import unreachable
 from npuflow.tune.precision.feedback import budget_of
 from npuflow.tune.precision.problem import SearchProblem, cost_of
-from npuflow.tune.ranges.thresholds import Calibrate
 
 ROUNDS = 3                                # searches for a mixture whose plan keeps the limit of cycles
 NEAR = 0.97                               # of the limit: so near that no more is asked for
@@ -110,32 +101,23 @@ class Precision(Artifact):
 def precision(
     baseline: Baseline,
     sensitivity: Sensitivity,
-    graph: Parsed,
-    placement: Placement,
-    thresholds: Thresholds,
-    statistics: Statistics,
-    rounded: Rounded | None,
-    judges: Items[Judge] | None,
-    judging: Judging | None,
-    samples: Items[Sample],
-    calibrate: Calibrate,
-    precision: Table,
-    widths: Widths,
-    probing: Probing,
-    correct: Correct,
-    quantize: Quantize,
-    numerics: Numerics, compute: Compute, memory: Memory, dma: Dma, host: HostProcessor,
+    candidate: RecipeCandidate,
+    data: CalibrationData,
+    labelled: LabelledJudges,
+    options: PrecisionOptions,
+    planned: PlannedTarget,
 ) -> Precision:
     """Ask the strategy for a level of every unit, and write it as overrides."""
-    drop = metric_drop(reference_of(graph), judges, judging, precision.max_drop)
+    precision, widths, probing = options.precision, options.widths, options.probing
+    quantize, numerics = candidate.placed.quantize, planned.numerics
+    drop = metric_drop(reference_of(candidate.placed.graph), labelled, precision.max_drop)
     if not baseline.search or not len(sensitivity.noise):
         return Precision(before=baseline.outputs, after=baseline.outputs, holds=not baseline.search)
-    network = network_of(graph, placement, thresholds, rounded, quantize, numerics)
-    ready = rig(
-        graph, network, thresholds, statistics.content, calibrate, samples, probing.samples, probing.held_out
-    )
-    ready.types = widths.types(widths.float_modes(precision.strategy, numerics, quantize), memory.local_bytes)
-    cost = cost_of(ready, Target(numerics=numerics, compute=compute, memory=memory, dma=dma, host=host))
+    network, chosen = candidate.fake_quantised(), candidate.thresholds.chosen
+    ready = data.rig(network, chosen, probing.samples, probing.held_out)
+    modes = widths.float_modes(precision.strategy, numerics, quantize)
+    ready.types = widths.types(modes, planned.memory.local_bytes)
+    cost = cost_of(ready, planned.target)
     reported: list[str] = []
 
     def tell(line: str) -> None:
@@ -144,8 +126,9 @@ def precision(
 
     narrow = (NARROW,) * len(ready.names)
     budget = replace(budget_of(precision, network.graph), max_drop=precision.max_drop)
+    corrected = options.correct.bias != "off"
     problem = SearchProblem(
-        ready, cost, budget, lambda: list(sensitivity.noise), probing.probes, correct.bias != "off", tell,
+        ready, cost, budget, lambda: list(sensitivity.noise), probing.probes, corrected, tell,
         goal=precision.goal, candidates=widths.candidates(quantize, numerics, precision.strategy),
         verdicts={narrow: baseline.outputs} if drop is None else {}, drop=drop,
         floats_last=widths.floats is None,

@@ -4,30 +4,21 @@ boundaries to the float parts."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
-from npuflow.hw.target import HostProcessor, Memory, Numerics, Target
 from npuflow.input.pixels.pixels import Pixels
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import graph_macs
 from npuflow.ir.persist import load_graph, operators, save_graph
 from npuflow.place.host import host_work, total_work
-from npuflow.place.islands import PlacementTable, Prices
 from npuflow.place.partition import npu_share
 from npuflow.quantise import graph as quantising
 from npuflow.quantise.border import bordered
-from npuflow.quantise.config import Quantize
 from npuflow.quantise.stated import moved
-from npuflow.stages.parse import Parsed
-from npuflow.stages.placement import Placement
-from npuflow.stages.precision import Precision
-from npuflow.stages.rounded import Rounded
-from npuflow.stages.thresholds import Thresholds
-from npuflow.stages.turned import Turned
+from npuflow.stages._chosen import ChosenCandidate
 from npuflow.tune.correct.trial import Trial, summary
 
 
@@ -92,41 +83,16 @@ class Quantized(Artifact):
 
 @stage
 def quantize(
-    graph: Parsed,
-    placement: Placement,
-    thresholds: Thresholds | None,
-    precision: Precision | None,
-    rounded: Rounded | None,
-    turned: Turned | None,
-    quantize: Quantize,
-    numerics: Numerics, memory: Memory, host: HostProcessor, least: PlacementTable,
+    chosen: ChosenCandidate,
 ) -> Quantized:
     """Choose scales from the thresholds and turn every node that the target runs into integers."""
-    known, wider = turned or rounded or Rounded(), precision or Precision()
-    taken = thresholds or Thresholds({}, {})
-    stated = {**graph.stated, **taken.codes}
-    placed, prices = placement.placed, Prices(Target(memory=memory, host=host), least)
-    stranded = partial(placed.stranded, prices=prices)
-    scheme = replace(quantize, overrides=(*wider.overrides, *quantize.overrides))
-    ranges, pixels = {**taken.ranges, **wider.ranges}, graph.pixels
-    done = quantising.quantize_graph(
-        graph.graph,
-        placed.on_npu,
-        ranges,
-        scheme,
-        numerics,
-        stated,
-        stranded,
-        tuple(pixels),
-        known.weights,
-        memory.local_bytes,
-    )
+    candidate, graph = chosen.candidate, chosen.placed.graph
+    done, pixels = quantising.build(candidate), graph.pixels
     borders = tuple(bordered(done.graph, graph.graph, graph.borders))
-    said = (*moved(stated, done.graph), *((one.node, one.text) for one in borders))
+    said = (*moved(candidate.stated, done.graph), *((one.node, one.text) for one in borders))
     notes = (*done.notes, *(quantising.Note(name, what, on_host=False) for name, what in said))
     for note in notes:
         log(f"{'float' if note.on_host else 'note'}: {note.node}: {note.reason}")
     worst = max((one.codes for one in borders), default=0.0)
-    return Quantized(
-        done.graph, notes, known.trials, float_macs=graph_macs(graph.graph), pixels=pixels, border=worst
-    )
+    macs = graph_macs(graph.graph)
+    return Quantized(done.graph, notes, chosen.codes.trials, macs, pixels, worst)

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import log, stage
+from npuflow.flow.stage import View, log, stage
 from npuflow.input.data.profile import InputProfile
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import QuantType, span
@@ -73,29 +73,46 @@ class Report(Artifact):
         return {"report": PAGE, "report.json": DATA}
 
 
+@dataclass(frozen=True)
+class Decisions(View):
+    """What was found on calibration data, and chosen by it."""
+
+    statistics: Statistics | None
+    thresholds: Thresholds | None
+    baseline: Baseline | None
+    sensitivity: Sensitivity | None
+    precision: Precision | None
+    channels: ChannelRanges | None
+
+
+@dataclass(frozen=True)
+class Checks(View):
+    """What was compared, and how good the network is."""
+
+    fidelity: Fidelity
+    simulate: Simulation
+    input_check: InputCheck
+    rewrite_check: RewriteCheck
+    qdq_check: QdqComparison
+    verdict: Verdict
+    evaluate: Evaluation | None
+
+
 @stage(minor=True)
 def report(
     parse: Parsed,
     placement: Placement,
-    statistics: Statistics | None,
-    thresholds: Thresholds | None,
     quantize: Quantized,
-    fidelity: Fidelity,
     codegen: CompiledProgram,
-    simulate: Simulation,
-    input_check: InputCheck,
-    rewrite_check: RewriteCheck,
-    qdq_check: QdqComparison,
-    verdict: Verdict,
-    baseline: Baseline | None,
-    sensitivity: Sensitivity | None,
-    precision: Precision | None,
+    decided: Decisions,
+    checks: Checks,
     page_library: PageLibrary,
-    evaluate: Evaluation | None,
-    channels: ChannelRanges | None,
 ) -> Report:
     """Gather what the stages found, for eyes and for machines."""
-    known, thresholds = statistics or Statistics(merging.empty(())), thresholds or Thresholds({}, {})
+    statistics, baseline, sensitivity = decided.statistics, decided.baseline, decided.sensitivity
+    precision, channels, evaluate = decided.precision, decided.channels, checks.evaluate
+    fidelity, verdict, input_check = checks.fidelity, checks.verdict, checks.input_check
+    known, thresholds = statistics or Statistics(merging.empty(())), decided.thresholds or Thresholds({}, {})
     chosen, least = precision or Precision(), baseline.outputs if baseline is not None else ()
     codes = {n: q for n, q in {**parse.stated, **thresholds.codes}.items() if n in thresholds.ranges}
     stated = {name: span(quant) for name, quant in codes.items()}
@@ -119,14 +136,16 @@ def report(
         ranges=ranges,
         methods={**thresholds.methods, **given},
         histogram=partial(_histogram, known.content),
-        facts=[*_accuracy(evaluate), *_facts(clock.totals(), quantize, fidelity), *_simulated(simulate)],
+        facts=[
+            *_accuracy(evaluate), *_facts(clock.totals(), quantize, fidelity), *_simulated(checks.simulate)
+        ],
         notes=[
             *tables(least, chosen.after, verdict.outputs, wider, verdict.fixes, verdict.clipped),
             *_widths(quantize),
             ("Corrections, judged on held-out samples", TRIED, list(map(_tried, trials))),
             ("Samples left out", ("sample", "reason"), known.broken),
             *_inputs(input_check),
-            *_compared(parse, rewrite_check, qdq_check),
+            *_compared(parse, checks.rewrite_check, checks.qdq_check),
         ],
         suggestions=reported,
         channels=extrema,

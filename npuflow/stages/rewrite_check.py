@@ -24,9 +24,8 @@ from npuflow.onnx.export import session_model
 from npuflow.onnx.fed import SessionModel, fed_from
 from npuflow.onnx.run import CannotRunError
 from npuflow.rewrite.rewrite import Applied
-from npuflow.stages.hardware import Asked
 from npuflow.stages.model import Model, ModelTable, written
-from npuflow.stages.parse import Parse, Parsed, applied_of, rewritten
+from npuflow.stages.parse import Parsed, ReadingOptions, applied_of, rewritten
 from npuflow.stages.samples import Sample, feeds
 
 AFTER = "a step after the rewrites"
@@ -121,17 +120,15 @@ def cause(culprit: RewriteCulprit) -> str:
 def rewrite_check(
     files: Files,
     source: Model,
-    asked: Asked,
+    reading: ReadingOptions,
     graph: Parsed,
     samples: Items[Sample],
-    model: ModelTable,
-    parse: Parse,
     rewrite_check: RewriteCheckTable,
 ) -> RewriteCheck:
     """Run both on the same samples; where they differ by more than float32 rounding, replay
     the rewrites to name the rule."""
     fed = list(feeds(samples, graph.graph, rewrite_check.samples))
-    found = _checked(files["model"].files[0], source, asked, graph, fed, model, parse)
+    found = _checked(files["model"].files[0], source, reading, graph, fed)
     if found.reason:
         log(f"not compared: {found.reason}")
     for e in found.errors:
@@ -144,8 +141,9 @@ def rewrite_check(
 
 
 def _checked(
-    path: Path, read: Model, asked: Asked, parsed: Parsed, fed: list[Any], model: ModelTable, parse: Parse
+    path: Path, read: Model, reading: ReadingOptions, parsed: Parsed, fed: list[Any]
 ) -> RewriteCheck:
+    model, parse = reading.model, reading.parse
     # Padding with whole pixels is known to be off, and by how much; `quantize` reports it.
     graph = exactly_padded(parsed.whole, parsed.borders)
     if not fed:
@@ -163,7 +161,7 @@ def _checked(
         return RewriteCheck(reason="the model gives other numbers every time it runs")
 
     def replay(skip: tuple[str, ...], most: int | None) -> tuple[Graph, tuple[Applied, ...]]:
-        done = rewritten(read.reading, (*parse.skip, *skip), most, asked.known)
+        done = rewritten(read.reading, (*parse.skip, *skip), most, reading.asked.known)
         return done.graph.replaced(fed=graph.fed), done.applied
 
     found, cured = engine.culprits(original, replay)

@@ -17,15 +17,12 @@ from npuflow.quantise.rounded import at_width
 from npuflow.quantise.types import weight_type
 from npuflow.rounders import RoundedWeight
 from npuflow.run.fixed_outputs import with_fixed_outputs
-from npuflow.stages._rounding_samples import rounding_feeds
+from npuflow.stages._rounding_samples import RoundingSamples
 from npuflow.stages.masks import Masks
 from npuflow.stages.moments import LayerMoments
 from npuflow.stages.parse import Parsed
-from npuflow.stages.samples import Sample
-from npuflow.tune.correct.config import Correct
 from npuflow.tune.correct.trial import Trial, decibels, summary
-from npuflow.tune.precision.config import Probing
-from npuflow.tune.rounding.config import CandidateWidths, Counting, RoundTable, rounds
+from npuflow.tune.rounding.config import CandidateWidths, RoundTable, rounds
 from npuflow.tune.rounding.judge import judged, to_nearest, trials
 from npuflow.tune.rounding.layers import WeightedLayer
 from npuflow.tune.rounding.rounded import RoundingResult, Wanted
@@ -116,11 +113,8 @@ class Rounded(Artifact):
 def chosen(
     rounding: Items[RoundedLayer],
     graph: Parsed,
-    samples: Items[Sample],
+    seen: RoundingSamples,
     table: RoundTable,
-    counting: Counting,
-    correct: Correct,
-    probing: Probing,
     quantize: Quantize,
     numerics: Numerics,
 ) -> Rounded:
@@ -143,7 +137,7 @@ def chosen(
             scheme = quantize.weights_of(names_of(node), op_name(node))
             quant = weight_type(real, axis, scheme, numerics, inner)
             nearest[name] = to_nearest(source, name, quant, one.layer.bias, one.done.plain)
-        _, held = rounding_feeds(samples, source, counting, correct, probing)
+        _, held = seen.feeds(source)
         trial = judged(with_fixed_outputs(source), weights, nearest, held)
         reported.append(trial)
         pruned = {name: one.done.weight for name, one in layers.items() if one.done.pruned}

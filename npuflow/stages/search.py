@@ -14,15 +14,12 @@ from npuflow.checks.evaluate import LabelledTable as Table
 from npuflow.checks.evaluate import asked, ready
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, part, stage
-from npuflow.hw.target import Numerics
 from npuflow.metrics import METRICS, Metric
-from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
+from npuflow.quantise.graph import build
 from npuflow.run.fixed_outputs import with_fixed_outputs
+from npuflow.stages._candidates import PlacedNetwork
 from npuflow.stages._reference import reference_of
 from npuflow.stages.labelled import Labelled
-from npuflow.stages.parse import Parsed
-from npuflow.stages.placement import Placement
 from npuflow.stages.samples import Sample, feeds
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
@@ -97,18 +94,16 @@ class Marked(Artifact):
 
 @part(cpu="native", memory="1GB", floats=True, lighter="[search] samples = 4")
 def rivals(
-    graph: Parsed,
-    placement: Placement,
+    placed: PlacedNetwork,
     statistics: Statistics,
     samples: Items[Sample],
     calibrate: Calibrate,
-    quantize: Quantize,
-    numerics: Numerics,
     search: SearchTable,
 ) -> Iterator[tuple[str, Rival]]:
     """One item per method, named like it; "recipe": what the recipe's own table gives, which also stands
     where a rival has no say; "mix": for each tensor the method with the least error at its consumers."""
-    source, on_npu = graph.graph, placement.placed.on_npu
+    graph, plain = placed.graph, placed.candidate
+    source, on_npu, quantize, numerics = plain.graph, plain.placed.on_npu, plain.scheme, plain.numerics
     chosen = choices(source, statistics.content, calibrate, quantize, numerics, [])
     free = {name: one for name, one in chosen.items() if not one.fixed}
     own = chosen_by(source, statistics.content, calibrate, quantize, numerics, on_npu, graph.applied)
@@ -133,15 +128,13 @@ def rivals(
 )
 def marked(
     rivals: Items[Rival],
-    graph: Parsed,
-    placement: Placement,
+    placed: PlacedNetwork,
     labelled: Items[Labelled],
     table: Table,
-    quantize: Quantize,
-    numerics: Numerics,
 ) -> Iterator[tuple[str, Marked]]:
     """Quantise with the rival's ranges, run the labelled samples and ask the metric."""
-    source, on_npu = graph.graph, placement.placed.on_npu
+    graph = placed.graph
+    source = graph.graph
     types = {name: source.type(name) for name in source.inputs}
     whole = [one for one in labelled.values() if not one.sample.content.broken]
     if not whole:
@@ -154,9 +147,9 @@ def marked(
     baseline = dict(metric(truth, truth, labels))
     scores = ", ".join(f"{n} {v:.4f}" for n, v in baseline.items())
     log(f"float network on {counted(len(whole), 'sample')}: {scores}")
+    candidate = placed.candidate
     for name, one in rivals.items():
-        stranded = placement.placed.stranded
-        made = quantize_graph(source, on_npu, one.ranges, quantize, numerics, graph.stated, stranded).graph
+        made = build(candidate.with_(ranges=one.ranges)).graph
         yield name, Marked(mark(outputs_of(made, feeds), truth, source.outputs, metric, labels), baseline)
 
 
@@ -215,19 +208,14 @@ def winner(
 )
 def search(
     rivals: Items[Rival],
-    graph: Parsed,
-    placement: Placement,
+    placed: PlacedNetwork,
     samples: Items[Sample],
-    quantize: Quantize,
-    numerics: Numerics,
     table: SearchTable,
 ) -> Iterator[tuple[str, Rated]]:
     """Quantise with the rival's ranges and run some samples of the calibration set."""
-    source, placed = with_fixed_outputs(graph.graph), placement.placed
+    graph, source = placed.graph, with_fixed_outputs(placed.graph.graph)
     fed = list(feeds(samples, source, table.samples))
     truth = outputs_of(with_fixed_outputs(reference_of(graph)), fed)
+    candidate = placed.candidate.with_(graph=source)
     for name, one in rivals.items():
-        found = rate(
-            source, placed.on_npu, one.ranges, quantize, numerics, graph.stated, fed, truth, placed.stranded
-        )
-        yield name, Rated(found)
+        yield name, Rated(rate(candidate.with_(ranges=one.ranges), fed, truth))

@@ -9,22 +9,14 @@ from typing import Any, Self
 import numpy as np
 
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Items, log, progress, stage
-from npuflow.hw.target import Numerics
+from npuflow.flow.stage import log, progress, stage
 from npuflow.ir.noise import decibels
-from npuflow.quantise.config import Quantize
-from npuflow.stages._held_out import network_of, rig
+from npuflow.stages._candidates import RecipeCandidate
+from npuflow.stages._held_out import CalibrationData
 from npuflow.stages.baseline import Baseline
-from npuflow.stages.parse import Parsed
-from npuflow.stages.placement import Placement
-from npuflow.stages.rounded import Rounded
-from npuflow.stages.samples import Sample
-from npuflow.stages.statistics import Statistics
-from npuflow.stages.thresholds import Thresholds
 from npuflow.strategies import Noise
 from npuflow.tune.precision.config import Probing
 from npuflow.tune.precision.sensitivity import noises
-from npuflow.tune.ranges.thresholds import Calibrate
 
 
 @dataclass(frozen=True)
@@ -54,25 +46,13 @@ class Sensitivity(Artifact):
 
 @stage(cpu="native", memory="1GB", floats=True, minor=True)
 def sensitivity(
-    baseline: Baseline,
-    graph: Parsed,
-    placement: Placement,
-    thresholds: Thresholds,
-    statistics: Statistics,
-    rounded: Rounded | None,
-    samples: Items[Sample],
-    calibrate: Calibrate,
-    probing: Probing,
-    quantize: Quantize,
-    numerics: Numerics,
+    baseline: Baseline, candidate: RecipeCandidate, data: CalibrationData, probing: Probing
 ) -> Sensitivity:
     """Run a few held-out samples with one tensor or weight quantised at a time."""
     if not baseline.search:
         return Sensitivity((), np.zeros((0, 0, 0)))
-    network = network_of(graph, placement, thresholds, rounded, quantize, numerics)
-    ready = rig(
-        graph, network, thresholds, statistics.content, calibrate, samples, probing.samples, probing.held_out
-    )
+    chosen = candidate.thresholds.chosen
+    ready = data.rig(candidate.fake_quantised(), chosen, probing.samples, probing.held_out)
     found = noises(ready, probing.probes, progress)
     order = np.argsort(-found.mean((1, 2)), kind="stable")
     for k in order[:20]:

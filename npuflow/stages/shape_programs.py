@@ -9,18 +9,18 @@ from typing import Any, Self
 
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, stage
-from npuflow.hw.target import Compute, Dma, HostProcessor, Limits, Memory, Numerics
 from npuflow.input.data.config import Preparation
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.program.container import Program
+from npuflow.stages._targets import WholeTarget
 from npuflow.stages.codegen import CompiledProgram, ProgramTable, codegen
-from npuflow.stages.costs import Effort, SubgraphCosts
+from npuflow.stages.costs import SubgraphCosts
 from npuflow.stages.parse import Parsed
 from npuflow.stages.samples import Sample
 from npuflow.stages.shapes import ShapedNetwork
 from npuflow.stages.simulate import Simulate, Simulation, simulated
-from npuflow.stages.tiling import Tiling
+from npuflow.stages.tiling import Planning
 from npuflow.stages.tiling import tiling as tiled_by
 from npuflow.tune.correct.shared_weights import stretched
 
@@ -55,23 +55,20 @@ def shape_programs(
     shapes: Items[ShapedNetwork],
     graph: Parsed,
     samples: Items[Sample],
-    effort: Effort, tiling: Tiling, program: ProgramTable, simulate: Simulate,
-    compute: Compute, memory: Memory, dma: Dma, numerics: Numerics, limits: Limits, host: HostProcessor,
+    planning: Planning, program: ProgramTable, simulate: Simulate, whole: WholeTarget,
 ) -> Iterator[tuple[str, ShapedProgram]]:
     """Tile, generate and simulate. Samples are those of the first shape, cut off or repeated along the axes
     that differ: they show whether the bits agree, not how accurate the network is."""
     for name, one in shapes.items():
         tiled = tiled_by(
-            quantized=one, costs=SubgraphCosts({}), effort=effort, tiling=tiling, compute=compute,
-            memory=memory, dma=dma, numerics=numerics, host=host,
+            quantized=one, costs=SubgraphCosts({}), planning=planning, planned=whole.planned
         )
         made: CompiledProgram = codegen(
-            quantized=one, tiled=tiled, compute=compute, memory=memory, dma=dma, numerics=numerics,
-            limits=limits, host=host, preparation=Preparation(), program=program,
+            quantized=one, tiled=tiled, whole=whole, preparation=Preparation(), program=program
         )
         fed = list(feeds(samples, graph.graph, one.graph, simulate.samples))
         log(f"{name}: {len(fed)} samples of the first shape, cut off or repeated")
-        yield name, ShapedProgram(made, simulated(one.graph, made.program, fed, numerics))
+        yield name, ShapedProgram(made, simulated(one.graph, made.program, fed, whole.planned.numerics))
 
 
 def feeds(samples: Items[Sample], first: Graph, graph: Graph, count: int) -> Iterator[dict[str, Array]]:

@@ -4,33 +4,30 @@ first."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from npuflow.base.errors import ModelError
 from npuflow.base.tables import canonical
 from npuflow.base.tables import read as read_table
 from npuflow.flow.refs import Files, Item, Listing
-from npuflow.flow.stage import log, stage
-from npuflow.hw.target import Compute, Dma, HostProcessor, Limits, Memory, Numerics
+from npuflow.flow.stage import View, log, stage
 from npuflow.input.postprocess import Postprocess
 from npuflow.input.preprocess import Preprocess
 from npuflow.place.islands import PlacementTable
 from npuflow.quantise.config import Quantize
+from npuflow.stages._candidates import PlacedNetwork
+from npuflow.stages._chosen import Choices, ChosenCandidate
+from npuflow.stages._targets import WholeTarget
 from npuflow.stages.boxes import boxes
-from npuflow.stages.hardware import Asked
 from npuflow.stages.model import Model, ModelTable, Shape, read, shape_name
 from npuflow.stages.model import listing as of_model
-from npuflow.stages.parse import Parse, Parsed, rewritten
+from npuflow.stages.parse import Parsed, ReadingOptions, rewritten
 from npuflow.stages.pixels import over_pixels
 from npuflow.stages.placement import placement as placed
-from npuflow.stages.precision import Precision
 from npuflow.stages.preprocess import prepared
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.quantize import quantize as quantized_by
-from npuflow.stages.rounded import Rounded
-from npuflow.stages.thresholds import Thresholds
-from npuflow.stages.turned import Turned
 from npuflow.tune.correct.shared_weights import with_biases, with_weights
 
 NAMED = 5                                 # layers that an error names
@@ -38,6 +35,15 @@ NAMED = 5                                 # layers that an error names
 
 class ShapedNetwork(Quantized):
     """The quantised network at one shape."""
+
+
+@dataclass(frozen=True)
+class ShapeScheme(View):
+    """What the recipe says of every shape alike."""
+
+    postprocess: Postprocess
+    quantize: Quantize
+    placement: PlacementTable
 
 
 def listing(
@@ -68,40 +74,31 @@ def plain(shape: Shape) -> dict[str, Any]:
 @stage(over="files", files=listing, when="model.shapes", batch=1)
 def shapes(
     files: Files,
-    asked: Asked,
+    reading: ReadingOptions,
     graph: Parsed,
     quantized: Quantized,
-    thresholds: Thresholds | None,
-    precision: Precision | None,
-    rounded: Rounded | None,
-    turned: Turned | None,
-    model: ModelTable,
-    parse: Parse,
-    postprocess: Postprocess,
-    quantize: Quantize,
-    numerics: Numerics, limits: Limits, memory: Memory, compute: Compute, dma: Dma, host: HostProcessor,
-    placement: PlacementTable,
+    choices: Choices,
+    scheme: ShapeScheme,
+    whole: WholeTarget,
 ) -> Iterator[tuple[str, ShapedNetwork]]:
     """Read, rewrite and quantise the model at a shape, by what calibration found at the first."""
+    numerics = whole.planned.numerics
     for name, item in files.items():
-        source = sized(model, item, name)
+        source = sized(reading.model, item, name)
         if item.detail["boxes"]:
-            source = boxes(source=source, postprocess=postprocess, numerics=numerics)
+            source = boxes(source=source, postprocess=scheme.postprocess, numerics=numerics)
         if item.detail["preprocess"] is not None:
             steps, faults = read_table(Preprocess, item.detail["preprocess"])
             assert steps is not None, faults
             source = prepared(source, steps)
-        own = rewritten(source.reading, parse.skip, hardware=asked.known)
+        own = rewritten(source.reading, reading.parse.skip, hardware=reading.asked.known)
         own = over_pixels(own, graph.pixels) if graph.pixels else own
         if graph.trials:
             own = replace(own, graph=with_weights(own.graph, graph.graph))
-        where = placed(
-            graph=own, numerics=numerics, limits=limits, memory=memory, compute=compute, dma=dma, host=host,
-            placement=placement,
-        )
+        where = placed(graph=own, whole=whole, placement=scheme.placement)
+        network = PlacedNetwork(own, where, scheme.quantize, numerics)
         made: Quantized = quantized_by(
-            graph=own, placement=where, thresholds=thresholds, precision=precision, rounded=rounded,
-            turned=turned, quantize=quantize, numerics=numerics, memory=memory, host=host, least=placement,
+            ChosenCandidate(network, choices, whole.planned.memory, whole.planned.host, scheme.placement)
         )
         _require_alike(name, made, quantized)
         done = with_biases(made.graph, quantized.graph, numerics)

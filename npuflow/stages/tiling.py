@@ -9,8 +9,8 @@ from npuflow.base.errors import TargetError
 from npuflow.base.tables import Config, parse, read
 from npuflow.base.wording import counted
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import library, log, stage
-from npuflow.hw.target import Compute, Dma, HostProcessor, Memory, Numerics, Target
+from npuflow.flow.stage import View, library, log, stage
+from npuflow.hw.target import Target
 from npuflow.place.host import HostWork, host_work, total_work
 from npuflow.schedule.arrange import Method
 from npuflow.schedule.machine import Machine
@@ -18,6 +18,7 @@ from npuflow.search.pinned import Pins
 from npuflow.search.plan import TilingPlan, plan_network
 from npuflow.search.strategies import check_names
 from npuflow.search.unfit import PlanRequest, explained
+from npuflow.stages._targets import PlannedTarget
 from npuflow.stages.costs import Effort, SubgraphCosts
 from npuflow.stages.quantize import Quantized
 
@@ -48,6 +49,14 @@ class Tiling(Config):
 
 
 @dataclass(frozen=True)
+class Planning(View):
+    """How hard plans are searched for, and what of them is pinned."""
+
+    effort: Effort
+    tiling: Tiling
+
+
+@dataclass(frozen=True)
 class Tiled(Artifact):
     """The plan: tile sizes, nesting, slots and costs of every integer node; what the
     host does, and its cycles."""
@@ -75,17 +84,18 @@ class Tiled(Artifact):
 
 @stage
 def tiling(
-    quantized: Quantized, costs: SubgraphCosts, effort: Effort, tiling: Tiling,
-    compute: Compute, memory: Memory, dma: Dma, numerics: Numerics, host: HostProcessor,
+    quantized: Quantized, costs: SubgraphCosts, planning: Planning, planned: PlannedTarget
 ) -> Tiled:
     """Cut the network into groups by their costs, keep tensors in local memory, and take
     the plan that replays fastest."""
-    check_names(tiling.without)
+    table, machine = planning.tiling, Machine(planned.compute, planned.memory, planned.dma)
+    check_names(table.without)
+    level = planning.effort.level
     wanted = PlanRequest(
-        quantized.graph, Machine(compute, memory, dma), numerics, effort.level, tiling.pins, tiling.allocation
+        quantized.graph, machine, planned.numerics, level, table.pins, table.allocation
     )
     try:
-        plan = plan_network(*wanted.arguments, costs.memo, tiling.without)
+        plan = plan_network(*wanted.arguments, costs.memo, table.without)
     except TargetError as fault:
         raise explained(wanted, fault, shipped_targets()) from None
     bounds = plan.bounds
@@ -106,7 +116,7 @@ def tiling(
         f"roofline {bounds.roofline:.0f}; gap {plan.gap:.2f}"
     )
     log(f"{plan.bytes / 1e6:.2f} MB external traffic, at least {bounds.bytes / 1e6:.2f} MB")
-    work, target = total_work(host_work(quantized.graph)), Target(memory=memory, host=host)
+    work, target = total_work(host_work(quantized.graph)), planned.target
     if work:
         log(f"host: {work.described(target)}")
     return Tiled(plan, work, work.cycles(target))

@@ -8,14 +8,11 @@ from dataclasses import replace
 from npuflow.base.wording import counted
 from npuflow.calibrators import CALIBRATORS
 from npuflow.flow.stage import Items, log, stage
-from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
-from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
+from npuflow.quantise.graph import build
 from npuflow.run.fixed_outputs import with_fixed_outputs
+from npuflow.stages._candidates import PlacedNetwork
 from npuflow.stages._reference import reference_of
-from npuflow.stages.parse import Parsed
-from npuflow.stages.placement import Placement
 from npuflow.stages.samples import Sample, feeds
 from npuflow.stages.thresholds import Thresholds
 from npuflow.tune.correct.assess import observed_ranges
@@ -37,16 +34,14 @@ from npuflow.tune.ranges.thresholds import Calibrate
 )
 def unify(
     thresholds: Thresholds,
-    graph: Parsed,
-    placement: Placement,
+    placed: PlacedNetwork,
     samples: Items[Sample],
     calibrate: Calibrate,
-    quantize: Quantize,
-    numerics: Numerics,
     unify: Unify,
 ) -> Thresholds:
     """Try one addition after the other. Ranges for the trials come from samples that do not judge."""
-    source, on_npu = with_fixed_outputs(graph.graph), placement.placed.on_npu
+    graph, plain = placed.graph, placed.candidate
+    source, on_npu = with_fixed_outputs(plain.graph), plain.placed.on_npu
     stated = {**graph.stated, **thresholds.codes}
     free = {
         name: span
@@ -63,12 +58,11 @@ def unify(
         )
         log(f"nothing to unify: {why}")
         return thresholds
-    own = observed_ranges(source, on_npu, fit, calibrate, quantize, numerics)
+    own = observed_ranges(source, on_npu, fit, calibrate, plain.scheme, plain.numerics)
     ranges = {**thresholds.ranges, **{n: own[n] for n in free if thresholds.methods[n] in CALIBRATORS}}
 
     def made(changed: Mapping[str, tuple[float, float]]) -> Graph:
-        stranded = placement.placed.stranded
-        return quantize_graph(source, on_npu, changed, quantize, numerics, stated, stranded).graph
+        return build(plain.with_(graph=source, ranges=changed, stated=stated)).graph
 
     truth = outputs_of(with_fixed_outputs(reference_of(graph)), held)
     done = tried(pairs, ranges, made, truth, held, judge=unify.scales == "auto")

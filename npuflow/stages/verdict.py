@@ -12,31 +12,28 @@ from npuflow.base.tables import Config
 from npuflow.calibrators import CALIBRATORS
 from npuflow.calibrators.auto import Auto
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Items, log, progress, stage
-from npuflow.hw.target import Compute, Dma, HostProcessor, Memory, Numerics, Target
+from npuflow.flow.stage import Items, View, log, progress, stage
+from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.quantise.config import Override, Quantize
 from npuflow.report.statement import MORE, Advice, Statement, statement
 from npuflow.run.fixed_outputs import with_fixed_outputs
-from npuflow.stages._held_out import is_random, network_of
+from npuflow.stages._candidates import PlacedNetwork
+from npuflow.stages._chosen import ChosenCandidate
+from npuflow.stages._held_out import is_random
 from npuflow.stages._reference import reference_of
+from npuflow.stages._targets import PlannedTarget
 from npuflow.stages.input_check import InputCheck
-from npuflow.stages.parse import Parsed
-from npuflow.stages.placement import Placement
-from npuflow.stages.precision import Precision
 from npuflow.stages.quantize import Quantized
-from npuflow.stages.rounded import Rounded
 from npuflow.stages.samples import Sample, feeds
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
-from npuflow.stages.turned import Turned
 from npuflow.strategies import STRATEGIES, Budget, Output
 from npuflow.tune.correct.config import Correct
 from npuflow.tune.correct.error import split
 from npuflow.tune.precision.advice import Clinic, Fix
-from npuflow.tune.precision.config import PrecisionTable as Widths
-from npuflow.tune.precision.config import Probing
+from npuflow.tune.precision.config import PrecisionTable, Probing
 from npuflow.tune.precision.culprit import Culprit, culprits
 from npuflow.tune.precision.judge import MOST, JudgedOutput, affordable, clipped, no_numbers, shown
 from npuflow.tune.precision.masks import masked
@@ -44,7 +41,7 @@ from npuflow.tune.precision.named import Better, automatic, compared
 from npuflow.tune.precision.problem import SearchProblem, cost_of, described
 from npuflow.tune.precision.rig import Rig
 from npuflow.tune.precision.sensitivity import noises
-from npuflow.tune.ranges.thresholds import Calibrate, choices
+from npuflow.tune.ranges.thresholds import Calibrate, RangeChoice, choices
 from npuflow.tune.ranges.thresholds import thresholds as chosen_by
 
 OFF = "[verdict] advice = true, which looks for the cause and measures fixes"
@@ -143,28 +140,33 @@ class Verdict(Artifact):
         return {**found, **said.facts()}
 
 
+@dataclass(frozen=True)
+class VerdictOptions(View):
+    """The tables by which outputs are judged and fixes are tried."""
+
+    verdict: VerdictTable
+    calibrate: Calibrate
+    widths: PrecisionTable
+    probing: Probing
+    correct: Correct
+
+
 @stage(cpu="native", memory="1GB", floats=True, minor=True)
 def verdict(
-    graph: Parsed,
-    placement: Placement,
-    thresholds: Thresholds | None,
-    precision: Precision | None,
+    chosen: ChosenCandidate,
     quantized: Quantized,
     statistics: Statistics | None,
-    rounded: Rounded | None, turned: Turned | None,
     samples: Items[Sample],
     input_check: InputCheck,
-    verdict: VerdictTable,
-    calibrate: Calibrate,
-    widths: Widths,
-    probing: Probing,
-    correct: Correct,
-    quantize: Quantize,
-    numerics: Numerics, compute: Compute, memory: Memory, dma: Dma, host: HostProcessor,
+    options: VerdictOptions,
+    planned: PlannedTarget,
 ) -> Verdict:
     """Run samples that no bias was fitted to through both networks; where an output is poor, look for
     the cause and for what helps."""
-    budget, unlike = widths.budget, next(iter(input_check.unlike), "")
+    graph, quantize = chosen.placed.graph, chosen.placed.quantize
+    thresholds, precision = chosen.choices.thresholds, chosen.choices.precision
+    verdict, calibrate, correct = options.verdict, options.calibrate, options.correct
+    budget, unlike = options.widths.budget, next(iter(input_check.unlike), "")
     if is_random(samples):
         return _unjudged("the calibration samples are random numbers")
     known = list(feeds(samples, graph.graph, correct.samples + MOST))
@@ -184,17 +186,14 @@ def verdict(
         return made                        # nothing was calibrated: there are no ranges or widths to choose
     if not (poor or calibrate.method != "auto"):
         return made
-    scheme = replace(quantize, overrides=(*precision.overrides, *quantize.overrides))
-    network = network_of(graph, placement, thresholds, turned or rounded, scheme, numerics)
-    chosen = _Ranges(graph.graph, statistics, thresholds, calibrate, quantize, numerics, placement)
-    rig = Rig(network, {**thresholds.ranges, **precision.ranges}, chosen.extrema, fit, held)
+    network, ranges = chosen.fake_quantised(), _Ranges(chosen.placed, statistics, thresholds, calibrate)
+    rig = Rig(network, ranges.extrema, fit, held)
     if not poor:
-        return replace(made, better=chosen.automatic(rig, found, frozenset(precision.ranges)))
-    target = Target(numerics=numerics, compute=compute, memory=memory, dma=dma, host=host)
-    rivals = partial(chosen.others, verdict.methods, frozenset(precision.ranges))
-    corrected = correct.bias != "off"
-    searched = partial(_searched, rig, quantize, target, widths, probing, corrected)
-    clinic = Clinic(rig, quantize, target, budget, corrected, chosen.extrema, rivals, searched, log)
+        return replace(made, better=ranges.automatic(rig, found, frozenset(precision.ranges)))
+    target, corrected = planned.target, correct.bias != "off"
+    rivals = partial(ranges.others, verdict.methods, frozenset(precision.ranges))
+    searched = partial(_searched, rig, quantize, target, options)
+    clinic = Clinic(rig, quantize, target, budget, corrected, ranges.extrema, rivals, searched, log)
     worst = min(poor, key=lambda one: min(one.sqnr, one.low))
     column = next((i for i, part in enumerate(rig.parts) if part.name == worst.name), None)
     if column is None or not network.groups:
@@ -210,32 +209,33 @@ def verdict(
 class _Ranges:
     """Ranges by other methods than those of the build."""
 
-    graph: Graph
+    placed: PlacedNetwork
     statistics: Statistics
     thresholds: Thresholds
     calibrate: Calibrate
-    quantize: Quantize
-    numerics: Numerics
-    placement: Placement
 
     def by(self, method: str) -> dict[str, tuple[float, float]]:
         one = self.calibrate
         table = Calibrate(method, one.bounds, one.beyond, one.infinite, one.as_trimmed)
-        on_npu = self.placement.placed.on_npu
-        return dict(
-            chosen_by(self.graph, self.statistics.content, table, self.quantize, self.numerics, on_npu).ranges
-        )
+        net, seen = self.placed.candidate, self.statistics.content
+        return dict(chosen_by(net.graph, seen, table, net.scheme, net.numerics, net.placed.on_npu).ranges)
+
+    @property
+    def choices(self) -> dict[str, RangeChoice]:
+        """Of every tensor what its method chooses by."""
+        net = self.placed.candidate
+        return choices(net.graph, self.statistics.content, self.calibrate, net.scheme, net.numerics, [])
 
     @cached_property
     def extrema(self) -> dict[str, tuple[float, float]]:
-        found = choices(self.graph, self.statistics.content, self.calibrate, self.quantize, self.numerics, [])
+        found = self.choices
         minmax = CALIBRATORS["minmax"]()
         return {name: minmax(one.tensor, one.grid) for name, one in found.items()} | self.masks
 
     @cached_property
     def masks(self) -> dict[str, tuple[float, float]]:
         """Additive masks, which are clamped whatever the method."""
-        return dict(masked(self.graph, self.statistics.content))
+        return dict(masked(self.placed.graph.graph, self.statistics.content))
 
     def others(
         self, methods: Sequence[str], kept: frozenset[str]
@@ -258,7 +258,7 @@ class _Ranges:
             *kept,
             *self.thresholds.codes,
         }
-        found = choices(self.graph, self.statistics.content, self.calibrate, self.quantize, self.numerics, [])
+        found = self.choices
         free = {v: one.grid for v, one in found.items() if v in chosen}
         choosing = min(auto.samples, len(rig.fit))
         if not free or not choosing or not rig.parts:
@@ -268,7 +268,7 @@ class _Ranges:
             ready,
             self.statistics.content,
             self.calibrate,
-            self.quantize,
+            self.placed.quantize,
             self.masks,
             auto.methods,
             free,
@@ -278,14 +278,13 @@ class _Ranges:
 
 
 def _searched(
-    rig: Rig, recipe: Quantize, target: Target, widths: Widths, probing: Probing, corrected: bool
+    rig: Rig, recipe: Quantize, target: Target, options: VerdictOptions
 ) -> tuple[tuple[Override, ...], Mapping[str, tuple[float, float]]] | None:
     """What `[precision] strategy = "auto"` would choose, where the recipe has switched it off."""
+    widths, probing, corrected = options.widths, options.probing, options.correct.bias != "off"
     if widths.strategy != "none":
         return None
-    ready = replace(
-        rig, network=replace(rig.network, quantize=recipe), held=rig.held[: probing.held_out]
-    )
+    ready = replace(rig, network=rig.network.with_(scheme=recipe), held=rig.held[: probing.held_out])
     noise = list(noises(ready, probing.probes, progress))
     cost = cost_of(ready, target)
     problem = SearchProblem(ready, cost, widths.budget, lambda: noise, probing.probes, corrected, log)

@@ -22,12 +22,12 @@ from npuflow.program.codegen.generate import generate
 from npuflow.program.container import Program
 from npuflow.program.order import order_of
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.run.interpret import host_session, interpret
 from npuflow.runner.simulated import ProgramRunner
 from npuflow.schedule.machine import Machine
 from npuflow.search.plan import plan_network
 from npuflow.sim.hazards import hazards_of
+from npuflow.testing.quantised import quantize_graph
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ class PreparedNetwork(torch.nn.Module):  # type: ignore[misc]
         inputs = set(target.graph.inputs)
         power = target.numerics.power_of_two
         for first, (group, quant) in target.groups().items():
-            fixed = any(v in target.stated or v in inputs for v in group) or _whole(quant)
+            fixed = any(v in target.candidate.stated or v in inputs for v in group) or _whole(quant)
             found[first] = Quantizer(single_precision(quant), learn_scales and not fixed, power)
             self._of_value.update(dict.fromkeys(group, first))
         self.activation_names = tuple(found)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -14,34 +13,33 @@ from npuflow.hw.target import HostProcessor, Memory, Numerics, Target
 from npuflow.ir.graph import Graph, constant
 from npuflow.ir.types import Array, QuantType
 from npuflow.place.islands import PlacementTable, Prices
-from npuflow.place.place import NodePlacement
+from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import Quantization, quantize_graph
+from npuflow.quantise.graph import Quantization, build
 from npuflow.rounders import RoundedWeight
 from npuflow.tune.precision.fakequant import FakeQuantNetwork
 
 
 @dataclass(frozen=True)
 class TargetGraph:
-    """`graph`: of floats, after the rewrites; `start`: the quantised one that the build made."""
+    """`candidate`: what was quantised, without codes of weights; `start`: what the build made of it."""
 
-    graph: Graph
+    candidate: Candidate
     start: Graph
-    placed: NodePlacement
-    scheme: Quantize
-    target: Target
-    ranges: Mapping[str, tuple[float, float]]
-    stated: Mapping[str, QuantType]
-    least: PlacementTable
+
+    @property
+    def graph(self) -> Graph:
+        """The float network, after the rewrites."""
+        return self.candidate.graph
 
     @property
     def numerics(self) -> Numerics:
-        return self.target.numerics
+        return self.candidate.numerics
 
     def groups(self) -> dict[str, tuple[tuple[str, ...], QuantType]]:
         """Values that share one type, with that type, by the first of them."""
-        network = FakeQuantNetwork(self.graph, self.placed, self.scheme, self.numerics, dict(self.stated))
-        types = network.types(self.ranges)
+        network = FakeQuantNetwork(self.candidate)
+        types = network.types(self.candidate.ranges)
         return {group[0]: (group, types[group[0]]) for group in network.groups if group[0] in types}
 
     def quantized(
@@ -51,20 +49,9 @@ class TargetGraph:
         weights: Mapping[str, RoundedWeight],
     ) -> Quantization:
         """The quantised graph with these constants, types of activations and codes of weights."""
-        prices = Prices(self.target, self.least)
-        kept = {name: quant for name, quant in self.stated.items() if name not in weights}
-        return quantize_graph(
-            with_constants(self.graph, constants),
-            self.placed.on_npu,
-            self.ranges,
-            self.scheme,
-            self.numerics,
-            {**kept, **types},
-            partial(self.placed.stranded, prices=prices),
-            (),
-            weights,
-            self.target.memory.local_bytes,
-        )
+        kept = {name: quant for name, quant in self.candidate.stated.items() if name not in weights}
+        graph = with_constants(self.graph, constants)
+        return build(self.candidate.with_(graph=graph, stated={**kept, **types}, weights=weights))
 
 
 def with_constants(graph: Graph, arrays: Mapping[str, Array]) -> Graph:
@@ -98,16 +85,11 @@ def target_graph(build: Compiled) -> TargetGraph:
         return found
 
     parsed, thresholds, precision = made("graph"), made("thresholds"), made("precision")
-    scheme = table(Quantize)
-    scheme = replace(scheme, overrides=(*precision.overrides, *scheme.overrides))
     target = Target(numerics=table(Numerics), memory=table(Memory), host=table(HostProcessor))
-    return TargetGraph(
-        parsed.graph,
-        build.artifact("quantize").graph,
-        build.artifact("placement").placed,
-        scheme,
-        target,
-        {**thresholds.ranges, **precision.ranges},
-        {**parsed.stated, **thresholds.codes},
-        table(PlacementTable),
+    narrow = Candidate(
+        parsed.graph, build.artifact("placement").placed, table(Quantize), target.numerics, thresholds.ranges,
+        {**parsed.stated, **thresholds.codes}, room=target.memory.local_bytes,
+        prices=Prices(target, table(PlacementTable)),
     )
+    candidate = narrow.with_overrides(precision.overrides).with_ranges(precision.ranges)
+    return TargetGraph(candidate, build.artifact("quantize").graph)

@@ -33,7 +33,7 @@ PERIOD = 0.25  # seconds between two looks while a page is open
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
 
-class View:
+class ViewServer:
     """Handlers over one cache."""
 
     def __init__(self, store: Store) -> None:

@@ -11,7 +11,7 @@ from aiohttp import web
 from npuflow.base.errors import UsageError
 from npuflow.flow.store import Store
 from npuflow.view.address import announced
-from npuflow.view.app import View
+from npuflow.view.app import ViewServer
 
 
 async def serve(
@@ -20,7 +20,7 @@ async def serve(
     """Serve on this machine until `stop` is set or a SIGINT or SIGTERM comes; `started` gets the address."""
     ended = stop or asyncio.Event()
     runner = web.AppRunner(
-        View(store).application(), handle_signals=False, access_log=None, shutdown_timeout=2.0
+        ViewServer(store).application(), handle_signals=False, access_log=None, shutdown_timeout=2.0
     )
     await runner.setup()
     try:

@@ -16,8 +16,8 @@ from npuflow.ir.lowering import Buffer
 from npuflow.ir.op import OPS
 from npuflow.program.codegen.columns import gather
 from npuflow.quantise.config import Activations, Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.search.plan import plan_network
+from npuflow.testing.quantised import quantize_graph
 from tests.networks import random_tilings
 from tests.networks.harness import SMALL, check_exact, local, machine
 from tests.networks.small import Builder

@@ -15,8 +15,8 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.ir.types import Array
 from npuflow.quantise.config import Override, Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.run.interpret import interpret
+from npuflow.testing.quantised import quantize_graph
 from tests.networks import random_groups, random_tilings
 from tests.networks.harness import SMALL, build, local, machine, simulate
 from tests.networks.small import Builder

@@ -15,10 +15,10 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.program.container import Program
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.schedule.frame import Frame, Topology
 from npuflow.schedule.groups import Part
 from npuflow.search.plan import plan_network
+from npuflow.testing.quantised import quantize_graph
 from tests.networks.harness import SMALL, check_exact, machine
 from tests.networks.random_networks import network, target
 from tests.networks.random_tilings import choice

@@ -15,9 +15,9 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.program.codegen.consts import pack
 from npuflow.quantise.config import Quantize, Weights
-from npuflow.quantise.graph import quantize_graph
 from npuflow.report.profile import profile
 from npuflow.search.plan import plan_network
+from npuflow.testing.quantised import quantize_graph
 from tests.networks.harness import SMALL, build, check_exact, machine
 from tests.networks.random_networks import network, target
 from tests.networks.small import Builder

@@ -14,9 +14,9 @@ from npuflow.ir.graph import Graph, constant
 from npuflow.ir.op import OPS
 from npuflow.ir.verify import faults
 from npuflow.quantise.config import Quantize, Weights
-from npuflow.quantise.graph import quantize_graph
 from npuflow.report.profile import profile
 from npuflow.search.plan import plan_network
+from npuflow.testing.quantised import quantize_graph
 from tests.networks.harness import SMALL, build, check_exact, machine
 from tests.networks.small import Builder
 

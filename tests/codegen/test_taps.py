@@ -22,9 +22,9 @@ from npuflow.program.codegen.generate import generate
 from npuflow.program.container import Program
 from npuflow.program.taps import Tap
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.runner.simulated import ProgramRunner
 from npuflow.search.plan import plan_network
+from npuflow.testing.quantised import quantize_graph
 from tests.networks.harness import SMALL, build, local, machine
 from tests.networks.small import mixed
 from tests.quantise.test_recipe_combinations import network

@@ -11,8 +11,8 @@ from npuflow.checks.agreement import compare
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS, Op, OpSample
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.testing.op import quantised, samples
+from npuflow.testing.quantised import quantize_graph
 from tests.networks.harness import SMALL, build
 from tests.networks.small import Builder
 

@@ -13,9 +13,9 @@ from npuflow.flow.recipe_build import Settings, open_cache
 from npuflow.ir.op import OPS
 from npuflow.onnx.export import export_model
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.thresholds import Thresholds
+from npuflow.testing.quantised import quantize_graph
 from npuflow.tune.correct.error import output_error, outputs_of
 from npuflow.tune.correct.trial import NETWORK
 from npuflow.tune.correct.unify import partners, unify

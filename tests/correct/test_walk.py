@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from npuflow.hw.target import Numerics
 from npuflow.quantise.config import Override, Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.run.walk import SampleWalk
+from npuflow.testing.quantised import quantize_graph
 from npuflow.tune.correct.bias import correct_biases
 from tests.networks.floats import Net, floats, integers, quantised
 

@@ -17,9 +17,9 @@ from npuflow.ir.types import Array
 from npuflow.program.codegen.generate import generate
 from npuflow.program.container import Program
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.schedule.machine import Machine
 from npuflow.search.plan import plan_network
+from npuflow.testing.quantised import quantize_graph
 from npuflow.whole.execute.executor import Executor
 from tests.execute.nets import small
 

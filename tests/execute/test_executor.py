@@ -15,9 +15,9 @@ from npuflow.ir.op import OPS
 from npuflow.ir.types import Array
 from npuflow.place.place import place
 from npuflow.quantise.config import Activations, Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.run.interpret import Interpreter
 from npuflow.testing.op import quantised, samples
+from npuflow.testing.quantised import quantize_graph
 from npuflow.whole.execute.executor import Executor
 from tests.execute.nets import small
 from tests.networks.random_graphs import subject

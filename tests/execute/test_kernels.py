@@ -9,8 +9,8 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.graph import constant
 from npuflow.ir.op import OPS
 from npuflow.quantise.config import Activations, Quantize, Weights
-from npuflow.quantise.graph import quantize_graph
 from npuflow.run.interpret import Interpreter
+from npuflow.testing.quantised import quantize_graph
 from npuflow.whole.execute import dense
 from npuflow.whole.execute.dot import available
 from npuflow.whole.execute.executor import Executor

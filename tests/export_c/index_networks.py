@@ -9,8 +9,8 @@ from npuflow.ir.graph import Graph
 from npuflow.place.islands import PlacementTable
 from npuflow.place.place import place
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.rewrite.rewrite import rewrite
+from npuflow.testing.quantised import quantize_graph
 from npuflow.testing.rule import graph_of
 from tests.networks.onnx_text import TARGET, model, normal
 from tests.networks.subjects import subject

@@ -12,8 +12,8 @@ import pytest
 from npuflow.base.errors import ModelError
 from npuflow.hw.target import Numerics
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.rewrite.rewrite import rewrite
+from npuflow.testing.quantised import quantize_graph
 from npuflow.testing.rule import graph_of
 from npuflow.whole.export_c import files
 from npuflow.whole.export_c.network import network_of

@@ -18,11 +18,11 @@ from npuflow.onnx.export import export_model
 from npuflow.place.islands import PlacementTable
 from npuflow.place.place import place
 from npuflow.quantise.config import Activations, Override, Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.rewrite.rewrite import rewrite
 from npuflow.run.interpret import host_session
 from npuflow.run.state import with_state
 from npuflow.testing.op import quantised, samples
+from npuflow.testing.quantised import quantize_graph
 from npuflow.testing.rule import graph_of
 from npuflow.whole.export_c import files, kernel
 from npuflow.whole.export_c.compiler import compilers, measured

@@ -16,8 +16,8 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.quantise.config import Activations, Override, Quantize, Weights
-from npuflow.quantise.graph import quantize_graph
 from npuflow.testing.op import quantised, samples
+from npuflow.testing.quantised import quantize_graph
 from npuflow.whole.export_c.network import network_of
 from npuflow.whole.export_c.vectors import random_samples
 from tests.networks.small import Builder

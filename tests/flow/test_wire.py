@@ -94,6 +94,52 @@ def test_signatures_are_the_wiring(forge: Forge, tmp_path: Path) -> None:
         plan(forge, until="tow")
 
 
+def test_a_view_is_the_inputs_that_it_holds(forge: Forge, tmp_path: Path) -> None:
+    """Views of views, shared fields, methods: wired, keyed and cached as the same parameters are by
+    themselves; editing a method that the stage does not call changes nothing."""
+    views = """
+        from dataclasses import dataclass
+        from npuflow.flow.stage import View
+        from wired.kinds import First, One, Polish, Two
+        @dataclass(frozen=True)
+        class Tables(View):
+            first: First
+            polish: Polish
+        @dataclass(frozen=True)
+        class Made(View):
+            tables: Tables
+            one: One
+            two: Two | None
+            def sum(self): return self.one.value + self.two.value + self.tables.first.n
+            def unused(self): return 1
+    """
+    end = """
+        from wired.views import Made, Tables
+        @stage
+        def end(made: Made, tables: Tables, parts: Items[Part]) -> Other:
+            return Other(int(made.sum() + tables.polish.by) + len(parts))
+    """
+    forge.put("views", views)
+    stages(forge, one=ONE, two=TWO, parts=PARTS, end=end)
+    tables = {"first": {"n": 30}, "polish": {"by": 2}}
+    step = plan(forge, tables)["end"]
+    assert set(step.inputs) == {"one", "two", "parts"} and set(step.configs) == {"first", "polish"}
+    result = run(forge, tmp_path, tables)
+    made = Store(tmp_path / "cache").load(result.refs["end"].digest, forge.kind("Other"))
+    assert made.value == 30 + 3 + 30 + 2 + 30
+    forge.put("views", views.replace("return 1", "return 2"))
+    assert run(forge, tmp_path, tables).ran == 0
+    forge.put("views", views.replace("self.one.value +", "2 * self.one.value +"))
+    assert run(forge, tmp_path, tables).ran == 1
+    assert run(forge, tmp_path, {**tables, "polish": {"by": 3}}).ran == 1
+    forge.put("views", views.replace("first: First", "first: int"))
+    with pytest.raises(InternalError, match='"first" is annotated'):
+        plan(forge)
+    forge.put("views", views.replace("two: Two | None", "two: Two | None; first: Polish"))
+    with pytest.raises(InternalError, match='"first" is annotated twice'):
+        plan(forge)
+
+
 def test_stages_without_their_table_are_off(forge: Forge) -> None:
     extra = """
         @stage(when="extra")

@@ -25,11 +25,11 @@ from npuflow.ir.types import Array, QuantType, TensorType, Value
 from npuflow.place.partition import is_npu
 from npuflow.place.place import place
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.quantise.stated import moved
 from npuflow.run.interpret import Interpreter
 from npuflow.stages.model import ModelTable
 from npuflow.stages.parse import Parsed, parsed
+from npuflow.testing.quantised import quantize_graph
 
 SMALL = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,3,12,12] x) => (float[1,10] y) {
     a = Conv<pads=[1,1,1,1]>(x, k1, b1) b = Relu(a) c = Conv<pads=[1,1,1,1], group=8>(b, k2, b2) d = Clip(c,

@@ -15,10 +15,10 @@ from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
 from npuflow.place.place import place
 from npuflow.quantise.config import Activations, Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.run.interpret import Interpreter
 from npuflow.stages.model import ModelTable
 from npuflow.stages.parse import parsed
+from npuflow.testing.quantised import quantize_graph
 
 
 def integers(data: bytes, target: Target, feeds: Sequence[np.ndarray] = ()) -> Graph:

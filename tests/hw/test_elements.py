@@ -149,7 +149,7 @@ exec(compile(text[:at] + rows + text[at:], path, "exec"), module.__dict__)
 
 from dataclasses import replace
 from npuflow.quantise.config import Activations, Quantize, Weights
-from npuflow.quantise.graph import quantize_graph
+from npuflow.testing.quantised import quantize_graph
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS

@@ -13,8 +13,9 @@ from npuflow.ir.graph import Graph, constant
 from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import Array, TensorType, Value
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import Quantization, quantize_graph
+from npuflow.quantise.graph import Quantization
 from npuflow.run.interpret import interpret
+from npuflow.testing.quantised import quantize_graph
 
 PLAIN, USUAL = Quantize(), Numerics()
 

@@ -15,8 +15,8 @@ from npuflow.ir.graph import Graph, constant
 from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import TensorType, Value
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.run.interpret import Interpreter
+from npuflow.testing.quantised import quantize_graph
 
 Array = npt.NDArray[Any]
 Feed = dict[str, Array]

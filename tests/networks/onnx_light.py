@@ -19,9 +19,9 @@ from npuflow.onnx.export import export_model
 from npuflow.place.partition import npu_share
 from npuflow.place.place import place
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.run.interpret import host_session
 from npuflow.testing.op import check_program
+from npuflow.testing.quantised import quantize_graph
 from tests.networks.onnx_cases import through
 
 

@@ -20,10 +20,10 @@ from npuflow.onnx.export import export_model
 from npuflow.place.partition import is_npu
 from npuflow.place.place import place
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.rules import RULES
 from npuflow.run.interpret import host_session, interpret
 from npuflow.testing.op import check_program, distance
+from npuflow.testing.quantised import quantize_graph
 from tests.networks.onnx_cases import cell, feeds_of, through
 
 Feeds = dict[str, Array]

@@ -16,11 +16,11 @@ from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
 from npuflow.place.place import place
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.rewrite.rewrite import Rewritten
 from npuflow.rules import Hardware, Rule
 from npuflow.run.interpret import host_session
 from npuflow.testing.op import check_program
+from npuflow.testing.quantised import quantize_graph
 from npuflow.testing.rule import check_rewrite, graph_of
 
 TARGET = Target(memory=Memory(local_bytes=1 << 16))

@@ -12,7 +12,7 @@ from npuflow.hw.target import Compute, Dma, Memory, Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.quantise.config import Activations, Quantize, Weights
-from npuflow.quantise.graph import quantize_graph
+from npuflow.testing.quantised import quantize_graph
 from tests.networks.small import Builder
 
 

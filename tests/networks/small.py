@@ -12,7 +12,7 @@ from npuflow.ir.graph import Graph, constant
 from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import TensorType, Value
 from npuflow.quantise.config import Activations, Quantize, Weights
-from npuflow.quantise.graph import quantize_graph
+from npuflow.testing.quantised import quantize_graph
 
 
 class Builder:

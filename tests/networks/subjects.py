@@ -22,13 +22,14 @@ from npuflow.place.place import op_name, place
 from npuflow.program.codegen.generate import generate
 from npuflow.program.container import Program
 from npuflow.program.order import order_of
-from npuflow.quantise.graph import Note, quantize_graph
+from npuflow.quantise.graph import Note
 from npuflow.report.profile import profile
 from npuflow.report.profile.schedule import compare as compare_forms
 from npuflow.run.interpret import host_session
 from npuflow.schedule.machine import Machine
 from npuflow.search.plan import plan_network
 from npuflow.sim.hazards import hazards_of
+from npuflow.testing.quantised import quantize_graph
 from npuflow.testing.target import scheme
 
 
@@ -89,11 +90,10 @@ def judge(one: Subject, target: Target, level: int = 3, *, exact: bool = True) -
     try:
         quantised = quantize_graph(
             one.graph,
-            placement.on_npu,
+            placement,
             one.ranges,
             scheme(target),
             target.numerics,
-            stranded=placement.stranded,
         )
         done, left = quantised.graph, [n for n in quantised.notes if n.on_host]
         host += [f"{name} ({count}): {reason}" for (name, reason), count in _counted(done, left).items()]

@@ -9,9 +9,9 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.ir.types import FloatType
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.run.interpret import interpret
 from npuflow.testing.op import samples
+from npuflow.testing.quantised import quantize_graph
 from tests.networks.harness import check_exact
 from tests.networks.small import Builder
 from tests.ops.test_float_suite import NUMERICS, ROOMY

@@ -16,8 +16,8 @@ from npuflow.ir.graph import Graph
 from npuflow.place.islands import PlacementTable
 from npuflow.place.place import NodePlacement, place
 from npuflow.quantise.config import Override, Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.rewrite.rewrite import rewrite
+from npuflow.testing.quantised import quantize_graph
 
 TARGET = Target()
 
@@ -133,14 +133,7 @@ def test_islands_that_quantisation_makes_are_found() -> None:
     float_ones = Override(layers=("conv", "sigmoid"), float=True)
     ranges = {v: (-2.0, 2.0) for v in line.values if line.const(v) is None}
     apart = quantize_graph(line, found.on_npu, ranges, Quantize(overrides=(float_ones,)), TARGET.numerics)
-    joined = quantize_graph(
-        line,
-        found.on_npu,
-        ranges,
-        Quantize(overrides=(float_ones,)),
-        TARGET.numerics,
-        stranded=found.stranded,
-    )
+    joined = quantize_graph(line, found, ranges, Quantize(overrides=(float_ones,)), TARGET.numerics)
     assert sorted(type(n.op).__name__ for n in apart.graph.nodes if n.is_integer) == ["Tanh", "Transpose"]
     assert [type(n.op).__name__ for n in joined.graph.nodes if n.is_integer] == ["Tanh"]
     (note,) = [n for n in joined.notes if "data movement" in n.reason]
@@ -160,7 +153,7 @@ def test_islands_follow_refusals_too() -> None:
     found = place(line, narrow, PlacementTable(min_macs=0))
     assert "conv" in ops_on_npu(found)
     ranges = {v: (-2.0, 2.0) for v in line.values if line.const(v) is None}
-    done = quantize_graph(line, found.on_npu, ranges, Quantize(), narrow.numerics, stranded=found.stranded)
+    done = quantize_graph(line, found, ranges, Quantize(), narrow.numerics)
     assert not any(n.is_integer for n in done.graph.nodes)
     assert any("accumulator" in n.reason for n in done.notes) and any(
         "data movement" in n.reason for n in done.notes

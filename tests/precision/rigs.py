@@ -10,6 +10,7 @@ from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.place.place import place
+from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Quantize
 from npuflow.tune.precision.fakequant import FakeQuantNetwork
 from npuflow.tune.precision.rig import Rig
@@ -62,5 +63,6 @@ def rig_of(
     """By the extrema of `feeds`, but for the ranges that are `changed`; the first `held` feeds judge."""
     known = list(feeds) if feeds is not None else feeds_of(graph, 24)
     wide = extrema(graph, known)
-    network = FakeQuantNetwork(graph, place(graph, Target(numerics=numerics)), scheme or Quantize(), numerics)
-    return Rig(network, {**wide, **(changed or {})}, wide, known[held:], known[:held])
+    placed, ranges = place(graph, Target(numerics=numerics)), {**wide, **(changed or {})}
+    candidate = Candidate(graph, placed, scheme or Quantize(), numerics, ranges)
+    return Rig(FakeQuantNetwork(candidate), wide, known[held:], known[:held])

@@ -4,7 +4,6 @@ node, and against the integers."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -182,10 +181,10 @@ def test_codes_of_a_width_that_a_search_may_choose_bring_their_bias(usual: int) 
     assert real is not None
     shift = np.linspace(-1, 1, 8)
     codes = {"c1.w" if usual == 4 else "c1.w@4": RoundedWeight(encode(real, quant), quant, "c1.b", shift)}
-    network = replace(rig.network, rounded=codes)
+    network = rig.network.with_(weights=codes)
     first = len(network.groups)
     own, plain = (
-        Rig(one, rig.ranges, rig.wide_ranges, rig.fit, rig.held, rig.types) for one in (network, rig.network)
+        Rig(one, rig.wide_ranges, rig.fit, rig.held, rig.types) for one in (network, rig.network)
     )
     assert own.network.coded(network.weights[j], 4).keys() == {"c1.w", "c1.b"}
     noise, without = (float(one.together([first + j], OWN, 4).mean()) for one in (own, plain))

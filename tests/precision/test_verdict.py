@@ -15,6 +15,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS, Node
 from npuflow.ir.types import QuantType, TensorType, Value
 from npuflow.place.place import place
+from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Override, Quantize
 from npuflow.report.statement import Advice, Statement, evaluated, statement
 from npuflow.stages.verdict import Verdict
@@ -57,8 +58,8 @@ def rigged(net: Net, scheme: Quantize | None = None, plant: float = 1.0, value: 
             extrema[name] = min(lo, float(array.min())), max(hi, float(array.max()))
     lo, hi = extrema[value]
     ranges = {**extrema, value: (plant * lo, plant * hi)}
-    network = FakeQuantNetwork(graph, place(graph, TARGET), scheme or Quantize(), WIDE)
-    return Rig(network, ranges, extrema, feeds[8:], feeds[:8])
+    candidate = Candidate(graph, place(graph, TARGET), scheme or Quantize(), WIDE, ranges)
+    return Rig(FakeQuantNetwork(candidate), extrema, feeds[8:], feeds[:8])
 
 
 def clinic(rig: Rig, recipe: Quantize | None = None) -> Clinic:
@@ -160,7 +161,7 @@ def test_advice_is_measured_and_does_what_it_says(net: Net) -> None:
     assert first.what == 'min-max range for "c3"' and first.holds and first.cycles == pytest.approx(1.0)
     assert first.toml == '[[calibrate.layers]]\nlayers = ["c3"]\nmethod = "minmax"'
     assert first.line == f'min-max range for "c3": {before.sqnr:.1f} -> {first.after.sqnr:.1f} dB, no cycles'
-    applied = replace(rig, ranges=rig.wide_ranges)
+    applied = replace(rig, network=rig.network.with_(ranges=rig.wide_ranges))
     after = next(
         o
         for o in quality(rig.network.graph, rig.truth, outputs_of(built(applied), rig.held))

@@ -12,10 +12,10 @@ from npuflow.hw.target import ArrayRate, Compute, Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.quantise.config import Activations, Quantize, Weights
-from npuflow.quantise.graph import quantize_graph
 from npuflow.report.profile import profile
 from npuflow.report.profile.measure import Profile
 from npuflow.report.profile.schedule import compare
+from npuflow.testing.quantised import quantize_graph
 from tests.networks.harness import SMALL, build
 from tests.networks.small import Builder
 

@@ -19,7 +19,6 @@ from npuflow.ir.op import OPS
 from npuflow.kernels import cycles
 from npuflow.program.order import order_of
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.report.profile import Profile, profile
 from npuflow.report.profile.schedule import apart, compare
 from npuflow.schedule import banks, cores, parts, time
@@ -28,6 +27,7 @@ from npuflow.search import cost
 from npuflow.search.plan import plan_network
 from npuflow.sim import clock
 from npuflow.sim.clock import timeline_of
+from npuflow.testing.quantised import quantize_graph
 from tests.networks.harness import SMALL, build, machine
 from tests.networks.small import Builder, mixed
 from tests.sim.cases import random_case

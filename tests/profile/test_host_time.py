@@ -23,11 +23,11 @@ from npuflow.place.partition import npu_share
 from npuflow.place.place import NodePlacement, place
 from npuflow.program.container import Program, fingerprint
 from npuflow.quantise.config import Activations, Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.report.profile import difference, profile, tables
 from npuflow.report.profile.budget import BudgetCase, Missed, minimal, too_slow
 from npuflow.report.profile.schedule import compare
 from npuflow.search.plan import plan_network
+from npuflow.testing.quantised import quantize_graph
 from tests.networks.harness import SMALL, build, machine
 from tests.networks.small import Builder, mixed
 
@@ -53,7 +53,7 @@ def quantised(bits: int = 8) -> Graph:
     ranges = {k: (float(a.min()), float(a.max())) for k, a in b.arrays.items()}
     config = Quantize(activations=Activations(bits=bits))
     return quantize_graph(
-        graph, placed.on_npu, ranges, config, TARGET.numerics, stranded=placed.stranded
+        graph, placed, ranges, config, TARGET.numerics
     ).graph
 
 

@@ -12,9 +12,9 @@ from npuflow.base.errors import TargetError
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.report.profile import profile
 from npuflow.report.profile.schedule import apart, compare
+from npuflow.testing.quantised import quantize_graph
 from tests.networks import random_groups, random_networks
 from tests.networks.harness import SMALL, build, machine
 from tests.networks.small import Builder

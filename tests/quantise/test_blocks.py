@@ -17,8 +17,8 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.kernels.cycles import terms_of
 from npuflow.quantise.config import BLOCKS, Override, Quantize, scheme_faults
-from npuflow.quantise.graph import quantize_graph
 from npuflow.run.interpret import interpret
+from npuflow.testing.quantised import quantize_graph
 from tests.networks import random_tilings
 from tests.networks.harness import SMALL, check_exact, local, machine
 from tests.networks.small import Builder

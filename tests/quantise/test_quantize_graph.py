@@ -15,8 +15,8 @@ from npuflow.ir.op import OPS
 from npuflow.onnx.export import export_model
 from npuflow.place.names import stated, unknown_layers
 from npuflow.quantise.config import Activations, Override, Quantize, Weights
-from npuflow.quantise.graph import quantize_graph
 from npuflow.run.interpret import interpret
+from npuflow.testing.quantised import quantize_graph
 from tests.networks.by_hand import Net, chain, sqnr
 
 WIDE = Numerics(acc_bits=48, weight_bits=(8, 16))

@@ -25,12 +25,12 @@ from npuflow.place.partition import npu_share
 from npuflow.place.place import place
 from npuflow.program.codegen.generate import generate
 from npuflow.quantise.config import Activations, Quantize, Weights, check_scheme
-from npuflow.quantise.graph import quantize_graph
 from npuflow.rewrite.rewrite import rewrite
 from npuflow.run.interpret import Interpreter, host_session
 from npuflow.runner.simulated import ProgramRunner
 from npuflow.schedule.machine import Machine
 from npuflow.search.plan import plan_network
+from npuflow.testing.quantised import quantize_graph
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TARGETS = ("edge-4t", "edge-pow2", "server-32t")

@@ -15,10 +15,11 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.onnx.export import export_model
 from npuflow.place.place import place
+from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Mode, Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.rewrite.rewrite import rewrite
 from npuflow.run.interpret import host_session, interpret
+from npuflow.testing.quantised import quantize_graph
 from npuflow.testing.rule import graph_of
 from npuflow.testing.target import load, scheme
 from npuflow.tune.precision.fakequant import FakeQuantNetwork
@@ -127,7 +128,7 @@ def test_values_and_positions_of_a_ranking_have_types_of_their_own() -> None:
 def test_the_search_of_widths_knows_values_and_positions_apart() -> None:
     """A ranking's input and its values are one unit of the search, as in the build; positions another."""
     given = head("classifier")
-    network = FakeQuantNetwork(given, place(given, TARGET), Quantize(), TARGET.numerics)
+    network = FakeQuantNetwork(Candidate(given, place(given, TARGET), Quantize(), TARGET.numerics))
     node = next(n for n in given.nodes if n.op.onnx == "TopK")
     units = [network.units[v] for v in (node.inputs[0], *node.outputs)]
     assert units[0] == units[1] != units[2]

@@ -16,10 +16,10 @@ import numpy as np
 from npuflow.onnx.export import export_model
 from npuflow.place.place import place
 from npuflow.quantise.config import Activations, Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.rewrite.rewrite import rewrite
 from npuflow.run.interpret import host_session, interpret
 from npuflow.testing.op import check_program
+from npuflow.testing.quantised import quantize_graph
 from npuflow.testing.rule import graph_of
 from tests.networks.onnx_text import TARGET, normal
 from tests.rules.test_recurrent import GATES, layer

@@ -11,10 +11,10 @@ from npuflow.ir.whole import code_type, whole_span
 from npuflow.onnx.run import run
 from npuflow.place.place import place
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.quantise.scales import whole_types
 from npuflow.rewrite.rewrite import rewrite
 from npuflow.run.interpret import interpret
+from npuflow.testing.quantised import quantize_graph
 from npuflow.testing.rule import graph_of
 from tests.networks.onnx_text import TARGET, model, normal, on_npu, ops, refused, rewritten
 

@@ -11,12 +11,12 @@ from npuflow.onnx.export import export_model
 from npuflow.place.place import place
 from npuflow.program.codegen.generate import generate
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.run.interpret import host_session, interpret
 from npuflow.runner.simulated import ProgramRunner
 from npuflow.schedule.machine import Machine
 from npuflow.search.plan import plan_network
 from npuflow.testing.op import check_program
+from npuflow.testing.quantised import quantize_graph
 from npuflow.testing.rule import graph_of
 from npuflow.whole.execute.executor import Executor
 from tests.networks.onnx_text import TARGET, model, normal, ops, rewritten

@@ -14,11 +14,11 @@ from npuflow.ir.op import OPS, Node
 from npuflow.ir.types import TensorType, Value
 from npuflow.program.codegen.generate import generate
 from npuflow.quantise.config import Activations, Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.run.interpret import interpret
 from npuflow.runner.simulated import ProgramRunner
 from npuflow.schedule.machine import Machine
 from npuflow.search.plan import plan_network
+from npuflow.testing.quantised import quantize_graph
 
 
 def quantised(shape: tuple[int, ...], *nodes: Node, host: tuple[int, ...] = ()) -> Graph:

@@ -12,11 +12,11 @@ import pytest
 from npuflow.hw.target import Numerics
 from npuflow.ir.op import OPS
 from npuflow.quantise.config import Activations, Quantize, Weights
-from npuflow.quantise.graph import quantize_graph
 from npuflow.rewrite.rewrite import rewrite
 from npuflow.run.interpret import interpret
 from npuflow.run.qdq import isolated, to_qdq
 from npuflow.testing.op import quantised, samples
+from npuflow.testing.quantised import quantize_graph
 from npuflow.testing.rule import graph_of
 from tests.networks.onnx_text import model
 

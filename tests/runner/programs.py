@@ -18,8 +18,8 @@ from npuflow.place.place import place
 from npuflow.program.container import Program
 from npuflow.program.graph_section import encode_graph
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.rewrite.rewrite import rewrite
+from npuflow.testing.quantised import quantize_graph
 from npuflow.testing.rule import graph_of
 from tests.networks.harness import SMALL, build
 from tests.networks.onnx_text import TARGET, model

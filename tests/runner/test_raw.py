@@ -15,9 +15,9 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.program.container import Program
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.runner import raw
 from npuflow.runner.simulated import ProgramRunner
+from npuflow.testing.quantised import quantize_graph
 from tests.networks.harness import SMALL, build, local
 from tests.networks.small import Builder, mixed
 

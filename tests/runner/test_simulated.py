@@ -17,8 +17,8 @@ from npuflow.ir.op import OPS, Node
 from npuflow.ir.types import TensorType, Value
 from npuflow.program.container import Program
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.runner.simulated import Array, ProgramRunner
+from npuflow.testing.quantised import quantize_graph
 from tests.networks.harness import SMALL, build
 from tests.networks.random_networks import network
 

@@ -18,13 +18,13 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS, OpSample
 from npuflow.program.codegen.generate import generate
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.report.profile import profile
 from npuflow.schedule.bounds import Bounds, bounds_of
 from npuflow.schedule.model import space_of
 from npuflow.schedule.work import least_work
 from npuflow.search.plan import plan_network
 from npuflow.testing.op import check_program, quantised
+from npuflow.testing.quantised import quantize_graph
 from tests.networks import random_groups, random_networks
 from tests.networks.harness import build, machine
 from tests.networks.small import Builder

@@ -10,12 +10,12 @@ import pytest
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.schedule.choice import Choice
 from npuflow.schedule.cycles import array_cycles, extents_of
 from npuflow.schedule.frame import Topology
 from npuflow.schedule.parts import tiles_of
 from npuflow.search.cost import tensor_cycles
+from npuflow.testing.quantised import quantize_graph
 from tests.networks.harness import SMALL, machine
 from tests.networks.random_tilings import grid_of
 from tests.networks.small import Builder

@@ -16,12 +16,12 @@ from npuflow.hw.target import Memory
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.schedule.choice import Choice
 from npuflow.schedule.frame import Frame, Topology
 from npuflow.schedule.groups import Group, Part
 from npuflow.search.pinned import Pins
 from npuflow.search.plan import Bounds, TilingPlan, plan_network
+from npuflow.testing.quantised import quantize_graph
 from tests.networks import random_groups, random_networks, random_tilings
 from tests.networks.harness import SMALL, check_exact, machine
 from tests.networks.small import Builder

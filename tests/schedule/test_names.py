@@ -7,8 +7,8 @@ import pytest
 from npuflow.ir.graph import Graph
 from npuflow.place.place import place
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.stages.tiling import shipped_targets
+from npuflow.testing.quantised import quantize_graph
 from tests.networks.floats import Net
 from tests.networks.harness import check_exact
 from tests.precision.rigs import extrema, feeds_of

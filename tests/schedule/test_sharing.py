@@ -18,7 +18,6 @@ from npuflow.ir.op import OPS
 from npuflow.program.codegen.dma import STRIDES, box_copy, in_step
 from npuflow.program.container import Program
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.report.profile import profile
 from npuflow.report.profile.schedule import apart
 from npuflow.schedule.choice import Choice
@@ -27,6 +26,7 @@ from npuflow.schedule.groups import Cut, Group, Part
 from npuflow.schedule.meet import meetings
 from npuflow.schedule.tuned import MEETING_AHEAD
 from npuflow.search.plan import Bounds, TilingPlan
+from npuflow.testing.quantised import quantize_graph
 from tests.networks import random_groups, random_networks
 from tests.networks.harness import SMALL, build, check_exact, local, machine
 from tests.networks.random_tilings import FREE

@@ -12,12 +12,12 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.queries import kind
 from npuflow.place.place import place
 from npuflow.program.codegen.generate import generate
-from npuflow.quantise.graph import quantize_graph
 from npuflow.report.profile import profile
 from npuflow.schedule import staying
 from npuflow.schedule.machine import Machine
 from npuflow.search.plan import plan_network
 from npuflow.testing.op import check_program
+from npuflow.testing.quantised import quantize_graph
 from npuflow.testing.target import scheme
 from tests.networks.onnx_cases import through
 from tests.networks.onnx_text import model, normal

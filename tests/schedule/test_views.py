@@ -7,9 +7,9 @@ from dataclasses import replace
 from npuflow.ir.queries import kind
 from npuflow.place.place import place
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.schedule.frame import Topology
 from npuflow.schedule.machine import Machine
+from npuflow.testing.quantised import quantize_graph
 from tests.networks.onnx_text import TARGET, graph_of, model
 
 

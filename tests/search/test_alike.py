@@ -9,7 +9,6 @@ from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.schedule.frame import Topology
 from npuflow.schedule.groups import Group
 from npuflow.search.canonical import Known, Stretches
@@ -17,6 +16,7 @@ from npuflow.search.parts import Planner
 from npuflow.search.score import Scorer
 from npuflow.search.spans import Coster
 from npuflow.search.stay import Stayer
+from npuflow.testing.quantised import quantize_graph
 from tests.networks.harness import machine
 from tests.networks.small import Builder
 from tests.search.test_stay import CORES

@@ -9,11 +9,11 @@ import pytest
 
 from npuflow.ir.graph import Graph
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.schedule.frame import Topology
 from npuflow.search.fuse import Fuser
 from npuflow.search.parts import Planner
 from npuflow.search.score import Scored
+from npuflow.testing.quantised import quantize_graph
 from tests.networks.harness import SMALL, machine
 from tests.networks.small import Builder
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.schedule.frame import Topology
 from npuflow.search.fuse import Fuser
 from npuflow.search.parts import Planner
+from npuflow.testing.quantised import quantize_graph
 from tests.networks.harness import SMALL, machine
 from tests.networks.small import Builder
 

@@ -15,12 +15,12 @@ from npuflow.hw.target import Memory, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.quantise.config import Activations, Quantize
-from npuflow.quantise.graph import quantize_graph
 from npuflow.search.pinned import Pins
 from npuflow.search.plan import plan_network
 from npuflow.search.unfit import PlanRequest, explained
 from npuflow.stages.tiling import shipped_targets
 from npuflow.testing.op import quantised, samples
+from npuflow.testing.quantised import quantize_graph
 from tests.networks import random_networks
 from tests.networks.harness import SMALL, local, machine
 from tests.networks.small import Builder, mixed

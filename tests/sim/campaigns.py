@@ -16,12 +16,12 @@ from npuflow.place.place import place
 from npuflow.program.codegen.generate import generate
 from npuflow.program.container import Program
 from npuflow.program.order import order_of
-from npuflow.quantise.graph import quantize_graph
 from npuflow.run.interpret import Interpreter
 from npuflow.schedule.machine import Machine as Costs
 from npuflow.search.plan import plan_network
 from npuflow.sim.hazards import hazards_of
 from npuflow.sim.machine import SimulatedMachine
+from npuflow.testing.quantised import quantize_graph
 from tests.networks import random_groups, random_tilings
 from tests.networks.random_graphs import Subject
 

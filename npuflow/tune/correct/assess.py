@@ -11,8 +11,9 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.onnx.export import session_model
 from npuflow.place.place import place
+from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import quantize_graph
+from npuflow.quantise.graph import build
 from npuflow.run.walk import Feed
 from npuflow.statistics import statistics
 from npuflow.statistics.observe import Observer, needed_values
@@ -39,7 +40,7 @@ def loss(graph: Graph, truth: Sequence[Sequence[Array]], terms: QuantisationSetu
     network's outputs there."""
     placed, numerics, quantize = place(graph, terms.target), terms.target.numerics, terms.quantize
     ranges = observed_ranges(graph, placed.on_npu, terms.fit, terms.calibrate, quantize, numerics)
-    made = quantize_graph(graph, placed.on_npu, ranges, quantize, numerics, stranded=placed.stranded).graph
+    made = build(Candidate(graph, placed, quantize, numerics, ranges)).graph
     if terms.corrected:
         made = correct_biases(graph, made, terms.target.numerics, terms.fit, (), judge=False).graph
     return output_error(truth, outputs_of(made, terms.held))

@@ -21,7 +21,7 @@ from npuflow.ir.macs import pass_macs
 from npuflow.place.names import names_of
 from npuflow.place.place import op_name
 from npuflow.quantise.config import FLOATS, Override, Quantize
-from npuflow.quantise.graph import quantize_graph
+from npuflow.quantise.graph import build
 from npuflow.strategies import FLOAT, NARROW, WIDE, Budget, Levels, Output
 from npuflow.tune.correct.bias import correct_biases
 from npuflow.tune.correct.error import outputs_of
@@ -139,21 +139,10 @@ class Clinic:
         return next(o for o in found if o.name == output)
 
     def made(self, one: FixCandidate) -> Graph:
-        network = self.rig.network
-        scheme, placed = self._scheme(one), network.placed
-        ranges = {**self.rig.ranges, **one.ranges}
-        stated = {v: q for v, q in network.stated.items() if v not in one.ranges}
-        done = quantize_graph(
-            network.graph,
-            placed.on_npu,
-            ranges,
-            scheme,
-            network.numerics,
-            stated,
-            placed.stranded,
-            rounded=network.rounded,
-        )
-        return done.graph
+        """The quantised graph with a change; a range takes the place of a stated type."""
+        now = self.rig.network.candidate
+        stated = {v: q for v, q in now.stated.items() if v not in one.ranges}
+        return build(now.with_(scheme=self._scheme(one), stated=stated).with_ranges(one.ranges)).graph
 
     def cycles(self, one: FixCandidate) -> float:
         cost, plain = self.cost, self.cost.network
@@ -163,7 +152,7 @@ class Clinic:
     @cached_property
     def cost(self) -> CostModel:
         """Of the network with the recipe's own widths."""
-        network = replace(self.rig.network, quantize=self.recipe)
+        network = self.rig.network.with_(scheme=self.recipe)
         types = LevelTypes(floats=tuple(name for name, number in FLOATS.items() if number))
         return cost_of(replace(self.rig, network=network, types=types), self.target)
 
@@ -174,7 +163,7 @@ class Clinic:
     def _levels(self, plain: FakeQuantNetwork, scheme: Quantize) -> Levels:
         """Levels of the recipe's own units under a scheme: float where nothing quantises them any more, on
         the NPU where a layer around them has a float type there."""
-        network = replace(plain, quantize=scheme)
+        network = plain.with_(scheme=scheme)
         types = network.types({**self.extrema, **self.rig.ranges})
         there = {v for group in network.groups for v in group}
         widths = [max((types[v].bits for v in g if v in there), default=0) for g in plain.groups]

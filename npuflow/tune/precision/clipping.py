@@ -85,7 +85,7 @@ def _worse(
 ) -> set[str]:
     """Tensors whose readers make a clearly larger error than with the extrema."""
     spans = {v: [extrema[v], span] for v, span in chosen.items() if span != extrema[v]}
-    losses = judged(rig.network.graph, rig.network.placed.on_npu, spans, grids, held)
+    losses = judged(rig.network.graph, rig.network.candidate.placed.on_npu, spans, grids, held)
     return {v for v, found in losses.items() if found[:, 1].sum() > CLEARLY * found[:, 0].sum()}
 
 

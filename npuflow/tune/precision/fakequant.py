@@ -30,7 +30,8 @@ from npuflow.ir.types import Array, QuantType
 from npuflow.onnx.export import session_model
 from npuflow.onnx.fed import FedModel
 from npuflow.place.names import names_of
-from npuflow.place.place import NodePlacement, op_name
+from npuflow.place.place import op_name
+from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Quantize, Weights
 from npuflow.quantise.rounded import at_width, chosen, real_bias, real_weight
 from npuflow.quantise.scales import (
@@ -67,20 +68,27 @@ class LayerWeight:
 
 @dataclass(frozen=True)
 class FakeQuantNetwork:
-    """What is quantised: the float graph, the place of its nodes, the scheme and the target's arithmetic.
+    """What is quantised. `given`: those of the candidate's stated types that the model fixes, whose roundings
+    are part of what the network computes."""
 
-    `stated`: types that the model or a table fixes, by value id; `rounded`: codes of
-    weights that were chosen before; `given`: those of `stated` that the model fixes, whose roundings are part
-    of what the network computes.
-    """
-
-    graph: Graph
-    placed: NodePlacement
-    quantize: Quantize
-    numerics: Numerics
-    stated: Mapping[str, QuantType] = field(default_factory=dict)
-    rounded: Mapping[str, RoundedWeight] = field(default_factory=dict)
+    candidate: Candidate
     given: Mapping[str, QuantType] = field(default_factory=dict)
+
+    @property
+    def graph(self) -> Graph:
+        return self.candidate.graph
+
+    @property
+    def quantize(self) -> Quantize:
+        return self.candidate.scheme
+
+    @property
+    def numerics(self) -> Numerics:
+        return self.candidate.numerics
+
+    def with_(self, **changes: Any) -> FakeQuantNetwork:
+        """The same with other fields of the candidate."""
+        return replace(self, candidate=self.candidate.with_(**changes))
 
     @cached_property
     def reference(self) -> Graph:
@@ -100,9 +108,8 @@ class FakeQuantNetwork:
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
         """Nodes that the NPU runs in integers, by the recipe."""
-        return tuple(
-            n for i, n in enumerate(self.graph.nodes) if self.placed.on_npu(i) and not self._is_float(n)
-        )
+        on_npu = self.candidate.placed.on_npu
+        return tuple(n for i, n in enumerate(self.graph.nodes) if on_npu(i) and not self._is_float(n))
 
     def _is_float(self, node: Node) -> bool:
         names, op = names_of(node), op_name(node)
@@ -114,7 +121,7 @@ class FakeQuantNetwork:
         """Values that share one type, set by set, in the order of the graph; constants in an
         activation's place included."""
         whole = whole_types(self.graph, self.nodes)
-        joined = ScaleGroups(stated={**self.stated, **whole})
+        joined = ScaleGroups(stated={**self.candidate.stated, **whole})
         found: dict[str, None] = {}
         for node in self.nodes:
             ids = [value_id for _, value_id in activation_inputs(self.graph, node)]
@@ -163,13 +170,12 @@ class FakeQuantNetwork:
         return tuple(tuple(dict.fromkeys(self.units[v] for v in ids if v in self.units)) for ids in ends)
 
     def types(self, ranges: Ranges, bits: int | None = None) -> dict[str, QuantType]:
-        """The type of every activation, at the recipe's widths or at `bits` where
-        the recipe has no exception."""
+        """The type of every activation, at the recipe's widths, or at `bits` where it has no exception."""
         scheme = self.quantize
         if bits is not None:
             wide = replace(scheme.activations, bits=bits)
             scheme = replace(scheme, activations=wide, constants=None)
-        return activation_types(self.graph, self.nodes, ranges, scheme, self.numerics, self.stated)
+        return activation_types(self.graph, self.nodes, ranges, scheme, self.numerics, self.candidate.stated)
 
     def table(self, ranges: Ranges, bits: int | None = None) -> Table:
         """Quantisers of all groups."""
@@ -201,12 +207,11 @@ class FakeQuantNetwork:
         return spilled(own, self.graph.fed) if self.graph.fed else own
 
     def weight_quant(self, weight: LayerWeight, bits: int | None = None) -> QuantType:
-        """The type of a weight's codes; at the recipe's width, or at `bits` where
-        the recipe has no exception."""
+        """The type of a weight's codes, at the recipe's width, or at `bits` where it has no exception."""
         known = self._rounded(weight, bits)
         if known is not None:
             return known.quant
-        stated = self.stated.get(weight.value)
+        stated = self.candidate.stated.get(weight.value)
         if stated is not None and bits is None:
             return stated
         node, real = self.graph.nodes[weight.node], self.graph.const(weight.value)
@@ -227,9 +232,9 @@ class FakeQuantNetwork:
 
     def _rounded(self, weight: LayerWeight, bits: int | None) -> RoundedWeight | None:
         """Codes that were chosen before, where there are such for the width."""
-        if weight.value in self.stated:
+        if weight.value in self.candidate.stated:
             return None
-        return chosen(self.rounded, weight.value, self._scheme(weight, bits), self.numerics)
+        return chosen(self.candidate.weights, weight.value, self._scheme(weight, bits), self.numerics)
 
 
 def unclipped_steps(table: Table) -> Table:
@@ -298,11 +303,11 @@ class FakeQuant:
     def _given(self) -> list[str]:
         """Constants that are inputs here: weights, and biases that differ with how their weight is rounded,
         at the recipe's width or at another that a search may choose."""
-        network = self.network
+        network, rounded = self.network, self.network.candidate.weights
         weights = [w.value for w in network.weights]
         widths = network.numerics.weight_bits
         names = (name for v in weights for name in (v, *(at_width(v, bits) for bits in widths)))
-        biases = (network.rounded[name].bias for name in names if name in network.rounded)
+        biases = (rounded[name].bias for name in names if name in rounded)
         return list(
             dict.fromkeys((*weights, *(b for b in biases if b and network.graph.const(b) is not None)))
         )

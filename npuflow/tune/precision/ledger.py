@@ -149,7 +149,7 @@ class _Split:
         if cause.cause == CLIPPING:
             group = rig.network.groups[cause.unit]
             wide = {v: rig.wide_ranges[v] for v in group if v in rig.wide_ranges}
-            rig = replace(rig, ranges={**rig.ranges, **wide})
+            rig = replace(rig, network=rig.network.with_(ranges={**rig.ranges, **wide}))
         else:
             levels[cause.unit] = WIDE
         half = len(rig.fit) // 2

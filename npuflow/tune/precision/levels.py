@@ -69,7 +69,7 @@ def floatable(network: FakeQuantNetwork, types: LevelTypes, level: int, ranges: 
     for node, units in zip(network.nodes, network.touched, strict=True):
         if any(_obstacles(network, types, level, node)):
             barred.update(units)
-    for value_id in (*network.stated, *whole_types(network.graph, network.nodes)):
+    for value_id in (*network.candidate.stated, *whole_types(network.graph, network.nodes)):
         if value_id in network.units:
             barred.add(network.units[value_id])
     most = largest(types.number(level))

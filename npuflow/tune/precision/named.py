@@ -107,6 +107,6 @@ def automatic(
         table = Calibrate(
             method, calibrate.bounds, calibrate.beyond, calibrate.infinite, calibrate.as_trimmed, layers
         )
-        on_npu = network.placed.on_npu
+        on_npu = network.candidate.placed.on_npu
         tried[method] = chosen_by(network.graph, statistics, table, quantize, network.numerics, on_npu).ranges
     return clip(rig, tried, free, samples)

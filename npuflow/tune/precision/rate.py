@@ -3,19 +3,17 @@ the objectives of [search]."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from npuflow.compare.comparison import Comparison
-from npuflow.hw.target import Numerics
-from npuflow.ir.graph import Graph
-from npuflow.ir.types import Array, QuantType
+from npuflow.ir.types import Array
 from npuflow.metrics import Metric, Outputs, stacked
-from npuflow.quantise.config import Quantize
-from npuflow.quantise.graph import Stranded, quantize_graph
+from npuflow.quantise.candidate import Candidate
+from npuflow.quantise.graph import build
 from npuflow.tune.correct.error import outputs_of
 
 Marks = Mapping[str, float]               # a metric's figures; the first one counts
@@ -33,20 +31,10 @@ class Rating:
 
 
 def rate(
-    graph: Graph,
-    on_npu: Callable[[int], bool],
-    ranges: Mapping[str, tuple[float, float]],
-    quantize: Quantize,
-    numerics: Numerics,
-    stated: Mapping[str, QuantType],
-    feeds: Sequence[Mapping[str, Array]],
-    truth: Sequence[Sequence[Array]],
-    stranded: Stranded | None = None,
+    candidate: Candidate, feeds: Sequence[Mapping[str, Array]], truth: Sequence[Sequence[Array]]
 ) -> Rating:
-    """Quantise, run, compare. `truth`: the float network's outputs, output by output; `stranded`:
-    as `quantize_graph` has it."""
-    made = quantize_graph(graph, on_npu, ranges, quantize, numerics, stated, stranded).graph
-    return rating(truth, outputs_of(made, feeds))
+    """Quantise, run, compare. `truth`: the float network's outputs, output by output."""
+    return rating(truth, outputs_of(build(candidate).graph, feeds))
 
 
 def mark(

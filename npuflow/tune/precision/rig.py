@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from glob import escape
 
@@ -12,7 +12,7 @@ from npuflow.ir.op import Node
 from npuflow.ir.types import Array
 from npuflow.place.place import op_name
 from npuflow.quantise.config import Override
-from npuflow.quantise.graph import Quantization, quantize_graph
+from npuflow.quantise.graph import Quantization, build
 from npuflow.quantise.scales import activation_inputs
 from npuflow.strategies import FLOAT, OWN, WIDE, Levels, Noise
 from npuflow.tune.correct.error import outputs_of
@@ -40,11 +40,10 @@ class WidthChoice:
 
 @dataclass
 class Rig:
-    """A network with its ranges, ready to be run in any mixture. `wide_ranges`: of every activation, without
+    """A candidate ready to be run in any mixture of widths. `wide_ranges`: of every activation, without
     clipping. `types`: what the levels from OWN on stand for."""
 
     network: FakeQuantNetwork
-    ranges: Ranges
     wide_ranges: Ranges
     fit: Sequence[Feed]
     held: Sequence[Feed]
@@ -52,6 +51,10 @@ class Rig:
     _known: dict[tuple[str, int], Mapping[str, Array]] = field(default_factory=dict, init=False)
     _tables: dict[int, Table] = field(default_factory=dict, init=False)
     _floatable: dict[int, frozenset[int]] = field(default_factory=dict, init=False)
+
+    @property
+    def ranges(self) -> Ranges:
+        return self.network.candidate.ranges
 
     @cached_property
     def widest(self) -> int:
@@ -299,14 +302,8 @@ class Rig:
 
     def quantized(self, levels: Levels) -> Quantization:
         """The quantised graph at the levels."""
-        network, choice = self.network, self.choice(levels)
-        scheme = replace(network.quantize, overrides=(*choice.overrides, *network.quantize.overrides))
-        ranges = {**self.ranges, **choice.ranges}
-        placed = network.placed
-        return quantize_graph(
-            network.graph, placed.on_npu, ranges, scheme, network.numerics, network.stated, placed.stranded,
-            rounded=network.rounded,
-        )
+        candidate, choice = self.network.candidate, self.choice(levels)
+        return build(candidate.with_overrides(choice.overrides).with_ranges(choice.ranges))
 
 
 def _escaped(name: str) -> str:

@@ -1,0 +1,58 @@
+"""A quantised network as a value: everything that fixes its integers, before they are built."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Graph
+from npuflow.ir.types import QuantType
+from npuflow.place.islands import Prices
+from npuflow.place.place import NodePlacement
+from npuflow.quantise.config import Override, Quantize
+from npuflow.quantise.scales import Range
+from npuflow.rounders import RoundedWeight
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A float network with all that its quantised form depends on; `quantise.graph.build` makes that form.
+
+    `graph`: the float network after all rewrites; `placed`: the place of each of its nodes; `scheme`: widths,
+    modes and overrides; `ranges`: (low, high) by value id; `stated`: types by value id that the model or a
+    table fixes, those that the target lacks being only ranges; `weights`: codes of weights that were chosen
+    before, by value id, used where the layer has a weight of that width and granularity; `coded`: inputs that
+    are fed as their stated codes, whatever the scheme says of inputs; `room`: bytes of local memory, which a
+    layer's table has to fit (None: any size); `prices`: what decides whether nodes that quantisation cuts off
+    from the others stay on the NPU (None: all that compute do).
+    """
+
+    graph: Graph
+    placed: NodePlacement
+    scheme: Quantize
+    numerics: Numerics
+    ranges: Mapping[str, Range] = field(default_factory=dict)
+    stated: Mapping[str, QuantType] = field(default_factory=dict)
+    weights: Mapping[str, RoundedWeight] = field(default_factory=dict)
+    coded: frozenset[str] = frozenset()
+    room: int | None = None
+    prices: Prices | None = None
+
+    def with_(self, **changes: Any) -> Self:
+        """The candidate with other fields."""
+        return replace(self, **changes)
+
+    def with_ranges(self, ranges: Mapping[str, Range]) -> Self:
+        """The candidate with other ranges for some values."""
+        return self.with_(ranges={**self.ranges, **ranges})
+
+    def with_overrides(self, overrides: Sequence[Override]) -> Self:
+        """The candidate with more overrides, before those of its scheme."""
+        return self.with_(scheme=replace(self.scheme, overrides=(*overrides, *self.scheme.overrides)))
+
+    def stranded(self, graph: Graph, chosen: Collection[int]) -> Mapping[int, str]:
+        """Of the nodes `chosen` for the NPU, by index, those that belong to the host because others went
+        there, each with the reason."""
+        return self.placed.stranded(graph, chosen, self.prices)
