@@ -13,8 +13,7 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.codes import decode
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
-from npuflow.onnx.export import session_model
-from npuflow.run.interpret import host_session
+from npuflow.run.floats import FloatRun
 from npuflow.whole.execute.executor import Executor
 
 PAIRS = 200                               # values of a tensor that are kept beside their float ones
@@ -90,10 +89,10 @@ def measure(
     shared = [v for v in graph.values if v in float_graph.values and _compared(graph, v)]
     outputs = dict(zip(float_graph.outputs, graph.outputs, strict=True))
     wanted = list(dict.fromkeys([*shared, *float_graph.outputs]))
-    session = host_session(session_model(float_graph, wanted))
+    network = FloatRun.of(float_graph, wanted)
     executor, sums = Executor(graph, numerics, 1), {v: _Sums() for v in wanted}
     for feed in feeds:
-        real = dict(zip(wanted, session.run(wanted, dict(feed)), strict=True))
+        real = {**feed, **network.run(feed)}
         found = executor.run(feed, keep={*shared, *outputs.values()})
         for value_id in wanted:
             held = value_id if value_id in found else outputs.get(value_id, value_id)
