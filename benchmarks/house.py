@@ -9,8 +9,8 @@ the syntax of `npuflow/`; nothing of it is imported. What each row counts:
 - one importer: files that one other file of the package imports, outside folders of plug-ins
 - parameters: functions with more than seven, `self` and `cls` not counted
 - Protocols: classes that derive from typing.Protocol
-- decibels: functions that take a logarithm to the base of ten
-- sessions: functions that make an onnxruntime InferenceSession
+- decibels: files with functions that take ten or twenty times a logarithm to the base of ten
+- sessions: functions that make an InferenceSession of onnxruntime's, not the package's own
 - integer graphs: calls of `Candidate`, which is all that a quantised graph is built from
 - walk: the functions of the package that a stage function reaches, followed call by call in the order of the
   source, each once. A stop is a stay in one file before another is entered; rooms are the folders entered.
@@ -143,6 +143,25 @@ def containing(house: House, last: str) -> list[str]:
     return [n for n, f in house.functions.items() if any(c.split(".")[-1] == last for _, c in calls(f))]
 
 
+def sessions(house: House) -> list[str]:
+    """Functions that make a session, without those of files that import the package's class of that name."""
+    found = containing(house, "InferenceSession")
+    own = {module for module in house.files if "InferenceSession" in house.bindings(module)}
+    return [one for one in found if not any(one.startswith(f"{module}.") for module in own)]
+
+
+def decibel_files(house: House) -> set[str]:
+    """Files in which ten or twenty is multiplied by something that has a logarithm."""
+    return {
+        name
+        for name, tree in house.trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
+        if any(isinstance(one, ast.Constant) and one.value in (10, 20) for one in ast.walk(node.left))
+        if any(text.split(".")[-1] == "log10" for _, text in calls(node.right))
+    }
+
+
 def walk(house: House, start: str) -> tuple[int, set[str]]:
     """Stops and rooms of the walk from a function."""
     visited: set[str] = set()
@@ -200,8 +219,8 @@ def rows(house: House) -> Iterator[tuple[str, str]]:
         if isinstance(c, ast.ClassDef) and any("Protocol" in ast.unparse(base) for base in c.bases)
     ]
     yield "Protocols", str(len(protocols))
-    yield "functions that compute decibels", str(len(containing(house, "log10")))
-    yield "functions that make a session", str(len(containing(house, "InferenceSession")))
+    yield "files that compute decibels", str(len(decibel_files(house)))
+    yield "functions that make a session", str(len(sessions(house)))
     called = (text for tree in house.trees.values() for _, text in calls(tree))
     yield "places that assemble a candidate", str(sum(one.split(".")[-1] == "Candidate" for one in called))
     for stage in ("precision", "verdict", "quantize", "tiling"):

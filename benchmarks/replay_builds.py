@@ -263,7 +263,8 @@ def differences(old: Mapping[str, Mapping[str, str]], new: Mapping[str, Mapping[
             continue
         stages = [s for s in ("refused", *WATCHED) if was.get(s) != digests.get(s)]
         if stages:
-            lines.append(f"{name}: {stages[0]} differs first, then {', '.join(stages[1:]) or 'nothing'}")
+            why = f"\n  {digests['refused']}" if "refused" in digests else ""
+            lines.append(f"{name}: {stages[0]} differs first, then {', '.join(stages[1:]) or 'nothing'}{why}")
     return lines
 
 

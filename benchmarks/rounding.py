@@ -36,11 +36,11 @@ from npuflow.hw.target import Numerics
 from npuflow.onnx.export import export_model
 from npuflow.quantise.config import Weights
 from npuflow.rounders import ROUNDERS
+from npuflow.run.floats import float_session
 from npuflow.stages.moments import LayerMoments, Picked
 from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.rounded import Rounded
-from npuflow.statistics.observe import session
 from npuflow.tune.correct.error import outputs_of
 from npuflow.tune.rounding import moments as counting
 from npuflow.tune.rounding.columns import ColumnObserver
@@ -89,7 +89,7 @@ class Network:
         graph, layers = self.parsed.graph, [one.layer for one in self.moments]
         kinds = {name: graph.type(name) for name in graph.inputs}
         feeds = [one.content.feed(kinds) for one in self.picked]
-        plain = session(export_model(graph))
+        plain = float_session(export_model(graph))
         names = [i.name for i in plain.get_inputs()]
         for _ in range(2):
             _, unit = spent(lambda: [plain.run(None, {n: feed[n] for n in names}) for feed in feeds])
@@ -120,7 +120,7 @@ class Network:
             done = rounded(rounder, one.matrix, one.layer.bias, one.fit, one.held, scheme, numerics)
             weights[one.layer.weight] = done.weight
         seconds = time.process_time() - start
-        run = session(export_model(with_weights(self.parsed.graph, weights)))
+        run = float_session(export_model(with_weights(self.parsed.graph, weights)))
         names = [i.name for i in run.get_inputs()]
         return [run.run(None, {n: feed[n] for n in names})[0] for feed in feeds], seconds
 

@@ -18,7 +18,7 @@ import numpy as np
 from rigs import rig_of
 
 from npuflow.onnx.export import export_model
-from npuflow.statistics.observe import session
+from npuflow.run.floats import float_session
 from npuflow.strategies import OWN
 from npuflow.tune.precision.levels import LevelTypes
 
@@ -37,7 +37,7 @@ def main() -> None:
     args = parser.parse_args()
     found, _ = rig_of(args.recipe, args.cache, args.set, args.samples, 3 * args.samples)
     found.types = LevelTypes(tuple(args.widths), ())
-    plain = session(export_model(found.network.graph))
+    plain = float_session(export_model(found.network.graph))
     names = {i.name for i in plain.get_inputs()}
     feeds = [{k: v for k, v in feed.items() if k in names} for feed in found.held]
     for _ in range(REPEATS):

@@ -10,6 +10,7 @@ import numpy as np
 
 from npuflow.base.errors import BuildError, Where
 from npuflow.base.wording import counted
+from npuflow.compare.difference import unequal
 from npuflow.hw.target import Numerics
 from npuflow.input.pixels.pixels import model_inputs, of_program
 from npuflow.ir.graph import Graph
@@ -89,9 +90,8 @@ def _add(
         mask = np.ones(want.shape, bool) if one.mask is None else one.mask
         if want.dtype.kind in "iub":
             distance = np.abs(want.astype(np.int64) - one.array.astype(np.int64)) * mask
-            other, most = distance != 0, max(most, int(distance.max(initial=0)))
-        else:
-            other = ~((want == one.array) | ((want != want) & (one.array != one.array))) & mask
+            most = max(most, int(distance.max(initial=0)))
+        other = unequal(want, one.array) & mask
         wrong |= other if one.torn is None else other | one.torn
         known |= mask
     count = int(np.count_nonzero(known))
@@ -109,8 +109,7 @@ def _apart(want: Array, found: Array) -> int:
     """How many elements differ; all of them where shape or type do."""
     if want.shape != found.shape or want.dtype != found.dtype:
         return max(want.size, 1)
-    same = (want == found) | ((want != want) & (found != found))
-    return int(want.size - np.count_nonzero(same))
+    return int(np.count_nonzero(unequal(want, found)))
 
 
 def require_equal(checks: Sequence[TensorCheck], program: Program) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from npuflow.base.errors import BuildError, Where
+from npuflow.compare.difference import unequal
 from npuflow.ir.types import Array
 from npuflow.program.container import Program, instances_of
 from npuflow.program.copies import Copies
@@ -33,11 +34,12 @@ def require_same(program: Program, samples: Sequence[Mapping[str, Array]]) -> in
             if got is None:
                 continue
             compared += 1
-            if not np.array_equal(got, want, equal_nan=want.dtype.kind == "f"):
+            wrong = unequal(want, got)
+            if wrong.any():
                 raise BuildError(
                     f"inference {k} of {number} at the same time differs from the same inference alone",
                     where=Where(value=name),
-                    because=f"{np.count_nonzero(got != want)} of {want.size} elements",
+                    because=f"{np.count_nonzero(wrong)} of {want.size} elements",
                     hint="this is a bug of npuflow: please report it with the recipe", code="NF-BUILD-030",
                 )
     return compared

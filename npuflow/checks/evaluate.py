@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -14,10 +14,10 @@ from npuflow.base.tables import Doc, table_of
 from npuflow.input.data.config import Data, FoundSample
 from npuflow.input.data.labels import label_file
 from npuflow.input.data.listing import found
-from npuflow.ir.noise import decibels as level
-from npuflow.ir.noise import difference, energy
+from npuflow.ir.noise import SignalToNoise
 from npuflow.ir.types import Array
 from npuflow.metrics import METRICS, Metric, alike, is_ragged, stacked, unlike
+from npuflow.run.state import SampleModel
 
 LABELS = "an npz with a label array, a .csv of files and labels, a `labels` key, or a metric that needs none"
 CHUNK = 32                                       # samples whose inputs are in memory at once
@@ -73,12 +73,6 @@ def of_table(fault: DataError, table: Data) -> DataError:
     name = f"[{table_of(type(table))}]"
     fault.hint = fault.hint.replace("[data]", name).replace("[[data.steps]]", f"[{name[:-1]}.steps]]")
     return fault
-
-
-class SampleModel(Protocol):
-    """Something that runs samples: a program's runner, an interpreter, an onnxruntime session."""
-
-    def run_many(self, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]: ...
 
 
 @dataclass(frozen=True)
@@ -192,11 +186,10 @@ def _parts(
 
 def decibels(truth: Array, other: Array) -> float:
     """SQNR of the samples whose shapes are equal; 200 where there is no noise."""
-    signal = noise = 0.0
+    sums = SignalToNoise()
     for real, made in alike(truth, other):
-        signal += energy(real)
-        noise += energy(difference(made, real))
-    return level(signal, noise)
+        sums.add(real, made)
+    return sums.decibels
 
 
 def _agreement(

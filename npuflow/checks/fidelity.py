@@ -4,17 +4,16 @@ network on the same samples."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from npuflow.compare.comparison import Comparison
 from npuflow.hw.target import Numerics
 from npuflow.ir.codes import decode
 from npuflow.ir.graph import Graph
-from npuflow.ir.noise import measured as decibels
 from npuflow.ir.types import Array
-from npuflow.onnx.export import session_model
-from npuflow.run.interpret import host_session
+from npuflow.run.floats import FloatRun
 from npuflow.whole.execute.executor import Executor
 
 PAIRS = 200                               # values of a tensor that are kept beside their float ones
@@ -48,14 +47,10 @@ class TensorFidelity:
 
 @dataclass
 class _Sums:
+    compared: Comparison = field(default_factory=Comparison)
     pairs: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
-    signal: float = 0.0
-    noise: float = 0.0
-    other: float = 0.0
-    cross: float = 0.0
     ends: int = 0
     count: int = 0
-    strange: int = 0
     apart: int = 0
     samples: int = 0
 
@@ -64,32 +59,20 @@ class _Sums:
         if real.shape != found.shape:
             self.apart += 1
             return
-        a, b = real.astype(np.float64).ravel(), found.astype(np.float64).ravel()
-        numbers = np.isfinite(a)
-        if not numbers.all():
-            self.strange += int(a.size - numbers.sum())
-            a, b = a[numbers], np.nan_to_num(b[numbers])
+        self.compared.add(real, found)
         if not self.pairs[0]:
+            numbers = np.isfinite(real)
+            a, b = (array[numbers].astype(np.float64) for array in (real, found))
             at = np.unique(np.linspace(0, max(a.size - 1, 0), min(a.size, PAIRS)).astype(np.int64))
-            self.pairs = tuple(map(_short, a[at])), tuple(map(_short, b[at]))
-        self.signal += float(a @ a)
-        self.noise += float(((a - b) ** 2).sum())
-        self.other += float(b @ b)
-        self.cross += float(a @ b)
+            self.pairs = tuple(map(_short, a[at])), tuple(map(_short, np.nan_to_num(b[at])))
         self.ends += ends
         self.count += real.size
 
     def result(self) -> TensorFidelity:
-        norm = np.sqrt(self.signal * self.other)
-        cosine = self.cross / norm if norm else 1.0 if self.signal == self.other else 0.0
+        sums = self.compared
+        share = self.ends / max(self.count, 1)
         return TensorFidelity(
-            decibels(self.signal, self.noise),
-            float(cosine),
-            self.ends / max(self.count, 1),
-            self.strange,
-            self.apart,
-            self.samples,
-            self.pairs,
+            sums.measured, sums.cosine, share, sums.strange, self.apart, self.samples, self.pairs
         )
 
 
@@ -106,10 +89,10 @@ def measure(
     shared = [v for v in graph.values if v in float_graph.values and _compared(graph, v)]
     outputs = dict(zip(float_graph.outputs, graph.outputs, strict=True))
     wanted = list(dict.fromkeys([*shared, *float_graph.outputs]))
-    session = host_session(session_model(float_graph, wanted))
+    network = FloatRun.of(float_graph, wanted)
     executor, sums = Executor(graph, numerics, 1), {v: _Sums() for v in wanted}
     for feed in feeds:
-        real = dict(zip(wanted, session.run(wanted, dict(feed)), strict=True))
+        real = {**feed, **network.run(feed)}
         found = executor.run(feed, keep={*shared, *outputs.values()})
         for value_id in wanted:
             held = value_id if value_id in found else outputs.get(value_id, value_id)

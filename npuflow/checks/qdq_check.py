@@ -9,22 +9,26 @@ shows nothing but what is its own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import sqrt
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npuflow.checks.qdq_probe import forced, rounded, showing
+from npuflow.compare.difference import unequal
 from npuflow.hw.target import Numerics, Rounding
 from npuflow.ir.graph import Graph
-from npuflow.ir.noise import measured as decibels
+from npuflow.ir.noise import SignalToNoise
 from npuflow.ir.op import Site
 from npuflow.ir.types import Array, QuantType, TensorType
 from npuflow.onnx.fed import SessionModel
 from npuflow.onnx.run import CannotRunError
+from npuflow.onnx.types import value_info
 from npuflow.run.walk import plain_session
 from npuflow.whole.execute.executor import Executor
+
+if TYPE_CHECKING:
+    import onnx
 
 # of a tensor's range of codes: what float32 leaves of a sum of products
 FLOAT = 2.0**-19
@@ -74,8 +78,7 @@ class _Sums:
     quant: QuantType | None
     count: int = 0
     different: int = 0
-    signal: float = 0.0
-    noise: float = 0.0
+    compared: SignalToNoise = field(default_factory=SignalToNoise)
     fed: int = 0
     rounding: int = 0
     sum: int = 0
@@ -87,13 +90,9 @@ class _Sums:
     def alone(self, want: Array, found: Array) -> None:
         """What the model gives on its own."""
         zero = 0 if self.quant is None else self.quant.zero_point[0]
-        wrong = (want != found) & ((want == want) | (found == found))     # NaN in both is no difference
-        x = np.nan_to_num(want.astype(np.float64) - zero).ravel()
-        step = np.nan_to_num(found[wrong].astype(np.float64) - want[wrong])
         self.count += want.size
-        self.different += step.size
-        self.signal += float(np.dot(x, x))
-        self.noise += float(np.dot(step, step))
+        self.different += int(np.count_nonzero(unequal(want, found)))
+        self.compared.add(*(array.astype(np.float64) - zero for array in (want, found)))
 
     def apart(self, want: Array, found: Array, real: Array, numerics: Numerics) -> None:
         """What its layer gives when it is fed the program's codes: codes that differ, and
@@ -113,7 +112,7 @@ class _Sums:
 
     def result(self) -> TensorParting:
         count, sided = max(self.count, 1), self.up + self.down
-        sqnr = decibels(self.signal, self.noise)
+        sqnr = self.compared.measured
         levels = 0 if self.quant is None else self.quant.hi - self.quant.lo + 1
         sure = abs(self.up - self.down) / sqrt(sided) if sided else 0.0
         means = self.sum / count, self.beyond / count, sqrt(self.squares / count)
@@ -252,3 +251,67 @@ def _round(steps: Array, way: Rounding) -> Array:
     if way == "half_away":
         return np.sign(steps) * np.floor(np.abs(steps) + 0.5)
     return np.rint(steps)
+
+
+def rounded(model: SessionModel) -> dict[str, str]:
+    """Every tensor of codes that the model computes, in its order -> the float
+    tensor that is rounded to them."""
+    return {n.output[0]: n.input[0] for n in _read(model).graph.node if n.op_type == "QuantizeLinear"}
+
+
+def showing(model: SessionModel, tensors: Iterable[str]) -> SessionModel:
+    """The model with these tensors as its outputs; onnxruntime infers what they are."""
+    proto = _read(model)
+    _show(proto.graph, tensors)
+    return _changed(model, proto)
+
+
+def forced(
+    model: SessionModel, kinds: Mapping[str, TensorType]
+) -> tuple[SessionModel, dict[str, str], dict[str, str]]:
+    """The model with these tensors of codes as inputs: whatever reads one is fed from outside, so that no
+    layer sees what another has computed. Also, by tensor, the name of the model's own codes and that of the
+    floats rounded to them, which are the outputs.
+    """
+    proto = _read(model)
+    names = {name for node in proto.graph.node for name in (*node.input, *node.output)}
+    own: dict[str, str] = {}
+    floats: dict[str, str] = {}
+    for node in proto.graph.node:
+        if node.op_type == "QuantizeLinear" and node.output[0] in kinds:
+            name = node.output[0]
+            floats[name], own[name] = node.input[0], _unused(f"{name}:own", names)
+            node.output[0] = own[name]
+    read = {name for node in proto.graph.node for name in node.input}
+    proto.graph.input.extend(value_info(name, kinds[name]) for name in own if name in read)
+    _show(proto.graph, dict.fromkeys([*own.values(), *floats.values()]))
+    return _changed(model, proto), own, floats
+
+
+def _read(model: SessionModel) -> onnx.ModelProto:
+    import onnx
+
+    return onnx.load_model_from_string(model if isinstance(model, bytes) else model.proto)
+
+
+def _changed(model: SessionModel, proto: onnx.ModelProto) -> SessionModel:
+    """The model with other nodes and ends, and with its constants."""
+    data = bytes(proto.SerializeToString())
+    return data if isinstance(model, bytes) else replace(model, proto=data)
+
+
+def _show(graph: onnx.GraphProto, tensors: Iterable[str]) -> None:
+    import onnx
+
+    known = {value.name: value for value in (*graph.output, *graph.input)}
+    kept = [known.get(name) or onnx.ValueInfoProto(name=name) for name in tensors]
+    copies = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in kept]
+    del graph.output[:]
+    graph.output.extend(copies)
+
+
+def _unused(name: str, names: set[str]) -> str:
+    while name in names:
+        name += "'"
+    names.add(name)
+    return name

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
+from npuflow.compare.difference import Difference, difference
+from npuflow.compare.prefixes import first_prefix
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.onnx.export import session_model
@@ -87,10 +89,7 @@ class SourceModel:
     def repeats(self) -> bool:
         """Whether it gives the same numbers again, as a model that draws random numbers does not."""
         again = _run(self.session, self.outputs, self.feeds[:1])
-        return all(
-            np.array_equal(a, b) or _apart(a, b)[1:] == (0.0, "")
-            for a, b in zip(again[0], self.wanted[0], strict=True)
-        )
+        return all(not difference("", a, b).different for a, b in zip(again[0], self.wanted[0], strict=True))
 
     def errors(self, graph: Graph, feeds: Sequence[Feed] | None = None) -> tuple[OutputError, ...]:
         """The graph's outputs beside the source's; noise is measured where an error is large enough to need
@@ -130,17 +129,16 @@ def culprits(
         start = replay(skip, 0)[0]
         if source.moved(start):
             return (*found, RewriteCulprit(Applied(READING, ""), 0.0, worst(source.errors(start)))), False
-        low, high = 0, len(applied)
-        while high - low > 1:
-            middle = (low + high) // 2
-            if source.moved(replay(skip, middle)[0]):
-                high = middle
-            else:
-                low = middle
-        before, after = (worst(source.errors(replay(skip, count)[0])) for count in (low, high))
-        found.append(RewriteCulprit(applied[high - 1], before, after))
-        skip = (*skip, applied[high - 1].rule)
+        count = first_prefix(len(applied), partial(_moved_by, source, replay, skip))
+        before, after = (worst(source.errors(replay(skip, n)[0])) for n in (count - 1, count))
+        found.append(RewriteCulprit(applied[count - 1], before, after))
+        skip = (*skip, applied[count - 1].rule)
     return tuple(found), False
+
+
+def _moved_by(source: SourceModel, replay: Replay, skip: tuple[str, ...], count: int) -> bool:
+    """Whether the first changes, without the rules left out, move an output."""
+    return source.moved(replay(skip, count)[0])
 
 
 def worst(errors: Sequence[OutputError]) -> float | None:
@@ -159,25 +157,17 @@ def _run(ready: Any, outputs: Sequence[str], feeds: Sequence[Feed]) -> list[list
 def _error(name: str, wanted: Sequence[Array], found: Sequence[Array]) -> OutputError:
     peak, absolute = 0.0, 0.0
     for a, b in zip(wanted, found, strict=True):
-        top, apart, note = _apart(a, b)
-        if note:
+        one = difference(name, a, b)
+        if note := _incomparable(one, a, b):
             return OutputError(name, None, None, note)
-        peak, absolute = max(peak, top), max(absolute, apart)
+        peak, absolute = max(peak, one.peak), max(absolute, one.max_abs)
     return OutputError(name, absolute, absolute / (peak or 1.0))
 
 
-def _apart(a: Array, b: Array) -> tuple[float, float, str]:
-    """The largest magnitude of the first, the largest difference, and why there is none."""
+def _incomparable(one: Difference, a: Array, b: Array) -> str:
+    """Why a largest difference would say nothing."""
     if a.shape != b.shape:
-        return 0.0, 0.0, f"its shape is {list(b.shape)} instead of {list(a.shape)}"
-    if a.dtype.kind not in "iubf" or b.dtype.kind not in "iubf":
-        wrong = int(np.count_nonzero(a != b))
-        return 0.0, 0.0, f"{wrong} of {a.size} values differ" if wrong else ""
-    x, y = a.astype(np.float64).ravel(), b.astype(np.float64).ravel()
-    same = (x == y) | (np.isnan(x) & np.isnan(y))
-    strange = int(np.count_nonzero(~(np.isfinite(x) & np.isfinite(y)) & ~same))
-    if strange:
-        return 0.0, 0.0, f"{strange} of {a.size} values are finite in one of the two only"
-    difference = np.where(same, 0.0, x - np.where(same, x, y))
-    finite = x[np.isfinite(x)]
-    return float(np.abs(finite).max(initial=0.0)), float(np.abs(difference).max(initial=0.0)), ""
+        return f"its shape is {list(b.shape)} instead of {list(a.shape)}"
+    if one.note and one.different:
+        return f"{one.different} of {one.elements} values differ"
+    return f"{one.strange} of {one.elements} values are finite in one of the two only" if one.strange else ""

@@ -1,14 +1,15 @@
-"""The two sides of `npuflow compare`: tensors as codes and as real numbers, in the network's order."""
+"""The two sides of `npuflow compare`, read from files or run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from npuflow.base.errors import UsageError
-from npuflow.compare.difference import Difference, difference
+from npuflow.compare.difference import Difference
+from npuflow.compare.sides import Side
 
 if TYPE_CHECKING:
     from npuflow.cli._run_model import RunnableModel
@@ -20,30 +21,15 @@ DEQUANTISED = ":dq"  # and "v:dq" what a QDQ model makes of it
 
 
 @dataclass
-class Side:
-    """One of the two: named arrays, and what is known of the network that made them."""
+class ReadSide(Side):
+    """One of the two, and the program that made it, if one did."""
 
-    codes: dict[str, Any] = field(default_factory=dict)  # integers
-    real: dict[str, Any] = field(default_factory=dict)  # numbers
-    quants: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    order: list[str] = field(default_factory=list)  # in the network's order; empty where there is only a file
-    layers: dict[str, str] = field(default_factory=dict)  # tensor -> the layer that makes it
     program: Program | None = None
 
-    @property
-    def names(self) -> dict[str, None]:
-        return dict.fromkeys((*self.order, *self.codes, *self.real))
 
-
-@dataclass(frozen=True)
-class TensorComparison:
-    """What `compare` reports of one tensor."""
-
-    difference: Difference
-    layer: str = ""
-
-
-def sides(paths: tuple[Path, Path], inputs: Sequence[Path], everything: bool) -> tuple[list[Side], list[str]]:
+def sides(
+    paths: tuple[Path, Path], inputs: Sequence[Path], everything: bool
+) -> tuple[list[ReadSide], list[str]]:
     """Both sides, programs and models run on the inputs, which the program among them prepares; and notes."""
     from npuflow.cli._inputs import picture_note, read_npz
     from npuflow.cli._run_model import open_model
@@ -83,37 +69,7 @@ def _exact(path: Path) -> Literal["simulator"] | None:
     return "simulator" if path.suffix == ".npu" else None
 
 
-def compared(first: Side, second: Side, tolerance: float) -> list[TensorComparison]:
-    """Every tensor that both have, in the network's order: codes with codes where both hold them, else real
-    numbers.
-    """
-    order = (
-        [*first.order, *second.order]
-        if first.program is not None or not second.program
-        else [*second.order, *first.order]
-    )
-    names = dict.fromkeys(
-        n for n in (*order, *first.names, *second.names) if n in first.names and n in second.names
-    )
-    found = []
-    for name in names:
-        pair = _pair(name, first, second)
-        if pair is not None:
-            a, b, codes = pair
-            layer = first.layers.get(name) or second.layers.get(name, "")
-            zero = (
-                (first.quants.get(name) or second.quants.get(name) or {}).get("zero_point", [0])
-                if codes
-                else [0]
-            )
-            same = zero[0] if len(zero) == 1 else 0
-            found.append(
-                TensorComparison(difference(name, a, b, tolerance=tolerance, codes=codes, zero=same), layer)
-            )
-    return found
-
-
-def tile(found: Difference, sides: Sequence[Side]) -> tuple[Tile, int] | None:
+def tile(found: Difference, sides: Sequence[ReadSide]) -> tuple[Tile, int] | None:
     """The tile of a program that made the first differing element, and the sample it is of."""
     from npuflow.sim.made import tile_of
 
@@ -138,33 +94,15 @@ def _shape(program: Program, name: str) -> tuple[int, ...] | None:
     return None if entry is None else tuple(entry["shape"])
 
 
-def _pair(name: str, first: Side, second: Side) -> tuple[Any, Any, bool] | None:
-    if (
-        name in first.codes
-        and name in second.codes
-        and _alike(first.quants.get(name), second.quants.get(name))
-    ):
-        return first.codes[name], second.codes[name], True
-    if name in first.real and name in second.real:
-        return first.real[name], second.real[name], False
-    a, b = (side.codes.get(name, side.real.get(name)) for side in (first, second))
-    return None if a is None or b is None else (a, b, False)
-
-
-def _alike(a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> bool:
-    """Whether codes of both mean the same, as far as both say what they mean."""
-    return a is None or b is None or (a["scale"], a["zero_point"]) == (b["scale"], b["zero_point"])
-
-
-def _of_file(arrays: Mapping[str, Any]) -> Side:
-    side = Side()
+def _of_file(arrays: Mapping[str, Any]) -> ReadSide:
+    side = ReadSide()
     for name, array in arrays.items():
         (side.codes if array.dtype.kind in "iu" else side.real)[name] = array
     side.order = list(arrays)
     return side
 
 
-def _of_model(path: Path, model: RunnableModel, arrays: Mapping[str, Any]) -> Side:
+def _of_model(path: Path, model: RunnableModel, arrays: Mapping[str, Any]) -> ReadSide:
     if path.suffix == ".npu":
         return _of_program(model, arrays)
     side = _of_file(arrays)
@@ -191,11 +129,11 @@ def _made_by(path: Path) -> Iterable[tuple[str, str]]:
             yield name, f"{node.name or name} ({node.op_type})"
 
 
-def _of_program(model: Any, arrays: Mapping[str, Any]) -> Side:
+def _of_program(model: Any, arrays: Mapping[str, Any]) -> ReadSide:
     from npuflow.runner.feed import dequantize
 
     program = model.backend.program
-    side = Side(program=program)
+    side = ReadSide(leads=True, program=program)
     quants = {name: entry.get("quant") for name, entry in program.meta["values"].items()}
     quants |= {name: tapped.quant for name, tapped in program.taps.values.items()}
     for name, array in arrays.items():

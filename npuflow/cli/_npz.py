@@ -111,9 +111,8 @@ def compared(
         if (cosine is None and sqnr is None) or found.note:
             good = not found.diverges(tolerance)
         else:
-            good = found.cosine >= (cosine if cosine is not None else -1.0) and found.sqnr >= (
-                sqnr if sqnr is not None else -np.inf
-            )
+            close = cosine is None or found.cosine >= cosine
+            good = close and (sqnr is None or found.sqnr is None or found.sqnr >= sqnr)
         accepted += good
         rows.append(
             {
@@ -122,7 +121,7 @@ def compared(
                 "different": found.different,
                 "max_abs": float(found.max_abs),
                 "cosine": float(found.cosine),
-                "sqnr_db": float(found.sqnr),
+                "sqnr_db": found.sqnr,
                 "accepted": "yes" if good else "no",
                 "note": found.note,
             }
@@ -195,7 +194,9 @@ def printed(rows: Sequence[Row], as_json: bool) -> None:
 
 
 def _cell(column: str, value: Any) -> str:
-    return "x".join(map(str, value)) or "scalar" if column == "shape" else shown(value)
+    if column == "shape":
+        return "x".join(map(str, value)) or "scalar"
+    return "exact" if column == "sqnr_db" and value is None else shown(value)
 
 
 def _json(value: Any) -> Any:

@@ -13,7 +13,8 @@ from npuflow.cli._slow import Working
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from npuflow.cli._compared import Side, TensorComparison
+    from npuflow.cli._compared import ReadSide
+    from npuflow.compare.sides import TensorComparison
 
 
 def compare(
@@ -40,7 +41,8 @@ def compare(
     first layer, tile and element to diverge (exit code 1). What both have as codes is compared as codes."""
     import json
 
-    from npuflow.cli._compared import compared, sides
+    from npuflow.cli._compared import sides
+    from npuflow.compare.sides import compared
 
     with Working(f'comparing "{first}" and "{second}"'):
         both, notes = sides((first, second), inputs or [], all_tensors)
@@ -62,7 +64,7 @@ def compare(
         raise typer.Exit(1)
 
 
-def _plain(one: TensorComparison, sides: Sequence[Side]) -> dict[str, Any]:
+def _plain(one: TensorComparison, sides: Sequence[ReadSide]) -> dict[str, Any]:
     """A tensor as JSON has it; the first that diverges with its tile."""
     from dataclasses import asdict
     from math import isfinite
@@ -80,7 +82,7 @@ def _plain(one: TensorComparison, sides: Sequence[Side]) -> dict[str, Any]:
     return {**body, "layer": one.layer, "tile": asdict(made[0]) if made is not None else None}
 
 
-def _where(one: TensorComparison, sides: Sequence[Side]) -> list[str]:
+def _where(one: TensorComparison, sides: Sequence[ReadSide]) -> list[str]:
     """The first divergence: tensor and layer, element with both values, and the tile that made it."""
     from npuflow.cli._compared import tile
 
@@ -113,5 +115,6 @@ def _table(found: Sequence[TensorComparison]) -> None:
     )
     for d in (one.difference for one in found):
         name = d.name if len(d.name) <= width else "…" + d.name[-(width - 1) :]
-        numbers = f"{d.elements:10d} {d.different:10d} {d.max_abs:11.4g} {d.cosine:10.6f} {d.sqnr:8.2f}"
+        level = "exact" if d.sqnr is None else f"{d.sqnr:.2f}"
+        numbers = f"{d.elements:10d} {d.different:10d} {d.max_abs:11.4g} {d.cosine:10.6f} {level:>8s}"
         typer.echo(f"{name:{width}s} {numbers} {'codes' if d.codes else d.note}".rstrip())

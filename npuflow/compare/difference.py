@@ -1,26 +1,27 @@
-"""How far two sets of named tensors are apart: largest difference, cosine, SQNR, and
-where they first differ."""
+"""Two arrays of one name, element by element: where they differ, by how much, and which element is first."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import inf
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from npuflow.ir.noise import decibels, energy
+from npuflow.compare.comparison import Comparison
+from npuflow.ir.noise import EXACT
+from npuflow.ir.types import Array
 
-Array = npt.NDArray[Any]
+NUMBERS = "iubf"                          # kinds of types that hold numbers
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One tensor in both: `sqnr` in dB with the first as the signal (inf: equal), `different` elements.
+    """One tensor in both, the first being the right one: `different` elements, SQNR in dB (None: equal).
 
     `index`: the first element, in C order, that differs by more than the tolerance; its value on both
     `sides`; `codes`: integers of quantised tensors were compared, not the numbers that they stand for.
+    `peak`: the largest finite magnitude of the first; `strange`: elements that are finite in one only.
     """
 
     name: str
@@ -28,14 +29,32 @@ class Difference:
     different: int
     max_abs: float
     cosine: float
-    sqnr: float
+    sqnr: float | None
     note: str = ""
     codes: bool = False
     index: tuple[int, ...] | None = None
     sides: tuple[Any, Any] | None = None
+    peak: float = 0.0
+    strange: int = 0
 
     def diverges(self, tolerance: float) -> bool:
         return self.different > 0 and (self.max_abs > tolerance or bool(self.note))
+
+
+def unequal(want: Array, found: Array) -> Array:
+    """[*shape], bool: elements of other values, whatever the types; NaN equals NaN. All of them where the
+    shapes differ."""
+    if want.shape != found.shape:
+        return np.ones(want.shape, bool)
+    wrong: Array = want != found
+    return wrong if want.dtype.kind in "iub" else wrong & ((want == want) | (found == found))
+
+
+def first(wrong: Array) -> tuple[int, ...] | None:
+    """The first element, in C order, of which this is true."""
+    if not wrong.any():
+        return None
+    return tuple(int(i) for i in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
 
 
 def difference(
@@ -45,29 +64,41 @@ def difference(
     for 0.
     """
     if a.shape != b.shape:
-        return Difference(name, int(a.size), int(a.size), inf, 0.0, -inf, f"shapes {a.shape} and {b.shape}")
-    if a.dtype.kind not in "iubf" or b.dtype.kind not in "iubf":
-        wrong = int(np.count_nonzero(a != b))
-        where, sqnr = _first(a != b, a, b), inf if not wrong else -inf
-        return Difference(name, int(a.size), wrong, 0.0, float(not wrong), sqnr, "not numbers", False, *where)
-    x, y = (v.astype(np.float64).reshape(-1) - zero for v in (a, b))
-    same = (x == y) | (np.isnan(x) & np.isnan(y))
-    noise = np.nan_to_num(np.where(same, 0.0, x - y), nan=inf, posinf=inf, neginf=inf)
-    signal, power = energy(x), float(np.dot(noise, noise))
-    both = np.isfinite(x) & np.isfinite(y)
-    norm = float(np.sqrt(energy(x[both])) * np.sqrt(energy(y[both])))
-    cosine = 1.0 if same.all() else float(np.dot(x[both], y[both])) / norm if norm else 0.0
-    sqnr = inf if power == 0 else -inf if not signal or not isfinite(power) else decibels(signal, power)
-    largest = float(np.abs(noise).max(initial=0.0))
-    far = ~same & ~(np.abs(noise) <= tolerance)
-    where = _first(far.reshape(a.shape), a, b)
-    wrong = int(np.count_nonzero(~same))
-    return Difference(name, int(a.size), wrong, largest, cosine, sqnr, "", codes, *where)
+        note = f"shapes {a.shape} and {b.shape}"
+        return Difference(name, int(a.size), max(int(a.size), 1), inf, 0.0, -EXACT, note)
+    if a.dtype.kind not in NUMBERS or b.dtype.kind not in NUMBERS:
+        apart = a != b
+        wrong = int(np.count_nonzero(apart))
+        sqnr, where = -EXACT if wrong else None, first(apart)
+        return Difference(
+            name, int(a.size), wrong, 0.0, float(not wrong), sqnr, "not numbers", False, where,
+            _sides(where, a, b),
+        )
+    x, y = (v.astype(np.float64) - zero for v in (a, b))
+    apart = unequal(x, y)
+    wrong = int(np.count_nonzero(apart))
+    with np.errstate(invalid="ignore"):
+        far = np.nan_to_num(np.where(apart, np.abs(x - y), 0.0), nan=inf, posinf=inf)
+    where = first(apart & ~(far <= tolerance))
+    finite = np.isfinite(x)
+    strange = int(np.count_nonzero(apart & ~(finite & np.isfinite(y))))
+    sums = Comparison()
+    sums.add(x, y)
+    return Difference(
+        name,
+        int(a.size),
+        wrong,
+        float(far.max(initial=0.0)),
+        sums.cosine if wrong else 1.0,
+        -EXACT if strange else sums.decibels if wrong else None,
+        "",
+        codes,
+        where,
+        _sides(where, a, b),
+        float(np.abs(x[finite]).max(initial=0.0)),
+        strange,
+    )
 
 
-def _first(wrong: Array, a: Array, b: Array) -> tuple[tuple[int, ...] | None, tuple[Any, Any] | None]:
-    """The first element that is wrong, and what both sides hold there."""
-    if not wrong.any():
-        return None, None
-    index = tuple(int(i) for i in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
-    return index, (a[index].item(), b[index].item())
+def _sides(index: tuple[int, ...] | None, a: Array, b: Array) -> tuple[Any, Any] | None:
+    return None if index is None else (a[index].item(), b[index].item())

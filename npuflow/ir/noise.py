@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import isfinite, log10
 
 import numpy as np
@@ -27,6 +28,18 @@ def measured(signal: float, noise: float) -> float | None:
     return None if noise == 0.0 else decibels(signal, noise)
 
 
+def ratio_decibels(ratio: Array) -> Array:
+    """Ratios of energies, each above 0, in decibels, element by element."""
+    found: Array = 10 * np.log10(ratio)
+    return found
+
+
+def noise_decibels(noise: Array) -> Array:
+    """Noise over signal, element by element, as signal over noise from -200 to 200 dB. No number: -200."""
+    found = np.nan_to_num(np.asarray(noise, np.float64), nan=np.inf, posinf=np.inf)
+    return -ratio_decibels(np.clip(found, 10 ** (-EXACT / 10), 10 ** (EXACT / 10)))
+
+
 def energy(array: Array) -> float:
     """The sum of squares of all values that are numbers."""
     wide = np.asarray(array, np.float64).ravel()
@@ -47,3 +60,31 @@ def difference(made: Array, truth: Array) -> Array:
         return plain
     real, found = np.isfinite(wide), np.nan_to_num(found, posinf=LARGEST, neginf=-LARGEST)
     return np.where(real, found - np.where(real, wide, 0.0), 0.0)
+
+
+@dataclass
+class SignalToNoise:
+    """Energies of a signal and of what differs from it, over any number of arrays."""
+
+    signal: float = 0.0
+    noise: float = 0.0
+
+    def add(self, real: Array, found: Array) -> None:
+        """One more array and what was found instead; of another shape, that counts as zeros."""
+        own = energy(real)
+        self.noise += energy(difference(found, real)) if found.shape == real.shape else own
+        self.signal += own
+
+    @property
+    def decibels(self) -> float:
+        return decibels(self.signal, self.noise)
+
+    @property
+    def measured(self) -> float | None:
+        """None: no noise."""
+        return measured(self.signal, self.noise)
+
+    @property
+    def ratio(self) -> float:
+        """Noise over signal; huge where there is only noise."""
+        return self.noise / max(self.signal, 1e-200)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from npuflow.ir.noise import EXACT, decibels, difference, energy
+from npuflow.ir.noise import EXACT, SignalToNoise
 from npuflow.metrics import METRICS, Metric, Outputs
 from npuflow.metrics._ragged import alike, outputs_named
 
@@ -20,11 +20,10 @@ class Sqnr(Metric):
     output: str = ""
 
     def __call__(self, outputs: Outputs, reference: Outputs, labels: list[Any] | None) -> dict[str, float]:
-        signal = noise = 0.0
+        sums = SignalToNoise()
         compared = 0
         for name in outputs_named(reference, self.output):
             for real, found in alike(reference[name], outputs[name]):
                 compared += 1
-                signal += energy(real)
-                noise += energy(difference(found, real))
-        return {"sqnr_db": decibels(signal, noise) if compared else -EXACT}
+                sums.add(real, found)
+        return {"sqnr_db": sums.decibels if compared else -EXACT}

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npuflow.ir.types import Array, TensorType
-from npuflow.onnx.fed import SessionModel, opened
+from npuflow.onnx.fed import SessionModel
+from npuflow.onnx.session import opened
 from npuflow.onnx.types import value_info
 
 if TYPE_CHECKING:
@@ -59,16 +60,8 @@ def model_of(graph: onnx.GraphProto, opsets: Mapping[str, int]) -> onnx.ModelPro
 def session(model: SessionModel, *, optimised: bool = True) -> Any:
     """An onnxruntime session with one thread and fixed arithmetic; not `optimised`: the
     nodes run as they are written."""
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    options.use_deterministic_compute = True
-    if not optimised:
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
-        return opened(model, options)
+        return opened(model, optimised=optimised, deterministic=True)
     except Exception as fault:  # onnxruntime raises its own classes, RuntimeError and ValueError alike
         raise CannotRunError(_first_line(fault)) from fault
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import log10
 
 import numpy as np
 
 from npuflow.input.pixels.pixel_padding import PixelBorder
 from npuflow.ir.graph import Graph
+from npuflow.ir.noise import decibels
 from npuflow.ir.types import Array
 
 
@@ -45,7 +45,7 @@ def bordered(graph: Graph, source: Graph, borders: Sequence[PixelBorder]) -> Ite
                 "of its output)"
             )
         below = (
-            f", {20 * log10((value.quant.hi - value.quant.lo) / codes):.0f} dB below its range"
+            f", {decibels((value.quant.hi - value.quant.lo) ** 2, codes**2):.0f} dB below its range"
             if codes
             else ""
         )

@@ -1,6 +1,6 @@
-"""The reference: a graph run node by node, with state, on samples, and as an ONNX model.
+"""Networks run: the driver of all runners, the reference, floats, state, samples, and ONNX models.
 
 Noun: `Interpreter`.
-Public: `Interpreter`, `SampleWalk`, `Steps`, `host_session`.
+Public: `Interpreter`, `FloatRun`, `RunPart`, `driven`, `SampleWalk`, `Steps`, `host_session`.
 Does not know: plans, commands, the simulator.
 """

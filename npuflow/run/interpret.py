@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,44 +14,30 @@ from npuflow.ir import forms
 from npuflow.ir.codes import encode
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
-from npuflow.onnx.fed import SessionModel, opened
-from npuflow.place.partition import HostStep, Segment, host_model, host_steps, segments
+from npuflow.onnx.fed import SessionModel
+from npuflow.onnx.session import opened
+from npuflow.place.partition import HostStep, Segment, host_model
+from npuflow.run.driver import RunPart, constant_outputs, driven, parts_of
 
 
-@dataclass
 class Interpreter:
     """A quantised graph ready to run sample after sample; sessions of its host parts are made once."""
 
-    graph: Graph
-    numerics: Numerics
-    _parts: tuple[Segment, ...] = ()
-    _sessions: dict[tuple[str, ...], Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._parts = segments(self.graph)
+    def __init__(self, graph: Graph, numerics: Numerics) -> None:
+        self.graph, self.numerics = graph, numerics
+        self._sessions: dict[tuple[str, ...], Any] = {}
+        self._parts = [RunPart(part.inputs, partial(self._run, part)) for part in parts_of(graph)]
 
     def run(
         self, inputs: Mapping[str, Array], keep: Iterable[str] | Callable[[str], bool] | None = None
     ) -> dict[str, Array]:
         """Values by id: the graph's outputs, and those that `keep` names (True for
         all: `lambda id: True`)."""
-        wanted = keep if callable(keep) else set(keep or ()).__contains__
-        values: dict[str, Array] = {}
-        for value_id in self.graph.inputs:
-            values[value_id] = self.fed(value_id, inputs)
-        last = self._last_uses()
-        kept = {k: v for k, v in values.items() if wanted(k) or k in self.graph.outputs}
-        for i, part in enumerate(self._parts):
-            made = self._npu(part, values) if part.kind == "npu" else self._host(part, values)
-            values.update(made)
-            kept.update({k: v for k, v in made.items() if wanted(k) or k in self.graph.outputs})
-            for value_id in [v for v in values if last.get(v, -1) <= i]:
-                del values[value_id]
-        for value_id in self.graph.outputs:
-            stored = self.graph.const(value_id)
-            if stored is not None:
-                kept[value_id] = stored
-        return kept
+        also = keep if callable(keep) else set(keep or ()).__contains__
+        outputs = self.graph.outputs
+        given = {value_id: self.fed(value_id, inputs) for value_id in self.graph.inputs}
+        kept = driven(self._parts, given, lambda value_id: value_id in outputs or also(value_id))
+        return kept | constant_outputs(self.graph)
 
     def fed(self, value_id: str, inputs: Mapping[str, Array]) -> Array:
         """An input as the graph stores it, checked."""
@@ -85,8 +71,10 @@ class Interpreter:
             )
         return array.astype(value.dtype, copy=False) if value.dtype != "string" else array
 
-    def _last_uses(self) -> dict[str, int]:
-        return {v: i for i, part in enumerate(self._parts) for v in part.inputs}
+    def _run(self, part: Segment | HostStep, values: Mapping[str, Array]) -> Mapping[str, Array]:
+        if isinstance(part, Segment):
+            return self._npu(part, values)
+        return self.model(part, values) if part.kind == "model" else self._boundary(part, values)
 
     def _npu(self, part: Segment, outer: Mapping[str, Array]) -> dict[str, Array]:
         values = {v: outer[v] for v in part.inputs}
@@ -101,14 +89,6 @@ class Interpreter:
             values.update({o: array for o, array in made_here if o})
         made = {o for n in part.nodes for o in n.outputs}
         return {v: a for v, a in values.items() if v in made}
-
-    def _host(self, part: Segment, outer: Mapping[str, Array]) -> dict[str, Array]:
-        values, made = dict(outer), {}
-        for step in host_steps(self.graph, part):
-            result = self.model(step, values) if step.kind == "model" else self._boundary(step, values)
-            values.update(result)
-            made.update(result)
-        return made
 
     def _boundary(self, step: HostStep, values: Mapping[str, Array]) -> dict[str, Array]:
         (node,) = step.nodes
@@ -126,12 +106,7 @@ class Interpreter:
 
 def host_session(model: SessionModel) -> Any:
     """onnxruntime on one thread: the same bytes on every run of one machine."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4                         # what goes wrong is raised, and reported once
-    return opened(model, options)
+    return opened(model)
 
 
 def interpret(

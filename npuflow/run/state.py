@@ -27,8 +27,8 @@ Pairs = tuple[tuple[str, str], ...]
 Step = Callable[[Mapping[str, Any], bool | Iterable[str]], "dict[str, Array]"]
 
 
-class StatefulModel(Protocol):
-    """Something that runs samples."""
+class SampleModel(Protocol):
+    """Something that runs samples: a program's runner, an interpreter, an onnxruntime session."""
 
     def run_many(self, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]: ...
 
@@ -110,7 +110,7 @@ class Following:
     one left. One that has them begins a sequence. State is left out of the outputs.
     """
 
-    def __init__(self, model: StatefulModel, state: Pairs, start: Mapping[str, Array]) -> None:
+    def __init__(self, model: SampleModel, state: Pairs, start: Mapping[str, Array]) -> None:
         self.model, self.state = model, state
         self.kept = dict(start)
 

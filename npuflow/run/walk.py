@@ -11,7 +11,8 @@ from npuflow.ir.codes import decode, encode
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.onnx.export import session_model
-from npuflow.onnx.fed import SessionModel, opened
+from npuflow.onnx.fed import SessionModel
+from npuflow.onnx.session import opened
 from npuflow.run.qdq import QdqBuilder
 
 Feed = Mapping[str, Array]
@@ -118,12 +119,4 @@ def stretch(
 def plain_session(model: SessionModel, *, optimised: bool = True) -> Any:
     """One thread, and no integer kernels in place of the float ones written down; not
     `optimised`: no fused ones either."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    options.add_session_config_entry("session.disable_quant_qdq", "1")
-    if not optimised:
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return opened(model, options)
+    return opened(model, float_codes=True, optimised=optimised)

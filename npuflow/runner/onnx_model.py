@@ -11,6 +11,7 @@ import numpy as np
 from npuflow.base.errors import DataError, ModelError
 from npuflow.input.given import array_of, converted
 from npuflow.input.pixels.pixels import given, pixel_inputs
+from npuflow.onnx.session import opened
 from npuflow.run.state import Pairs, state_of
 from npuflow.runner.backend import Dump, Exact
 from npuflow.runner.nan import FLOATS
@@ -28,24 +29,17 @@ class OnnxModel:
     exact: Exact = "onnxruntime"
 
     def __init__(self, source: Path | bytes, name: str, threads: int = 1, dump: bool = False) -> None:
-        import onnxruntime as ort
-
         self.name = name
-        options = ort.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-        options.log_severity_level = 4  # what goes wrong is raised, and reported once
         self.preparation: Mapping[str, Any] | None = None
         self.notes: tuple[str, ...] = ()
-        if _quantised(source):
-            options.add_session_config_entry("session.disable_quant_qdq", "1")
+        quantised = _quantised(source)
+        if quantised:
             self.notes = (
                 f"{name} runs in floats between its roundings (session.disable_quant_qdq = 1): {_SATURATES}",
             )
         try:
-            own, loaded = None, source if isinstance(source, bytes) else str(source)
-            if dump:
-                own, loaded = _exposed(source)
-            self.session = ort.InferenceSession(loaded, options, providers=["CPUExecutionProvider"])
+            own, loaded = _exposed(source) if dump else (None, source)
+            self.session = opened(loaded, threads=threads, float_codes=quantised)
         except Exception as error:  # onnxruntime's errors share no public base class
             raise ModelError(
                 f'"{name}" does not load',

@@ -7,7 +7,8 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,19 +16,19 @@ import numpy.typing as npt
 from npuflow.base.errors import ModelError
 from npuflow.base.forked import renewed_in_children
 from npuflow.hw.rows import check_rows
+from npuflow.onnx.session import opened
 from npuflow.program.container import Program, load_program
 from npuflow.program.order import order_of
+from npuflow.run.driver import RunPart, driven
 from npuflow.run.state import Steps, pairs
 from npuflow.runner.feed import dequantize, fed, quantize, start_of
 from npuflow.sim.machine import SimulatedMachine
 from npuflow.sim.shadow import Shadow
 
-if TYPE_CHECKING:
-    import onnxruntime
-
 Array = npt.NDArray[Any]
 
 
+_Batch = list[Array]                     # of every sample
 _Kind = tuple[int, tuple[str, ...]]      # samples at a time, and the values that are watched
 # of idle machines: a full batch and a rest suffice, and memories are large
 KINDS = 2
@@ -55,7 +56,7 @@ class ProgramRunner:
         self._own = self.steps()
         self._lock = threading.Lock()
         self._idle: dict[_Kind, list[SimulatedMachine]] = {}  # the kind that was used last comes last
-        self._sessions: dict[int, onnxruntime.InferenceSession] = {}
+        self._sessions: dict[int, Any] = {}
         self._shown = threading.local()
         renewed_in_children(self)
 
@@ -122,88 +123,72 @@ class ProgramRunner:
             return self._through(machine, [dict(sample) for sample in samples], dump)
 
     def _through(
-        self, machine: SimulatedMachine, values: list[dict[str, Array]], dump: bool | Iterable[str]
+        self, machine: SimulatedMachine, samples: list[dict[str, Array]], dump: bool | Iterable[str]
     ) -> list[dict[str, Array]]:
         """Run one batch on a machine that nobody else uses meanwhile."""
         meta = self.program.meta
         machine.forget()
         self._shown.shadows = machine.shadows
+        count, given = len(samples), {name: [sample[name] for sample in samples] for name in samples[0]}
         for name in [entry["name"] for entry in meta["inputs"] if entry["name"] in meta["values"]]:
-            machine.write(name, np.stack([v[name] for v in values]))
-        last = self._last_reads()
-        for i, step in enumerate(meta["steps"]):
-            self._step(step, machine, values)
-            if not dump:
-                for stale in [n for n in values[0] if last.get(n, -1) <= i]:
-                    for v in values:
-                        v.pop(stale, None)
+            machine.write(name, np.stack(given[name]))
+        outputs = [o["name"] for o in meta["outputs"]]
+        named = {*outputs, *(() if dump is True else dump or ())}
+        parts = [RunPart(_reads(step), partial(self._step, step, machine, count)) for step in meta["steps"]]
+        found = driven(parts, given, lambda name: dump is True or name in named)
         whole = {
             n: s.array.copy() for n, s in machine.shadows.items() if n not in machine.seen and s.seen.all()
         }
         for name, array in (*machine.seen.items(), *whole.items()):
-            for v, sample in zip(values, array, strict=True):
-                v.setdefault(name, sample)
-        outputs = [o["name"] for o in meta["outputs"]]
-        wanted = None if dump is True else {*outputs, *(dump or ())}
-        for name in outputs:
-            self._gather(name, machine, values)
-        return [{k: a for k, a in v.items() if wanted is None or k in wanted} for v in values]
-
-    def _last_reads(self) -> dict[str, int]:
-        """Value -> the last step that reads it on the host; outputs are read after all of them."""
-        last: dict[str, int] = {}
-        for i, step in enumerate(self.program.meta["steps"]):
-            for name in (
-                step["inputs"] if step["kind"] == "host" else [step["value"]] if "value" in step else []
-            ):
-                last[name] = i
-        for entry in self.program.meta["outputs"]:
-            last[entry["name"]] = len(self.program.meta["steps"])
-        return last
+            if dump is True or name in named:
+                found.setdefault(name, list(array))
+        found |= self._gathered(outputs, machine, found)
+        return [{name: arrays[b] for name, arrays in found.items()} for b in range(count)]
 
     def _step(
-        self, step: Mapping[str, Any], machine: SimulatedMachine, values: list[dict[str, Array]]
-    ) -> None:
-        kind = step["kind"]
-        if kind == "npu":
+        self, step: Mapping[str, Any], machine: SimulatedMachine, count: int, values: Mapping[str, _Batch]
+    ) -> dict[str, _Batch]:
+        """What a step of the host makes of a batch, and what it reads of DATA."""
+        if step["kind"] == "npu":
             machine.run(step["segment"])
-        elif kind == "host":
-            for name in step["inputs"]:
-                self._gather(name, machine, values)
-            session = self._session(step["model"])
-            for v in values:
-                try:
-                    results = session.run(list(step["outputs"]), {name: v[name] for name in step["inputs"]})
-                except Exception as error:  # onnxruntime's errors share no public base class
-                    said = str(error).splitlines()[0]
-                    raise ModelError(
-                        f"host model {step['model']} failed: {said}", code="NF-PROGRAM-017",
-                    ) from error
-                v.update(zip(step["outputs"], results, strict=True))
-            self._deliver(step["outputs"], machine, values)
-        else:
-            self._gather(step["value"], machine, values)
-            convert = quantize if kind == "quantize" else dequantize
-            for v in values:
-                check_rows(v[step["value"]], step.get("rows", 0), step["value"])
-                v[step["out"]] = convert(v[step["value"]], step["quant"])
-            self._deliver([step["out"]], machine, values)
+            return {}
+        made = self._gathered(_reads(step), machine, values)
+        read = {name: made[name] if name in made else values[name] for name in _reads(step)}
+        made |= self._host(step, count, read) if step["kind"] == "host" else self._converted(step, read)
+        for name in made:
+            if name in self.program.meta["values"] and name not in read:
+                machine.write(name, np.stack(made[name]))
+        return made
 
-    def _gather(self, name: str, machine: SimulatedMachine, values: list[dict[str, Array]]) -> None:
-        """Make a value that lies in DATA known to the host."""
-        if name in values[0]:
-            return
-        if name not in self.program.meta["values"]:
-            raise ModelError(f"no step produces the value {name!r}", code="NF-PROGRAM-018")
-        for v, sample in zip(values, machine.read(name), strict=True):
-            v[name] = sample
+    def _host(self, step: Mapping[str, Any], count: int, read: Mapping[str, _Batch]) -> dict[str, _Batch]:
+        session = self._session(step["model"])
+        names, rows = list(step["outputs"]), []
+        for b in range(count):
+            try:
+                rows.append(session.run(names, {name: arrays[b] for name, arrays in read.items()}))
+            except Exception as error:  # onnxruntime's errors share no public base class
+                said = str(error).splitlines()[0]
+                raise ModelError(
+                    f"host model {step['model']} failed: {said}", code="NF-PROGRAM-017",
+                ) from error
+        return {name: [row[k] for row in rows] for k, name in enumerate(names)}
 
-    def _deliver(
-        self, names: Iterable[str], machine: SimulatedMachine, values: list[dict[str, Array]]
-    ) -> None:
-        for name in names:
-            if name in self.program.meta["values"]:
-                machine.write(name, np.stack([v[name] for v in values]))
+    def _converted(self, step: Mapping[str, Any], read: Mapping[str, _Batch]) -> dict[str, _Batch]:
+        convert = quantize if step["kind"] == "quantize" else dequantize
+        arrays = read[step["value"]]
+        for array in arrays:
+            check_rows(array, step.get("rows", 0), step["value"])
+        return {step["out"]: [convert(array, step["quant"]) for array in arrays]}
+
+    def _gathered(
+        self, names: Iterable[str], machine: SimulatedMachine, values: Mapping[str, _Batch]
+    ) -> dict[str, _Batch]:
+        """Values that lie in DATA, of those that the host does not know."""
+        missing = [name for name in names if name not in values]
+        for name in missing:
+            if name not in self.program.meta["values"]:
+                raise ModelError(f"no step produces the value {name!r}", code="NF-PROGRAM-018")
+        return {name: list(machine.read(name)) for name in missing}
 
     @contextmanager
     def _machine(self, batch: int, watch: tuple[str, ...]) -> Iterator[SimulatedMachine]:
@@ -221,23 +206,20 @@ class ProgramRunner:
             while len(self._idle) > KINDS:
                 self._idle.pop(next(iter(self._idle)))
 
-    def _session(self, index: int) -> onnxruntime.InferenceSession:
+    def _session(self, index: int) -> Any:
         """A host part's session, made once; onnxruntime lets threads share it."""
         with self._lock:
             if index not in self._sessions:
-                self._sessions[index] = _opened(self.program.hosts[index], index)
+                try:
+                    self._sessions[index] = opened(self.program.hosts[index])
+                except Exception as error:  # onnxruntime's errors share no public base class
+                    said = str(error).splitlines()[0]
+                    raise ModelError(
+                        f"host model {index} cannot run: {said}", code="NF-PROGRAM-020",
+                    ) from error
             return self._sessions[index]
 
 
-def _opened(model: bytes, index: int) -> onnxruntime.InferenceSession:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4                         # what goes wrong is raised, and reported once
-    try:
-        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's errors share no public base class
-        raise ModelError(
-            f"host model {index} cannot run: {str(error).splitlines()[0]}", code="NF-PROGRAM-020",
-        ) from error
+def _reads(step: Mapping[str, Any]) -> tuple[str, ...]:
+    """Values that the host knows, or reads of DATA, for a step."""
+    return tuple(step["inputs"]) if step["kind"] == "host" else (step["value"],) if "value" in step else ()

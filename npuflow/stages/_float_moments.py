@@ -11,11 +11,10 @@ import numpy as np
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log
 from npuflow.hw.target import Target
-from npuflow.onnx.export import session_model
 from npuflow.place.place import place
+from npuflow.run.floats import FloatRun
 from npuflow.stages.moments import LayerGrid, LayerMoments, Picked
 from npuflow.stages.parse import Parsed
-from npuflow.statistics.observe import session
 from npuflow.tune.channels.removal import ReaderMoments
 from npuflow.tune.rounding.config import Counting
 from npuflow.tune.rounding.layers import layers as weighted
@@ -39,15 +38,12 @@ def peaks_of(picked: Items[Picked], graph: Parsed) -> Iterator[tuple[str, Peaks]
     """One pass of the float network."""
     source = graph.graph
     read = {n.inputs[0]: None for n in source.nodes if len(n.inputs) > 1 and n.op.role(1) == "weight"}
-    made = [name for name in read if name not in source.inputs and source.const(name) is None]
-    run = session(session_model(source, made)) if made else None
+    network = FloatRun.of(source, [name for name in read if source.const(name) is None])
     kinds = {name: source.type(name) for name in source.inputs}
     for item, sample in picked.items():
         feed = sample.content.feed(kinds)
         known = {name: feed[name] for name in read if name in feed}
-        if run is not None:
-            fed = {i.name: feed[i.name] for i in run.get_inputs()}
-            known.update(zip(made, run.run(made, fed), strict=True))
+        known.update(network.run(feed))
         yield item, Peaks({name: float(np.abs(array).max()) for name, array in known.items() if array.size})
 
 

@@ -25,8 +25,9 @@ from npuflow.metrics import METRICS, Metric
 from npuflow.onnx.export import session_model
 from npuflow.onnx.fed import SessionModel
 from npuflow.program.container import Program
+from npuflow.run.floats import float_session
 from npuflow.run.interpret import Interpreter
-from npuflow.run.state import Following, zeros
+from npuflow.run.state import Following, SampleModel, zeros
 from npuflow.run.walk import plain_session
 from npuflow.runner.feed import dequantize
 from npuflow.runner.simulated import ProgramRunner
@@ -36,7 +37,6 @@ from npuflow.stages.judges import Judge
 from npuflow.stages.labelled import Labelled, identities
 from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized
-from npuflow.statistics.observe import session
 from npuflow.whole.execute.executor import Executor
 
 
@@ -92,7 +92,7 @@ def listing(
 class _Float:
     """An ONNX model in onnxruntime, one sample at a time."""
 
-    def __init__(self, model: SessionModel, start: Callable[[SessionModel], Any] = session) -> None:
+    def __init__(self, model: SessionModel, start: Callable[[SessionModel], Any] = float_session) -> None:
         self.session = start(model)
         self.names = [output.name for output in self.session.get_outputs()]
 
@@ -119,7 +119,7 @@ class _Named:
 
     def __init__(
         self,
-        model: scoring.SampleModel,
+        model: SampleModel,
         own: Sequence[str],
         names: Sequence[str],
         quants: Sequence[Any] | None = None,
@@ -171,7 +171,7 @@ def evaluate(
     else:
         own = quantized.graph.outputs
         kind = Executor if evaluate.by == "executor" else _Reference
-        integers: scoring.SampleModel = kind(quantized.graph, numerics)
+        integers: SampleModel = kind(quantized.graph, numerics)
         program = _Named(integers, own, graph.graph.outputs, [_quant(quantized.graph, name) for name in own])
     rest = without(files, seen)
     if len(rest) < len(files):
@@ -210,7 +210,7 @@ class _Fed:
 
     def __init__(
         self,
-        model: scoring.SampleModel,
+        model: SampleModel,
         pixels: Mapping[str, Pixels],
         held: Mapping[str, tuple[Pixels, str]] | None = None,
     ) -> None:
@@ -225,19 +225,19 @@ class _Fed:
         return found
 
 
-def simulated(program: Program, graph: Parsed) -> scoring.SampleModel:
+def simulated(program: Program, graph: Parsed) -> SampleModel:
     """A program on the simulator, its outputs by the float graph's names, as real numbers."""
     return named(program, graph, ProgramRunner(program))
 
 
-def named(program: Program, graph: Parsed, runner: scoring.SampleModel) -> scoring.SampleModel:
+def named(program: Program, graph: Parsed, runner: SampleModel) -> SampleModel:
     """The same for whatever runs the program under its own ids."""
     ports = program.meta["outputs"]
     model = _Fed(runner, graph.pixels)
     return _Named(model, [p["name"] for p in ports], graph.graph.outputs, [p.get("quant") for p in ports])
 
 
-def exported(model: SessionModel, graph: Parsed) -> scoring.SampleModel:
+def exported(model: SessionModel, graph: Parsed) -> SampleModel:
     """Another ONNX form of the graph, such as the exported QDQ model, in onnxruntime: as it is written,
     without the integer kernels that onnxruntime would put in the place of float operators between roundings,
     which saturate on some processors.
@@ -253,7 +253,7 @@ def exported(model: SessionModel, graph: Parsed) -> scoring.SampleModel:
     return _Named(_Fed(made, graph.pixels, pixel_inputs(made.session)), made.names, graph.graph.outputs)
 
 
-def scored(files: Files, graph: Graph, share: float, program: scoring.SampleModel, table: Evaluate) -> Score:
+def scored(files: Files, graph: Graph, share: float, program: SampleModel, table: Evaluate) -> Score:
     """Read the listed samples and compare the program with the float graph."""
     types = {name: graph.type(name) for name in graph.inputs}
     start = zeros(graph)
@@ -273,7 +273,7 @@ def scored(files: Files, graph: Graph, share: float, program: scoring.SampleMode
     metric: Metric = table.options or METRICS[table.metric]()
     scoring.ready(metric, f"evaluate.{table.metric}", graph.outputs)
     scoring.labels_there(metric, table.metric, {name: item.detail["label"] for name, item in files.items()})
-    reference: scoring.SampleModel = _Float(session_model(graph))
+    reference: SampleModel = _Float(session_model(graph))
     if graph.state:
         program, reference = (Following(one, graph.state, start) for one in (program, reference))
     score = scoring.score(feeds(), program, reference, metric, table.metric, share)

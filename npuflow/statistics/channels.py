@@ -13,10 +13,10 @@ from npuflow.base.tables import Config
 from npuflow.ir.graph import Graph, constant
 from npuflow.ir.op import OPS, Node
 from npuflow.ir.types import Array, TensorType, Value
-from npuflow.onnx.export import session_model
 from npuflow.onnx.run import EXPORT_OPSET
 from npuflow.place.names import answers
-from npuflow.statistics.observe import needed_values, session
+from npuflow.run.floats import FloatRun
+from npuflow.statistics.observe import needed_values
 
 Floats = npt.NDArray[np.float32]
 # [2, channels] by value id: the lowest and the highest value of each
@@ -74,11 +74,10 @@ def extrema(graph: Graph, names: Sequence[str], feeds: Iterable[Mapping[str, Arr
         graph.inputs, tuple(outputs), tuple(nodes), MappingProxyType(values), MappingProxyType(consts),
         fed=graph.fed,
     )
-    runner = session(session_model(wider))
-    fed = [i.name for i in runner.get_inputs()]
+    network = FloatRun.of(wider, outputs)
     for feed in feeds:
-        found = runner.run(outputs, {name: feed[name] for name in fed})
-        yield {name: np.stack(found[2 * i : 2 * i + 2]) for i, name in enumerate(names)}
+        found = network.run(feed)
+        yield {name: np.stack([found[f"{name}:lowest"], found[f"{name}:highest"]]) for name in names}
 
 
 def merged(parts: Iterable[Extrema]) -> dict[str, Floats]:

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.base.errors import ModelError
 from npuflow.calibrators import TAILS
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
-from npuflow.onnx.fed import SessionModel, opened
+from npuflow.onnx.fed import SessionModel
 from npuflow.quantise.scales import activation_inputs
+from npuflow.run.floats import FloatRun
 
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -146,9 +146,7 @@ class Observer:
         outputs, where those are not just what is counted of it."""
         self.names, self.inputs = tuple(names), tuple(inputs)
         self.made = tuple(n for n in self.names if n not in self.inputs) if made is None else tuple(made)
-        self.session = session(model) if self.made else None
-        given = {i.name for i in self.session.get_inputs()} if self.session is not None else ()
-        self.fed = [n for n in self.inputs if n in given]
+        self.network = FloatRun(model, self.made)
         self.counter = Counter(names, scratch)
 
     def observe(self, feed: Mapping[str, Array]) -> Observation:
@@ -161,16 +159,7 @@ class Observer:
 
     def run(self, feed: Mapping[str, Array], wanted: Sequence[str] | None = None) -> dict[str, Array]:
         """The model's outputs, or some of them."""
-        names = self.made if wanted is None else wanted
-        if self.session is None or not names:
-            return {}
-        try:
-            results = self.session.run(names, {n: feed[n] for n in self.fed})
-        except Exception as fault:  # onnxruntime raises classes of its own for anything a model may do wrong
-            raise ModelError(
-                "the float model does not run on this sample", because=str(fault), code="NF-MODEL-003",
-            ) from fault
-        return dict(zip(names, results, strict=True))
+        return self.network.run(feed, wanted)
 
 
 def _extrema(peaks: Int64s, zeros: Int64s) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
@@ -181,21 +170,3 @@ def _extrema(peaks: Int64s, zeros: Int64s) -> tuple[npt.NDArray[np.float32], npt
     lo = np.where(negative, -bottom, np.where((zeros > 0) | ~positive, np.float32(0), least))
     hi = np.where(positive, top, np.where((zeros > 0) | ~negative, np.float32(0), -least))
     return lo, hi
-
-
-def session(model: SessionModel) -> Any:
-    """onnxruntime on one thread with its fusions: the same bytes for any sharding, on
-    processors of one feature class."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4                         # what goes wrong is raised, and reported once
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    try:
-        return opened(model, options)
-    except Exception as fault:  # see `_run`
-        raise ModelError(
-            "onnxruntime cannot load the float model", because=str(fault), code="NF-MODEL-004",
-        ) from fault
-

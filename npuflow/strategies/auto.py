@@ -21,6 +21,7 @@ from typing import Annotated
 import numpy as np
 
 from npuflow.base.tables import Range
+from npuflow.ir.noise import ratio_decibels
 from npuflow.strategies import FLOAT, NARROW, STRATEGIES, WIDE, Budget, Levels, Noise, Problem, Strategy
 from npuflow.strategies._order import by_gain
 
@@ -126,7 +127,7 @@ class AutoStrategy(Strategy):
 
         def gains(total: Noise, parts: Noise) -> Noise:
             rest = np.maximum(total - parts, 0.0) + floor
-            return (10 * np.log10((total + floor) / rest))[:, :, missing].mean((1, 2))
+            return ratio_decibels((total + floor) / rest)[:, :, missing].mean((1, 2))
 
         least = LEAST * problem.cycles(start)
         return [k for k, _ in by_gain(problem, start, upper, noise, total, gains, least)]
@@ -317,4 +318,4 @@ def _least(holds: Callable[[int], bool], low: int, high: int) -> int:
 def _gains(total: Noise, parts: Noise) -> Noise:
     """Mean dB that taking a part of the noise away gains, of every part."""
     rest = np.maximum(total - parts, 0.0) + 1e-7
-    return (10 * np.log10((total + 1e-7) / rest)).mean(tuple(range(1, parts.ndim)))
+    return ratio_decibels((total + 1e-7) / rest).mean(tuple(range(1, parts.ndim)))

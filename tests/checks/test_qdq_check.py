@@ -13,8 +13,7 @@ import onnx
 import pytest
 
 from npuflow import build, load_recipe
-from npuflow.checks.qdq_check import TensorParting, explained, parted
-from npuflow.checks.qdq_probe import forced, rounded, showing
+from npuflow.checks.qdq_check import TensorParting, explained, forced, parted, rounded, showing
 from npuflow.checks.qdq_verdict import QdqVerdict, verdict
 from npuflow.flow.artifact import Artifact
 from npuflow.flow.recipe_build import Settings, open_cache

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-import onnxruntime
 import pytest
 
 from npuflow.base.mapped import forget, spilled
@@ -22,8 +21,9 @@ from npuflow.ir.op import OPS
 from npuflow.ir.text import from_text, to_text
 from npuflow.ir.types import QuantType, TensorType
 from npuflow.onnx.export import export_model, session_model
-from npuflow.onnx.fed import FED, LEAST, MOST, FedModel, FedSession, fed_from, opened
+from npuflow.onnx.fed import FED, LEAST, MOST, FedModel, fed_from
 from npuflow.onnx.run import run, session
+from npuflow.onnx.session import FedSession, opened
 from npuflow.ops import _requant, _weighted
 from npuflow.program import container
 from npuflow.program.codegen.consts import ConstPool
@@ -114,10 +114,7 @@ def test_what_is_made_of_a_fed_constant_is_given_back_before_the_next() -> None:
         real = OPS["host"](op_type="DequantizeLinear", version=21, types=(kind,))
         (wide,) = made.add(real, (weight, scale), (f"d{i}",))
         (last,) = made.add(OPS["matmul"](), (last, wide), (f"h{i}",))
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.add_session_config_entry("session.disable_quant_qdq", "1")
-    ready = opened(session_model(made.graph(("x",), (last,)).replaced(fed=1 << 20)), options)
+    ready = opened(session_model(made.graph(("x",), (last,)).replaced(fed=1 << 20)), float_codes=True)
     before, most, done = anonymous(), 0, threading.Event()
 
     def look() -> None:

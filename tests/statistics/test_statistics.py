@@ -17,9 +17,10 @@ from onnx import TensorProto, helper
 from npuflow.base.errors import DataError, InternalError, ModelError
 from npuflow.flow.artifact import Reader, Writer
 from npuflow.ir.types import TensorType
+from npuflow.run.floats import float_session
 from npuflow.stages.statistics import Observed
 from npuflow.statistics.kernels import MANTISSA
-from npuflow.statistics.observe import Counter, Observation, Observer, Scratch, session
+from npuflow.statistics.observe import Counter, Observation, Observer, Scratch
 from npuflow.statistics.statistics import ObservedStatistics, added, beside, empty, merged
 from npuflow.testing.calibrator import statistics_of
 
@@ -288,5 +289,5 @@ def test_what_onnxruntime_refuses_is_told_once(capfd: pytest.CaptureFixture[str]
         one.run({"x": np.zeros((1, 6), np.float32), "s": np.array([4, 4])})
     assert "Reshape" in caught.value.because
     with pytest.raises(ModelError, match="cannot load"):
-        session(b"no model")
+        float_session(b"no model")
     assert capfd.readouterr().err == ""

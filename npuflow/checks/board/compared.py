@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from npuflow.checks.board.golden import Array
+from npuflow.compare.difference import unequal
 from npuflow.runner.feed import along, dequantize, quantize
 
 HALF = 0.5  # of a code: how far a real number may lie from what its code stands for
@@ -38,7 +39,7 @@ class Compared:
 def compared(expected: Array, found: Array, quant: Mapping[str, Any] | None) -> Compared:
     """`expected`: codes [*shape]; `found`: codes of the same type, or real numbers (a float type)."""
     if found.dtype.kind != "f" or quant is None:
-        return Compared(expected, found, expected != found)
+        return Compared(expected, found, unequal(expected, found))
     codes = quantize(found, quant)
     if "element" in quant:  # a float type: its numbers are exact in float32
         want = dequantize(expected, quant)

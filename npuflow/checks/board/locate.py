@@ -11,6 +11,7 @@ import numpy as np
 from npuflow.checks.board.cause import Cause, cause_of
 from npuflow.checks.board.compared import Compared, compared
 from npuflow.checks.board.golden import Array, Golden, quants_of
+from npuflow.compare.difference import first
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.region import dense
 from npuflow.program.container import Program
@@ -56,8 +57,7 @@ def first_difference(program: Program, golden: Golden, dump: Mapping[str, Array]
 
 def _finding(program: Program, golden: Golden, name: str, sample: int, seen: Compared) -> Finding:
     wrong, reals = seen.wrong, seen.reals
-    flat = int(np.argmax(wrong))
-    index = tuple(int(i) for i in np.unravel_index(flat, wrong.shape))
+    flat, index = int(np.argmax(wrong)), first(wrong) or ()
     tile = tile_of(program, name, index)
     low, high = max(0, flat - AROUND), min(wrong.size, flat + AROUND + 1)
     sides = (seen.expected, seen.found) if reals is None else (reals.expected, reals.found)

@@ -8,21 +8,21 @@ trusted; float64 is the fallback.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from npuflow.onnx.session import opened
 
 Bytes = npt.NDArray[np.uint8]
 Sums = npt.NDArray[np.int32]
 
 
-class MatrixProduct(Protocol):
-    """out[...] = (a - a_zero) @ (b - b_zero) modulo 2^32, whenever it is called, from
-    the arrays it was made for."""
-
-    def __call__(self) -> None: ...
+MatrixProduct = Callable[[], None]
+"""out[...] = (a - a_zero) @ (b - b_zero) modulo 2^32, at every call, from the arrays it was made for."""
 
 
 def product(a: Bytes, a_zero: int, b: Bytes, b_zero: int, out: Sums) -> MatrixProduct:
@@ -86,7 +86,6 @@ class _Session:
 @cache
 def _session() -> Any:
     """One session for every shape: MatMulInteger with all operands as inputs."""
-    import onnxruntime as ort
     from onnx import TensorProto, helper
 
     def tensor(name: str, kind: int, rank: int | None) -> Any:
@@ -97,7 +96,4 @@ def _session() -> Any:
     inputs = [tensor("a", byte, None), tensor("b", byte, None), tensor("az", byte, 0), tensor("bz", byte, 0)]
     graph = helper.make_graph([node], "product", inputs, [tensor("y", TensorProto.INT32, None)])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return opened(bytes(model.SerializeToString()))

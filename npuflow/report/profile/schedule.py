@@ -13,7 +13,7 @@ SMALL = 0.01              # a term below this share of all cycles is not judged 
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CycleComparison:
     """One figure by both: cycles, and their ratio less one. `bar`: what the ratio may be."""
 
     name: str
@@ -36,7 +36,7 @@ class Comparison:
         )
 
 
-def compare(found: Profile, form: str = "schedule") -> tuple[Comparison, ...]:
+def compare(found: Profile, form: str = "schedule") -> tuple[CycleComparison, ...]:
     """The NPU's part of the program, then each term; empty for a program without a plan. `form`: "schedule",
     or "searched", by which the search ranked its candidates."""
     totals = found.totals()
@@ -44,28 +44,29 @@ def compare(found: Profile, form: str = "schedule") -> tuple[Comparison, ...]:
     if not planned:
         return ()
     # the host's are one figure: nothing to compare
-    rows = [Comparison("cycles", found.cycles, planned, TOTAL_BAR)]
+    rows = [CycleComparison("cycles", found.cycles, planned, TOTAL_BAR)]
     floor = SMALL * found.cycles
     for term in TERMS:
         clock, scheduled = totals["terms"][term], totals[f"{form}_terms"].get(term)
         if scheduled is not None and max(clock, scheduled) > floor:
-            rows.append(Comparison(term, clock, scheduled, TERM_BAR))
+            rows.append(CycleComparison(term, clock, scheduled, TERM_BAR))
     return tuple(rows)
 
 
-def worst_groups(found: Profile, most: int = 5) -> tuple[Comparison, ...]:
+def worst_groups(found: Profile, most: int = 5) -> tuple[CycleComparison, ...]:
     """Groups whose schedule time is farthest from the clock: by the sum of their engines' terms, and by the
     cycles that they add to the program where these are more than a trifle."""
     rows, floor = [], SMALL * found.cycles
     for row in found.layers():
         if row["schedule_terms"]:
             clock, scheduled = (sum(row[key].values()) for key in ("terms", "schedule_terms"))
-            rows.append(Comparison(f"terms of {row['name']}", clock, scheduled, GROUP_BAR))
+            rows.append(CycleComparison(f"terms of {row['name']}", clock, scheduled, GROUP_BAR))
             if max(row["cycles"], row["schedule"]) > floor:
-                rows.append(Comparison(f"cycles of {row['name']}", row["cycles"], row["schedule"], GROUP_BAR))
+                name = f"cycles of {row['name']}"
+                rows.append(CycleComparison(name, row["cycles"], row["schedule"], GROUP_BAR))
     return tuple(sorted(rows, key=lambda c: -abs(c.error))[:most])
 
 
-def apart(found: Profile) -> tuple[Comparison, ...]:
+def apart(found: Profile) -> tuple[CycleComparison, ...]:
     """Every figure of the schedule that is farther from the clock than its bar."""
     return tuple(row for row in (*compare(found), *worst_groups(found)) if not row.within)

@@ -25,12 +25,13 @@ from npuflow.ir.graph import Graph, constant
 from npuflow.ir.op import OPS, Node, Param
 from npuflow.ir.queries import kind
 from npuflow.ir.types import Array, QuantType, TensorType, Value
-from npuflow.onnx.export import session_model, unclipped
+from npuflow.onnx.export import unclipped
 from npuflow.onnx.run import EXPORT_OPSET
 from npuflow.place.partition import is_npu
 from npuflow.quantise.scales import MANY
 from npuflow.quantise.weights import coded_bias
-from npuflow.run.walk import SampleWalk, plain_session
+from npuflow.run.floats import FloatRun
+from npuflow.run.walk import SampleWalk
 from npuflow.tune.correct.error import noise, output_error, outputs_of
 from npuflow.tune.correct.trial import NETWORK, Trial
 
@@ -177,11 +178,10 @@ def mean_outputs(graph: Graph, names: Sequence[str], feeds: Sequence[Feed]) -> d
     means = tuple(f"{n}:mean" for n in names)
     found, held = MappingProxyType(values), MappingProxyType(consts)
     wider = Graph(graph.inputs, means, tuple(nodes), found, held, fed=graph.fed)
-    session = plain_session(session_model(wider))
-    fed = [i.name for i in session.get_inputs()]
+    network = FloatRun.of(wider, means, float_codes=True)
     sums = [np.zeros(graph.type(n).shape[1]) for n in names]
     for feed in feeds:
-        for total, mean_found in zip(sums, session.run(list(means), {k: feed[k] for k in fed}), strict=True):
+        for total, mean_found in zip(sums, network.run(feed).values(), strict=True):
             total += mean_found
     return {n: total / len(feeds) for n, total in zip(names, sums, strict=True)}
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from npuflow.ir.graph import Graph
-from npuflow.ir.noise import difference, energy
+from npuflow.ir.noise import SignalToNoise
 from npuflow.ir.types import Array
 from npuflow.run.walk import SampleWalk
 
@@ -22,12 +22,10 @@ def noise(real: Sequence[Array], found: Sequence[Array]) -> float:
     huge where there is only noise.
     An array that has another shape than it should counts as zeros; where the float value is no number,
     nothing is compared."""
-    wrong = signal = 0.0
+    sums = SignalToNoise()
     for a, b in zip(real, found, strict=True):
-        own = energy(a)
-        wrong += energy(difference(b, a)) if b.shape == a.shape else own
-        signal += own
-    return wrong / max(signal, 1e-200)
+        sums.add(a, b)
+    return sums.ratio
 
 
 def outputs_of(graph: Graph, feeds: Sequence[Feed]) -> list[list[Array]]:

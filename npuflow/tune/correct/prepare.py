@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
+from npuflow.ir.noise import decibels
 from npuflow.ir.types import Array
 from npuflow.tune.correct.absorb import absorb
 from npuflow.tune.correct.assess import QuantisationSetup, loss
@@ -60,7 +61,7 @@ class _Judge:
         """The trial of the whole change; if it is kept, the changed network is the one that stands."""
         drift = output_error(self.truth, outputs_of(changed, self.terms.held))
         if drift > SAME:
-            why = f"in float32 the outputs would change by {10 * np.log10(drift):.0f} dB of their energy"
+            why = f"in float32 the outputs would change by {-decibels(1.0, drift):.0f} dB of their energy"
             return Trial(name, NETWORK, None, None, False, 0.0, why)
         if self.known is None:
             self.known = loss(self.graph, self.truth, self.terms)

@@ -20,12 +20,12 @@ from npuflow.ir.codes import decode, encode
 from npuflow.ir.graph import Graph, prune
 from npuflow.ir.op import Node
 from npuflow.ir.types import Array
-from npuflow.onnx.export import session_model
 from npuflow.place.names import names_of
 from npuflow.place.place import op_name
 from npuflow.quantise.config import Quantize, activation_grid
 from npuflow.quantise.types import activation_type, weight_type
-from npuflow.run.walk import Feed, plain_session
+from npuflow.run.floats import FloatRun
+from npuflow.run.walk import Feed
 from npuflow.tune.correct.fold_back import LARGEST, Edits, Fold, Refused
 
 Real = npt.NDArray[np.float64]
@@ -151,16 +151,12 @@ def migrated(graph: Graph, place: SmoothedActivation, scale: Real) -> Graph:
 def _columns(graph: Graph, wanted: Sequence[SmoothedActivation], feeds: Sequence[Feed]) -> dict[str, Real]:
     """Of every activation some places of some samples, [places, channels], the extrema of every channel among
     them."""
-    names = list(dict.fromkeys(one.value for one in wanted if one.value not in graph.inputs))
-    session = plain_session(session_model(graph, names)) if names else None     # one must make something
+    network = FloatRun.of(graph, [one.value for one in wanted], float_codes=True)
     parts: dict[str, list[Array]] = {one.value: [] for one in wanted}
     for feed in feeds:
-        made: dict[str, Array] = {}
-        if session is not None:
-            fed = {i.name: feed[i.name] for i in session.get_inputs()}
-            made = dict(zip(names, session.run(names, fed), strict=True))
+        values = {**feed, **network.run(feed)}
         for one in wanted:
-            array = made[one.value] if one.value in made else feed[one.value]
+            array = values[one.value]
             rows = np.moveaxis(array, one.channel, -1).reshape(-1, array.shape[one.channel])
             step = max(1, len(rows) // ROWS)
             parts[one.value] += [rows[::step], rows.max(0)[None], rows.min(0)[None]]

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from npuflow.calibrators import Grid
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import graph_macs
+from npuflow.ir.noise import noise_decibels
 from npuflow.strategies import NARROW
 from npuflow.tune.precision.fakequant import Feed, Ranges, Table
-from npuflow.tune.precision.quality import decibels
 from npuflow.tune.precision.range_search import judged
 from npuflow.tune.precision.rig import Rig
 
@@ -77,7 +77,7 @@ def _score(rig: Rig, held: Sequence[Feed], table: Table) -> float:
     weights = {
         v: array for j in range(len(rig.network.weights)) for v, array in rig.weight(j, NARROW).items()
     }
-    return float(decibels(rig.noise(rig.fake.run(held, table, weights))).mean(0).min(initial=200.0))
+    return float(noise_decibels(rig.noise(rig.fake.run(held, table, weights))).mean(0).min(initial=200.0))
 
 
 def _worse(

@@ -10,8 +10,8 @@ import numpy as np
 
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import pass_macs
+from npuflow.ir.noise import noise_decibels
 from npuflow.strategies import FLOAT, NARROW
-from npuflow.tune.precision.quality import decibels
 from npuflow.tune.precision.rig import Rig
 from npuflow.tune.precision.sensitivity import runs
 
@@ -67,8 +67,8 @@ def culprits(rig: Rig, column: int, tell: Callable[[int, int], None]) -> list[Cu
         first = min(alike, key=lambda k: _place(rig, k))
         order.remove(first)
         order.insert(0, first)
-    before = float(decibels(np.array(start)))
-    return [_named(rig, k, before, float(decibels(np.array(found[k])))) for k in order]
+    before = float(noise_decibels(np.array(start)))
+    return [_named(rig, k, before, float(noise_decibels(np.array(found[k])))) for k in order]
 
 
 def reaches(rig: Rig, unit: int, output: str) -> bool:

@@ -45,7 +45,7 @@ from npuflow.quantise.scales import (
 from npuflow.quantise.types import weight_type
 from npuflow.rounders import RoundedWeight
 from npuflow.run.as_stated import as_stated, stated_activations
-from npuflow.statistics.observe import session
+from npuflow.run.floats import float_session
 
 Ranges = Mapping[str, tuple[float, float]]
 # [groups, 4]: step, the end codes counted from the zero point, and the factor that cuts a significand
@@ -370,7 +370,7 @@ class FakeQuant:
         del proto.node[:]
         proto.node.extend(nodes)
         proto_bytes = bytes(model.SerializeToString())
-        made = session(FedModel(proto_bytes, constants) if constants else proto_bytes)
+        made = float_session(FedModel(proto_bytes, constants) if constants else proto_bytes)
         return made, {i.name for i in made.get_inputs()}
 
     def _by_place(self, written: Sequence[Any]) -> list[tuple[Any, bool]]:

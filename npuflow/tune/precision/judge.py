@@ -17,8 +17,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.macs import pass_macs
 from npuflow.ir.noise import EXACT
 from npuflow.ir.types import Array, QuantType
-from npuflow.onnx.export import session_model
-from npuflow.run.interpret import host_session
+from npuflow.run.floats import FloatRun
 from npuflow.strategies import Budget, Output
 from npuflow.tune.correct.error import outputs_of
 from npuflow.tune.precision.parts import output_parts
@@ -107,11 +106,10 @@ def clipped(real: Graph, types: Mapping[str, QuantType], feeds: Sequence[Feed]) 
     names = [
         v for v in types if v in real.values and real.const(v) is None and real.type(v).dtype == "float32"
     ]
-    session = host_session(session_model(real, [v for v in names if v not in real.inputs]))
+    network = FloatRun.of(real, names)
     beyond, count = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
-    made = [v for v in names if v not in real.inputs]
     for feed in feeds[:LOOKED]:
-        values = {**feed, **dict(zip(made, session.run(made, dict(feed)), strict=True))} if made else feed
+        values = {**feed, **network.run(feed)}
         for v in names:
             quant, array = types[v], np.asarray(values[v])
             low, high = (

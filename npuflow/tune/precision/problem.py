@@ -14,13 +14,13 @@ import numpy as np
 from npuflow.base.errors import TargetError
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
-from npuflow.ir.noise import EXACT
+from npuflow.ir.noise import EXACT, noise_decibels
 from npuflow.strategies import FLOAT, NARROW, WIDE, Budget, Goal, Levels, Noise, Output, Unit
 from npuflow.tune.correct.bias import correct_biases
 from npuflow.tune.correct.error import outputs_of
 from npuflow.tune.precision.cost import CostModel
 from npuflow.tune.precision.drop import MetricDrop
-from npuflow.tune.precision.quality import decibels, quality
+from npuflow.tune.precision.quality import quality
 from npuflow.tune.precision.rig import Rig
 from npuflow.tune.precision.sensitivity import wide_noises
 
@@ -104,7 +104,7 @@ class SearchProblem:
     def steady(self, levels: Levels) -> float:
         rig = self.rig
         noise = rig.probe_noise(*rig.mixture(levels), min(len(rig.held), STEADY))
-        return float(decibels(noise).mean(0).min(initial=EXACT))
+        return float(noise_decibels(noise).mean(0).min(initial=EXACT))
 
     def verified(self, levels: Levels) -> Sequence[Output]:
         if levels not in self.verdicts:

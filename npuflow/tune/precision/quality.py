@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from npuflow.ir.graph import Graph
-from npuflow.ir.noise import EXACT, difference, energy
-from npuflow.ir.noise import decibels as level
+from npuflow.ir.noise import SignalToNoise, difference, energy, noise_decibels
 from npuflow.ir.op import Node
 from npuflow.ir.types import Array
 from npuflow.strategies import Noise, Output
@@ -42,12 +41,6 @@ def noise_of(truth: Outputs, made: Outputs, parts: Sequence[OutputPart], signal:
     return wrong / signal[: len(wrong)]
 
 
-def decibels(noise: Noise) -> Noise:
-    """Of noise over signal."""
-    found = np.nan_to_num(np.asarray(noise, np.float64), nan=np.inf, posinf=np.inf)
-    return -10 * np.log10(np.clip(found, 10 ** (-EXACT / 10), 10 ** (EXACT / 10)))
-
-
 def quality(graph: Graph, truth: Outputs, made: Outputs) -> tuple[Output, ...]:
     """Every output of real numbers, or every part of one that joins several kinds, as `Output` says."""
     parts = output_parts(graph)
@@ -59,12 +52,12 @@ def quality(graph: Graph, truth: Outputs, made: Outputs) -> tuple[Output, ...]:
         answered = agreement(graph, part.value, real, own) if part.value else None
         if faint(part, [real, own]):
             real, own = ([evidence(a) for a in side] for side in (real, own))
-        signal = sum(energy(a) for a in real)
-        wrong = sum(energy(difference(b, a)) for a, b in zip(real, own, strict=True))
-        pooled = level(signal, wrong)
+        pooled = SignalToNoise()
+        for a, b in zip(real, own, strict=True):
+            pooled.add(a, b)
         noise = noise_of([real], [own], [OutputPart(0)], energies([real], [OutputPart(0)]))
-        low = float(np.quantile(decibels(noise[:, 0]), SHARE, method="lower"))
-        found.append(Output(part.name, pooled, low, answered))
+        low = float(np.quantile(noise_decibels(noise[:, 0]), SHARE, method="lower"))
+        found.append(Output(part.name, pooled.decibels, low, answered))
     return tuple(found)
 
 

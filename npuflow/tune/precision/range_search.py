@@ -19,9 +19,9 @@ from npuflow.ir.types import Array, TensorType, Value
 from npuflow.onnx.export import session_model
 from npuflow.onnx.run import EXPORT_OPSET
 from npuflow.quantise.types import activation_type
+from npuflow.run.floats import FloatRun
 from npuflow.run.qdq import QdqBuilder
 from npuflow.run.walk import plain_session
-from npuflow.statistics.observe import session
 from npuflow.tune.ranges.thresholds import RangeChoice, Ranges
 
 Real = npt.NDArray[np.float64]
@@ -104,14 +104,9 @@ def judged(
     found = {name: np.zeros((len(nodes), len(spans[name]))) for name, nodes in consumers.items()}
     for names in _together(graph, consumers, spans):
         models = {name: _Rounded(graph, name, consumers[name], spans[name], grids[name]) for name in names}
-        shown = [
-            v for v in sorted({v for one in models.values() for v in one.inputs}) if v not in graph.inputs
-        ]
-        whole = session(session_model(graph, shown)) if shown else None
-        fed = {i.name for i in whole.get_inputs()} if whole is not None else set()
+        network = FloatRun.of(graph, sorted({v for one in models.values() for v in one.inputs}))
         for feed in held:
-            made = whole.run(shown, {n: v for n, v in feed.items() if n in fed}) if whole is not None else []
-            values = {**feed, **dict(zip(shown, made, strict=True))}
+            values = {**feed, **network.run(feed)}
             for name, one in models.items():
                 found[name] += one.losses(values)
     return found

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from npuflow.ir.noise import decibels, difference, energy
+from npuflow.compare.comparison import Comparison
 from npuflow.ir.types import Array
 from npuflow.metrics import Metric, Outputs, stacked
 from npuflow.quantise.candidate import Candidate
@@ -55,7 +55,8 @@ def rating(truth: Sequence[Sequence[Array]], made: Sequence[Sequence[Array]]) ->
     for real, found in zip(truth, made, strict=True):
         same = [y if y.shape == x.shape else np.zeros_like(x) for x, y in zip(real, found, strict=True)]
         a, b = (np.concatenate([x.reshape(-1) for x in part]).astype(np.float64) for part in (real, same))
-        noise, signal = energy(difference(b, a)), energy(a)
-        sqnr.append(decibels(signal, noise))
-        cosine.append(float(a @ b) / max(float(np.sqrt(signal * float((b**2).sum()))), 1e-200))
+        whole = Comparison()
+        whole.add(a, b)
+        sqnr.append(whole.decibels)
+        cosine.append(whole.cosine)
     return Rating(float(np.mean(sqnr)), float(np.mean(cosine))) if sqnr else Rating(0.0, 1.0)

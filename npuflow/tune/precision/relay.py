@@ -14,8 +14,7 @@ import numpy as np
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import node_macs
 from npuflow.ir.types import Array
-from npuflow.onnx.export import session_model
-from npuflow.statistics.observe import session
+from npuflow.run.floats import FloatRun
 from npuflow.tune.precision.fakequant import FakeQuant, FakeQuantNetwork, Feed, Section, Table
 
 SECTIONS = 16  # at most
@@ -42,7 +41,7 @@ class Relay:
         known = lives(graph, self.probes).items()
         self.live = [tuple(v for v, (made, last) in known if made <= at <= last) for at in self.ends]
         self._fake: dict[int, tuple[FakeQuant, Sequence[str]]] = {}
-        self._rest: dict[int, Any] = {}
+        self._rest: dict[int, FloatRun] = {}
 
     @property
     def sections(self) -> int:
@@ -98,14 +97,10 @@ class Relay:
     def _states(self) -> list[list[State]]:
         """Of every sample what the float network has before every section."""
         graph = self.network.graph
-        made = list(dict.fromkeys(v for some in self.live for v in some if v not in graph.inputs))
-        run = session(session_model(graph, made)) if made else None
-        names = [i.name for i in run.get_inputs()] if run is not None else []
+        network = FloatRun.of(graph, [v for some in self.live for v in some])
         found: list[list[State]] = []
         for feed in self.feeds:
-            values = dict(feed)
-            if run is not None:
-                values.update(zip(made, run.run(made, {n: feed[n] for n in names}), strict=True))
+            values = {**feed, **network.run(feed)}
             found.append([{v: values[v] for v in some} for some in self.live])
         return found
 
@@ -126,17 +121,8 @@ class Relay:
     def _plain(self, i: int, state: State) -> State:
         """The probes behind section i - 1, everything unquantised."""
         if i not in self._rest:
-            graph = self.network.graph
-            nodes = graph.nodes[self.ends[i] :]
-            own = {v for node in nodes for v in node.outputs}
-            made = [v for v in dict.fromkeys(self.probes) if v in own]
-            needed = {v for node in nodes for v in node.inputs}
-            fed = [v for v in self.live[i] if v in needed]
-            self._rest[i] = (session(session_model(graph, made, nodes, fed)), made) if made else (None, made)
-        run, made = self._rest[i]
-        if run is None:
-            return {}
-        return dict(zip(made, run.run(made, {n.name: state[n.name] for n in run.get_inputs()}), strict=True))
+            self._rest[i] = FloatRun.of(self.network.graph, self.probes, self.ends[i])
+        return self._rest[i].run(state)
 
 
 def lives(graph: Graph, probes: Sequence[str]) -> Mapping[str, tuple[int, int]]:

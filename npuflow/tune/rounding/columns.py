@@ -12,8 +12,7 @@ import numpy.typing as npt
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.ir.windows import Taps
-from npuflow.onnx.export import session_model
-from npuflow.statistics.observe import session
+from npuflow.run.floats import FloatRun
 from npuflow.tune.rounding.layers import WeightedLayer
 
 Codes = npt.NDArray[np.int16]             # [groups, places, terms]
@@ -21,45 +20,21 @@ Codes = npt.NDArray[np.int16]             # [groups, places, terms]
 
 @dataclass
 class ColumnObserver:
-    """The float network with every input of a layer as an output: one pass a sample for all layers.
-
-    What a pass gives lies in buffers that the next one uses again: fresh memory for all tensors of a network
-    takes as long as the pass itself.
-    """
+    """The float network with every input of a layer as an output: one pass a sample for all layers."""
 
     graph: Graph
     layers: Sequence[WeightedLayer]
 
     def __post_init__(self) -> None:
-        self.made = list(
-            dict.fromkeys(one.source for one in self.layers if one.source not in self.graph.inputs)
-        )
-        self.session = session(session_model(self.graph, self.made)) if self.made else None
-        self.fed = [i.name for i in self.session.get_inputs()] if self.session is not None else []
+        self.network = FloatRun.of(self.graph, [one.source for one in self.layers])
+        self.kinds = {name: self.graph.type(name) for name in self.network.made}
         self.taps: dict[int, Taps] = {}
-        self.buffers: dict[str, Array] = {}
 
     def columns(self, feed: Mapping[str, Array]) -> list[Codes]:
         """Of every layer."""
-        known = {**feed, **self._outputs(feed)}
+        known = {**feed, **self.network.reused(feed, self.kinds)}
         seed = seed_of(self.graph, feed)
         return [self._columns(one, known[one.source], seed) for one in self.layers]
-
-    def _outputs(self, feed: Mapping[str, Array]) -> Mapping[str, Array]:
-        """What the layers read, until the next call."""
-        if self.session is None:
-            return {}
-        binding = self.session.io_binding()
-        for name in self.fed:
-            binding.bind_cpu_input(name, np.ascontiguousarray(feed[name]))
-        for name in self.made:
-            if name not in self.buffers:
-                kind = self.graph.type(name)
-                self.buffers[name] = np.empty(kind.shape, kind.dtype)
-            room = self.buffers[name]
-            binding.bind_output(name, "cpu", 0, room.dtype, room.shape, room.ctypes.data)
-        self.session.run_with_iobinding(binding)
-        return self.buffers
 
     def _columns(self, layer: WeightedLayer, source: Array, seed: int) -> Codes:
         """As `columns`, with the places of all columns of a layer found once."""

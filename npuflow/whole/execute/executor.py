@@ -8,6 +8,7 @@ node without such kernels runs by its operator's own specification. Host parts r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -15,7 +16,8 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.kernels.fast import usable
-from npuflow.place.partition import HostStep, host_steps, segments
+from npuflow.place.partition import HostStep, Segment
+from npuflow.run.driver import RunPart, constant_outputs, driven, parts_of
 from npuflow.run.interpret import Interpreter
 from npuflow.whole.execute.boundary import encoded
 from npuflow.whole.execute.stretch import NodeCall, Stretch
@@ -30,9 +32,8 @@ class Executor:
 
     def __init__(self, graph: Graph, numerics: Numerics, batch: int = 8, kinds: int = KINDS) -> None:
         self.graph, self.numerics, self.batch, self.kinds = graph, numerics, batch, kinds
-        self.parts = segments(graph)
+        self.parts = parts_of(graph)
         self._host = Interpreter(graph, numerics)
-        self._steps = {i: host_steps(graph, p) for i, p in enumerate(self.parts) if p.kind == "host"}
         self._bound: dict[tuple[int, bool], dict[int, Stretch]] = {}
 
     def run(
@@ -63,36 +64,28 @@ class Executor:
         self, samples: Sequence[Mapping[str, Array]], wanted: Callable[[str], bool], keep: bool
     ) -> list[dict[str, Array]]:
         graph, count = self.graph, len(samples)
-        values: _Values = {v: [self._host.fed(v, s) for s in samples] for v in graph.inputs}
         stretches = self._stretches(count, keep)
-        kept: _Values = {}
-
-        def made(found: _Values) -> None:
-            values.update(found)
-            kept.update({v: a for v, a in found.items() if wanted(v) or v in graph.outputs})
-
-        made(dict(values))
-        last = {v: i for i, part in enumerate(self.parts) for v in part.inputs}
-        for i, part in enumerate(self.parts):
-            if part.kind == "npu":
-                stretch = stretches[i]
-                for value in part.inputs:
-                    _put(stretch.held[value].logical, values[value])
-                stretch.run()
-                seen = [v for n in part.nodes for v in n.outputs if v and (keep or v in part.outputs)]
-                made({v: [a.copy() for a in stretch.held[v].logical] for v in seen})
-            else:
-                for step in self._steps[i]:
-                    made(self._step(step, values, count))
-            for value in [v for v in values if last.get(v, -1) <= i]:
-                del values[value]
-        for value in graph.outputs:
-            stored = graph.const(value)
-            if stored is not None:
-                kept[value] = [stored] * count
+        parts = [
+            RunPart(part.inputs, partial(self._npu, part, stretches[i], keep))
+            if isinstance(part, Segment)
+            else RunPart(part.inputs, partial(self._step, part, count))
+            for i, part in enumerate(self.parts)
+        ]
+        given: _Values = {v: [self._host.fed(v, s) for s in samples] for v in graph.inputs}
+        kept = driven(parts, given, lambda v: v in graph.outputs or wanted(v))
+        kept |= {v: [stored] * count for v, stored in constant_outputs(graph).items()}
         return [{v: arrays[b] for v, arrays in kept.items()} for b in range(count)]
 
-    def _step(self, step: HostStep, values: _Values, count: int) -> _Values:
+    def _npu(
+        self, part: Segment, stretch: Stretch, keep: bool, values: Mapping[str, list[Array]]
+    ) -> _Values:
+        for value in part.inputs:
+            _put(stretch.held[value].logical, values[value])
+        stretch.run()
+        seen = [v for n in part.nodes for v in n.outputs if v and (keep or v in part.outputs)]
+        return {v: [a.copy() for a in stretch.held[v].logical] for v in seen}
+
+    def _step(self, step: HostStep, count: int, values: Mapping[str, list[Array]]) -> _Values:
         if step.kind == "model":
             rows = [self._host.model(step, {v: values[v][b] for v in step.inputs}) for b in range(count)]
             return {v: [row[v] for row in rows] for v in step.outputs}
@@ -112,7 +105,7 @@ class Executor:
             self._bound[key] = {
                 i: Stretch(self.graph, part, self.numerics, count, keep)
                 for i, part in enumerate(self.parts)
-                if part.kind == "npu"
+                if isinstance(part, Segment)
             }
         return self._bound[key]
 
