@@ -23,6 +23,7 @@ print(json.dumps([float(10 * np.log10((real**2).sum() / ((real - one) ** 2).sum(
 """
 
 
+@pytest.mark.slow
 @pytest.mark.promise("model-larger-than-a-file")
 def test_a_network_whose_weights_stay_in_files(installed: Environment, tmp_path: Path) -> None:
     """A limit of a kilobyte takes a small network the way of one above 2 GB: corrections and the search of
@@ -76,8 +77,8 @@ import numpy as np, onnx
 import npuflow
 
 data = np.load("calibration.npz")["x"]
-made = npuflow.compile(onnx.load("net.onnx"), "edge-4t", data=data, cache="cache", until="simulate")
-again = npuflow.compile("net.onnx", "edge-4t", data=data, cache="cache", until="simulate")
+made = npuflow.compile(onnx.load("net.onnx"), "edge-4t", data=data, cache="cache", until="quantize")
+again = npuflow.compile("net.onnx", "edge-4t", data=data, cache="cache", until="quantize")
 print(made.result.ran > 0, again.result.ran)
 """
 
