@@ -168,8 +168,8 @@ class _Lifter:
         if self.kept:
             shown = ", ".join(self.kept[:3]) + (", ..." if len(self.kept) > 3 else "")
             notes.append(
-                f"unchanged: {counted(len(self.kept), 'tensor')} rounded in several ways or at the network's "
-                f"ends: {shown}"
+                f"stay as they are: {counted(len(self.kept), 'tensor')} rounded in several ways or at the "
+                f"network's ends: {shown}"
             )
         return Lifted(self.model, self.stated, tuple(notes), len(self.blocked))
 
