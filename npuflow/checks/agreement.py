@@ -130,7 +130,8 @@ def require_equal(checks: Sequence[TensorCheck], program: Program) -> None:
     if wrong:
         first = wrong[0]
         raise BuildError(
-            f"the whole-tensor executor differs from the reference in {len(wrong)} of {len(checks)} tensors",
+            f"the whole-tensor executor differs from the reference in {len(wrong)} of "
+            f"{counted(len(checks), 'tensor')}",
             where=_where(first.value, program),
             because=f"first in {first.value!r}: {first.executor} elements; the program is right",
             hint='this is a bug of npuflow: please report it with the recipe. [evaluate] by = "simulator" '

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from npuflow.base.wording import counted
 from npuflow.checks.qdq_check import BIAS, TensorParting
 from npuflow.hw.target import Numerics
 
@@ -56,7 +57,8 @@ def _equal(tensors: Sequence[TensorParting]) -> float:
 
 
 def _same(codes: Mapping[str, TensorParting], numerics: Numerics) -> str:
-    return f"program and QDQ model give the same codes in all of {len(codes)} tensors"
+    many = f"all of {len(codes)} tensors" if len(codes) > 1 else counted(len(codes), "tensor")
+    return f"program and QDQ model give the same codes in {many}"
 
 
 def _rounding(codes: Mapping[str, TensorParting], numerics: Numerics) -> str:
@@ -92,7 +94,7 @@ def _rounding(codes: Mapping[str, TensorParting], numerics: Numerics) -> str:
 def _bias(codes: Mapping[str, TensorParting], numerics: Numerics) -> str:
     name, one = next((name, one) for name, one in codes.items() if one.biased)
     count = sum(other.biased for other in codes.values())
-    more = f", and so are {count - 1} more tensors" if count > 1 else ""
+    more = f", and so in {counted(count - 1, 'more tensor')}" if count > 1 else ""
     return (
         f'program and QDQ model differ by a bias: on the program\'s codes, "{name}" of "{one.layer}" is '
         f'{one.mean:+.2f} of a '

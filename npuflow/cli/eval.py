@@ -11,6 +11,7 @@ import typer
 
 from npuflow.base.errors import NpuflowError, UsageError, Where
 from npuflow.base.paths import absent
+from npuflow.base.wording import counted
 from npuflow.cli._engine import CacheOption, JsonOption, RecipeArg, SetOption
 from npuflow.cli._slow import Working
 
@@ -58,13 +59,13 @@ def eval(  # noqa: A001
         typer.echo(f"SQNR of {name}: {'no difference' if value >= 200 else f'{value:.2f} dB'}")
     for name, count in score.unlike.items():
         typer.echo(
-            f"{name}: {count} of {score.samples} samples have another shape than in the float model and are "
-            "not compared"
+            f"{name}: not compared on {count} of {counted(score.samples, 'sample')}, where its shape is "
+            "another than in the float model"
         )
     if score.agreement is not None:
         typer.echo(f"agreement with the float model: {100 * score.agreement:.2f} %")
     share = f"{100 * score.npu_macs:.2f} % of the multiply-accumulates on the NPU"
-    typer.echo(f"{score.samples} samples; {share}, {score.host_macs:,} on the host")
+    typer.echo(f"{counted(score.samples, 'sample')}; {share}, {score.host_macs:,} on the host")
     for name, why in score.left_out.items():
         typer.echo(f"left out {name}: {why}")
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from npuflow.base.errors import BuildError
+from npuflow.base.wording import counted
 from npuflow.flow.executor_deaths import Deaths, died
 from npuflow.flow.executor_local import check_address, link, processes, quiet, shows, threads
 from npuflow.flow.executor_workers import LOOK, Workers
@@ -87,11 +88,10 @@ class Cluster:
         self.slots = jobs if self._inside else max(1, len(self._workers.good))
         self.window = (NEAR if self._inside else FEW) * self.slots
         for work in (self._gather, self._watch)[: 1 if self._inside else 2]:
-            threading.Thread(
-                target=work, name=f"npuflow{work.__name__.replace('_', '-')}", daemon=True
-            ).start()
+            name = f"npuflow{work.__name__}".replace("_", "-")
+            threading.Thread(target=work, name=name, daemon=True).start()
         at = self._client.scheduler.address if self._client.scheduler else place
-        self.label = f"{jobs} threads" if self._inside else f"{len(self._workers.good)} workers at {at}"
+        self.label = counted(jobs, "thread") if self._inside else f"{counted(self.slots, 'worker')} at {at}"
 
     def _connected(self, place: str, jobs: int, share: int, dashboard: bool) -> Any:
         """A client of the cluster at an address, or of one started here. `share`: memory of a process."""

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from npuflow.base.errors import DataError, ModelError
+from npuflow.base.wording import counted
 from npuflow.checks import evaluate as scoring
 from npuflow.checks.evaluate import Evaluate, Score
 from npuflow.flow.artifact import Artifact, Reader, Writer
@@ -175,18 +176,18 @@ def evaluate(
         program = _Named(integers, own, graph.graph.outputs, [_quant(quantized.graph, name) for name in own])
     rest = without(files, seen)
     if len(rest) < len(files):
-        log(f"{len(files) - len(rest)} samples judged the search and are left out")
+        log(f"left out: {counted(len(files) - len(rest), 'sample')} that judged the search")
     score = scored(rest, reference_of(graph), quantized.share, program, evaluate)
     score = replace(score, host_macs=quantized.host_macs)
     for name, why in score.left_out.items():
         log(f"left out {name}: {why}")
     for name, count in score.unlike.items():
         log(
-            f"{name}: {count} of {score.samples} samples have another shape than in the float model and are "
-            "not compared"
+            f"{name}: not compared on {count} of {counted(score.samples, 'sample')}, where its shape is "
+            "another than in the float model"
         )
     share = f"{100 * score.npu_macs:.2f} % of the multiply-accumulates on the NPU"
-    log(f"{score.samples} samples, {share}, {score.host_macs:,} on the host")
+    log(f"{counted(score.samples, 'sample')}, {share}, {score.host_macs:,} on the host")
     for figure, value in score.figures.items():
         beside = (
             ""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from npuflow.base.errors import DataError
+from npuflow.base.wording import counted
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, stage
 from npuflow.input.data.judge import apart, judged, unlike
@@ -85,8 +86,8 @@ def input_check(
     if noise:
         warnings.insert(
             0,
-            f"RANDOM DATA: {noise} samples are random numbers; ranges and accuracy mean nothing for real "
-            "inputs",
+            f"RANDOM DATA: {counted(noise, 'sample')} of random numbers; ranges and accuracy mean nothing "
+            "for real inputs",
         )
     other = evaluation_inputs.profiles if evaluation_inputs is not None else None
     states = [given for _, given in graph.graph.state]

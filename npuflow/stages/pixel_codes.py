@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from npuflow.base.wording import counted
 from npuflow.flow.stage import log, stage
 from npuflow.input.preprocess import Preprocess, pixel_values
 from npuflow.stages.parse import Parsed
@@ -14,5 +15,5 @@ from npuflow.stages.thresholds import Thresholds
 def pixel_codes(thresholds: Thresholds, graph: Parsed, preprocess: Preprocess) -> Thresholds:
     """Pixels stay pixels: calibration might clip them or take another step."""
     found = pixel_values(graph.graph, graph.pixels, preprocess)
-    log(f"{len(found)} tensors of pixels and their weights have codes of their own")
+    log(f"codes of their own for {counted(len(found), 'tensor')} of pixels and their weights")
     return replace(thresholds, codes={**thresholds.codes, **found})

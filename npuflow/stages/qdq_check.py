@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Self
 
 from npuflow.base.tables import Config, Range
+from npuflow.base.wording import counted
 from npuflow.checks.qdq_check import QdqCheck, TensorParting, runs
 from npuflow.checks.qdq_verdict import QdqVerdict, verdict
 from npuflow.flow.artifact import Artifact, Reader, Writer
@@ -73,7 +74,7 @@ class QdqComparison(Artifact):
             reported.append(f"the QDQ model cannot be used: {self.reason}")
         if self.missing:
             reported.append(
-                f"the QDQ model lacks {len(self.missing)} tensors of the program, the first is "
+                f"the QDQ model lacks {counted(len(self.missing), 'tensor')} of the program, the first is "
                 f"{self.missing[0]!r}"
             )
         return reported

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from npuflow.base.wording import counted
 from npuflow.exchange import read_table
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import log, stage
@@ -28,8 +29,8 @@ def ranges(thresholds: Thresholds, graph: Parsed, files: Files, ranges: Ranges) 
     _, table = read_table(path.read_bytes(), path.name, chosen)
     found = taken(graph.graph, thresholds.ranges, thresholds.methods, table, chosen, ranges)
     log(
-        f"{found.used} of {len(table)} rows of {path.name} ({chosen}) are used, {len(found.codes)} with "
-        "their codes"
+        f"used of {path.name} ({chosen}): {found.used} of {counted(len(table), 'row')}, {len(found.codes)} "
+        "with their codes"
     )
     for names, what in (
         (found.unknown, "name no tensor of the network"),

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from npuflow.base.wording import counted
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import View, log, stage
 from npuflow.input.data.profile import InputProfile
@@ -222,7 +223,7 @@ def _accuracy(evaluation: Evaluation | None) -> list[tuple[str, Any]]:
         return []
     score = evaluation.score
     found: list[tuple[str, Any]] = [
-        (f"{name} on {score.samples} samples", round(v, 4)) for name, v in score.figures.items()
+        (f"{name} on {counted(score.samples, 'sample')}", round(v, 4)) for name, v in score.figures.items()
     ]
     found += [(f"{name} of the float model", round(v, 4)) for name, v in score.beside.items()]
     if score.agreement is not None and "agreement" not in score.figures:

@@ -11,6 +11,7 @@ import numpy as np
 
 from npuflow.base.errors import DataError
 from npuflow.base.tables import Config, Range
+from npuflow.base.wording import counted
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
@@ -85,7 +86,7 @@ def sequences(
     total = sum(map(len, found.values()))
     count = min(total, sequences.samples)
     chosen = set(np.random.default_rng(sequences.seed).choice(total, count, replace=False).tolist())
-    log(f"{count} of {total} steps of {len(found)} sequences")
+    log(f"{count} of {counted(total, 'step')} of {counted(len(found), 'sequence')}")
     at = 0
     for name, fed in found.items():
         width = len(str(len(fed) - 1))

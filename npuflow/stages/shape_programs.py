@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Self
 
+from npuflow.base.wording import counted
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, stage
 from npuflow.input.data.config import Preparation
@@ -67,7 +68,7 @@ def shape_programs(
             quantized=one, tiled=tiled, whole=whole, preparation=Preparation(), program=program
         )
         fed = list(feeds(samples, graph.graph, one.graph, simulate.samples))
-        log(f"{name}: {len(fed)} samples of the first shape, cut off or repeated")
+        log(f"{name}: {counted(len(fed), 'sample')} of the first shape, cut off or repeated")
         yield name, ShapedProgram(made, simulated(one.graph, made.program, fed, whole.planned.numerics))
 
 

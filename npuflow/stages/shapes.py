@@ -10,6 +10,7 @@ from typing import Any
 from npuflow.base.errors import ModelError
 from npuflow.base.tables import canonical
 from npuflow.base.tables import read as read_table
+from npuflow.base.wording import counted
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import View, log, stage
 from npuflow.input.postprocess import Postprocess
@@ -128,7 +129,7 @@ def _require_alike(name: str, made: Quantized, first: Quantized) -> None:
     floats = [note.node for note in made.notes if note.on_host and note.node not in known]
     if floats:
         raise ModelError(
-            f"{len(floats)} layers are floats at the shape {name} and integers at the first",
+            f"floats at the shape {name} and integers at the first: {counted(len(floats), 'layer')}",
             because=f"calibration at the first shape gives them no range: {_some(floats)}",
             hint="other operations run at this shape: build it with a recipe of its own, then `npuflow pack`",
             code="NF-MODEL-339",

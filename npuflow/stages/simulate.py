@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Self
 
 from npuflow.base.tables import Config, Range
+from npuflow.base.wording import counted
 from npuflow.checks.agreement import TensorCheck, compare, require_equal
 from npuflow.checks.copies import require_same
 from npuflow.flow.artifact import Artifact, Reader, Writer
@@ -101,15 +102,16 @@ def simulated(
     checks = compare(graph, program, numerics, fed)
     require_equal(checks, program)
     seen, unseen = sum(1 for c in checks if c.elements), sum(c.unseen for c in checks)
-    rest = f", {unseen} elements not seen" if unseen else ""
+    rest = f", {counted(unseen, 'element')} not seen" if unseen else ""
     log(
-        f"{len(order.sequence)} commands, no hazards; {seen} of {len(checks)} tensors equal on {len(fed)} "
-        f"samples{rest}, those of the whole-tensor executor too"
+        f"{len(order.sequence)} commands, no hazards; {seen} of {counted(len(checks), 'tensor')} equal on "
+        f"{counted(len(fed), 'sample')}{rest}, those of the whole-tensor executor too"
     )
     if instances_of(program) > 1:
         fed_in = [model_inputs(feed, of_program(program.meta)) for feed in fed]
         many = require_same(program, fed_in) if fed_in else 0
-        log(f"{instances_of(program)} inferences at the same time: {many} tensors equal those of each alone")
+        equal = f"{counted(many, 'tensor')} equal to those of each alone"
+        log(f"{instances_of(program)} inferences at the same time: {equal}")
     rate = throughput(program)
     log(rate.text())
     found = profile(program)

@@ -115,6 +115,19 @@ def test_a_c_program_gives_what_the_program_gives(installed: Environment, built:
         np.testing.assert_array_equal(found["scores"], wanted["scores"])
         np.testing.assert_array_equal(found["place"], wanted["place"].reshape(-1, 13, 13))
         (built / "c/net.o").unlink()
+    in_cpp(built / "c", given, run.stdout)
+
+
+def in_cpp(folder: Path, given: bytes, wanted: bytes) -> None:
+    """The same main program as one in C++, with the network compiled as C."""
+    (folder / "main.cc").write_bytes((folder / "main.c").read_bytes())
+    subprocess.run(["gcc" if shutil.which("gcc") else "clang", "-c", "net.c"], cwd=folder, check=True)
+    for compiler in [name for name in ("g++", "clang++") if shutil.which(name)]:
+        flags = ("-std=c++11", "-Wall", "-Wextra", "-Werror", "-pedantic")
+        words = [compiler, *flags, "main.cc", "net.o", "-lm", "-o", f"{compiler}.cpp"]
+        subprocess.run(words, cwd=folder, check=True)
+        run = subprocess.run([folder / f"{compiler}.cpp"], input=given, capture_output=True, check=True)
+        assert run.stdout == wanted
 
 
 @pytest.mark.promise("verify-real-numbers")

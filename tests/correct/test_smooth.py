@@ -11,6 +11,8 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.ir.verify import verify
 from npuflow.quantise.config import Quantize, Weights
+from npuflow.rewrite.rewrite import rewrite
+from npuflow.testing.rule import graph_of
 from npuflow.tune.correct.assess import QuantisationSetup, loss
 from npuflow.tune.correct.config import Equalize
 from npuflow.tune.correct.error import outputs_of
@@ -18,6 +20,7 @@ from npuflow.tune.correct.prepare import prepare
 from npuflow.tune.correct.smooth import places, smooth
 from npuflow.tune.ranges.thresholds import Calibrate
 from tests.networks.floats import USUAL, Feed, Net
+from tests.networks.onnx_text import model, normal
 
 ROWS, WIDTH = 16, 12
 OUTLIERS = np.array([*(1.0,) * (WIDTH - 2), 40.0, 25.0])
@@ -115,3 +118,18 @@ def test_outputs_and_inputs_of_the_network_stay() -> None:
     done = smooth(graph, Quantize(Weights(bits=4)), USUAL, feeds(4), 1024.0)
     assert {one.value: bool(one.obstacle) for one in done.places} == {"x": True, "first": True}
     assert [one.value for one in places(graph)] == ["x", "first"]
+
+
+def test_channels_in_front_of_a_flattening_are_scaled_by_none_that_differ_within_one() -> None:
+    """The layer behind has a term for every element, the convolution in front a number for every channel."""
+    weights = {"w": normal(3, 4, 3, 3, 3, scale=0.2), "g": normal(4, 64, 5, scale=0.2)}
+    weights["g"][::7] *= 40
+    body = "a = Conv<kernel_shape=[3,3]>(x, w) b = Relu(a) c = Flatten(b) y = MatMul(c, g)"
+    graph = graph_of(model("float[1,3,6,6] x => float[1,5] y", body, weights))
+    samples = [{"x": normal(seed, 1, 3, 6, 6)} for seed in range(6)]
+    scheme = Quantize(weights=Weights(bits=4, per="tensor"))
+    done = smooth(rewrite(graph).graph, scheme, USUAL, samples, 1024.0)
+    (place,) = (one for one in done.places if one.value == "c")
+    assert "elements would be scaled differently" in place.obstacle
+    for a, b in zip(outputs_of(graph, samples), outputs_of(done.graph, samples), strict=True):
+        np.testing.assert_allclose(a[0], b[0], rtol=1e-3, atol=1e-3)

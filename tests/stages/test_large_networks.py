@@ -170,6 +170,35 @@ def test_the_qdq_model_has_its_tensors_beside_it(
         read_model(alone)
 
 
+def alone(folder: Path, limit: str) -> Path:
+    """The recipe of one product whose weight, of 2 KB, is all that the network holds."""
+    folder.mkdir()
+    rng = np.random.default_rng(4)
+    weight = numpy_helper.from_array(rng.normal(0, 0.3, (32, 16)).astype(np.float32), "w")
+    ports = [helper.make_tensor_value_info(n, 1, [1, s]) for n, s in (("x", 32), ("y", 16))]
+    product = helper.make_node("MatMul", ["x", "w"], ["y"])
+    graph = helper.make_graph([product], "one", ports[:1], ports[1:], [weight])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, folder / "net.onnx")
+    np.savez(folder / "calib.npz", x=rng.normal(0.3, 1.0, (16, 32)).astype(np.float32))
+    (folder / "net.toml").write_text(recipes.RECIPE + STEPS + limit)
+    return folder / "net.toml"
+
+
+def test_one_weight_beyond_the_limit(tmp_path: Path) -> None:
+    """With corrections and the search: the weight is no part that could be left out of a model."""
+    found = {}
+    for name, limit in (("whole", ""), ("fed", LIMIT)):
+        path = alone(tmp_path / name, limit)
+        found[name] = products(path, made(path, until="report"), "parse", "precision", "codegen", "simulate")
+    (whole, widths, program, _), (fed, fed_widths, fed_program, simulated) = found.values()
+    assert (whole.graph.fed, fed.graph.fed) == (0, 256)
+    assert widths.overrides and fed_widths.overrides == widths.overrides
+    assert simulated.checks and not any(c.different or c.executor for c in simulated.checks)
+    a, b = (np.frombuffer(one.program.const, np.uint8) for one in (program, fed_program))
+    assert len(a) == len(b) and np.mean(a == b) > 0.95
+
+
 def test_the_limit_is_a_size(tmp_path: Path) -> None:
     path = recipe(tmp_path / "net", '[parse]\nmax_weights = "much"\n')
     with pytest.raises(NpuflowError, match="much"):

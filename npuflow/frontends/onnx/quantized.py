@@ -159,17 +159,17 @@ class _Lifter:
             )
         if self.blocked:
             what = (
-                f"{len(self.blocked)} weights have scales by blocks within a channel, which no target "
-                "multiplies by"
+                "scales by blocks within a channel, which no target multiplies by, of "
+                f"{counted(len(self.blocked), 'weight')}"
             )
             notes.append(
-                f"{what}: they are read as floats and get scales of their own, {self.blocked[0]} the first"
+                f"{what}: read as floats, with scales of their own, {self.blocked[0]} the first"
             )
         if self.kept:
             shown = ", ".join(self.kept[:3]) + (", ..." if len(self.kept) > 3 else "")
             notes.append(
-                f"{len(self.kept)} tensors rounded in several ways or at the network's ends stay as they "
-                f"are: {shown}"
+                f"stay as they are: {counted(len(self.kept), 'tensor')} rounded in several ways or at the "
+                f"network's ends: {shown}"
             )
         return Lifted(self.model, self.stated, tuple(notes), len(self.blocked))
 

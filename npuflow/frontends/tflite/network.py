@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from npuflow.base.wording import counted
 from npuflow.frontends._nodes.build import NodeBuilder
 from npuflow.frontends.tflite.schema import Codes, Operator, TfliteNetwork, TfliteTensor
 from npuflow.ir.types import Array, QuantType, TensorType, Value, span
@@ -283,12 +284,12 @@ class TfliteBuilder:
         """What there is to say of the codes that the file states."""
         found, stated = [], len(self.graph.stated)
         if stated:
-            found.append(f"the model states the codes of {stated} tensors; their scales are kept")
+            found.append(f"the model states the codes of {counted(stated, 'tensor')}; these scales are kept")
         if self.kept:
             shown = ", ".join(self.kept[:3]) + (", ..." if len(self.kept) > 3 else "")
             found.append(
-                f"{len(self.kept)} tensors rounded in several ways or at the network's ends stay as they "
-                f"are: {shown}"
+                f"stay as they are: {counted(len(self.kept), 'tensor')} rounded in several ways or at the "
+                f"network's ends: {shown}"
             )
         return found
 

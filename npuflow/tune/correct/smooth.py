@@ -113,13 +113,13 @@ def smooth(
         one = _now(graph, found[i])
         try:
             migrated(graph, one, np.ones(graph.type(one.value).shape[one.channel]))
+            best = _best(graph, one, columns[one.value], quantize, numerics, limit)
+            if best is not None:
+                # where elements of one channel have numbers of their own, ones hide what cannot be moved
+                graph = migrated(graph, one, best[1])
+                alphas[i], scales[i] = best
         except Refused as why:
             found[i] = replace(one, obstacle=str(why))
-            continue
-        best = _best(graph, one, columns[one.value], quantize, numerics, limit)
-        if best is not None:
-            graph = migrated(graph, one, best[1])
-            alphas[i], scales[i] = best
     return Smoothed(prune(graph), tuple(found), tuple(scales), tuple(alphas))
 
 

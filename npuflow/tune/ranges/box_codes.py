@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 
+from npuflow.base.wording import counted
 from npuflow.hw.target import Numerics
 from npuflow.input.postprocess import BITS, Postprocess, size_of
 from npuflow.ir.graph import Graph
@@ -74,4 +75,4 @@ def _span(statistics: ObservedStatistics, name: str, most: float, growth: float)
 
 
 def described(codes: Mapping[str, QuantType]) -> str:
-    return f"{len(codes)} values of the box decoding have {BITS} bits"
+    return f"{BITS} bits for {counted(len(codes), 'value')} of the box decoding"
