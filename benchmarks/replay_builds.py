@@ -74,6 +74,7 @@ MODES: dict[str, tuple[str, ...]] = {
     "prune": ('prune.pattern="2:4"',),
     "channels": ("prune.channels.share=0.25",),
     "corrected": ("equalize={}", "unify={}", "search={}"),
+    "judged": ("quantize.weights.bits=4", 'round.method="gptq"', "search={}", "unify={}"),
     "methods": ('calibrate.method="kl"', "ledger={}"),
 }
 FLOATS = {"gc200": ('quantize.mode="fp16"',)}  # targets that do not compute in integers

@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from npuflow.flow.stage import View
-from npuflow.hw.target import Numerics
+from npuflow.hw.target import HostProcessor, Memory, Numerics, Target
+from npuflow.place.islands import PlacementTable, Prices
 from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Quantize
 from npuflow.run.fixed_outputs import with_fixed_outputs
@@ -27,24 +28,49 @@ class PlacedNetwork(View):
     numerics: Numerics
 
     @property
-    def candidate(self) -> Candidate:
-        """Without ranges."""
+    def plain(self) -> Candidate:
+        """What of a candidate is known."""
         graph, placed = self.graph.graph, self.placement.placed
         return Candidate(graph, placed, self.quantize, self.numerics, stated=self.graph.stated)
+
+
+@dataclass(frozen=True)
+class TargetNetwork(View):
+    """A placed network with all that a target has a say in."""
+
+    placed: PlacedNetwork
+    memory: Memory
+    host: HostProcessor
+    least: PlacementTable
+
+    @property
+    def candidate(self) -> Candidate:
+        """Without ranges and codes of weights."""
+        prices = Prices(Target(memory=self.memory, host=self.host), self.least)
+        coded = frozenset(self.placed.graph.pixels)
+        return self.placed.plain.with_(coded=coded, room=self.memory.local_bytes, prices=prices)
 
 
 @dataclass(frozen=True)
 class RecipeCandidate(View):
     """With ranges and rounded weights, at the recipe's widths."""
 
-    placed: PlacedNetwork
+    network: TargetNetwork
     thresholds: Thresholds
     rounded: Rounded | None
 
+    @property
+    def placed(self) -> PlacedNetwork:
+        return self.network.placed
+
+    def with_thresholds(self, known: Thresholds) -> Candidate:
+        """The candidate, were these its ranges and stated codes; with outputs that can be judged."""
+        plain = self.network.candidate
+        return plain.with_(
+            graph=with_fixed_outputs(plain.graph), ranges=known.ranges,
+            stated={**plain.stated, **known.codes}, weights=(self.rounded or Rounded()).weights,
+        )
+
     def fake_quantised(self) -> FakeQuantNetwork:
-        """For fake quantisation, with outputs that can be judged."""
-        plain, known = self.placed.candidate, self.thresholds
-        stated, weights = {**plain.stated, **known.codes}, (self.rounded or Rounded()).weights
-        graph = with_fixed_outputs(plain.graph)
-        candidate = plain.with_(graph=graph, ranges=known.ranges, stated=stated, weights=weights)
-        return FakeQuantNetwork(candidate, self.placed.graph.rounded)
+        """For fake quantisation."""
+        return FakeQuantNetwork(self.with_thresholds(self.thresholds), self.placed.graph.rounded)

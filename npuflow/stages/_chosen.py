@@ -6,11 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from npuflow.flow.stage import View
-from npuflow.hw.target import HostProcessor, Memory, Target
-from npuflow.place.islands import PlacementTable, Prices
 from npuflow.quantise.candidate import Candidate
 from npuflow.run.fixed_outputs import with_fixed_outputs
-from npuflow.stages._candidates import PlacedNetwork
+from npuflow.stages._candidates import PlacedNetwork, TargetNetwork
 from npuflow.stages.precision import Precision
 from npuflow.stages.rounded import Rounded
 from npuflow.stages.thresholds import Thresholds
@@ -44,21 +42,17 @@ class Choices(View):
 class ChosenCandidate(View):
     """The network with all choices made, for a target."""
 
-    placed: PlacedNetwork
+    network: TargetNetwork
     choices: Choices
-    memory: Memory
-    host: HostProcessor
-    least: PlacementTable
+
+    @property
+    def placed(self) -> PlacedNetwork:
+        return self.network.placed
 
     @property
     def candidate(self) -> Candidate:
         """What is built."""
-        target = Target(memory=self.memory, host=self.host)
-        recipe = self.placed.candidate.with_(
-            coded=frozenset(self.placed.graph.pixels), room=self.memory.local_bytes,
-            prices=Prices(target, self.least),
-        )
-        return self.choices.of(recipe)
+        return self.choices.of(self.network.candidate)
 
     @property
     def codes(self) -> Rounded:

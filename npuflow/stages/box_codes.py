@@ -29,7 +29,7 @@ def box_codes(
     postprocess: Postprocess,
 ) -> Thresholds:
     """Coordinates in 8 bits would be off by a pixel and more."""
-    plain = placed.candidate
+    plain = placed.plain
     found = codes_of(
         plain.graph, postprocess, statistics.content, plain.scheme, plain.numerics, plain.placed.on_npu,
         files["growth"].detail["growth"],

@@ -8,8 +8,9 @@ from dataclasses import replace
 from npuflow.base.wording import counted
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
+from npuflow.place.islands import PlacementTable
 from npuflow.quantise.config import Quantize
-from npuflow.stages._targets import Accelerator
+from npuflow.stages._targets import WholeTarget
 from npuflow.stages.parse import Parsed
 from npuflow.stages.samples import Sample, feeds
 from npuflow.tune.correct.assess import QuantisationSetup
@@ -40,7 +41,8 @@ def equalize(
     equalize: Equalize,
     calibrate: Calibrate,
     quantize: Quantize,
-    accelerator: Accelerator,
+    whole: WholeTarget,
+    least: PlacementTable,
 ) -> Parsed:
     """Change the network without changing its function, and keep that where its
     integers then come closer to it."""
@@ -53,7 +55,9 @@ def equalize(
     if not held:
         log("one sample cannot both give thresholds and judge them: nothing is changed")
         return graph
-    terms = QuantisationSetup(calibrate, quantize, accelerator.target, fit, held, equalize.corrected)
+    terms = QuantisationSetup(
+        calibrate, quantize, whole.target, fit, held, equalize.corrected, least, graph.stated
+    )
     done = prepare(graph.graph, equalize, terms)
     log(f"thresholds from {counted(len(fit), 'sample')}, judged on {len(held)} others")
     for trial in done.trials:

@@ -17,7 +17,7 @@ from npuflow.flow.stage import Items, log, part, stage
 from npuflow.metrics import METRICS, Metric
 from npuflow.quantise.graph import build
 from npuflow.run.fixed_outputs import with_fixed_outputs
-from npuflow.stages._candidates import PlacedNetwork
+from npuflow.stages._candidates import PlacedNetwork, RecipeCandidate
 from npuflow.stages._reference import reference_of
 from npuflow.stages.labelled import Labelled
 from npuflow.stages.samples import Sample, feeds
@@ -102,7 +102,7 @@ def rivals(
 ) -> Iterator[tuple[str, Rival]]:
     """One item per method, named like it; "recipe": what the recipe's own table gives, which also stands
     where a rival has no say; "mix": for each tensor the method with the least error at its consumers."""
-    graph, plain = placed.graph, placed.candidate
+    graph, plain = placed.graph, placed.plain
     source, on_npu, quantize, numerics = plain.graph, plain.placed.on_npu, plain.scheme, plain.numerics
     chosen = choices(source, statistics.content, calibrate, quantize, numerics, [])
     free = {name: one for name, one in chosen.items() if not one.fixed}
@@ -128,12 +128,12 @@ def rivals(
 )
 def marked(
     rivals: Items[Rival],
-    placed: PlacedNetwork,
+    recipe: RecipeCandidate,
     labelled: Items[Labelled],
     table: Table,
 ) -> Iterator[tuple[str, Marked]]:
     """Quantise with the rival's ranges, run the labelled samples and ask the metric."""
-    graph = placed.graph
+    graph = recipe.placed.graph
     source = graph.graph
     types = {name: source.type(name) for name in source.inputs}
     whole = [one for one in labelled.values() if not one.sample.content.broken]
@@ -147,9 +147,9 @@ def marked(
     baseline = dict(metric(truth, truth, labels))
     scores = ", ".join(f"{n} {v:.4f}" for n, v in baseline.items())
     log(f"float network on {counted(len(whole), 'sample')}: {scores}")
-    candidate = placed.candidate
     for name, one in rivals.items():
-        made = build(candidate.with_(ranges=one.ranges)).graph
+        candidate = recipe.with_thresholds(taken(recipe.thresholds, name, one)).with_(graph=source)
+        made = build(candidate).graph
         yield name, Marked(mark(outputs_of(made, feeds), truth, source.outputs, metric, labels), baseline)
 
 
@@ -183,13 +183,17 @@ def winner(
     for name in sorted(ratings, key=worth, reverse=True):
         one, figure = ratings[name], "{} {:.4f}, ".format(*marks[name]) if marks else ""
         log(f"{name}: {figure}{one.sqnr:.2f} dB, cosine {one.cosine:.6f}{', taken' if name == first else ''}")
-    if first == "recipe":
+    return taken(thresholds, first, rivals[first])
+
+
+def taken(thresholds: Thresholds, name: str, rival: Rival) -> Thresholds:
+    """The thresholds with a rival's ranges where a method chose them; those of "recipe" are as they were."""
+    if name == "recipe":
         return thresholds
     ranges, methods = dict(thresholds.ranges), dict(thresholds.methods)
-    chosen = rivals[first]
-    for name, span in chosen.ranges.items():
-        if name not in thresholds.codes and methods[name] in CALIBRATORS:
-            ranges[name], methods[name] = span, chosen.methods[name]
+    for value, span in rival.ranges.items():
+        if value not in thresholds.codes and methods[value] in CALIBRATORS:
+            ranges[value], methods[value] = span, rival.methods[value]
     return replace(thresholds, ranges=ranges, methods=methods)
 
 
@@ -208,14 +212,15 @@ def winner(
 )
 def search(
     rivals: Items[Rival],
-    placed: PlacedNetwork,
+    recipe: RecipeCandidate,
     samples: Items[Sample],
     table: SearchTable,
 ) -> Iterator[tuple[str, Rated]]:
     """Quantise with the rival's ranges and run some samples of the calibration set."""
-    graph, source = placed.graph, with_fixed_outputs(placed.graph.graph)
+    graph = recipe.placed.graph
+    source = with_fixed_outputs(graph.graph)
     fed = list(feeds(samples, source, table.samples))
     truth = outputs_of(with_fixed_outputs(reference_of(graph)), fed)
-    candidate = placed.candidate.with_(graph=source)
     for name, one in rivals.items():
-        yield name, Rated(rate(candidate.with_(ranges=one.ranges), fed, truth))
+        candidate = recipe.with_thresholds(taken(recipe.thresholds, name, one))
+        yield name, Rated(rate(candidate, fed, truth))

@@ -16,7 +16,7 @@ from npuflow.input.postprocess import Postprocess
 from npuflow.input.preprocess import Preprocess
 from npuflow.place.islands import PlacementTable
 from npuflow.quantise.config import Quantize
-from npuflow.stages._candidates import PlacedNetwork
+from npuflow.stages._candidates import PlacedNetwork, TargetNetwork
 from npuflow.stages._chosen import Choices, ChosenCandidate
 from npuflow.stages._targets import WholeTarget
 from npuflow.stages.boxes import boxes
@@ -96,10 +96,11 @@ def shapes(
         if graph.trials:
             own = replace(own, graph=with_weights(own.graph, graph.graph))
         where = placed(graph=own, whole=whole, placement=scheme.placement)
-        network = PlacedNetwork(own, where, scheme.quantize, numerics)
-        made: Quantized = quantized_by(
-            ChosenCandidate(network, choices, whole.planned.memory, whole.planned.host, scheme.placement)
+        network = TargetNetwork(
+            PlacedNetwork(own, where, scheme.quantize, numerics), whole.planned.memory, whole.planned.host,
+            scheme.placement,
         )
+        made: Quantized = quantized_by(ChosenCandidate(network, choices))
         _require_alike(name, made, quantized)
         done = with_biases(made.graph, quantized.graph, numerics)
         log(f"{name}: {done.layers - len(done.other)} of {done.layers} layers have the first shape's weights")

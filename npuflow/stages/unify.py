@@ -11,7 +11,7 @@ from npuflow.flow.stage import Items, log, stage
 from npuflow.ir.graph import Graph
 from npuflow.quantise.graph import build
 from npuflow.run.fixed_outputs import with_fixed_outputs
-from npuflow.stages._candidates import PlacedNetwork
+from npuflow.stages._candidates import RecipeCandidate
 from npuflow.stages._reference import reference_of
 from npuflow.stages.samples import Sample, feeds
 from npuflow.stages.thresholds import Thresholds
@@ -33,16 +33,15 @@ from npuflow.tune.ranges.thresholds import Calibrate
     lighter="[unify] samples = 16",
 )
 def unify(
-    thresholds: Thresholds,
-    placed: PlacedNetwork,
+    recipe: RecipeCandidate,
     samples: Items[Sample],
     calibrate: Calibrate,
     unify: Unify,
 ) -> Thresholds:
     """Try one addition after the other. Ranges for the trials come from samples that do not judge."""
-    graph, plain = placed.graph, placed.candidate
-    source, on_npu = with_fixed_outputs(plain.graph), plain.placed.on_npu
-    stated = {**graph.stated, **thresholds.codes}
+    graph, thresholds = recipe.placed.graph, recipe.thresholds
+    plain = recipe.with_thresholds(thresholds)
+    source, on_npu, stated = plain.graph, plain.placed.on_npu, plain.stated
     free = {
         name: span
         for name, span in thresholds.ranges.items()
@@ -62,7 +61,7 @@ def unify(
     ranges = {**thresholds.ranges, **{n: own[n] for n in free if thresholds.methods[n] in CALIBRATORS}}
 
     def made(changed: Mapping[str, tuple[float, float]]) -> Graph:
-        return build(plain.with_(graph=source, ranges=changed, stated=stated)).graph
+        return build(plain.with_(ranges=changed)).graph
 
     truth = outputs_of(with_fixed_outputs(reference_of(graph)), held)
     done = tried(pairs, ranges, made, truth, held, judge=unify.scales == "auto")

@@ -217,13 +217,13 @@ class _Ranges:
     def by(self, method: str) -> dict[str, tuple[float, float]]:
         one = self.calibrate
         table = Calibrate(method, one.bounds, one.beyond, one.infinite, one.as_trimmed)
-        net, seen = self.placed.candidate, self.statistics.content
+        net, seen = self.placed.plain, self.statistics.content
         return dict(chosen_by(net.graph, seen, table, net.scheme, net.numerics, net.placed.on_npu).ranges)
 
     @property
     def choices(self) -> dict[str, RangeChoice]:
         """Of every tensor what its method chooses by."""
-        net = self.placed.candidate
+        net = self.placed.plain
         return choices(net.graph, self.statistics.content, self.calibrate, net.scheme, net.numerics, [])
 
     @cached_property

@@ -4,12 +4,13 @@ changes made before quantisation."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph
-from npuflow.ir.types import Array
+from npuflow.ir.types import Array, QuantType
 from npuflow.onnx.export import session_model
+from npuflow.place.islands import PlacementTable, Prices
 from npuflow.place.place import place
 from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Quantize
@@ -33,16 +34,30 @@ class QuantisationSetup:
     fit: Sequence[Feed]
     held: Sequence[Feed]
     corrected: bool = True
+    least: PlacementTable = field(default_factory=PlacementTable)
+    stated: Mapping[str, QuantType] = field(default_factory=dict)
+
+    def candidate(self, graph: Graph) -> Candidate:
+        """A network as a build would quantise it, without ranges; weights are rounded to the nearest, since
+        others are rounded when this network is known. `stated`: codes of inputs, which are fed as such."""
+        target = self.target
+        placed = place(graph, target, self.least, self.stated)
+        return Candidate(
+            graph, placed, self.quantize, target.numerics, stated=self.stated, coded=frozenset(self.stated),
+            room=target.memory.local_bytes,
+            prices=Prices(Target(memory=target.memory, host=target.host), self.least),
+        )
 
 
 def loss(graph: Graph, truth: Sequence[Sequence[Array]], terms: QuantisationSetup) -> float:
     """Noise over signal of the outputs on the samples that judge; `truth`: the float
     network's outputs there."""
-    placed, numerics, quantize = place(graph, terms.target), terms.target.numerics, terms.quantize
-    ranges = observed_ranges(graph, placed.on_npu, terms.fit, terms.calibrate, quantize, numerics)
-    made = build(Candidate(graph, placed, quantize, numerics, ranges)).graph
+    plain, numerics = terms.candidate(graph), terms.target.numerics
+    on_npu = plain.placed.on_npu
+    ranges = observed_ranges(graph, on_npu, terms.fit, terms.calibrate, terms.quantize, numerics)
+    made = build(plain.with_(ranges=ranges)).graph
     if terms.corrected:
-        made = correct_biases(graph, made, terms.target.numerics, terms.fit, (), judge=False).graph
+        made = correct_biases(graph, made, numerics, terms.fit, (), judge=False).graph
     return output_error(truth, outputs_of(made, terms.held))
 
 
