@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -38,6 +38,10 @@ class Interpreter:
         given = {value_id: self.fed(value_id, inputs) for value_id in self.graph.inputs}
         kept = driven(self._parts, given, lambda value_id: value_id in outputs or also(value_id))
         return kept | constant_outputs(self.graph)
+
+    def run_many(self, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
+        """The outputs of every sample."""
+        return [self.run(sample) for sample in samples]
 
     def fed(self, value_id: str, inputs: Mapping[str, Array]) -> Array:
         """An input as the graph stores it, checked."""

@@ -103,16 +103,6 @@ class _Float:
         ]
 
 
-class _Reference:
-    """The reference interpreter."""
-
-    def __init__(self, graph: Graph, numerics: Numerics) -> None:
-        self.interpreter = Interpreter(graph, numerics)
-
-    def run_many(self, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
-        return [self.interpreter.run(feed) for feed in samples]
-
-
 class _Named:
     """A model whose outputs go by the float model's names (where a value is dequantised its id differs),
     integer ones as the real numbers that they stand for.
@@ -171,7 +161,7 @@ def evaluate(
         program = simulated(compiled.program, graph)
     else:
         own = quantized.graph.outputs
-        kind = Executor if evaluate.by == "executor" else _Reference
+        kind = Executor if evaluate.by == "executor" else Interpreter
         integers: SampleModel = kind(quantized.graph, numerics)
         program = _Named(integers, own, graph.graph.outputs, [_quant(quantized.graph, name) for name in own])
     rest = without(files, seen)

@@ -9,8 +9,7 @@ from typing import Annotated, Any, Self
 
 from npuflow.base.tables import Config, Range
 from npuflow.base.wording import counted
-from npuflow.checks.agreement import TensorCheck, compare, require_equal
-from npuflow.checks.copies import require_same
+from npuflow.checks.agreement import TensorCheck, compare, require_equal, require_same
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics

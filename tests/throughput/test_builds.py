@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
 from npuflow.base.errors import ModelError, NpuflowError
-from npuflow.checks.copies import require_same
+from npuflow.checks.agreement import require_same
 from npuflow.cli._app import application
 from npuflow.hw.target import Compute, Target
 from npuflow.program.container import Program, fingerprint, require_target
