@@ -24,7 +24,7 @@ Real = npt.NDArray[np.float64]
 FRACTION = 8                              # bits behind the point in interpolated tables
 LARGEST = float((1 << 31 - FRACTION) - 1)
 WIDEST = 16
-# codes of 16 bits that interpolation may be off: a quarter of a code of 8 bits, where rounding may make it one
+# codes of 16 bits that interpolation may be off: a quarter of a code of 8 bits, which rounding may make one
 LOOSEST = 64
 
 

@@ -1,10 +1,10 @@
 """Programs of single operators: the networks of the table, alone, behind and in front of a convolution and
 beside a second reader of their operand, built by defaults and compared with onnxruntime on new inputs.
 
-New inputs are drawn as the calibration samples are, in two sets. In the first, samples by which a tensor of the
-float network leaves the range that it had over the calibration samples are drawn again: such a number says how
-few samples there are, and costs more than all roundings together. The second is as it comes: numbers beyond the
-range are its ends, and nothing worse happens to them.
+New inputs are drawn as the calibration samples are, in two sets. In the first, samples by which a tensor of
+the float network leaves the range that it had over the calibration samples are drawn again: such a number
+says how few samples there are, and costs more than all roundings together. The second is as it comes: numbers
+beyond the range are its ends, and nothing worse happens to them.
 """
 
 from __future__ import annotations

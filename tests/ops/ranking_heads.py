@@ -102,14 +102,15 @@ def centers() -> Head:
 
 
 def queries() -> Head:
-    """A decoder of 20 queries over a picture's cells, one layer of each: the ten best of class and query by
-    softmax without its last class, and their boxes."""
+    """A decoder of 20 queries over a picture's cells, an encoder before it: the ten best of class and query
+    by softmax without its last class, and their boxes."""
     body, weights = layers(40, (16, 32), "m")
     body += " rows = Reshape(m, as_rows) memory = Transpose<perm=[0,2,1]>(rows) "
     body += _attention("self", "memory", "memory") + _attention("cross", "queries", "n_self")
     body += """ f = MatMul(n_cross, w_up) g = Relu(f) h = MatMul(g, w_down) i = Add(n_cross, h)
         d = LayerNormalization(i, gain, shift)
-        logits = MatMul(d, w_class) likely = Softmax<axis=-1>(logits) probable = Slice(likely, zero, five, two)
+        logits = MatMul(d, w_class) likely = Softmax<axis=-1>(logits)
+        probable = Slice(likely, zero, five, two)
         p = MatMul(d, w_box) q = Relu(p) r = MatMul(q, w_edge) places = Sigmoid(r)
         flat = Reshape(probable, one_row) values, at = TopK(flat, ten)
         classes = Mod(at, classes_of_one) query = Div(at, classes_of_one) which = Squeeze(query, zero)

@@ -45,8 +45,8 @@ def built(head: Head, target: str, folder: Path, samples: int, **tables: Any) ->
     path = folder / "network.onnx"
     path.write_bytes(head.network)
     build = npuflow.compile(
-        path, target, data={"x": head.samples(1, samples)}, cache=folder / "cache", out=folder / "out", jobs=1,
-        **tables,
+        path, target, data={"x": head.samples(1, samples)}, cache=folder / "cache", out=folder / "out",
+        jobs=1, **tables,
     )
     program, feeds = build.products["program"], [{"x": x} for x in head.samples(2, 16)]
     with npuflow.Runner(program) as runner:

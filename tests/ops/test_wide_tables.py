@@ -1,4 +1,4 @@
-"""Interpolated tables of 16-bit codes: as near to the function as their result's width can show, or refused."""
+"""Interpolated tables of 16-bit codes: as near to the function as their results show, or refused."""
 
 from __future__ import annotations
 
