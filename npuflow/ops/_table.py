@@ -23,7 +23,8 @@ from npuflow.ops._requant import clamp_bounds
 Real = npt.NDArray[np.float64]
 FRACTION = 8                              # bits behind the point in interpolated tables
 LARGEST = float((1 << 31 - FRACTION) - 1)
-# codes of 16 bits that interpolation may be off: a quarter of a code of 8 bits
+WIDEST = 16
+# codes of 16 bits that interpolation may be off: a quarter of a code of 8 bits, which rounding may make one
 LOOSEST = 64
 
 
@@ -129,7 +130,7 @@ class TableOp(Table):
         }
         every = np.arange(source.lo, source.hi + 1, dtype=np.int64)
         worst = int(np.abs(_looked_up(params, every) - self._codes(every, source, result)).max())
-        if worst > self.loosest:
+        if worst > max(self.loosest >> WIDEST - result.bits, 1):
             raise TargetError(
                 f"a table of {len(codes)} entries is up to {worst} codes off the function over [{ends[0]}, "
                 f"{ends[-1]}]",

@@ -340,6 +340,15 @@ def indices_rows() -> list[Row]:
             ),
             jumps=True,
         ),
+        Row(
+            "OneHot, positions",
+            "p = ArgMax<axis=1, keepdims=0>(x) y = OneHot(p, depth, ends)",
+            [
+                {"x": (8, c), "depth": np.array(c), "ends": np.array([-1, 2], np.float32)}
+                for c in (5, 9, 12, 4, 20)
+            ],
+            jumps=True,
+        ),
         *(
             Row(
                 name,

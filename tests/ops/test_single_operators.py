@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ops.program_rows import Row
+from tests.ops.program_rows import PLACES, Row
 from tests.ops.program_table import ROWS_OF_TABLE
 from tests.ops.programs import Part, judged
 
@@ -42,6 +42,20 @@ def test_every_operator_has_five_shapes() -> None:
     assert {len(row.shapes) for row in ROWS_OF_TABLE} == {5}
 
 
+def test_every_operator_is_in_every_place() -> None:
+    """Behind a convolution, in front of one, and beside a second reader; but for indices from outside, which
+    rows of computed ones accompany."""
+    full = [row for row in ROWS_OF_TABLE if row.places == PLACES and Part(row, 0, "behind").operands]
+    assert not {row.name.split(",")[0] for row in ROWS_OF_TABLE} - {row.name.split(",")[0] for row in full}
+    for row in full:
+        before, after = Part(row, 0, "behind").model.graph, Part(row, 0, "front").model.graph
+        second = Part(row, 0, "second").model.graph
+        assert [n.op_type for n in before.node if n.output[0] in ("c_x", "d_x")].count("Conv") == 1, row.name
+        assert after.node[-1].op_type == "Conv" and after.output[0].name == "front", row.name
+        readers = [n.op_type for n in second.node if "x" in n.input]
+        assert len(readers) >= 2 and readers[-1] == "Tanh", row.name
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("row", ROWS_OF_TABLE, ids=lambda row: row.name.replace(", ", "-"))
@@ -52,4 +66,18 @@ def test_programs_of_one_operator(row: Row, tmp_path: Path) -> None:
     single = os.environ.get("NPUFLOW_PROGRAMS") == "single"
     groups = [[part] for part in parts] if single else [parts]
     found = [f for k, group in enumerate(groups) for f in judged(group, TARGET, tmp_path / str(k))]
+    assert not [str(f) for f in found if not f.good]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("third", range(3))
+@pytest.mark.parametrize("target", ["edge-pow2"])
+def test_what_jumps_on_other_targets(target: str, third: int, tmp_path: Path) -> None:
+    """One shape each, side by side: scales are powers of two. Not nearest pixels: several operators compute
+    the places, which have 8 bits here and are off by a pixel."""
+    rows = [row for row in ROWS_OF_TABLE if row.jumps and row.name != "GridSample, nearest"][third::3]
+    parts = [Part(row, 0, place) for row in rows for place in ("alone", "second") if place in row.places]
+    found = [f for f in judged(parts, target, tmp_path) if f.codes is not None]
+    assert {f.part.row.name for f in found} == {row.name for row in rows}
     assert not [str(f) for f in found if not f.good]
