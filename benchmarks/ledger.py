@@ -33,15 +33,15 @@ from npuflow.input.data.judge import apart
 from npuflow.input.data.profile import profiled
 from npuflow.strategies import NARROW
 from npuflow.tune.correct.bias import correct_biases
+from npuflow.tune.precision.harness import Harness
 from npuflow.tune.precision.ledger import Ledger, ledger
 from npuflow.tune.precision.problem import cost_of
-from npuflow.tune.precision.rig import Rig
 
 WIDTH = 0.25  # of a range, planted
 COSTS = 3.0  # dB of the output that make it a fault
 
 
-def account(ready: Rig, target: Target) -> Ledger:
+def account(ready: Harness, target: Target) -> Ledger:
     """Of the first output, biases corrected as in a build."""
     made = ready.quantized((NARROW,) * len(ready.names)).graph
     half = len(ready.fit) // 2
@@ -50,7 +50,7 @@ def account(ready: Rig, target: Target) -> Ledger:
     return ledger(ready, made, cost_of(ready, target), 0, lambda done, count: None)
 
 
-def level(ready: Rig) -> float:
+def level(ready: Harness) -> float:
     """Of the first output over all samples at the recipe's widths, by fake quantisation, in dB."""
     part = ready.parts[0]
     made = [part.of(one) for one in ready.mixed((NARROW,) * len(ready.names), ready.held)[part.output]]
@@ -59,7 +59,7 @@ def level(ready: Rig) -> float:
     return float(-10 * np.log10(wrong / sum(float((b.astype(np.float64) ** 2).sum()) for b in truth)))
 
 
-def planted(ready: Rig, target: Target, count: int) -> tuple[int, int, list[str]]:
+def planted(ready: Harness, target: Target, count: int) -> tuple[int, int, list[str]]:
     """Faults that head their ledgers, faults, and what headed the others."""
     usual, order = level(ready), np.random.default_rng(5).permutation(len(ready.network.groups))
     first, faults, others = 0, 0, list[str]()

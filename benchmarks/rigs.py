@@ -15,11 +15,13 @@ from npuflow.quantise.config import Quantize
 from npuflow.stages._held_out import network_of, rig
 from npuflow.stages.parse import Parsed
 from npuflow.stages.samples import Sample
-from npuflow.tune.precision.rig import Rig
+from npuflow.tune.precision.harness import Harness
 from npuflow.tune.ranges.thresholds import Calibrate
 
 
-def rig_of(recipe: Path, cache: Path | None, sets: Sequence[str], held: int, fit: int) -> tuple[Rig, Target]:
+def rig_of(
+    recipe: Path, cache: Path | None, sets: Sequence[str], held: int, fit: int
+) -> tuple[Harness, Target]:
     """The network with its ranges, `fit` samples and `held` others that judge, and the target."""
     done = build(recipe, sets, until="baseline", cache=cache)
     loaded = load_recipe(recipe, sets)

@@ -37,7 +37,7 @@ from npuflow.onnx.export import export_model
 from npuflow.quantise.config import Weights
 from npuflow.rounders import ROUNDERS
 from npuflow.run.floats import float_session
-from npuflow.stages.moments import LayerMoments, Picked
+from npuflow.stages.moments import LayerMoments, PickedSample
 from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.rounded import Rounded
@@ -82,7 +82,7 @@ class Network:
         name = next(name for name in ("equalize", "pixels", "checked", "parse") if name in done.refs)
         self.parsed: Parsed = store.load(done.outputs[name], Parsed)
         self.moments = [store.load(ref, LayerMoments) for ref in done.refs["moments"].items.values()]
-        self.picked = [store.load(ref, Picked) for ref in done.refs["moments.picked"].items.values()]
+        self.picked = [store.load(ref, PickedSample) for ref in done.refs["moments.picked"].items.values()]
 
     def cost(self) -> str:
         """What moments cost, with passes of the network as the unit."""

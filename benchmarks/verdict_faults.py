@@ -10,7 +10,7 @@ import numpy as np
 from verdict_tasks import Task
 
 from npuflow.quantise.config import Override, Quantize
-from npuflow.tune.precision.problem import Rig
+from npuflow.tune.precision.problem import Harness
 from npuflow.tune.precision.quality import quality
 
 SPOILT = 14.0                             # dB of the worst output below which a fault counts
@@ -42,7 +42,7 @@ class Fault:
         return {v: (ranges[v][0] * a, ranges[v][1] * b) for v, (a, b) in self.ranges.items() if v in ranges}
 
 
-def faults(task: Task, rig: Rig, kind: str, count: int) -> list[Fault]:
+def faults(task: Task, rig: Harness, kind: str, count: int) -> list[Fault]:
     """Faults of a kind that spoil an output, spread over the network: "range": a quarter or 64 times as wide;
     "side": the larger end a tenth as far; "weight": too few bits. One that no output notices (a tensor of few
     values far from its ends) is no fault, and the next is taken.
@@ -58,7 +58,7 @@ def faults(task: Task, rig: Rig, kind: str, count: int) -> list[Fault]:
     return found
 
 
-def _all(rig: Rig, kind: str) -> Iterator[Fault]:
+def _all(rig: Harness, kind: str) -> Iterator[Fault]:
     network = rig.network
     known: Sequence[list[str]] = [[v for v in group if v in rig.ranges] for group in network.groups]
     if kind == "range":
@@ -73,7 +73,7 @@ def _all(rig: Rig, kind: str) -> Iterator[Fault]:
                 yield Fault(weights=one.value, layer=network.graph.nodes[one.node].outputs[0], bits=bits)
 
 
-def _worst(task: Task, rig: Rig, fault: Fault) -> float:
+def _worst(task: Task, rig: Harness, fault: Fault) -> float:
     """dB of the worst output in the fake-quantised network."""
     network = rig.network
     table = network.table({**rig.ranges, **fault.applied(rig.ranges)})

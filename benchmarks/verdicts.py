@@ -65,9 +65,9 @@ from npuflow.tune.correct.error import split
 from npuflow.tune.precision.advice import Fix
 from npuflow.tune.precision.config import PrecisionTable as PrecisionTable
 from npuflow.tune.precision.config import Probing
-from npuflow.tune.precision.culprit import Culprit
+from npuflow.tune.precision.culprit import NoiseSource
 from npuflow.tune.precision.fakequant import FakeQuantNetwork
-from npuflow.tune.precision.problem import Rig
+from npuflow.tune.precision.problem import Harness
 from npuflow.tune.ranges.thresholds import Calibrate, LayerCalibration
 
 FIGURE = {
@@ -274,7 +274,7 @@ def planted_faults(task: Task, kind: str, count: int) -> list[Fault]:
     )
     network = FakeQuantNetwork(candidate)
     fit, held = split(list(feeds(samples, task.graph, 128)), 8)
-    return faults(task, Rig(network, ranges.ranges, fit, held), kind, count)
+    return faults(task, Harness(network, ranges.ranges, fit, held), kind, count)
 
 
 PLANTS = {
@@ -308,7 +308,7 @@ def planted(task: Task, kind: str, number: int) -> dict[str, Any]:
     return line
 
 
-def _named(task: Task, culprit: Culprit, fault: Fault) -> bool:
+def _named(task: Task, culprit: NoiseSource, fault: Fault) -> bool:
     """Whether the culprit is what is wrong: the weight, or a tensor that shares its type with a wrong one."""
     if culprit.kind == "weight":
         return culprit.value == fault.weights

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from npuflow.checks.evaluate import Score
 from npuflow.strategies import Budget, Output
 from npuflow.tune.precision.advice import Fix
-from npuflow.tune.precision.culprit import Culprit
+from npuflow.tune.precision.culprit import NoiseSource
 from npuflow.tune.precision.judge import JudgedOutput
 
 MORE = "npuflow show verdict RECIPE"
@@ -38,7 +38,7 @@ class Advice:
     """What spoils the worst output, and fixes that were measured. `untried`: what to do to have some, where
     nothing was looked for."""
 
-    culprit: Culprit | None = None
+    culprit: NoiseSource | None = None
     fixes: Sequence[Fix] = ()
     untried: str = ""
 
@@ -119,7 +119,7 @@ def figures(one: Output) -> str:
     return f"{one.sqnr:.1f} dB{low}{answers}"
 
 
-def _alone(culprit: Culprit) -> bool:
+def _alone(culprit: NoiseSource) -> bool:
     """Whether at least half of the noise is this unit's."""
     return culprit.after >= culprit.before + 3.0
 

@@ -14,21 +14,21 @@ from itertools import product
 from typing import Protocol
 
 from npuflow.ir.space import Box, elements
-from npuflow.schedule.geometry import Member, Strip, Walk, hull, inside
+from npuflow.schedule.geometry import GroupWalk, Member, Stripe, hull, inside
 from npuflow.schedule.groups import Group
 
 
-class Remembers(Protocol):
+class SharedSpreads(Protocol):
     """What all groups of the same parts, cuts and buffers share."""
 
     spreads: dict[object, Spread]
 
 
-class Laid(Protocol):
+class GroupLayout(Protocol):
     """What is asked of a group that is laid over its graph (tiling.frame)."""
 
     @property
-    def passage(self) -> Remembers: ...
+    def passage(self) -> SharedSpreads: ...
     @property
     def group(self) -> Group: ...
     @property
@@ -36,9 +36,9 @@ class Laid(Protocol):
     @property
     def members(self) -> tuple[Member, ...]: ...
     @property
-    def walks(self) -> tuple[Walk, ...]: ...
+    def walks(self) -> tuple[GroupWalk, ...]: ...
     @property
-    def strips(self) -> tuple[list[Strip], ...]: ...
+    def strips(self) -> tuple[list[Stripe], ...]: ...
     def there(self, value: str, core: int) -> Box | None: ...
     def wants(self, value: str, core: int) -> Box | None: ...
 
@@ -69,7 +69,7 @@ class Spread:
     reader: int
 
 
-def spreads(frames: Sequence[Laid], kept: Collection[str], cores: int) -> Mapping[str, Spread]:
+def spreads(frames: Sequence[GroupLayout], kept: Collection[str], cores: int) -> Mapping[str, Spread]:
     """Of every value that stays, by name; `frames` in the order of the plan."""
     found: dict[str, Spread] = {}
     if not kept:
@@ -104,7 +104,9 @@ def loaded(spread: Mapping[str, Spread], reader: int, core: int) -> list[Border]
     return [b for s in spread.values() if s.reader == reader for b in s.borders if core in b.targets]
 
 
-def _spread(value: str, maker: int, later: Sequence[int], frames: Sequence[Laid], cores: int) -> Spread:
+def _spread(
+    value: str, maker: int, later: Sequence[int], frames: Sequence[GroupLayout], cores: int
+) -> Spread:
     source = frames[maker]
     made = range(source.group.cores[1])
     own = [source.walks[c].own(value) for c in made]
@@ -138,7 +140,7 @@ def _spread(value: str, maker: int, later: Sequence[int], frames: Sequence[Laid]
     return Spread(tuple(boxes), every, maker, reader)
 
 
-def _buffer(frame: Laid, value: str, core: int) -> Box | None:
+def _buffer(frame: GroupLayout, value: str, core: int) -> Box | None:
     holds = [s.holds[value] for s in frame.strips[core] if value in s.holds]
     return holds[0].box if holds else None
 

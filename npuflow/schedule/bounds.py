@@ -23,7 +23,7 @@ from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import packed_arrays, space_of
 from npuflow.schedule.needed import Part, needed_parts, size, takes_all, touched
 from npuflow.schedule.views import Views, views_of
-from npuflow.schedule.work import Least, least_work
+from npuflow.schedule.work import LeastWork, least_work
 
 # A network's layers may be computed in two ways, which trade cycles of the array for cycles of the vector
 # unit: what both engines spend at least, weighted so, is a bound for every weight.
@@ -62,7 +62,7 @@ class BoundedNetwork:
     graph: Graph
     machine: Machine
     numerics: Numerics
-    _least: dict[int, Least] = field(default_factory=dict)
+    _least: dict[int, LeastWork] = field(default_factory=dict)
     _spaces: dict[int, Space] = field(default_factory=dict)
 
     @cached_property
@@ -102,7 +102,7 @@ class BoundedNetwork:
         whole = {d: int(a.nbytes) for d, a in self.graph.consts.items()}
         return {**whole, **{d: ELEMENTS[t].storage(self.graph.consts[d].size) for d, t in packed.items()}}
 
-    def least(self, node: int) -> Least:
+    def least(self, node: int) -> LeastWork:
         if node not in self._least:
             site = self.graph.site(self.graph.nodes[node])
             self._least[node] = least_work(site, self.needed[node], self.numerics, self.machine.compute)

@@ -11,7 +11,7 @@ from npuflow.schedule.allocate import aligned
 from npuflow.schedule.borders import Spread, loaded, spreads, stored
 from npuflow.schedule.cores import Core, External, Slot
 from npuflow.schedule.frame import Frame
-from npuflow.schedule.geometry import Hold, Member
+from npuflow.schedule.geometry import Member, RollingBuffer
 from npuflow.schedule.jobs import Barrier, BorderCopy, CopyRows, Job, Phase, Places, Schedule
 from npuflow.schedule.local import Local, held_slots, scratch_offsets
 from npuflow.schedule.machine import Machine
@@ -157,7 +157,7 @@ class GroupOnCore:
             own.holds = [None] * len(own.slots)
         return part
 
-    def _enter(self, value: str, hold: Hold, made: bool, reader: Member) -> None:
+    def _enter(self, value: str, hold: RollingBuffer, made: bool, reader: Member) -> None:
         """The buffer of a held value as this stripe wants it: rows that are there
         move over, others come in."""
         ref, stays, core = self._ref(value), value in self.frame.kept, self.core

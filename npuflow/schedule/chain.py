@@ -12,7 +12,7 @@ from npuflow.ir.op import Node
 from npuflow.ir.space import Operand, Space
 from npuflow.place.partition import is_npu
 from npuflow.schedule.needed import takes_all
-from npuflow.schedule.work import Least
+from npuflow.schedule.work import LeastWork
 
 Times = tuple[float, float]  # when a first element of a value can be there, and when the last
 
@@ -26,7 +26,7 @@ class Chain:
     nodes: Sequence[int]
     moving: Mapping[int, tuple[Move, ...]]
     space: Callable[[int], Space]
-    least: Callable[[int], Least]
+    least: Callable[[int], LeastWork]
     front: int
     first: bool
     cores: int

@@ -17,7 +17,7 @@ from npuflow.ir.space import Box, Space, elements
 from npuflow.place.partition import is_npu, segments
 from npuflow.schedule.borders import Spread
 from npuflow.schedule.columns import gathered
-from npuflow.schedule.geometry import Member, Strip, Walk, hull
+from npuflow.schedule.geometry import GroupWalk, Member, Stripe, hull
 from npuflow.schedule.groups import Group
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Layer, describe, space_of
@@ -188,7 +188,7 @@ def moves_of(graph: Graph) -> dict[int, tuple[Move, ...]]:
 class Passage:
     """How parts pass through their strips, once that is asked for: the same whatever their tiles."""
 
-    strips: tuple[list[Strip], ...] | None = None
+    strips: tuple[list[Stripe], ...] | None = None
     layers: tuple[Layer, ...] | None = None
     holds: Mapping[str, int] | None = None
     spreads: dict[object, Spread] = field(default_factory=dict)     # of values made here, by who reads them
@@ -218,10 +218,11 @@ class Frame:
         return {v: self.topology.graph.type(v).shape for v in self.topology.needed(self.group.nodes)}
 
     @cached_property
-    def walks(self) -> tuple[Walk, ...]:
+    def walks(self) -> tuple[GroupWalk, ...]:
         g = self.group
         return tuple(
-            Walk(self.members, self.results, g.strips, g.cores, dict(g.held), c) for c in range(g.cores[1])
+            GroupWalk(self.members, self.results, g.strips, g.cores, dict(g.held), c)
+            for c in range(g.cores[1])
         )
 
     @cached_property
@@ -231,7 +232,7 @@ class Frame:
         return self.topology.passage(self.group, self.kept)
 
     @property
-    def strips(self) -> tuple[list[Strip], ...]:
+    def strips(self) -> tuple[list[Stripe], ...]:
         passage = self.passage
         if passage.strips is None:
             passage.strips = tuple(w.run() for w in self.walks)

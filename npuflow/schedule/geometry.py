@@ -78,7 +78,7 @@ class Uncuttable(Exception):
 
 
 @dataclass(frozen=True)
-class Hold:
+class RollingBuffer:
     """The buffer of a held value in one strip: the box that it is laid out for, which of
     its slots, and how it fills."""
 
@@ -89,11 +89,11 @@ class Hold:
 
 
 @dataclass(frozen=True)
-class Strip:
+class Stripe:
     """One round over the parts: the tile of each (None: nothing to do), and the buffers of the values."""
 
     windows: tuple[Tile | None, ...]
-    holds: Mapping[str, Hold]
+    holds: Mapping[str, RollingBuffer]
 
 
 @dataclass
@@ -103,7 +103,7 @@ class _State:
 
 
 @dataclass
-class Walk:
+class GroupWalk:
     """One core's way through a group. `results`: values that somebody outside needs, with their shapes."""
 
     members: Sequence[Member]
@@ -114,7 +114,7 @@ class Walk:
     core: int = 0
     state: dict[str, _State] = field(default_factory=dict)
 
-    def run(self, most: int | None = None) -> list[Strip]:
+    def run(self, most: int | None = None) -> list[Stripe]:
         """All strips, or the first few."""
         found = list(islice(self._strips(), most))
         totals: dict[str, Box] = {}
@@ -123,9 +123,12 @@ class Walk:
                 if self.held[value] == 1:
                     totals[value] = hull(totals.get(value), hold.box)
         return [
-            Strip(
+            Stripe(
                 s.windows,
-                {v: Hold(totals.get(v, h.box), h.slot, h.copied, h.fresh) for v, h in s.holds.items()},
+                {
+                    v: RollingBuffer(totals.get(v, h.box), h.slot, h.copied, h.fresh)
+                    for v, h in s.holds.items()
+                },
             )
             for s in found
         ]
@@ -151,11 +154,11 @@ class Walk:
                 return member.layer.space.axis(axis).multiple if axis is not None else 1
         return 1
 
-    def _strips(self) -> Iterator[Strip]:
+    def _strips(self) -> Iterator[Stripe]:
         for index in product(*(range(n) for _, n in self.strips)):
             need = {v: box for v in self.results if elements(box := self._cut(v, index))}
             windows, fresh = self._windows(need)
-            yield Strip(windows, {v: self._hold(v, need[v], fresh.get(v)) for v in self.held if v in need})
+            yield Stripe(windows, {v: self._hold(v, need[v], fresh.get(v)) for v in self.held if v in need})
 
     def _windows(self, need: dict[str, Box]) -> tuple[tuple[Tile | None, ...], dict[str, Box | None]]:
         """From the last part to the first: what is needed of its outputs, less what
@@ -203,7 +206,7 @@ class Walk:
         state = self.state.get(value)
         return _beyond(state.box, box) if state is not None else box
 
-    def _hold(self, value: str, box: Box, fresh: Box | None) -> Hold:
+    def _hold(self, value: str, box: Box, fresh: Box | None) -> RollingBuffer:
         state = self.state.get(value)
         if self.held[value] == 1:
             there = box if state is None else state.box
@@ -213,15 +216,15 @@ class Walk:
                     both if elements(both) <= elements(state.box) + elements(fresh) and fresh != box else box
                 )
             self.state[value] = _State(there)
-            return Hold(box, 0, None, fresh)
+            return RollingBuffer(box, 0, None, fresh)
         if state is not None and fresh is None:
-            return Hold(state.box, state.slot, None, None)
+            return RollingBuffer(state.box, state.slot, None, None)
         slot = 0 if state is None else 1 - state.slot
         copied = None
         if state is not None and fresh is not None and fresh != box:
             copied = tuple((a, f[0]) if f != b else b for b, f, (a, _) in zip(box, fresh, box, strict=True))
         self.state[value] = _State(box, slot)
-        return Hold(box, slot, copied if copied is not None and elements(copied) else None, fresh)
+        return RollingBuffer(box, slot, copied if copied is not None and elements(copied) else None, fresh)
 
 
 def piece(interval: Interval, count: int, at: int, multiple: int) -> Interval:

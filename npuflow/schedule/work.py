@@ -25,7 +25,7 @@ class LayerWork:
 
 
 @dataclass(frozen=True)
-class Least:
+class LeastWork:
     """Ways to compute a layer (as it is; with gathered columns), and what one tile cannot do without:
     `latency`: a command of each engine that the layer needs, one behind the other."""
 
@@ -38,25 +38,25 @@ class Least:
         return min(max(way.array, way.vector) for way in self.ways)
 
 
-def least_work(site: Site, part: Part, numerics: Numerics, c: Compute) -> Least:
+def least_work(site: Site, part: Part, numerics: Numerics, c: Compute) -> LeastWork:
     """Of a node with an iteration space, of which a part is needed. Products with padding or inserted zeros
     do not count."""
     layer = describe([site], numerics, {o.id for o in site.outputs})
     if layer.space.fetches:                               # neither engine has a part in it
-        return Least((LayerWork(0.0, 0.0),), c.command_cycles)
+        return LeastWork((LayerWork(0.0, 0.0),), c.command_cycles)
     sizes, made = {a: len(i) for a, i in part.items()}, touched(layer.space.outputs[0], part)
     places = site.op.tap_places(site, [indices.tolist() for indices in made[2:]])
     served = [prod(at) * len(made[0]) for at in product(*places)] if places else []
     vector = layer.vector_work * size(made) / prod(layer.space.outputs[0].shape) / c.vector_lanes
     if layer.mac is None:
         useful = sum(served) / (size((made[0], *made[2:])) * len(served)) if sum(served) else 1.0
-        return Least((LayerWork(0.0, c.command_cycles + vector * useful),), c.command_cycles)
+        return LeastWork((LayerWork(0.0, c.command_cycles + vector * useful),), c.command_cycles)
     front, ending = c.command_cycles + c.fill_cycles, c.command_cycles + vector
     ways = [LayerWork(front + _array(layer, layer.mac, sizes, served, c), ending)]
     if slides(layer.space) and c.dataflow == "weight_stationary":
         array, gathered = _by_columns(layer, layer.mac, sizes, served, c)
         ways.append(LayerWork(front + array, ending + gathered))
-    return Least(tuple(ways), front + c.command_cycles)
+    return LeastWork(tuple(ways), front + c.command_cycles)
 
 
 def _array(layer: Layer, mac: MacMap, sizes: Extents, served: Sequence[int], c: Compute) -> float:

@@ -30,7 +30,7 @@ SHOWN = 3                                 # operators that an excerpt's name lis
 
 
 @dataclass(frozen=True)
-class Excerpt:
+class CanonicalSubgraph:
     """Some nodes as a graph of their own, in parts. Values are numbered; constants have types
     but no content; scales are 1."""
 
@@ -58,7 +58,7 @@ class Subgraph:
     """What is costed: a part to be tiled; or, with the tilings of its parts, the parts that groups from the
     first one on may hold. All that the costs depend on, but the target."""
 
-    excerpt: Excerpt
+    excerpt: CanonicalSubgraph
     inside: bool                          # activations lie in the chip's shared memory
     level: int
     alone: tuple[Alone, ...] = ()         # by part
@@ -82,13 +82,13 @@ class Subgraph:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        excerpt = Excerpt(data["graph"], tuple(tuple(p) for p in data["parts"]))
+        excerpt = CanonicalSubgraph(data["graph"], tuple(tuple(p) for p in data["parts"]))
         alone: tuple[Alone, ...] = unpacked(tuple[Alone, ...], data["alone"])
         return cls(excerpt, data["inside"], data["level"], alone, data["trials"])
 
 
 @dataclass(frozen=True)
-class Way:
+class SubgraphGroup:
     """The best way found to run the first `parts` of a subgraph as one group, and the local memory
     that it holds at most."""
 
@@ -103,7 +103,7 @@ class Cost:
     of several, the groups of the first ones, and how many ways to run these were costed."""
 
     tiling: Solution | None = None
-    ways: tuple[Way, ...] = ()
+    ways: tuple[SubgraphGroup, ...] = ()
     asked: int = 0
 
 
@@ -131,7 +131,7 @@ class Names:
 class Cutting:
     """An excerpt with its own names and those of the network that it is cut from."""
 
-    excerpt: Excerpt
+    excerpt: CanonicalSubgraph
     own: Names
     network: Names
 
@@ -167,7 +167,7 @@ def cutting(graph: Graph, parts: Sequence[tuple[int, ...]], needed: Collection[s
     outputs = tuple(n for v, n in names.items() if n in own and v in needed)
     alone = Graph(tuple(inputs), outputs, tuple(found), values)
     at = {n: k for k, n in enumerate(nodes)}
-    excerpt = Excerpt(to_text(alone), tuple(tuple(at[n] for n in part) for part in parts))
+    excerpt = CanonicalSubgraph(to_text(alone), tuple(tuple(at[n] for n in part) for part in parts))
     return Cutting(excerpt, Names(excerpt.parts, tuple(names.values())), Names(tuple(parts), tuple(names)))
 
 

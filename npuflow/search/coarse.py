@@ -34,7 +34,7 @@ class Tiles:
     work: float                           # of the array, or of the vector unit where there is none
 
 
-class Course:
+class CoarseSchedule:
     """A group's parts in the windows of one core. `late`: boxes of values that other cores hand on."""
 
     def __init__(self, frame: Frame, windows: Sequence[Tile], machine: Machine, late: Boxes) -> None:

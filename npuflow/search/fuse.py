@@ -24,7 +24,7 @@ from npuflow.search.refuse import Search, refusal
 from npuflow.search.score import Scored, Scorer
 from npuflow.search.spans import Coster, grown, in_network, in_subgraph, joins, reach, run_at
 from npuflow.search.states import State, States
-from npuflow.search.stay import Stayer
+from npuflow.search.stay import ResidencySearch
 from npuflow.search.strategies import Result, TilingStrategy, Tried, usable
 
 
@@ -101,8 +101,8 @@ class Fuser:
         return self._settled(States(states.at(0)[0])) if len(states) > 1 and not self.forced else None
 
     @cached_property
-    def _stayer(self) -> Stayer:
-        return Stayer(self.machine, self.coster.stretches, self.scorer, self._known_best)
+    def _stayer(self) -> ResidencySearch:
+        return ResidencySearch(self.machine, self.coster.stretches, self.scorer, self._known_best)
 
     def _cut(self, bus: float, joins: bool) -> list[Scored]:
         if (bus, joins) not in self._cuts:

@@ -24,7 +24,7 @@ from npuflow.schedule.geometry import Member
 from npuflow.schedule.groups import Group
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Layer
-from npuflow.search.coarse import Boxes, Course, Tiles
+from npuflow.search.coarse import Boxes, CoarseSchedule, Tiles
 from npuflow.search.cost import CandidateGrid, traffic
 from npuflow.search.tilings import footprint, reverses, slot_counts
 
@@ -41,7 +41,7 @@ class Overlap:
         group = frame.group
         if frame.moves or group.strips or any(p.choice is None for p in group.parts):
             return group
-        cores: dict[object, Course] = {}
+        cores: dict[object, CoarseSchedule] = {}
         work = [
             sum(_volume(w) for w in frame.strips[c][0].windows if w is not None)
             for c in range(group.cores[1])
@@ -57,7 +57,7 @@ class Overlap:
                 tuple(tuple((a, b - a_) for a, (a_, b) in w.items()) for w in windows),
                 _lie(frame.members, windows, late),
             )
-            cores.setdefault(key, Course(frame, windows, self.machine, late))
+            cores.setdefault(key, CoarseSchedule(frame, windows, self.machine, late))
         layers = tuple((m.layer, p.choice) for m, p in zip(frame.members, group.parts, strict=True))
         whole = layers, _links(frame.members), tuple(cores)
         if whole not in self.known:
@@ -87,7 +87,7 @@ def _lie(members: Sequence[Member], windows: Sequence[Tile], late: Boxes) -> obj
 class _Draw:
     """Tilings of a group's parts, one part after the other, by when the last of some cores is through."""
 
-    def __init__(self, frame: Frame, cores: Sequence[Course], machine: Machine) -> None:
+    def __init__(self, frame: Frame, cores: Sequence[CoarseSchedule], machine: Machine) -> None:
         self.frame, self.cores, self.machine = frame, cores, machine
         self.piece = tuned.CONSTANT_PIECE * (machine.dma.setup_cycles + machine.compute.command_cycles)
 

@@ -12,7 +12,7 @@ from npuflow.schedule import tuned
 from npuflow.schedule.allocate import aligned
 from npuflow.schedule.choice import Choice, Costs
 from npuflow.schedule.frame import Frame, Passage, Topology
-from npuflow.schedule.geometry import Uncuttable, Walk, piece
+from npuflow.schedule.geometry import GroupWalk, Uncuttable, piece
 from npuflow.schedule.groups import Cut, Group, Part
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Layer
@@ -218,7 +218,7 @@ class Scorer:
         window each part does in all."""
         group = frame.group
         held_at_most = {v: min(count, 2) for v, _ in group.held}
-        walk = Walk(
+        walk = GroupWalk(
             frame.members, frame.results, group.strips, group.cores, held_at_most, self._busiest(frame)
         )
         strips = walk.run(min(count, 3))

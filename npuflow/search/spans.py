@@ -11,7 +11,7 @@ from npuflow.schedule import tuned
 from npuflow.schedule.frame import Topology
 from npuflow.schedule.groups import Cut, Group, Part
 from npuflow.schedule.machine import Machine
-from npuflow.search.canonical import Alone, Cost, Cutting, Known, Stretches, Subgraph, Way, cutting
+from npuflow.search.canonical import Alone, Cost, Cutting, Known, Stretches, Subgraph, SubgraphGroup, cutting
 from npuflow.search.cuts import GroupCandidate
 from npuflow.search.score import Scored, Scorer
 
@@ -170,7 +170,8 @@ class Shared:
         ]
         coster = Coster(topology, machine, run.level, singles, *self._known[machine, run.level])
         ways, asked = grown(coster, 0, len(singles), run.trials)
-        return Cost(ways=tuple(Way(end, found.group, found.used) for end, found in ways), asked=asked)
+        groups = tuple(SubgraphGroup(end, found.group, found.used) for end, found in ways)
+        return Cost(ways=groups, asked=asked)
 
 
 def grown(coster: Coster, start: int, last: int, trials: int) -> tuple[list[tuple[int, Scored]], int]:
@@ -198,12 +199,12 @@ def grown(coster: Coster, start: int, last: int, trials: int) -> tuple[list[tupl
     return ways, asked
 
 
-def in_subgraph(found: Scored, parts: int, cut: Cutting) -> Way:
+def in_subgraph(found: Scored, parts: int, cut: Cutting) -> SubgraphGroup:
     """A group of the network as a way to run the first parts of a subgraph of it."""
-    return Way(parts, cut.own.renamed(found.group, cut.network), found.used)
+    return SubgraphGroup(parts, cut.own.renamed(found.group, cut.network), found.used)
 
 
-def in_network(way: Way, cut: Cutting) -> Scored:
+def in_network(way: SubgraphGroup, cut: Cutting) -> Scored:
     """A way to run the first parts of a subgraph, in its network."""
     group = cut.network.renamed(way.group, cut.own)
     return Scored(group, group.costs, way.used)

@@ -20,7 +20,7 @@ from npuflow.search.score import Scored, Scorer
 from npuflow.search.spans import cuts_over
 
 
-class Stayer:
+class ResidencySearch:
     """`best`: the best way found to run parts as one group that loads what it reads
     and stores what it makes."""
 

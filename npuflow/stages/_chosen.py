@@ -12,7 +12,7 @@ from npuflow.stages._candidates import PlacedNetwork, TargetNetwork
 from npuflow.stages.precision import Precision
 from npuflow.stages.rounded import Rounded
 from npuflow.stages.thresholds import Thresholds
-from npuflow.stages.turned import Turned
+from npuflow.stages.turned import FinalWeights
 from npuflow.tune.precision.fakequant import FakeQuantNetwork
 
 
@@ -23,7 +23,7 @@ class Choices(View):
     thresholds: Thresholds | None
     precision: Precision | None
     rounded: Rounded | None
-    turned: Turned | None
+    turned: FinalWeights | None
 
     @property
     def codes(self) -> Rounded:

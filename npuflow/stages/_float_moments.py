@@ -13,7 +13,7 @@ from npuflow.flow.stage import Items, log
 from npuflow.hw.target import Target
 from npuflow.place.place import place
 from npuflow.run.floats import FloatRun
-from npuflow.stages.moments import LayerGrid, LayerMoments, Picked
+from npuflow.stages.moments import LayerGrid, LayerMoments, PickedSample
 from npuflow.stages.parse import Parsed
 from npuflow.tune.channels.removal import ReaderMoments
 from npuflow.tune.rounding.config import Counting
@@ -34,7 +34,7 @@ class Peaks(Artifact):
         return cls(folder.json("peaks"))
 
 
-def peaks_of(picked: Items[Picked], graph: Parsed) -> Iterator[tuple[str, Peaks]]:
+def peaks_of(picked: Items[PickedSample], graph: Parsed) -> Iterator[tuple[str, Peaks]]:
     """One pass of the float network."""
     source = graph.graph
     read = {n.inputs[0]: None for n in source.nodes if len(n.inputs) > 1 and n.op.role(1) == "weight"}

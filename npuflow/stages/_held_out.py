@@ -11,8 +11,8 @@ from npuflow.stages.statistics import Statistics
 from npuflow.tune.correct.error import split
 from npuflow.tune.precision.clipping import unclippable
 from npuflow.tune.precision.fakequant import FakeQuantNetwork
+from npuflow.tune.precision.harness import Harness
 from npuflow.tune.precision.masks import masked
-from npuflow.tune.precision.rig import Rig
 from npuflow.tune.ranges.thresholds import Calibrate, choices
 
 # wide codes reach so much further than calibration saw: they can afford it
@@ -36,7 +36,7 @@ class CalibrationData(View):
     def is_random(self) -> bool:
         return is_random(self.samples)
 
-    def rig(self, network: FakeQuantNetwork, chosen: Collection[str], count: int, held_out: int) -> Rig:
+    def rig(self, network: FakeQuantNetwork, chosen: Collection[str], count: int, held_out: int) -> Harness:
         """The network ready to be judged by some of the first `count` samples. Wide ranges have room beyond
         the extrema, but for what is bounded by its function; only those of values whose ranges a method has
         `chosen`, as ranges that the recipe or a table states stay."""
@@ -49,4 +49,4 @@ class CalibrationData(View):
             tensor, room = known[name].tensor, 1.0 if name in bounded else ROOM
             wide[name] = (min(0.0, room * tensor.lo), max(0.0, room * tensor.hi))
         wide |= {name: span for name, span in masked(graph, seen).items() if name in wide}
-        return Rig(network, wide, fit, held)
+        return Harness(network, wide, fit, held)

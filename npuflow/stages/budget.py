@@ -14,7 +14,7 @@ from npuflow.hw.elements import wide as is_wide
 from npuflow.ir.graph import Graph
 from npuflow.quantise.graph import build
 from npuflow.report.profile import profile
-from npuflow.report.profile.budget import BudgetCase, Missed, too_slow
+from npuflow.report.profile.budget import BudgetCase, MissedBudget, too_slow
 from npuflow.stages._chosen import ChosenCandidate
 from npuflow.stages._targets import WholeTarget
 from npuflow.stages.codegen import CompiledProgram
@@ -108,7 +108,7 @@ def budget(
     table, level, target = planning.tiling, planning.effort.level, whole.target
     narrower = narrow if wide and recipe.integers else None
     case = BudgetCase(quantized.graph, target, level, table.pins, table.allocation, narrower)
-    fault = too_slow(Missed(case, found, tiled.plan.bounds, allowed), shipped_targets())
+    fault = too_slow(MissedBudget(case, found, tiled.plan.bounds, allowed), shipped_targets())
     if budget.on_miss == "refuse":
         raise fault
     reported = (fault.message, fault.because, fault.hint)

@@ -33,21 +33,21 @@ from npuflow.tune.rounding.rounded import Matrix, matrix
 
 
 @dataclass(frozen=True)
-class Picked(Sample):
+class PickedSample(Sample):
     """One of them."""
 
 
 @part
-def picked(samples: Items[Sample], table: Counting) -> Iterator[tuple[str, Picked]]:
+def picked(samples: Items[Sample], table: Counting) -> Iterator[tuple[str, PickedSample]]:
     """The first that can be read, as many as the recipe has it."""
     yield from first(samples, table)
 
 
-def first(samples: Items[Sample], table: Counting) -> Iterator[tuple[str, Picked]]:
+def first(samples: Items[Sample], table: Counting) -> Iterator[tuple[str, PickedSample]]:
     """The samples that moments are taken of."""
     whole = ((name, one.content) for name, one in samples.items() if not one.content.broken)
     for name, content in islice(whole, table.samples):
-        yield name, Picked(content)
+        yield name, PickedSample(content)
 
 
 @dataclass(frozen=True)
@@ -130,14 +130,14 @@ class Columns(Artifact):
     lighter="[moments] positions = 16",
 )
 def columns(
-    picked: Items[Picked], grids: Items[LayerGrid], graph: Parsed
+    picked: Items[PickedSample], grids: Items[LayerGrid], graph: Parsed
 ) -> Iterator[tuple[str, Columns]]:
     """One pass of the float network for all layers."""
     yield from observed(picked, grids, graph)
 
 
 def observed(
-    picked: Items[Picked], grids: Items[LayerGrid], graph: Parsed
+    picked: Items[PickedSample], grids: Items[LayerGrid], graph: Parsed
 ) -> Iterator[tuple[str, Columns]]:
     """What the layers read of every sample."""
     layers = {name: one.layer for name, one in grids.items()}

@@ -11,7 +11,7 @@ from npuflow.flow.stage import Items, log, part, stage
 from npuflow.stages._float_moments import Peaks, by_node, grids_of, peaks_of
 from npuflow.stages._rounding_samples import RoundingSamples
 from npuflow.stages._targets import Accelerator
-from npuflow.stages.moments import Columns, LayerGrid, LayerMoments, Picked, first, observed, summed
+from npuflow.stages.moments import Columns, LayerGrid, LayerMoments, PickedSample, first, observed, summed
 from npuflow.stages.parse import Parsed
 from npuflow.stages.samples import Sample
 from npuflow.tune.channels.order import order_channels
@@ -20,13 +20,13 @@ from npuflow.tune.rounding.pruning import Prune
 
 
 @part
-def picked(samples: Items[Sample], table: Counting) -> Iterator[tuple[str, Picked]]:
+def picked(samples: Items[Sample], table: Counting) -> Iterator[tuple[str, PickedSample]]:
     """The samples that moments are taken of."""
     yield from first(samples, table)
 
 
 @part(over="picked", cpu="native", memory="1GB", batch=16, floats=True)
-def peaks(picked: Items[Picked], graph: Parsed) -> Iterator[tuple[str, Peaks]]:
+def peaks(picked: Items[PickedSample], graph: Parsed) -> Iterator[tuple[str, Peaks]]:
     """One pass of the float network."""
     yield from peaks_of(picked, graph)
 
@@ -41,7 +41,7 @@ def grids(
 
 @part(over="picked", cpu="native", memory="1GB", batch=16, floats=True)
 def columns(
-    picked: Items[Picked], grids: Items[LayerGrid], graph: Parsed
+    picked: Items[PickedSample], grids: Items[LayerGrid], graph: Parsed
 ) -> Iterator[tuple[str, Columns]]:
     """What the layers read."""
     yield from observed(picked, grids, graph)

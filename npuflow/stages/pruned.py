@@ -16,7 +16,7 @@ from npuflow.place.names import unknown_layers
 from npuflow.stages._float_moments import Peaks, by_node, grids_of, peaks_of
 from npuflow.stages._rounding_samples import RoundingSamples
 from npuflow.stages._targets import Accelerator
-from npuflow.stages.moments import Columns, LayerGrid, LayerMoments, Picked, first, observed, summed
+from npuflow.stages.moments import Columns, LayerGrid, LayerMoments, PickedSample, first, observed, summed
 from npuflow.stages.parse import Parsed
 from npuflow.stages.samples import Sample
 from npuflow.tune.channels.config import ChannelPruning
@@ -27,13 +27,13 @@ from npuflow.tune.rounding.config import Counting
 
 
 @part
-def picked(samples: Items[Sample], table: Counting) -> Iterator[tuple[str, Picked]]:
+def picked(samples: Items[Sample], table: Counting) -> Iterator[tuple[str, PickedSample]]:
     """The samples that moments are taken of."""
     yield from first(samples, table)
 
 
 @part(over="picked", cpu="native", memory="1GB", batch=16, floats=True)
-def peaks(picked: Items[Picked], graph: Parsed) -> Iterator[tuple[str, Peaks]]:
+def peaks(picked: Items[PickedSample], graph: Parsed) -> Iterator[tuple[str, Peaks]]:
     """One pass of the float network."""
     yield from peaks_of(picked, graph)
 
@@ -48,7 +48,7 @@ def grids(
 
 @part(over="picked", cpu="native", memory="1GB", batch=16, floats=True)
 def columns(
-    picked: Items[Picked], grids: Items[LayerGrid], graph: Parsed
+    picked: Items[PickedSample], grids: Items[LayerGrid], graph: Parsed
 ) -> Iterator[tuple[str, Columns]]:
     """What the layers read."""
     yield from observed(picked, grids, graph)

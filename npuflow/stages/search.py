@@ -31,7 +31,7 @@ from npuflow.tune.ranges.thresholds import thresholds as chosen_by
 
 
 @dataclass(frozen=True)
-class Rival(Artifact):
+class RivalRanges(Artifact):
     """(lo, hi) and method by value id."""
 
     ranges: dict[str, tuple[float, float]]
@@ -53,7 +53,7 @@ class Rival(Artifact):
 
 
 @dataclass(frozen=True)
-class Rated(Artifact):
+class RatedRanges(Artifact):
     """A rival's figures."""
 
     rating: Rating
@@ -70,7 +70,7 @@ class Rated(Artifact):
 
 
 @dataclass(frozen=True)
-class Marked(Artifact):
+class ScoredRanges(Artifact):
     """A rival's figures by the metric, and the float network's; the first one counts."""
 
     figures: Marks
@@ -99,7 +99,7 @@ def rivals(
     samples: Items[Sample],
     calibrate: Calibrate,
     search: SearchTable,
-) -> Iterator[tuple[str, Rival]]:
+) -> Iterator[tuple[str, RivalRanges]]:
     """One item per method, named like it; "recipe": what the recipe's own table gives, which also stands
     where a rival has no say; "mix": for each tensor the method with the least error at its consumers."""
     graph, plain = placed.graph, placed.plain
@@ -107,10 +107,10 @@ def rivals(
     chosen = choices(source, statistics.content, calibrate, quantize, numerics, [])
     free = {name: one for name, one in chosen.items() if not one.fixed}
     own = chosen_by(source, statistics.content, calibrate, quantize, numerics, on_npu, graph.applied)
-    yield "recipe", Rival(dict(own.ranges), dict(own.methods))
+    yield "recipe", RivalRanges(dict(own.ranges), dict(own.methods))
     found = spans_to_search(free, search.methods)
     for method, ranges in found.items():
-        yield method, Rival({**own.ranges, **ranges}, {**own.methods, **dict.fromkeys(ranges, method)})
+        yield method, RivalRanges({**own.ranges, **ranges}, {**own.methods, **dict.fromkeys(ranges, method)})
     if not search.mix or len(found) < 2:
         return
     fed = feeds(samples, source, search.samples)
@@ -119,7 +119,7 @@ def rivals(
     picks = {name: int(losses[name].sum(axis=0).argmin()) for name in losses}
     names = list(found)
     mixed, mixture = {n: spans[n][i] for n, i in picks.items()}, {n: names[i] for n, i in picks.items()}
-    yield "mix", Rival({**own.ranges, **mixed}, {**own.methods, **mixture})
+    yield "mix", RivalRanges({**own.ranges, **mixed}, {**own.methods, **mixture})
 
 
 @part(
@@ -127,11 +127,11 @@ def rivals(
     lighter="[search.labelled] count = 100",
 )
 def marked(
-    rivals: Items[Rival],
+    rivals: Items[RivalRanges],
     recipe: RecipeCandidate,
     labelled: Items[Labelled],
     table: Table,
-) -> Iterator[tuple[str, Marked]]:
+) -> Iterator[tuple[str, ScoredRanges]]:
     """Quantise with the rival's ranges, run the labelled samples and ask the metric."""
     graph = recipe.placed.graph
     source = graph.graph
@@ -150,14 +150,15 @@ def marked(
     for name, one in rivals.items():
         candidate = recipe.with_thresholds(taken(recipe.thresholds, name, one)).with_(graph=source)
         made = build(candidate).graph
-        yield name, Marked(mark(outputs_of(made, feeds), truth, source.outputs, metric, labels), baseline)
+        figures = mark(outputs_of(made, feeds), truth, source.outputs, metric, labels)
+        yield name, ScoredRanges(figures, baseline)
 
 
 def winner(
-    rated: Items[Rated],
+    rated: Items[RatedRanges],
     thresholds: Thresholds,
-    rivals: Items[Rival],
-    marked: Items[Marked] | None,
+    rivals: Items[RivalRanges],
+    marked: Items[ScoredRanges] | None,
     search: SearchTable,
 ) -> Thresholds:
     """Replace the recipe's ranges, where they come from a method, if a rival is
@@ -186,7 +187,7 @@ def winner(
     return taken(thresholds, first, rivals[first])
 
 
-def taken(thresholds: Thresholds, name: str, rival: Rival) -> Thresholds:
+def taken(thresholds: Thresholds, name: str, rival: RivalRanges) -> Thresholds:
     """The thresholds with a rival's ranges where a method chose them; those of "recipe" are as they were."""
     if name == "recipe":
         return thresholds
@@ -211,11 +212,11 @@ def taken(thresholds: Thresholds, name: str, rival: Rival) -> Thresholds:
     lighter="[search] samples = 4",
 )
 def search(
-    rivals: Items[Rival],
+    rivals: Items[RivalRanges],
     recipe: RecipeCandidate,
     samples: Items[Sample],
     table: SearchTable,
-) -> Iterator[tuple[str, Rated]]:
+) -> Iterator[tuple[str, RatedRanges]]:
     """Quantise with the rival's ranges and run some samples of the calibration set."""
     graph = recipe.placed.graph
     source = with_fixed_outputs(graph.graph)
@@ -223,4 +224,4 @@ def search(
     truth = outputs_of(with_fixed_outputs(reference_of(graph)), fed)
     for name, one in rivals.items():
         candidate = recipe.with_thresholds(taken(recipe.thresholds, name, one))
-        yield name, Rated(rate(candidate, fed, truth))
+        yield name, RatedRanges(rate(candidate, fed, truth))

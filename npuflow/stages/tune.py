@@ -46,7 +46,7 @@ class Candidates(Artifact):
 
 
 @dataclass(frozen=True)
-class Judged(Artifact):
+class JudgedRanges(Artifact):
     """The ranges, and [consumers, ranges]: squared error of what each consumer
     writes; no rows without consumers."""
 
@@ -78,7 +78,7 @@ def candidates(
         yield name, Candidates(tuple(spans), chosen[name].grid)
 
 
-def chosen(judged: Items[Judged], thresholds: Thresholds, tune: Tune) -> Thresholds:
+def chosen(judged: Items[JudgedRanges], thresholds: Thresholds, tune: Tune) -> Thresholds:
     """Take each tensor's best range; of several consumers' favourites the largest.
     Ranges of the user's stay."""
     ranges, methods = dict(thresholds.ranges), dict(thresholds.methods)
@@ -111,11 +111,11 @@ def tune(
     placement: Placement,
     samples: Items[Sample],
     table: Tune,
-) -> Iterator[tuple[str, Judged]]:
+) -> Iterator[tuple[str, JudgedRanges]]:
     """Run the layers that read each tensor with every one of its ranges, on a few samples."""
     fed = feeds(samples, graph.graph, table.samples)
     spans = {name: one.spans for name, one in candidates.items()}
     grids = {name: one.grid for name, one in candidates.items()}
     losses = judge(graph.graph, placement.placed.on_npu, spans, grids, fed)
     for name, tried in spans.items():
-        yield name, Judged(tried, losses.get(name, np.zeros((0, len(tried)))))
+        yield name, JudgedRanges(tried, losses.get(name, np.zeros((0, len(tried)))))

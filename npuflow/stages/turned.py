@@ -13,7 +13,7 @@ from npuflow.tune.rounding.config import CandidateWidths, RoundTable
 
 
 @dataclass(frozen=True)
-class Turned(Rounded):
+class FinalWeights(Rounded):
     """All weights as they are used."""
 
 
@@ -33,9 +33,9 @@ def needless(table: RoundTable, candidates: CandidateWidths) -> str:
 )
 def turned(
     precision: Precision, rounded: Rounded, problem: RoundingProblem, quantize: Quantize
-) -> Turned:
+) -> FinalWeights:
     """Go through the network once. The search has judged weights that were rounded at once, as their noise
     adds up; what is rounded in turn makes up for some of it."""
     scheme = replace(quantize, overrides=(*precision.overrides, *quantize.overrides))
     made = rounded_in_turn(rounded, problem, scheme)
-    return Turned(made.weights, made.trials)
+    return FinalWeights(made.weights, made.trials)

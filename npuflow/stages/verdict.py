@@ -32,14 +32,14 @@ from npuflow.stages.thresholds import Thresholds
 from npuflow.strategies import STRATEGIES, Budget, Output
 from npuflow.tune.correct.config import Correct
 from npuflow.tune.correct.error import split
-from npuflow.tune.precision.advice import Clinic, Fix
+from npuflow.tune.precision.advice import Fix, FixSearch
 from npuflow.tune.precision.config import PrecisionTable, Probing
-from npuflow.tune.precision.culprit import Culprit, culprits
+from npuflow.tune.precision.culprit import NoiseSource, culprits
+from npuflow.tune.precision.harness import Harness
 from npuflow.tune.precision.judge import MOST, JudgedOutput, affordable, clipped, no_numbers, shown
 from npuflow.tune.precision.masks import masked
-from npuflow.tune.precision.named import Better, automatic, compared
+from npuflow.tune.precision.named import BetterMethod, automatic, compared
 from npuflow.tune.precision.problem import SearchProblem, cost_of, described
-from npuflow.tune.precision.rig import Rig
 from npuflow.tune.precision.sensitivity import noises
 from npuflow.tune.ranges.thresholds import Calibrate, RangeChoice, choices
 from npuflow.tune.ranges.thresholds import thresholds as chosen_by
@@ -69,10 +69,10 @@ class Verdict(Artifact):
     reason: str = ""
     budget: Budget = field(default_factory=Budget)
     clipped: Mapping[str, float] = field(default_factory=dict)
-    culprit: Culprit | None = None
+    culprit: NoiseSource | None = None
     fixes: tuple[Fix, ...] = ()
     inputs: str = ""
-    better: Better | None = None
+    better: BetterMethod | None = None
     untried: str = ""
     weights: Mapping[str, int] = field(default_factory=dict)
 
@@ -113,10 +113,10 @@ class Verdict(Artifact):
             for one in folder.json("fixes")
         )
         held = dict(folder.json("clipped"))
-        found = Culprit(**culprit) if culprit is not None else None
+        found = NoiseSource(**culprit) if culprit is not None else None
         budget, better = Budget(**about["budget"]), folder.json("better")
         if better is not None:
-            better = Better(
+            better = BetterMethod(
                 **{**better, "named": Output(**better["named"]), "auto": Output(**better["auto"])}
             )
         return cls(
@@ -187,13 +187,13 @@ def verdict(
     if not (poor or calibrate.method != "auto"):
         return made
     network, ranges = chosen.fake_quantised(), _Ranges(chosen.placed, statistics, thresholds, calibrate)
-    rig = Rig(network, ranges.extrema, fit, held)
+    rig = Harness(network, ranges.extrema, fit, held)
     if not poor:
         return replace(made, better=ranges.automatic(rig, found, frozenset(precision.ranges)))
     target, corrected = planned.target, correct.bias != "off"
     rivals = partial(ranges.others, verdict.methods, frozenset(precision.ranges))
     searched = partial(_searched, rig, quantize, target, options)
-    clinic = Clinic(rig, quantize, target, budget, corrected, ranges.extrema, rivals, searched, log)
+    clinic = FixSearch(rig, quantize, target, budget, corrected, ranges.extrema, rivals, searched, log)
     worst = min(poor, key=lambda one: min(one.sqnr, one.low))
     column = next((i for i, part in enumerate(rig.parts) if part.name == worst.name), None)
     if column is None or not network.groups:
@@ -251,7 +251,9 @@ class _Ranges:
         }
         return {m: {v: span for v, span in self.by(m).items() if v in free} for m in methods if m != own}
 
-    def automatic(self, rig: Rig, built: Sequence[JudgedOutput], kept: frozenset[str]) -> Better | None:
+    def automatic(
+        self, rig: Harness, built: Sequence[JudgedOutput], kept: frozenset[str]
+    ) -> BetterMethod | None:
         """Whether `auto` is much better than the method that the recipe names, where that chose ranges."""
         auto, method = Auto(), self.calibrate.method
         chosen = {v for v, own in self.thresholds.methods.items() if own == method} - {
@@ -278,7 +280,7 @@ class _Ranges:
 
 
 def _searched(
-    rig: Rig, recipe: Quantize, target: Target, options: VerdictOptions
+    rig: Harness, recipe: Quantize, target: Target, options: VerdictOptions
 ) -> tuple[tuple[Override, ...], Mapping[str, tuple[float, float]]] | None:
     """What `[precision] strategy = "auto"` would choose, where the recipe has switched it off."""
     widths, probing, corrected = options.widths, options.probing, options.correct.bias != "off"

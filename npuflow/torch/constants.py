@@ -22,7 +22,7 @@ CLOSE = 1e-4  # of a folded constant's largest number
 TRAINED = ("weight", "bias", "table")  # roles of constants that are parameters, whoever made them
 
 
-class Own(torch.nn.Module):  # type: ignore[misc]
+class ModuleConstant(torch.nn.Module):  # type: ignore[misc]
     """A constant that is a parameter, or stays as it is."""
 
     def __init__(self, array: Array, trained: bool) -> None:
@@ -164,7 +164,7 @@ def constants(graph: Graph, origin: Graph | None, source: Any) -> tuple[dict[str
         if array is None or name in made or value.type.dtype != "float32":
             continue
         tied = _tied(name, array, held, origins.get(name, set()))
-        made[name] = tied or Own(array, roles.get(name) in TRAINED)
+        made[name] = tied or ModuleConstant(array, roles.get(name) in TRAINED)
     return made, norms
 
 

@@ -13,7 +13,7 @@ from npuflow.place.place import place
 from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Quantize
 from npuflow.tune.precision.fakequant import FakeQuantNetwork
-from npuflow.tune.precision.rig import Rig
+from npuflow.tune.precision.harness import Harness
 from tests.networks.floats import Feed, Net, floats
 
 BOTH = Numerics(weight_bits=(8, 16), activation_bits=(8, 16))
@@ -59,10 +59,10 @@ def rig_of(
     numerics: Numerics = BOTH,
     feeds: Sequence[Feed] | None = None,
     held: int = 8,
-) -> Rig:
+) -> Harness:
     """By the extrema of `feeds`, but for the ranges that are `changed`; the first `held` feeds judge."""
     known = list(feeds) if feeds is not None else feeds_of(graph, 24)
     wide = extrema(graph, known)
     placed, ranges = place(graph, Target(numerics=numerics)), {**wide, **(changed or {})}
     candidate = Candidate(graph, placed, scheme or Quantize(), numerics, ranges)
-    return Rig(FakeQuantNetwork(candidate), wide, known[held:], known[:held])
+    return Harness(FakeQuantNetwork(candidate), wide, known[held:], known[:held])

@@ -10,7 +10,7 @@ import pytest
 
 from npuflow.strategies import FLOAT, NARROW, WIDE
 from npuflow.tune.precision.cost import CostModel
-from npuflow.tune.precision.group_cost import Together
+from npuflow.tune.precision.group_cost import GroupCost
 from npuflow.tune.precision.levels import LevelTypes
 from npuflow.tune.precision.problem import cost_of
 from tests.precision.rigs import BOTH, mixed_net, rig_of
@@ -26,7 +26,7 @@ def test_a_step_costs_the_difference_of_the_mixtures(monkeypatch: pytest.MonkeyP
     cost = cost_of(rig, replace(TARGET, numerics=rig.network.numerics))
     asked, part = list[int](), CostModel._part
 
-    def counted(self: CostModel, group: Together, layers: Any, crossing: Any, levels: Any) -> Any:
+    def counted(self: CostModel, group: GroupCost, layers: Any, crossing: Any, levels: Any) -> Any:
         asked.append(len(layers))
         return part(self, group, layers, crossing, levels)
 

@@ -10,7 +10,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.strategies import NARROW
 from npuflow.tune.precision.culprit import culprits
-from npuflow.tune.precision.rig import Rig
+from npuflow.tune.precision.harness import Harness
 from tests.networks.floats import Net
 from tests.precision.rigs import mixed_net, rig_of
 from tests.precision.test_fakequant import node_by_node
@@ -27,7 +27,7 @@ def quietened() -> Graph:
     return net.graph("y")
 
 
-def times(rig: Rig, **factors: float) -> dict[str, tuple[float, float]]:
+def times(rig: Harness, **factors: float) -> dict[str, tuple[float, float]]:
     return {v: (f * rig.ranges[v][0], f * rig.ranges[v][1]) for v, f in factors.items()}
 
 

@@ -17,8 +17,8 @@ from npuflow.rounders import RoundedWeight
 from npuflow.strategies import FLOAT, NARROW, OWN, WIDE, Levels
 from npuflow.tune.correct.error import outputs_of
 from npuflow.tune.precision.fakequant import FakeQuant, unclipped_steps
+from npuflow.tune.precision.harness import Harness
 from npuflow.tune.precision.levels import LevelTypes
-from npuflow.tune.precision.rig import Rig
 from tests.networks.floats import Net, integers
 from tests.precision.rigs import BOTH, mixed_net, rig_of
 
@@ -58,7 +58,7 @@ def node_by_node(
     return found
 
 
-def run(rig: Rig, levels: Levels) -> list[list[Array]]:
+def run(rig: Harness, levels: Levels) -> list[list[Array]]:
     return rig.fake.run(rig.held, *rig.mixture(levels))
 
 
@@ -184,7 +184,7 @@ def test_codes_of_a_width_that_a_search_may_choose_bring_their_bias(usual: int) 
     network = rig.network.with_(weights=codes)
     first = len(network.groups)
     own, plain = (
-        Rig(one, rig.wide_ranges, rig.fit, rig.held, rig.types) for one in (network, rig.network)
+        Harness(one, rig.wide_ranges, rig.fit, rig.held, rig.types) for one in (network, rig.network)
     )
     assert own.network.coded(network.weights[j], 4).keys() == {"c1.w", "c1.b"}
     noise, without = (float(one.together([first + j], OWN, 4).mean()) for one in (own, plain))

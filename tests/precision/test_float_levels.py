@@ -15,9 +15,9 @@ from npuflow.ir.types import FloatType
 from npuflow.quantise.config import Override, Quantize
 from npuflow.run.interpret import interpret
 from npuflow.strategies import NARROW, OWN, STRATEGIES, WIDE, Budget, Levels
+from npuflow.tune.precision.harness import Harness
 from npuflow.tune.precision.levels import LevelTypes
 from npuflow.tune.precision.problem import SearchProblem, cost_of
-from npuflow.tune.precision.rig import Rig
 from npuflow.tune.precision.sensitivity import noises
 from tests.networks.floats import Net
 from tests.networks.harness import check_exact
@@ -35,25 +35,25 @@ TARGET = Target(
 BF16, FP16 = OWN, OWN + 1
 
 
-def ready(graph: Graph | None = None, **more: object) -> Rig:
+def ready(graph: Graph | None = None, **more: object) -> Harness:
     """A rig with both float types, without room limits."""
     scheme = more.pop("scheme", None)
     rig = rig_of(graph or mixed_net(), scheme=scheme, numerics=NUMERICS)  # type: ignore[arg-type]
     return replace(rig, types=LevelTypes(floats=("bf16", "fp16"), **more))  # type: ignore[arg-type]
 
 
-def unit(rig: Rig, name: str) -> int:
+def unit(rig: Harness, name: str) -> int:
     return [held for _, held in rig.names].index(name)
 
 
-def at(rig: Rig, **levels: int) -> Levels:
+def at(rig: Harness, **levels: int) -> Levels:
     found = [NARROW] * len(rig.names)
     for name, level in levels.items():
         found[unit(rig, name)] = level
     return tuple(found)
 
 
-def problem_of(rig: Rig, **budget: float) -> SearchProblem:
+def problem_of(rig: Harness, **budget: float) -> SearchProblem:
     noise = noises(rig, 2, lambda done, count: None)
     return SearchProblem(rig, cost_of(rig, TARGET), Budget(**budget), lambda: list(noise), 2, False, print)
 

@@ -11,6 +11,7 @@ from npuflow.quantise.config import Quantize, Weights
 from npuflow.tune.correct.bias import Correction, correct_biases, shifted
 from npuflow.tune.precision import ledger as account
 from npuflow.tune.precision.cost import CostModel
+from npuflow.tune.precision.harness import Harness
 from npuflow.tune.precision.ledger import (
     CLIPPING,
     CORRECTION,
@@ -22,11 +23,10 @@ from npuflow.tune.precision.ledger import (
     lines,
 )
 from npuflow.tune.precision.problem import cost_of
-from npuflow.tune.precision.rig import Rig
 from tests.precision.rigs import BOTH, extrema, feeds_of, mixed_net, rig_of
 
 
-def split(rig: Rig, column: int = 0) -> Ledger:
+def split(rig: Harness, column: int = 0) -> Ledger:
     target = Target(numerics=BOTH)
     cost: CostModel = cost_of(rig, target)
     built = rig.quantized((0,) * len(rig.names)).graph

@@ -21,12 +21,12 @@ from npuflow.report.statement import Advice, Statement, evaluated, statement
 from npuflow.stages.verdict import Verdict
 from npuflow.strategies import Budget, Output
 from npuflow.tune.correct.error import outputs_of
-from npuflow.tune.precision.advice import Clinic, FixCandidate
+from npuflow.tune.precision.advice import FixCandidate, FixSearch
 from npuflow.tune.precision.culprit import culprits
 from npuflow.tune.precision.fakequant import FakeQuantNetwork
+from npuflow.tune.precision.harness import Harness
 from npuflow.tune.precision.judge import affordable, clipped, close, shown
 from npuflow.tune.precision.quality import quality
-from npuflow.tune.precision.rig import Rig
 from npuflow.tune.precision.widened import override_text, widened
 from tests.networks.floats import Net, floats
 
@@ -47,7 +47,7 @@ def net() -> Net:
     return made
 
 
-def rigged(net: Net, scheme: Quantize | None = None, plant: float = 1.0, value: str = PLANTED) -> Rig:
+def rigged(net: Net, scheme: Quantize | None = None, plant: float = 1.0, value: str = PLANTED) -> Harness:
     graph = net.graph("y", "other")
     net.rng = np.random.default_rng(9)
     feeds = net.feeds(24)
@@ -59,11 +59,11 @@ def rigged(net: Net, scheme: Quantize | None = None, plant: float = 1.0, value: 
     lo, hi = extrema[value]
     ranges = {**extrema, value: (plant * lo, plant * hi)}
     candidate = Candidate(graph, place(graph, TARGET), scheme or Quantize(), WIDE, ranges)
-    return Rig(FakeQuantNetwork(candidate), extrema, feeds[8:], feeds[:8])
+    return Harness(FakeQuantNetwork(candidate), extrema, feeds[8:], feeds[:8])
 
 
-def clinic(rig: Rig, recipe: Quantize | None = None) -> Clinic:
-    return Clinic(
+def clinic(rig: Harness, recipe: Quantize | None = None) -> FixSearch:
+    return FixSearch(
         rig,
         recipe or Quantize(),
         TARGET,
@@ -76,7 +76,7 @@ def clinic(rig: Rig, recipe: Quantize | None = None) -> Clinic:
     )
 
 
-def built(rig: Rig) -> Graph:
+def built(rig: Harness) -> Graph:
     return clinic(rig).made(FixCandidate("", ""))
 
 

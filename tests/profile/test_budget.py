@@ -14,7 +14,7 @@ from npuflow.cli._app import application
 from npuflow.hw.target import LimitRule, Target
 from npuflow.ir.graph import Graph
 from npuflow.report.profile import profile
-from npuflow.report.profile.budget import FREE, BudgetCase, Missed, minimal, too_slow
+from npuflow.report.profile.budget import FREE, BudgetCase, MissedBudget, minimal, too_slow
 from npuflow.search.plan import plan_network
 from tests.networks.harness import SMALL, local, machine
 from tests.networks.small import Builder, mixed
@@ -24,11 +24,11 @@ from tests.targets.test_models import lenet
 TARGET = local(SMALL, 1 << 14)
 
 
-def missed(graph: Graph, target: Target, share: float, level: int = 1) -> Missed:
+def missed(graph: Graph, target: Target, share: float, level: int = 1) -> MissedBudget:
     case = BudgetCase(graph, target, level)
     found = profile(case.program())
     bounds = plan_network(graph, machine(target), target.numerics, level).bounds
-    return Missed(case, found, bounds, share * found.cycles)
+    return MissedBudget(case, found, bounds, share * found.cycles)
 
 
 def test_a_resource_that_costs_nothing_never_slows() -> None:

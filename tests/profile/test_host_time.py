@@ -24,7 +24,7 @@ from npuflow.place.place import NodePlacement, place
 from npuflow.program.container import Program, fingerprint
 from npuflow.quantise.config import Activations, Quantize
 from npuflow.report.profile import difference, profile, tables
-from npuflow.report.profile.budget import BudgetCase, Missed, minimal, too_slow
+from npuflow.report.profile.budget import BudgetCase, MissedBudget, minimal, too_slow
 from npuflow.report.profile.schedule import compare
 from npuflow.search.plan import plan_network
 from npuflow.testing.quantised import quantize_graph
@@ -181,7 +181,7 @@ def test_a_budget_that_the_host_alone_misses_is_explained() -> None:
     case = BudgetCase(quantised(), TARGET, 1)
     found = profile(case.program())
     bounds = plan_network(case.graph, machine(TARGET), TARGET.numerics, 1).bounds
-    one = Missed(case, found, bounds, found.cycles + 0.6 * found.host_cycles)
+    one = MissedBudget(case, found, bounds, found.cycles + 0.6 * found.host_cycles)
     assert one.at(TARGET) == case.cycles() == found.whole_cycles
     assert "host" in minimal(one)
     error = too_slow(one, {})

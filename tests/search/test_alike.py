@@ -15,7 +15,7 @@ from npuflow.search.canonical import Known, Stretches
 from npuflow.search.parts import Planner
 from npuflow.search.score import Scorer
 from npuflow.search.spans import Coster
-from npuflow.search.stay import Stayer
+from npuflow.search.stay import ResidencySearch
 from npuflow.testing.quantised import quantize_graph
 from tests.networks.harness import machine
 from tests.networks.small import Builder
@@ -68,7 +68,7 @@ def test_what_stays_is_solved_once_for_equal_blocks() -> None:
         if not memo:
             mock.patch.object(stretches, "once", lambda start, end, kept, find: find()).start()
         with mock.patch.object(scorer, "frame", wraps=scorer.frame) as counted:
-            plans.append(Stayer(machine(CORES), stretches, scorer, coster.best).plan(1.0))
+            plans.append(ResidencySearch(machine(CORES), stretches, scorer, coster.best).plan(1.0))
         asked.append(counted.call_count)
     assert plans[0] is not None and plans[0] == plans[1]
     assert asked[0] < asked[1] / 2

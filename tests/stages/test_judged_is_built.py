@@ -14,7 +14,7 @@ from npuflow.quantise import graph as quantising
 from npuflow.quantise.candidate import Candidate
 from npuflow.stages import unify
 from npuflow.tune.correct import assess
-from npuflow.tune.precision import rate, rig
+from npuflow.tune.precision import harness, rate
 
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples/fashion"
 RECIPE = f"""
@@ -39,7 +39,7 @@ strategy = "none"
 [correct]
 bias = "off"
 """
-JUDGES = {"search": rate, "unify": unify, "equalize": assess, "precision": rig}
+JUDGES = {"search": rate, "unify": unify, "equalize": assess, "precision": harness}
 
 
 def candidates(folder: Path, monkeypatch: pytest.MonkeyPatch, *sets: str) -> dict[str, list[Candidate]]:

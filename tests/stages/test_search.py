@@ -14,7 +14,7 @@ from npuflow.flow.refs import Files, Item
 from npuflow.metrics import METRICS
 from npuflow.stages.evaluate import Evaluation, without
 from npuflow.stages.labelled import identities
-from npuflow.stages.search import Marked, Rated, Rival, winner
+from npuflow.stages.search import RatedRanges, RivalRanges, ScoredRanges, winner
 from npuflow.stages.thresholds import Thresholds
 from npuflow.tune.precision.range_search import SearchTable
 from npuflow.tune.precision.rate import Rating, by_name, mark
@@ -48,16 +48,17 @@ by = "reference"
 """
 
 
-def rivals() -> dict[str, Rival]:
-    return {n: Rival({"a": (0.0, float(i))}, {"a": n}) for i, n in enumerate(("recipe", "kl", "ema"))}
+def rivals() -> dict[str, RivalRanges]:
+    return {n: RivalRanges({"a": (0.0, float(i))}, {"a": n}) for i, n in enumerate(("recipe", "kl", "ema"))}
 
 
 def picked(
     marks: dict[str, float] | None, sqnr: tuple[float, ...] = (10.0, 20.0, 19.0), objective: str = "metric"
 ) -> str:
     names = list(rivals())
-    rated = {n: Rated(Rating(db, 0.9)) for n, db in zip(names, sqnr, strict=True)}
-    marked = {n: Marked({"top1": v}, {"top1": 1.0}) for n, v in marks.items()} if marks is not None else None
+    rated = {n: RatedRanges(Rating(db, 0.9)) for n, db in zip(names, sqnr, strict=True)}
+    scored = {n: ScoredRanges({"top1": v}, {"top1": 1.0}) for n, v in (marks or {}).items()}
+    marked = None if marks is None else scored
     first = Thresholds({"a": (0.0, 9.0)}, {"a": "mse"})
     return winner(rated, first, rivals(), marked, SearchTable(objective=objective)).methods["a"]  # type: ignore[arg-type]
 

@@ -12,9 +12,9 @@ from npuflow.ir.op import OPS, Node
 from npuflow.ir.types import TensorType, Value
 from npuflow.quantise.config import Quantize
 from npuflow.quantise.types import activation_type
-from npuflow.stages.search import Rated, Rival, winner
+from npuflow.stages.search import RatedRanges, RivalRanges, winner
 from npuflow.stages.thresholds import Thresholds
-from npuflow.stages.tune import Judged, chosen
+from npuflow.stages.tune import JudgedRanges, chosen
 from npuflow.statistics.observe import Counter
 from npuflow.statistics.statistics import merged
 from npuflow.tune.precision.range_search import (
@@ -131,22 +131,24 @@ def thresholds() -> Thresholds:
 
 def test_tune_leaves_what_was_written_by_hand() -> None:
     spans = ((0.0, 1.0), (0.0, 3.0))
-    items = {v: Judged(spans, np.array([[1.0, 0.5]])) for v in "ab"}
+    items = {v: JudgedRanges(spans, np.array([[1.0, 0.5]])) for v in "ab"}
     done = chosen(items, thresholds(), Tune())
     assert (done.ranges, done.methods) == ({"a": (0.0, 3.0), "b": (0.0, 2.0)}, {"a": "tune", "b": "by hand"})
-    assert chosen({"a": Judged(spans, np.zeros((0, 2)))}, thresholds(), Tune()).ranges == thresholds().ranges
+    unread = {"a": JudgedRanges(spans, np.zeros((0, 2)))}
+    assert chosen(unread, thresholds(), Tune()).ranges == thresholds().ranges
 
 
 @pytest.mark.parametrize(("objective", "best"), [("sqnr", "kl"), ("cosine", "ema")])
 def test_search_takes_the_best_rival(objective, best) -> None:
     ratings = {"recipe": Rating(10.0, 0.98), "kl": Rating(20.0, 0.99), "ema": Rating(19.0, 0.995)}
     rivals = {
-        n: Rival({"a": (0.0, float(i)), "b": (0.0, 9.0)}, {"a": n, "b": n}) for i, n in enumerate(ratings)
+        n: RivalRanges({"a": (0.0, float(i)), "b": (0.0, 9.0)}, {"a": n, "b": n})
+        for i, n in enumerate(ratings)
     }
-    rated = {n: Rated(one) for n, one in ratings.items()}
+    rated = {n: RatedRanges(one) for n, one in ratings.items()}
     done = winner(rated, thresholds(), rivals, None, SearchTable(objective=objective))
     assert done.methods == {"a": best, "b": "by hand"} and done.ranges["b"] == (0.0, 2.0)
-    rated["recipe"] = Rated(Rating(20.0, 0.995))
+    rated["recipe"] = RatedRanges(Rating(20.0, 0.995))
     assert winner(rated, thresholds(), rivals, None, SearchTable(objective=objective)) == thresholds()
 
 

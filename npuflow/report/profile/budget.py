@@ -73,7 +73,7 @@ class BudgetCase:
 
 
 @dataclass(frozen=True)
-class Missed:
+class MissedBudget:
     """A program beside its budget, both in cycles."""
 
     case: BudgetCase
@@ -131,7 +131,7 @@ FREE: Mapping[str, Callable[[Target], Target]] = {        # from what is easily 
 }
 
 
-def too_slow(missed: Missed, shipped: Mapping[str, Target]) -> TargetError:
+def too_slow(missed: MissedBudget, shipped: Mapping[str, Target]) -> TargetError:
     """The whole story of a missed budget. `shipped`: other targets to try."""
     case, cycles, allowed = missed.case, missed.found.whole_cycles, missed.allowed
     have, want = case.milliseconds(cycles), case.milliseconds(allowed)
@@ -146,7 +146,7 @@ def too_slow(missed: Missed, shipped: Mapping[str, Target]) -> TargetError:
 
 
 # --- what binds it
-def _because(missed: Missed) -> Iterator[str]:
+def _because(missed: MissedBudget) -> Iterator[str]:
     case, found, bounds = missed.case, missed.found, missed.bounds
     lowest = bounds.cycles + found.host_cycles
     below = lowest > missed.allowed
@@ -170,7 +170,7 @@ def _because(missed: Missed) -> Iterator[str]:
     yield f"time if one resource cost nothing: {', '.join(freed)}"
 
 
-def minimal(missed: Missed) -> list[str]:
+def minimal(missed: MissedBudget) -> list[str]:
     """Resources that together make this program too slow, and without any one of which it is in time. None:
     it waits too long even where all cost nothing."""
     if missed.free(list(FREE)) > missed.allowed:
@@ -196,7 +196,7 @@ def _amount(target: Target, name: str) -> str:
 
 
 # --- what helps
-def _suggestions(missed: Missed, shipped: Mapping[str, Target]) -> list[str]:
+def _suggestions(missed: MissedBudget, shipped: Mapping[str, Target]) -> list[str]:
     """Changes that bring the program into its budget; where none does, those that bring it nearest."""
     tried: list[tuple[float, str]] = []
     for options in (*_plans(missed.case), *_machines(missed)):
@@ -237,7 +237,7 @@ def _plans(case: BudgetCase) -> Iterator[list[Option]]:
         yield [("[quantize] activations = { bits = 8 }", replace(case, graph=graph))]
 
 
-def _machines(missed: Missed) -> Iterator[list[Option]]:
+def _machines(missed: MissedBudget) -> Iterator[list[Option]]:
     """Other machines, one resource larger."""
     case, t = missed.case, missed.case.target
     if missed.free(["bandwidth"]) <= missed.allowed:
@@ -282,7 +282,7 @@ def _faster(macs: float, elements: float) -> str:
     return f"target.host.macs_per_cycle >= {macs:g} and target.host.elements_per_cycle >= {elements:g}"
 
 
-def _bandwidth(missed: Missed) -> float:
+def _bandwidth(missed: MissedBudget) -> float:
     """The least at which today's commands are in time, to a hundredth."""
     target = missed.case.target
     low = target.memory.external_bandwidth
@@ -306,7 +306,7 @@ def _rounded(rate: float) -> float:
     return float(f"{rate:.3g}")
 
 
-def _targets(missed: Missed, shipped: Mapping[str, Target]) -> Iterator[str]:
+def _targets(missed: MissedBudget, shipped: Mapping[str, Target]) -> Iterator[str]:
     """Shipped targets that take every layer and on which the network is in time, the smallest first."""
     own = missed.case.target
     limit = missed.case.milliseconds(missed.allowed)

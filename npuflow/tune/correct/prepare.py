@@ -30,7 +30,7 @@ Real = npt.NDArray[np.float64]
 SAME = 1e-6
 
 
-class Named(Protocol):
+class NamedGroup(Protocol):
     """Values whose channels are changed together, by the layers around them."""
 
     @property
@@ -112,7 +112,7 @@ def _tried(
     name: str,
     choice: Choice,
     changed: Graph,
-    groups: Sequence[Named],
+    groups: Sequence[NamedGroup],
     changes: Sequence[float | None],
     obstacles: bool = True,
 ) -> list[Trial]:

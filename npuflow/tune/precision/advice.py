@@ -26,13 +26,13 @@ from npuflow.strategies import FLOAT, NARROW, WIDE, Budget, Levels, Output
 from npuflow.tune.correct.bias import correct_biases
 from npuflow.tune.correct.error import outputs_of
 from npuflow.tune.precision.cost import CostModel
-from npuflow.tune.precision.culprit import Culprit
+from npuflow.tune.precision.culprit import NoiseSource
 from npuflow.tune.precision.fakequant import FakeQuantNetwork, Ranges
+from npuflow.tune.precision.harness import Harness
 from npuflow.tune.precision.judge import close
 from npuflow.tune.precision.levels import LevelTypes
 from npuflow.tune.precision.problem import cost_of
 from npuflow.tune.precision.quality import quality
-from npuflow.tune.precision.rig import Rig
 
 GAIN = 1.0                                # dB that a fix must bring to be worth a line
 SHARE = 0.02                              # or of answers
@@ -79,14 +79,14 @@ class FixCandidate:
 
 
 @dataclass
-class Clinic:
+class FixSearch:
     """The network as it was built, and what may be changed. `rig.network.quantize` holds all
     overrides, also those that the search for widths made; `recipe` only the user's. `extrema`: ranges
     by `minmax`; `others`: by further methods; `searched`: what a search for widths would choose, where
     the recipe has switched it off.
     """
 
-    rig: Rig
+    rig: Harness
     recipe: Quantize
     target: Target
     budget: Budget
@@ -96,7 +96,7 @@ class Clinic:
     searched: Callable[[], tuple[Sequence[Override], Ranges] | None]
     log: Callable[[str], None]
 
-    def fixes(self, output: str, before: Output, found: Sequence[Culprit]) -> list[Fix]:
+    def fixes(self, output: str, before: Output, found: Sequence[NoiseSource]) -> list[Fix]:
         """Those that help an output, the cheapest that are enough first. `found`:
         units by what each spoils."""
         kept: list[Fix] = []
@@ -181,7 +181,7 @@ class Clinic:
         one = network.graph.nodes[node]
         return network.quantize.weights_of(names_of(one), op_name(one)).bits
 
-    def _candidates(self, found: Sequence[Culprit], enough: Callable[[], bool]) -> Iterator[FixCandidate]:
+    def _candidates(self, found: Sequence[NoiseSource], enough: Callable[[], bool]) -> Iterator[FixCandidate]:
         yield from self._free(found)
         for one in found[:2]:
             yield self._wide([one])
@@ -203,7 +203,7 @@ class Clinic:
         if not enough():
             yield from self._all_wide()
 
-    def _free(self, found: Sequence[Culprit]) -> Iterator[FixCandidate]:
+    def _free(self, found: Sequence[NoiseSource]) -> Iterator[FixCandidate]:
         """What costs no cycles: ranges, methods, bias correction."""
         for one in found[:2]:
             values = self._values(one)
@@ -225,7 +225,7 @@ class Clinic:
                 f'method "{method}" for all ranges', f'[calibrate]\nmethod = "{method}"', ranges=ranges
             )
 
-    def _wide(self, found: Sequence[Culprit]) -> FixCandidate:
+    def _wide(self, found: Sequence[NoiseSource]) -> FixCandidate:
         """The widest integers for some units, their ranges not clipped."""
         rig = self.rig
         first, numerics = len(rig.network.groups), rig.network.numerics
@@ -241,7 +241,7 @@ class Clinic:
         text = "\n".join([*parts, *([_minmax(list(clipped))] if clipped else [])])
         return FixCandidate(f"{bits} bits for {what}", text, made.overrides, clipped)
 
-    def _float(self, one: Culprit) -> FixCandidate:
+    def _float(self, one: NoiseSource) -> FixCandidate:
         levels = [NARROW] * len(self.rig.names)
         first = len(self.rig.network.groups)
         if one.unit < first:
@@ -261,11 +261,11 @@ class Clinic:
             wide = {v: span for v, span in self.extrema.items() if v in self.rig.ranges}
             yield FixCandidate(f"{bits} bits for all activations", text, ranges=wide, scheme=scheme)
 
-    def _values(self, one: Culprit) -> tuple[str, ...]:
+    def _values(self, one: NoiseSource) -> tuple[str, ...]:
         groups = self.rig.network.groups
         return groups[one.unit] if one.unit < len(groups) else ()
 
-    def _weight_layer(self, one: Culprit) -> str:
+    def _weight_layer(self, one: NoiseSource) -> str:
         network = self.rig.network
         return network.graph.nodes[network.weights[one.unit - len(network.groups)].node].outputs[0]
 
@@ -290,7 +290,7 @@ def _best(ranked: Sequence[Fix]) -> list[Fix]:
     return kept
 
 
-def _called(one: Culprit) -> str:
+def _called(one: NoiseSource) -> str:
     return f'"{one.value}"' if one.kind == "activation" else f'the weights of "{one.layer}"'
 
 

@@ -18,8 +18,8 @@ from npuflow.ir.macs import graph_macs
 from npuflow.ir.noise import noise_decibels
 from npuflow.strategies import NARROW
 from npuflow.tune.precision.fakequant import Feed, Ranges, Table
+from npuflow.tune.precision.harness import Harness
 from npuflow.tune.precision.range_search import judged
-from npuflow.tune.precision.rig import Rig
 
 EFFORT = 30e9                             # multiply-accumulates of all passes together
 MARGIN = 0.5                              # dB by which a method must beat those named before it
@@ -48,7 +48,7 @@ def unclippable(graph: Graph, groups: Sequence[Sequence[str]]) -> set[int]:
     return {k for k, group in enumerate(groups) if any(map(keeps, group))}
 
 
-def clip(rig: Rig, candidates: Mapping[str, Ranges], grids: Mapping[str, Grid], probes: int) -> Clipped:
+def clip(rig: Harness, candidates: Mapping[str, Ranges], grids: Mapping[str, Grid], probes: int) -> Clipped:
     """`candidates`: by method, ranges of every tensor; the first method's are the extrema. `grids`: of the
     tensors whose range may be chosen here.
     """
@@ -72,7 +72,7 @@ def clip(rig: Rig, candidates: Mapping[str, Ranges], grids: Mapping[str, Grid], 
     return Clipped(ranges, names, rated, _score(rig, held, network.table({**rig.ranges, **ranges})))
 
 
-def _score(rig: Rig, held: Sequence[Feed], table: Table) -> float:
+def _score(rig: Harness, held: Sequence[Feed], table: Table) -> float:
     """Mean dB over samples, of the worst output, weights quantised as the recipe says."""
     weights = {
         v: array for j in range(len(rig.network.weights)) for v, array in rig.weight(j, NARROW).items()
@@ -81,7 +81,7 @@ def _score(rig: Rig, held: Sequence[Feed], table: Table) -> float:
 
 
 def _worse(
-    rig: Rig, chosen: Ranges, extrema: Ranges, grids: Mapping[str, Grid], held: Sequence[Feed]
+    rig: Harness, chosen: Ranges, extrema: Ranges, grids: Mapping[str, Grid], held: Sequence[Feed]
 ) -> set[str]:
     """Tensors whose readers make a clearly larger error than with the extrema."""
     spans = {v: [extrema[v], span] for v, span in chosen.items() if span != extrema[v]}

@@ -33,7 +33,7 @@ from npuflow.search.unfit import PlanRequest, without_tile
 from npuflow.strategies import FLOAT, NARROW, WIDE, Levels
 from npuflow.tune.correct.bias import originals
 from npuflow.tune.precision.fakequant import FakeQuantNetwork
-from npuflow.tune.precision.group_cost import GroupSums, Together, norm, overlap
+from npuflow.tune.precision.group_cost import GroupCost, GroupSums, norm, overlap
 from npuflow.tune.precision.levels import LevelTypes
 
 LEVEL = 3                                 # effort of the plan
@@ -107,13 +107,13 @@ class CostModel:
         return found
 
     @cached_property
-    def groups(self) -> tuple[Together, ...]:
+    def groups(self) -> tuple[GroupCost, ...]:
         found = []
         for layers, costs in self._planned(LEVEL):
             parts = costs.tensor, costs.vector, max(costs.bus, costs.load, costs.store)
             exponent = overlap(parts, costs.cycles)
             rest = max(costs.cycles - norm(parts, exponent), 0.0)
-            found.append(Together(layers, *parts, exponent, rest, self._crossing(layers)))
+            found.append(GroupCost(layers, *parts, exponent, rest, self._crossing(layers)))
         return tuple(found)
 
     def _planned(self, level: int) -> Iterator[tuple[tuple[int, ...], Costs]]:
@@ -288,7 +288,7 @@ class CostModel:
         return found
 
     def _part(
-        self, group: Together, layers: Sequence[int], crossing: Sequence[int], levels: Sequence[int]
+        self, group: GroupCost, layers: Sequence[int], crossing: Sequence[int], levels: Sequence[int]
     ) -> GroupSums:
         """The sums of some layers of a group and of some of what crosses its border."""
         array = host = casts = tables = 0.0
@@ -308,7 +308,7 @@ class CostModel:
         moved = sum(self.size(u, self._held(group, u, levels)) * group.crossing[u] for u in crossing)
         return GroupSums(array, host, casts, tables, moved)
 
-    def _held(self, group: Together, unit: int, levels: Sequence[int]) -> int:
+    def _held(self, group: GroupCost, unit: int, levels: Sequence[int]) -> int:
         """The level at which a unit crosses: a weight at that of its layer, where that is a float type."""
         if unit < len(self.network.groups) or not self.types.floats:
             return levels[unit]

@@ -12,7 +12,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.macs import pass_macs
 from npuflow.ir.noise import noise_decibels
 from npuflow.strategies import FLOAT, NARROW
-from npuflow.tune.precision.rig import Rig
+from npuflow.tune.precision.harness import Harness
 from npuflow.tune.precision.sensitivity import runs
 
 EFFORT = 250e9                            # multiply-accumulates of all passes together
@@ -23,7 +23,7 @@ ALIKE = 0.9
 
 
 @dataclass(frozen=True)
-class Culprit:
+class NoiseSource:
     """`value`: the tensor or weight; `layer`: the source model's name of the node that makes or holds it; dB
     of the output in the fake-quantised network as built, and with this one in float."""
 
@@ -35,7 +35,7 @@ class Culprit:
     after: float
 
 
-def culprits(rig: Rig, column: int, tell: Callable[[int, int], None]) -> list[Culprit]:
+def culprits(rig: Harness, column: int, tell: Callable[[int, int], None]) -> list[NoiseSource]:
     """Units above the output in this column of `rig.noise`, those first whose
     substitution takes most noise away."""
     graph, count = rig.network.graph, len(rig.names)
@@ -71,7 +71,7 @@ def culprits(rig: Rig, column: int, tell: Callable[[int, int], None]) -> list[Cu
     return [_named(rig, k, before, float(noise_decibels(np.array(found[k])))) for k in order]
 
 
-def reaches(rig: Rig, unit: int, output: str) -> bool:
+def reaches(rig: Harness, unit: int, output: str) -> bool:
     """Whether an output depends on a unit."""
     held = _values(rig, unit)
     return bool(set(held) & above(rig.network.graph, output))
@@ -86,12 +86,12 @@ def above(graph: Graph, output: str) -> set[str]:
     return wanted
 
 
-def _values(rig: Rig, unit: int) -> tuple[str, ...]:
+def _values(rig: Harness, unit: int) -> tuple[str, ...]:
     groups = rig.network.groups
     return groups[unit] if unit < len(groups) else (rig.network.weights[unit - len(groups)].value,)
 
 
-def _place(rig: Rig, unit: int) -> int:
+def _place(rig: Harness, unit: int) -> int:
     """Where in the network a unit is first there."""
     graph, groups = rig.network.graph, rig.network.groups
     if unit >= len(groups):
@@ -100,12 +100,12 @@ def _place(rig: Rig, unit: int) -> int:
     return min(made.get(v, -1) for v in groups[unit])
 
 
-def layer_of(rig: Rig, unit: int) -> str:
+def layer_of(rig: Harness, unit: int) -> str:
     """The source model's name of the node that makes or holds a unit; of an input, its own name."""
     return _named(rig, unit, 0.0, 0.0).layer
 
 
-def _named(rig: Rig, unit: int, before: float, after: float) -> Culprit:
+def _named(rig: Harness, unit: int, before: float, after: float) -> NoiseSource:
     kind, value = rig.names[unit]
     graph = rig.network.graph
     at = _place(rig, unit)
@@ -113,4 +113,4 @@ def _named(rig: Rig, unit: int, before: float, after: float) -> Culprit:
     if kind == "activation" and node is not None:
         value = next((o for o in node.outputs if o in _values(rig, unit)), value)
     layer = value if node is None else (node.origin[0] if node.origin else value)
-    return Culprit(unit, kind, value, layer, before, after)
+    return NoiseSource(unit, kind, value, layer, before, after)

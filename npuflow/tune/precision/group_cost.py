@@ -27,7 +27,7 @@ class GroupSums(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Together:
+class GroupCost:
     """A fusion group: its layers, cycles with narrow operands by engine, the exponent of their p-norm and
     cycles beyond it, and bytes by unit of what crosses its border."""
 

@@ -31,9 +31,9 @@ from npuflow.tune.correct.bias import correct_biases
 from npuflow.tune.correct.error import outputs_of
 from npuflow.tune.precision.cost import CostModel
 from npuflow.tune.precision.culprit import layer_of, reaches
+from npuflow.tune.precision.harness import Harness
 from npuflow.tune.precision.judge import clipped
 from npuflow.tune.precision.quality import NOTHING, Outputs
-from npuflow.tune.precision.rig import Rig
 
 EFFORT = 600e9                            # multiply-accumulates of all passes together
 FEWEST = 2                                # samples, however large the network
@@ -86,7 +86,7 @@ class _Cause:
 
 
 def ledger(
-    rig: Rig, built: Graph, cost: CostModel, column: int, progress: Callable[[int, int], None]
+    rig: Harness, built: Graph, cost: CostModel, column: int, progress: Callable[[int, int], None]
 ) -> Ledger:
     """Split the noise of one output. `built`: the quantised graph of the build, biases corrected; `column`:
     the output's place in `rig.parts`."""
@@ -94,7 +94,7 @@ def ledger(
 
 
 class _Split:
-    def __init__(self, rig: Rig, built: Graph, cost: CostModel, column: int) -> None:
+    def __init__(self, rig: Harness, built: Graph, cost: CostModel, column: int) -> None:
         self.rig, self.built, self.cost, self.part = rig, built, cost, rig.parts[column]
         graph = rig.network.graph
         self.levels, output = (NARROW,) * len(rig.names), graph.outputs[self.part.output]

@@ -17,8 +17,8 @@ from npuflow.statistics.statistics import ObservedStatistics
 from npuflow.strategies import NARROW, Output
 from npuflow.tune.precision.clipping import Clipped, clip
 from npuflow.tune.precision.fakequant import Ranges
+from npuflow.tune.precision.harness import Harness
 from npuflow.tune.precision.quality import quality
-from npuflow.tune.precision.rig import Rig
 from npuflow.tune.ranges.thresholds import Calibrate, LayerCalibration
 from npuflow.tune.ranges.thresholds import thresholds as chosen_by
 
@@ -29,7 +29,7 @@ FEWEST = 2.0                              # ... and no less than so many samples
 
 
 @dataclass(frozen=True)
-class Better:
+class BetterMethod:
     """The output that gains most: what the named method reaches at best, and what `auto` does."""
 
     method: str
@@ -54,9 +54,9 @@ class Better:
 
 def better(
     method: str, built: Sequence[Output], named: Sequence[Output], auto: Sequence[Output], samples: int
-) -> Better | None:
+) -> BetterMethod | None:
     """Whether `auto` is much better. `built`: outputs of the finished build; all three in the same order."""
-    found: list[tuple[float, Better]] = []
+    found: list[tuple[float, BetterMethod]] = []
     for finished, mine, theirs in zip(built, named, auto, strict=True):
         level = max(finished.sqnr, mine.sqnr)
         shares = [one.agreement for one in (finished, mine) if one.agreement is not None]
@@ -64,11 +64,13 @@ def better(
         gain = theirs.sqnr - level
         more = (theirs.agreement or 0.0) - at_best.agreement if at_best.agreement is not None else 0.0
         if (gain >= GAIN and level < CLEAN) or (more >= SHARE and more * samples >= FEWEST):
-            found.append((max(gain, 0.0) + 100 * more, Better(method, at_best, theirs, samples)))
+            found.append((max(gain, 0.0) + 100 * more, BetterMethod(method, at_best, theirs, samples)))
     return max(found, key=lambda pair: pair[0])[1] if found else None
 
 
-def compared(rig: Rig, built: Sequence[Output], method: str, others: Ranges, choosing: int) -> Better | None:
+def compared(
+    rig: Harness, built: Sequence[Output], method: str, others: Ranges, choosing: int
+) -> BetterMethod | None:
     """`others`: ranges by `auto`, chosen by the first `choosing` held-out samples, which
     take no part in the comparison."""
     network, judging = rig.network, rig.held[choosing:]
@@ -84,7 +86,7 @@ def compared(rig: Rig, built: Sequence[Output], method: str, others: Ranges, cho
 
 
 def automatic(
-    rig: Rig,
+    rig: Harness,
     statistics: ObservedStatistics,
     calibrate: Calibrate,
     quantize: Quantize,

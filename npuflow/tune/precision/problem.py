@@ -20,8 +20,8 @@ from npuflow.tune.correct.bias import correct_biases
 from npuflow.tune.correct.error import outputs_of
 from npuflow.tune.precision.cost import CostModel
 from npuflow.tune.precision.drop import MetricDrop
+from npuflow.tune.precision.harness import Harness
 from npuflow.tune.precision.quality import quality
-from npuflow.tune.precision.rig import Rig
 from npuflow.tune.precision.sensitivity import wide_noises
 
 STEADY = 8                                # held-out samples that rank mixtures
@@ -32,7 +32,7 @@ class SearchProblem:
     """What a strategy is given. `noises`: [units, samples, outputs], each unit alone
     at the recipe's width."""
 
-    rig: Rig
+    rig: Harness
     cost: CostModel
     budget: Budget
     noises: Callable[[], Sequence[Noise]]
@@ -199,7 +199,7 @@ class SearchProblem:
             yield Unit(name, what, np.asarray(noise), near, sensitive, (*some, *floats), at, floats)
 
 
-def cost_of(rig: Rig, target: Target) -> CostModel:
+def cost_of(rig: Harness, target: Target) -> CostModel:
     """What mixtures of a network cost, by its plan with the recipe's own widths."""
     return CostModel(rig.network, target, rig.quantized((NARROW,) * len(rig.names)).graph, rig.types)
 

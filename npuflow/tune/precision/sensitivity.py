@@ -10,14 +10,14 @@ import numpy as np
 
 from npuflow.ir.macs import pass_macs
 from npuflow.strategies import NARROW, WIDE, Noise
-from npuflow.tune.precision.rig import Rig
+from npuflow.tune.precision.harness import Harness
 
 EFFORT = 400e9                            # multiply-accumulates of all passes together
 # share of the units, the noisiest, that more than one sample is spent on
 AGAIN = 0.34
 
 
-def noises(rig: Rig, probes: int, progress: Callable[[int, int], None]) -> Noise:
+def noises(rig: Harness, probes: int, progress: Callable[[int, int], None]) -> Noise:
     """[units, samples, outputs]. One sample shows which units matter; these are measured on more, and of the
     others the one sample stands for all. Of networks so large that even this is too much, neighbouring units
     are quantised together and share what they make of noise evenly.
@@ -40,7 +40,7 @@ def noises(rig: Rig, probes: int, progress: Callable[[int, int], None]) -> Noise
     return found
 
 
-def wide_noises(rig: Rig, probes: int) -> list[Noise]:
+def wide_noises(rig: Harness, probes: int) -> list[Noise]:
     """[samples, outputs] of every unit at its widest alone, by the same effort."""
     count = len(rig.names)
     passes = max(int(EFFORT / pass_macs(rig.network.graph)), 8)
@@ -50,7 +50,7 @@ def wide_noises(rig: Rig, probes: int) -> list[Noise]:
     return found
 
 
-def runs(rig: Rig, count: int) -> list[Sequence[int]]:
+def runs(rig: Harness, count: int) -> list[Sequence[int]]:
     """So many runs of units of one kind."""
     activations = range(len(rig.network.groups))
     weights = range(len(activations), len(rig.names))

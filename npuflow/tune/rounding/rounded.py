@@ -96,7 +96,7 @@ class RoundingResult:
 
 
 @dataclass(frozen=True)
-class Aim:
+class FloatMoments:
     """What the float network's columns, in the same places, have to do with those that the layer
     reads: their `mean` [groups, terms], and `cross` [groups, terms, terms], the mean product of each
     of theirs with each of the layer's. What the layer's outputs are added to may be off, too: `more`
@@ -114,7 +114,7 @@ class Aim:
         return along if self.more is None else along + self.more
 
 
-def moved(problem: LayerProblem, aim: Aim) -> Reals:
+def moved(problem: LayerProblem, aim: FloatMoments) -> Reals:
     """The weights whose outputs come closest, in least squares, to what the float weights make
     of the float columns; damped."""
     off = aim.along(problem.weight) - np.matmul(problem.weight, problem.gram)
@@ -128,7 +128,7 @@ class Wanted:
     """What a layer is to become, beside its own weights: `aim`, what the float network has in the place of
     what it reads; `mask`, which of its weights are kept."""
 
-    aim: Aim | None = None
+    aim: FloatMoments | None = None
     mask: LayerMask | None = None
 
     def weights(self, own: Reals, problem: LayerProblem) -> Reals:

@@ -23,7 +23,7 @@ from npuflow.tune.rounding.judge import with_weights
 from npuflow.tune.rounding.layers import WeightedLayer
 from npuflow.tune.rounding.moments import Moments, of_columns
 from npuflow.tune.rounding.pruning import LayerMask
-from npuflow.tune.rounding.rounded import Aim, Matrix, RoundingResult, Wanted, rounded
+from npuflow.tune.rounding.rounded import FloatMoments, Matrix, RoundingResult, Wanted, rounded
 
 Feed = Mapping[str, Array]
 
@@ -93,7 +93,7 @@ def missing(
 def aimed(
     real: Sequence[Codes], seen: Sequence[Codes], moments: Moments, centred: bool,
     lacking: Sequence[Reals] | None = None,
-) -> Aim:
+) -> FloatMoments:
     """What float columns have to do with those seen in the same places; `lacking`: what else the layer's
     outputs are to make up for there."""
     count, products = moments.count, 0.0
@@ -105,11 +105,11 @@ def aimed(
     cross = np.ldexp(np.asarray(products) / count, -2 * moments.fraction)
     cross = cross - mean[:, :, None] * moments.mean[:, None, :] if centred else cross
     if lacking is None:
-        return Aim(mean, cross)
+        return FloatMoments(mean, cross)
     off, total = np.concatenate(lacking, axis=1), 0.0
     for part, other in zip(lacking, seen, strict=True):
         total = total + np.matmul(part.swapaxes(1, 2), other.astype(np.float64))
     shift = off.mean(1)
     more = np.ldexp(np.asarray(total) / count, -moments.fraction)
     more = more - shift[:, :, None] * moments.mean[:, None, :] if centred else more
-    return Aim(mean, cross, more, shift)
+    return FloatMoments(mean, cross, more, shift)

@@ -26,7 +26,7 @@ State = Mapping[str, Array]
 
 
 @dataclass
-class Relay:
+class PrefixEvaluation:
     """Sections of a network, one behind the other. `live[i]`: the values between sections i - 1 and i."""
 
     network: FakeQuantNetwork

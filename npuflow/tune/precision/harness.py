@@ -26,8 +26,8 @@ from npuflow.tune.precision.fakequant import (
 )
 from npuflow.tune.precision.levels import LevelTypes, floatable
 from npuflow.tune.precision.parts import OutputPart, output_parts
+from npuflow.tune.precision.prefix import PrefixEvaluation
 from npuflow.tune.precision.quality import Outputs, energies, faint, noise_of, probe, probe_scale
-from npuflow.tune.precision.relay import Relay
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class WidthChoice:
 
 
 @dataclass
-class Rig:
+class Harness:
     """A candidate ready to be run in any mixture of widths. `wide_ranges`: of every activation, without
     clipping. `types`: what the levels from OWN on stand for."""
 
@@ -178,17 +178,17 @@ class Rig:
             else:
                 weights.update(self.weight(unit - first, level))
         count = len(self.held[:probes])
-        if self.relay is not None and self.relay.pays(units):
-            made = self.relay.run(units, table, weights, count)
+        if self.prefix is not None and self.prefix.pays(units):
+            made = self.prefix.run(units, table, weights, count)
             return noise_of(self.probed, made, self._probes, self.probed_signal)
         return self.probe_noise(table, weights, probes)
 
     @cached_property
-    def relay(self) -> Relay | None:
+    def prefix(self) -> PrefixEvaluation | None:
         """For single units. None where the model states roundings, which the float network does without."""
         if self.network.given or not self.parts:
             return None
-        return Relay(self.network, self.shown, bool(self.types.floats), self.held)
+        return PrefixEvaluation(self.network, self.shown, bool(self.types.floats), self.held)
 
     def probe_noise(self, table: Table, weights: Mapping[str, Array], probes: int) -> Noise:
         """Noise over signal where it adds up: before a last Softmax or Sigmoid."""

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from npuflow.strategies import NARROW, WIDE
-from npuflow.tune.precision import relay
-from npuflow.tune.precision.relay import Relay, cuts, lives
-from npuflow.tune.precision.rig import Rig
+from npuflow.tune.precision import prefix
+from npuflow.tune.precision.harness import Harness
+from npuflow.tune.precision.prefix import PrefixEvaluation, cuts, lives
 from tests.precision.rigs import feeds_of, mixed_net, rig_of
 
 
-def whole(rig: Rig, unit: int, level: int, samples: int) -> np.ndarray:
+def whole(rig: Harness, unit: int, level: int, samples: int) -> np.ndarray:
     """By a pass of the whole network with quantisers."""
     table, first = rig.plain.copy(), len(rig.network.groups)
     weights = {}
@@ -24,32 +24,32 @@ def whole(rig: Rig, unit: int, level: int, samples: int) -> np.ndarray:
 
 
 @pytest.fixture(name="rig")
-def _rig(monkeypatch: pytest.MonkeyPatch) -> Rig:
+def _rig(monkeypatch: pytest.MonkeyPatch) -> Harness:
     """Cut between every two nodes."""
-    monkeypatch.setattr(relay, "cuts", lambda graph, probes, samples: list(range(len(graph.nodes) + 1)))
+    monkeypatch.setattr(prefix, "cuts", lambda graph, probes, samples: list(range(len(graph.nodes) + 1)))
     return rig_of(mixed_net())
 
 
-def test_every_unit_alone_has_the_noise_of_a_whole_pass(rig: Rig) -> None:
-    assert rig.relay is not None and rig.relay.sections == len(rig.network.graph.nodes)
+def test_every_unit_alone_has_the_noise_of_a_whole_pass(rig: Harness) -> None:
+    assert rig.prefix is not None and rig.prefix.sections == len(rig.network.graph.nodes)
     paid = 0
     for unit in range(len(rig.names)):
         for level in (NARROW, WIDE):
             found = rig.together([unit], level, 3)
             np.testing.assert_allclose(found, whole(rig, unit, level, 3), rtol=1e-3, atol=1e-11)
-        paid += rig.relay.pays([unit])
+        paid += rig.prefix.pays([unit])
     assert paid > len(rig.names) // 2
 
 
-def test_a_layer_runs_its_own_section_with_quantisers_and_none_before(rig: Rig) -> None:
-    assert rig.relay is not None
+def test_a_layer_runs_its_own_section_with_quantisers_and_none_before(rig: Harness) -> None:
+    assert rig.prefix is not None
     weights = {w.value: len(rig.network.groups) + j for j, w in enumerate(rig.network.weights)}
     graph = rig.network.graph
     (at,) = [i for i, n in enumerate(graph.nodes) if n.outputs == ("y",)]
     unit = next(u for v, u in weights.items() if v in graph.nodes[at].inputs)
-    assert rig.relay.span([unit]) == (at, at)
+    assert rig.prefix.span([unit]) == (at, at)
     rig.together([unit], NARROW, 2)
-    assert set(rig.relay._fake) == {at}
+    assert set(rig.prefix._fake) == {at}
 
 
 def test_cuts_are_where_few_bytes_pass_and_bounded_by_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,12 +58,12 @@ def test_cuts_are_where_few_bytes_pass_and_bounded_by_what_is_kept(monkeypatch: 
     assert known["x"] == (0, 0) and known["map"][1] == len(graph.nodes)
     found = cuts(graph, graph.outputs, 4)
     assert found[0] == 0 and found[-1] == len(graph.nodes) and sorted(set(found)) == found
-    monkeypatch.setattr(relay, "KEPT", 1)
+    monkeypatch.setattr(prefix, "KEPT", 1)
     assert cuts(graph, graph.outputs, 4) == [0, len(graph.nodes)]
 
 
 def test_a_single_section_is_left_to_whole_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relay, "KEPT", 1)
+    monkeypatch.setattr(prefix, "KEPT", 1)
     rig = rig_of(mixed_net())
-    made = Relay(rig.network, rig.shown, False, feeds_of(rig.network.graph, 2))
+    made = PrefixEvaluation(rig.network, rig.shown, False, feeds_of(rig.network.graph, 2))
     assert made.sections == 1 and not made.pays([0])
