@@ -8,6 +8,8 @@ the syntax of `npuflow/`; nothing of it is imported. What each row counts:
 - circles: folders that import each other, directly or around, also inside functions and for types alone
 - one importer: files that one other file of the package imports, outside folders of plug-ins
 - parameters: functions with more than seven, `self` and `cls` not counted
+- rooms of compiled kernels: `isa`, `kernels`, `whole` and `statistics/kernels.py` (before: `engine/opcodes`,
+  `sim`, `execute`, `export_c` and `calibrate/kernels.py`), whose loops take arrays and strides one by one
 - Protocols: classes that derive from typing.Protocol
 - decibels: files with functions that take ten or twenty times a logarithm to the base of ten
 - sessions: functions that make an InferenceSession of onnxruntime's, not the package's own
@@ -20,11 +22,15 @@ the syntax of `npuflow/`; nothing of it is imported. What each row counts:
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+KERNELS = re.compile(
+    r"\.(isa|kernels|whole)\.|statistics\.kernels|engine\.(opcodes|sim|execute|export_c)\.|calibrate\.kernels"
+)
 PLUGINS = {
     "ops",
     "rules",
@@ -212,6 +218,7 @@ def rows(house: House) -> Iterator[tuple[str, str]]:
     ]
     yield f"functions with more than {MOST} parameters", str(len(wide))
     yield "of these, stages", str(sum(name.split(".")[1] == "stages" for name in wide))
+    yield "of these, in rooms of compiled kernels", str(sum(bool(KERNELS.search(name)) for name in wide))
     protocols = [
         c
         for tree in house.trees.values()
