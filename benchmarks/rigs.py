@@ -11,8 +11,10 @@ from npuflow.flow.recipe_build import Settings, open_cache
 from npuflow.flow.signature import signature
 from npuflow.flow.stage import STAGES
 from npuflow.hw.target import Compute, Dma, HostProcessor, Memory, Numerics, Target
+from npuflow.place.islands import PlacementTable
 from npuflow.quantise.config import Quantize
-from npuflow.stages._held_out import network_of, rig
+from npuflow.stages._candidates import PlacedNetwork, RecipeCandidate, TargetNetwork
+from npuflow.stages._held_out import CalibrationData
 from npuflow.stages.parse import Parsed
 from npuflow.stages.samples import Sample
 from npuflow.tune.precision.harness import Harness
@@ -35,7 +37,9 @@ def rig_of(
     items: Any = {k: store.load(ref, Sample) for k, ref in done.refs["samples"].items.items()}
     tables = (Quantize, Numerics, Calibrate, Compute, Memory, Dma, HostProcessor)
     quantize, numerics, calibrate, compute, memory, dma, host = (loaded.read(kind)[0] for kind in tables)
-    network = network_of(parsed, made("placement"), made("thresholds"), None, quantize, numerics)
-    known = made("statistics").content
-    found = rig(parsed, network, made("thresholds"), known, calibrate, items, fit + held, held)
+    least = loaded.read(PlacementTable)[0]
+    placed = PlacedNetwork(parsed, made("placement"), quantize, numerics)
+    recipe = RecipeCandidate(TargetNetwork(placed, memory, host, least), made("thresholds"), None)
+    data = CalibrationData(items, made("statistics"), calibrate)
+    found = data.rig(recipe.fake_quantised(), recipe.thresholds.chosen, fit + held, held)
     return found, Target(numerics=numerics, compute=compute, memory=memory, dma=dma, host=host)

@@ -21,6 +21,7 @@ from npuflow.ir.types import Array
 from npuflow.onnx.export import export_model
 from npuflow.place.islands import PlacementTable
 from npuflow.run.walk import SampleWalk, stretch
+from npuflow.stages._targets import PlannedTarget, WholeTarget
 from npuflow.stages.model import ModelTable
 from npuflow.stages.parse import Parsed, parsed
 from npuflow.stages.placement import Placement, placement
@@ -88,16 +89,9 @@ class Task:
         self.limit = min(limit or 10**9, EVAL.get(name, EVAL_OTHERS))
         target = shipped_targets()[TARGET]
         self.target = target
-        tables = (
-            target.numerics,
-            target.limits,
-            target.memory,
-            target.compute,
-            target.dma,
-            target.host,
-            PlacementTable(),
-        )
-        self.placement: Placement = placement(self.parsed, *tables)
+        planned = PlannedTarget(target.compute, target.memory, target.dma, target.numerics, target.host)
+        whole = WholeTarget(planned, target.limits)
+        self.placement: Placement = placement(self.parsed, whole, PlacementTable())
 
     def fed(self, feed: Mapping[str, Array]) -> dict[str, Array]:
         types = {n: self.graph.type(n) for n in self.graph.inputs}

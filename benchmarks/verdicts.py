@@ -25,7 +25,6 @@ of the recipe's [evaluate] show it.
 from __future__ import annotations
 
 import argparse
-import inspect
 import json
 import sys
 import time
@@ -42,6 +41,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from verdict_faults import Fault, faults
 from verdict_tasks import Task, shifted
 
+from npuflow.flow.signature import signature
 from npuflow.flow.stage import Items, Stage
 from npuflow.input.data.profile import profiled
 from npuflow.ir.graph import Graph
@@ -63,8 +63,7 @@ from npuflow.stages.verdict import Verdict, VerdictTable, verdict
 from npuflow.tune.correct.config import Correct
 from npuflow.tune.correct.error import split
 from npuflow.tune.precision.advice import Fix
-from npuflow.tune.precision.config import PrecisionTable as PrecisionTable
-from npuflow.tune.precision.config import Probing
+from npuflow.tune.precision.config import PrecisionTable, Probing, Widths
 from npuflow.tune.precision.culprit import NoiseSource
 from npuflow.tune.precision.fakequant import FakeQuantNetwork
 from npuflow.tune.precision.problem import Harness
@@ -147,7 +146,8 @@ def calibrated(task: Task, kind: Kind) -> tuple[Items[Sample], Statistics, Thres
 
 def run(stage: Stage, **given: Any) -> Any:
     """A stage on what it asks for by name; artifacts that the configuration does without are None."""
-    return stage(**{name: given.get(name) for name in inspect.signature(stage.function).parameters})
+    asked = signature(stage)
+    return stage.run({name: given.get(name) for name in (*asked.tables, *asked.upstream)})
 
 
 def _given(task: Task, kind: Kind) -> dict[str, Any]:
@@ -160,6 +160,7 @@ def _given(task: Task, kind: Kind) -> dict[str, Any]:
         "correct": Correct(),
     }
     machine = {"numerics": t.numerics, "compute": t.compute, "memory": t.memory, "dma": t.dma, "host": t.host}
+    tables |= {"least": PlacementTable(), "widths": Widths()}
     return {"graph": task.parsed, "placement": task.placement, **tables, **machine}
 
 
@@ -184,7 +185,7 @@ def finished(
     start = run(baseline, **given, precision=kind.widths)
     noise = run(sensitivity, **given, baseline=start)
     widths = run(precision, **given, baseline=start, sensitivity=noise, precision=kind.widths)
-    plain = run(quantize, **given, precision=widths, least=PlacementTable())
+    plain = run(quantize, **given, precision=widths)
     final = run(correct, **given, quantized=plain)
     return Built(task, kind, samples, statistics, ranges, widths, final, wrong)
 
@@ -202,12 +203,11 @@ def judged(made: Built, evaluation: bool = True) -> Verdict:
     }
     found: Verdict = run(
         verdict,
-        **given,
+        **{**given, "widths": kind.widths},
         precision=made.precision,
         quantized=made.quantized,
         input_check=check,
         verdict=VerdictTable(),
-        widths=kind.widths,
     )
     return found
 

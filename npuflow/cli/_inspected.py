@@ -48,7 +48,7 @@ class InspectRequest:
         configs: dict[str, Any] = {
             name: _read(self.recipe, [cls])[0] for name, cls in signature(stage).tables.items()
         }
-        found: NodePlacement = stage.function(graph=Parsed(graph), **configs).placed
+        found: NodePlacement = stage.run({"graph": Parsed(graph), **configs}).placed
         return found
 
 

@@ -98,7 +98,7 @@ def _parameters(stage: Stage) -> Iterator[tuple[str, Any]]:
                 raise InternalError(
                     f'the stage "{stage.name}" cannot be wired: "{own}" is annotated twice',
                     because=f"{found[own]!r} and {what!r}", hint="another name in one of the views",
-                    code="NF-INTERNAL-029",
+                    code="NF-INTERNAL-092",
                 )
     yield from found.items()
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from npuflow.ir.types import Array
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]      # not from `ir`, which no runner of programs loads
 
 MOST = (1 << 31) - (1 << 24)              # bytes of constants that one model holds beside its nodes
 FED = 1 << 20                             # bytes from which constants of a larger one are fed to it

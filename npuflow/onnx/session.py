@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from npuflow.ir.types import Array
-from npuflow.onnx.fed import FedModel, SessionModel
+from npuflow.onnx.fed import Array, FedModel, SessionModel
 
 SILENT = 4                                # the log level: what goes wrong is raised, and reported once
 

@@ -6,10 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from npuflow.ir.graph import Graph
-from npuflow.ir.types import Array
-from npuflow.place.partition import HostStep, Segment, host_steps, segments
-
 T = TypeVar("T")                          # an array of one sample, or one of each sample
 
 
@@ -35,16 +31,3 @@ def driven(
         for name in [name for name in values if last.get(name, -1) <= i]:
             del values[name]
     return kept
-
-
-def parts_of(graph: Graph) -> tuple[Segment | HostStep, ...]:
-    """The graph as the NPU's segments and the host's steps, in an order that may run."""
-    found: list[Segment | HostStep] = []
-    for segment in segments(graph):
-        found += [segment] if segment.kind == "npu" else host_steps(graph, segment)
-    return tuple(found)
-
-
-def constant_outputs(graph: Graph) -> dict[str, Array]:
-    """Outputs that no node makes."""
-    return {name: array for name in graph.outputs if (array := graph.const(name)) is not None}

@@ -17,7 +17,8 @@ from npuflow.ir.types import Array
 from npuflow.onnx.fed import SessionModel
 from npuflow.onnx.session import opened
 from npuflow.place.partition import HostStep, Segment, host_model
-from npuflow.run.driver import RunPart, constant_outputs, driven, parts_of
+from npuflow.run.driver import RunPart, driven
+from npuflow.run.parts import constant_outputs, parts_of
 
 
 class Interpreter:

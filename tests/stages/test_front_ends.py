@@ -17,6 +17,7 @@ from npuflow.flow.refs import Files
 from npuflow.flow.store_writer import Writer
 from npuflow.hw.target import Compute, Dma, HostProcessor, Limits, Memory, Numerics
 from npuflow.place.islands import PlacementTable
+from npuflow.stages._targets import PlannedTarget, WholeTarget
 from npuflow.stages.hardware import Asked
 from npuflow.stages.model import Model, ModelTable, listing, model
 from npuflow.stages.parse import Parse, Parsed, parse
@@ -75,9 +76,8 @@ def test_the_stages_hand_on_what_they_keep(path: Path, tmp_path: Path) -> None:
         again.notes == ('dimension 0 (N) of input "x" is free and taken as 1',)
         and "host" in again.uses()["ops"]
     )
-    placed = placement(
-        again, Numerics(), Limits(), Memory(), Compute(), Dma(), HostProcessor(), PlacementTable(min_macs=0)
-    )
+    planned = PlannedTarget(Compute(), Memory(), Dma(), Numerics(), HostProcessor())
+    placed = placement(again, WholeTarget(planned, Limits()), PlacementTable(min_macs=0))
     kept = reloaded(placed, tmp_path / "placement")
     counts = {"npu_nodes": 3, "host_nodes": 1, "npu_macs": 1.0, "host_macs": 0}
     assert isinstance(kept, Placement) and kept == placed and kept.summary() == counts

@@ -7,7 +7,7 @@ import pytest
 
 from npuflow.flow.stage import Items
 from npuflow.input.data.config import InputSample
-from npuflow.stages._rounding_samples import rounding_samples
+from npuflow.stages._rounding_samples import RoundingSamples
 from npuflow.stages.samples import Sample
 from npuflow.tune.correct.config import Correct
 from npuflow.tune.correct.error import split
@@ -26,7 +26,7 @@ def samples(count: int, broken: tuple[int, ...] = ()) -> Items[Sample]:
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 16, 40, 64, 96, 128, 300])
 def test_what_judges_later_is_never_rounded_by(count: int) -> None:
     names = [f"{i:03}" for i in range(count)]
-    fit, held = rounding_samples(samples(count), Counting(), Correct(), Probing())
+    fit, held = RoundingSamples(samples(count), Counting(), Correct(), Probing()).names
     for table in (Correct(), Probing()):
         judges = split(names[: table.samples], table.held_out)[1]
         assert set(fit).isdisjoint(judges)
@@ -35,5 +35,7 @@ def test_what_judges_later_is_never_rounded_by(count: int) -> None:
 
 
 def test_as_many_as_the_recipe_has_it_and_none_that_cannot_be_read() -> None:
-    fit, held = rounding_samples(samples(200, (3, 50)), Counting(samples=20), Correct(), Probing())
+    fit, held = RoundingSamples(
+        samples(200, (3, 50)), Counting(samples=20), Correct(), Probing()
+    ).names
     assert len(fit) == 10 and len(held) == 10 and not {"003", "050"} & {*fit, *held}

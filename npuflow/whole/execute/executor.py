@@ -17,8 +17,9 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.kernels.fast import usable
 from npuflow.place.partition import HostStep, Segment
-from npuflow.run.driver import RunPart, constant_outputs, driven, parts_of
+from npuflow.run.driver import RunPart, driven
 from npuflow.run.interpret import Interpreter
+from npuflow.run.parts import constant_outputs, parts_of
 from npuflow.whole.execute.boundary import encoded
 from npuflow.whole.execute.stretch import NodeCall, Stretch
 
