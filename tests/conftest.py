@@ -22,7 +22,7 @@ FAST = (
 """Folders and files of tests whose tests are fast, but for what follows."""
 LONG = (
     "test_recurrent.py", "test_recurrent_campaign.py", "test_attention.py", "test_sampling.py",
-    "test_fronts.py",
+    "test_fronts.py", "test_windows.py", "test_scatter.py",
 )
 """Files of these folders that take longer."""
 TARGET, SCHEME = "edge-4t", "8 bits"      # the one target and the one scheme of fast tests
