@@ -49,7 +49,7 @@ def least_squares(array: np.ndarray, axis: int, kind: str) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class SubgraphGroup:
+class Way:
     """How weights are put into blocks: the rounding, the power of a channel's root mean square that its
     weights are divided by, and whether channels are in the order of what is left of it."""
 
@@ -76,19 +76,19 @@ class SubgraphGroup:
 
 
 WAYS = {
-    "nearest": SubgraphGroup(in_blocks),
-    "least squares": SubgraphGroup(),
-    "ordered": SubgraphGroup(ordered=True),
-    "root divided": SubgraphGroup(power=0.5),
-    "divided": SubgraphGroup(power=1.0),
-    "root divided, ordered": SubgraphGroup(power=0.5, ordered=True),
+    "nearest": Way(in_blocks),
+    "least squares": Way(),
+    "ordered": Way(ordered=True),
+    "root divided": Way(power=0.5),
+    "divided": Way(power=1.0),
+    "root divided, ordered": Way(power=0.5, ordered=True),
 }
 
 
 class Changed:
     """A network with weights in blocks, as one session, or node by node with inputs in blocks."""
 
-    def __init__(self, model: Any, way: SubgraphGroup, kind: str, inputs: bool) -> None:
+    def __init__(self, model: Any, way: Way, kind: str, inputs: bool) -> None:
         import onnx
 
         consts = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
@@ -129,7 +129,7 @@ class Changed:
                 given = {i: values[i] for i in node.input if i}
                 if node.output[0] in self.layers:
                     axis, scale, order = self.layers[node.output[0]]
-                    plain = SubgraphGroup(in_blocks)
+                    plain = Way(in_blocks)
                     given[node.input[0]] = plain.blocks(given[node.input[0]], axis, scale, order, self.kind)
                 values.update(zip(node.output, session.run(None, given), strict=True))
             return {name: values[name] for name in net.outputs}

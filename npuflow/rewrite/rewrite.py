@@ -19,7 +19,7 @@ from npuflow.rules import RULES, Change, Hardware, Refusal, Rule
 _ROUNDS, _CHANGES = 10_000, 10        # changes of any network, and of each of its nodes, that may be needed
 
 
-NamedGroup = tuple[str, str]
+Named = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Applied:
 
     rule: str
     node: str
-    removed: tuple[NamedGroup, ...] = ()
-    made: tuple[NamedGroup, ...] = ()
+    removed: tuple[Named, ...] = ()
+    made: tuple[Named, ...] = ()
 
     def line(self) -> str:
         """Nodes before and after: `conv c, relu r -> conv c`."""
@@ -168,7 +168,7 @@ def _dead(before: Graph, after: Graph, change: Change) -> tuple[Node, ...]:
     )
 
 
-def _named(nodes: Iterable[Node]) -> tuple[NamedGroup, ...]:
+def _named(nodes: Iterable[Node]) -> tuple[Named, ...]:
     return tuple((op_name(node), node.name) for node in nodes)
 
 

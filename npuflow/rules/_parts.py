@@ -212,7 +212,10 @@ class Decomposition(Rule):
         if any(t.size == 0 and t.dtype.startswith("float") for t in inputs):
             return Refusal(name, node.name, f"{_called(node)} of an empty tensor")
         parts = Parts(graph, node)
-        found = self.spelled(parts)
+        try:
+            found = self.spelled(parts)
+        except ValueError as fault:       # of a damaged model
+            return Refusal(name, node.name, f"{_called(node)} whose operands do not go together: {fault}")
         if isinstance(found, str):
             return Refusal(name, node.name, found)
         return None if found is None else parts.done(*found)

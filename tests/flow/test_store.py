@@ -104,20 +104,22 @@ def test_streams_of_any_size(tmp_path: Path, size: int) -> None:
 @pytest.mark.slow
 def test_ten_gigabytes_pass_through_little_memory(tmp_path: Path) -> None:
     script = (
-        "import sys, resource, pathlib, toys\n"
+        "import sys, pathlib, toys\n"
         "from npuflow.flow.store import Store\n"
         "from npuflow.flow.store_verify import verify\n"
         "store = Store(sys.argv[1])\n"
         "ref = store.write(toys.Blob(10_000_000_000))\n"
         "assert store.open(ref.digest).path('blob.bin').stat().st_size == 10_000_000_000\n"
         "assert not verify(store).damaged\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+        "rows = pathlib.Path('/proc/self/status').read_text().splitlines()\n"
+        "print(next(row.split()[1] for row in rows if row.startswith('VmHWM')))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path)],
         env=toys.environment(), check=True, capture_output=True, text=True,
     )
-    assert int(done.stdout) < 200_000  # kilobytes
+    # kilobytes; getrusage counts what the process that started this one had
+    assert int(done.stdout) < 200_000
 
 
 def test_a_shared_cache_that_takes_nothing_is_told_of_once(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def of_torch(folder: Path) -> None:
     example = (torch.zeros(1, 2, 6, 6),)
     torch.export.save(torch.export.export(net, example), folder / "net.pt2")
 
-    class NamedGroup(torch.nn.Module):
+    class Named(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.net = net
@@ -49,7 +49,7 @@ def of_torch(folder: Path) -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.net(x)
 
-    torch.jit.save(torch.jit.trace(NamedGroup().eval(), example), folder / "net.pt")
+    torch.jit.save(torch.jit.trace(Named().eval(), example), folder / "net.pt")
 
 
 def of_tensorflow(folder: Path) -> None:

@@ -189,11 +189,11 @@ def test_free_sizes_are_one_error_and_the_recipe_gives_them(tf: Any, tmp_path: P
 
 def test_a_keras_file_that_needs_its_program_says_what_to_write_instead(tf: Any, tmp_path: Path) -> None:
     @tf.keras.utils.register_keras_serializable("hunt")
-    class ModuleConstant(tf.keras.layers.Dense):
+    class Own(tf.keras.layers.Dense):
         """A layer that only this program knows."""
 
     layers = tf.keras.layers
-    for name, layer in (("f", layers.Dense(3, activation=lambda x: x * 2)), ("own", ModuleConstant(3))):
+    for name, layer in (("f", layers.Dense(3, activation=lambda x: x * 2)), ("own", Own(3))):
         tf.keras.Sequential([tf.keras.Input((2,)), layer]).save(tmp_path / f"{name}.h5")
     tf.keras.Sequential([tf.keras.Input((2,)), layers.Dense(3)]).save_weights(tmp_path / "w.weights.h5")
     reasons = {

@@ -21,7 +21,7 @@ from npuflow.whole.export_c.whole import Buffers, Storage, TensorCommand
 
 KERNELS = Registry("kernels", "npuflow.whole.export_c.kernels")
 
-SubgraphGroup = Literal["f", "n", "w"]  # a product of 64 bits and a result of 32; of 64; of two limbs
+Way = Literal["f", "n", "w"]  # a product of 64 bits and a result of 32; of 64; of two limbs
 NARROW = 1 << 62
 
 
@@ -29,7 +29,7 @@ NARROW = 1 << 62
 class Scale:
     """v * factor / 2^shift: how it is computed without an overflow, for |v| <= peak."""
 
-    way: SubgraphGroup
+    way: Way
     factor: int
     shift: int
     gain: int = 1  # of factors that are arrays
@@ -43,7 +43,7 @@ def scale(peak: int, factor: int, shift: int) -> Scale:
         gain, n = 2 * gain, 1  # an exact half: one shift for all
     product = peak * abs(factor) * gain
     if product + (1 << n) < NARROW:
-        way: SubgraphGroup = "f" if (product >> n) + 1 < 1 << 30 else "n"
+        way: Way = "f" if (product >> n) + 1 < 1 << 30 else "n"
         return Scale(way, factor * gain, n, gain)
     return Scale("w", factor, shift)
 
