@@ -96,6 +96,13 @@ def test_a_query_without_keys_stays_on_the_host() -> None:
     assert refused(done, "spell_attention") == "a query that attends to no key"
 
 
+def test_operands_that_do_not_go_together_are_refused() -> None:
+    """As files have them that are damaged."""
+    model = attention({**FOUR, "m": (3, 3, 5)}, (1, 2, 3, 6), names=("q", "k", "v", "m"))
+    done = rewrite(graph_of(model))
+    assert "do not go together" in refused(done, "spell_attention")
+
+
 WINDOWS = (
     "test_attention_local_window",
     "test_attention_bidirectional_window",
