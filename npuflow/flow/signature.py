@@ -93,7 +93,7 @@ def _parameters(stage: Stage) -> Iterator[tuple[str, Any]]:
     """Name and annotation of everything that a stage receives: its parameters, and the fields of views."""
     found: dict[str, Any] = {}
     for name, kind in stage.parameters.items():
-        for own, what in inputs_of(kind).items() if is_view(kind) else [(name, kind)]:
+        for own, what in inputs_of(kind) if is_view(kind) else [(name, kind)]:
             if found.setdefault(own, what) != what:
                 raise InternalError(
                     f'the stage "{stage.name}" cannot be wired: "{own}" is annotated twice',

@@ -6,7 +6,7 @@ import contextlib
 import contextvars
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, get_type_hints, overload
 
@@ -25,21 +25,28 @@ class View:
     with its own part of the key; two views of a stage may share fields."""
 
 
-def inputs_of(view: type[View]) -> dict[str, Any]:
-    """The annotated fields of a view, and those of its views, by name."""
-    found: dict[str, Any] = {}
-    for name, kind in get_type_hints(view, include_extras=True).items():
-        found.update(inputs_of(kind) if is_view(kind) else {name: kind})
-    return found
+@cache
+def _fields(view: Any) -> dict[str, Any]:
+    """Its fields with their annotations: read once, as a view is filled for every batch."""
+    return get_type_hints(view, include_extras=True)
+
+
+def inputs_of(view: Any) -> Iterator[tuple[str, Any]]:
+    """Name and annotation of the fields of a view, and of those of its views."""
+    for name, kind in _fields(view).items():
+        if is_view(kind):
+            yield from inputs_of(kind)
+        else:
+            yield name, kind
 
 
 def is_view(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, View)
 
 
-def _filled(view: type[View], inputs: Mapping[str, Any]) -> View:
+def _filled(view: Any, inputs: Mapping[str, Any]) -> Any:
     """The view of these inputs."""
-    return view(**_sorted_in(get_type_hints(view), inputs))
+    return view(**_sorted_in(_fields(view), inputs))
 
 
 def _sorted_in(kinds: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,10 @@ UNRANKED = (-2,)      # shape of a value whose rank is unknown, or which is no t
 UNTYPED = ""          # dtype of a value about which nothing is known
 
 
+class ShapesDifferError(ValueError):
+    """Operands whose shapes do not broadcast: files have such that are damaged."""
+
+
 @dataclass(frozen=True)
 class TensorType:
     """Shape and numpy dtype name (``float32``, ``int64``, ``bool``, ``string``, ...);

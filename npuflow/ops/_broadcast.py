@@ -17,7 +17,7 @@ from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Buffer
 from npuflow.ir.op import No, Op, OpSample, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
-from npuflow.ir.types import UNKNOWN, TensorType
+from npuflow.ir.types import UNKNOWN, ShapesDifferError, TensorType
 from npuflow.ops._draw import draw
 
 NAMES = ("a", "b")
@@ -30,7 +30,7 @@ def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     for dims in zip(*((1,) * (rank - len(s)) + s for s in shapes), strict=True):
         known = {d for d in dims if d not in (1, UNKNOWN)}
         if len(known) > 1:
-            raise ValueError(f"shapes {shapes} do not broadcast")
+            raise ShapesDifferError(f"shapes {shapes} do not broadcast")
         out.append(known.pop() if known else UNKNOWN if UNKNOWN in dims else 1)
     return tuple(out)
 

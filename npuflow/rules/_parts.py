@@ -13,7 +13,7 @@ import numpy.typing as npt
 from npuflow.ir.graph import Graph, constant
 from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.queries import kind
-from npuflow.ir.types import Array, TensorType, Value
+from npuflow.ir.types import Array, ShapesDifferError, TensorType, Value
 from npuflow.rules import Change, Refusal, Rule
 from npuflow.rules._match import attribute, plain_float
 
@@ -214,7 +214,7 @@ class Decomposition(Rule):
         parts = Parts(graph, node)
         try:
             found = self.spelled(parts)
-        except ValueError as fault:       # of a damaged model
+        except ShapesDifferError as fault:
             return Refusal(name, node.name, f"{_called(node)} whose operands do not go together: {fault}")
         if isinstance(found, str):
             return Refusal(name, node.name, found)

@@ -48,7 +48,7 @@ def clipping(
     masks = masked(graph.graph, statistics.content)
     for name, (low, high) in masks.items():
         log(f"{name} holds an additive mask: clipped to {low:.4g} .. {high:.4g}")
-    done = automatic(ready, statistics.content, calibrate, quantize, masks, auto.methods, free, auto.samples)
+    done = automatic(ready, statistics.content, calibrate, quantize, masks, auto, free)
     for method, level in done.rated.items():
         log(f"{method}: {level:.2f} dB")
     log(f"taken: {done.taken:.2f} dB, on {len(ready.held)} held-out samples")

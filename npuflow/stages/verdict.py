@@ -220,7 +220,7 @@ class _Ranges:
         net, seen = self.placed.plain, self.statistics.content
         return dict(chosen_by(net.graph, seen, table, net.scheme, net.numerics, net.placed.on_npu).ranges)
 
-    @property
+    @cached_property
     def choices(self) -> dict[str, RangeChoice]:
         """Of every tensor what its method chooses by."""
         net = self.placed.plain
@@ -272,9 +272,8 @@ class _Ranges:
             self.calibrate,
             self.placed.quantize,
             self.masks,
-            auto.methods,
+            replace(auto, samples=choosing),
             free,
-            choosing,
         )
         return compared(ready, [one.output for one in built], method, done.ranges, choosing)
 

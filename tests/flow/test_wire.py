@@ -138,6 +138,9 @@ def test_a_view_is_the_inputs_that_it_holds(forge: Forge, tmp_path: Path) -> Non
     forge.put("views", views.replace("two: Two | None", "two: Two | None; first: Polish"))
     with pytest.raises(InternalError, match='"first" is annotated twice'):
         plan(forge)
+    stages(forge, end=end.replace(", tables: Tables", "").replace("tables.polish", "made.tables.polish"))
+    with pytest.raises(InternalError, match='"first" is annotated twice'):
+        plan(forge)
 
 
 def test_stages_without_their_table_are_off(forge: Forge) -> None:

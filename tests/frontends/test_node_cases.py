@@ -19,10 +19,6 @@ KNOWN = {
         "float16, computed in float32: one unit in the last place of float16",
     "test_dft_inverse_opset19":
         "sums of values up to 99 that cancel: 0 up to float32's rounding, and the tolerance there is 1e-7",
-} | {
-    name.format(kind): "onnxruntime itself refuses Mod of floats with fmod = 0"
-    for kind in ("float16", "float32", "float64")
-    for name in ("test_mod_{}_mixed_sign_fmod_0", "test_mod_float_edge_cases_fmod_0_{}")
 }
 
 

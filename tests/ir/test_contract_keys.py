@@ -239,9 +239,7 @@ def test_the_table_has_every_method() -> None:
     assert sorted(EXPECTED) == METHODS
 
 
-@pytest.mark.parametrize(
-    "name", [n if n in METHODS[::6] else pytest.param(n, marks=pytest.mark.slow) for n in METHODS]
-)
+@pytest.mark.parametrize("name", METHODS)
 def test_an_override_changes_the_keys_of_what_may_call_it(
     name: str, built: Built, before: dict[str, tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

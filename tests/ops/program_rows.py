@@ -32,8 +32,7 @@ class Row:
     are as it needs them, by input (see GUARDS in programs.py). `jumps`: discontinuous, steep, or giving
     integers: its results are compared with those of onnxruntime on the program's own operands; equal
     is what rounds to the same code, or is `off` codes away where several operators round one after the
-    other. `places`: not in front of a layer where results have poles, whose size hides all else. `least`: dB
-    that the row reaches by defaults, whose budget is 20 dB."""
+    other. `places`: not in front of a layer where results have poles, whose size hides all else."""
 
     name: str
     nodes: str
@@ -43,7 +42,6 @@ class Row:
     off: float = 0.5
     places: tuple[str, ...] = PLACES
     opset: int = 20
-    least: float = 28.0
 
 
 def normal(*shape: int, scale: float = 1.0) -> Array:

@@ -262,7 +262,7 @@ class Finding:
     @property
     def good(self) -> bool:
         far = self.codes is not None and self.codes > self.part.row.off + 0.01
-        return not far and (self.db is None or self.db >= min(LEAST[self.inputs], self.part.row.least))
+        return not far and (self.db is None or self.db >= LEAST[self.inputs])
 
     def __str__(self) -> str:
         said = f"{self.db:.1f} dB" if self.db is not None else f"{self.codes:.2f} codes off"

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from npuflow.calibrators import Grid
+from npuflow.calibrators.auto import Auto
 from npuflow.quantise.config import Quantize
 from npuflow.statistics.statistics import ObservedStatistics
 from npuflow.strategies import NARROW, Output
@@ -91,14 +92,13 @@ def automatic(
     calibrate: Calibrate,
     quantize: Quantize,
     masks: Mapping[str, tuple[float, float]],
-    methods: Sequence[str],
+    auto: Auto,
     free: Mapping[str, Grid],
-    samples: int,
 ) -> Clipped:
     """Ranges of the `free` tensors by the best of several methods; exceptions of the table
     stay, and masks are clipped."""
     network, tried = rig.network, {}
-    for method in dict.fromkeys(("minmax", *methods)):
+    for method in dict.fromkeys(("minmax", *auto.methods)):
         bounds = tuple(
             LayerCalibration(layers=(name,), method=method, bounds=span) for name, span in masks.items()
         )
@@ -111,4 +111,4 @@ def automatic(
         )
         on_npu = network.candidate.placed.on_npu
         tried[method] = chosen_by(network.graph, statistics, table, quantize, network.numerics, on_npu).ranges
-    return clip(rig, tried, free, samples)
+    return clip(rig, tried, free, auto.samples)
