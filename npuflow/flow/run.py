@@ -378,7 +378,7 @@ class _Driver:
                 )
                 self._fail(victim, None, StoreError(text, code="NF-STORE-005").at(stage=victim.step.name))
                 return
-            self.store.quarantine(digest, reason)
+            self.store.quarantine_damaged(digest)
             stale |= makers
         for step in self.plan:
             if any(place.step in stale for place in step.inputs.values()):

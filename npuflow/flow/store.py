@@ -318,6 +318,12 @@ class Store:
                 if path.exists():
                     self._left.add(name)
 
+    def quarantine_damaged(self, digest: str) -> None:
+        """Set an object aside if it is there and damaged. One that a worker could not read may be whole by
+        now: another worker has written it meanwhile."""
+        if self.object_path(digest).exists() and (reason := self.flawed(digest)):
+            self.quarantine(digest, reason)
+
     def set_aside(self, path: Path, reason: str) -> None:
         """Move a damaged file or folder out of use, with the reason beside it. In a cache that can only be
         read it stays, and is not used."""

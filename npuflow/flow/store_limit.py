@@ -45,7 +45,7 @@ def shrink(store: Store, limit: int, grace: float = 0.0, *, dry: bool = False) -
     """Remove what was not used for longest until the cache has at most `limit` bytes. What a running build
     has used since it began stays, and what was used in the last `grace` seconds."""
     clock = now(store.root)
-    kept_from = min(oldest(store.root, clock), clock - grace)
+    begun = oldest(store.root, clock)
     entries = sorted(_entries(store))
     total = sum(one.size for one in entries)
     found = Shrunk(limit=limit)
@@ -53,7 +53,7 @@ def shrink(store: Store, limit: int, grace: float = 0.0, *, dry: bool = False) -
     for one in entries:
         if total <= limit:
             break
-        if one.used < kept_from:
+        if one.used < begun and one.used <= clock - grace:
             doomed.append(one)
             total -= one.size
     for kind in ("record", "object", "quarantined"):  # a record before what it stands for

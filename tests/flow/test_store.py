@@ -56,6 +56,20 @@ def test_records_come_back_and_the_first_wins(tmp_path: Path) -> None:
     assert kept.output == two and other == one
 
 
+def test_an_object_that_was_written_again_meanwhile_is_not_set_aside(tmp_path: Path) -> None:
+    """A worker could not read it, another wrote it, then the driver heard of the first: damage that was none."""
+    store = Store(tmp_path)
+    one = number(store, 1)
+    store.quarantine_damaged(one)
+    assert store.object_path(one).exists() and not store.tell_damages()
+    (file,) = [path for path in store.object_path(one).rglob("*") if path.name == "manifest.json"]
+    file.write_bytes(file.read_bytes()[:-9])
+    store.quarantine_damaged(one)
+    assert not store.object_path(one).exists() and len(store.tell_damages()) == 1
+    store.quarantine_damaged(one)
+    assert not store.tell_damages()
+
+
 def test_a_record_keeps_the_order_of_its_summary(tmp_path: Path) -> None:
     """A step's figures are shown alike whether it ran or was a hit."""
     store = Store(tmp_path)
