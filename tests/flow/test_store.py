@@ -57,7 +57,7 @@ def test_records_come_back_and_the_first_wins(tmp_path: Path) -> None:
 
 
 def test_an_object_that_was_written_again_meanwhile_is_not_set_aside(tmp_path: Path) -> None:
-    """A worker could not read it, another wrote it, then the driver heard of the first: damage that was none."""
+    """A worker could not read it, another wrote it, then the driver heard of the first."""
     store = Store(tmp_path)
     one = number(store, 1)
     store.quarantine_damaged(one)
