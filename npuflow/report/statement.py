@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from npuflow.base.wording import counted
 from npuflow.checks.evaluate import Score
+from npuflow.input.data.splits import VERIFIED_FROM
 from npuflow.strategies import Budget, Output
 from npuflow.tune.precision.advice import Fix
 from npuflow.tune.precision.culprit import NoiseSource
@@ -34,6 +36,19 @@ class Statement:
 
 
 @dataclass(frozen=True)
+class JudgedOn:
+    """How many samples judge; `verified`: no choice has seen them."""
+
+    samples: int
+    verified: bool = True
+
+    def __str__(self) -> str:
+        if self.verified:
+            return counted(self.samples, "held-out calibration sample")
+        return f"{counted(self.samples, 'calibration sample')} that choices were made by"
+
+
+@dataclass(frozen=True)
 class Advice:
     """What spoils the worst output, and fixes that were measured. `untried`: what to do to have some, where
     nothing was looked for."""
@@ -52,7 +67,7 @@ class Advice:
 
 def statement(
     outputs: Sequence[JudgedOutput],
-    samples: int,
+    judged_on: JudgedOn,
     reason: str,
     budget: Budget,
     advice: Advice,
@@ -65,7 +80,7 @@ def statement(
         return Statement(None, f"the outputs cannot be judged: {reason}")
     if not outputs:
         return Statement(None, "the outputs cannot be judged: there is no output to compare")
-    on = f"on {samples} held-out calibration sample{'s' * (samples != 1)}"
+    on = f"on {judged_on}"
     empty = [one for one in outputs if one.nan]
     if empty:
         return _no_numbers(empty, on, weights or {})
@@ -91,7 +106,9 @@ def statement(
         )
         return Statement(False, text, "npuflow show input_check RECIPE --log")
     worst = min((s.output for s in outputs), key=lambda one: min(one.sqnr, one.low))
-    few = " (very few)" if samples < FEW else ""
+    few = " (very few)" if judged_on.samples < FEW else ""
+    if not judged_on.verified:
+        few = f" (unverified: {VERIFIED_FROM} samples or more in [data] leave some that nothing is chosen by)"
     text = f"every output is close to the float model's {on}{few}"
     return Statement(True, f'{text}: the worst, "{worst.name}", has {figures(worst)}')
 

@@ -8,8 +8,8 @@ from typing import Any, Self
 
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import View, log, stage
+from npuflow.stages._calibration import CalibrationData
 from npuflow.stages._candidates import RecipeCandidate
-from npuflow.stages._held_out import CalibrationData
 from npuflow.strategies import NARROW, Output
 from npuflow.tune.correct.bias import correct_biases
 from npuflow.tune.correct.config import Correct

@@ -8,9 +8,9 @@ from typing import Any, Self
 
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, stage
+from npuflow.stages.fit import FitSample
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
-from npuflow.stages.samples import Sample
 from npuflow.statistics.channels import ChannelsTable, Extrema, extrema, merged, watched
 
 
@@ -42,9 +42,9 @@ def hull(found: Items[ChannelExtrema]) -> ChannelRanges:
     return ChannelRanges(merged(one.content for one in found.values()))
 
 
-@stage(over="samples", when="channels", cpu="native", memory="1GB", batch=32, floats=True, merge=hull)
+@stage(over="fit", when="channels", cpu="native", memory="1GB", batch=32, floats=True, merge=hull)
 def channels(
-    samples: Items[Sample],
+    fit: Items[FitSample],
     graph: Parsed,
     placement: Placement,
     table: ChannelsTable,
@@ -53,7 +53,7 @@ def channels(
     source = graph.graph
     types = {name: source.type(name) for name in source.inputs}
     names = watched(source, placement.placed.on_npu, table)
-    whole = {item: one.content for item, one in samples.items() if not one.content.broken}
+    whole = {item: one.content for item, one in fit.items() if not one.content.broken}
     found = extrema(source, names, (content.feed(types) for content in whole.values()))
-    for item in samples:
+    for item in fit:
         yield item, ChannelExtrema(next(found) if item in whole else {})

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from npuflow.calibrators.auto import Auto
 from npuflow.flow.stage import log, stage
+from npuflow.stages._calibration import CalibrationData
 from npuflow.stages._candidates import RecipeCandidate
-from npuflow.stages._held_out import CalibrationData
 from npuflow.stages.thresholds import Thresholds
 from npuflow.tune.precision.masks import masked
 from npuflow.tune.precision.named import automatic

@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from npuflow.base.wording import counted
-from npuflow.flow.stage import Items, log, stage
+from npuflow.flow.stage import log, stage
 from npuflow.hw.target import Numerics
 from npuflow.run.fixed_outputs import with_fixed_outputs
+from npuflow.stages._calibration import TuningSamples
 from npuflow.stages._reference import layers_of
 from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized
-from npuflow.stages.samples import Sample, feeds
 from npuflow.tune.correct.bias import biased, correct_biases, originals
 from npuflow.tune.correct.config import Correct
-from npuflow.tune.correct.error import split
 
 
 @stage(
@@ -23,7 +22,7 @@ from npuflow.tune.correct.error import split
 def correct(
     quantized: Quantized,
     graph: Parsed,
-    samples: Items[Sample],
+    samples: TuningSamples,
     correct: Correct,
     numerics: Numerics,
 ) -> Quantized:
@@ -34,7 +33,7 @@ def correct(
     if not any(biased(quantized.graph, originals(graph.graph, quantized.graph))):
         log("no layer in integers has a place for a bias: nothing is corrected")
         return quantized
-    fit, held = split(list(feeds(samples, graph.graph, correct.samples)), correct.held_out)
+    fit, held = samples.feeds(graph.graph, correct.samples, correct.held_out)
     if not held:
         log("one sample cannot both fit a correction and judge it: nothing is corrected")
         return quantized

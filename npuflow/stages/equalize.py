@@ -6,16 +6,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from npuflow.base.wording import counted
-from npuflow.flow.stage import Items, log, stage
+from npuflow.flow.stage import log, stage
 from npuflow.hw.target import Numerics
 from npuflow.place.islands import PlacementTable
 from npuflow.quantise.config import Quantize
+from npuflow.stages._calibration import TuningSamples
 from npuflow.stages._targets import WholeTarget
 from npuflow.stages.parse import Parsed
-from npuflow.stages.samples import Sample, feeds
 from npuflow.tune.correct.assess import QuantisationSetup
 from npuflow.tune.correct.config import Equalize
-from npuflow.tune.correct.error import split
 from npuflow.tune.correct.prepare import prepare
 from npuflow.tune.ranges.thresholds import Calibrate
 
@@ -37,7 +36,7 @@ def per_tensor(quantize: Quantize, numerics: Numerics) -> bool:
 )
 def equalize(
     graph: Parsed,
-    samples: Items[Sample],
+    samples: TuningSamples,
     equalize: Equalize,
     calibrate: Calibrate,
     quantize: Quantize,
@@ -51,7 +50,7 @@ def equalize(
             "the model states the codes of its weights, which other weights would not fit: nothing is changed"
         )
         return graph
-    fit, held = split(list(feeds(samples, graph.graph, equalize.samples)), equalize.held_out)
+    fit, held = samples.feeds(graph.graph, equalize.samples, equalize.held_out)
     if not held:
         log("one sample cannot both give thresholds and judge them: nothing is changed")
         return graph

@@ -9,8 +9,8 @@ from npuflow.base.tables import Config, Range
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, progress, stage
 from npuflow.run.fixed_outputs import with_fixed_outputs
+from npuflow.stages._calibration import CalibrationData
 from npuflow.stages._chosen import ChosenCandidate
-from npuflow.stages._held_out import CalibrationData
 from npuflow.stages._targets import PlannedTarget
 from npuflow.stages.input_check import InputCheck
 from npuflow.stages.quantize import Quantized

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from itertools import islice
 from math import prod
 from typing import Any, Self
 
@@ -38,16 +37,16 @@ class PickedSample(Sample):
 
 
 @part
-def picked(samples: Items[Sample], table: Counting) -> Iterator[tuple[str, PickedSample]]:
-    """The first that can be read, as many as the recipe has it."""
-    yield from first(samples, table)
+def picked(seen: RoundingSamples) -> Iterator[tuple[str, PickedSample]]:
+    """Those that weights are rounded by, and those that judge it."""
+    yield from first(seen)
 
 
-def first(samples: Items[Sample], table: Counting) -> Iterator[tuple[str, PickedSample]]:
+def first(seen: RoundingSamples) -> Iterator[tuple[str, PickedSample]]:
     """The samples that moments are taken of."""
-    whole = ((name, one.content) for name, one in samples.items() if not one.content.broken)
-    for name, content in islice(whole, table.samples):
-        yield name, PickedSample(content)
+    for contents in seen.parts:
+        for name, content in contents.items():
+            yield name, PickedSample(content)
 
 
 @dataclass(frozen=True)

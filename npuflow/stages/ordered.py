@@ -13,16 +13,15 @@ from npuflow.stages._rounding_samples import RoundingSamples
 from npuflow.stages._targets import Accelerator
 from npuflow.stages.moments import Columns, LayerGrid, LayerMoments, PickedSample, first, observed, summed
 from npuflow.stages.parse import Parsed
-from npuflow.stages.samples import Sample
 from npuflow.tune.channels.order import order_channels
 from npuflow.tune.rounding.config import Counting
 from npuflow.tune.rounding.pruning import Prune
 
 
 @part
-def picked(samples: Items[Sample], table: Counting) -> Iterator[tuple[str, PickedSample]]:
+def picked(seen: RoundingSamples) -> Iterator[tuple[str, PickedSample]]:
     """The samples that moments are taken of."""
-    yield from first(samples, table)
+    yield from first(seen)
 
 
 @part(over="picked", cpu="native", memory="1GB", batch=16, floats=True)

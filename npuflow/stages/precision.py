@@ -10,8 +10,8 @@ from npuflow.base.errors import InputError, Where
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
 from npuflow.quantise.config import Override
+from npuflow.stages._calibration import CalibrationData
 from npuflow.stages._candidates import RecipeCandidate
-from npuflow.stages._held_out import CalibrationData
 from npuflow.stages._reference import reference_of
 from npuflow.stages._targets import PlannedTarget
 from npuflow.stages.baseline import Baseline, PrecisionOptions

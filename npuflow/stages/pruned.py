@@ -18,7 +18,6 @@ from npuflow.stages._rounding_samples import RoundingSamples
 from npuflow.stages._targets import Accelerator
 from npuflow.stages.moments import Columns, LayerGrid, LayerMoments, PickedSample, first, observed, summed
 from npuflow.stages.parse import Parsed
-from npuflow.stages.samples import Sample
 from npuflow.tune.channels.config import ChannelPruning
 from npuflow.tune.channels.removal import remove_channels
 from npuflow.tune.correct.error import output_error, outputs_of
@@ -27,9 +26,9 @@ from npuflow.tune.rounding.config import Counting
 
 
 @part
-def picked(samples: Items[Sample], table: Counting) -> Iterator[tuple[str, PickedSample]]:
+def picked(seen: RoundingSamples) -> Iterator[tuple[str, PickedSample]]:
     """The samples that moments are taken of."""
-    yield from first(samples, table)
+    yield from first(seen)
 
 
 @part(over="picked", cpu="native", memory="1GB", batch=16, floats=True)

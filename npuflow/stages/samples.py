@@ -29,12 +29,14 @@ class Sample(Artifact):
 
     def save(self, folder: Writer) -> None:
         held = self.content
-        about = {
+        about: dict[str, Any] = {
             "steps": list(held.steps),
             "picture": held.picture,
             "noise": held.noise,
             "broken": held.broken,
         }
+        if held.clip:
+            about["clip"] = held.clip
         folder.json("about", about)
         folder.arrays("arrays", dict(held.arrays))
 
@@ -42,7 +44,8 @@ class Sample(Artifact):
     def load(cls, folder: Reader) -> Self:
         about = folder.json("about")
         steps = tuple(about["steps"])
-        return cls(Content(folder.arrays("arrays"), steps, about["picture"], about["noise"], about["broken"]))
+        rest = about["picture"], about["noise"], about["broken"], about.get("clip", "")
+        return cls(Content(folder.arrays("arrays"), steps, *rest))
 
     def summary(self) -> dict[str, Any]:
         if self.content.broken:

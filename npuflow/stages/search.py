@@ -17,10 +17,11 @@ from npuflow.flow.stage import Items, log, part, stage
 from npuflow.metrics import METRICS, Metric
 from npuflow.quantise.graph import build
 from npuflow.run.fixed_outputs import with_fixed_outputs
+from npuflow.stages._calibration import TuningSamples
 from npuflow.stages._candidates import PlacedNetwork, RecipeCandidate
 from npuflow.stages._reference import reference_of
 from npuflow.stages.labelled import Labelled
-from npuflow.stages.samples import Sample, feeds
+from npuflow.stages.samples import feeds
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
 from npuflow.tune.correct.error import outputs_of
@@ -96,7 +97,7 @@ class ScoredRanges(Artifact):
 def rivals(
     placed: PlacedNetwork,
     statistics: Statistics,
-    samples: Items[Sample],
+    samples: TuningSamples,
     calibrate: Calibrate,
     search: SearchTable,
 ) -> Iterator[tuple[str, RivalRanges]]:
@@ -108,12 +109,15 @@ def rivals(
     free = {name: one for name, one in chosen.items() if not one.fixed}
     own = chosen_by(source, statistics.content, calibrate, quantize, numerics, on_npu, graph.applied)
     yield "recipe", RivalRanges(dict(own.ranges), dict(own.methods))
+    if not samples.choose:
+        log("one sample cannot both give ranges and judge them: the recipe's are kept")
+        return
     found = spans_to_search(free, search.methods)
     for method, ranges in found.items():
         yield method, RivalRanges({**own.ranges, **ranges}, {**own.methods, **dict.fromkeys(ranges, method)})
     if not search.mix or len(found) < 2:
         return
-    fed = feeds(samples, source, search.samples)
+    fed = feeds(samples.fit, source, search.samples)
     spans = {name: [ranges[name] for ranges in found.values()] for name in free}
     losses = judged(source, on_npu, spans, {name: one.grid for name, one in free.items()}, fed)
     picks = {name: int(losses[name].sum(axis=0).argmin()) for name in losses}
@@ -214,13 +218,14 @@ def taken(thresholds: Thresholds, name: str, rival: RivalRanges) -> Thresholds:
 def search(
     rivals: Items[RivalRanges],
     recipe: RecipeCandidate,
-    samples: Items[Sample],
+    samples: TuningSamples,
     table: SearchTable,
 ) -> Iterator[tuple[str, RatedRanges]]:
     """Quantise with the rival's ranges and run some samples of the calibration set."""
     graph = recipe.placed.graph
     source = with_fixed_outputs(graph.graph)
-    fed = list(feeds(samples, source, table.samples))
+    judges = samples.choose or samples.fit  # alone, the recipe's ranges have no rival
+    fed = list(feeds(judges, source, table.samples))
     truth = outputs_of(with_fixed_outputs(reference_of(graph)), fed)
     for name, one in rivals.items():
         candidate = recipe.with_thresholds(taken(recipe.thresholds, name, one))

@@ -11,8 +11,8 @@ import numpy as np
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, progress, stage
 from npuflow.ir.noise import decibels
+from npuflow.stages._calibration import CalibrationData
 from npuflow.stages._candidates import RecipeCandidate
-from npuflow.stages._held_out import CalibrationData
 from npuflow.stages.baseline import Baseline
 from npuflow.strategies import Noise
 from npuflow.tune.precision.config import Probing

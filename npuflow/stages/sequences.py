@@ -94,7 +94,7 @@ def sequences(
         start = begun(samples[name].content, types, zeros(graph))
         for t, arrays in _states(graph, start, fed[: max(wanted, default=-1) + 1], pixels):
             if t in wanted:
-                yield f"{name}/{t:0{width}d}", Sample(Content(arrays))
+                yield f"{name}/{t:0{width}d}", Sample(Content(arrays, clip=name))
         at += len(fed)
 
 

@@ -16,7 +16,7 @@ from npuflow.flow.refs import parts
 from npuflow.flow.stage import Items, Whole, log, pair, part, shown, size, stage
 from npuflow.ir.types import Array
 from npuflow.quantise.config import floats_alone
-from npuflow.stages.samples import Sample
+from npuflow.stages.fit import FitSample
 from npuflow.stages.segments import ReadySegment
 from npuflow.statistics import segments as cutting
 from npuflow.statistics import statistics as merging
@@ -165,7 +165,7 @@ def total(regions: Items[Shard]) -> Statistics:
 
 
 @stage(
-    over="samples",
+    over="fit",
     by="segments",
     cpu="native",
     memory="1GB",
@@ -176,7 +176,7 @@ def total(regions: Items[Shard]) -> Statistics:
     unless=floats_alone,
 )
 def statistics(
-    samples: Items[Sample], segments: Annotated[Items[ReadySegment], Whole()], watch: Watch
+    fit: Items[FitSample], segments: Annotated[Items[ReadySegment], Whole()], watch: Watch
 ) -> Iterator[tuple[str, Observed]]:
     """Run the float model on each sample in onnxruntime, one thread, and count what passes."""
     asked = {name: segments[name].content for name in segments.asked}
@@ -190,7 +190,7 @@ def statistics(
     broken: dict[str, str] = {}
 
     def feed(item: str) -> dict[str, Array] | None:
-        sample = samples[item].content
+        sample = fit[item].content
         if sample.broken:
             broken[item] = sample.broken
             return None
@@ -199,7 +199,7 @@ def statistics(
 
     _report(above, watch.room)
     for name, item, one in walk.observed(
-        above, segments.asked, {item: partial(feed, item) for item in samples}, watch.room
+        above, segments.asked, {item: partial(feed, item) for item in fit}, watch.room
     ):
         yield pair(name, item), Observed(one, one.names, "", noise[item])
     for item, why in broken.items():

@@ -15,9 +15,10 @@ from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, part, stage
 from npuflow.hw.target import Numerics
 from npuflow.quantise.config import Quantize
+from npuflow.stages.fit import FitSample
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
-from npuflow.stages.samples import Sample, feeds
+from npuflow.stages.samples import feeds
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
 from npuflow.tune.precision.range_search import Tune, best, spans_to_tune
@@ -109,11 +110,11 @@ def tune(
     candidates: Items[Candidates],
     graph: Parsed,
     placement: Placement,
-    samples: Items[Sample],
+    fit: Items[FitSample],
     table: Tune,
 ) -> Iterator[tuple[str, JudgedRanges]]:
     """Run the layers that read each tensor with every one of its ranges, on a few samples."""
-    fed = feeds(samples, graph.graph, table.samples)
+    fed = feeds(fit, graph.graph, table.samples)
     spans = {name: one.spans for name, one in candidates.items()}
     grids = {name: one.grid for name, one in candidates.items()}
     losses = judge(graph.graph, placement.placed.on_npu, spans, grids, fed)

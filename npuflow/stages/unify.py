@@ -7,17 +7,17 @@ from dataclasses import replace
 
 from npuflow.base.wording import counted
 from npuflow.calibrators import CALIBRATORS
-from npuflow.flow.stage import Items, log, stage
+from npuflow.flow.stage import log, stage
 from npuflow.ir.graph import Graph
 from npuflow.quantise.graph import build
 from npuflow.run.fixed_outputs import with_fixed_outputs
+from npuflow.stages._calibration import TuningSamples
 from npuflow.stages._candidates import RecipeCandidate
 from npuflow.stages._reference import reference_of
-from npuflow.stages.samples import Sample, feeds
 from npuflow.stages.thresholds import Thresholds
 from npuflow.tune.correct.assess import observed_ranges
 from npuflow.tune.correct.config import Unify
-from npuflow.tune.correct.error import outputs_of, split
+from npuflow.tune.correct.error import outputs_of
 from npuflow.tune.correct.unify import partners, union
 from npuflow.tune.correct.unify import unify as tried
 from npuflow.tune.ranges.thresholds import Calibrate
@@ -34,7 +34,7 @@ from npuflow.tune.ranges.thresholds import Calibrate
 )
 def unify(
     recipe: RecipeCandidate,
-    samples: Items[Sample],
+    samples: TuningSamples,
     calibrate: Calibrate,
     unify: Unify,
 ) -> Thresholds:
@@ -48,7 +48,7 @@ def unify(
         if name not in stated and name in thresholds.chosen
     }
     pairs = partners(source, on_npu, free)
-    fit, held = split(list(feeds(samples, source, unify.samples)), unify.held_out)
+    fit, held = samples.feeds(source, unify.samples, unify.held_out)
     if not pairs or not held or unify.scales == "off":
         why = (
             "it is off, or there is one sample"

@@ -17,21 +17,21 @@ from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.quantise.config import Override, Quantize
-from npuflow.report.statement import MORE, Advice, Statement, statement
+from npuflow.report.statement import MORE, Advice, JudgedOn, Statement, statement
 from npuflow.run.fixed_outputs import with_fixed_outputs
+from npuflow.stages._calibration import TuningSamples
 from npuflow.stages._candidates import PlacedNetwork
 from npuflow.stages._chosen import ChosenCandidate
-from npuflow.stages._held_out import is_random
 from npuflow.stages._reference import reference_of
 from npuflow.stages._targets import PlannedTarget
 from npuflow.stages.input_check import InputCheck
 from npuflow.stages.quantize import Quantized
-from npuflow.stages.samples import Sample, feeds
+from npuflow.stages.samples import feeds
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
+from npuflow.stages.verify import VerifyingSample
 from npuflow.strategies import STRATEGIES, Budget, Output
 from npuflow.tune.correct.config import Correct
-from npuflow.tune.correct.error import split
 from npuflow.tune.precision.advice import Fix, FixSearch
 from npuflow.tune.precision.config import PrecisionTable, Probing
 from npuflow.tune.precision.culprit import NoiseSource, culprits
@@ -61,8 +61,9 @@ class VerdictTable(Config, table="verdict"):
 @dataclass(frozen=True)
 class Verdict(Artifact):
     """Outputs on `samples` held-out samples, or the `reason` why nothing can be judged; shares of clipped
-    values by tensor; of the worst output what spoils it most, and fixes. `untried`: what to do to have fixes,
-    where none were looked for; `weights`: how many numbers of constants are NaN, where an output is."""
+    values by tensor; of the worst output what spoils it most, and fixes, by the samples that choose.
+    `verified`: no choice has seen the samples. `untried`: what to do to have fixes, where none were looked
+    for; `weights`: how many numbers of constants are NaN, where an output is."""
 
     outputs: tuple[JudgedOutput, ...] = ()
     samples: int = 0
@@ -75,11 +76,13 @@ class Verdict(Artifact):
     better: BetterMethod | None = None
     untried: str = ""
     weights: Mapping[str, int] = field(default_factory=dict)
+    verified: bool = True
 
     @property
     def statement(self) -> Statement:
         return statement(
-            self.outputs, self.samples, self.reason, self.budget, self.advice, self.inputs, self.weights
+            self.outputs, JudgedOn(self.samples, self.verified), self.reason, self.budget, self.advice,
+            self.inputs, self.weights,
         )
 
     @property
@@ -94,6 +97,7 @@ class Verdict(Artifact):
             "inputs": self.inputs,
             "untried": self.untried,
             "weights": dict(self.weights),
+            "verified": self.verified,
         }
         folder.json("about", about)
         folder.json("outputs", [asdict(one) for one in self.outputs])
@@ -121,7 +125,7 @@ class Verdict(Artifact):
             )
         return cls(
             outputs, about["samples"], about["reason"], budget, held, found, fixes, about["inputs"], better,
-            about["untried"], about["weights"],
+            about["untried"], about["weights"], about["verified"],
         )
 
     def summary(self) -> dict[str, Any]:
@@ -130,6 +134,8 @@ class Verdict(Artifact):
         if self.outputs:
             worst = min((s.output for s in self.outputs), key=lambda one: min(one.sqnr, one.low))
             found |= {"sqnr_db": round(worst.sqnr, 2), "samples": self.samples}
+            if not self.verified:
+                found["verified"] = "no"
         if self.clipped:
             name = max(self.clipped, key=lambda n: self.clipped[n])
             if self.clipped[name] > 0:
@@ -138,6 +144,14 @@ class Verdict(Artifact):
         if self.better is not None:
             found |= {"warning": self.better.text, "warning_hint": 'method = "auto", or leave it out'}
         return {**found, **said.facts()}
+
+
+@dataclass(frozen=True)
+class JudgedSamples(View):
+    """Samples that no choice has seen; for advice, which is a choice, those that the build chose by."""
+
+    verify: Items[VerifyingSample]
+    tuning: TuningSamples
 
 
 @dataclass(frozen=True)
@@ -156,28 +170,31 @@ def verdict(
     chosen: ChosenCandidate,
     quantized: Quantized,
     statistics: Statistics | None,
-    samples: Items[Sample],
+    samples: JudgedSamples,
     input_check: InputCheck,
     options: VerdictOptions,
     planned: PlannedTarget,
 ) -> Verdict:
-    """Run samples that no bias was fitted to through both networks; where an output is poor, look for
+    """Run samples that no choice has seen through both networks; where an output is poor, look for
     the cause and for what helps."""
     graph, quantize = chosen.placed.graph, chosen.placed.quantize
     thresholds, precision = chosen.choices.thresholds, chosen.choices.precision
     verdict, calibrate, correct = options.verdict, options.calibrate, options.correct
     budget, unlike = options.widths.budget, next(iter(input_check.unlike), "")
-    if is_random(samples):
+    if samples.tuning.is_random:
         return _unjudged("the calibration samples are random numbers")
-    known = list(feeds(samples, graph.graph, correct.samples + MOST))
-    fit, others = split(known[: correct.samples], correct.held_out)
-    held = affordable(graph.graph, [*others, *known[correct.samples :]])
+    fit, judges = samples.tuning.feeds(graph.graph, correct.samples, correct.held_out)
+    unseen = list(feeds(samples.verify, graph.graph, MOST))
+    held = affordable(graph.graph, unseen or judges)
     if not held:
         return _unjudged("there is only one calibration sample, which cannot both calibrate and judge")
     real, integers = with_fixed_outputs(graph.graph), with_fixed_outputs(quantized.graph)
-    found = shown(real, integers, held, budget, with_fixed_outputs(reference_of(graph)))
+    reference = with_fixed_outputs(reference_of(graph))
+    found = shown(real, integers, held, budget, reference)
     shares = _looked(graph.graph, quantized.graph, found, held)
-    made = Verdict(found, len(held), "", budget, shares, inputs=unlike, untried=MORE)
+    made = Verdict(
+        found, len(held), "", budget, shares, inputs=unlike, untried=MORE, verified=bool(unseen)
+    )
     poor = [s.output for s in found if not s.ok]
     strange = any(s.nan for s in found)
     if strange or not verdict.advice:
@@ -187,14 +204,16 @@ def verdict(
     if not (poor or calibrate.method != "auto"):
         return made
     network, ranges = chosen.fake_quantised(), _Ranges(chosen.placed, statistics, thresholds, calibrate)
-    rig = Harness(network, ranges.extrema, fit, held)
+    rig = Harness(network, ranges.extrema, fit, affordable(graph.graph, judges))
+    mine = shown(real, integers, rig.held, budget, reference) if unseen else found
     if not poor:
-        return replace(made, better=ranges.automatic(rig, found, frozenset(precision.ranges)))
+        return replace(made, better=ranges.automatic(rig, mine, frozenset(precision.ranges)))
     target, corrected = planned.target, correct.bias != "off"
     rivals = partial(ranges.others, verdict.methods, frozenset(precision.ranges))
     searched = partial(_searched, rig, quantize, target, options)
     clinic = FixSearch(rig, quantize, target, budget, corrected, ranges.extrema, rivals, searched, log)
-    worst = min(poor, key=lambda one: min(one.sqnr, one.low))
+    name = min(poor, key=lambda one: min(one.sqnr, one.low)).name
+    worst = next(one.output for one in mine if one.output.name == name)
     column = next((i for i, part in enumerate(rig.parts) if part.name == worst.name), None)
     if column is None or not network.groups:
         return made

@@ -83,7 +83,8 @@ class Preparation(Config, table="data"):
 class InputSample:
     """One sample: arrays by model input ("" for the only one), and the point-wise steps still to be done.
 
-    `noise` is the seed of random data; `broken` says why a file could not be read.
+    `noise` is the seed of random data; `broken` says why a file could not be read; `clip` names the sequence
+    that the sample is a step of.
     """
 
     arrays: Mapping[str, Array] = field(default_factory=dict)
@@ -91,6 +92,7 @@ class InputSample:
     picture: bool = False
     noise: int | None = None
     broken: str = ""
+    clip: str = ""
 
     def feed(self, inputs: Mapping[str, TensorType]) -> dict[str, Array]:
         """What the model gets, checked against its input types."""

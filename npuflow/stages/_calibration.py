@@ -1,14 +1,17 @@
-"""Calibration data as stages take it that judge by held-out samples: a candidate made ready to be run."""
+"""Calibration data as stages take it that choose: samples that fit, samples that judge, what was observed."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from npuflow.flow.stage import Items, View
+from npuflow.ir.graph import Graph
+from npuflow.ir.types import Array
+from npuflow.stages.choose import ChoosingSample
+from npuflow.stages.fit import FitSample
 from npuflow.stages.samples import Sample, feeds
 from npuflow.stages.statistics import Statistics
-from npuflow.tune.correct.error import split
 from npuflow.tune.precision.clipping import unclippable
 from npuflow.tune.precision.fakequant import FakeQuantNetwork
 from npuflow.tune.precision.harness import Harness
@@ -19,29 +22,48 @@ from npuflow.tune.ranges.thresholds import Calibrate, choices
 ROOM = 1.25
 
 
-def is_random(samples: Items[Sample]) -> bool:
+def is_random(samples: Mapping[str, Sample]) -> bool:
     """Whether the samples are noise: nothing is then judged by them."""
     return any(one.content.noise is not None for one in samples.values())
+
+
+@dataclass(frozen=True)
+class TuningSamples(View):
+    """The samples that choices come from. Those that verify are no part of it."""
+
+    fit: Items[FitSample]
+    choose: Items[ChoosingSample]
+
+    @property
+    def is_random(self) -> bool:
+        return is_random(self.fit)
+
+    def feeds(
+        self, graph: Graph, count: int, held_out: int
+    ) -> tuple[list[dict[str, Array]], list[dict[str, Array]]]:
+        """What feeds a graph: samples that fit, and at most `held_out` that judge; at most `count` in all."""
+        held = list(feeds(self.choose, graph, min(held_out, count // 2)))
+        return list(feeds(self.fit, graph, count - len(held))), held
 
 
 @dataclass(frozen=True)
 class CalibrationData(View):
     """The samples, what was observed of them, and how ranges are chosen."""
 
-    samples: Items[Sample]
+    samples: TuningSamples
     statistics: Statistics
     calibrate: Calibrate
 
     @property
     def is_random(self) -> bool:
-        return is_random(self.samples)
+        return self.samples.is_random
 
     def rig(self, network: FakeQuantNetwork, chosen: Collection[str], count: int, held_out: int) -> Harness:
-        """The network ready to be judged by some of the first `count` samples. Wide ranges have room beyond
-        the extrema, but for what is bounded by its function; only those of values whose ranges a method has
-        `chosen`, as ranges that the recipe or a table states stay."""
+        """The network ready to be judged: of at most `count` samples, `held_out` judge. Wide ranges have room
+        beyond the extrema, but for what is bounded by its function; only those of values whose ranges a
+        method has `chosen`, as ranges that the recipe or a table states stay."""
         graph, seen = network.graph, self.statistics.content
-        fit, held = split(list(feeds(self.samples, graph, count)), held_out)
+        fit, held = self.samples.feeds(graph, count, held_out)
         bounded = {v for k in unclippable(graph, network.groups) for v in network.groups[k]}
         wide = {}
         known = choices(graph, seen, self.calibrate, network.quantize, network.numerics, [])
