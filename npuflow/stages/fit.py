@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from npuflow.flow.stage import Items, stage
 from npuflow.stages.samples import Sample
-from npuflow.stages.splits import Splits
+from npuflow.stages.splits import Splits, part_of
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,10 @@ class FitSample(Sample):
 
 @stage(quick=True, minor=True)
 def fit(samples: Items[Sample], splits: Splits) -> Iterator[tuple[str, FitSample]]:
-    """Samples of a type of their own: a stage that does not ask for it does not see them."""
-    for name in splits.fit:
-        yield name, FitSample(samples[name].content)
+    """Samples of a type of their own: a stage that does not ask for it does not see them. Those that could
+    not be read are here, last, whatever their part: statistics report them."""
+    for name, content in part_of(samples, splits.fit):
+        yield name, FitSample(content)
+    for name, one in samples.items():
+        if one.content.broken:
+            yield name, FitSample(one.content)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
+from npuflow.base.digest import digest
 from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import Items, log, stage
-from npuflow.input.data import splits as dividing
+from npuflow.input.data.config import Data
+from npuflow.input.data.config import InputSample as Content
+from npuflow.input.data.listing import found
+from npuflow.input.data.splits import divided
+from npuflow.stages.labelled import PLACE, identities
 from npuflow.stages.samples import Sample
 
 
 @dataclass(frozen=True)
 class Splits(Artifact):
-    """Names of samples. Those that could not be read are among those that fit, last, to be reported there."""
+    """Names of samples, and of sequences, whose steps stay together."""
 
     fit: tuple[str, ...]
     choose: tuple[str, ...]
@@ -30,17 +37,29 @@ class Splits(Artifact):
         return {"fit": len(self.fit), "choose": len(self.choose), "verify": len(self.verify)}
 
 
-@stage(quick=True, minor=True)
-def splits(samples: Items[Sample]) -> Splits:
-    """Divide the samples by the digests of what they hold. Steps of one sequence stay together."""
-    contents, clips, broken = dict[str, str](), dict[str, str](), list[str]()
-    for name, sample in samples.items():
-        if sample.content.broken:
-            broken.append(name)
-            continue
-        contents[name] = dividing.identity(sample.content)
-        if sample.content.clip:
-            clips[name] = sample.content.clip
-    found = dividing.divided(contents, clips)
-    log(f"{len(found.fit)} fit, {len(found.choose)} choose, {len(found.verify)} verify")
-    return Splits((*found.fit, *broken), found.choose, found.verify)
+def listing(data: Data) -> Listing:
+    """What identifies each sample: its files, and its place in them."""
+    return {
+        name: Item(tuple(one.files), {key: one.detail.get(key) for key in PLACE})
+        for name, one in found(data).items()
+    }
+
+
+@stage(files=listing, quick=True, minor=True)
+def splits(files: Files) -> Splits:
+    """Divide the samples by digests of their files, however they are prepared, called and ordered."""
+    known = identities((name, item.files, item.detail) for name, item in files.items())
+    parts = divided(dict(known))
+    log(f"{len(parts.fit)} fit, {len(parts.choose)} choose, {len(parts.verify)} verify")
+    return Splits(*parts)
+
+
+def part_of(samples: Items[Sample], names: tuple[str, ...]) -> Iterator[tuple[str, Content]]:
+    """The samples of a part that could be read, in the order of `names`; steps of sequences as they fall, so
+    that the first of them are of many sequences."""
+    rank = {name: i for i, name in enumerate(names)}
+    mine = [(name, one.content) for name, one in samples.items() if (one.content.clip or name) in rank]
+    whole = [(name, content) for name, content in mine if not content.broken]
+    steps = [pair for pair in whole if pair[1].clip]
+    yield from sorted(steps, key=lambda pair: digest(pair[0]))
+    yield from sorted((pair for pair in whole if not pair[1].clip), key=lambda pair: rank[pair[0]])

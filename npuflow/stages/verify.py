@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from npuflow.flow.stage import Items, stage
 from npuflow.stages.samples import Sample
-from npuflow.stages.splits import Splits
+from npuflow.stages.splits import Splits, part_of
 
 
 @dataclass(frozen=True)
@@ -18,5 +18,5 @@ class VerifyingSample(Sample):
 @stage(quick=True, minor=True)
 def verify(samples: Items[Sample], splits: Splits) -> Iterator[tuple[str, VerifyingSample]]:
     """Samples of a type of their own: a stage that does not ask for it does not see them."""
-    for name in splits.verify:
-        yield name, VerifyingSample(samples[name].content)
+    for name, content in part_of(samples, splits.verify):
+        yield name, VerifyingSample(content)
