@@ -74,10 +74,6 @@ def read_labelled(files: Files) -> Iterator[tuple[str, Labelled]]:
         yield name, Labelled(Sample(content), files[name].detail["label"], known[name])
 
 
-PLACE = ("kind", "function", "row", "seed")
-"""What tells the samples of one file apart; by its name alone where it is of a function."""
-
-
 def identities(items: Iterable[tuple[str, tuple[Path, ...], Mapping[str, Any]]]) -> Iterator[tuple[str, str]]:
     """Name and identity of each: contents of its files and its place in them, whatever they are called."""
     contents: dict[Path, str] = {}
@@ -85,5 +81,5 @@ def identities(items: Iterable[tuple[str, tuple[Path, ...], Mapping[str, Any]]])
         for path in paths:
             contents[path] = contents.get(path) or digest_file(path)
         own = name if detail["kind"] == "python" else None
-        place = [own, *(detail.get(key) for key in PLACE[1:])]
+        place = [own, detail.get("function"), detail.get("row"), detail.get("seed")]
         yield name, digest([[contents[path] for path in paths], place])

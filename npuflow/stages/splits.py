@@ -6,15 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
-from npuflow.base.digest import digest
+from npuflow.base.digest import digest, digest_array
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import Items, log, stage
 from npuflow.input.data.config import Data
 from npuflow.input.data.config import InputSample as Content
 from npuflow.input.data.listing import found
+from npuflow.input.data.read import samples as read
 from npuflow.input.data.splits import divided
-from npuflow.stages.labelled import PLACE, identities
+from npuflow.stages.labelled import identities
 from npuflow.stages.samples import Sample
 
 
@@ -38,20 +39,28 @@ class Splits(Artifact):
 
 
 def listing(data: Data) -> Listing:
-    """What identifies each sample: its files, and its place in them."""
+    """The samples as they lie in their files, without the steps of [data]."""
     return {
-        name: Item(tuple(one.files), {key: one.detail.get(key) for key in PLACE})
+        name: Item(tuple(one.files), {key: v for key, v in one.detail.items() if key != "steps"})
         for name, one in found(data).items()
     }
 
 
 @stage(files=listing, quick=True, minor=True)
 def splits(files: Files) -> Splits:
-    """Divide the samples by digests of their files, however they are prepared, called and ordered."""
-    known = identities((name, item.files, item.detail) for name, item in files.items())
-    parts = divided(dict(known))
+    """Divide the samples by digests of what they hold, however they are prepared, called and ordered."""
+    parts = divided(dict(_identities(files)))
     log(f"{len(parts.fit)} fit, {len(parts.choose)} choose, {len(parts.verify)} verify")
     return Splits(*parts)
+
+
+def _identities(files: Files) -> Iterator[tuple[str, str]]:
+    """By content: of files that are one sample each their bytes, else the arrays of every row."""
+    rows = {name: item for name, item in files.items() if item.detail.get("row") is not None}
+    for name, one in read({name: (item.files, item.detail) for name, item in rows.items()}):
+        arrays = {key: digest_array(array) for key, array in one.arrays.items()}
+        yield name, digest(arrays or name)
+    yield from identities((name, one.files, one.detail) for name, one in files.items() if name not in rows)
 
 
 def part_of(samples: Items[Sample], names: tuple[str, ...]) -> Iterator[tuple[str, Content]]:

@@ -17,7 +17,7 @@ from npuflow.ir.types import QuantType, TensorType, Value
 from npuflow.place.place import place
 from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Override, Quantize
-from npuflow.report.statement import Advice, Statement, evaluated, statement
+from npuflow.report.statement import Advice, JudgedOn, Statement, evaluated, statement
 from npuflow.stages.verdict import Verdict
 from npuflow.strategies import Budget, Output
 from npuflow.tune.correct.error import outputs_of
@@ -193,7 +193,7 @@ def test_the_statement_says_it_with_numbers(net: Net) -> None:
     rig = rigged(net, plant=0.1)
     found = shown(rig.network.graph, built(rig), rig.held, Budget())
     first = culprits(rig, 0, lambda *_: None)[0]
-    said = statement(found, 8, "", Budget(), Advice(first, ()))
+    said = statement(found, JudgedOn(8), "", Budget(), Advice(first, ()))
     assert (
         said.ok is False
         and 'the output "y"' in said.text
@@ -201,10 +201,13 @@ def test_the_statement_says_it_with_numbers(net: Net) -> None:
         and '"/c3"' in said.text
     )
     assert "20 dB asked for" in said.text and "no single change" in said.hint
-    assert statement((), 0, "the calibration samples are random numbers", Budget(), Advice()).ok is None
-    good = statement(found[1:], 8, "", Budget(), Advice())
-    assert good.ok and '"other"' in good.text
-    unlike = statement(found[1:], 8, "", Budget(), Advice(), '"x" has another scale')
+    none = statement((), JudgedOn(0), "the calibration samples are random numbers", Budget(), Advice())
+    assert none.ok is None
+    good = statement(found[1:], JudgedOn(8), "", Budget(), Advice())
+    assert good.ok and '"other"' in good.text and "unverified" not in good.text
+    few = statement(found[1:], JudgedOn(1, verified=False), "", Budget(), Advice())
+    assert few.ok and "on 1 calibration sample that choices were made by (unverified: 6" in few.text
+    unlike = statement(found[1:], JudgedOn(8), "", Budget(), Advice(), '"x" has another scale')
     assert unlike.ok is False and "another scale" in unlike.text
 
 

@@ -53,13 +53,13 @@ def test_the_last_line_and_the_exit_code(folder: Path, capfd: pytest.CaptureFixt
 
     code, out = built("good", "--strict")
     assert code == 0 and out.splitlines()[-1].startswith(
-        "accuracy: every output is close to the float model's on 12 held-out"
+        "accuracy: every output is close to the float model's on 4 held-out"
     )
 
     code, out = built("bad")
     last = out.splitlines()[-1]
     assert code == 0 and last.startswith('warning: the output "y" is far from the float model\'s: ')
-    assert " dB on 12 held-out" in last
+    assert " dB on 4 held-out" in last
     assert '"/c2"' in last and 'try min-max range for "c2"' in last and "no cycles" in last
     assert out.count("far from the float model") == 1
 
@@ -154,7 +154,7 @@ def product(folder: Path, name: str, weight: np.ndarray) -> None:
     graph = onnx.helper.make_graph([node], "g", [value("x", 1, [1, 16])], [value("y", 1, [1, 10])], [held])
     made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
     onnx.save(made, folder / f"{name}.onnx")
-    np.savez(folder / "wide.npz", x=np.random.default_rng(5).normal(size=(24, 16)).astype(np.float32))
+    np.savez(folder / "wide.npz", x=np.random.default_rng(5).normal(size=(96, 16)).astype(np.float32))
     (folder / f"{name}.toml").write_text(RECIPE.replace("net.onnx", f"{name}.onnx").replace("calib", "wide"))
 
 

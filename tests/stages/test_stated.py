@@ -72,7 +72,9 @@ def test_all_faults_come_at_once_before_anything_dear(tmp_path: Path) -> None:
     steps, error = ran(recipe(tmp_path, WRONG, width=5), tmp_path)
     assert {fault.where.key for fault in error.faults()} == KEYS | {"data"}
     assert all(fault.where.line is not None and fault.where.file for fault in error.faults())
-    assert set(steps) <= {"hardware", "model", "page_library", "parse", "samples"}
+    assert set(steps) <= {
+        "hardware", "model", "page_library", "parse", "samples", "splits", "fit", "choose", "verify",
+    }
     hints = {fault.where.key: fault.hint for fault in error.faults()}
     assert (
         hints["calibrate.layers[0].layers"] == '"tanh"'
