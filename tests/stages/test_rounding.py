@@ -47,7 +47,8 @@ def folder(path: Path, text: str = RECIPE, samples: int = 24) -> Path:
     net.conv("last", "point", 6, clip=(0.0, float("inf")))
     (path / "net.onnx").write_bytes(export_model(net.graph("last")))
     mixed = net.rng.normal(size=(4, 4))
-    feeds = [np.einsum("ij,njhw->nihw", mixed, f["x"]).astype(np.float32) for f in net.feeds(samples, mean=0.3)]
+    plain = [feed["x"] for feed in net.feeds(samples, mean=0.3)]
+    feeds = [np.einsum("ij,njhw->nihw", mixed, x).astype(np.float32) for x in plain]
     np.savez(path / "calib.npz", x=np.concatenate(feeds))
     (path / "net.toml").write_text(text)
     return path / "net.toml"
