@@ -25,14 +25,15 @@ from npuflow.calibrators import CALIBRATORS
 from npuflow.input.data.config import Data
 from npuflow.testing.quantised import quantize_graph
 from npuflow.tune.correct.bias import correct_biases
-from npuflow.tune.correct.error import output_error, outputs_of, split
+from npuflow.tune.correct.error import output_error, outputs_of
 from npuflow.tune.correct.trial import decibels
 from npuflow.tune.ranges.thresholds import Calibrate, thresholds
 
 
 def rows(case: Any, pers: list[str], methods: list[str], held_out: int, trimmed: bool) -> Any:
     feeds = case.feeds(case.table(Data, "data").count)
-    fit, held = split(feeds, held_out)
+    every = max(2, len(feeds) // held_out)
+    fit, held = [feed for i, feed in enumerate(feeds) if i % every], feeds[::every]
     statistics, ready = case.collect(fit), [feed for _, feed in held]
     fitting, numerics = [feed for _, feed in fit], case.target.numerics
     truth = outputs_of(case.graph, ready)

@@ -13,10 +13,9 @@ from npuflow.flow.stage import STAGES
 from npuflow.hw.target import Compute, Dma, HostProcessor, Memory, Numerics, Target
 from npuflow.place.islands import PlacementTable
 from npuflow.quantise.config import Quantize
+from npuflow.stages._calibration import CalibrationData, TuningSamples
 from npuflow.stages._candidates import PlacedNetwork, RecipeCandidate, TargetNetwork
-from npuflow.stages._held_out import CalibrationData
 from npuflow.stages.parse import Parsed
-from npuflow.stages.samples import Sample
 from npuflow.tune.precision.harness import Harness
 from npuflow.tune.ranges.thresholds import Calibrate
 
@@ -34,12 +33,15 @@ def rig_of(
 
     name = next(n for n in ("pruned", "equalize", "pixels", "checked", "parse") if n in done.refs)
     parsed: Parsed = store.load(done.outputs[name], Parsed)
-    items: Any = {k: store.load(ref, Sample) for k, ref in done.refs["samples"].items.items()}
+    def items(part: str) -> Any:
+        kind = signature(STAGES[part]).output
+        return {name: store.load(ref, kind) for name, ref in done.refs[part].items.items()}
+
     tables = (Quantize, Numerics, Calibrate, Compute, Memory, Dma, HostProcessor)
     quantize, numerics, calibrate, compute, memory, dma, host = (loaded.read(kind)[0] for kind in tables)
     least = loaded.read(PlacementTable)[0]
     placed = PlacedNetwork(parsed, made("placement"), quantize, numerics)
     recipe = RecipeCandidate(TargetNetwork(placed, memory, host, least), made("thresholds"), None)
-    data = CalibrationData(items, made("statistics"), calibrate)
+    data = CalibrationData(TuningSamples(items("fit"), items("choose")), made("statistics"), calibrate)
     found = data.rig(recipe.fake_quantised(), recipe.thresholds.chosen, fit + held, held)
     return found, Target(numerics=numerics, compute=compute, memory=memory, dma=dma, host=host)

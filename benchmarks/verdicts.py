@@ -31,6 +31,7 @@ import time
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from verdict_faults import Fault, faults
 from verdict_tasks import Task, shifted
 
+from npuflow.base.digest import digest, digest_array
 from npuflow.flow.signature import signature
 from npuflow.flow.stage import Items, Stage
 from npuflow.input.data.profile import profiled
+from npuflow.input.data.splits import divided as divide
 from npuflow.ir.graph import Graph
 from npuflow.place.islands import PlacementTable
 from npuflow.quantise.candidate import Candidate
@@ -61,7 +64,6 @@ from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds, thresholds
 from npuflow.stages.verdict import Verdict, VerdictTable, verdict
 from npuflow.tune.correct.config import Correct
-from npuflow.tune.correct.error import split
 from npuflow.tune.precision.advice import Fix
 from npuflow.tune.precision.config import PrecisionTable, Probing, Widths
 from npuflow.tune.precision.culprit import NoiseSource
@@ -135,13 +137,28 @@ class Built:
 def calibrated(task: Task, kind: Kind) -> tuple[Items[Sample], Statistics, Thresholds]:
     num = task.target.numerics
     samples = task.samples(shifted) if kind.wrong_mean else task.samples()
-    statistics = task.statistics(samples, "mean" if kind.wrong_mean else "all")
+    fit = divided(samples)["fit"]
+    statistics = task.statistics(fit, "mean" if kind.wrong_mean else "all")
     first = thresholds(task.parsed, task.placement, statistics, kind.calibrate, kind.quantize, num)
     return (
         samples,
         statistics,
-        run(clipping, thresholds=first, samples=samples, statistics=statistics, **_given(task, kind)),
+        run(
+            clipping, thresholds=first, statistics=statistics, **divided(samples), **_given(task, kind)
+        ),
     )
+
+
+def divided(samples: Items[Sample]) -> dict[str, Items[Sample]]:
+    """The parts of the samples, as a build divides them."""
+    known = {
+        name: digest({key: digest_array(array) for key, array in one.content.arrays.items()})
+        for name, one in samples.items()
+    }
+    return {
+        part: Items({name: partial(samples.__getitem__, name) for name in names})
+        for part, names in divide(known)._asdict().items()
+    }
 
 
 def run(stage: Stage, **given: Any) -> Any:
@@ -181,7 +198,7 @@ def finished(
     ranges: Thresholds,
     wrong: tuple[str, ...] = (),
 ) -> Built:
-    given = _given(task, kind) | {"thresholds": ranges, "samples": samples, "statistics": statistics}
+    given = _given(task, kind) | {"thresholds": ranges, "statistics": statistics} | divided(samples)
     start = run(baseline, **given, precision=kind.widths)
     noise = run(sensitivity, **given, baseline=start)
     widths = run(precision, **given, baseline=start, sensitivity=noise, precision=kind.widths)
@@ -198,8 +215,8 @@ def judged(made: Built, evaluation: bool = True) -> Verdict:
     check = input_check(made.samples, profiles, task.parsed)
     given = _given(task, kind) | {
         "thresholds": made.thresholds,
-        "samples": made.samples,
         "statistics": made.statistics,
+        **divided(made.samples),
     }
     found: Verdict = run(
         verdict,
@@ -273,8 +290,8 @@ def planted_faults(task: Task, kind: str, count: int) -> list[Fault]:
         task.parsed.stated,
     )
     network = FakeQuantNetwork(candidate)
-    fit, held = split(list(feeds(samples, task.graph, 128)), 8)
-    return faults(task, Harness(network, ranges.ranges, fit, held), kind, count)
+    fit, held, _ = (list(feeds(part, task.graph, 64)) for part in divided(samples).values())
+    return faults(task, Harness(network, ranges.ranges, fit, held[:8]), kind, count)
 
 
 PLANTS = {

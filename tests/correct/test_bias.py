@@ -14,7 +14,6 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.quantise.config import Activations, Quantize, Weights
 from npuflow.tune.correct.bias import biased, correct_biases, mean_outputs, originals, shifted
-from npuflow.tune.correct.error import split
 from npuflow.tune.correct.trial import NETWORK, Trial
 from tests.networks.floats import USUAL, Feed, Net, channel_means, floats, integers, quantised
 from tests.networks.onnx_cases import through
@@ -108,7 +107,7 @@ def test_the_error_falls_and_the_trials_say_so() -> None:
     net = chain(11, clip=(0.0, 2.0))
     graph, feeds = net.graph("logits"), net.feeds(24, mean=0.5)
     rough = quantised(graph, feeds, COARSE)
-    fit, held = split(feeds, 8)
+    fit, held = feeds[8:], feeds[:8]
     done = correct_biases(graph, rough, USUAL, fit, held)
     assert [t.layer for t in done.trials] == ["/a", "/b", "/c", "/logits", NETWORK]
 
@@ -184,17 +183,6 @@ def test_corrections_found_side_by_side_count_the_same_shift_twice() -> None:
         (a.astype(float) ** 2).sum() for a, _ in pairs
     )
     assert after < before and after < 0.5 * side_by_side
-
-
-@pytest.mark.parametrize(("count", "held"), [(1, 4), (2, 4), (9, 3), (128, 32), (7, 100)])
-def test_held_out_samples_are_others_and_spread(count: int, held: int) -> None:
-    feeds: list[Feed] = [{"x": np.array([i])} for i in range(count)]
-    fit, rest = split(feeds, held)
-    assert sorted(int(f["x"][0]) for f in [*fit, *rest]) == list(range(count))
-    assert len(rest) == min(held, count // 2)
-    if len(rest) > 2:
-        gaps = np.diff([int(f["x"][0]) for f in rest])
-        assert gaps.max() - gaps.min() <= 1
 
 
 def test_steps_of_a_recurrent_layer_keep_equal_constants() -> None:

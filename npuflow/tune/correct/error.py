@@ -4,7 +4,6 @@ outputs, on held-out samples."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
 
 import numpy as np
 
@@ -14,7 +13,6 @@ from npuflow.ir.types import Array
 from npuflow.run.walk import SampleWalk
 
 Feed = Mapping[str, Array]
-S = TypeVar("S")
 
 
 def noise(real: Sequence[Array], found: Sequence[Array]) -> float:
@@ -39,13 +37,3 @@ def output_error(real: Sequence[Sequence[Array]], found: Sequence[Sequence[Array
     """Noise over signal, the mean over all outputs of real numbers."""
     parts = [noise(a, b) for a, b in zip(real, found, strict=True) if a and a[0].dtype.kind == "f"]
     return float(np.mean(parts)) if parts else 0.0
-
-
-def split(feeds: Sequence[S], held: int) -> tuple[list[S], list[S]]:
-    """(samples to fit, held-out samples), the latter spread evenly over the order,
-    which files may have by kind."""
-    count = min(held, len(feeds) // 2)
-    chosen = {round((k + 0.5) * len(feeds) / count - 0.5) for k in range(count)}
-    return [f for i, f in enumerate(feeds) if i not in chosen], [
-        f for i, f in enumerate(feeds) if i in chosen
-    ]
