@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+# Tests start hundreds of processes: where none may write what it compiled, each compiles all of npuflow anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 settings.register_profile("ci", derandomize=True, deadline=None)
 if os.environ.get("CI"):

@@ -17,14 +17,20 @@ class Mentions:
 
     def __init__(self, mentions: Iterable[str] = ()) -> None:
         self.mentions: set[str] = set()
+        self.heads: set[str] = set()
+        """The names that are mentioned, called or read."""
         self._calls: dict[str, set[int]] = {}
         self.add(mentions)
 
     def add(self, mentions: Iterable[str]) -> None:
         """More mentions, without their roots."""
-        for mention in set(mentions) - self.mentions:
-            self.mentions.add(mention)
+        new = frozenset(mentions) - self.mentions
+        if not new:
+            return
+        self.mentions |= new
+        for mention in new:
             name, call, count = mention.partition("(")
+            self.heads.add(name)
             if call:
                 self._calls.setdefault(name, set()).add(-1 if count == "*)" else int(count[:-1]))
 

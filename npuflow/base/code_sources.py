@@ -7,12 +7,15 @@ import builtins
 from npuflow.base.code_find import Finder, Place
 from npuflow.base.code_loaded import LOADED
 from npuflow.base.code_memo import PICTURES
-from npuflow.base.code_module import Chain, Facts, SourceModule
+from npuflow.base.code_module import Chain, Facts, SourceModule, SourceUnit
 from npuflow.base.code_scope import Reference
+from npuflow.base.digest import digest
 from npuflow.base.registry import Registry
 
 DULL = set(dir(builtins)) - {"__import__", "__file__", "__path__", "globals", "exec", "eval", "vars"}
 REGISTRY = "npuflow.base.registry:Registry"
+_STAGE = {"npuflow.flow.stage:stage", "npuflow.flow.stage:part"}
+_RECEIVED = {"npuflow.flow.artifact:Artifact", "npuflow.flow.stage:View"}
 
 
 class Sources:
@@ -25,8 +28,8 @@ class Sources:
         self._mentions: dict[int, tuple[Facts, frozenset[str], frozenset[str]]] = {}
         self.registries: dict[str, Registry] = {}
         """Those of which code names entries by constants."""
-        self.artifacts: dict[tuple[str, str], bool] = {}
-        """Which classes are artifacts, by module and name."""
+        self._artifacts: dict[tuple[str, str], bool] = {}
+        self._wholes: dict[tuple[str, str], tuple[str, tuple[Facts, ...]]] = {}
         self.data: dict[str, str] = {}
         """Other files read: package data, and sources behind closures that were kept. Path -> digest."""
 
@@ -111,3 +114,40 @@ class Sources:
     def final_of(self, module: SourceModule, chain: Chain) -> str | None:
         """Where what a chain of names in a module means is defined, if it is one."""
         return self.final(module, chain) if chain else None
+
+    def whole(self, module: SourceModule, name: str) -> tuple[str, tuple[Facts, ...]]:
+        """The digest of a definition, and what it consists of."""
+        key = module.name, name
+        if key not in self._wholes:
+            found = tuple(self._without_stage(module, unit) for unit in module.units[name])
+            made = found[0].digest if len(found) == 1 else digest([facts.digest for facts in found])
+            self._wholes[key] = made, found
+        return self._wholes[key]
+
+    def _without_stage(self, module: SourceModule, unit: SourceUnit) -> Facts:
+        """A stage function without its decorator: batch sizes, memory and the like never enter a key."""
+        for index, facts in enumerate(unit.unmarked):
+            if self.final_of(module, unit.marks[index]) in _STAGE:
+                return facts
+        return unit.facts
+
+    def is_artifact(self, module: SourceModule, name: str) -> bool:
+        """Whether a name is that of a class made from `Artifact` or `View`, all of it in source code."""
+        key = module.name, name
+        if key not in self._artifacts:
+            self._artifacts[key] = False
+            parts = module.units[name][-1].parts
+            named = [self.final_of(module, chain) for chain, _ in parts.bases] if parts else []
+            self._artifacts[key] = not _RECEIVED.isdisjoint(named) or any(
+                self.is_artifact(*base) for base in (self.class_of(full) for full in named) if base is not None
+            )
+        return self._artifacts[key]
+
+    def class_of(self, full: str | None) -> tuple[SourceModule, str] | None:
+        """The module and name of a class whose source is at hand."""
+        home, _, name = (full or "").partition(":")
+        place = self.finder.find(home) if home else None
+        source = self.module(place) if place is not None and place.kind == "source" else None
+        if source is None or name not in source.units or source.units[name][-1].parts is None:
+            return None
+        return source, name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import io
 import textwrap
@@ -137,7 +138,8 @@ def field_docs(cls: type[Config]) -> dict[str, str]:
     return {name: found[name] for name in hints(cls) if name in found}
 
 
-def _source_docs(cls: type) -> dict[str, str]:
+@functools.cache
+def _source_docs(cls: type) -> Mapping[str, str]:
     try:
         source = textwrap.dedent(inspect.getsource(cls))
     except (OSError, TypeError):  # a class made at run time has no source
