@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Iterator
 
 from npuflow.base.code_find import Finder, Place
 from npuflow.base.code_loaded import LOADED
@@ -24,8 +25,6 @@ class Sources:
     def __init__(self) -> None:
         self.finder = Finder()
         self._modules: dict[str, SourceModule] = {}
-        self._live: dict[int, tuple[Facts, tuple[Reference, ...]]] = {}
-        self._mentions: dict[int, tuple[Facts, frozenset[str], frozenset[str]]] = {}
         self.registries: dict[str, Registry] = {}
         """Those of which code names entries by constants."""
         self._artifacts: dict[tuple[str, str], bool] = {}
@@ -45,34 +44,26 @@ class Sources:
             self._modules[place.name] = found
         return found
 
-    def live(self, module: SourceModule, facts: Facts) -> tuple[Reference, ...]:
+    def live(self, module: SourceModule, facts: Facts) -> Iterator[Reference]:
         """The references of a piece of a module, but for those to builtins that tell nothing."""
-        found = self._live.get(id(facts))
-        if found is None:
-            kept = [
-                r for r in facts.references if module.stars or r.root not in DULL or module.binds(str(r.root))
-            ]
-            references = tuple(kept)
-            found = self._live[id(facts)] = facts, references  # with the facts, so that their id stays theirs
-        return found[1]
+        return (
+            one for one in facts.references if module.stars or one.root not in DULL or module.binds(str(one.root))
+        )
 
     def mentions(self, module: SourceModule, facts: Facts) -> tuple[frozenset[str], frozenset[str]]:
         """Attributes that a piece mentions of other objects, and those of any, its own
         `self` too; modules have none."""
-        found = self._mentions.get(id(facts))
-        if found is None:
-            other, own = set[str](), set[str]()
-            for mention in facts.mentions:
-                root, _, name = mention.rpartition(":")
-                targets = module.imports.get(root, ())
-                if targets and all(target.name is None for target in targets):
-                    continue
-                if not name.startswith("="):
-                    own.add(name)
-                if root not in ("self", "cls"):
-                    other.add(name)
-            found = self._mentions[id(facts)] = facts, frozenset(other), frozenset(own)
-        return found[1:]
+        other, own = set[str](), set[str]()
+        for mention in facts.mentions:
+            root, _, name = mention.rpartition(":")
+            targets = module.imports.get(root, ())
+            if targets and all(target.name is None for target in targets):
+                continue
+            if not name.startswith("="):
+                own.add(name)
+            if root not in ("self", "cls"):
+                other.add(name)
+        return frozenset(other), frozenset(own)
 
     def read(self) -> dict[str, str]:
         """Every file read so far: path -> digest of its bytes."""

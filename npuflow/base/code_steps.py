@@ -46,12 +46,21 @@ class Asked(NamedTuple):
 Steps = tuple[Entered | Defined | Required | Asked, ...]
 
 
+class Piece(NamedTuple):
+    """What the walk needs of a piece of code: its steps, and what it mentions of other objects and of any."""
+
+    facts: Facts
+    steps: Steps
+    other: frozenset[str]
+    own: frozenset[str]
+
+
 class _Unknown(Exception):
     """The text alone does not tell."""
 
 
 class StepTable:
-    """The steps of every piece of code that a walk has met.
+    """The steps of all pieces of code that walks have met.
 
     They are what the walk would do, in its order. Each may be done twice without harm, so that equal steps of
     a piece are there once.
@@ -60,19 +69,21 @@ class StepTable:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._find = sources.finder.find
-        self._pieces: dict[int, tuple[Facts, Steps]] = {}
+        self._pieces: dict[int, Piece] = {}
         self._chains: dict[tuple[str, str, tuple[str, ...]], Steps | None] = {}
         self._runs: dict[str, tuple[Place, ...]] = {}
 
-    def of(self, module: SourceModule, facts: Facts) -> Steps:
-        """The steps of a piece of a module."""
+    def of(self, module: SourceModule, facts: Facts) -> Piece:
+        """What the walk needs of a piece of a module."""
         found = self._pieces.get(id(facts))
         if found is None:
             steps: dict[Entered | Defined | Required | Asked, None] = {}
             for reference in self._sources.live(module, facts):
                 steps.update(dict.fromkeys(self._reference(module, reference)))
-            found = self._pieces[id(facts)] = facts, tuple(steps)  # with the facts, so that their id stays theirs
-        return found[1]
+            # with the facts, so that their id stays theirs
+            piece = Piece(facts, tuple(steps), *self._sources.mentions(module, facts))
+            found = self._pieces[id(facts)] = piece
+        return found
 
     def imported(self, module: SourceModule) -> tuple[Place, ...]:
         """What is imported with a module: its package and its imports."""

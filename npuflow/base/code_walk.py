@@ -105,13 +105,14 @@ class ClosureWalk:
     # ***** the queue *****
 
     def _drain(self) -> None:
+        named = set[str]()
         while True:
             while self._todo:
                 module, facts = self._todo.pop()
-                other, own = self.sources.mentions(module, facts)
-                self.mentions |= other
-                self._own.add(own)
-                for step in self.steps.of(module, facts):
+                piece = self.steps.of(module, facts)
+                self.mentions |= piece.other
+                named |= piece.own
+                for step in piece.steps:
                     kind = type(step)
                     if kind is Defined:
                         if step.label not in self.definitions and step.mark not in self._plugins:
@@ -124,7 +125,7 @@ class ClosureWalk:
                     else:
                         self._reference(module, step.reference)
             if self._narrowed:
-                self._own.add(self.mentions)
+                self._own.add(named | self.mentions)
             for narrowed in list(self._narrowed.values()):
                 for label, facts in narrowed.more(self._own, self._facets):
                     self._take(narrowed.module, label, facts)
@@ -266,7 +267,7 @@ class ClosureWalk:
             module = self.sources.module(place)
             for index, unit in enumerate(module.effects):
                 self._take(module, f"{module.name}:<{index}>", unit.facts)
-            waiting += self.steps.imported(module)
+            waiting += [one for one in self.steps.imported(module) if one.name not in self._entered]
 
     def _whole(self, place: Place, origin: Origin | None) -> None:
         if place.name in self._wholes or place.kind != "source":
