@@ -46,9 +46,9 @@ class Sources:
 
     def live(self, module: SourceModule, facts: Facts) -> Iterator[Reference]:
         """The references of a piece of a module, but for those to builtins that tell nothing."""
-        return (
-            one for one in facts.references if module.stars or one.root not in DULL or module.binds(str(one.root))
-        )
+        for one in facts.references:
+            if module.stars or one.root not in DULL or module.binds(str(one.root)):
+                yield one
 
     def mentions(self, module: SourceModule, facts: Facts) -> tuple[frozenset[str], frozenset[str]]:
         """Attributes that a piece mentions of other objects, and those of any, its own
@@ -129,9 +129,9 @@ class Sources:
             self._artifacts[key] = False
             parts = module.units[name][-1].parts
             named = [self.final_of(module, chain) for chain, _ in parts.bases] if parts else []
-            self._artifacts[key] = not _RECEIVED.isdisjoint(named) or any(
-                self.is_artifact(*base) for base in (self.class_of(full) for full in named) if base is not None
-            )
+            bases = (base for base in map(self.class_of, named) if base is not None)
+            received = not _RECEIVED.isdisjoint(named)
+            self._artifacts[key] = received or any(self.is_artifact(*base) for base in bases)
         return self._artifacts[key]
 
     def class_of(self, full: str | None) -> tuple[SourceModule, str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from npuflow.base.code_find import CodeError, Place
@@ -14,13 +15,15 @@ IMPLICIT = {"__name__", "__doc__", "__spec__", "__package__", "__debug__", "__bu
 PACKAGE_FILE = "npuflow.base.code:package_file"
 
 
-class Entered(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Entered:
     """A module whose import runs."""
 
     place: Place
 
 
-class Defined(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Defined:
     """A definition that is no registry and no artifact: it counts whole."""
 
     module: SourceModule
@@ -30,20 +33,23 @@ class Defined(NamedTuple):
     label: str
 
 
-class Required(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Required:
     """Libraries, by version."""
 
     detail: tuple[tuple[str, str], ...]
 
 
-class Asked(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Asked:
     """A reference that the walk has to follow itself: what it means depends on where the walk has been, or on
     how the reference is written, or it is refused."""
 
     reference: Reference
 
 
-Steps = tuple[Entered | Defined | Required | Asked, ...]
+Step = Entered | Defined | Required | Asked
+Steps = tuple[Step, ...]
 
 
 class Piece(NamedTuple):
@@ -55,7 +61,7 @@ class Piece(NamedTuple):
     own: frozenset[str]
 
 
-class _Unknown(Exception):
+class _Unclear(Exception):
     """The text alone does not tell."""
 
 
@@ -77,7 +83,7 @@ class StepTable:
         """What the walk needs of a piece of a module."""
         found = self._pieces.get(id(facts))
         if found is None:
-            steps: dict[Entered | Defined | Required | Asked, None] = {}
+            steps: dict[Step, None] = {}
             for reference in self._sources.live(module, facts):
                 steps.update(dict.fromkeys(self._reference(module, reference)))
             # with the facts, so that their id stays theirs
@@ -113,22 +119,22 @@ class StepTable:
                 self._chains[mark] = tuple(self._bound(module, root, attrs, set()))
             found = self._chains[mark]
             return (Asked(reference),) if found is None else found
-        except (_Unknown, CodeError):  # the walk refuses it when it comes to it
+        except (_Unclear, CodeError):  # the walk refuses it when it comes to it
             return (Asked(reference),)
 
     # The methods below do as those of `ClosureWalk` that have the same names.
 
     def _bound(
         self, module: SourceModule, name: str, attrs: tuple[str, ...], seen: set[tuple[object, ...]]
-    ) -> list[Entered | Defined | Required | Asked]:
+    ) -> list[Step]:
         mark = module.name, name, attrs
         if mark in seen:
             return []
         seen.add(mark)
-        found: list[Entered | Defined | Required | Asked] = []
+        found: list[Step] = []
         if name in module.units:
             if self._sources.registry(module, name) is not None or self._sources.is_artifact(module, name):
-                raise _Unknown
+                raise _Unclear
             found.append(Defined(module, name, (module.name, name), f"{module.name}:{name}"))
         for target in module.imports.get(name, ()):
             if target == (module.name, name):
@@ -140,39 +146,39 @@ class StepTable:
 
     def _follow(
         self, place: Place, chain: tuple[str, ...], seen: set[tuple[object, ...]]
-    ) -> list[Entered | Defined | Required | Asked]:
+    ) -> list[Step]:
         if place.kind == "source" and chain:
             return [Entered(place), *self._member(place, chain, seen)]
         if place.kind == "standard":
             full = ".".join((place.name, *chain))
             if full in IMPORTERS or full == "sys.modules" or refused(full):
-                raise _Unknown
+                raise _Unclear
             return []
         if place.kind in ("library", "absent"):
             return [Required(place.detail or ((place.name.partition(".")[0], "absent"),))]
         if place.kind in ("source", "binary"):
-            raise _Unknown
+            raise _Unclear
         if not chain:
             return []
         below = self._find(f"{place.name}.{chain[0]}") if place.package else None
         if below is not None and below.kind != "absent":
             return self._follow(below, chain[1:], seen)
         if f"{place.name}:{chain[0]}" == PACKAGE_FILE:
-            raise _Unknown
+            raise _Unclear
         return []
 
     def _member(
         self, place: Place, chain: tuple[str, ...], seen: set[tuple[object, ...]]
-    ) -> list[Entered | Defined | Required | Asked]:
+    ) -> list[Step]:
         source, name = self._sources.module(place), chain[0]
         if source.binds(name):
             return self._bound(source, name, chain[1:], seen)
         if source.stars:
-            raise _Unknown
+            raise _Unclear
         if name in IMPLICIT:
             return []
         if name not in ("__file__", "__path__") and place.package:
             below = self._find(f"{place.name}.{name}")
             if below.kind != "absent":
                 return self._follow(below, chain[1:], seen)
-        raise _Unknown
+        raise _Unclear

@@ -113,14 +113,13 @@ class ClosureWalk:
                 self.mentions |= piece.other
                 named |= piece.own
                 for step in piece.steps:
-                    kind = type(step)
-                    if kind is Defined:
+                    if isinstance(step, Defined):
                         if step.label not in self.definitions and step.mark not in self._plugins:
                             self._plain(step.module, step.name, step.label)
-                    elif kind is Entered:
+                    elif isinstance(step, Entered):
                         if step.place.name not in self._entered:
                             self._enter(step.place)
-                    elif kind is Required:
+                    elif isinstance(step, Required):
                         self.libraries.update(step.detail)
                     else:
                         self._reference(module, step.reference)
