@@ -41,18 +41,18 @@ class Required:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Followed:
     """A reference that the walk has to follow itself: what it means depends on where the walk has been, or on
     how the reference is written, or it is refused."""
 
     reference: Reference
 
 
-Step = Entered | Defined | Required | Asked
+Step = Entered | Defined | Required | Followed
 Steps = tuple[Step, ...]
 
 
-class Piece(NamedTuple):
+class Fragment(NamedTuple):
     """What the walk needs of a piece of code: its steps, and what it mentions of other objects and of any."""
 
     facts: Facts
@@ -75,11 +75,11 @@ class StepTable:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._find = sources.finder.find
-        self._pieces: dict[int, Piece] = {}
+        self._pieces: dict[int, Fragment] = {}
         self._chains: dict[tuple[str, str, tuple[str, ...]], Steps | None] = {}
         self._runs: dict[str, tuple[Place, ...]] = {}
 
-    def of(self, module: SourceModule, facts: Facts) -> Piece:
+    def of(self, module: SourceModule, facts: Facts) -> Fragment:
         """What the walk needs of a piece of a module."""
         found = self._pieces.get(id(facts))
         if found is None:
@@ -87,7 +87,7 @@ class StepTable:
             for reference in self._sources.live(module, facts):
                 steps.update(dict.fromkeys(self._reference(module, reference)))
             # with the facts, so that their id stays theirs
-            piece = Piece(facts, tuple(steps), *self._sources.mentions(module, facts))
+            piece = Fragment(facts, tuple(steps), *self._sources.mentions(module, facts))
             found = self._pieces[id(facts)] = piece
         return found
 
@@ -112,15 +112,15 @@ class StepTable:
                 chain = ((root.name,) if root.name is not None else ()) + attrs
                 return tuple(self._follow(self._find(root.module), chain, set()))
             if not module.binds(root):
-                return (Asked(reference),)
+                return (Followed(reference),)
             mark = module.name, root, attrs
             if mark not in self._chains:
                 self._chains[mark] = None
                 self._chains[mark] = tuple(self._bound(module, root, attrs, set()))
             found = self._chains[mark]
-            return (Asked(reference),) if found is None else found
+            return (Followed(reference),) if found is None else found
         except (_Unclear, CodeError):  # the walk refuses it when it comes to it
-            return (Asked(reference),)
+            return (Followed(reference),)
 
     # The methods below do as those of `ClosureWalk` that have the same names.
 
