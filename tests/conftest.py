@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
+import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+
+# Tests start hundreds of processes: where none may write what it compiled, each compiles all of npuflow anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 settings.register_profile("ci", derandomize=True, deadline=None)
 if os.environ.get("CI"):
@@ -53,6 +60,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             parameters = getattr(item, "callspec", None)
             if parameters is None or one_of_each(parameters.params):
                 item.add_marker("fast")
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: the collector need not look through it again and again."""
+    gc.freeze()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Where pytest shares tests out as it does by itself, give each process a stretch of them: neighbours
+    share what their file sets up. A process that is done takes from the rest of another."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None
 
 
 def one_of_each(parameters: dict[str, object]) -> bool:

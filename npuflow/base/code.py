@@ -13,6 +13,7 @@ from npuflow.base.code_kept import KEPT, Closure, Mark
 from npuflow.base.code_loaded import LOADED
 from npuflow.base.code_memo import PICTURES
 from npuflow.base.code_sources import Sources
+from npuflow.base.code_steps import StepTable
 from npuflow.base.code_walk import ClosureWalk
 from npuflow.base.digest import digest
 from npuflow.base.registry import Registry
@@ -40,6 +41,7 @@ class _State:
     """What this process has read so far."""
 
     sources = Sources()
+    steps = StepTable(sources)
     passing: dict[Mark, Closure] = {}  # noqa: RUF012
     """Closures that hold in this process only."""
 
@@ -94,19 +96,19 @@ def facets_of(registry: Registry, name: str, wanted: Mentions) -> tuple[str, ...
     source = registry.source(name)
     mark = (source.module, source.attribute)
     if mark not in KEPT.forms:
-        KEPT.forms[mark] = ClosureWalk(_State.sources).forms(*mark)
+        KEPT.forms[mark] = ClosureWalk(_State.sources, _State.steps).forms(*mark)
     forms = KEPT.forms[mark]
     if forms is None:
         return None
-    return tuple(
-        sorted(name for name, several in forms.items() if any(wanted.names(name, one) for one in several))
-    )
+    named = wanted.heads & forms.keys()
+    return tuple(sorted(name for name in named if any(wanted.names(name, one) for one in forms[name])))
 
 
 def forget() -> None:
     """Read all sources again on next use (after files changed under a running process)."""
     LOADED.forget()
     _State.sources = Sources()
+    _State.steps = StepTable(_State.sources)
     _State.passing.clear()
     KEPT.forget()
 
@@ -139,7 +141,7 @@ def _closure(module: str, name: str | None, facets: tuple[str, ...] | None, entr
     mark = (module, name, facets, entry)
     found = KEPT.closures.get(mark) or _State.passing.get(mark)
     if found is None:
-        walk = ClosureWalk(_State.sources)
+        walk = ClosureWalk(_State.sources, _State.steps)
         if entry or name is None:
             walk.entry(module, name, facets)
         else:

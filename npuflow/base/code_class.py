@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 
 from npuflow.base.code_module import Class, Facts, Form, SourceModule
+
+
+@functools.cache
+def _call(mention: str) -> tuple[str, int | None]:
+    """The name that is mentioned, and with how many arguments it is called: -1 for any number, None if it is
+    only read."""
+    name, call, count = mention.partition("(")
+    return name, (-1 if count == "*)" else int(count[:-1])) if call else None
 
 
 class Mentions:
@@ -17,16 +26,19 @@ class Mentions:
 
     def __init__(self, mentions: Iterable[str] = ()) -> None:
         self.mentions: set[str] = set()
+        self.heads: set[str] = set()
+        """The names that are mentioned, called or read."""
         self._calls: dict[str, set[int]] = {}
         self.add(mentions)
 
     def add(self, mentions: Iterable[str]) -> None:
         """More mentions, without their roots."""
-        for mention in set(mentions) - self.mentions:
-            self.mentions.add(mention)
-            name, call, count = mention.partition("(")
-            if call:
-                self._calls.setdefault(name, set()).add(-1 if count == "*)" else int(count[:-1]))
+        new = (mentions if isinstance(mentions, Set) else set(mentions)) - self.mentions
+        self.mentions |= new
+        for name, count in map(_call, new):
+            self.heads.add(name)
+            if count is not None:
+                self._calls.setdefault(name, set()).add(count)
 
     def names(self, name: str, form: Form) -> bool:
         """Whether a method of that form may be meant."""
@@ -47,6 +59,7 @@ class Narrowed:
         self.label = f"{module.name}:{name}"
         self._parts, self._followed = parts, followed
         self._taken: set[str] = set()
+        self._asked = (-1, False)
         self.whole = False
         """All methods are needed: the code makes objects of the class, or may do anything with it."""
 
@@ -66,6 +79,10 @@ class Narrowed:
 
     def more(self, wanted: Mentions, facets: Set[str]) -> Iterator[tuple[str, Facts]]:
         """The methods not taken yet that are wanted, or that Python calls by itself."""
+        asked = len(wanted.mentions), self.whole
+        if asked == self._asked:  # mentions only grow, and the rest is as it was
+            return
+        self._asked = asked
         for name, found in self._parts.methods.items():
             if name in self._taken:
                 continue

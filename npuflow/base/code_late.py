@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 from npuflow.base.code_find import CodeError
@@ -52,8 +53,14 @@ def refuse_readers(module: SourceModule, ref: Reference, full: str) -> None:
     """An error where a name of the standard library loads code or reads files that no key contains."""
     if full in LOADERS:
         raise _dynamic(module, ref, full)
-    if any(full == reader or full.startswith(reader + ".") for reader in READERS):
+    if refused(full):
         raise undeclared(module, ref, full)
+
+
+@functools.cache
+def refused(full: str) -> bool:
+    """Whether a name of the standard library loads code or reads files."""
+    return full in LOADERS or any(full == reader or full.startswith(reader + ".") for reader in READERS)
 
 
 def _dynamic(module: SourceModule, ref: Reference, what: str) -> CodeError:

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from npuflow.base import syntax
 from npuflow.base.code_find import CodeError, Place
-from npuflow.base.code_normal import inert, syntax_digest
-from npuflow.base.code_scope import ImportTarget, Reference, References, imports_of, reads
+from npuflow.base.code_normal import Encoded, inert, syntax_digest
+from npuflow.base.code_scope import Bodies, ImportTarget, Reference, References, imports_of, reads
 from npuflow.base.digest import bytes_digest
 from npuflow.base.errors import Where
 
@@ -66,12 +66,15 @@ class SourceUnit:
 
 def unit_of(node: ast.stmt, package: str) -> SourceUnit:
     """Read a statement once; nothing of its syntax tree is kept."""
+    encoded: Encoded = {}
+    bodies: Bodies = {}
 
     def facts(part: ast.AST) -> Facts:
-        visitor = References(package)
+        visitor = References(package, bodies)
         visitor.visit(part)
-        return Facts(syntax_digest([part]), tuple(visitor.found), frozenset(visitor.mentions))
+        return Facts(syntax_digest([part], encoded), tuple(visitor.found), frozenset(visitor.mentions))
 
+    whole = facts(node)
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
     marks = tuple(chain_of(mark.func if isinstance(mark, ast.Call) else mark) for mark in decorators)
     unmarked = tuple(
@@ -95,9 +98,9 @@ def unit_of(node: ast.stmt, package: str) -> SourceUnit:
                 forms[inner.name] = form if other is None else _either(form, other)
         body = [inner for inner in node.body if not isinstance(inner, _FUNCTIONS)]
         bare = facts(_with(node, body=body, bases=[]))
-        rest = bare._replace(digest=syntax_digest([_with(node, body=body)]))
+        rest = bare._replace(digest=syntax_digest([_with(node, body=body)], encoded))
         parts = Class(tuple((chain_of(base), facts(base)) for base in node.bases), rest, methods, forms)
-    return SourceUnit(facts(node), marks, unmarked if isinstance(node, ast.FunctionDef) else (), call, parts)
+    return SourceUnit(whole, marks, unmarked if isinstance(node, ast.FunctionDef) else (), call, parts)
 
 
 def _form(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Form:

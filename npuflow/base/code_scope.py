@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from npuflow.base import syntax
+from npuflow.base.code_normal import PARTS
 
 
 class ImportTarget(NamedTuple):
@@ -46,12 +47,8 @@ _BINDING = {ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast
 def imports_of(node: ast.Import | ast.ImportFrom, package: str) -> dict[str, ImportTarget]:
     """Bound name -> target of an import statement in a module of `package`; a star binds "*"."""
     if isinstance(node, ast.Import):
-        return {
-            alias.asname or alias.name.partition(".")[0]: ImportTarget(
-                alias.name if alias.asname else alias.name.partition(".")[0]
-            )
-            for alias in node.names
-        }
+        bound = {alias.asname or alias.name.partition(".")[0]: alias for alias in node.names}
+        return {name: ImportTarget(alias.name if alias.asname else name) for name, alias in bound.items()}
     module = node.module or ""
     if node.level:
         parts = package.split(".")
@@ -66,9 +63,8 @@ _BY_NAME = ("getattr", "hasattr", "attrgetter", "methodcaller")
 
 def _arguments(node: ast.Call) -> str:
     """How many arguments a call has, for a mention."""
-    spread = any(isinstance(arg, ast.Starred) for arg in node.args) or any(
-        word.arg is None for word in node.keywords
-    )
+    spread = any(isinstance(arg, ast.Starred) for arg in node.args)
+    spread = spread or any(word.arg is None for word in node.keywords)
     return "(*)" if spread else f"({len(node.args) + len(node.keywords)})"
 
 
@@ -76,13 +72,8 @@ def declared(node: ast.ClassDef) -> set[str]:
     """The fields and properties that a class body declares: what instances have that is no method."""
     found: set[str] = set()
     for one in node.body:
-        targets = (
-            one.targets
-            if isinstance(one, ast.Assign)
-            else [one.target]
-            if isinstance(one, ast.AnnAssign)
-            else []
-        )
+        single = [one.target] if isinstance(one, ast.AnnAssign) else []
+        targets = one.targets if isinstance(one, ast.Assign) else single
         found.update(target.id for target in targets if isinstance(target, ast.Name))
         if isinstance(one, ast.FunctionDef) and reads(one):
             found.add(one.name)
@@ -123,16 +114,40 @@ class _Scope:
         self.imports: dict[str, list[ImportTarget]] = {}
 
 
+Bodies = dict[int, tuple[dict[Reference, None], set[str]]]
+"""What was found in bodies of functions of one tree, by the identity of their arguments: the tree must
+outlive it."""
+
+
 class References(ast.NodeVisitor):
     """Collects the references of the nodes it visits, and the attributes that they mention."""
 
-    def __init__(self, package: str) -> None:
+    def __init__(self, package: str, bodies: Bodies | None = None) -> None:
+        """`bodies` saves visiting a function again that is part of several pieces of code."""
         self.package = package
+        self._bodies = bodies
         self.found: dict[Reference, None] = {}
         self.mentions: set[str] = set()
         self.scopes: list[_Scope] = []
         self._plain = "use"
         """What a name is that is neither called nor indexed, where it stands."""
+
+    def visit(self, node: ast.AST) -> None:
+        visitor = _VISITORS.get(type(node))
+        if visitor is not None:
+            visitor(self, node)
+        else:
+            self.generic_visit(node)
+
+    def generic_visit(self, node: ast.AST) -> None:
+        for name in PARTS[type(node)]:
+            value = getattr(node, name, None)
+            if isinstance(value, ast.AST):
+                self.visit(value)
+            elif type(value) is list:
+                for one in value:
+                    if isinstance(one, ast.AST):
+                        self.visit(one)
 
     # ***** names and chains *****
 
@@ -146,12 +161,8 @@ class References(ast.NodeVisitor):
         while isinstance(base, ast.Attribute):
             attrs.append(base.attr)
             base = base.value
-        if (
-            isinstance(node.ctx, ast.Store)
-            and isinstance(base, ast.Name)
-            and base.id == "self"
-            and len(attrs) == 1
-        ):
+        on_self = isinstance(base, ast.Name) and base.id == "self" and len(attrs) == 1
+        if on_self and isinstance(node.ctx, ast.Store):
             self.mentions.add(f"={attrs[0]}")
         self._mention(base, attrs)
         if isinstance(base, ast.Name):
@@ -191,10 +202,8 @@ class References(ast.NodeVisitor):
         first = node.args[0] if node.args else None
         const = first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else None
         if getattr(node.func, "attr", getattr(node.func, "id", "")) in _BY_NAME:
-            texts = [
-                arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
-            ]
-            self.mentions.update(name for text in texts for name in text.split("."))
+            texts = [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
+            self.mentions.update(name for text in texts if isinstance(text, str) for name in text.split("."))
         if not self._marked(node.func, "call", const, _arguments(node)):
             self.visit(node.func)
         for part in (*node.args, *node.keywords):
@@ -240,13 +249,8 @@ class References(ast.NodeVisitor):
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         for part in (*node.decorator_list, *node.args.defaults, *(d for d in node.args.kw_defaults if d)):
             self.visit(part)
-        every = [
-            *node.args.posonlyargs,
-            *node.args.args,
-            *node.args.kwonlyargs,
-            node.args.vararg,
-            node.args.kwarg,
-        ]
+        args = node.args
+        every = [*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg]
         self._plain, outer = "given", self._plain
         for arg in every:
             self._annotation(arg.annotation if arg else None)
@@ -262,6 +266,19 @@ class References(ast.NodeVisitor):
         self._function(node.args, [node.body])
 
     def _function(self, args: ast.arguments, body: Iterable[ast.AST]) -> None:
+        if self._bodies is None or not all(scope.is_class for scope in self.scopes):
+            self._body(args, body)
+            return
+        # functions do not see the names of classes around them: what is in one is the same in and outside
+        found = self._bodies.get(id(args))
+        if found is None:
+            inner = References(self.package)
+            inner._body(args, body)
+            found = self._bodies[id(args)] = inner.found, inner.mentions
+        self.found.update(found[0])
+        self.mentions |= found[1]
+
+    def _body(self, args: ast.arguments, body: Iterable[ast.AST]) -> None:
         scope = _Scope()
         every = [*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg]
         scope.names.update(arg.arg for arg in every if arg)
@@ -315,7 +332,7 @@ class References(ast.NodeVisitor):
                 # a walrus binds around its comprehension
                 scope.names.update(target.id for target in inner if isinstance(target, ast.Name))
                 continue
-            for name in kind._fields:
+            for name in PARTS[kind]:
                 value = getattr(node, name, None)
                 if isinstance(value, ast.AST):
                     waiting.append(value)
@@ -369,3 +386,9 @@ class References(ast.NodeVisitor):
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         """See `visit_Import`."""
+
+
+_VISITORS = {
+    getattr(ast, name[6:]): visitor for name, visitor in vars(References).items() if name.startswith("visit_")
+}
+"""How nodes of a kind are visited; without a look-up by name for each."""

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Iterator
 
 from npuflow.base.code_find import Finder, Place
 from npuflow.base.code_loaded import LOADED
 from npuflow.base.code_memo import PICTURES
-from npuflow.base.code_module import Chain, Facts, SourceModule
+from npuflow.base.code_module import Chain, Facts, SourceModule, SourceUnit
 from npuflow.base.code_scope import Reference
+from npuflow.base.digest import digest
 from npuflow.base.registry import Registry
 
 DULL = set(dir(builtins)) - {"__import__", "__file__", "__path__", "globals", "exec", "eval", "vars"}
 REGISTRY = "npuflow.base.registry:Registry"
+_STAGE = {"npuflow.flow.stage:stage", "npuflow.flow.stage:part"}
+_RECEIVED = {"npuflow.flow.artifact:Artifact", "npuflow.flow.stage:View"}
 
 
 class Sources:
@@ -21,12 +25,10 @@ class Sources:
     def __init__(self) -> None:
         self.finder = Finder()
         self._modules: dict[str, SourceModule] = {}
-        self._live: dict[int, tuple[Facts, tuple[Reference, ...]]] = {}
-        self._mentions: dict[int, tuple[Facts, frozenset[str], frozenset[str]]] = {}
         self.registries: dict[str, Registry] = {}
         """Those of which code names entries by constants."""
-        self.artifacts: dict[tuple[str, str], bool] = {}
-        """Which classes are artifacts, by module and name."""
+        self._artifacts: dict[tuple[str, str], bool] = {}
+        self._wholes: dict[tuple[str, str], tuple[str, tuple[Facts, ...]]] = {}
         self.data: dict[str, str] = {}
         """Other files read: package data, and sources behind closures that were kept. Path -> digest."""
 
@@ -42,34 +44,26 @@ class Sources:
             self._modules[place.name] = found
         return found
 
-    def live(self, module: SourceModule, facts: Facts) -> tuple[Reference, ...]:
+    def live(self, module: SourceModule, facts: Facts) -> Iterator[Reference]:
         """The references of a piece of a module, but for those to builtins that tell nothing."""
-        found = self._live.get(id(facts))
-        if found is None:
-            kept = [
-                r for r in facts.references if module.stars or r.root not in DULL or module.binds(str(r.root))
-            ]
-            references = tuple(kept)
-            found = self._live[id(facts)] = facts, references  # with the facts, so that their id stays theirs
-        return found[1]
+        for one in facts.references:
+            if module.stars or one.root not in DULL or module.binds(str(one.root)):
+                yield one
 
     def mentions(self, module: SourceModule, facts: Facts) -> tuple[frozenset[str], frozenset[str]]:
         """Attributes that a piece mentions of other objects, and those of any, its own
         `self` too; modules have none."""
-        found = self._mentions.get(id(facts))
-        if found is None:
-            other, own = set[str](), set[str]()
-            for mention in facts.mentions:
-                root, _, name = mention.rpartition(":")
-                targets = module.imports.get(root, ())
-                if targets and all(target.name is None for target in targets):
-                    continue
-                if not name.startswith("="):
-                    own.add(name)
-                if root not in ("self", "cls"):
-                    other.add(name)
-            found = self._mentions[id(facts)] = facts, frozenset(other), frozenset(own)
-        return found[1:]
+        other, own = set[str](), set[str]()
+        for mention in facts.mentions:
+            root, _, name = mention.rpartition(":")
+            targets = module.imports.get(root, ())
+            if targets and all(target.name is None for target in targets):
+                continue
+            if not name.startswith("="):
+                own.add(name)
+            if root not in ("self", "cls"):
+                other.add(name)
+        return frozenset(other), frozenset(own)
 
     def read(self) -> dict[str, str]:
         """Every file read so far: path -> digest of its bytes."""
@@ -111,3 +105,40 @@ class Sources:
     def final_of(self, module: SourceModule, chain: Chain) -> str | None:
         """Where what a chain of names in a module means is defined, if it is one."""
         return self.final(module, chain) if chain else None
+
+    def whole(self, module: SourceModule, name: str) -> tuple[str, tuple[Facts, ...]]:
+        """The digest of a definition, and what it consists of."""
+        key = module.name, name
+        if key not in self._wholes:
+            found = tuple(self._without_stage(module, unit) for unit in module.units[name])
+            made = found[0].digest if len(found) == 1 else digest([facts.digest for facts in found])
+            self._wholes[key] = made, found
+        return self._wholes[key]
+
+    def _without_stage(self, module: SourceModule, unit: SourceUnit) -> Facts:
+        """A stage function without its decorator: batch sizes, memory and the like never enter a key."""
+        for index, facts in enumerate(unit.unmarked):
+            if self.final_of(module, unit.marks[index]) in _STAGE:
+                return facts
+        return unit.facts
+
+    def is_artifact(self, module: SourceModule, name: str) -> bool:
+        """Whether a name is that of a class made from `Artifact` or `View`, all of it in source code."""
+        key = module.name, name
+        if key not in self._artifacts:
+            self._artifacts[key] = False
+            parts = module.units[name][-1].parts
+            named = [self.final_of(module, chain) for chain, _ in parts.bases] if parts else []
+            bases = (base for base in map(self.class_of, named) if base is not None)
+            received = not _RECEIVED.isdisjoint(named)
+            self._artifacts[key] = received or any(self.is_artifact(*base) for base in bases)
+        return self._artifacts[key]
+
+    def class_of(self, full: str | None) -> tuple[SourceModule, str] | None:
+        """The module and name of a class whose source is at hand."""
+        home, _, name = (full or "").partition(":")
+        place = self.finder.find(home) if home else None
+        source = self.module(place) if place is not None and place.kind == "source" else None
+        if source is None or name not in source.units or source.units[name][-1].parts is None:
+            return None
+        return source, name

@@ -10,17 +10,14 @@ from npuflow.base.code_class import Mentions, Narrowed
 from npuflow.base.code_find import CodeError, Place
 from npuflow.base.code_late import IMPORTERS, declared_file, imported, refuse_readers, undeclared
 from npuflow.base.code_loaded import LOADED
-from npuflow.base.code_module import Facts, Form, SourceModule, SourceUnit
+from npuflow.base.code_module import Facts, Form, SourceModule
 from npuflow.base.code_scope import ImportTarget, Reference
 from npuflow.base.code_sources import Sources
+from npuflow.base.code_steps import IMPLICIT, PACKAGE_FILE, Defined, Entered, Required, StepTable
 from npuflow.base.digest import digest, digest_file
 from npuflow.base.registry import Registry
 
-_IMPLICIT = {"__name__", "__doc__", "__spec__", "__package__", "__debug__", "__builtins__", "__annotations__"}
 _OWN_NAMES = {"globals", "exec", "eval", "vars"}
-_PACKAGE_FILE = "npuflow.base.code:package_file"
-_STAGE = {"npuflow.flow.stage:stage", "npuflow.flow.stage:part"}
-_RECEIVED = {"npuflow.flow.artifact:Artifact", "npuflow.flow.stage:View"}
 _LOADED = frozenset({"load"})  # what the build system calls of an artifact that a stage is given
 
 Origin = tuple[SourceModule, Reference]
@@ -29,8 +26,8 @@ Origin = tuple[SourceModule, Reference]
 class ClosureWalk:
     """One closure in the making."""
 
-    def __init__(self, sources: Sources) -> None:
-        self.sources = sources
+    def __init__(self, sources: Sources, steps: StepTable) -> None:
+        self.sources, self.steps = sources, steps
         self.find = sources.finder.find
         self.definitions: dict[str, str] = {}
         self.libraries: dict[str, str] = {}
@@ -108,16 +105,26 @@ class ClosureWalk:
     # ***** the queue *****
 
     def _drain(self) -> None:
+        named = set[str]()
         while True:
             while self._todo:
                 module, facts = self._todo.pop()
-                other, own = self.sources.mentions(module, facts)
-                self.mentions |= other
-                self._own.add(own)
-                for reference in self.sources.live(module, facts):
-                    self._reference(module, reference)
+                piece = self.steps.of(module, facts)
+                self.mentions |= piece.other
+                named |= piece.own
+                for step in piece.steps:
+                    if isinstance(step, Defined):
+                        if step.label not in self.definitions and step.mark not in self._plugins:
+                            self._plain(step.module, step.name, step.label)
+                    elif isinstance(step, Entered):
+                        if step.place.name not in self._entered:
+                            self._enter(step.place)
+                    elif isinstance(step, Required):
+                        self.libraries.update(step.detail)
+                    else:
+                        self._reference(module, step.reference)
             if self._narrowed:
-                self._own.add(self.mentions)
+                self._own.add(named | self.mentions)
             for narrowed in list(self._narrowed.values()):
                 for label, facts in narrowed.more(self._own, self._facets):
                     self._take(narrowed.module, label, facts)
@@ -144,7 +151,7 @@ class ClosureWalk:
             raise undeclared(module, ref, name)
         if name == "__import__":
             self._importer("__import__", (module, ref))
-        elif name in _OWN_NAMES or not (hasattr(builtins, name) or name in _IMPLICIT):
+        elif name in _OWN_NAMES or not (hasattr(builtins, name) or name in IMPLICIT):
             self._whole(self.find(module.name), None)
 
     # ***** following names *****
@@ -173,14 +180,14 @@ class ClosureWalk:
             below = self.find(f"{place.name}.{chain[0]}") if place.package else None
             if below is not None and below.kind != "absent":
                 self._follow(below, chain[1:], origin)
-            elif f"{place.name}:{chain[0]}" == _PACKAGE_FILE:
+            elif f"{place.name}:{chain[0]}" == PACKAGE_FILE:
                 self._package_file(origin)
 
     def _member(self, place: Place, chain: tuple[str, ...], origin: Origin | None) -> None:
         source, name = self.sources.module(place), chain[0]
         if source.binds(name):
             self._bound(source, name, chain[1:], origin)
-        elif self._starred(source, name, chain[1:], origin) or name in _IMPLICIT:
+        elif self._starred(source, name, chain[1:], origin) or name in IMPLICIT:
             pass
         elif name in ("__file__", "__path__"):
             raise undeclared(*(origin or (source, Reference(name))), name)
@@ -215,15 +222,13 @@ class ClosureWalk:
             self._registry(registry, attrs, origin)
             return
         label = f"{module.name}:{name}"
-        if self._is_artifact(module, name):
+        if self.sources.is_artifact(module, name):
             self._artifact(module, name, origin)
-            return
-        if label in self.definitions:
-            return
-        found = [self._without_stage(module, unit) for unit in module.units[name]]
-        self.definitions[label] = (
-            found[0].digest if len(found) == 1 else digest([facts.digest for facts in found])
-        )
+        elif label not in self.definitions:
+            self._plain(module, name, label)
+
+    def _plain(self, module: SourceModule, name: str, label: str) -> None:
+        self.definitions[label], found = self.sources.whole(module, name)
         self._todo += [(module, facts) for facts in found]
 
     def _starred(
@@ -254,19 +259,14 @@ class ClosureWalk:
             if place.name in self._entered or place.kind not in ("source", "namespace"):
                 continue
             self._entered.add(place.name)
-            parent = place.name.rpartition(".")[0]
-            if parent:
-                waiting.append(self.find(parent))
             if place.kind == "namespace":
+                parent = place.name.rpartition(".")[0]
+                waiting += [self.find(parent)] if parent else []
                 continue
             module = self.sources.module(place)
             for index, unit in enumerate(module.effects):
                 self._take(module, f"{module.name}:<{index}>", unit.facts)
-            for target in (*module.executed, *map(ImportTarget, module.stars)):
-                above = self.find(target.module)
-                waiting.append(above)
-                if target.name is not None and above.package:
-                    waiting.append(self.find(f"{target.module}.{target.name}"))
+            waiting += [one for one in self.steps.imported(module) if one.name not in self._entered]
 
     def _whole(self, place: Place, origin: Origin | None) -> None:
         if place.name in self._wholes or place.kind != "source":
@@ -275,25 +275,6 @@ class ClosureWalk:
         module = self.sources.module(place)
         for name in module.all_names():
             self._bound(module, name, (), None)
-
-    def _without_stage(self, module: SourceModule, unit: SourceUnit) -> Facts:
-        """A stage function without its decorator: batch sizes, memory and the like never enter a key."""
-        for index, facts in enumerate(unit.unmarked):
-            if self.sources.final_of(module, unit.marks[index]) in _STAGE:
-                return facts
-        return unit.facts
-
-    def _is_artifact(self, module: SourceModule, name: str) -> bool:
-        """Whether a name is that of a class made from `Artifact` or `View`, all of it in source code."""
-        key = module.name, name
-        if key not in self.sources.artifacts:
-            self.sources.artifacts[key] = False
-            parts = module.units[name][-1].parts
-            named = [self.sources.final_of(module, chain) for chain, _ in parts.bases] if parts else []
-            self.sources.artifacts[key] = not _RECEIVED.isdisjoint(named) or any(
-                self._is_artifact(*base) for base in (self._class(full) for full in named) if base is not None
-            )
-        return self.sources.artifacts[key]
 
     def _artifact(self, module: SourceModule, name: str, origin: Origin | None) -> None:
         """Note an artifact class, or a view, that a stage receives: `load` and the methods that the stage
@@ -306,15 +287,6 @@ class ClosureWalk:
         parts = module.units[name][-1].parts
         self._todo += [(module, facts) for _, facts in parts.bases] if parts is not None else []
 
-    def _class(self, full: str | None) -> tuple[SourceModule, str] | None:
-        """The module and name of a class whose source is at hand."""
-        home, _, name = (full or "").partition(":")
-        place = self.find(home) if home else None
-        source = self.sources.module(place) if place is not None and place.kind == "source" else None
-        if source is None or name not in source.units or source.units[name][-1].parts is None:
-            return None
-        return source, name
-
     def _narrow(self, module: SourceModule, name: str, always: frozenset[str] | None = None) -> None:
         """Take a class and the classes it is made from in parts, method by method. `always`: of an artifact,
         which may still be taken whole; plug-ins are not."""
@@ -325,7 +297,7 @@ class ClosureWalk:
             return
         bases: dict[int, tuple[SourceModule, str]] = {}
         for index, (chain, _) in enumerate(parts.bases):
-            base = self._class(self.sources.final_of(module, chain))
+            base = self.sources.class_of(self.sources.final_of(module, chain))
             if base is not None:
                 bases[index] = base
         narrowed = Narrowed(module, name, parts, bases, always or frozenset())

@@ -137,7 +137,17 @@ def field_docs(cls: type[Config]) -> dict[str, str]:
     return {name: found[name] for name in hints(cls) if name in found}
 
 
-def _source_docs(cls: type) -> dict[str, str]:
+_SOURCE_DOCS: dict[type, dict[str, str]] = {}
+
+
+def _source_docs(cls: type) -> Mapping[str, str]:
+    """What the class body says of its own fields; read once for each class."""
+    if cls not in _SOURCE_DOCS:
+        _SOURCE_DOCS[cls] = _read_docs(cls)
+    return _SOURCE_DOCS[cls]
+
+
+def _read_docs(cls: type) -> dict[str, str]:
     try:
         source = textwrap.dedent(inspect.getsource(cls))
     except (OSError, TypeError):  # a class made at run time has no source

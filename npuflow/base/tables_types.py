@@ -186,6 +186,16 @@ def registry_of(annotation: Any) -> NamedEntries | None:
     return None
 
 
+_REGISTRIES: dict[type, dict[str, NamedEntries | None]] = {}
+
+
+def _registries(cls: type[Config]) -> dict[str, NamedEntries | None]:
+    """Field name -> the registry that its type names, or None."""
+    if cls not in _REGISTRIES:
+        _REGISTRIES[cls] = {name: registry_of(kind) for name, kind in hints(cls).items()}
+    return _REGISTRIES[cls]
+
+
 def words(annotation: Any) -> tuple[str, ...]:
     """The texts that mean no path in a field of this type."""
     marks = getattr(annotation, "__metadata__", ())
@@ -195,10 +205,10 @@ def words(annotation: Any) -> tuple[str, ...]:
 def registry_fields(cls: type[Config]) -> dict[str, NamedEntries]:
     """The fields that select one registry entry by name, whose options may stand below. A
     list of names selects none."""
-    found = {
-        name: registry_of(kind) for name, kind in hints(cls).items() if get_origin(kind) not in (tuple, dict)
+    return {
+        name: registry for name, registry in _registries(cls).items()
+        if registry is not None and get_origin(hints(cls)[name]) not in (tuple, dict)
     }
-    return {name: registry for name, registry in found.items() if registry is not None}
 
 
 def options_class(registry: NamedEntries, name: str) -> type[Config] | None:
@@ -209,9 +219,8 @@ def options_class(registry: NamedEntries, name: str) -> type[Config] | None:
 
 def selections(cfg: Config) -> Iterator[tuple[NamedEntries, str]]:
     """Every (registry, entry name) that a table selects, in nested tables, tuples and options too."""
-    for name, kind in hints(type(cfg)).items():
+    for name, registry in _registries(type(cfg)).items():
         value = getattr(cfg, name)
-        registry = registry_of(kind)
         if registry is not None:
             names = (
                 value if isinstance(value, tuple) else value.values() if isinstance(value, dict) else (value,)

@@ -25,7 +25,7 @@ from npuflow.base import code, code_walk
 code.open_memo(Path(sys.argv[1]) / "memo")
 drawn = []
 begin = code_walk.ClosureWalk.__init__
-code_walk.ClosureWalk.__init__ = lambda self, sources: drawn.append(1) or begin(self, sources)
+code_walk.ClosureWalk.__init__ = lambda self, *given: drawn.append(1) or begin(self, *given)
 found = code.definition_closure("some.one", "f")
 plugin = code.plugin_closure(code.registry_named("some ops"), "relu", ("infer",))
 print(found.digest, plugin.digest, sorted(plugin.definitions), sorted(found.entries), sorted(found.mentions))

@@ -15,9 +15,9 @@ from npuflow.cli._catalogue import CODE, PACKAGE, ErrorEntry, catalogue
 from npuflow.cli._codes import AREAS, EXPLAINED
 from npuflow.cli._errors import show
 from tests.cli.commandline import Npuflow
+from tests.sources import FILES, parsed
 
 PAGE = PACKAGE.parent / "docs" / "reference" / "errors.md"
-FILES = {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +36,14 @@ def error_classes() -> dict[Path, dict[str, bool]]:
     local[PACKAGE / "base" / "tables_types.py"]["Fault"] = False
     local[PACKAGE / "base" / "tables.py"]["Fault"] = False
     before = 0
+    told = {
+        path: [n for n in ast.walk(parsed(path)) if isinstance(n, ast.ImportFrom | ast.ClassDef)]
+        for path in FILES
+    }
     while before != sum(map(len, local.values())):
         before = sum(map(len, local.values()))
-        for path, tree in FILES.items():
-            for node in ast.walk(tree):
+        for path, found in told.items():
+            for node in found:
                 if isinstance(node, ast.ImportFrom) and node.module in modules:
                     theirs = local[modules[node.module]]
                     local[path].update(
@@ -93,11 +97,11 @@ def test_every_error_has_a_code() -> None:
     classes = error_classes()
     made = sum(
         isinstance(c.func, ast.Name) and c.func.id in classes[p]
-        for p, tree in FILES.items()
-        for c in calls(tree)
+        for p in FILES
+        for c in calls(parsed(p))
     )
     assert made > 400
-    wrong = [line for path, tree in FILES.items() for line in without_code(path, classes[path], tree)]
+    wrong = [line for path in FILES for line in without_code(path, classes[path], parsed(path))]
     assert not wrong, "\n".join(wrong)
 
 

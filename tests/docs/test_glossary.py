@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sources import parsed
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "reference" / "glossary.md"
 PACKAGE = ROOT / "npuflow"
@@ -42,7 +44,7 @@ def defined(path: str) -> frozenset[str]:
     """Classes, functions and attributes that the files under a path define."""
     place, found = PACKAGE / path, set[str]()
     for file in [place] if place.is_file() else place.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in ast.walk(parsed(file)):
             if isinstance(node, ast.ClassDef | ast.FunctionDef):
                 found.add(node.name)
             elif isinstance(node, ast.Assign | ast.AnnAssign):

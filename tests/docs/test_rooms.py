@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sources import parsed
+
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs"))
 import rooms  # noqa: E402
@@ -29,7 +31,7 @@ def test_public_names_are_defined_in_the_room(room: str) -> None:
     defined = {
         name
         for path in folder.rglob("*.py")
-        for node in ast.parse(path.read_text()).body
+        for node in parsed(path).body
         for name in names_of(node)
     }
     missing = set(re.findall(r"`([A-Za-z_]+)`", stated["Public"])) - defined

@@ -113,10 +113,12 @@ class Scalar:
         self.copy_bytes(c, bytes(self.local), "x", "x_strides", self.local, "y", "y_strides")
 
     def copy_bytes(self, c, source, a, a_strides, sink, b, b_strides) -> None:
-        n = c.number("element")
-        for index in self.each(c):
-            p = c.number(a) + sum(i * s for i, s in zip(index, c.vector(a_strides), strict=True))
-            q = c.number(b) + sum(i * s for i, s in zip(index, c.vector(b_strides), strict=True))
+        n, dims, here, there = c.number("element"), c.vector("dims"), c.vector(a_strides), c.vector(b_strides)
+        if here[-1] == there[-1] == n:  # elements side by side, here and there, are one longer element
+            n, dims = n * dims[-1], (*dims[:-1], 1)
+        for index in product(*map(range, dims)):
+            p = c.number(a) + sum(i * s for i, s in zip(index, here, strict=True))
+            q = c.number(b) + sum(i * s for i, s in zip(index, there, strict=True))
             sink[q : q + n] = source[p : p + n]
 
     def fill(self, c: Command) -> None:
