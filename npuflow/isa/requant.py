@@ -68,7 +68,8 @@ class RequantOpcode(Simulated):
             return values.reshape([-1, *(dims[axis] if i == axis else 1 for i in range(4))])
 
         acc = memory.accumulator(c, dims).astype(np.int64)
-        acc = acc + exact.times(vector("bias", c.text("bias_type"), 0), 1 << c.number("bias_shift"))
+        bias = exact.times(vector("bias", c.text("bias_type"), 0), 1 << c.number("bias_shift"))
+        acc = exact.plus(acc, bias)
         product = exact.times(acc, vector("multipliers", "uint32", c.number("multiplier")))
         scaled = exact.divided(product, c.number("shift"), c.text("rounding"))
         lo, hi = vector("los", "int32", c.number("lo")), vector("his", "int32", c.number("hi"))

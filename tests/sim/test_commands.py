@@ -64,6 +64,11 @@ def test_command_means_what_the_document_says(opcode: str, seed: int) -> None:
     agree(wrap(case), seed)
 
 
+def test_a_bias_next_to_the_end_of_64_bits() -> None:
+    """Found by chance: the sum of the accumulator and the bias left 64 bits."""
+    agree(wrap(random_case(8535, "REQUANT")), 8535)
+
+
 @pytest.mark.parametrize("opcode", ["CONV", "MATMUL", "SCALEDCONV", "SCALEDMATMUL", "REDUCE"])
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
