@@ -7,11 +7,14 @@ import os
 import re
 from pathlib import Path
 
+import numpy as np
+import onnxruntime
 import pytest
 
+from tests.ops.program_rounding import ends_over, shown
 from tests.ops.program_rows import PLACES, Row
 from tests.ops.program_table import ROWS_OF_TABLE
-from tests.ops.programs import Part, judged
+from tests.ops.programs import OWN, Finding, Part, decibels, judged, ran
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "operators.md"
 TARGET = os.environ.get("NPUFLOW_PROGRAMS_TARGET", "edge-4t")
@@ -54,6 +57,37 @@ def test_every_operator_is_in_every_place() -> None:
         assert after.node[-1].op_type == "Conv" and after.output[0].name == "front", row.name
         readers = [n.op_type for n in second.node if "x" in n.input]
         assert len(readers) >= 2 and readers[-1] == "Tanh", row.name
+
+
+def _row(name: str) -> Row:
+    (found,) = (row for row in ROWS_OF_TABLE if row.name == name)
+    return found
+
+
+@pytest.mark.parametrize("part", [
+    Part(_row("ReduceSumSquare"), 0, "front"),        # its input is the network's
+    Part(_row("LayerNormalization"), 3, "second"),    # its means are no tensor of the network as it is written
+], ids=lambda part: part.name)
+def test_new_inputs_are_within_every_range(part: Part) -> None:
+    """Also of inputs, and of what an operator that is written out computes between."""
+    rng = np.random.default_rng(3)
+    seen = part.feeds(rng, 32)
+    session = onnxruntime.InferenceSession(shown(part.written_out).SerializeToString())
+    ends = ends_over(session, seen)
+    assert {i.name for i in part.model.graph.input} < ends.keys() and len(ends) > len(part.model.graph.output)
+    for name, (low, high) in ends_over(session, part.within(rng, seen, 8)).items():
+        assert ends[name][0] <= low and high <= ends[name][1], name
+
+
+def test_a_program_adds_no_more_noise_than_codes_of_8_bits() -> None:
+    """Where these do not reach the bar; where they do, the bar is what counts."""
+    part = Part(_row("Attention, fused"), 4, "behind")
+    seen = part.feeds(np.random.default_rng(3), 32)
+    plain, rounded = ran(part.model, seen), ran(part.in_eight_bits(seen), seen)
+    assert 20 < decibels(plain["y"], rounded["y"]) < 40
+    for reach, db, good in ((28.8, 26.4, True), (28.8, 28.7 - OWN, False), (40.0, 27.9, False)):
+        assert Finding(part, "y", db, None, reach=reach).good == good
+    assert not Finding(part, "y", 27.9, None).good
 
 
 @pytest.mark.slow
