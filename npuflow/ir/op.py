@@ -93,6 +93,8 @@ class Op(InFloats):
     moves_data: ClassVar[bool] = False    # results are elements of the operands as they are, or a constant
     bounded: ClassVar[tuple[float, float] | None] = None     # what the function never leaves: not clipped
     sensitive: ClassVar[bool] = False     # a square, quotient, root, logarithm: first to get wide codes
+    sums: ClassVar[bool] = False          # a sum or a difference of its two operands
+    signs: ClassVar[bool] = False         # of its operand nothing counts but the sign
     hosted: ClassVar[bool] = False        # a node of the source format kept whole: no NPU runs it
     answers: ClassVar[Literal["", "argmax", "threshold"]] = ""  # what applications make of it as an output
 
