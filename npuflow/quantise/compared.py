@@ -13,8 +13,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
 from npuflow.ir.types import Array, QuantType
 
-EXACT = 1e-5                              # of a step: what a code may miss a number by and still be it
-FINEST = 1 << 14                          # steps of the bound to one of the activation: both have multipliers
+EXACT = 1e-6                              # of a number: what its code may miss it by, as scales are float32
 FEW = 14                                  # bits of multipliers below which two of them are no ratio of scales
 
 
@@ -38,10 +37,17 @@ def compared(
         if few and len(others) == 1:
             found |= _in_steps_of(others[0], array, (bound, node.outputs[0]), types, numerics)
         elif not few and not _held(array, types[bound]):
-            least = max(other.scale[0] for other in others) / FINEST
+            least = max(other.scale[0] for other in others) / _finest(numerics)
             better = _on_a_grid(array, least, numerics) or _widest(types[bound], least, numerics)
-            found |= {bound: better} if better is not None else {}
+            if better is not None:
+                found |= {bound: better, **_reached(readers, bound, better, types, numerics)}
     return found
+
+
+def _finest(numerics: Numerics) -> int:
+    """How many steps of a bound one of the activation may hold: its multiplier is smaller by as much, and as
+    much less exact. Powers of two are exact, and are shifted left by 14 bits at most."""
+    return 1 << (14 if numerics.power_of_two else max(min(numerics.multiplier_bits, 31) - 7, 0) // 2)
 
 
 def _differences(graph: Graph, chosen: Sequence[Node], alone: Collection[str]) -> Iterator[Node]:
@@ -59,9 +65,10 @@ def _differences(graph: Graph, chosen: Sequence[Node], alone: Collection[str]) -
 
 def _held(array: Array, quant: QuantType) -> bool:
     """Whether there is a code for every number."""
-    codes = array / quant.scale[0] + quant.zero_point[0]
-    inside = codes.min() >= quant.lo - EXACT and codes.max() <= quant.hi + EXACT
-    return bool(inside and np.abs(codes - np.rint(codes)).max() <= EXACT)
+    codes = array / quant.scale[0]
+    ends = quant.lo - quant.zero_point[0], quant.hi - quant.zero_point[0]
+    wrong = np.abs(codes - np.clip(np.rint(codes), *ends))
+    return bool(np.all(wrong <= EXACT * np.maximum(np.abs(codes), 1.0)))
 
 
 def _on_a_grid(array: Array, least: float, numerics: Numerics) -> QuantType | None:
@@ -87,6 +94,20 @@ def _widest(quant: QuantType, least: float, numerics: Numerics) -> QuantType | N
     return quant.with_(bits=bits, scale=(quant.scale[0] / (1 << more),), zero_point=(zero,))
 
 
+def _reached(
+    readers: Sequence[Node], bound: str, better: QuantType, types: Mapping[str, QuantType], numerics: Numerics
+) -> dict[str, QuantType]:
+    """Larger steps for differences whose own are so fine that an operand's multiplier would be too wide."""
+    found = {}
+    for node in readers:
+        steps = [better.scale[0], *(types[i].scale[0] for i in node.inputs if i != bound)]
+        least = max(steps) / (1 << min(numerics.multiplier_bits, 31) - 1)
+        made = types[node.outputs[0]]
+        if made.scale[0] < least and not numerics.power_of_two:
+            found[node.outputs[0]] = made.with_(scale=(float(np.float32(least)),))
+    return found
+
+
 def _in_steps_of(
     other: QuantType, array: Array, names: tuple[str, str], types: Mapping[str, QuantType],
     numerics: Numerics,
@@ -98,7 +119,7 @@ def _in_steps_of(
     if not top or not codes.signed or not types[made].signed:
         return {}
     finer = min(floor(log2(codes.hi * other.scale[0] / top)), numerics.multiplier_bits - 1)
-    if finer < 1:
+    if finer < 0:
         return {}
     steps = floor(log2(other.scale[0] / types[made].scale[0]))
     steps = max(0, min(steps, numerics.multiplier_bits - 1 + numerics.shift_left_max))

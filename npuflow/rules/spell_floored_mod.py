@@ -18,7 +18,7 @@ from npuflow.rules._parts import Decomposition, Parts
 @RULES.entry
 class SpellFlooredMod(Decomposition):
     """What the host computes of it, behind the rule that makes NPU operators of it: below opset 28 ONNX has
-    Mod of floats with fmod 1 alone. Infinite operands, zeros with their signs and NaN are as Python has them."""
+    Mod of floats with fmod 1 alone. Infinite operands, signed zeros and NaN are as Python has them."""
 
     order = 5
     triggers = ("host:mod",)

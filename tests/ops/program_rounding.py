@@ -1,5 +1,5 @@
-"""What codes of 8 bits alone cost a network of the table, whatever computes its operators: every tensor of the
-network as its user wrote it is rounded, and every filter, and the rest is float32 in onnxruntime."""
+"""What codes of 8 bits alone cost a network of the table, whatever computes its operators: every tensor of
+the network as its user wrote it is rounded, and every filter, and the rest is float32 in onnxruntime."""
 
 from __future__ import annotations
 

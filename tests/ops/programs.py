@@ -321,7 +321,7 @@ def judged(parts: Sequence[Part], target: str, folder: Path, **tables: Any) -> l
 
 
 def _with_reach(
-    findings: Sequence[Finding], part: Part, seen: Sequence[dict[str, Array]], feeds: Sequence[dict[str, Array]]
+    findings: Sequence[Finding], part: Part, seen: Sequence[Any], feeds: Sequence[dict[str, Array]]
 ) -> list[Finding]:
     """The findings with what codes of 8 bits reach on the same inputs."""
     plain, rounded = ran(part.model, feeds), ran(part.in_eight_bits(seen), feeds)
