@@ -128,7 +128,7 @@ def test_nearest_pixels_with_scales_of_powers_of_two(tmp_path: Path) -> None:
 @pytest.mark.parametrize("third", range(3))
 def test_what_jumps_with_multipliers_of_8_bits(third: int, tmp_path: Path) -> None:
     """In signed codes of 8 bits, not in the floats that the target has as well. Rounding a multiplier moves
-    the largest code by half of one more. Not nearest pixels: in the steps of the places the boundaries between
+    the largest code by half of one more. Not nearest pixels: in the steps of the places the boundaries of
     pixels are no codes of 8 bits, and to steps in which they are the ratio has no multiplier of 8 bits."""
     rows = [row for row in JUMPING if row.name != NEAREST][third::3]
     _jump_alike(_parts(rows), "cv18xx", tmp_path, more=0.5, precision={"strategy": "none"})
