@@ -314,7 +314,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Site:
-    """One node in its place: values of inputs (None: absent) and outputs, constants by input, integer params."""
+    """One node in its place: values of inputs (None: absent), outputs; constants by input; integer params."""
 
     node: Node
     inputs: tuple[Value | None, ...]
