@@ -93,6 +93,8 @@ class Op(InFloats):
     moves_data: ClassVar[bool] = False    # results are elements of the operands as they are, or a constant
     bounded: ClassVar[tuple[float, float] | None] = None     # what the function never leaves: not clipped
     sensitive: ClassVar[bool] = False     # a square, quotient, root, logarithm: first to get wide codes
+    sums: ClassVar[bool] = False          # a sum or a difference of its two operands
+    signs: ClassVar[bool] = False         # of its operand nothing counts but the sign
     hosted: ClassVar[bool] = False        # a node of the source format kept whole: no NPU runs it
     answers: ClassVar[Literal["", "argmax", "threshold"]] = ""  # what applications make of it as an output
 
@@ -157,13 +159,12 @@ class Op(InFloats):
         return None
 
     def group_axis(self, site: Site, index: int) -> int | None:
-        """Axis of an input, the activation or its constant weight, over which products are summed and along
-        which groups of neighbours may have a weight scale of their own; None: there are no such scales."""
+        """Axis of an input, the activation or its constant weight, along which products are summed and groups
+        of neighbours may have weight scales of their own; None: there are none."""
         return None
 
     def places(self, site: Site) -> int:
-        """How many places an output has that are sums of the input's columns times the rows of a constant
-        weight; 0 for operators that are no such products."""
+        """At how many places an output is a sum of input columns times rows of a constant weight; else 0."""
         return 0
 
     def reduced(self, rank: int) -> tuple[int, ...] | None:
@@ -313,8 +314,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Site:
-    """One node in its place: values of inputs (None: absent) and outputs, constant
-    arrays by input, integer params."""
+    """One node in its place: values of inputs (None: absent), outputs; constants by input; integer params."""
 
     node: Node
     inputs: tuple[Value | None, ...]

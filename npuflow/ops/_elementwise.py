@@ -25,6 +25,7 @@ from npuflow.ops._requant import centred, clamp_bounds
 class SumOp(BinaryOp):
     """a + sign * b: each operand has a multiplier of its own, the sum is rounded once."""
 
+    sums: ClassVar[bool] = True
     sign: ClassVar[int] = 1
 
     def reference(self, *inputs: Array | None) -> tuple[Array, ...]:

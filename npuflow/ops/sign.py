@@ -19,6 +19,7 @@ STEEP = 1e30
 @dataclass(frozen=True)
 class Sign(TableOp):
     onnx: ClassVar[str] = "Sign"
+    signs: ClassVar[bool] = True
 
     def f(self, x: Real) -> Real:
         return np.sign(x)

@@ -18,6 +18,7 @@ from npuflow.ir.types import INDEX_BITS, QuantType, span
 from npuflow.ir.whole import code_type, constant_span, spans_of
 from npuflow.place.names import names_of
 from npuflow.place.place import op_name
+from npuflow.quantise.compared import compared
 from npuflow.quantise.config import Activations, Quantize, activation_grid
 from npuflow.quantise.trim import narrower
 from npuflow.quantise.types import activation_type
@@ -118,12 +119,10 @@ def activation_types(
     if not config.trim:
         return types
     members = Counter(groups.find(v) for v in spans)
-    spans.update(
-        narrower(
-            graph, chosen, spans, types, {v for v in spans if members[groups.find(v)] == 1 and v not in fixed}
-        )
-    )
-    return _types(groups, spans, widths, schemes, numerics)
+    alone = {v for v in spans if members[groups.find(v)] == 1 and v not in fixed}
+    spans.update(narrower(graph, chosen, spans, types, alone))
+    types = _types(groups, spans, widths, schemes, numerics)
+    return {**types, **compared(graph, chosen, types, alone, numerics)}
 
 
 def whole_types(graph: Graph, chosen: Sequence[Node]) -> dict[str, QuantType]:

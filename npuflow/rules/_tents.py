@@ -18,16 +18,26 @@ def tents(parts: Parts, places: str, size: int) -> str:
     return parts.clip(parts.sub(1.0, parts.op("abs", (away,)), "tent"), 0.0, what="tent")
 
 
-def nearest(parts: Parts, places: str, size: int) -> str:
+def nearest(
+    parts: Parts, places: str, size: int, unit: tuple[float, float] = (0.0, 1.0), beyond: bool = False
+) -> str:
     """Weights of 1 at the nearest row, and 0 elsewhere. Which side of the boundary between two rows a place
     lies on is a sign, and on the boundary itself the even row's: a table of the rounded place would need a
-    step for each row."""
-    near = parts.clip(places, -1.0, float(size), "near")
-    bounds = parts.const(np.arange(-0.5, size)[:, None], "bounds")
-    side = parts.op("sign", (parts.sub(near, bounds, "away"),))
-    odd = parts.const(np.arange(size + 1)[:, None] % 2 == 0, "odd")  # the row below the boundary is odd
+    step for each row. `unit`: (m, h) where the row is m + h * place. The boundaries are put into that unit
+    rather than the places into rows: rounding these would move some of them across. `beyond`: the first and
+    the last row reach on without end."""
+    middle, step = unit
+    lines = np.arange(1, size) if beyond else np.arange(size + 1)
+    bounds = parts.const((lines[:, None] - 0.5 - middle) / step, "bounds")
+    side = parts.op("sign", (parts.sub(places, bounds, "away"),))
+    odd = parts.const(lines[:, None] % 2 == 0, "odd")  # the row below the boundary is odd
     behind = parts.clip(parts.add(parts.mul(side, 2.0), odd), 0.0, 1.0, "behind")
-    axis = len(parts.shape(behind)) - 2
+    shape = parts.shape(behind)
+    axis = len(shape) - 2
+    if beyond:
+        edge = (*shape[:axis], 1, shape[-1])
+        first, last = (parts.const(np.full(edge, value), "edge") for value in (1.0, 0.0))
+        behind = parts.concat((first, behind, last), axis)
     return parts.sub(parts.slice(behind, axis, 0, size), parts.slice(behind, axis, 1, size + 1), "nearest")
 
 

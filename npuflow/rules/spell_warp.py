@@ -49,8 +49,10 @@ def _weights(parts: Parts, at: str, size: int, mode: str) -> str:
     """Of the rows along one dimension; at: -1 .. 1, [n, 1, count]."""
     aligned = parts.integer("align_corners", 0)
     half, middle = (size - 1 if aligned else size) / 2, (size - 1) / 2
-    place = parts.add(parts.mul(at, half), middle, "place")
     padding = parts.attribute("padding_mode", "zeros")
+    if mode == "nearest" and padding != "reflection" and size > 1:
+        return nearest(parts, at, size, (middle, half), beyond=padding == "border")
+    place = parts.add(parts.mul(at, half), middle, "place")
     if padding == "reflection":
         place = _reflected(parts, place, 0.0 if aligned else -0.5, size - 1 if aligned else size)
     if mode == "cubic":

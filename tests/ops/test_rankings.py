@@ -14,6 +14,7 @@ import pytest
 
 import npuflow
 from npuflow.ir.codes import decode, encode
+from npuflow.ir.types import QuantType
 from npuflow.testing.target import load
 from tests.ops.programs import decibels, types_of
 from tests.ops.ranking_heads import HEADS, Array, Head
@@ -52,14 +53,18 @@ def built(head: Head, target: str, folder: Path, samples: int, **tables: Any) ->
     with npuflow.Runner(program) as runner:
         made = [dict(runner.run(feed)) for feed in feeds]
     types = types_of(program)
-    read = [
-        {k: decode(encode(m[k], types[k]), types[k]).astype(np.float32) for k in head.read} for m in made
-    ]
+    read = [{k: _as_read(m[k], types.get(k)) for k in head.read} for m in made]
     summary = build.artifact(build._source("codegen", "quantized")).summary()
     return Built(
         summary["npu_macs"], summary["host_macs"], {k: np.stack([m[k] for m in made]) for k in made[0]},
         _ran(head.network, feeds), _ran(head.ranking(), read),
     )
+
+
+def _as_read(made: Array, quant: QuantType | None) -> Array:
+    """What the ranking has in front of it: codes, or the numbers themselves where the host computes them (two
+    targets have no Softmax, and so it and the ranking behind it are the host's)."""
+    return made if quant is None else decode(encode(made, quant), quant).astype(np.float32)
 
 
 def _ran(network: bytes, feeds: Sequence[Mapping[str, Array]]) -> dict[str, Array]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from npuflow.onnx.export import export_model
+from npuflow.onnx.run import run
 from npuflow.rewrite.rewrite import rewrite
 from npuflow.testing.rule import graph_of
 from tests.networks.onnx_text import model, normal, on_npu, ops, refused, rewritten
@@ -136,6 +138,21 @@ def test_powers_and_remainders(signature: str, body: str, made: set[str]) -> Non
 )
 def test_powers_and_remainders_that_stay(signature: str, body: str, rule: str, reason: str) -> None:
     assert refused(rewrite(graph_of(model(signature, body, POWERS, opset=18))), rule) == reason
+
+
+@pytest.mark.parametrize("by", ["z", "wild"])
+def test_a_remainder_with_the_sign_of_its_divisor_is_exported(by: str) -> None:
+    """Below opset 28 ONNX has no such Mod of floats; onnxruntime refuses it."""
+    wild = np.array([np.inf, -np.inf, 0.0, 2.0, -2.0, np.nan, -3.0, 3.0], np.float32)
+    text = "float[8] x, float[8] z => float[8] y"
+    done = rewrite(graph_of(model(text, f"y = Mod(x, {by})", {"wild": wild}, opset=21)))
+    x = np.array([3.0, 3.0, 1.0, -0.0, 0.0, 1.0, 7.5, -7.5], np.float32)
+    z = np.array([-2.0, 2.0, -0.5, 0.5, 4.0, -4.0, 1e-30, -1e30], np.float32)
+    (y,) = run(export_model(done.graph), {"x": x, "z": z}, ["y"])
+    with np.errstate(invalid="ignore"):
+        wanted = np.mod(x, wild if by == "wild" else z)
+    np.testing.assert_array_equal(y, wanted)
+    np.testing.assert_array_equal(np.signbit(y[y == 0]), np.signbit(wanted[wanted == 0]))
 
 
 def test_the_sign_of_a_base_is_looked_up_over_a_few_nodes_only() -> None:
