@@ -42,20 +42,23 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_program_of_a_batch_gives_what_one_of_single_samples_gives(
     place: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("build", str(place / "net.toml"), "--cache", str(place / "cache"), "-q", "--out")
+    """Calibrated by one sample many times: a batch of them is then like one of them."""
+    np.savez(place / "same.npz", x=np.repeat(normal(5, 1, 3, 8, 8), 16, axis=0))
+    (place / "same.toml").write_text(RECIPE.replace("data.npz", "same.npz"))
+    words = ("build", str(place / "same.toml"), "--cache", str(place / "cache"), "-q", "--out")
     assert main([*words, str(place / "one")]) == 0
     assert main([*words, str(place / "four"), "--batch", "4"]) == 0
     found = {}
     for name in ("one", "four"):
         made = place / f"{name}.npz"
-        program = str(place / name / "net/model.npu")
+        program = str(place / name / "same/model.npu")
         assert main(["run", program, str(place / "data.npz"), "-o", str(made)]) == 0
         found[name] = np.load(made)["y"]
     assert found["four"].shape == (16, 7)
     np.testing.assert_array_equal(found["one"], found["four"])
     np.savez(place / "odd.npz", x=normal(5, 6, 3, 8, 8))
     capfd.readouterr()
-    assert main(["run", str(place / "four/net/model.npu"), str(place / "odd.npz"), "-o", str(made)]) != 0
+    assert main(["run", str(place / "four/same/model.npu"), str(place / "odd.npz"), "-o", str(made)]) != 0
     assert "give a multiple of 4 rows" in capfd.readouterr().err
 
 

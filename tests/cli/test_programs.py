@@ -22,7 +22,7 @@ MODEL = str(EXAMPLE / "fashion.onnx")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The fashion example, compiled, with its QDQ model and an input."""
     folder = tmp_path_factory.mktemp("net")
-    (folder / "net.toml").write_text(RECIPE)
+    (folder / "net.toml").write_text(RECIPE.replace("count = 4", "count = 24"))
     for stage in ("codegen", "qdq"):
         where = ["--cache", str(folder / "cache"), "--out", str(folder)]
         assert main(["build", str(folder / "net.toml"), *where, "--until", stage]) == 0
@@ -114,8 +114,9 @@ def test_compare_finds_the_first_divergence(
     against = call(capfd, "compare", program, MODEL, "-i", inputs, "--json")
     assert against.code == 1 and 10 < float(against.lines[0]["sqnr"]) < 80
     close = call(capfd, "compare", program, qdq, "-i", inputs, "--json")
-    # 18.1 dB with saturating kernels
-    assert float(close.lines[0]["sqnr"]) > 20 and "session.disable_quant_qdq" in close.err
+    # 18.1 dB with saturating kernels; none where the codes are equal
+    level = close.lines[0]["sqnr"]
+    assert (level is None or float(level) > 20) and "session.disable_quant_qdq" in close.err
     a, b = {"x": np.arange(4), "y": np.ones(3)}, {"x": np.arange(4), "y": np.array([1.0, 2, 1])}
     np.savez(tmp_path / "a.npz", **a)
     np.savez(tmp_path / "b.npz", **b)
