@@ -17,9 +17,8 @@ from npuflow.base.tables import FilePath
 from npuflow.flow.artifact import ArtifactRef
 from npuflow.flow.events import Progress
 from npuflow.flow.executor_code import here, stated
-from npuflow.flow.keys import Bound
+from npuflow.flow.keys import Bound, Step
 from npuflow.flow.pace import Pace
-from npuflow.flow.plan import Step
 from npuflow.flow.refs import Files, ItemsRef, Ref, parts
 from npuflow.flow.run_step import Each, StoredArgument, Task, Work
 from npuflow.flow.signature import named_paths

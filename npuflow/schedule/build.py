@@ -8,10 +8,10 @@ from math import ceil
 
 from npuflow.ir.space import Box, elements
 from npuflow.schedule.allocate import aligned
-from npuflow.schedule.borders import Spread, loaded, spreads, stored
+from npuflow.schedule.borders import loaded, spreads, stored
 from npuflow.schedule.cores import Core, External, Slot
 from npuflow.schedule.frame import Frame
-from npuflow.schedule.geometry import Member, RollingBuffer
+from npuflow.schedule.geometry import Member, RollingBuffer, Spread
 from npuflow.schedule.jobs import Barrier, BorderCopy, CopyRows, Job, Phase, Places, Schedule
 from npuflow.schedule.local import Local, held_slots, scratch_offsets
 from npuflow.schedule.machine import Machine

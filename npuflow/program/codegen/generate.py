@@ -29,10 +29,11 @@ from npuflow.program.taps import ProgramTaps, Tapped, encode_taps
 from npuflow.schedule.accesses import merge
 from npuflow.schedule.allocate import Life
 from npuflow.schedule.bank_layout import set_apart
-from npuflow.schedule.borders import Spread, spreads
+from npuflow.schedule.borders import spreads
 from npuflow.schedule.build import in_turn, schedule_of
 from npuflow.schedule.choice import Costs
 from npuflow.schedule.frame import Frame, Topology
+from npuflow.schedule.geometry import Spread
 from npuflow.schedule.jobs import Barrier, Phase, Schedule
 from npuflow.schedule.local import Local, lay_local
 from npuflow.schedule.machine import Machine

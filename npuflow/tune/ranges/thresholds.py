@@ -11,11 +11,12 @@ from npuflow.base.tables import Config, Fault
 from npuflow.calibrators import CALIBRATORS, Calibrator, Grid
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
-from npuflow.place.names import Replaced, answers, stated, unknown_layers
+from npuflow.place.names import answers, stated, unknown_layers
 from npuflow.place.output_joins import score_outputs
 from npuflow.place.place import op_name
 from npuflow.quantise.config import Quantize, activation_grid, check_scheme
 from npuflow.quantise.scales import activation_types
+from npuflow.rules import Applied
 from npuflow.statistics.infinite import trimmed
 from npuflow.statistics.statistics import ObservedStatistics, StatisticsColumn
 
@@ -96,7 +97,7 @@ def thresholds(
     quantize: Quantize,
     numerics: Numerics,
     on_npu: Callable[[int], bool] | None = None,
-    history: Sequence[Replaced] = (),
+    history: Sequence[Applied] = (),
 ) -> ChosenThresholds:
     """A range for every tensor that has statistics; `on_npu` is asked for [calibrate] as_trimmed alone.
 
