@@ -21,9 +21,8 @@ from npuflow.program.codegen.consts import ConstPool
 from npuflow.program.codegen.core import CoreProgram
 from npuflow.program.codegen.data import DataStorage, lay_out
 from npuflow.program.codegen.in_place import in_place
-from npuflow.program.codegen.share import share_loads
 from npuflow.program.codegen.tiles import COMPUTE
-from npuflow.program.codegen.transfers import transfer
+from npuflow.program.codegen.transfers import share_loads, transfer
 from npuflow.program.container import Program, fingerprint, target_meta
 from npuflow.program.taps import ProgramTaps, Tapped, encode_taps
 from npuflow.schedule.accesses import merge

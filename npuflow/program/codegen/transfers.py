@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from npuflow.ir.op import Site
 from npuflow.ir.space import extent
 from npuflow.ir.types import Array
-from npuflow.program.codegen.commands import Touch
+from npuflow.program.codegen.commands import Pending, Touch
 from npuflow.program.codegen.consts import pack
 from npuflow.program.codegen.core import CoreProgram
-from npuflow.program.codegen.dma import box_copy, dense, dma
-from npuflow.schedule.jobs import Allocation, BorderCopy, BoxCopy, Constants, Job, PieceCopy
+from npuflow.program.codegen.dma import box_copy, dense, dma, in_step
+from npuflow.schedule.jobs import Allocation, BorderCopy, BoxCopy, Constants, Job, Phase, PieceCopy
 from npuflow.schedule.model import Ref
 from npuflow.schedule.movers import item_of
+
+
+def share_loads(phase: Phase, commands: Mapping[int, Pending]) -> None:
+    """Sets the masks of loads that cores make together, where their dimensions can be
+    the same. `commands`: by job."""
+    for together in phase.shared:
+        same: Sequence[Pending] = [commands[n] for n in together]
+        copies = in_step([p.values for p in same])
+        mask = sum(1 << phase.jobs[n].core for n in together)
+        for pending, values in zip(same, copies or (), strict=False):
+            pending.values = {**values, "mask": mask}
+
 
 Dims = Sequence[tuple[int, int, int]]
 Fields = dict[str, object]
