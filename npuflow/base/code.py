@@ -1,4 +1,9 @@
-"""The code part of a key: a digest of every definition that a function can statically reach."""
+"""The code part of a key: a digest of every definition that a function can statically reach.
+
+Closures are kept between processes. A closure is a function of the answers that its walk got: where modules
+are, what files hold, what registries list. The memo has every question of the process that wrote it, with the
+answer. If one answer differs today, none of its closures is used, and all are drawn again.
+"""
 
 from __future__ import annotations
 

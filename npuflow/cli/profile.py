@@ -74,7 +74,7 @@ def profile(
             typer.echo(json.dumps(row))
         return
     if memory:
-        from npuflow.report.profile.memory_text import text_map
+        from npuflow.report.profile.memory import text_map
 
         typer.echo(text_map(found))
     else:

@@ -1,4 +1,7 @@
-"""Which workers of a dask cluster may take a build's work, and what became of the others."""
+"""Which workers of a dask cluster may take a build's work, and what became of the others.
+
+A worker has to answer first whether it would do the same as the driver.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
 """One QuantType per activation: ranges from thresholds, fixed functions and constants;
-operators that share a scale joined."""
+operators that share a scale joined.
+
+The input of a table function needs no codes where the function's own output code stands still: its range is
+trimmed to the rest.
+"""
 
 from __future__ import annotations
 

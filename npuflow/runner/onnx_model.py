@@ -1,4 +1,4 @@
-"""ONNX models as backends, on onnxruntime; quantised ones as they are written."""
+"""ONNX models as backends, on onnxruntime; quantised ones, and what front ends read, as they are written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Where each thing of a plan lies in local memory over time, and which constants may come early."""
+"""Where each thing of a plan lies in local memory over time, and which constants may come early.
+
+Constants come in as early as their bytes are free. Activations are placed first. Constants follow in the
+order of their use, each where the bytes have been free the longest: over time they go round local memory
+as in a ring, but for what activations take.
+"""
 
 from __future__ import annotations
 

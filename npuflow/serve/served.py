@@ -1,4 +1,7 @@
-"""A model as the server has it: its runner, whether samples stack, and what was counted."""
+"""A model as the server has it: its runner, whether samples stack, and what was counted.
+
+Samples of different requests are computed together: they wait on the event loop, a thread computes a batch.
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from npuflow.report.figures.memory_map import maps, memory_map
 from npuflow.report.figures.roofline import roofline as roofline_figure
 from npuflow.report.figures.spec import Spec
 from npuflow.report.profile import Profile, cores, difference, memory, profile, roofline, tables, timeline
-from npuflow.report.profile.memory_text import text_map
+from npuflow.report.profile.memory import text_map
 from npuflow.search.plan import plan_network
 from tests.networks.harness import SMALL, build, local, machine
 from tests.networks.small import mixed

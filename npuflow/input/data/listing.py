@@ -1,4 +1,4 @@
-"""Listing a data source: stable sample ids, the files behind each, and how each is read."""
+"""Listing a data source: stable sample ids, the files behind each, how each is read, and which are taken."""
 
 from __future__ import annotations
 

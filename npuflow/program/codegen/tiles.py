@@ -1,5 +1,9 @@
 """Jobs of the array and of the vector unit as commands: `lower` of the operators,
-columns, rows that move, constants."""
+columns, rows that move, constants.
+
+The columns of a convolution's tile are every tap of its window as a channel, gathered from the input's box by
+the vector unit.
+"""
 
 from __future__ import annotations
 

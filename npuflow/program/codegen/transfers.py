@@ -1,4 +1,11 @@
-"""Loads and stores as commands: DMA fields of boxes, borders, packed constants and pieces of data movers."""
+"""Loads and stores as commands: DMA fields of boxes, borders, packed constants and pieces of data movers.
+
+Loads of the same box, or of the same constants, by several cores become one shared load each. Only loads
+between the same two barriers meet, in an order that agrees with each core's own: whatever a core waits for
+before such a load was begun before it on all cores, so that they cannot wait for each other. What meets is
+what the tiles are of, not what their bytes happen to be: tables and weights often repeat, and a repeated
+block that met another tile's would keep both cores from the loads in between.
+"""
 
 from __future__ import annotations
 

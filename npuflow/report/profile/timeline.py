@@ -1,4 +1,4 @@
-"""The data of the timeline: when every queue of every core runs which layer's commands."""
+"""The clock as events: data of the timeline figure, and the trace format of Chrome and Perfetto."""
 
 from __future__ import annotations
 

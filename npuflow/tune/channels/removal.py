@@ -1,4 +1,10 @@
-"""Channels removed from a network: groups chosen by the table, weights refitted, the network cut."""
+"""Channels removed from a network: chosen by what their loss does to the layers that read them, which are
+refitted; the network cut.
+
+Source: B. Hassibi, D. Stork, "Second order derivatives for network pruning: optimal brain surgeon", 1993 (the
+loss of a weight after the best change of the others; here of all weights that read a channel), on the second
+moments of each layer's inputs.
+"""
 
 from __future__ import annotations
 

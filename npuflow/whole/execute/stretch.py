@@ -1,9 +1,13 @@
-"""Consecutive integer nodes bound to arrays for a number of samples: run, they are a list of calls."""
+"""Consecutive integer nodes bound to arrays for a number of samples: run, they are a list of calls.
+
+Commands that are faster together, or with channels innermost, than by the simulator's kernels go to
+kernels of their own; values take turns in arrays.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -11,8 +15,10 @@ from math import prod
 import numpy as np
 
 from npuflow.base.errors import ModelError, Where
-from npuflow.hw.command import Command, FieldValue
+from npuflow.hw.command import NONE, Command, FieldValue
 from npuflow.hw.elements import ELEMENTS
+from npuflow.hw.encode import layout
+from npuflow.hw.isa import Field
 from npuflow.hw.target import Numerics
 from npuflow.ir import forms
 from npuflow.ir.graph import Graph
@@ -24,10 +30,28 @@ from npuflow.kernels.fast import usable
 from npuflow.kernels.opcode import Step, simulated
 from npuflow.place.partition import Segment
 from npuflow.whole.execute.bench import FIRST, TensorBench
-from npuflow.whole.execute.decoded import decoded
 from npuflow.whole.execute.layout import BatchTensor, TensorLayout, channels_last, plain
 from npuflow.whole.execute.moves import moved
-from npuflow.whole.lowering import lowered
+from npuflow.whole.lowering import Emitted, lowered
+
+
+def decoded(emitted: Iterable[Emitted]) -> list[Command]:
+    """Fields left out are 0, optional pointers NONE, enums their first name."""
+    return [
+        Command(opcode, {f.name: _value(f, values.get(f.name)) for f, _ in layout(opcode)})
+        for opcode, values in emitted
+    ]
+
+
+def _value(field: Field, value: object) -> FieldValue:
+    if field.enum:
+        return value if isinstance(value, str) else field.enum[0]
+    if isinstance(value, Sequence | np.ndarray):
+        return tuple(int(v) for v in value)
+    if value is None:
+        return (0,) * field.width if field.width > 1 else NONE if field.optional else 0
+    return int(value)  # type: ignore[call-overload]
+
 
 # commands whose kernels take any strides, and go through channels fast enough where those lie side by side
 NOTHING = np.zeros(0, np.uint8)

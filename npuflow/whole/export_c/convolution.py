@@ -1,4 +1,8 @@
-"""Convolutions in C: blocks of 16 channels for bytes, a kernel for depthwise ones, plain loops else."""
+"""Convolutions in C: blocks of 16 channels for bytes, a kernel for depthwise ones, plain loops else.
+
+Blocks read a strip of the input as centred 16-bit numbers, channels innermost; products of two neighbours are
+added in one step.
+"""
 
 from __future__ import annotations
 

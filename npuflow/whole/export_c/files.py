@@ -1,4 +1,7 @@
-"""The files of a C program: source, header, Makefile, test vector, and weights where they are large."""
+"""The files of a C program: source, header, Makefile, test vector, and weights where they are large.
+
+Every source begins with types, rounding and products in two limbs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The C program of a network: calls in order, the arena, constants, and the interface."""
+"""The C program of a network: calls in order, the arena, constants, and the interface.
+
+Values of convolutions, pools and what follows them element by element lie channels-last.
+"""
 
 from __future__ import annotations
 
