@@ -223,7 +223,8 @@ def rows(house: House) -> Iterator[tuple[str, str]]:
         c
         for tree in house.trees.values()
         for c in ast.walk(tree)
-        if isinstance(c, ast.ClassDef) and any("Protocol" in ast.unparse(base) for base in c.bases)
+        if isinstance(c, ast.ClassDef)
+        and any(re.fullmatch(r"(typing\.)?Protocol(\[.*\])?", ast.unparse(base)) for base in c.bases)
     ]
     yield "Protocols", str(len(protocols))
     yield "files that compute decibels", str(len(decibel_files(house)))

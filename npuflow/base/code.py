@@ -1,22 +1,187 @@
-"""The code part of a key: a digest of every definition that a function can statically reach."""
+"""The code part of a key: a digest of every definition that a function can statically reach.
+
+Closures are kept between processes. A closure is a function of the answers that its walk got: where modules
+are, what files hold, what registries list. The memo has every question of the process that wrote it, with the
+answer. If one answer differs today, none of its closures is used, and all are drawn again.
+"""
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from npuflow.base.code_class import Mentions
-from npuflow.base.code_find import CodeError
-from npuflow.base.code_kept import KEPT, Closure, Mark
+from npuflow.base.code_find import CodeError, Finder, Place
 from npuflow.base.code_loaded import LOADED
 from npuflow.base.code_memo import PICTURES
+from npuflow.base.code_module import Form
 from npuflow.base.code_sources import Sources
 from npuflow.base.code_steps import StepTable
 from npuflow.base.code_walk import ClosureWalk
-from npuflow.base.digest import digest
+from npuflow.base.digest import digest, digest_file
+from npuflow.base.memo_file import maker_of, read_memo, write_memo
 from npuflow.base.registry import Registry
+
+Mark = tuple[str, str | None, tuple[str, ...] | None, bool]
+"""Of a closure: module, name, methods it is narrowed to, whether it is a registry's entry."""
+
+Forms = dict[str, tuple[Form, ...]]
+
+
+@dataclass(frozen=True)
+class Closure:
+    """What a piece of code consists of: definitions and data files by digest, libraries by version."""
+
+    digest: str
+    definitions: dict[str, str] = field(default_factory=dict)
+    libraries: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    entries: frozenset[str] = frozenset()
+    """Registry entries named by constants ("ops/relu"); their code is not in the digest."""
+    mentions: frozenset[str] = field(default=frozenset(), repr=False)
+    """Attributes that the code mentions of objects that it is given (see `code_scope`)."""
+
+
+class KeptClosures:
+    """The closures of this process; with a file, also those of earlier ones that still hold."""
+
+    def __init__(self) -> None:
+        self.closures: dict[Mark, Closure] = {}
+        self.forms: dict[tuple[str, str | None], Forms | None] = {}
+        self._path: Path | None = None
+        self._stored = (0, 0)
+
+    def open(self, path: Path, sources: Sources) -> None:
+        """Take over what the file holds if every question it lists has the same answer now; `sources` then
+        counts what was asked as read. `save` writes it. A file that is open is not read again."""
+        if path == self._path:
+            return
+        self._path = path
+        found = read_memo(path, _maker())
+        if found is not None and _holds(found["asked"], sources):
+            self._take(found)
+
+    def forget(self) -> None:
+        """Draw all closures again on next use; nothing is written any more."""
+        self.closures.clear()
+        self.forms.clear()
+        self._path = None
+
+    def save(self, sources: Sources) -> None:
+        """Write all that is known if it is more than was stored; failing to is no fault of the build."""
+        if self._path is None or (len(self.closures), len(self.forms)) == self._stored:
+            return
+        if write_memo(self._path, _maker(), self._given(sources)):
+            self._stored = len(self.closures), len(self.forms)
+
+    def _take(self, found: Any) -> None:
+        pairs, words = [(label, made) for label, made in found["pairs"]], found["words"]
+        for (module, name, facets, entry), stored in found["closures"]:
+            mark = module, name, None if facets is None else tuple(facets), entry
+            if mark not in self.closures:  # keys compare closures by identity: a known one stays
+                made, definitions, libraries, files, entries, mentions = stored
+                self.closures[mark] = Closure(
+                    made,
+                    dict(map(pairs.__getitem__, definitions)),
+                    libraries,
+                    files,
+                    frozenset(entries),
+                    frozenset(map(words.__getitem__, mentions)),
+                )
+        for module, attribute, forms in found["forms"]:
+            self.forms[module, attribute] = (
+                None
+                if forms is None
+                else {name: tuple(Form(*one) for one in several) for name, several in forms.items()}
+            )
+        self._stored = len(self.closures), len(self.forms)
+
+    def _given(self, sources: Sources) -> dict[str, Any]:
+        # copies, and the closures before the questions: threads of a cluster may draw more meanwhile
+        known, named = dict(self.closures), dict(self.forms)
+        pairs: dict[tuple[str, str], int] = {}
+        words: dict[str, int] = {}
+        closures = [
+            [
+                mark,
+                [
+                    one.digest,
+                    [pairs.setdefault(pair, len(pairs)) for pair in one.definitions.items()],
+                    one.libraries,
+                    one.files,
+                    sorted(one.entries),
+                    [words.setdefault(word, len(words)) for word in sorted(one.mentions)],
+                ],
+            ]
+            for mark, one in known.items()
+        ]
+        return {
+            "asked": _asked(sources),
+            "closures": closures,
+            "forms": [[*mark, forms] for mark, forms in named.items()],
+            "pairs": list(pairs),
+            "words": list(words),
+        }
+
+
+KEPT = KeptClosures()
+"""The memo of this process."""
+
+
+def _asked(sources: Sources) -> dict[str, Any]:
+    """Every question that walks of this process put, with its answer, as JSON has it."""
+    registries = {one.name: [one.package, _listing(one)] for one in list(sources.registries.values())}
+    places = {name: _answer(place) for name, place in dict(sources.finder.places).items()}
+    return {
+        "files": sources.read(),
+        "own": sorted(sources.finder.own),
+        "places": places,
+        "registries": registries,
+    }
+
+
+def _holds(asked: Any, sources: Sources) -> bool:
+    """Whether every question has the same answer now. If so, it counts as put in this process."""
+    try:
+        for path, content in asked["files"].items():
+            LOADED.read(path)
+            if digest_file(path) != content:
+                return False
+    except OSError:  # a file is gone
+        return False
+    finder = Finder()
+    finder.own |= set(asked["own"])
+    if any(_answer(finder.find(name)) != answer for name, answer in asked["places"].items()):
+        return False
+    found = {name: Registry.at_hand(name, package) for name, (package, _) in asked["registries"].items()}
+    if any(_listing(found[name]) != listing for name, (_, listing) in asked["registries"].items()):
+        return False
+    sources.finder.own |= finder.own
+    sources.finder.places.update(finder.places)
+    sources.data.update(asked["files"])
+    sources.registries.update(found)
+    return True
+
+
+def _answer(place: Place) -> list[Any]:
+    path = None if place.path is None else str(place.path)
+    return [place.kind, path, place.package, list(place.search), [list(one) for one in place.detail]]
+
+
+def _listing(registry: Registry) -> list[list[str | None]]:
+    return [[name, one.module, one.attribute] for name, one in sorted(registry.sources().items())]
+
+
+@functools.cache
+def _maker() -> str:
+    """The code that draws closures."""
+    folder = Path(__file__).parent
+    return maker_of(sorted([*folder.glob("code*.py"), folder / "digest.py"]))
+
 
 __all__ = [
     "Closure",

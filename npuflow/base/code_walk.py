@@ -34,7 +34,7 @@ class ClosureWalk:
         self.files: dict[str, str] = {}
         self.entries: set[str] = set()
         self.lasting = True
-        """Every question had an answer that another process can check (see `code_kept`)."""
+        """Every question had an answer that another process can check (see `code`)."""
         self.mentions: set[str] = set()
         """What the code mentions of objects that are known only while running, its
         own `self` not among them."""

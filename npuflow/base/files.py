@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Protocol
 
 from npuflow.base.digest import digest_file
 from npuflow.base.memo_file import read_memo, write_memo
@@ -27,6 +28,12 @@ def fingerprint(path: str | os.PathLike[str]) -> Stat:
 def doubtful(stat: Stat, now: int) -> bool:
     """Whether a file looked at `now` could change without its fingerprint changing."""
     return now - max(stat[1], stat[2]) < DOUBTFUL_NS
+
+
+class ByteSink(Protocol):
+    """Where bytes go: an open file, a buffer, a file that is digested as it is written."""
+
+    def write(self, data: bytes | memoryview, /) -> object: ...
 
 
 class FileDigests:

@@ -14,7 +14,6 @@ from npuflow.base.tables_types import (
     EntryConfig,
     Fault,
     MayBeFolder,
-    NamedEntries,
     Range,
     Unkeyed,
     Words,
@@ -30,7 +29,7 @@ from npuflow.base.tables_types import (
 
 __all__ = [
     "Config", "Doc", "EntryConfig", "Fault", "FilePath", "Location", "Locator", "MayBeFolder",
-    "NamedEntries", "Range", "Unkeyed", "Words", "canonical", "files", "hints", "options_class", "parse",
+    "Range", "Unkeyed", "Words", "canonical", "files", "hints", "options_class", "parse",
     "read", "registry_fields", "registry_of", "schema", "selections", "table_of",
 ]
 

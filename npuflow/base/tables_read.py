@@ -10,12 +10,12 @@ from enum import Enum
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from npuflow.base.errors import NpuflowError, RecipeError, meant
+from npuflow.base.registry import Registry
 from npuflow.base.tables_files import FilePath, Location, existing_file
 from npuflow.base.tables_toml import Locator
 from npuflow.base.tables_types import (
     Config,
     MayBeFolder,
-    NamedEntries,
     Range,
     hints,
     options_class,
@@ -199,7 +199,7 @@ def _annotated(kind: Any, value: Any, at: Locator, faults: list[NpuflowError]) -
     if found is BAD:
         return BAD
     for mark in marks:
-        if isinstance(mark, NamedEntries):
+        if isinstance(mark, Registry):
             bad = [
                 v
                 for v in (found if isinstance(found, tuple) else (found,))
@@ -313,7 +313,7 @@ def wanted(kind: Any) -> str:
                     if mark.low is not None or mark.high is not None
                     else wanted(inner)
                 )
-            if isinstance(mark, NamedEntries):
+            if isinstance(mark, Registry):
                 return "one of " + ", ".join(sorted(mark.names()))
         return wanted(inner)
     if origin in (Union, types.UnionType):

@@ -14,8 +14,9 @@ from enum import Enum
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from npuflow.base import syntax
+from npuflow.base.registry import Registry
 from npuflow.base.tables_files import FilePath, Location
-from npuflow.base.tables_types import Config, Doc, NamedEntries, Range, hints, options_class, registry_fields
+from npuflow.base.tables_types import Config, Doc, Range, hints, options_class, registry_fields
 
 _SCALARS = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
@@ -90,7 +91,7 @@ def _annotated(inner: Any, marks: tuple[Any, ...], within: tuple[type[Config], .
     schema = type_schema(inner, within)
     place = schema["items"] if schema.get("type") == "array" and "items" in schema else schema
     for mark in marks:
-        if isinstance(mark, NamedEntries):
+        if isinstance(mark, Registry):
             place["enum"] = sorted(mark.names())
         elif isinstance(mark, Range):
             place.update({"minimum": mark.low} if mark.low is not None else {})

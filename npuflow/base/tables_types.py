@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
-from typing import Any, ClassVar, Protocol, Self, get_origin, get_type_hints, runtime_checkable
+from typing import Any, ClassVar, Self, get_origin, get_type_hints
 
+from npuflow.base.registry import Registry
 from npuflow.base.tables_files import FilePath, Location
 
 
@@ -79,15 +80,6 @@ class Fault:
     because: str = ""
     hint: str = ""
     code: str = ""
-
-
-@runtime_checkable
-class NamedEntries(Protocol):
-    """What tables need of a registry: names without imports, and one entry on demand."""
-
-    def names(self) -> Iterable[str]: ...
-    def __contains__(self, name: object) -> bool: ...
-    def __getitem__(self, name: str) -> Any: ...
 
 
 class Config:
@@ -174,10 +166,10 @@ def hints(cls: type) -> dict[str, Any]:
     return _HINTS[cls]
 
 
-def registry_of(annotation: Any) -> NamedEntries | None:
+def registry_of(annotation: Any) -> Registry | None:
     """The registry of `Annotated[str, REGISTRY]`, also inside `| None`, or None."""
     for mark in getattr(annotation, "__metadata__", ()):
-        if isinstance(mark, NamedEntries):
+        if isinstance(mark, Registry):
             return mark
     for part in getattr(annotation, "__args__", ()):
         found = registry_of(part) if not isinstance(part, str) else None
@@ -202,7 +194,7 @@ def words(annotation: Any) -> tuple[str, ...]:
     return next((mark.words for mark in marks if isinstance(mark, Words)), ())
 
 
-def registry_fields(cls: type[Config]) -> dict[str, NamedEntries]:
+def registry_fields(cls: type[Config]) -> dict[str, Registry]:
     """The fields that select one registry entry by name, whose options may stand below. A
     list of names selects none."""
     return {
@@ -211,13 +203,13 @@ def registry_fields(cls: type[Config]) -> dict[str, NamedEntries]:
     }
 
 
-def options_class(registry: NamedEntries, name: str) -> type[Config] | None:
+def options_class(registry: Registry, name: str) -> type[Config] | None:
     """The table of an entry's own options: its attribute `Options`, if it has one."""
     kind = getattr(registry[name], "Options", None) if name in registry else None
     return kind if isinstance(kind, type) and issubclass(kind, Config) else None
 
 
-def selections(cfg: Config) -> Iterator[tuple[NamedEntries, str]]:
+def selections(cfg: Config) -> Iterator[tuple[Registry, str]]:
     """Every (registry, entry name) that a table selects, in nested tables, tuples and options too."""
     for name, registry in _registries(type(cfg)).items():
         value = getattr(cfg, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,18 +15,10 @@ from npuflow.run.state import Pairs, Steps
 from npuflow.runner.backend import Backend, Exact
 from npuflow.runner.nan import Nan, NanCheck
 from npuflow.runner.opening import opened
-from npuflow.runner.ports import Port, joined
+from npuflow.runner.ports import joined
 from npuflow.runner.steps import state_and_start
 
 Array = npt.NDArray[Any]
-
-
-class RunnableModel(Protocol):
-    ports: tuple[Port, ...]
-    preparation: Mapping[str, Any] | None     # how pictures become inputs, where the program says so
-    notes: tuple[str, ...]                    # what the user should know of how it runs
-
-    def run(self, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]: ...
 
 
 def open_model(
@@ -43,10 +35,16 @@ def open_model(
     `exact`: what computes a program. `nan`: what is done about NaN in inputs; None: it is
     told, and no option is named.
     """
-    return _Opened(opened(path, exact, batch=batch, dump=dump, raw=raw), dump, raw, state, nan)
+    return RunnableModel(opened(path, exact, batch=batch, dump=dump, raw=raw), dump, raw, state, nan)
 
 
-class _Opened:
+class RunnableModel:
+    """A program or model that runs samples, with its state where it has one.
+
+    `ports`: the inputs that samples give; `preparation`: how pictures become inputs, where the program says
+    so; `notes`: what the user should know of how it runs.
+    """
+
     def __init__(self, backend: Backend, dump: bool, raw: bool, state: Pairs, nan: Nan | None) -> None:
         self.backend, self.dump = backend, dump
         self._nan = NanCheck(backend.inputs, nan or "warn", noted, "--nan refuse" if nan else "")

@@ -74,7 +74,7 @@ def profile(
             typer.echo(json.dumps(row))
         return
     if memory:
-        from npuflow.report.profile.memory_text import text_map
+        from npuflow.report.profile.memory import text_map
 
         typer.echo(text_map(found))
     else:
@@ -119,11 +119,10 @@ def _files(
 ) -> None:
     import json
 
-    from npuflow.report.profile import tables
-    from npuflow.report.profile import trace as tracing
+    from npuflow.report.profile import tables, timeline
 
     if trace is not None:
-        _write(trace, json.dumps(tracing.trace(found), separators=(",", ":")))
+        _write(trace, json.dumps(timeline.trace(found), separators=(",", ":")))
     if csv is not None:
         _write(csv, tables.csv_text(rows))
     if xlsx is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from npuflow.base.errors import NpuflowError
 from npuflow.flow.artifact import Artifact, ArtifactRef
-from npuflow.flow.plan import Step
+from npuflow.flow.keys import Step
 from npuflow.flow.refs import Files, ItemsRef, Listing, Ref
 from npuflow.flow.signature import Upstream
 from npuflow.flow.stage import Items

@@ -12,9 +12,9 @@ from npuflow.base.errors import UsageError
 from npuflow.flow.ahead import Ahead
 from npuflow.flow.artifact import Artifact, ArtifactRef, Manifest, Reader
 from npuflow.flow.explain import Reason, why
-from npuflow.flow.keys import Bound, pairs
+from npuflow.flow.keys import Bound, Step, pairs
 from npuflow.flow.lock import Lock, LockedStep, fields_of
-from npuflow.flow.plan import Plan, Step
+from npuflow.flow.plan import Plan
 from npuflow.flow.refs import ItemsRef, Ref, groups
 from npuflow.flow.store import Store
 from npuflow.flow.store_manifest import MANIFEST

@@ -17,7 +17,7 @@ from npuflow.base.errors import BuildError
 from npuflow.flow.keys import Bound, Plugin, selected_code, split, used_code
 
 if TYPE_CHECKING:
-    from npuflow.flow.plan import Step
+    from npuflow.flow.keys import Step
 
 
 class StatedCode(NamedTuple):

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from npuflow.base.errors import AbsentError, InputError, NpuflowError
 from npuflow.base.tables import Config, table_of
 from npuflow.base.tables_toml import path_of
-from npuflow.flow.plan import Plan, Step
+from npuflow.flow.keys import Step
+from npuflow.flow.plan import Plan
 from npuflow.flow.recipe import Recipe
 from npuflow.flow.refs import Ref
 

@@ -14,7 +14,8 @@ from typing import Any
 import tomli
 
 from npuflow.base.errors import InputError
-from npuflow.flow.plan import Plan, Step
+from npuflow.flow.keys import Step
+from npuflow.flow.plan import Plan
 from npuflow.flow.refs import ItemsRef, Ref
 
 VERSION = 1

@@ -20,7 +20,8 @@ from npuflow.flow.signature import named_paths
 from npuflow.flow.store_lease import root_file
 
 if TYPE_CHECKING:
-    from npuflow.flow.plan import Plan, Step
+    from npuflow.flow.keys import Step
+    from npuflow.flow.plan import Plan
     from npuflow.flow.recipe import Recipe
     from npuflow.flow.run import Result
     from npuflow.flow.store import Store

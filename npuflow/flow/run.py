@@ -18,12 +18,12 @@ from npuflow.flow.executor_code import edited_meanwhile
 from npuflow.flow.executor_deaths import died, one_died
 from npuflow.flow.foresight import Foresight
 from npuflow.flow.interrupt import Interrupted, check, heeding
-from npuflow.flow.plan import Plan, Step
+from npuflow.flow.keys import Step
+from npuflow.flow.plan import Plan
 from npuflow.flow.refs import ArtifactRef, Ref
-from npuflow.flow.run_keeper import Keeper
+from npuflow.flow.run_keeper import Keeper, tell_cache
 from npuflow.flow.run_products import publish
 from npuflow.flow.run_queue import Queue
-from npuflow.flow.run_said import tell_cache
 from npuflow.flow.run_state import ATTEMPTS, Result, StepState, adopted, units
 from npuflow.flow.run_step import Done, Outcome, Task
 from npuflow.flow.store import _OPEN, Store

@@ -9,12 +9,26 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from npuflow.base.errors import NpuflowError
+from npuflow.flow.events import Event, Warned
 from npuflow.flow.memory import shown
 from npuflow.flow.store import Store
+from npuflow.flow.store_files import Unwritable
 from npuflow.flow.store_limit import shrink
 
 if TYPE_CHECKING:
     from npuflow.flow.store_remote import Remote
+
+
+def tell_cache(store: Store, refused: Unwritable | None, emit: Callable[[Event], None]) -> bool:
+    """Warn of all that was found damaged, and of a cache that could only be read: once each."""
+    told = store.tell_damages()
+    if refused is not None:
+        text = f"the cache {store.root} could only be read: {refused.reason}"
+        told.append((text, "it had all that this build needs; to build more: --cache DIR"))
+    for text, hint in told:
+        emit(Warned(text, hint=hint))
+    return True
+
 
 EVERY = 60.0        # seconds between two looks at the size of the cache of a running build
 SHARE = 20          # a look that takes long is taken less often: between two, so many times what it took

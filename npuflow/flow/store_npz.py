@@ -12,10 +12,12 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
+
+from npuflow.base.files import ByteSink
 
 Array = np.ndarray[Any, Any]
 
@@ -23,12 +25,6 @@ _LOCAL, _CENTRAL, _END = "<4s5H3I2H", "<4s6H3I5H2I", "<4s4H2IH"
 _VERSION, _DAY = 20, 0x21  # of the zip format; the first day that it knows
 _MOST = 1 << 31  # bytes, and below them numbers of members, that need no zip64
 _MANY = 1 << 15
-
-
-class ByteSink(Protocol):
-    """Where bytes go."""
-
-    def write(self, data: bytes | memoryview, /) -> object: ...
 
 
 def write(arrays: Mapping[str, Array], sink: ByteSink) -> None:

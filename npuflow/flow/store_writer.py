@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from npuflow.base.errors import StoreError
 from npuflow.flow.store_files import Counted, write
@@ -25,12 +25,6 @@ if TYPE_CHECKING:
 
 _BLOCK = 1 << 20
 _PRETTY = 1 << 16  # smaller JSON is laid out for people; the digest is that of the compact text either way
-
-
-class Sink(Protocol):
-    """Where a stream's bytes go."""
-
-    def write(self, data: bytes | memoryview, /) -> int: ...
 
 
 class Writer:
@@ -64,7 +58,7 @@ class Writer:
         self._put(name, "bytes", name, builtins.bytes(data), None)
 
     @contextmanager
-    def stream(self, name: str) -> Iterator[Sink]:
+    def stream(self, name: str) -> Iterator[Counted]:
         """Raw bytes too large for memory: write them as they come."""
         path = self._claim(name, name)
         if path is None:

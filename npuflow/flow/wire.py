@@ -11,8 +11,8 @@ from npuflow.base.errors import InternalError, RecipeError, UsageError, suggesti
 from npuflow.base.registry import Registry
 from npuflow.base.tables import Config, table_of
 from npuflow.flow.faults import unlisted
-from npuflow.flow.keys import Input
-from npuflow.flow.plan import Plan, Step
+from npuflow.flow.keys import Input, Step
+from npuflow.flow.plan import Plan
 from npuflow.flow.recipe import Recipe
 from npuflow.flow.signature import Signature, Upstream, signature, tables_of
 from npuflow.flow.stage import Stage, steps_of

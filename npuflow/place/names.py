@@ -15,6 +15,7 @@ from npuflow.base.errors import NpuflowError, RecipeError, Where, nearest
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
 from npuflow.place.place import op_name
+from npuflow.rules import Applied
 
 
 def names_of(node: Node) -> tuple[str, ...]:
@@ -77,19 +78,8 @@ def unanswered(tables: Iterable[Naming], nodes: Iterable[Node]) -> Iterator[str]
             yield ", ".join(table.layers)
 
 
-class Replaced(Protocol):
-    """What a rewrite did: operators and names of the nodes that it removed, and of those in their place."""
-
-    @property
-    def rule(self) -> str: ...
-    @property
-    def removed(self) -> tuple[tuple[str, str], ...]: ...
-    @property
-    def made(self) -> tuple[tuple[str, str], ...]: ...
-
-
 def unknown_layers(
-    graph: Graph, stated: Iterable[tuple[str, Iterable[str]]], history: Sequence[Replaced] = ()
+    graph: Graph, stated: Iterable[tuple[str, Iterable[str]]], history: Sequence[Applied] = ()
 ) -> None:
     """Every name or pattern that nothing in the graph answers to, as one error.
 
@@ -101,7 +91,7 @@ def unknown_layers(
 
 
 def name_faults(
-    graph: Graph, stated: Iterable[tuple[str, Iterable[str]]], history: Sequence[Replaced] = ()
+    graph: Graph, stated: Iterable[tuple[str, Iterable[str]]], history: Sequence[Applied] = ()
 ) -> Iterator[NpuflowError]:
     """A fault for every name or pattern that nothing in the graph answers to."""
     layers = [(names_of(node), op_name(node)) for node in graph.nodes] + [
@@ -135,7 +125,7 @@ def name_faults(
                 yield RecipeError(message, where=where, hint=_alike(pattern, allowed), code="NF-RECIPE-023")
 
 
-def _became(graph: Graph, pattern: str, history: Sequence[Replaced]) -> tuple[str, list[str]]:
+def _became(graph: Graph, pattern: str, history: Sequence[Applied]) -> tuple[str, list[str]]:
     """What rewrites made of the nodes that a name or operator means, and the layers that stand for them now.
     """
     meant: dict[str, tuple[int, str]] = {}      # node -> the last change that removed it, and its operator
@@ -157,7 +147,7 @@ def _became(graph: Graph, pattern: str, history: Sequence[Replaced]) -> tuple[st
     return f"the rewrite{'s' if len(rules) > 1 else ''} {', '.join(rules)} replaced {many}: {reported}", now
 
 
-def _standing(graph: Graph, name: str, history: Sequence[Replaced], at: int) -> list[str]:
+def _standing(graph: Graph, name: str, history: Sequence[Applied], at: int) -> list[str]:
     """The nodes of the graph that a replaced one went into, followed from change to change."""
     alive = {one: node.name for node in graph.nodes for one in (node.name, *node.origin)}
     followed, seen = [name, *(made for _, made in history[at].made)], set[str]()

@@ -19,13 +19,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import xxhash
 
 from npuflow.base.digest import digest
 from npuflow.base.errors import ModelError, Where
+from npuflow.base.files import ByteSink
 from npuflow.base.html_table import titled
 from npuflow.base.tables import canonical, read
 from npuflow.hw.command import Command
@@ -99,7 +100,7 @@ class Program:
     def to_bytes(self) -> bytes:
         return written(self.target_fingerprint, self.sections())
 
-    def write(self, file: ProgramSink, graph: Sequence[Body] = ()) -> None:
+    def write(self, file: ByteSink, graph: Sequence[Body] = ()) -> None:
         """The same bytes into a file. `graph`: the body of that section, in parts and in place of
         `graph_bytes`."""
         parts = [(name, [body]) for name, body in replace(self, graph_bytes=b"").sections()]
@@ -166,12 +167,6 @@ class Program:
         return program
 
 
-class ProgramSink(Protocol):
-    """Where bytes go."""
-
-    def write(self, data: bytes | memoryview, /) -> object: ...
-
-
 def written(fingerprint: str, sections: Sequence[tuple[str, Body]]) -> bytes:
     """A file of sections: header, table with digests, bodies."""
     out = io.BytesIO()
@@ -179,7 +174,7 @@ def written(fingerprint: str, sections: Sequence[tuple[str, Body]]) -> bytes:
     return out.getvalue()
 
 
-def write(file: ProgramSink, fingerprint: str, sections: Sequence[tuple[str, Sequence[Body]]]) -> None:
+def write(file: ByteSink, fingerprint: str, sections: Sequence[tuple[str, Sequence[Body]]]) -> None:
     """The same into a file, of bodies in parts."""
     table_end = _HEAD.size + _ENTRY.size * len(sections) + 16
     at, entries = _aligned(table_end), []

@@ -31,10 +31,9 @@ from npuflow.quantise.scales import (
     checked_rows,
     whole_types,
 )
-from npuflow.quantise.sparse import sparse_type
 from npuflow.quantise.stated import as_narrow, usable
 from npuflow.quantise.types import activation_type
-from npuflow.quantise.weights import coded_bias, coded_weight
+from npuflow.quantise.weights import coded_bias, coded_weight, sparse_type
 from npuflow.rounders import RoundedWeight
 
 

@@ -1,6 +1,6 @@
 """Rewrite rules applied to a graph until none applies.
 
 Noun: `Rewritten`.
-Public: `rewrite`, `Rewritten`, `Applied`.
+Public: `rewrite`, `Rewritten`.
 Does not know: single rules.
 """

@@ -15,30 +15,10 @@ from npuflow.ir.verify import verify
 from npuflow.place.place import op_name
 from npuflow.rewrite.working import WorkingGraph
 from npuflow.rules import RULES, Change, Hardware, Refusal, Rule
+from npuflow.rules import Applied as Applied
 
 _ROUNDS, _CHANGES = 10_000, 10        # changes of any network, and of each of its nodes, that may be needed
-
-
 Named = tuple[str, str]
-
-
-@dataclass(frozen=True)
-class Applied:
-    """One change that was made, at a node; operator and name of the nodes that are gone and of those in their
-    place.
-    """
-
-    rule: str
-    node: str
-    removed: tuple[Named, ...] = ()
-    made: tuple[Named, ...] = ()
-
-    def line(self) -> str:
-        """Nodes before and after: `conv c, relu r -> conv c`."""
-        before, after = (
-            ", ".join(f"{op} {name}" for op, name in nodes) for nodes in (self.removed, self.made)
-        )
-        return f"{before or 'nothing'} -> {after or 'nothing'}"
 
 
 @dataclass(frozen=True)

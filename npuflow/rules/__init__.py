@@ -1,7 +1,7 @@
 """Rewrite rules, one a file: pattern, check, rewrite. A rule refuses with a reason, which is kept as data.
 
 Noun: `Rule`.
-Public: `Rule`, `Change`, `Refusal`, `Hardware`.
+Public: `Rule`, `Change`, `Refusal`, `Applied`, `Hardware`.
 Does not know: other rules, the order in which rules run.
 """
 
@@ -27,6 +27,25 @@ class Refusal:
     rule: str
     node: str
     reason: str
+
+
+@dataclass(frozen=True)
+class Applied:
+    """One change that was made, at a node; operator and name of the nodes that are gone and of those in their
+    place.
+    """
+
+    rule: str
+    node: str
+    removed: tuple[tuple[str, str], ...] = ()
+    made: tuple[tuple[str, str], ...] = ()
+
+    def line(self) -> str:
+        """Nodes before and after: `conv c, relu r -> conv c`."""
+        before, after = (
+            ", ".join(f"{op} {name}" for op, name in nodes) for nodes in (self.removed, self.made)
+        )
+        return f"{before or 'nothing'} -> {after or 'nothing'}"
 
 
 @dataclass(frozen=True)

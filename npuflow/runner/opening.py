@@ -14,10 +14,9 @@ from npuflow.input.sources import gathered
 from npuflow.program.container import MAGIC, Program
 from npuflow.program.packing.package import Package, load_file, load_network, of_bytes
 from npuflow.runner.backend import Backend, Exact
-from npuflow.runner.onnx_model import OnnxModel
+from npuflow.runner.onnx_model import OnnxModel, stated_model
 from npuflow.runner.programs import SimulatedProgram, Tensors
 from npuflow.runner.shaped import ShapedModel, one_network
-from npuflow.runner.stated_model import stated_model
 
 Source = Program | str | os.PathLike[str] | bytes | bytearray | memoryview
 TFLITE = b"TFL3"  # at byte 4 of a .tflite file

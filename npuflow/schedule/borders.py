@@ -9,67 +9,14 @@ behind the barrier before the group.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
-from typing import Protocol
 
 from npuflow.ir.space import Box, elements
-from npuflow.schedule.geometry import GroupWalk, Member, Stripe, hull, inside
-from npuflow.schedule.groups import Group
+from npuflow.schedule.frame import Frame
+from npuflow.schedule.geometry import Border, Spread, hull, inside
 
 
-class SharedSpreads(Protocol):
-    """What all groups of the same parts, cuts and buffers share."""
-
-    spreads: dict[object, Spread]
-
-
-class GroupLayout(Protocol):
-    """What is asked of a group that is laid over its graph (tiling.frame)."""
-
-    @property
-    def passage(self) -> SharedSpreads: ...
-    @property
-    def group(self) -> Group: ...
-    @property
-    def moves(self) -> bool: ...
-    @property
-    def members(self) -> tuple[Member, ...]: ...
-    @property
-    def walks(self) -> tuple[GroupWalk, ...]: ...
-    @property
-    def strips(self) -> tuple[list[Stripe], ...]: ...
-    def there(self, value: str, core: int) -> Box | None: ...
-    def wants(self, value: str, core: int) -> Box | None: ...
-
-
-@dataclass(frozen=True)
-class Border:
-    """A box that one core has made and others miss."""
-
-    value: str
-    source: int
-    targets: tuple[int, ...]
-    box: Box
-
-    @property
-    def name(self) -> str:
-        """Of its bytes in external memory."""
-        return f"{self.value} from core {self.source}: " + ",".join(f"{a}-{b}" for a, b in self.box)
-
-
-@dataclass(frozen=True)
-class Spread:
-    """A value in several local memories: the box that each core's buffer is laid out for, and the borders,
-    which the group `maker` stores and the group `reader`, the first that misses any, loads."""
-
-    boxes: tuple[Box | None, ...]
-    borders: tuple[Border, ...]
-    maker: int
-    reader: int
-
-
-def spreads(frames: Sequence[GroupLayout], kept: Collection[str], cores: int) -> Mapping[str, Spread]:
+def spreads(frames: Sequence[Frame], kept: Collection[str], cores: int) -> Mapping[str, Spread]:
     """Of every value that stays, by name; `frames` in the order of the plan."""
     found: dict[str, Spread] = {}
     if not kept:
@@ -105,7 +52,7 @@ def loaded(spread: Mapping[str, Spread], reader: int, core: int) -> list[Border]
 
 
 def _spread(
-    value: str, maker: int, later: Sequence[int], frames: Sequence[GroupLayout], cores: int
+    value: str, maker: int, later: Sequence[int], frames: Sequence[Frame], cores: int
 ) -> Spread:
     source = frames[maker]
     made = range(source.group.cores[1])
@@ -140,7 +87,7 @@ def _spread(
     return Spread(tuple(boxes), every, maker, reader)
 
 
-def _buffer(frame: GroupLayout, value: str, core: int) -> Box | None:
+def _buffer(frame: Frame, value: str, core: int) -> Box | None:
     holds = [s.holds[value] for s in frame.strips[core] if value in s.holds]
     return holds[0].box if holds else None
 

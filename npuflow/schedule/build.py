@@ -1,24 +1,57 @@
 """The one walk over a plan: group after group as the segments run them, on every
-core, to jobs in program order."""
+core, to jobs in program order.
+
+Loads of the same bytes by several cores are made together, in one order that agrees with each core's own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from math import ceil
 
 from npuflow.ir.space import Box, elements
+from npuflow.schedule import tuned
 from npuflow.schedule.allocate import aligned
-from npuflow.schedule.borders import Spread, loaded, spreads, stored
+from npuflow.schedule.borders import loaded, spreads, stored
 from npuflow.schedule.cores import Core, External, Slot
 from npuflow.schedule.frame import Frame
-from npuflow.schedule.geometry import Member, RollingBuffer
+from npuflow.schedule.geometry import Member, RollingBuffer, Spread
 from npuflow.schedule.jobs import Barrier, BorderCopy, CopyRows, Job, Phase, Places, Schedule
 from npuflow.schedule.local import Local, held_slots, scratch_offsets
 from npuflow.schedule.machine import Machine
-from npuflow.schedule.meet import meetings
 from npuflow.schedule.model import Ref
 from npuflow.schedule.movers import move
 from npuflow.schedule.parts import CorePart, UnitSlots
+
+Meeting = list[tuple[int, int]]           # (core, index in its sequence) of one load
+
+
+def meetings(sequences: Sequence[Sequence[Hashable]]) -> list[Meeting]:
+    """Every load of every core once, alone or together with others, in an order that respects all sequences.
+
+    A load is shared by all cores that want it soon where each can come to it next; where their orders
+    contradict each other, by those that can. No core then waits for one that waits for it. A core that wants
+    it much later loads it alone: rows at the border of two cores' parts are the first of one and the last of
+    the other, which would wait for each other's whole work.
+    """
+    at = [0] * len(sequences)
+    found: list[Meeting] = []
+    while open_ := [c for c, s in enumerate(sequences) if at[c] < len(s)]:
+        heads: dict[Hashable, list[int]] = {}
+        for core in open_:
+            heads.setdefault(sequences[core][at[core]], []).append(core)
+        agreed = [
+            key for key, cores in heads.items()
+            if all(c in cores or key not in sequences[c][at[c] : at[c] + tuned.MEETING_AHEAD] for c in open_)
+        ]
+        if agreed:                        # the core that is least far: all go on at one pace
+            key = min(agreed, key=lambda k: min(at[c] for c in heads[k]))
+        else:
+            key = max(heads, key=lambda k: len(heads[k]))
+        found.append([(core, at[core]) for core in heads[key]])
+        for core in heads[key]:
+            at[core] += 1
+    return found
 
 
 def schedule_of(frames: Sequence[Frame], local: Local, machine: Machine, places: Places) -> Schedule:

@@ -15,9 +15,8 @@ from npuflow.ir.moves import Move
 from npuflow.ir.op import Site
 from npuflow.ir.space import Box, Space, elements
 from npuflow.place.partition import is_npu, segments
-from npuflow.schedule.borders import Spread
 from npuflow.schedule.columns import gathered
-from npuflow.schedule.geometry import GroupWalk, Member, Stripe, hull
+from npuflow.schedule.geometry import GroupWalk, Member, Spread, Stripe, hull
 from npuflow.schedule.groups import Group
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Layer, describe, space_of

@@ -257,3 +257,29 @@ def _beyond(there: Box, box: Box) -> Box | None:
     if a < c or a > d:
         return box
     return (*box[:i], (d, b), *box[i + 1 :])
+
+
+@dataclass(frozen=True)
+class Border:
+    """A box that one core has made and others miss."""
+
+    value: str
+    source: int
+    targets: tuple[int, ...]
+    box: Box
+
+    @property
+    def name(self) -> str:
+        """Of its bytes in external memory."""
+        return f"{self.value} from core {self.source}: " + ",".join(f"{a}-{b}" for a, b in self.box)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A value in several local memories: the box that each core's buffer is laid out for, and the borders,
+    which the group `maker` stores and the group `reader`, the first that misses any, loads."""
+
+    boxes: tuple[Box | None, ...]
+    borders: tuple[Border, ...]
+    maker: int
+    reader: int

@@ -15,8 +15,7 @@ from npuflow.ir.moves import Move
 from npuflow.ir.op import Site
 from npuflow.ir.space import Box, Interval, Tile, elements
 from npuflow.schedule.banks import Touched
-from npuflow.schedule.borders import Border
-from npuflow.schedule.geometry import Member
+from npuflow.schedule.geometry import Border, Member
 from npuflow.schedule.model import Ref
 from npuflow.schedule.moves import Piece
 from npuflow.schedule.units import SlotUnit

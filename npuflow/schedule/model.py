@@ -18,7 +18,7 @@ from npuflow.ir.space import Axis, DimMap, Interval, Operand, Space, Tile
 # inner: made and used up tile by tile; source and result: lie in local memory before and
 # after, in buffers of the group
 Home = Literal["input", "const", "output", "inner", "acc", "source", "result"]
-COLUMNS = "gathered"                    # key of the operand that the vector unit gathers; see columns.py
+COLUMNS = "gathered"                    # key of the operand that the vector unit gathers; see tiles.py
 WEIGHTS = frozenset({"weight", "kernel", "b"})    # names of constant operands that the array multiplies with
 PACK = 16                               # bytes to which constants are aligned inside a packed tile
 

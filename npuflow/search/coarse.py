@@ -1,8 +1,13 @@
-"""Candidates as coarse jobs: the parts of a group on one core tile by tile, and the groups of a plan."""
+"""Candidates as coarse jobs: the parts of a group on one core tile by tile, and the groups of a plan.
+
+What a job waits for is as in `schedule/time.py`: the one before it in its queue, and those that it names.
+Jobs here need no banks and never share the bus, so that one pass in their order finds what the timetable
+finds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, prod
 
@@ -10,12 +15,27 @@ from npuflow.ir.space import Box, Tile, elements
 from npuflow.schedule import tuned
 from npuflow.schedule.accesses import meet
 from npuflow.schedule.choice import Choice, Costs
-from npuflow.schedule.coarse import CoarseJob, ends_of
 from npuflow.schedule.cycles import gather_cycles
 from npuflow.schedule.frame import Frame
 from npuflow.schedule.geometry import Member
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.parts import tile_cycles, tiles_of
+
+CoarseJob = tuple[int, float, Sequence[int]]     # its queue, its cycles, the jobs that it waits for
+
+
+def ends_of(jobs: Iterable[CoarseJob], queues: int) -> list[float]:
+    """When each job ends. None waits for a later one; bytes move in the cycles of one queue."""
+    free, ends = [0.0] * queues, list[float]()
+    for queue, cycles, after in jobs:
+        begin = free[queue]
+        for other in after:
+            if ends[other] > begin:
+                begin = ends[other]
+        free[queue] = begin + cycles
+        ends.append(free[queue])
+    return ends
+
 
 Boxes = Sequence[tuple[str, Box]]         # of values
 LOADS, ARRAY, VECTOR, STORES, OTHERS = range(5)     # queues

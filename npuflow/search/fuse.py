@@ -20,7 +20,7 @@ from npuflow.search.cuts import GroupCandidate, cheapest
 from npuflow.search.finalists import Finalist
 from npuflow.search.pinned import NO_PINS, Pins, part_named
 from npuflow.search.pins import stretches
-from npuflow.search.refuse import Search, refusal
+from npuflow.search.refuse import PinnedGroups, refusal
 from npuflow.search.score import Scored, Scorer
 from npuflow.search.spans import Coster, grown, in_network, in_subgraph, joins, reach, run_at
 from npuflow.search.states import State, States
@@ -121,11 +121,11 @@ class Fuser:
         """Ways to run groups that were costed."""
         return sum(w.asked for w in self.windows.values())
 
-    def with_machine(self, machine: Machine) -> Search:
-        """The same parts on another machine, nothing pinned."""
-        return Fuser(
-            Topology(self.topology.graph, machine, self.topology.numerics), machine, self.singles, self.level
-        )
+    def _best_within(self, local_bytes: int, start: int, end: int) -> Scored | None:
+        """The best way to run a group on a machine with this much local memory, nothing pinned."""
+        machine = replace(self.machine, memory=replace(self.machine.memory, local_bytes=local_bytes))
+        topology = Topology(self.topology.graph, machine, self.topology.numerics)
+        return Fuser(topology, machine, self.singles, self.level).best(start, end)
 
     def cuts(self, weight: float = tuned.BUS_COST, joins: bool = True) -> list[Scored]:
         """The cheapest cuts of the order into groups. `weight`: of a cycle of the bus; `joins`: groups may
@@ -145,7 +145,10 @@ class Fuser:
             total,
         )
         if chosen is None:
-            raise refusal(self)
+            local = self.machine.memory.local_bytes
+            raise refusal(PinnedGroups(
+                self.topology, local, self.singles, self.pinned, self.joins, self.best, self._best_within,
+            ))
         return [group.scored for group in chosen]
 
     def best(self, start: int, end: int) -> Scored | None:

@@ -17,10 +17,9 @@ import numpy as np
 
 from npuflow.ir.space import Axis, Tile
 from npuflow.schedule import tuned
-from npuflow.schedule.borders import Border
 from npuflow.schedule.choice import Choice
 from npuflow.schedule.frame import Frame
-from npuflow.schedule.geometry import Member
+from npuflow.schedule.geometry import Border, Member
 from npuflow.schedule.groups import Group
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Layer

@@ -13,9 +13,10 @@ from npuflow.input.data.config import InputSample
 from npuflow.input.data.sequence import steps
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import TensorType
-from npuflow.place.names import Replaced, name_faults, stated
+from npuflow.place.names import name_faults, stated
 from npuflow.place.place import place
 from npuflow.quantise.config import Others, Quantize, lacking_types, scheme_faults
+from npuflow.rules import Applied
 from npuflow.search.pinned import Pins
 from npuflow.search.pins import float_faults
 from npuflow.stages.tiling import Tiling
@@ -55,7 +56,7 @@ def faults(
     wishes: Wishes,
     target: Target,
     samples: Mapping[str, InputSample],
-    history: Sequence[Replaced] = (),
+    history: Sequence[Applied] = (),
     others: Others | None = None,
 ) -> Iterator[NpuflowError]:
     """Every fault that the float network and a few samples show. `samples`: by name, some of them perhaps

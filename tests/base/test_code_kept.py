@@ -11,7 +11,7 @@ from threading import Event
 import pytest
 from packages import DAMAGES, damaged
 
-from npuflow.base import code_kept
+from npuflow.base import code
 from npuflow.base.code_find import Place
 from npuflow.base.code_sources import Sources
 
@@ -120,14 +120,14 @@ def test_a_damaged_memo_is_no_memo(package: Path, damage: str) -> None:
 
 def test_a_memo_is_written_while_other_threads_draw(tmp_path: Path) -> None:
     """Workers of a cluster in the same process may still answer what they are asked when a build ends."""
-    kept, sources, ended = code_kept.KeptClosures(), Sources(), Event()
+    kept, sources, ended = code.KeptClosures(), Sources(), Event()
     kept.open(tmp_path / "closures.json", sources)
 
     def draw() -> None:
         for number in range(20_000):
             if ended.is_set():
                 return
-            kept.closures[f"m{number}", "f", None, False] = code_kept.Closure(f"d{number}")
+            kept.closures[f"m{number}", "f", None, False] = code.Closure(f"d{number}")
             sources.finder.places[f"m{number}"] = Place(f"m{number}", "absent")
 
     with ThreadPoolExecutor(2) as pool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from npuflow.base import tables, tables_types
+from npuflow.base.registry import Registry
 from npuflow.base.tables import (
     Config,
     Doc,
@@ -25,8 +26,8 @@ from npuflow.base.tables import (
 )
 
 
-class Entries:
-    """A registry as tables see it; it notes what was really loaded."""
+class Entries(Registry):
+    """A registry of these entries; it notes what was really loaded."""
 
     def __init__(self, **entries: Any) -> None:
         self.entries, self.loaded = entries, set[str]()

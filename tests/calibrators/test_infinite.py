@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from npuflow.calibrators import CALIBRATORS, Grid
-from npuflow.statistics.infinite import trimmed
 from npuflow.testing.calibrator import statistics_of
+from npuflow.tune.ranges.thresholds import trimmed
 
 
 def observed(raw: np.ndarray):

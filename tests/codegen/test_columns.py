@@ -14,7 +14,7 @@ from npuflow.hw.target import Compute, FloatRate, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.lowering import Buffer
 from npuflow.ir.op import OPS
-from npuflow.program.codegen.columns import gather
+from npuflow.program.codegen.tiles import gather
 from npuflow.quantise.config import Activations, Quantize
 from npuflow.search.plan import plan_network
 from npuflow.testing.quantised import quantize_graph

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from npuflow.report.figures.layered import direct, layers, layout, ordered, routed
-from npuflow.report.page_figures import network
+from npuflow.report.page import network
 
 NEEDS = {"a": set[str](), "b": {"a"}, "c": {"b"}, "d": {"a", "c"}, "e": {"c"}}
 

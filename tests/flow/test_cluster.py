@@ -27,7 +27,7 @@ from npuflow.flow import executor
 from npuflow.flow.events import Event, Opened, Warned
 from npuflow.flow.executor_code import installed, stated
 from npuflow.flow.executor_deaths import died, ended
-from npuflow.flow.executor_probe import Question, ask, told
+from npuflow.flow.executor_workers import Question, ask, told
 from npuflow.flow.processor import processor
 from npuflow.flow.store import Store
 

@@ -20,8 +20,8 @@ from npuflow.report.figures.export import svg
 from npuflow.report.figures.memory_map import maps, memory_map
 from npuflow.report.figures.roofline import roofline as roofline_figure
 from npuflow.report.figures.spec import Spec
-from npuflow.report.profile import Profile, cores, difference, memory, profile, roofline, tables, trace
-from npuflow.report.profile.memory_text import text_map
+from npuflow.report.profile import Profile, cores, difference, memory, profile, roofline, tables, timeline
+from npuflow.report.profile.memory import text_map
 from npuflow.search.plan import plan_network
 from tests.networks.harness import SMALL, build, local, machine
 from tests.networks.small import mixed
@@ -103,7 +103,7 @@ def test_local_slots_of_one_moment_overlap_only_within_a_layer(found: Profile) -
 
 
 def test_trace_has_every_command_once(found: Profile) -> None:
-    events = trace.trace(found)["traceEvents"]
+    events = timeline.trace(found)["traceEvents"]
     commands = [e for e in events if e["ph"] == "X"]
     assert len(commands) == found.totals()["commands"]
     assert {e["args"]["command"] for e in commands if e["pid"] == 0} == set(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from npuflow.schedule.ahead import go_round
 from npuflow.schedule.allocate import Life, aligned, check_layout
+from npuflow.schedule.local import go_round
 
 ALIGN = 16
 

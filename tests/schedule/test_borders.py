@@ -15,8 +15,9 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.space import elements
 from npuflow.report.profile import profile
 from npuflow.report.profile.schedule import apart
-from npuflow.schedule.borders import Spread, spreads
+from npuflow.schedule.borders import spreads
 from npuflow.schedule.frame import Frame, Topology
+from npuflow.schedule.geometry import Spread
 from npuflow.search.plan import TilingPlan
 from tests.networks import random_groups, random_networks
 from tests.networks.harness import check_exact, machine

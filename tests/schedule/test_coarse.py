@@ -8,9 +8,8 @@ import pytest
 
 from npuflow.hw.target import Memory
 from npuflow.schedule.banks import Banks
-from npuflow.schedule.coarse import CoarseJob, ends_of
-from npuflow.schedule.timetable import Timetable
-from npuflow.search.coarse import LOADS, OTHERS
+from npuflow.schedule.time import Timetable
+from npuflow.search.coarse import LOADS, OTHERS, CoarseJob, ends_of
 
 QUEUES = OTHERS + 1
 

@@ -20,10 +20,10 @@ from npuflow.program.container import Program
 from npuflow.quantise.config import Quantize
 from npuflow.report.profile import profile
 from npuflow.report.profile.schedule import apart
+from npuflow.schedule.build import meetings
 from npuflow.schedule.choice import Choice
 from npuflow.schedule.frame import Frame, Topology
 from npuflow.schedule.groups import Cut, Group, Part
-from npuflow.schedule.meet import meetings
 from npuflow.schedule.tuned import MEETING_AHEAD
 from npuflow.search.plan import Bounds, TilingPlan
 from npuflow.testing.quantised import quantize_graph

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import UsageError
-from npuflow.serve.batches import Batches
+from npuflow.serve.served import Batches
 
 
 class Doubling:

@@ -7,7 +7,7 @@ import pytest
 
 from npuflow.hw.elements import ELEMENTS, having
 from npuflow.hw.floats import encoded
-from npuflow.kernels.blocks import block_rows, blocks
+from npuflow.kernels.blocks import blocks, fast_blocks
 from npuflow.sim.machine import SimulatedMachine
 from tests.sim.cases import LOCAL, Case
 from tests.sim.programs import both_ways, wrap
@@ -36,7 +36,7 @@ def test_conversion_has_the_bits_of_plain_numpy(kind: str, how: str) -> None:
     want = np.pad(blocks.converted(x, kind), ((0, 0), (0, 0), (0, deep - per)))
     # elements of a line are apart, as channels of an image are; 7: not written
     held, made = x.reshape(places, -1).T.copy(), np.full((groups * deep, places + 1), 7, np.uint16)
-    block_rows.convert_rows(
+    fast_blocks.convert_rows(
         held.reshape(-1),
         np.arange(places),
         places,
@@ -45,7 +45,7 @@ def test_conversion_has_the_bits_of_plain_numpy(kind: str, how: str) -> None:
         places + 1,
         (groups, per, deep),
         (row.block.size, row.bits, row.block.pair, 127 + row.block.least),
-        block_rows.LENGTHS,
+        fast_blocks.LENGTHS,
     )
     np.testing.assert_array_equal(made[:, :-1].T.reshape(want.shape), want)
     assert (made[:, -1] == 7).all()

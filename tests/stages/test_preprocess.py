@@ -15,8 +15,14 @@ from npuflow import Runner
 from npuflow.base.errors import ModelError, RecipeError
 from npuflow.base.tables import read
 from npuflow.input.data.steps import applied, finished
-from npuflow.input.preprocess import PIXELS, Preprocess, with_preprocessing
-from npuflow.input.resample import fixed_point, fraction_bits, resampling
+from npuflow.input.preprocess import (
+    PIXELS,
+    Preprocess,
+    fixed_point,
+    fraction_bits,
+    resampling,
+    with_preprocessing,
+)
 from npuflow.ir.builder import Builder
 from npuflow.ir.op import OPS
 from npuflow.ir.types import TensorType

@@ -25,8 +25,7 @@ from npuflow.flow.store import Spec, Store, open_store
 from npuflow.flow.store_lease import add_root
 from npuflow.flow.store_record import Record
 from npuflow.view import builds
-from npuflow.view.running import serve
-from npuflow.view.watch import BuildWatch
+from npuflow.view.app import BuildWatch, serve
 from tests.view.browser import CHROMIUM, browser
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fashion"

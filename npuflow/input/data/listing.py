@@ -1,8 +1,9 @@
-"""Listing a data source: stable sample ids, the files behind each, and how each is read."""
+"""Listing a data source: stable sample ids, the files behind each, how each is read, and which are taken."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,17 +11,76 @@ from typing import Any
 
 import numpy as np
 
+from npuflow.base.digest import digest
 from npuflow.base.errors import AbsentError, DataError, suggestion
 from npuflow.base.paths import kind_of
 from npuflow.base.tables import table_of
 from npuflow.input.data.array import headers, inputs, row_count
-from npuflow.input.data.choose import chosen
 from npuflow.input.data.config import DamagedData, Data, FoundSample
 from npuflow.input.data.image import SUFFIXES as PICTURES
+from npuflow.input.data.labels import classes, label_file
 from npuflow.input.data.lists import LISTS, is_data, listed_files
 from npuflow.input.data.python import python_source, read_by
 from npuflow.input.data.steps import applied
 from npuflow.input.data.zarr_store import chunk_files, is_store
+
+
+def chosen(listed: dict[str, FoundSample], data: Data) -> dict[str, FoundSample]:
+    """At most `count` of them. The choice looks at ids and classes only, so that a new
+    file displaces few of the old."""
+    if data.choose == "balanced":
+        listed = _labelled(listed, data)
+    elif data.labels is not None:
+        label_file(data.labels.path)          # a balanced choice alone needs it, but it must be there
+    if data.count is None or data.count >= len(listed):
+        return listed
+    names = list(listed)
+    if data.choose == "first":
+        return {name: listed[name] for name in names[: data.count]}
+    rank = {name: digest([data.seed, name]) for name in names}
+    order = sorted(names, key=rank.__getitem__)
+    kept = set(order[: data.count] if data.choose == "random" else balanced(order, listed, data.count))
+    return {name: listed[name] for name in names if name in kept}
+
+
+def balanced(order: list[str], listed: Mapping[str, FoundSample], count: int) -> list[str]:
+    """Again and again the next sample of the class that has fewest; one without classes
+    counts as a class of its own."""
+    kinds = {name: classes(listed[name].label) or ("",) for name in order}
+    waiting: dict[str, list[str]] = {}
+    for name in reversed(order):
+        for kind in kinds[name]:
+            waiting.setdefault(kind, []).append(name)
+    have: Counter[str] = Counter()
+    taken: dict[str, None] = {}
+    while len(taken) < count and waiting:
+        kind = min(waiting, key=lambda k: (have[k], k))
+        name = waiting[kind].pop()
+        if not waiting[kind]:
+            del waiting[kind]
+        if name not in taken:
+            taken[name] = None
+            have.update(kinds[name])
+    return list(taken)
+
+
+def _labelled(listed: dict[str, FoundSample], data: Data) -> dict[str, FoundSample]:
+    """With the labels of the label file; without one, those that the data themselves hold."""
+    from dataclasses import replace
+
+    if data.labels is not None:
+        known: dict[str, Any] = label_file(data.labels.path)
+        listed = {name: replace(one, label=known.get(name, one.label)) for name, one in listed.items()}
+    if all(one.label is None for one in listed.values()):
+        raise DataError(
+            'choose = "balanced" needs labels, and no sample has one',
+            because=f"samples are called {next(iter(listed), 'nothing')}" if data.labels is not None else "",
+            hint='labels = "labels.csv" (file, label) or COCO annotations (.json), a list file with labels, '
+            'a label array',
+            code="NF-DATA-027",
+        )
+    return listed
+
 
 RAW = (".bin", ".raw")
 RANDOM_COUNT = 32

@@ -21,18 +21,18 @@ from npuflow.program.codegen.consts import ConstPool
 from npuflow.program.codegen.core import CoreProgram
 from npuflow.program.codegen.data import DataStorage, lay_out
 from npuflow.program.codegen.in_place import in_place
-from npuflow.program.codegen.share import share_loads
 from npuflow.program.codegen.tiles import COMPUTE
-from npuflow.program.codegen.transfers import transfer
+from npuflow.program.codegen.transfers import share_loads, transfer
 from npuflow.program.container import Program, fingerprint, target_meta
 from npuflow.program.taps import ProgramTaps, Tapped, encode_taps
 from npuflow.schedule.accesses import merge
 from npuflow.schedule.allocate import Life
 from npuflow.schedule.bank_layout import set_apart
-from npuflow.schedule.borders import Spread, spreads
+from npuflow.schedule.borders import spreads
 from npuflow.schedule.build import in_turn, schedule_of
 from npuflow.schedule.choice import Costs
 from npuflow.schedule.frame import Frame, Topology
+from npuflow.schedule.geometry import Spread
 from npuflow.schedule.jobs import Barrier, Phase, Schedule
 from npuflow.schedule.local import Local, lay_local
 from npuflow.schedule.machine import Machine

@@ -1,21 +1,40 @@
-"""Loads and stores as commands: DMA fields of boxes, borders, packed constants and pieces of data movers."""
+"""Loads and stores as commands: DMA fields of boxes, borders, packed constants and pieces of data movers.
+
+Loads of the same box, or of the same constants, by several cores become one shared load each. Only loads
+between the same two barriers meet, in an order that agrees with each core's own: whatever a core waits for
+before such a load was begun before it on all cores, so that they cannot wait for each other. What meets is
+what the tiles are of, not what their bytes happen to be: tables and weights often repeat, and a repeated
+block that met another tile's would keep both cores from the loads in between.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from npuflow.ir.op import Site
 from npuflow.ir.space import extent
 from npuflow.ir.types import Array
-from npuflow.program.codegen.commands import Touch
+from npuflow.program.codegen.commands import Pending, Touch
 from npuflow.program.codegen.consts import pack
 from npuflow.program.codegen.core import CoreProgram
-from npuflow.program.codegen.dma import box_copy, dense, dma
-from npuflow.schedule.jobs import Allocation, BorderCopy, BoxCopy, Constants, Job, PieceCopy
+from npuflow.program.codegen.dma import box_copy, dense, dma, in_step
+from npuflow.schedule.jobs import Allocation, BorderCopy, BoxCopy, Constants, Job, Phase, PieceCopy
 from npuflow.schedule.model import Ref
 from npuflow.schedule.movers import item_of
+
+
+def share_loads(phase: Phase, commands: Mapping[int, Pending]) -> None:
+    """Sets the masks of loads that cores make together, where their dimensions can be
+    the same. `commands`: by job."""
+    for together in phase.shared:
+        same: Sequence[Pending] = [commands[n] for n in together]
+        copies = in_step([p.values for p in same])
+        mask = sum(1 << phase.jobs[n].core for n in together)
+        for pending, values in zip(same, copies or (), strict=False):
+            pending.values = {**values, "mask": mask}
+
 
 Dims = Sequence[tuple[int, int, int]]
 Fields = dict[str, object]

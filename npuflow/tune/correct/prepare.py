@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +18,10 @@ from npuflow.tune.correct.channel_ends import channel_ends
 from npuflow.tune.correct.config import Choice, Equalize
 from npuflow.tune.correct.equalize import equalise
 from npuflow.tune.correct.error import output_error, outputs_of
-from npuflow.tune.correct.groups import groups
-from npuflow.tune.correct.rotate import rotate
-from npuflow.tune.correct.rotate_values import rotate_values
-from npuflow.tune.correct.smooth import smooth
+from npuflow.tune.correct.groups import ChannelGroup, groups
+from npuflow.tune.correct.rotate import Rotated, rotate
+from npuflow.tune.correct.rotate_values import RotatedValues, rotate_values
+from npuflow.tune.correct.smooth import SmoothedActivation, smooth
 from npuflow.tune.correct.trial import NETWORK, Trial
 
 Real = npt.NDArray[np.float64]
@@ -30,14 +29,8 @@ Real = npt.NDArray[np.float64]
 SAME = 1e-6
 
 
-class NamedGroup(Protocol):
-    """Values whose channels are changed together, by the layers around them."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def obstacle(self) -> str: ...
+NamedGroup = ChannelGroup | Rotated | RotatedValues | SmoothedActivation
+"""Values whose channels are changed together, by the layers around them."""
 
 
 @dataclass(frozen=True)

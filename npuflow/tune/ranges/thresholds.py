@@ -1,4 +1,7 @@
-"""The [calibrate] table: a threshold method for every tensor, others where the recipe says so."""
+"""The [calibrate] table: a threshold method for every tensor, others where the recipe says so.
+
+Infinities in activations are not counted, or trimmed to the outermost number that is one.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
+import numpy as np
+
 from npuflow.base.errors import DataError
 from npuflow.base.tables import Config, Fault
 from npuflow.calibrators import CALIBRATORS, Calibrator, Grid
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
-from npuflow.place.names import Replaced, answers, stated, unknown_layers
+from npuflow.place.names import answers, stated, unknown_layers
 from npuflow.place.output_joins import score_outputs
 from npuflow.place.place import op_name
 from npuflow.quantise.config import Quantize, activation_grid, check_scheme
 from npuflow.quantise.scales import activation_types
-from npuflow.statistics.infinite import trimmed
+from npuflow.rules import Applied
+from npuflow.statistics.kernels import SHIFT
 from npuflow.statistics.statistics import ObservedStatistics, StatisticsColumn
 
 Ranges = dict[str, tuple[float, float]]
@@ -96,7 +102,7 @@ def thresholds(
     quantize: Quantize,
     numerics: Numerics,
     on_npu: Callable[[int], bool] | None = None,
-    history: Sequence[Replaced] = (),
+    history: Sequence[Applied] = (),
 ) -> ChosenThresholds:
     """A range for every tensor that has statistics; `on_npu` is asked for [calibrate] as_trimmed alone.
 
@@ -202,3 +208,25 @@ def made(table: Calibrate | LayerCalibration, name: str) -> Calibrator:
     """The method with the options that the table gives it."""
     options: Calibrator | None = table.options
     return options if options is not None else CALIBRATORS[name]()
+
+
+def trimmed(tensor: StatisticsColumn, bounds: tuple[float, float] | None = None) -> StatisticsColumn:
+    """The statistics with each infinity counted as the bound on its side, or without bounds as
+    the outermost finite value."""
+    _, up, down = (int(n) for n in tensor.totals[1:])
+    if not tensor.count or not up + down:
+        return tensor
+    low, high = tensor.low.copy(), tensor.high.copy()
+    if up and bounds is not None:
+        high[int(high.argmax())] = np.float32(max(bounds[1], tensor.hi))
+    if down and bounds is not None:
+        low[int(low.argmin())] = np.float32(min(bounds[0], tensor.lo))
+    held = dict(zip(tensor.keys.tolist(), tensor.counts.tolist(), strict=True))
+    for count, value in ((up, high.max()), (down, low.min())):
+        if count:
+            key = int(np.float32(value).view(np.uint32)) >> SHIFT
+            held[key] = held.get(key, 0) + count
+    keys = np.array(sorted(held), np.int64)
+    counts = np.array([held[k] for k in keys.tolist()], np.int64)
+    totals = tensor.totals * np.array([1, 1, 0, 0])
+    return replace(tensor, keys=keys, counts=counts, low=low, high=high, totals=totals)

@@ -1,34 +1,190 @@
-"""Consecutive integer nodes bound to arrays for a number of samples: run, they are a list of calls."""
+"""Consecutive integer nodes bound to arrays for a number of samples: run, they are a list of calls.
+
+Commands that are faster together, or with channels innermost, than by the simulator's kernels go to
+kernels of their own; values take turns in arrays.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
 import numpy as np
 
 from npuflow.base.errors import ModelError, Where
+from npuflow.hw.command import NONE, Command, FieldValue
 from npuflow.hw.elements import ELEMENTS
+from npuflow.hw.encode import layout
+from npuflow.hw.isa import Field
 from npuflow.hw.target import Numerics
 from npuflow.ir import forms
 from npuflow.ir.graph import Graph
+from npuflow.ir.lowering import Buffer
 from npuflow.ir.op import Node, Site
 from npuflow.ir.space import Space
 from npuflow.ir.types import Array
 from npuflow.kernels.fast import usable
 from npuflow.kernels.opcode import Step, simulated
 from npuflow.place.partition import Segment
-from npuflow.whole.execute.bench import TensorBench
-from npuflow.whole.execute.decoded import decoded
-from npuflow.whole.execute.fused import arranged, fused
-from npuflow.whole.execute.layout import BatchTensor, TensorLayout, plain
-from npuflow.whole.execute.layouts import layouts
+from npuflow.whole.execute.bench import FIRST, TensorBench
+from npuflow.whole.execute.layout import BatchTensor, TensorLayout, channels_last, plain
 from npuflow.whole.execute.moves import moved
-from npuflow.whole.execute.pool import Pool
-from npuflow.whole.lowering import lowered
+from npuflow.whole.lowering import Emitted, lowered
+
+
+def decoded(emitted: Iterable[Emitted]) -> list[Command]:
+    """Fields left out are 0, optional pointers NONE, enums their first name."""
+    return [
+        Command(opcode, {f.name: _value(f, values.get(f.name)) for f, _ in layout(opcode)})
+        for opcode, values in emitted
+    ]
+
+
+def _value(field: Field, value: object) -> FieldValue:
+    if field.enum:
+        return value if isinstance(value, str) else field.enum[0]
+    if isinstance(value, Sequence | np.ndarray):
+        return tuple(int(v) for v in value)
+    if value is None:
+        return (0,) * field.width if field.width > 1 else NONE if field.optional else 0
+    return int(value)  # type: ignore[call-overload]
+
+
+# commands whose kernels take any strides, and go through channels fast enough where those lie side by side
+NOTHING = np.zeros(0, np.uint8)
+FREE = {"CONV", "REQUANT", "LUT", "ADD", "MUL", "MINMAX", "PRELU", "RESCALE", "MAXPOOL", "REDUCE", "RESIZE"}
+
+
+def layouts(graph: Graph, part: Segment, numerics: Numerics) -> dict[str, TensorLayout]:
+    """Value -> layout of those that do not lie in C order."""
+    if not usable():
+        return {}
+    free: list[list[str]] = []                   # values of nodes that any layout suits
+    near: set[str] = set()                       # values of convolutions
+    bound: set[str] = set()                      # values that some node makes in C order
+    for node in part.nodes:
+        touched = [v for v in (*node.inputs, *node.outputs) if v and graph.const(v) is None]
+        commands = _commands(graph, node, numerics)
+        same = all(_imaged(graph, v) for v in touched)
+        if commands is None or ({c.opcode for c in commands} <= FREE and same):
+            free.append([v for v in touched if _imaged(graph, v)])
+        else:
+            bound.update(node.outputs)
+        if commands and any(_fast(c) for c in commands) and same:
+            near.update(touched)
+    chosen = set(near) - bound
+    grown = True
+    while grown:
+        before = len(chosen)
+        for values in free:
+            if chosen.intersection(values):
+                chosen.update(v for v in values if v not in bound)
+        grown = len(chosen) > before
+    return {v: channels_last(graph.values[v].type.shape) for v in chosen}
+
+
+def _imaged(graph: Graph, value: str) -> bool:
+    """Whether a value has a dimension of channels that is not the last."""
+    return len(graph.values[value].type.shape) in (3, 4)
+
+
+def _fast(c: Command) -> bool:
+    """Whether there is a kernel for a convolution with channels innermost."""
+    if c.opcode != "CONV" or c.vector("insert") != (1, 1) or c.text("acc_type") != "int32":
+        return False
+    from npuflow.whole.execute.dot import available  # slow to load
+
+    return ELEMENTS[c.text("x_type")].bytes == 1 and ELEMENTS[c.text("w_type")].bytes == 1 and available()
+
+
+def _commands(graph: Graph, node: Node, numerics: Numerics) -> list[Command] | None:
+    """The node's commands on tensors in C order; None for movers."""
+    site = graph.site(node)
+    space = forms.space(site, numerics)
+    if space is None or not all(v.type.size for v in site.outputs):
+        return None
+    address = iter(range(FIRST, 2 * FIRST, 1 << 32))
+
+    def buffer(dtype: str, shape: tuple[int, ...]) -> Buffer:
+        return BatchTensor(next(address), dtype, plain(shape), NOTHING).buffer
+
+    def held(value: str) -> Buffer:
+        return buffer(graph.values[value].element, graph.values[value].type.shape)
+
+    sums = space.accumulator
+    acc = None if sums is None else buffer(forms.sum_type(site, numerics), sums.shape)
+    arrays = {o.name: site.array(o.name) for o in space.params}
+    params = {name: buffer(array.dtype.name, array.shape) for name, array in arrays.items()}
+    inputs = [held(v) if v else None for v in node.inputs]
+    outputs = [held(v) for v in node.outputs if v]
+    return decoded(lowered(site, space, numerics, inputs, outputs, params, acc))
+
+
+ALONG = ("SOFTMAX", "GATHER", "TOPK", "FTOPK")      # their dimensions have parts of their own
+
+
+def fused(bench: TensorBench, commands: Sequence[Command]) -> tuple[int, Step | None]:
+    """How many of the commands the step does; None: there is no such kernel for the first of them."""
+    names = tuple(c.opcode for c in commands[:2])
+    if names == ("CONV", "REQUANT"):
+        from npuflow.whole.execute.dense import dense  # its kernels are slow to load
+
+        return 2, dense(bench, commands[0], commands[1])
+    if names == ("MATMUL", "REQUANT"):
+        from npuflow.whole.execute.dense import product
+
+        return 2, product(bench, commands[0], commands[1])
+    return 0, None
+
+
+def arranged(c: Command) -> Command:
+    """An element-wise command with the dimensions in the order in which they lie in the result's memory."""
+    if "dims" not in c.fields or "y_strides" not in c.fields or "acc" in c.fields:
+        return c
+    strides = {name: v for name, v in c.fields.items() if name.endswith("_strides")}
+    steps = c.vector("y_strides")
+    if {len(v) for v in strides.values() if isinstance(v, tuple)} != {len(c.vector("dims"))}:
+        return c
+    order = sorted(range(len(steps)), key=lambda d: -steps[d])
+    if c.opcode in ALONG or order == list(range(len(steps))):
+        return c
+
+    def turned(v: FieldValue) -> FieldValue:
+        return tuple(v[d] for d in order) if isinstance(v, tuple) else v
+
+    fields = {name: turned(v) if name in strides or name == "dims" else v for name, v in c.fields.items()}
+    return replace(c, fields=fields)
+
+
+class Pool:
+    """Arrays of bytes for a batch; what is given back serves again, unless everything is to stay readable."""
+
+    def __init__(self, batch: int, keep: bool) -> None:
+        self.batch, self.keep = batch, keep
+        self._free: list[Array] = []
+        self._lent: list[tuple[Array, Array]] = []           # what was taken, and the bytes that it lies in
+
+    def take(self, dtype: str, size: int) -> Array:
+        """An array with so many elements for every sample."""
+        need = self.batch * size * np.dtype(dtype).itemsize
+        fits = [a for a in self._free if need <= a.size <= 4 * need]
+        if fits:
+            whole = min(fits, key=lambda a: a.size)
+            self._free = [a for a in self._free if a is not whole]
+        else:
+            whole = np.zeros(-(-max(need, 1) // 64) * 64, np.uint8)
+        found = whole[:need].view(dtype)
+        self._lent.append((found, whole))
+        return found
+
+    def give(self, array: Array) -> None:
+        """The values of this array are no longer needed."""
+        taken = [whole for lent, whole in self._lent if lent is array]
+        self._lent = [one for one in self._lent if one[0] is not array]
+        self._free += [] if self.keep else taken
 
 
 @dataclass(frozen=True)

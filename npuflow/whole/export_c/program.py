@@ -1,9 +1,12 @@
-"""The C program of a network: calls in order, the arena, constants, and the interface."""
+"""The C program of a network: calls in order, the arena, constants, and the interface.
+
+Values of convolutions, pools and what follows them element by element lie channels-last.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -12,13 +15,53 @@ import numpy as np
 from npuflow.base.errors import ModelError
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node
 from npuflow.ir.types import Array, Value
 from npuflow.schedule.allocate import Layout, Life, aligned, check_layout
 from npuflow.schedule.arrange import arrange
 from npuflow.whole.export_c.kernel import KERNELS, Kernel, SourceWriter
-from npuflow.whole.export_c.layout import channels_last
 from npuflow.whole.export_c.network import IntegerNetwork
-from npuflow.whole.export_c.whole import Buffers, Storage, commands_of
+from npuflow.whole.export_c.whole import Buffers, Storage, Unsuited, commands_of
+
+WANTS = frozenset(("CONV", "MAXPOOL", "AVGPOOL", "RESIZE"))
+AVOIDS = frozenset(("MATMUL", "SOFTMAX"))
+
+
+def channels_last(
+    graph: Graph, nodes: Sequence[Node], numerics: Numerics, fixed: Collection[str]
+) -> frozenset[str]:
+    """`fixed`: values of the interface, which lie in C order."""
+    found: set[str] = set()
+    avoided: set[str] = set()
+    for node in nodes:
+        site = graph.site(node)
+        opcodes = {c.opcode for c in commands_of(graph, node, numerics, frozenset(), Buffers(), site)}
+        read = [i for i in node.inputs if i and graph.values[i].const is None]
+        if opcodes & AVOIDS:
+            avoided.update(read, node.outputs)
+        if opcodes & WANTS:
+            found.update(read, node.outputs)
+        elif not opcodes & AVOIDS and any(i in found for i in read):
+            found.update(node.outputs)
+    found = {v for v in found - avoided - set(fixed) if v and len(graph.type(v).shape) in (3, 4)}
+    changed = True
+    while changed:  # what a node cannot do channels-last, its values do not
+        changed = False
+        for node in nodes:
+            own = {v for v in (*node.inputs, *node.outputs) if v in found}
+            if own and not _works(graph, node, numerics, frozenset(own)):
+                found -= own
+                changed = True
+    return frozenset(found)
+
+
+def _works(graph: Graph, node: Node, numerics: Numerics, last: frozenset[str]) -> bool:
+    try:
+        commands_of(graph, node, numerics, last, Buffers())
+    except (Unsuited, AssertionError):
+        return False
+    return True
+
 
 ALIGN = 64
 TOKEN = re.compile(r"@(\d+):(-?\d+):(\w+)@")
