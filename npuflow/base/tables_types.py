@@ -178,10 +178,10 @@ def registry_of(annotation: Any) -> Registry | None:
     return None
 
 
-_REGISTRIES: dict[type, dict[str, NamedEntries | None]] = {}
+_REGISTRIES: dict[type, dict[str, Registry | None]] = {}
 
 
-def _registries(cls: type[Config]) -> dict[str, NamedEntries | None]:
+def _registries(cls: type[Config]) -> dict[str, Registry | None]:
     """Field name -> the registry that its type names, or None."""
     if cls not in _REGISTRIES:
         _REGISTRIES[cls] = {name: registry_of(kind) for name, kind in hints(cls).items()}

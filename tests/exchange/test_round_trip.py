@@ -138,17 +138,17 @@ def test_the_table_of_statistics(project: Path) -> None:
     quantised(project)
     reported = statistics(project / "recipe.toml", [], project / "cache", [], project / "h.svg")
     lines = reported.splitlines()
-    assert lines[0] == "4 tensors, 20 samples" and lines[2].split()[:3] == ["tensor", "low", "high"]
+    assert lines[0] == "4 tensors, 11 samples" and lines[2].split()[:3] == ["tensor", "low", "high"]
     assert any(line.startswith("b ") and "percentile" in line for line in lines)
     assert (project / "h.svg").read_text().startswith("<svg")
-    assert "1 tensor, 20 samples" in statistics(project / "recipe.toml", [], project / "cache", ["b"], None)
+    assert "1 tensor, 11 samples" in statistics(project / "recipe.toml", [], project / "cache", ["b"], None)
     random = ['data.source="random"', "data.count=2"]
     made = build(
         project / "recipe.toml", random, cache=project / "cache", out=project / "out", until="statistics"
     )
     made.check()
     reported = statistics(project / "recipe.toml", random, project / "cache", ["b"], None).splitlines()
-    assert reported[0] == "1 tensor, 2 samples; RANDOM DATA, which means nothing for real inputs"
+    assert reported[0] == "1 tensor, 1 sample; RANDOM DATA, which means nothing for real inputs"
     with pytest.raises(UsageError, match='no tensor is called "q"'):
         statistics(project / "recipe.toml", [], project / "cache", ["q"], None)
     with pytest.raises(UsageError, match=r"neither .svg nor .png"):

@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from world import EDITS, NO_TASKS, World
 
-from npuflow.base.code_scope import ImportTarget
+from npuflow.base.code_module import SourceModule
+from npuflow.base.code_scope import ImportTarget, Reference
+from npuflow.base.code_steps import StepTable
 from npuflow.base.code_walk import ClosureWalk
 from npuflow.flow import run_step
 from npuflow.flow.keys import Bound
@@ -152,11 +154,18 @@ def _break(monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
         monkeypatch.setattr(Bound, "item", bare)
     elif broken == "late import":
 
+        late, reference = ("edited.late", "edited.deep"), StepTable._reference
+
         def blind(self: ClosureWalk, target: ImportTarget, *rest: Any) -> None:
-            if target.module not in ("edited.late", "edited.deep"):
+            if target.module not in late:
                 imported(self, target, *rest)
 
+        def stepless(self: StepTable, module: SourceModule, of: Reference) -> Any:
+            left_out = isinstance(of.root, ImportTarget) and of.root.module in late
+            return () if left_out else reference(self, module, of)
+
         monkeypatch.setattr(ClosureWalk, "_imported", blind)
+        monkeypatch.setattr(StepTable, "_reference", stepless)
     elif broken == "package data":
         monkeypatch.setattr(ClosureWalk, "_package_file", lambda self, origin: None)
     else:

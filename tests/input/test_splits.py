@@ -36,11 +36,16 @@ def unlike(count: int) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("count", "sizes"),
     [
-        (0, (0, 0, 0)), (1, (1, 0, 0)), (2, (1, 1, 0)),
-        (VERIFIED_FROM - 1, (4, 1, 0)), (VERIFIED_FROM, (4, 1, 1)),
-        (24, (14, 6, 4)), (128, (71, 32, 25)), (1000, (1000 - 2 * MOST, MOST, MOST)),
+        (0, (0, 0, 0)),
+        (1, (1, 0, 0)),
+        (2, (1, 1, 0)),
+        (VERIFIED_FROM - 1, (4, 1, 0)),
+        (VERIFIED_FROM, (4, 1, 1)),
+        (24, (14, 6, 4)),
+        (128, (71, 32, 25)),
+        (1000, (1000 - 2 * MOST, MOST, MOST)),
     ],
-)  # fmt: skip
+)
 def test_how_many_are_in_each_part(count: int, sizes: tuple[int, int, int]) -> None:
     assert tuple(map(len, divided(unlike(count)))) == sizes
 
