@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npuflow.base.digest import digest
-from npuflow.input.data.splits import MOST, VERIFIED_FROM, divided
+from npuflow.input.data.splits import CHOOSE, VERIFIED_FROM, VERIFY, divided
 
 CONTENTS = st.dictionaries(st.text("abcdef", min_size=1, max_size=3), st.integers(0, 60).map(digest))
 
@@ -43,7 +43,7 @@ def unlike(count: int) -> dict[str, str]:
         (VERIFIED_FROM, (4, 1, 1)),
         (24, (14, 6, 4)),
         (128, (71, 32, 25)),
-        (1000, (1000 - 2 * MOST, MOST, MOST)),
+        (1000, (1000 - CHOOSE - VERIFY, CHOOSE, VERIFY)),
     ],
 )
 def test_how_many_are_in_each_part(count: int, sizes: tuple[int, int, int]) -> None:

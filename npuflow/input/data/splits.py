@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 VERIFIED_FROM = 6
 """Samples from which some verify. Fewer are all needed to fit and to choose."""
-MOST = 64
-"""Of the samples that choose, and of those that verify: more of them would cost time and say no more."""
+CHOOSE, VERIFY = 32, 64
+"""Most samples of these parts: more would cost time and say no more, and ranges gain by samples that fit."""
 
 
 class Division(NamedTuple):
@@ -39,6 +39,6 @@ def divided(identities: Mapping[str, str]) -> Division:
         return tuple(found)
 
     total = len(identities)
-    verify = taken(min(MOST, total // 5) if total >= VERIFIED_FROM else 0, 2)
-    choose = taken(min(MOST, max(1, total // 4)), 1)
+    verify = taken(min(VERIFY, total // 5) if total >= VERIFIED_FROM else 0, 2)
+    choose = taken(min(CHOOSE, max(1, total // 4)), 1)
     return Division(tuple(name for names in ranked for name in names), choose, verify)
