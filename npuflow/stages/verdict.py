@@ -187,7 +187,8 @@ def verdict(
     unseen = list(feeds(samples.verify, graph.graph, MOST))
     held = affordable(graph.graph, unseen or judges)
     if not held:
-        return _unjudged("there is only one calibration sample, which cannot both calibrate and judge")
+        lone = "sequence" if graph.graph.state else "sample"
+        return _unjudged(f"there is only one calibration {lone}, which cannot both calibrate and judge")
     real, integers = with_fixed_outputs(graph.graph), with_fixed_outputs(quantized.graph)
     reference = with_fixed_outputs(reference_of(graph))
     found = shown(real, integers, held, budget, reference)

@@ -111,6 +111,25 @@ def test_calibration_walks_along_the_sequences(recipe: Path) -> None:
         assert np.allclose(arrays["h"], states[int(step)], atol=1e-6)
 
 
+def test_steps_of_a_sequence_are_in_one_part(recipe: Path) -> None:
+    """Samples that verify are of no sequence that a choice has seen."""
+    parts = [made(recipe, until=part).refs[part].items for part in ("fit", "choose", "verify")]
+    clips = [{name.partition("/")[0] for name in part} for part in parts]
+    assert sum(map(len, clips)) == len(set().union(*clips)) and clips[0] and clips[1]
+    assert sum(map(len, parts)) == 40                      # every step that was drawn
+    fit = list(parts[0])
+    assert len({name.partition("/")[0] for name in fit[: len(clips[0]) + 4]}) > 1, "not clip after clip"
+
+
+def test_one_sequence_alone_judges_nothing(tmp_path: Path) -> None:
+    onnx.save_model(cell(), str(tmp_path / "cell.onnx"))
+    np.savez(tmp_path / "calib.npz", x=clips(1, 0))
+    text = '[model]\npath = "cell.onnx"\nstate = { hn = "h" }\n[target]\n[data]\nsource = "calib.npz"\n'
+    (tmp_path / "one.toml").write_text(text)
+    (verdict,) = products(tmp_path / "one.toml", made(tmp_path / "one.toml", until="verdict"), "verdict")
+    assert "only one calibration sequence, which cannot both" in verdict.statement.text
+
+
 def test_a_program_keeps_state_between_runs(recipe: Path) -> None:
     result = made(recipe, until="evaluate")
     quantized, compiled, evaluation = products(recipe, result, "quantize", "codegen", "evaluate")
