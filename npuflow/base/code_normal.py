@@ -33,8 +33,7 @@ def syntax_digest(nodes: Iterable[ast.AST], known: Encoded | None = None) -> str
 
 def inert(node: object) -> bool:
     """Statements that do nothing: docstrings and other lone constants, `pass`."""
-    kind = type(node)
-    return kind is ast.Pass or (kind is ast.Expr and type(node.value) is ast.Constant)  # type: ignore[attr-defined]
+    return isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
 
 
 class _Parts(dict[type[ast.AST], tuple[str, ...]]):

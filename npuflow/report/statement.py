@@ -45,7 +45,8 @@ class JudgedOn:
     def __str__(self) -> str:
         if self.verified:
             return counted(self.samples, "held-out calibration sample")
-        return f"{counted(self.samples, 'calibration sample')} that choices were made by"
+        more = f"unverified: {VERIFIED_FROM} samples or more in [data] leave some that nothing is chosen by"
+        return f"{counted(self.samples, 'calibration sample')} that choices were made by ({more})"
 
 
 @dataclass(frozen=True)
@@ -106,9 +107,7 @@ def statement(
         )
         return Statement(False, text, "npuflow show input_check RECIPE --log")
     worst = min((s.output for s in outputs), key=lambda one: min(one.sqnr, one.low))
-    few = " (very few)" if judged_on.samples < FEW else ""
-    if not judged_on.verified:
-        few = f" (unverified: {VERIFIED_FROM} samples or more in [data] leave some that nothing is chosen by)"
+    few = " (very few)" if judged_on.verified and judged_on.samples < FEW else ""
     text = f"every output is close to the float model's {on}{few}"
     return Statement(True, f'{text}: the worst, "{worst.name}", has {figures(worst)}')
 

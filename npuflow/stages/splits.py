@@ -47,9 +47,11 @@ def listing(data: Data) -> Listing:
 
 
 @stage(files=listing, quick=True, minor=True)
-def splits(files: Files) -> Splits:
-    """Divide the samples by digests of what they hold, however they are prepared, called and ordered."""
-    parts = divided(dict(_identities(files)))
+def splits(samples: Items[Sample], files: Files) -> Splits:
+    """Divide the samples that could be read by digests of what they hold, however they are prepared, called
+    and ordered."""
+    whole = {one.content.clip or name for name, one in samples.items() if not one.content.broken}
+    parts = divided({name: known for name, known in _identities(files) if name in whole})
     log(f"{len(parts.fit)} fit, {len(parts.choose)} choose, {len(parts.verify)} verify")
     return Splits(*parts)
 
@@ -64,11 +66,10 @@ def _identities(files: Files) -> Iterator[tuple[str, str]]:
 
 
 def part_of(samples: Items[Sample], names: tuple[str, ...]) -> Iterator[tuple[str, Content]]:
-    """The samples of a part that could be read, in the order of `names`; steps of sequences as they fall, so
+    """The samples of a part, in the order of `names`; steps of sequences as they fall, so
     that the first of them are of many sequences."""
     rank = {name: i for i, name in enumerate(names)}
     mine = [(name, one.content) for name, one in samples.items() if (one.content.clip or name) in rank]
-    whole = [(name, content) for name, content in mine if not content.broken]
-    steps = [pair for pair in whole if pair[1].clip]
+    steps = [pair for pair in mine if pair[1].clip]
     yield from sorted(steps, key=lambda pair: digest(pair[0]))
-    yield from sorted((pair for pair in whole if not pair[1].clip), key=lambda pair: rank[pair[0]])
+    yield from sorted((pair for pair in mine if not pair[1].clip), key=lambda pair: rank[pair[0]])

@@ -205,6 +205,8 @@ def test_the_statement_says_it_with_numbers(net: Net) -> None:
     assert none.ok is None
     good = statement(found[1:], JudgedOn(8), "", Budget(), Advice())
     assert good.ok and '"other"' in good.text and "unverified" not in good.text
+    worse = statement(found, JudgedOn(1, verified=False), "", Budget(), Advice())
+    assert worse.ok is False and "choices were made by (unverified: 6" in worse.text
     few = statement(found[1:], JudgedOn(1, verified=False), "", Budget(), Advice())
     assert few.ok and "on 1 calibration sample that choices were made by (unverified: 6" in few.text
     unlike = statement(found[1:], JudgedOn(8), "", Budget(), Advice(), '"x" has another scale')

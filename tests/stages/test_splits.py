@@ -101,6 +101,20 @@ def test_other_samples_that_choose_may_change_choices(recipe: Path) -> None:
     assert made(recipe, "correct").outputs["quantize"] != before.outputs["quantize"]
 
 
+@pytest.mark.parametrize("count", [2, 6])
+def test_samples_that_cannot_be_read_leave_no_part_empty(recipe: Path, count: int) -> None:
+    rows = np.load(recipe.parent / "calib.npz")["x"][:count].copy()
+    for at in range(count):
+        broken = rows.copy()
+        broken[at, 0, 0, 0] = np.nan
+        save(recipe.parent, broken)
+        divided = parts(recipe)
+        named = {*divided.fit, *divided.choose, *divided.verify}
+        assert len(named) == count - 1 and f"calib.npz#{at}" not in named
+        assert divided.fit and (count == 2 or divided.choose)
+        made(recipe, "clipping").check()
+
+
 def test_few_samples_are_said_to_verify_nothing(recipe: Path) -> None:
     rows = np.load(recipe.parent / "calib.npz")["x"]
     save(recipe.parent, rows[:5])
