@@ -222,7 +222,7 @@ def streamed(case, count, what):
 
 def refine(case, counts):
     """[tune] and [search] with their defaults on cached statistics, as their stages call them."""
-    from npuflow.tune.correct.error import outputs_of
+    from npuflow.tune.error import outputs_of
     from npuflow.tune.precision import range_search as tune
     from npuflow.tune.precision import rate
 

@@ -32,7 +32,7 @@ from npuflow.hw.target import Target
 from npuflow.input.data.judge import apart
 from npuflow.input.data.profile import profiled
 from npuflow.strategies import NARROW
-from npuflow.tune.correct.bias import correct_biases
+from npuflow.tune.bias import correct_biases
 from npuflow.tune.precision.harness import Harness
 from npuflow.tune.precision.ledger import Ledger, ledger
 from npuflow.tune.precision.problem import cost_of
@@ -43,18 +43,18 @@ COSTS = 3.0  # dB of the output that make it a fault
 
 def account(ready: Harness, target: Target) -> Ledger:
     """Of the first output, biases corrected as in a build."""
-    made = ready.quantized((NARROW,) * len(ready.names)).graph
-    half = len(ready.fit) // 2
-    some = ready.fit[:half], ready.fit[half:]
+    made = ready.built((NARROW,) * len(ready.names))
+    half = len(ready.judge.fit) // 2
+    some = ready.judge.fit[:half], ready.judge.fit[half:]
     made = correct_biases(ready.network.reference, made, target.numerics, *some).graph
     return ledger(ready, made, cost_of(ready, target), 0, lambda done, count: None)
 
 
 def level(ready: Harness) -> float:
     """Of the first output over all samples at the recipe's widths, by fake quantisation, in dB."""
-    part = ready.parts[0]
-    made = [part.of(one) for one in ready.mixed((NARROW,) * len(ready.names), ready.held)[part.output]]
-    truth = [part.of(one) for one in ready.truth[part.output]]
+    part = ready.judge.parts[0]
+    made = [part.of(one) for one in ready.mixed((NARROW,) * len(ready.names), ready.judge.held)[part.output]]
+    truth = [part.of(one) for one in ready.judge.truth[part.output]]
     wrong = sum(float(((a.astype(np.float64) - b) ** 2).sum()) for a, b in zip(made, truth, strict=True))
     return float(-10 * np.log10(wrong / sum(float((b.astype(np.float64) ** 2).sum()) for b in truth)))
 

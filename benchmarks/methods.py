@@ -24,9 +24,9 @@ from calibrate import Case
 from npuflow.calibrators import CALIBRATORS
 from npuflow.input.data.config import Data
 from npuflow.testing.quantised import quantize_graph
-from npuflow.tune.correct.bias import correct_biases
-from npuflow.tune.correct.error import output_error, outputs_of
-from npuflow.tune.correct.trial import decibels
+from npuflow.tune.bias import correct_biases
+from npuflow.tune.error import output_error, outputs_of
+from npuflow.tune.improve import ASKED, decibels
 from npuflow.tune.ranges.thresholds import Calibrate, thresholds
 
 
@@ -45,7 +45,7 @@ def rows(case: Any, pers: list[str], methods: list[str], held_out: int, trimmed:
                 case.graph, statistics, calibrate, scheme, numerics, case.placed.on_npu
             ).ranges
             plain = quantize_graph(case.graph, case.placed.on_npu, ranges, scheme, numerics).graph
-            better = correct_biases(case.graph, plain, numerics, fitting, (), judge=False).graph
+            better = correct_biases(case.graph, plain, numerics, fitting, (), ASKED).graph
             found = [decibels(output_error(truth, outputs_of(graph, ready))) for graph in (plain, better)]
             yield {
                 "per": per,

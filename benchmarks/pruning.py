@@ -32,8 +32,8 @@ from npuflow.flow.stage import STAGES
 from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.rounded import Rounded
-from npuflow.tune.correct.error import outputs_of
-from npuflow.tune.rounding.judge import with_weights
+from npuflow.tune.error import outputs_of
+from npuflow.tune.rounding.weights import with_weights
 
 WAYS = {
     "magnitude, not refitted": ["prune.method='magnitude'", "prune.refit=false"],

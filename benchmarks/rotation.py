@@ -30,9 +30,9 @@ from npuflow.ir.graph import Graph, constant
 from npuflow.quantise.config import Weights
 from npuflow.quantise.types import weight_type
 from npuflow.stages.parse import rewritten
-from npuflow.tune.correct.error import output_error, outputs_of
 from npuflow.tune.correct.rotate import rotate
 from npuflow.tune.correct.rotate_values import rotate_values
+from npuflow.tune.error import output_error, outputs_of
 
 Feed = Mapping[str, Any]
 

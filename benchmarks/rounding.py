@@ -41,11 +41,11 @@ from npuflow.stages.moments import LayerMoments, PickedSample
 from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.rounded import Rounded
-from npuflow.tune.correct.error import outputs_of
+from npuflow.tune.error import outputs_of
 from npuflow.tune.rounding import moments as counting
 from npuflow.tune.rounding.columns import ColumnObserver
-from npuflow.tune.rounding.judge import with_weights
-from npuflow.tune.rounding.rounded import rounded
+from npuflow.tune.rounding.rounded import LayerScheme, rounded
+from npuflow.tune.rounding.weights import with_weights
 
 CHUNK = 32                                # samples that are in memory at once
 FIGURES = ("top1", "f1", "recall", "ap50", "agreement", "sqnr_db")
@@ -114,10 +114,10 @@ class Network:
         self, method: str, bits: int, numerics: Numerics, feeds: Sequence[Any]
     ) -> tuple[list[Any], float]:
         """Outputs with float activations, and the processor time of rounding."""
-        rounder, scheme = ROUNDERS[method](), Weights(bits=bits)
+        scheme = LayerScheme(ROUNDERS[method](), Weights(bits=bits), numerics)
         start, weights = time.process_time(), {}
         for one in self.moments:
-            done = rounded(rounder, one.matrix, one.layer.bias, one.fit, one.held, scheme, numerics)
+            done = rounded(scheme, one.matrix, one.layer.bias, one.fit, one.held)
             weights[one.layer.weight] = done.weight
         seconds = time.process_time() - start
         run = float_session(export_model(with_weights(self.parsed.graph, weights)))

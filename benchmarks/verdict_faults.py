@@ -11,7 +11,7 @@ from verdict_tasks import Task
 
 from npuflow.quantise.config import Override, Quantize
 from npuflow.tune.precision.problem import Harness
-from npuflow.tune.precision.quality import quality
+from npuflow.tune.quality import quality
 
 SPOILT = 14.0                             # dB of the worst output below which a fault counts
 BITS = (2, 3)                             # of weights
@@ -82,4 +82,5 @@ def _worst(task: Task, rig: Harness, fault: Fault) -> float:
         if one.value == fault.weights:
             weak = network.with_(scheme=Quantize(overrides=fault.overrides), weights={})
             weights.update(weak.coded(one))
-    return min(one.sqnr for one in quality(task.graph, rig.truth, rig.fake.run(rig.held, table, weights)))
+    made = rig.fake.run(rig.judge.held, table, weights)
+    return min(one.sqnr for one in quality(task.graph, rig.judge.truth, made))

@@ -64,6 +64,7 @@ from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds, thresholds
 from npuflow.stages.verdict import Verdict, VerdictTable, verdict
 from npuflow.tune.correct.config import Correct
+from npuflow.tune.judge import Judge
 from npuflow.tune.precision.advice import Fix
 from npuflow.tune.precision.config import PrecisionTable, Probing, Widths
 from npuflow.tune.precision.culprit import NoiseSource
@@ -291,7 +292,8 @@ def planted_faults(task: Task, kind: str, count: int) -> list[Fault]:
     )
     network = FakeQuantNetwork(candidate)
     fit, held, _ = (list(feeds(part, task.graph, 64)) for part in divided(samples).values())
-    return faults(task, Harness(network, ranges.ranges, fit, held[:8]), kind, count)
+    judge = Judge(task.graph, held[:8], fit, network.reference)
+    return faults(task, Harness(network, ranges.ranges, judge), kind, count)
 
 
 PLANTS = {

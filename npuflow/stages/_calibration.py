@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from npuflow.flow.stage import Items, View
 from npuflow.ir.graph import Graph
-from npuflow.ir.types import Array
 from npuflow.stages.choose import ChoosingSample
 from npuflow.stages.fit import FitSample
 from npuflow.stages.samples import Sample, feeds
 from npuflow.stages.statistics import Statistics
+from npuflow.tune.judge import Judge
 from npuflow.tune.precision.clipping import unclippable
 from npuflow.tune.precision.fakequant import FakeQuantNetwork
 from npuflow.tune.precision.harness import Harness
@@ -38,12 +38,13 @@ class TuningSamples(View):
     def is_random(self) -> bool:
         return is_random(self.fit)
 
-    def feeds(
-        self, graph: Graph, count: int, held_out: int
-    ) -> tuple[list[dict[str, Array]], list[dict[str, Array]]]:
-        """What feeds a graph: samples that fit, and at most `held_out` that judge; at most `count` in all."""
+    def judge(
+        self, graph: Graph, count: int, held_out: int, reference: Graph | None = None
+    ) -> Judge:
+        """The judge of a float network: at most `held_out` samples that choose, and others that fit; at most
+        `count` in all. `reference`: as `Judge` has it."""
         held = list(feeds(self.choose, graph, min(held_out, count // 2)))
-        return list(feeds(self.fit, graph, count - len(held))), held
+        return Judge(graph, held, list(feeds(self.fit, graph, count - len(held))), reference)
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,6 @@ class CalibrationData(View):
         beyond the extrema, but for what is bounded by its function; only those of values whose ranges a
         method has `chosen`, as ranges that the recipe or a table states stay."""
         graph, seen = network.graph, self.statistics.content
-        fit, held = self.samples.feeds(graph, count, held_out)
         bounded = {v for k in unclippable(graph, network.groups) for v in network.groups[k]}
         wide = {}
         known = choices(graph, seen, self.calibrate, network.quantize, network.numerics, [])
@@ -71,4 +71,4 @@ class CalibrationData(View):
             tensor, room = known[name].tensor, 1.0 if name in bounded else ROOM
             wide[name] = (min(0.0, room * tensor.lo), max(0.0, room * tensor.hi))
         wide |= {name: span for name, span in masked(graph, seen).items() if name in wide}
-        return Harness(network, wide, fit, held)
+        return Harness(network, wide, self.samples.judge(graph, count, held_out, network.reference))

@@ -10,8 +10,8 @@ from itertools import islice
 from npuflow.flow.stage import View
 from npuflow.input.data.config import InputSample
 from npuflow.ir.graph import Graph
-from npuflow.ir.types import Array
 from npuflow.stages._calibration import TuningSamples
+from npuflow.tune.judge import Judge
 from npuflow.tune.rounding.config import Counting
 
 
@@ -41,8 +41,8 @@ class RoundingSamples(View):
         fit, held = self.parts
         return list(fit), list(held)
 
-    def feeds(self, graph: Graph) -> tuple[list[dict[str, Array]], list[dict[str, Array]]]:
-        """What these samples feed a graph."""
+    def judge(self, graph: Graph, reference: Graph | None = None) -> Judge:
+        """The judge of a float network by these samples."""
         types = {name: graph.type(name) for name in graph.inputs}
         fit, held = ([one.feed(types) for one in part.values()] for part in self.parts)
-        return fit, held
+        return Judge(graph, held, fit, reference)

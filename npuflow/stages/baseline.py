@@ -11,13 +11,10 @@ from npuflow.flow.stage import View, log, stage
 from npuflow.stages._calibration import CalibrationData
 from npuflow.stages._candidates import RecipeCandidate
 from npuflow.strategies import NARROW, Output
-from npuflow.tune.correct.bias import correct_biases
 from npuflow.tune.correct.config import Correct
-from npuflow.tune.correct.error import outputs_of
 from npuflow.tune.precision.config import PrecisionTable, Probing, Widths
 from npuflow.tune.precision.feedback import budget_of, feedback
 from npuflow.tune.precision.problem import described
-from npuflow.tune.precision.quality import quality
 
 
 @dataclass(frozen=True)
@@ -65,20 +62,19 @@ def baseline(
         return Baseline((), False)
     network, numerics, quantize = candidate.fake_quantised(), placed.numerics, placed.quantize
     ready = data.rig(network, candidate.thresholds.chosen, probing.samples, probing.held_out)
-    if not ready.held or not network.groups or not ready.parts:
+    if not ready.judge.held or not network.groups or not ready.judge.parts:
         log(
             "no held-out sample, nothing on the NPU, or no output of real numbers: the recipe's widths are "
             "used"
         )
         return Baseline((), False)
-    made = ready.quantized((NARROW,) * len(ready.names)).graph
-    found = quality(network.graph, ready.truth, outputs_of(made, ready.held))
+    judge, plain = ready.judge, ready.candidate((NARROW,) * len(ready.names))
+    found = judge.score(plain).outputs
     budget, again = budget_of(precision, network.graph), feedback(placed.graph.graph)
     if again:
         log(f"{budget.sqnr_db:g} dB are asked for: {again}")
     if options.correct.bias != "off" and not budget.holds(found):
-        made = correct_biases(network.reference, made, numerics, ready.fit, (), judge=False).graph
-        found = quality(network.graph, ready.truth, outputs_of(made, ready.held))
+        found = judge.score(plain, judge.fit).outputs
     for one in found:
         log(described(one))
     wider = (

@@ -5,12 +5,10 @@ from __future__ import annotations
 from npuflow.flow.stage import log, progress, stage
 from npuflow.stages._in_turn import RoundingProblem
 from npuflow.stages.rounded import Rounded
-from npuflow.tune.correct.error import output_error, outputs_of
-from npuflow.tune.correct.trial import NETWORK, Trial
 from npuflow.tune.rounding.config import RoundTable
-from npuflow.tune.rounding.judge import with_weights
 from npuflow.tune.rounding.reconstruct import Descent, reconstructed
 from npuflow.tune.rounding.rounded import own_zeros
+from npuflow.tune.rounding.weights import closer
 
 
 def asked(table: RoundTable) -> bool:
@@ -30,7 +28,7 @@ def blocks(
     if not asked(table) or not rounded.weights:
         return rounded
     source = problem.graph.graph
-    fit, held = problem.seen.feeds(source)
+    judge = problem.seen.judge(source)
     every = [(one.layer, one.matrix) for one in problem.moments.values()]
     layers = [pair for pair in every if table.mode_of(pair[1].names, pair[1].kind) == "blocks"]
     kept = {name: one.keep for name, one in problem.kept.items()}
@@ -39,10 +37,8 @@ def blocks(
         if zeros is not None:
             kept.setdefault(one.weight, zeros.keep)
     start = {one.weight: rounded.weights[one.weight] for one, _ in every if one.weight in rounded.weights}
-    found, trials = reconstructed(source, layers, start, fit, held, descending, progress, kept)
-    truth = outputs_of(source, held)
-    before, after = (output_error(truth, outputs_of(with_weights(source, w), held)) for w in (start, found))
-    whole = Trial("blocks", NETWORK, before, after, after < before)
+    found, trials = reconstructed(judge, layers, start, descending, progress, kept)
+    whole = closer("blocks", judge, start, found)
     for trial in (*trials, whole):
         log(trial.line())
     weights = {**rounded.weights, **found} if whole.kept else rounded.weights

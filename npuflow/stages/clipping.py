@@ -37,7 +37,7 @@ def clipping(
     placed, network = candidate.placed, candidate.fake_quantised()
     graph, quantize, numerics = placed.graph, placed.quantize, placed.numerics
     ready = data.rig(network, thresholds.chosen, USED, auto.samples)
-    if not ready.held or not network.groups:
+    if not ready.judge.held or not network.groups:
         log("one sample cannot both give ranges and judge them: the extrema are used")
         return thresholds
     free = {
@@ -51,6 +51,6 @@ def clipping(
     done = automatic(ready, statistics.content, calibrate, quantize, masks, auto, free)
     for method, level in done.rated.items():
         log(f"{method}: {level:.2f} dB")
-    log(f"taken: {done.taken:.2f} dB, on {len(ready.held)} held-out samples")
+    log(f"taken: {done.taken:.2f} dB, on {len(ready.judge.held)} held-out samples")
     ranges, methods = {**thresholds.ranges, **done.ranges}, {**thresholds.methods, **done.methods}
     return replace(thresholds, ranges=ranges, methods=methods)

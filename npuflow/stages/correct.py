@@ -12,8 +12,9 @@ from npuflow.stages._calibration import TuningSamples
 from npuflow.stages._reference import layers_of
 from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized
-from npuflow.tune.correct.bias import biased, correct_biases, originals
+from npuflow.tune.bias import biased, correct_biases, originals
 from npuflow.tune.correct.config import Correct
+from npuflow.tune.improve import Rule
 
 
 @stage(
@@ -33,12 +34,13 @@ def correct(
     if not any(biased(quantized.graph, originals(graph.graph, quantized.graph))):
         log("no layer in integers has a place for a bias: nothing is corrected")
         return quantized
-    fit, held = samples.feeds(graph.graph, correct.samples, correct.held_out)
+    judge = samples.judge(graph.graph, correct.samples, correct.held_out)
+    fit, held = judge.fit, judge.held
     if not held:
         log("one sample cannot both fit a correction and judge it: nothing is corrected")
         return quantized
     real, made = with_fixed_outputs(layers_of(graph)), with_fixed_outputs(quantized.graph)
-    done = correct_biases(real, made, numerics, fit, held, judge=correct.bias == "auto")
+    done = correct_biases(real, made, numerics, fit, held, Rule(asked=correct.bias == "on"))
     log(f"biases from {counted(len(fit), 'sample')}, judged on {len(held)} others")
     for trial in done.trials:
         log(trial.line())

@@ -9,12 +9,10 @@ from npuflow.quantise.config import Quantize
 from npuflow.quantise.types import weight_type
 from npuflow.stages._in_turn import RoundingProblem
 from npuflow.stages.rounded import Rounded
-from npuflow.tune.correct.error import output_error, outputs_of
-from npuflow.tune.correct.trial import NETWORK, Trial
 from npuflow.tune.rounding.config import RoundTable
 from npuflow.tune.rounding.distillation import Distillation
-from npuflow.tune.rounding.judge import to_nearest, with_weights
 from npuflow.tune.rounding.rounded import own_zeros
+from npuflow.tune.rounding.weights import closer, to_nearest
 
 
 def asked(table: RoundTable) -> bool:
@@ -42,7 +40,7 @@ def distilled(
     ):
         from npuflow.tune.rounding.distilled import distilled as trained
     source = problem.graph.graph
-    fit, held = problem.seen.feeds(source)
+    judge = problem.seen.judge(source)
     kept, start, sources = {name: one.keep for name, one in problem.kept.items()}, {}, {}
     for one in moments.values():
         layer, own = one.layer, one.matrix
@@ -58,9 +56,8 @@ def distilled(
         zeros = own_zeros(own.rows(own.tensor), numerics)
         if zeros is not None:
             kept.setdefault(layer.weight, zeros.keep)
-    made = trained(source, sources, start, fit, training, numerics.power_of_two, progress, kept)
-    truth, found = outputs_of(source, held), {**start, **made}
-    before, after = (output_error(truth, outputs_of(with_weights(source, w), held)) for w in (start, found))
-    whole = Trial("distilled", NETWORK, before, after, after < before)
+    made = trained(judge, sources, start, training, numerics.power_of_two, progress, kept)
+    found = {**start, **made}
+    whole = closer("distilled", judge, start, found)
     log(whole.line())
     return Rounded({**rounded.weights, **found} if whole.kept else rounded.weights, (*rounded.trials, whole))

@@ -50,15 +50,15 @@ def equalize(
             "the model states the codes of its weights, which other weights would not fit: nothing is changed"
         )
         return graph
-    fit, held = samples.feeds(graph.graph, equalize.samples, equalize.held_out)
-    if not held:
+    judge = samples.judge(graph.graph, equalize.samples, equalize.held_out)
+    if not judge.held:
         log("one sample cannot both give thresholds and judge them: nothing is changed")
         return graph
-    terms = QuantisationSetup(
-        calibrate, quantize, whole.target, fit, held, equalize.corrected, least, graph.stated
+    setup = QuantisationSetup(
+        judge, calibrate, quantize, whole.target, equalize.corrected, least, graph.stated
     )
-    done = prepare(graph.graph, equalize, terms)
-    log(f"thresholds from {counted(len(fit), 'sample')}, judged on {len(held)} others")
+    done = prepare(graph.graph, equalize, setup)
+    log(f"thresholds from {counted(len(judge.fit), 'sample')}, judged on {len(judge.held)} others")
     for trial in done.trials:
         log(trial.line())
     return replace(graph, graph=done.graph, trials=done.trials)

@@ -34,7 +34,7 @@ from npuflow.runner.feed import dequantize
 from npuflow.runner.simulated import ProgramRunner
 from npuflow.stages._reference import reference_of
 from npuflow.stages.codegen import CompiledProgram
-from npuflow.stages.judges import Judge
+from npuflow.stages.judges import JudgingSample
 from npuflow.stages.labelled import Labelled, identities
 from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized
@@ -137,7 +137,7 @@ class KnownLabels(View):
     """Labelled samples that judged a choice of the build."""
 
     labelled: Items[Labelled] | None
-    judges: Items[Judge] | None
+    judges: Items[JudgingSample] | None
 
     @property
     def identities(self) -> frozenset[str]:

@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from npuflow.base.errors import DataError, RecipeError, Where
+from npuflow.base.errors import RecipeError, Where
 from npuflow.checks.evaluate import JudgingTable as Table
-from npuflow.checks.evaluate import asked, ready
 from npuflow.flow.refs import Files, Listing
 from npuflow.flow.stage import Items, View, stage
 from npuflow.hw.target import Numerics
@@ -17,12 +16,12 @@ from npuflow.input.data.fold import Folding
 from npuflow.input.preprocess import Preprocess
 from npuflow.ir.graph import Graph
 from npuflow.stages.judging import Judging
-from npuflow.stages.labelled import Labelled, listed_of, read_labelled
-from npuflow.tune.precision.drop import MetricDrop
+from npuflow.stages.labelled import Labelled, listed_of, metric_judge, read_labelled
+from npuflow.tune.metric import MetricJudge
 
 
 @dataclass(frozen=True)
-class Judge(Labelled):
+class JudgingSample(Labelled):
     """One of them."""
 
 
@@ -33,21 +32,21 @@ def listing(
 
 
 @stage(over="files", files=listing, when="precision.labelled", batch=32, minor=True)
-def judges(files: Files) -> Iterator[tuple[str, Judge]]:
+def judges(files: Files) -> Iterator[tuple[str, JudgingSample]]:
     """Read the samples, with their labels."""
     for name, one in read_labelled(files):
-        yield name, Judge(one.sample, one.label, one.identity)
+        yield name, JudgingSample(one.sample, one.label, one.identity)
 
 
 @dataclass(frozen=True)
 class LabelledJudges(View):
     """These samples and their metric, where the recipe names some."""
 
-    judges: Items[Judge] | None
+    judges: Items[JudgingSample] | None
     judging: Judging | None
 
 
-def metric_drop(graph: Graph, labelled: LabelledJudges, wanted: float | None) -> MetricDrop | None:
+def metric_drop(graph: Graph, labelled: LabelledJudges, wanted: float | None) -> MetricJudge | None:
     """The judge of `max_drop`; None where the recipe asks for none."""
     if wanted is None:
         return None
@@ -59,12 +58,4 @@ def metric_drop(graph: Graph, labelled: LabelledJudges, wanted: float | None) ->
             hint='[precision.labelled] source = "...", metric = "top1"; they are left out of the evaluation',
             code="NF-RECIPE-045",
         )
-    whole = [one for one in judges.values() if not one.sample.content.broken]
-    if not whole:
-        raise DataError("no labelled sample could be read", code="NF-DATA-009")
-    types = {name: graph.type(name) for name in graph.inputs}
-    metric = judging.metric
-    ready(metric, f"precision.labelled.{judging.name}", graph.outputs)
-    labels = asked(metric, judging.name, [one.label for one in whole])
-    feeds = [one.sample.content.feed(types) for one in whole]
-    return MetricDrop(graph, metric, labels, feeds)
+    return metric_judge(graph, judges, judging.metric, f"precision.labelled.{judging.name}")

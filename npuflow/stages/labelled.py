@@ -9,17 +9,23 @@ from pathlib import Path
 from typing import Any, Self
 
 from npuflow.base.digest import digest, digest_file
+from npuflow.base.errors import DataError
 from npuflow.checks.evaluate import LabelledTable as Table
+from npuflow.checks.evaluate import asked, ready
 from npuflow.checks.evaluate import labelled as listed
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
-from npuflow.flow.stage import log, stage
+from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
 from npuflow.input.data.config import Data
 from npuflow.input.data.fold import Folding, adapted
 from npuflow.input.data.read import samples as read
 from npuflow.input.preprocess import Preprocess, pixel_zeros
+from npuflow.ir.graph import Graph
+from npuflow.metrics import Metric
 from npuflow.stages.samples import Sample
+from npuflow.tune.judge import Judge
+from npuflow.tune.metric import MetricJudge
 
 
 @dataclass(frozen=True)
@@ -83,3 +89,14 @@ def identities(items: Iterable[tuple[str, tuple[Path, ...], Mapping[str, Any]]])
         own = name if detail["kind"] == "python" else None
         place = [own, detail.get("function"), detail.get("row"), detail.get("seed")]
         yield name, digest([[contents[path] for path in paths], place])
+
+
+def metric_judge(graph: Graph, samples: Items[Labelled], metric: Metric, key: str) -> MetricJudge:
+    """The judge by a metric that `key` of the recipe names, of those samples that could be read."""
+    whole = [one for one in samples.values() if not one.sample.content.broken]
+    if not whole:
+        raise DataError("no labelled sample could be read", code="NF-DATA-009")
+    types = {name: graph.type(name) for name in graph.inputs}
+    ready(metric, key, graph.outputs)
+    labels = asked(metric, key.rpartition(".")[2], [one.label for one in whole])
+    return MetricJudge(Judge(graph, [one.sample.content.feed(types) for one in whole]), metric, labels)

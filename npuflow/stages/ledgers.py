@@ -78,10 +78,10 @@ def ledgers(
     network, thresholds = chosen.fake_quantised(), chosen.choices.thresholds
     free = thresholds.chosen if thresholds is not None else frozenset()
     ready = data.rig(network, free, probing.samples, probing.held_out)
-    if not ready.held or not network.groups or not ready.parts:
+    if not ready.judge.held or not network.groups or not ready.judge.parts:
         return Ledgers(reason="no held-out sample, nothing on the NPU, or no output of real numbers")
     cost = cost_of(ready, planned.target)
-    columns = range(len(ready.parts))
+    columns = range(len(ready.judge.parts))
     made = with_fixed_outputs(quantized.graph)
     found = [ledger(ready, made, cost, column, progress) for column in columns[: table.outputs]]
     found.sort(key=lambda one: one.sqnr)

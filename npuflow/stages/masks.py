@@ -13,7 +13,7 @@ from npuflow.flow.stage import Items, log, stage
 from npuflow.place.names import unknown_layers
 from npuflow.stages.moments import LayerMoments
 from npuflow.stages.parse import Parsed
-from npuflow.tune.correct.trial import Trial
+from npuflow.tune.improve import Trial
 from npuflow.tune.rounding.mask_file import packed, unpacked
 from npuflow.tune.rounding.pruning import LayerMask, Prune, layer_mask, obstacle, prunes
 

@@ -25,7 +25,7 @@ from npuflow.rewrite.rewrite import Applied, rewrite
 from npuflow.rules import RULES, Hardware, Refusal, Rule
 from npuflow.stages.hardware import Asked
 from npuflow.stages.model import Model, ModelTable
-from npuflow.tune.correct.trial import Trial, summary
+from npuflow.tune.improve import Trial, summary
 from npuflow.tune.rounding.mask_file import packed, unpacked
 
 MASKS = "channel-masks.npz"

@@ -19,9 +19,8 @@ from npuflow.stages.judges import LabelledJudges, metric_drop
 from npuflow.stages.sensitivity import Sensitivity
 from npuflow.strategies import NARROW, STRATEGIES, Levels, Output, Strategy
 from npuflow.tune.precision.config import PrecisionTable as Table
-from npuflow.tune.precision.drop import unreachable
 from npuflow.tune.precision.feedback import budget_of
-from npuflow.tune.precision.problem import SearchProblem, cost_of
+from npuflow.tune.precision.problem import SearchProblem, cost_of, unreachable
 
 ROUNDS = 3                                # searches for a mixture whose plan keeps the limit of cycles
 NEAR = 0.97                               # of the limit: so near that no more is asked for

@@ -20,8 +20,7 @@ from npuflow.stages.moments import Columns, LayerGrid, LayerMoments, PickedSampl
 from npuflow.stages.parse import Parsed
 from npuflow.tune.channels.config import ChannelPruning
 from npuflow.tune.channels.removal import remove_channels
-from npuflow.tune.correct.error import output_error, outputs_of
-from npuflow.tune.correct.trial import NETWORK, Trial
+from npuflow.tune.improve import ASKED, Proposal, Trial, improve
 from npuflow.tune.rounding.config import Counting
 
 
@@ -84,12 +83,11 @@ def pruned(
         log("the model states the codes of its weights: nothing is removed")
         return replace(graph, kept="the model states the codes of its weights")
     done = remove_channels(source, by_node(layers), channels)
-    _, held = seen.feeds(source)
-    trials: list[Trial] = [*done.trials]
-    if done.masks and held:
-        truth = outputs_of(source, held)
-        plain, now = (output_error(truth, outputs_of(one, held)) for one in (done.plain, done.graph))
-        trials.append(Trial("prune", NETWORK, plain, now, True, _share(source, done.graph)))
+    judge, whole = seen.judge(source), tuple[Trial, ...]()
+    if done.masks and judge.held:
+        refitted = Proposal("prune", done.graph, change=_share(source, done.graph), rule=ASKED)
+        _, whole = improve(done.plain, [refitted], lambda one: judge.score(one).error)
+    trials = (*done.trials, *whole)
     for trial in trials:
         log(trial.line())
     if not done.masks:

@@ -19,7 +19,7 @@ from npuflow.quantise import graph as quantising
 from npuflow.quantise.border import bordered
 from npuflow.quantise.stated import moved
 from npuflow.stages._chosen import ChosenCandidate
-from npuflow.tune.correct.trial import Trial, summary
+from npuflow.tune.improve import Trial, summary
 
 
 @dataclass(frozen=True)

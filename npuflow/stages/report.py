@@ -42,7 +42,7 @@ from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
 from npuflow.stages.verdict import Verdict
 from npuflow.statistics import statistics as merging
-from npuflow.tune.correct.trial import Trial, decibels
+from npuflow.tune.improve import Trial, decibels
 from npuflow.tune.precision.widened import widened
 
 PAGE, DATA = "report.html", "report.json"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
 from npuflow.flow.artifact import Artifact, Reader, Writer
@@ -21,12 +21,12 @@ from npuflow.stages._rounding_samples import RoundingSamples
 from npuflow.stages.masks import Masks
 from npuflow.stages.moments import LayerMoments
 from npuflow.stages.parse import Parsed
-from npuflow.tune.correct.trial import Trial, decibels, summary
+from npuflow.tune.improve import Trial, decibels, summary
 from npuflow.tune.rounding.config import CandidateWidths, RoundTable, rounds
-from npuflow.tune.rounding.judge import judged, to_nearest, trials
 from npuflow.tune.rounding.layers import WeightedLayer
-from npuflow.tune.rounding.rounded import RoundingResult, Wanted
+from npuflow.tune.rounding.rounded import RoundingResult, RoundingScheme, Wanted
 from npuflow.tune.rounding.rounded import rounded as rounded_by
+from npuflow.tune.rounding.weights import closer, to_nearest
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def chosen(
     with rounding to the nearest."""
     source, done = graph.graph, {one.layer.name: one.done for one in rounding.values()}
     layers = {one.layer.weight: one for one in rounding.values() if one.done.used}
-    reported = trials(done.items())
+    reported = [Trial("round", name, one.was, one.now, one.used) for name, one in done.items()]
     weights = {name: one.done.weight for name, one in layers.items()}
     if table.judged and weights:
         nearest = {}
@@ -137,8 +137,7 @@ def chosen(
             scheme = quantize.weights_of(names_of(node), op_name(node))
             quant = weight_type(real, axis, scheme, numerics, inner)
             nearest[name] = to_nearest(source, name, quant, one.layer.bias, one.done.plain)
-        _, held = seen.feeds(source)
-        trial = judged(with_fixed_outputs(source), weights, nearest, held)
+        trial = closer("round", seen.judge(with_fixed_outputs(source)), nearest, weights)
         reported.append(trial)
         pruned = {name: one.done.weight for name, one in layers.items() if one.done.pruned}
         weights = weights if trial.kept else pruned
@@ -167,17 +166,16 @@ def rounded(
     masks: Masks | None,
 ) -> Iterator[tuple[str, RoundedLayer]]:
     """Ask the method for codes and scales, at the recipe's width and at those that a search may choose."""
+    schemes = RoundingScheme(table, quantize, numerics)
     for name, one in moments.items():
-        source = one.matrix
-        scheme = quantize.weights_of(source.names, source.kind)
+        scheme = schemes.of(one.matrix)
         mask = masks.layers.get(one.layer.weight) if masks is not None else None
-        seen = source, one.layer.bias, one.fit, one.held
-        rounder = table.rounder_of(source.names, source.kind)
-        done = rounded_by(rounder, *seen, scheme, numerics, Wanted(mask=mask))
+        seen = one.matrix, one.layer.bias, one.fit, one.held
+        done = rounded_by(scheme, *seen, Wanted(mask=mask))
         others = []
-        for bits in sorted({*(candidates.weights or ())} - {scheme.bits}):
-            if mask is not None or rounder.wants(bits):
-                other = scheme.with_(bits=bits)
-                more = rounded_by(rounder, *seen, other, numerics, Wanted(mask=mask))
+        for bits in sorted({*(candidates.weights or ())} - {scheme.weights.bits}):
+            if mask is not None or scheme.rounder.wants(bits):
+                other = replace(scheme, weights=scheme.weights.with_(bits=bits))
+                more = rounded_by(other, *seen, Wanted(mask=mask))
                 others += [more.weight] if more.used else []
         yield name, RoundedLayer(one.layer, done, tuple(others))

@@ -7,26 +7,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from npuflow.base.errors import DataError, RecipeError, Where
+from npuflow.base.errors import RecipeError, Where
 from npuflow.base.wording import counted
 from npuflow.calibrators import CALIBRATORS
 from npuflow.checks.evaluate import LabelledTable as Table
-from npuflow.checks.evaluate import asked, ready
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, part, stage
 from npuflow.metrics import METRICS, Metric
-from npuflow.quantise.graph import build
 from npuflow.run.fixed_outputs import with_fixed_outputs
 from npuflow.stages._calibration import TuningSamples
 from npuflow.stages._candidates import PlacedNetwork, RecipeCandidate
 from npuflow.stages._reference import reference_of
-from npuflow.stages.labelled import Labelled
+from npuflow.stages.labelled import Labelled, metric_judge
 from npuflow.stages.samples import feeds
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
-from npuflow.tune.correct.error import outputs_of
+from npuflow.tune.judge import Judge, Rating
+from npuflow.tune.metric import Marks
 from npuflow.tune.precision.range_search import SearchTable, judged, spans_to_search
-from npuflow.tune.precision.rate import Marks, Rating, by_name, mark, rate
 from npuflow.tune.ranges.thresholds import Calibrate, choices
 from npuflow.tune.ranges.thresholds import thresholds as chosen_by
 
@@ -138,24 +136,14 @@ def marked(
 ) -> Iterator[tuple[str, ScoredRanges]]:
     """Quantise with the rival's ranges, run the labelled samples and ask the metric."""
     graph = recipe.placed.graph
-    source = graph.graph
-    types = {name: source.type(name) for name in source.inputs}
-    whole = [one for one in labelled.values() if not one.sample.content.broken]
-    if not whole:
-        raise DataError("no labelled sample could be read", code="NF-DATA-009")
-    feeds = [one.sample.content.feed(types) for one in whole]
     metric: Metric = table.options or METRICS[table.metric]()
-    ready(metric, f"search.labelled.{table.metric}", source.outputs)
-    labels = asked(metric, table.metric, [one.label for one in whole])
-    truth = by_name(outputs_of(reference_of(graph), feeds), source.outputs)
-    baseline = dict(metric(truth, truth, labels))
-    scores = ", ".join(f"{n} {v:.4f}" for n, v in baseline.items())
-    log(f"float network on {counted(len(whole), 'sample')}: {scores}")
+    by = metric_judge(reference_of(graph), labelled, metric, f"search.labelled.{table.metric}")
+    scores = ", ".join(f"{n} {v:.4f}" for n, v in by.baseline.items())
+    log(f"float network on {counted(len(by.judge.held), 'sample')}: {scores}")
     for name, one in rivals.items():
-        candidate = recipe.with_thresholds(taken(recipe.thresholds, name, one)).with_(graph=source)
-        made = build(candidate).graph
-        figures = mark(outputs_of(made, feeds), truth, source.outputs, metric, labels)
-        yield name, ScoredRanges(figures, baseline)
+        candidate = recipe.with_thresholds(taken(recipe.thresholds, name, one)).with_(graph=graph.graph)
+        figures = by.marks(by.judge.score(candidate).made)
+        yield name, ScoredRanges(figures, by.baseline)
 
 
 def winner(
@@ -226,7 +214,7 @@ def search(
     source = with_fixed_outputs(graph.graph)
     judges = samples.choose or samples.fit  # alone, the recipe's ranges have no rival
     fed = list(feeds(judges, source, table.samples))
-    truth = outputs_of(with_fixed_outputs(reference_of(graph)), fed)
+    judge = Judge(source, fed, reference=with_fixed_outputs(reference_of(graph)))
     for name, one in rivals.items():
         candidate = recipe.with_thresholds(taken(recipe.thresholds, name, one))
-        yield name, RatedRanges(rate(candidate, fed, truth))
+        yield name, RatedRanges(judge.score(candidate).rating)

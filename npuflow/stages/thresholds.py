@@ -16,7 +16,7 @@ from npuflow.quantise.config import Quantize
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.statistics import Statistics
-from npuflow.tune.correct.trial import Trial, summary
+from npuflow.tune.improve import Trial, summary
 from npuflow.tune.ranges import thresholds as choosing
 from npuflow.tune.ranges.thresholds import Calibrate
 

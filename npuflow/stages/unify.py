@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from npuflow.base.wording import counted
 from npuflow.calibrators import CALIBRATORS
 from npuflow.flow.stage import log, stage
-from npuflow.ir.graph import Graph
-from npuflow.quantise.graph import build
 from npuflow.run.fixed_outputs import with_fixed_outputs
 from npuflow.stages._calibration import TuningSamples
 from npuflow.stages._candidates import RecipeCandidate
@@ -17,9 +14,9 @@ from npuflow.stages._reference import reference_of
 from npuflow.stages.thresholds import Thresholds
 from npuflow.tune.correct.assess import observed_ranges
 from npuflow.tune.correct.config import Unify
-from npuflow.tune.correct.error import outputs_of
 from npuflow.tune.correct.unify import partners, union
 from npuflow.tune.correct.unify import unify as tried
+from npuflow.tune.improve import Rule
 from npuflow.tune.ranges.thresholds import Calibrate
 
 
@@ -48,8 +45,8 @@ def unify(
         if name not in stated and name in thresholds.chosen
     }
     pairs = partners(source, on_npu, free)
-    fit, held = samples.feeds(source, unify.samples, unify.held_out)
-    if not pairs or not held or unify.scales == "off":
+    judge = samples.judge(source, unify.samples, unify.held_out, with_fixed_outputs(reference_of(graph)))
+    if not pairs or not judge.held or unify.scales == "off":
         why = (
             "it is off, or there is one sample"
             if pairs
@@ -57,15 +54,11 @@ def unify(
         )
         log(f"nothing to unify: {why}")
         return thresholds
-    own = observed_ranges(source, on_npu, fit, calibrate, plain.scheme, plain.numerics)
-    ranges = {**thresholds.ranges, **{n: own[n] for n in free if thresholds.methods[n] in CALIBRATORS}}
-
-    def made(changed: Mapping[str, tuple[float, float]]) -> Graph:
-        return build(plain.with_(ranges=changed)).graph
-
-    truth = outputs_of(with_fixed_outputs(reference_of(graph)), held)
-    done = tried(pairs, ranges, made, truth, held, judge=unify.scales == "auto")
-    log(f"ranges from {counted(len(fit), 'sample')}, judged on {len(held)} others")
+    own = observed_ranges(source, on_npu, judge.fit, calibrate, plain.scheme, plain.numerics)
+    start = plain.with_ranges({n: own[n] for n in free if thresholds.methods[n] in CALIBRATORS})
+    rule = Rule(asked=unify.scales == "on")
+    done = tried(pairs, start, lambda one: judge.score(one).error, rule)
+    log(f"ranges from {counted(len(judge.fit), 'sample')}, judged on {len(judge.held)} others")
     for trial in done.trials:
         log(trial.line())
     found, methods = dict(thresholds.ranges), dict(thresholds.methods)

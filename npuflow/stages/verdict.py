@@ -32,6 +32,7 @@ from npuflow.stages.thresholds import Thresholds
 from npuflow.stages.verify import VerifyingSample
 from npuflow.strategies import STRATEGIES, Budget, Output
 from npuflow.tune.correct.config import Correct
+from npuflow.tune.judge import Judge
 from npuflow.tune.precision.advice import Fix, FixSearch
 from npuflow.tune.precision.config import PrecisionTable, Probing
 from npuflow.tune.precision.culprit import NoiseSource, culprits
@@ -183,9 +184,9 @@ def verdict(
     budget, unlike = options.widths.budget, next(iter(input_check.unlike), "")
     if samples.tuning.is_random:
         return _unjudged("the calibration samples are random numbers")
-    fit, judges = samples.tuning.feeds(graph.graph, correct.samples, correct.held_out)
+    judge = samples.tuning.judge(graph.graph, correct.samples, correct.held_out)
     unseen = list(feeds(samples.verify, graph.graph, MOST))
-    held = affordable(graph.graph, unseen or judges)
+    held = affordable(graph.graph, unseen or judge.held)
     if not held:
         lone = "sequence" if graph.graph.state else "sample"
         return _unjudged(f"there is only one calibration {lone}, which cannot both calibrate and judge")
@@ -205,8 +206,9 @@ def verdict(
     if not (poor or calibrate.method != "auto"):
         return made
     network, ranges = chosen.fake_quantised(), _Ranges(chosen.placed, statistics, thresholds, calibrate)
-    rig = Harness(network, ranges.extrema, fit, affordable(graph.graph, judges))
-    mine = shown(real, integers, rig.held, budget, reference) if unseen else found
+    chooses = Judge(network.graph, affordable(graph.graph, judge.held), judge.fit, network.reference)
+    rig = Harness(network, ranges.extrema, chooses)
+    mine = shown(real, integers, rig.judge.held, budget, reference) if unseen else found
     if not poor:
         return replace(made, better=ranges.automatic(rig, mine, frozenset(precision.ranges)))
     target, corrected = planned.target, correct.bias != "off"
@@ -215,7 +217,7 @@ def verdict(
     clinic = FixSearch(rig, quantize, target, budget, corrected, ranges.extrema, rivals, searched, log)
     name = min(poor, key=lambda one: min(one.sqnr, one.low)).name
     worst = next(one.output for one in mine if one.output.name == name)
-    column = next((i for i, part in enumerate(rig.parts) if part.name == worst.name), None)
+    column = next((i for i, part in enumerate(rig.judge.parts) if part.name == worst.name), None)
     if column is None or not network.groups:
         return made
     blamed = culprits(rig, column, progress)
@@ -282,10 +284,11 @@ class _Ranges:
         }
         found = self.choices
         free = {v: one.grid for v, one in found.items() if v in chosen}
-        choosing = min(auto.samples, len(rig.fit))
-        if not free or not choosing or not rig.parts:
+        choosing = min(auto.samples, len(rig.judge.fit))
+        if not free or not choosing or not rig.judge.parts:
             return None
-        ready = replace(rig, held=[*rig.fit[:choosing], *rig.held])
+        chooses = replace(rig.judge, held=[*rig.judge.fit[:choosing], *rig.judge.held])
+        ready = replace(rig, judge=chooses)
         done = automatic(
             ready,
             self.statistics.content,
@@ -305,7 +308,8 @@ def _searched(
     widths, probing, corrected = options.widths, options.probing, options.correct.bias != "off"
     if widths.strategy != "none":
         return None
-    ready = replace(rig, network=rig.network.with_(scheme=recipe), held=rig.held[: probing.held_out])
+    judge = replace(rig.judge, held=rig.judge.held[: probing.held_out])
+    ready = replace(rig, network=rig.network.with_(scheme=recipe), judge=judge)
     noise = list(noises(ready, probing.probes, progress))
     cost = cost_of(ready, target)
     problem = SearchProblem(ready, cost, widths.budget, lambda: noise, probing.probes, corrected, log)

@@ -13,8 +13,8 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.quantise.config import Activations, Quantize, Weights
-from npuflow.tune.correct.bias import biased, correct_biases, mean_outputs, originals, shifted
-from npuflow.tune.correct.trial import NETWORK, Trial
+from npuflow.tune.bias import biased, correct_biases, mean_outputs, originals, shifted
+from npuflow.tune.improve import ASKED, NETWORK, Trial
 from tests.networks.floats import USUAL, Feed, Net, channel_means, floats, integers, quantised
 from tests.networks.onnx_cases import through
 from tests.networks.onnx_text import model, normal
@@ -67,7 +67,7 @@ def test_afterwards_every_layer_has_the_float_layers_means(seed: int) -> None:
     graph, feeds = net.graph("logits"), net.feeds(6, mean=0.7)
     # Wide activations with room at the ends: what is wrong with the means is the weights' doing alone.
     rough = quantised(graph, feeds, replace(COARSE, activations=Activations(bits=16)), room=4.0)
-    done = correct_biases(graph, rough, USUAL, feeds, feeds[:1], judge=False)
+    done = correct_biases(graph, rough, USUAL, feeds, feeds[:1], ASKED)
     truth = [floats(graph, f) for f in feeds]
     wrong, right = ([integers(g, f) for f in feeds] for g in (rough, done.graph))
     worst_before = 0.0
@@ -134,7 +134,7 @@ def test_what_does_not_hold_on_other_samples_is_rejected() -> None:
     before, after = judged(done.trials[-1])
     assert not done.trials[-1].kept or after < before
     assert any(not t.kept for t in done.trials)
-    forced = correct_biases(graph, fine, USUAL, far, feeds, judge=False)
+    forced = correct_biases(graph, fine, USUAL, far, feeds, ASKED)
     before, after = judged(forced.trials[-1])
     assert after > before
     assert all(t.kept for t in forced.trials)
@@ -156,7 +156,7 @@ def test_parts_on_the_host_are_walked_through() -> None:
     net = chain(21)
     graph, feeds = net.graph("logits", "b"), net.feeds(12, mean=0.5)
     mixed = quantised(graph, feeds, COARSE, host=("b", "mean"))
-    done = correct_biases(graph, mixed, USUAL, feeds[:8], feeds[8:], judge=False)
+    done = correct_biases(graph, mixed, USUAL, feeds[:8], feeds[8:], ASKED)
     assert [t.layer for t in done.trials] == ["/a", "/c", "/logits", NETWORK]
     before, after = judged(done.trials[-1])
     assert after < before
@@ -170,7 +170,7 @@ def test_corrections_found_side_by_side_count_the_same_shift_twice() -> None:
         net.conv(f"c{i}", f"c{i - 1}" if i else "x", 4, spread=0.8)
     graph, feeds = net.graph("c5"), net.feeds(12, mean=1.0)
     rough = quantised(graph, feeds, COARSE, room=2.0)
-    serial = correct_biases(graph, rough, USUAL, feeds[:8], feeds[8:], judge=False)
+    serial = correct_biases(graph, rough, USUAL, feeds[:8], feeds[8:], ASKED)
     before, after = judged(serial.trials[-1])
 
     at_once = rough
@@ -193,7 +193,7 @@ def test_steps_of_a_recurrent_layer_keep_equal_constants() -> None:
     graph = through(data)
     feeds = [{"x": normal(seed, 10, 1, 8)} for seed in range(4)]
     rough = quantised(graph, feeds, COARSE)
-    done = correct_biases(graph, rough, USUAL, feeds[:2], feeds[2:], judge=False)
+    done = correct_biases(graph, rough, USUAL, feeds[:2], feeds[2:], ASKED)
     before, after = ([n.inputs for n in g.nodes if n.op.onnx == "Gemm"] for g in (rough, done.graph))
     changed = [a != b for a, b in zip(before, after, strict=True)]
     assert sum(changed) <= 2, "the products of the input alone"

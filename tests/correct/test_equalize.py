@@ -22,6 +22,7 @@ from npuflow.tune.correct.config import Equalize
 from npuflow.tune.correct.equalize import equalise
 from npuflow.tune.correct.groups import groups
 from npuflow.tune.correct.prepare import prepare
+from npuflow.tune.judge import Judge
 from npuflow.tune.ranges.thresholds import Calibrate
 from tests.networks.floats import USUAL, Array, Feed, Net, floats, quantised
 
@@ -240,7 +241,8 @@ def test_what_is_on_gives_one_network_for_every_width_of_weights() -> None:
     for bits in (4, 8):
         scheme = Quantize(weights=Weights(bits=bits, per="tensor"))
         target = Target(numerics=Numerics(weight_bits=(4, 8)))
-        terms = QuantisationSetup(Calibrate(method="minmax"), scheme, target, feeds[:4], feeds[4:], False)
+        judge = Judge(graph, feeds[4:], feeds[:4])
+        terms = QuantisationSetup(judge, Calibrate(method="minmax"), scheme, target, False)
         made.append(prepare(graph, table, terms).graph)
     assert made[0].values.keys() == made[1].values.keys() and made[0].nodes == made[1].nodes
     for name in made[0].values:

@@ -16,6 +16,7 @@ from npuflow.tune.correct.assess import QuantisationSetup
 from npuflow.tune.correct.config import Equalize
 from npuflow.tune.correct.prepare import prepare
 from npuflow.tune.correct.rotate_values import rotate_values
+from npuflow.tune.judge import Judge
 from npuflow.tune.ranges.thresholds import Calibrate
 from tests.networks.floats import Net, floats
 
@@ -132,9 +133,9 @@ def test_rotated_values_stay_where_scales_are_tried_behind_them() -> None:
     net = separate()
     net.add("curve", OPS["relu"](), net.gemm("output", "rows", WIDTH))
     graph = net.graph(net.gemm("last", "curve", WIDTH))
-    terms = QuantisationSetup(
-        Calibrate(method="minmax"), Quantize(), Target(), net.feeds(6), net.feeds(3), corrected=False
-    )
+    fit = net.feeds(6)
+    judge = Judge(graph, net.feeds(3), fit)
+    terms = QuantisationSetup(judge, Calibrate(method="minmax"), Quantize(), Target(), corrected=False)
     done = prepare(graph, Equalize(rotate="on", scale="on", absorb="off", smooth="off"), terms)
     kept = {trial.correction for trial in done.trials if trial.kept}
     weight = done.graph.const(done.graph.producer()["value"].inputs[1])

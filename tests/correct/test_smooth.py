@@ -13,11 +13,12 @@ from npuflow.ir.verify import verify
 from npuflow.quantise.config import Quantize, Weights
 from npuflow.rewrite.rewrite import rewrite
 from npuflow.testing.rule import graph_of
-from npuflow.tune.correct.assess import QuantisationSetup, loss
+from npuflow.tune.correct.assess import QuantisationSetup
 from npuflow.tune.correct.config import Equalize
-from npuflow.tune.correct.error import outputs_of
 from npuflow.tune.correct.prepare import prepare
 from npuflow.tune.correct.smooth import places, smooth
+from npuflow.tune.error import outputs_of
+from npuflow.tune.judge import Judge
 from npuflow.tune.ranges.thresholds import Calibrate
 from tests.networks.floats import USUAL, Feed, Net
 from tests.networks.onnx_text import model, normal
@@ -69,12 +70,10 @@ def test_the_function_stays_and_channels_become_alike() -> None:
 
 def test_integers_come_closer_and_the_judge_says_so() -> None:
     graph, target = attention(), Target()
-    terms = QuantisationSetup(
-        Calibrate(method="minmax"), Quantize(), target, feeds(8), feeds(4, seed=2), corrected=False
-    )
+    judge = Judge(graph, feeds(4, seed=2), feeds(8))
+    terms = QuantisationSetup(judge, Calibrate(method="minmax"), Quantize(), target, corrected=False)
     done = prepare(graph, Equalize(scale="off", absorb="off"), terms)
-    truth = outputs_of(graph, terms.held)
-    before, after = loss(graph, truth, terms), loss(done.graph, truth, terms)
+    before, after = terms.error(graph), terms.error(done.graph)
     assert after < 0.7 * before
     whole = done.trials[-1]
     assert whole.correction == "smooth" and whole.kept and whole.before == before and whole.after == after

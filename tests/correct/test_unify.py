@@ -12,13 +12,14 @@ from npuflow import build, load_recipe
 from npuflow.flow.recipe_build import Settings, open_cache
 from npuflow.ir.op import OPS
 from npuflow.onnx.export import export_model
+from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Quantize
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.thresholds import Thresholds
-from npuflow.testing.quantised import quantize_graph
-from npuflow.tune.correct.error import output_error, outputs_of
-from npuflow.tune.correct.trial import NETWORK
+from npuflow.testing.quantised import placed_by
 from npuflow.tune.correct.unify import partners, unify
+from npuflow.tune.improve import ASKED, CLOSER, NETWORK
+from npuflow.tune.judge import Judge
 from tests.networks import recipes
 from tests.networks.floats import USUAL, Net, floats
 
@@ -42,6 +43,10 @@ def residual(seed: int = 0) -> Net:
     return net
 
 
+def candidate(graph, ranges) -> Candidate:
+    return Candidate(graph, placed_by(graph, lambda _: True), Quantize(), USUAL, ranges)
+
+
 def test_additions_are_found_and_products_and_concats_are_not() -> None:
     graph = residual().graph("y")
     free = dict.fromkeys(graph.values, (-1.0, 1.0))
@@ -61,12 +66,9 @@ def test_each_trial_is_the_error_of_that_network_and_the_last_that_of_all(seed: 
     ranges = {
         v: (float(min(f[v].min() for f in seen)), float(max(f[v].max() for f in seen))) for v in "xabsctpky"
     }
-    truth = outputs_of(graph, feeds)
-
-    def made(changed):
-        return quantize_graph(graph, lambda _: True, changed, Quantize(), USUAL).graph
-
-    found = unify(partners(graph, lambda _: True, ranges), ranges, made, truth, feeds, judge)
+    by, plain = Judge(graph, feeds), candidate(graph, ranges)
+    pairs = partners(graph, lambda _: True, ranges)
+    found = unify(pairs, plain, lambda one: by.score(one).error, CLOSER if judge else ASKED)
     kept = [t for t in found.trials if t.kept and t.layer != NETWORK]
     assert len(kept) == len(found.sets) and (judge or len(kept) == len(found.trials) - 1)
     changed = dict(ranges)
@@ -74,11 +76,11 @@ def test_each_trial_is_the_error_of_that_network_and_the_last_that_of_all(seed: 
         hull = (min(changed[v][0] for v in ids), max(changed[v][1] for v in ids))
         changed.update(dict.fromkeys(ids, hull))
     last = found.trials[-1]
-    before, after = (output_error(truth, outputs_of(made(one), feeds)) for one in (ranges, changed))
+    before, after = (by.score(candidate(graph, one)).error for one in (ranges, changed))
     assert (last.before, last.after) == (before, after)
     assert after <= before or not judge
     if not judge:
-        quants = made(changed).values
+        quants = by.built(candidate(graph, changed)).values
         assert quants["a"].quant == quants["b"].quant
 
 
@@ -89,13 +91,12 @@ def test_additions_that_one_layer_was_written_out_to_are_tried_at_once() -> None
     ranges = dict.fromkeys(graph.values, (-1.0, 1.0)) | {"a": (-4.0, 4.0), "c": (-2.0, 3.0)}
     judged: list[dict[str, tuple[float, float]]] = []
 
-    def made(changed):
-        judged.append(dict(changed))
-        return quantize_graph(graph, lambda _: True, changed, Quantize(), USUAL).graph
+    def error(changed: Candidate) -> float:
+        judged.append(dict(changed.ranges))
+        return 1.0
 
-    feeds = residual().feeds(4)
     pairs = partners(one, lambda _: True, ranges)
-    found = unify(pairs, ranges, made, outputs_of(graph, feeds), feeds, judge=False)
+    found = unify(pairs, candidate(graph, ranges), error, ASKED)
     assert [t.layer for t in found.trials] == ["layer", NETWORK] and len(judged) == 2
     assert found.sets == (("a", "b"), ("s", "c"))
     assert judged[1]["b"] == (-4.0, 4.0) and judged[1]["s"] == (-2.0, 3.0)

@@ -10,7 +10,7 @@ from npuflow.hw.target import Numerics
 from npuflow.quantise.config import Override, Quantize
 from npuflow.run.walk import SampleWalk
 from npuflow.testing.quantised import quantize_graph
-from npuflow.tune.correct.bias import correct_biases
+from npuflow.tune.bias import correct_biases
 from tests.networks.floats import Net, floats, integers, quantised
 
 

@@ -23,7 +23,7 @@ from npuflow.stages.precision import Precision
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.simulate import Simulation
 from npuflow.stages.verdict import Verdict
-from npuflow.tune.correct.error import outputs_of
+from npuflow.tune.error import outputs_of
 from tests.frontends.building import built
 
 # against the float model, which is not rounded, a few bits look bad: layers would be left in float

@@ -14,10 +14,10 @@ from npuflow.ir.noise import decibels, noise_decibels
 from npuflow.ir.types import Array
 from npuflow.metrics.psnr import Psnr
 from npuflow.metrics.sqnr import Sqnr
-from npuflow.tune.correct.error import noise
-from npuflow.tune.correct.trial import decibels as said
+from npuflow.tune.error import noise
+from npuflow.tune.improve import decibels as said
+from npuflow.tune.judge import rating
 from npuflow.tune.precision.ledger import _db
-from npuflow.tune.precision.rate import rating
 
 SEED = np.random.default_rng(2)
 TRUTH = SEED.normal(size=(3, 50)).astype(np.float32)

@@ -12,6 +12,7 @@ from npuflow.ir.op import OPS
 from npuflow.place.place import place
 from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Quantize
+from npuflow.tune.judge import Judge
 from npuflow.tune.precision.fakequant import FakeQuantNetwork
 from npuflow.tune.precision.harness import Harness
 from tests.networks.floats import Feed, Net, floats
@@ -65,4 +66,5 @@ def rig_of(
     wide = extrema(graph, known)
     placed, ranges = place(graph, Target(numerics=numerics)), {**wide, **(changed or {})}
     candidate = Candidate(graph, placed, scheme or Quantize(), numerics, ranges)
-    return Harness(FakeQuantNetwork(candidate), wide, known[held:], known[:held])
+    judge = Judge(graph, known[:held], known[held:])
+    return Harness(FakeQuantNetwork(candidate), wide, judge)

@@ -11,8 +11,8 @@ import pytest
 from npuflow.calibrators import Grid
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
+from npuflow.tune.judge import Judge
 from npuflow.tune.precision.clipping import clip, unclippable
-from npuflow.tune.precision.harness import Harness
 from tests.networks.floats import Feed, Net
 from tests.precision.rigs import Span, extrema, feeds_of, mixed_net, rig_of
 
@@ -100,13 +100,13 @@ def test_only_free_tensors_are_touched() -> None:
 def test_large_networks_are_rated_on_fewer_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = mixed_net()
     seen: list[int] = []
-    usual = Harness.noise
+    usual = Judge.noise
 
-    def noise(rig: Harness, made: list[list[np.ndarray]]) -> np.ndarray:
+    def noise(judge: Judge, made: list[list[np.ndarray]]) -> np.ndarray:
         seen.append(len(made[0]))
-        return usual(rig, made)
+        return usual(judge, made)
 
-    monkeypatch.setattr(Harness, "noise", noise)
+    monkeypatch.setattr(Judge, "noise", noise)
     rig = rig_of(graph)
     wide = dict(rig.wide_ranges)
     clip(rig, {"minmax": wide, "other": times(wide, 0.9)}, {"c1": GRID}, 8)

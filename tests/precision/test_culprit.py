@@ -43,8 +43,8 @@ def test_the_tensor_with_the_lowest_sqnr_is_not_to_blame_where_it_does_not_matte
     kept = {v for group in rig.network.groups for v in group}
     types = {v: t for v, t in rig.network.types(rig.ranges).items() if v in kept}
     weights = {k: v for j in range(len(rig.network.weights)) for k, v in rig.weight(j, False).items()}
-    real = [node_by_node(graph, feed, {}, {}) for feed in rig.held]
-    made = [node_by_node(graph, feed, types, weights) for feed in rig.held]
+    real = [node_by_node(graph, feed, {}, {}) for feed in rig.judge.held]
+    made = [node_by_node(graph, feed, types, weights) for feed in rig.judge.held]
     own = {v: sqnr([r[v] for r in real], [m[v] for m in made]) for v in ("loud", "faint", "x")}
     assert min(own, key=lambda v: own[v]) == "faint"
     found = culprits(rig, 0, lambda *_: None)
@@ -64,16 +64,17 @@ def test_its_figures_are_those_of_the_substitution(value: str, factor: float) ->
     weights = {k: v for j in range(len(rig.network.weights)) for k, v in rig.weight(j, False).items()}
     for figure, left_out in ((first.before, ()), (first.after, group)):
         noise = []
-        for s, feed in enumerate(rig.held[:4]):
+        for s, feed in enumerate(rig.judge.held[:4]):
             made = node_by_node(graph, feed, {v: t for v, t in types.items() if v not in left_out}, weights)[
                 "y"
             ]
-            noise.append(((made.astype(np.float64) - rig.truth[0][s]) ** 2).sum() / rig.signal[s, 0])
+            judge = rig.judge
+            noise.append(((made.astype(np.float64) - judge.truth[0][s]) ** 2).sum() / judge.signal[s, 0])
         assert figure == pytest.approx(-10 * np.log10(np.mean(noise)), abs=0.2)
 
 
 def test_a_network_as_it_should_be_names_no_large_part() -> None:
     rig = rig_of(mixed_net())
     found = culprits(rig, 0, lambda *_: None)
-    assert rig.noise(rig.mixed((NARROW,) * len(rig.names), rig.held)).max() < 0.01
+    assert rig.judge.noise(rig.mixed((NARROW,) * len(rig.names), rig.judge.held)).max() < 0.01
     assert found[0].after - found[0].before < 3.0

@@ -15,7 +15,7 @@ from npuflow.ir.types import Array, QuantType
 from npuflow.quantise.config import Activations, Override, Quantize, Weights
 from npuflow.rounders import RoundedWeight
 from npuflow.strategies import FLOAT, NARROW, OWN, WIDE, Levels
-from npuflow.tune.correct.error import outputs_of
+from npuflow.tune.error import outputs_of
 from npuflow.tune.precision.fakequant import FakeQuant, unclipped_steps
 from npuflow.tune.precision.harness import Harness
 from npuflow.tune.precision.levels import LevelTypes
@@ -59,7 +59,7 @@ def node_by_node(
 
 
 def run(rig: Harness, levels: Levels) -> list[list[Array]]:
-    return rig.fake.run(rig.held, *rig.mixture(levels))
+    return rig.fake.run(rig.judge.held, *rig.mixture(levels))
 
 
 @pytest.mark.parametrize("name", list(SCHEMES))
@@ -77,7 +77,7 @@ def test_it_is_numpy_fake_quantisation_of_every_node(name: str) -> None:
         assert real is not None
         weights[one.value] = fake_weight(real, bits, scheme.weights.per == "channel")
     made = run(rig, (NARROW,) * len(rig.names))
-    for s, feed in enumerate(rig.held):
+    for s, feed in enumerate(rig.judge.held):
         wanted = node_by_node(graph, feed, {v: t for v, t in types.items() if v in kept}, weights)
         for k, output in enumerate(graph.outputs):
             steps = np.abs(made[k][s] - wanted[output]) / types[output].scale[0]
@@ -91,11 +91,11 @@ def test_it_foretells_the_integer_reference(name: str) -> None:
     rig = rig_of(mixed_net(), scheme=SCHEMES[name])
     graph, levels = rig.network.graph, (NARROW,) * len(rig.names)
     types = rig.network.types(rig.ranges)
-    made, whole = run(rig, levels), rig.quantized(levels).graph
-    exact = [integers(whole, dict(feed), BOTH) for feed in rig.held]
+    made, whole = run(rig, levels), rig.built(levels)
+    exact = [integers(whole, dict(feed), BOTH) for feed in rig.judge.held]
     for k, output in enumerate(graph.outputs):
         there = [e[output] for e in exact]
-        real = [rig.truth[k][s] for s in range(len(rig.held))]
+        real = [rig.judge.truth[k][s] for s in range(len(rig.judge.held))]
         steps = np.abs(np.array(there) - np.array(made[k])) / types[output].scale[0]
         assert steps.max() < 3.01, output
         noise = [float(((np.array(a) - np.array(real)) ** 2).sum()) for a in (there, made[k])]
@@ -112,11 +112,11 @@ def test_the_host_reads_what_the_npu_has_not_made_without_rounding() -> None:
     rig = rig_of(graph, {"x": (-0.01, 0.01)}, scheme)
     levels = (NARROW,) * len(rig.names)
     coded, plain = run(rig, levels)
-    whole = outputs_of(rig.quantized(levels).graph, rig.held)
-    for s in range(len(rig.held)):
-        np.testing.assert_allclose(plain[s], rig.truth[1][s], rtol=1e-5, atol=1e-6)
+    whole = outputs_of(rig.built(levels), rig.judge.held)
+    for s in range(len(rig.judge.held)):
+        np.testing.assert_allclose(plain[s], rig.judge.truth[1][s], rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(plain[s], whole[1][s], rtol=1e-5, atol=1e-6)
-        assert np.abs(coded[s] - rig.truth[0][s]).max() > 0.1
+        assert np.abs(coded[s] - rig.judge.truth[0][s]).max() > 0.1
 
 
 def test_inputs_that_are_codes_are_rounded_for_the_host_too() -> None:
@@ -126,15 +126,15 @@ def test_inputs_that_are_codes_are_rounded_for_the_host_too() -> None:
     scheme = Quantize(overrides=(Override(("plain",), float=True),), inputs="integer")
     rig = rig_of(net.graph("coded", "plain"), {"x": (-0.01, 0.01)}, scheme)
     levels = (NARROW,) * len(rig.names)
-    made, whole = run(rig, levels)[1], outputs_of(rig.quantized(levels).graph, rig.held)[1]
-    for s in range(len(rig.held)):
+    made, whole = run(rig, levels)[1], outputs_of(rig.built(levels), rig.judge.held)[1]
+    for s in range(len(rig.judge.held)):
         np.testing.assert_allclose(made[s], whole[s], rtol=1e-4, atol=1e-5)
-        assert np.abs(made[s] - rig.truth[1][s]).max() > 0.1
+        assert np.abs(made[s] - rig.judge.truth[1][s]).max() > 0.1
 
 
 def test_unclipped_quantisers_change_nothing() -> None:
     rig = rig_of(mixed_net())
-    for made, truth in zip(run(rig, (FLOAT,) * len(rig.names)), rig.truth, strict=True):
+    for made, truth in zip(run(rig, (FLOAT,) * len(rig.names)), rig.judge.truth, strict=True):
         for a, b in zip(made, truth, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
     assert (unclipped_steps(rig.table(NARROW))[:, 0] > 0).all()
@@ -145,12 +145,12 @@ def test_any_mixture_runs_in_the_same_session() -> None:
     what a group's quantiser is."""
     rig = rig_of(mixed_net())
     count = len(rig.names)
-    noise = [float(rig.noise(run(rig, (level,) * count)).mean()) for level in (NARROW, WIDE, FLOAT)]
+    noise = [float(rig.judge.noise(run(rig, (level,) * count)).mean()) for level in (NARROW, WIDE, FLOAT)]
     assert noise[0] > 50 * noise[1] > 0 and noise[1] > 10 * noise[2]
     session = rig.fake
     k = next(i for i, group in enumerate(rig.network.groups) if "sum" in group)
     levels = tuple(FLOAT if i != k else NARROW for i in range(count))
-    alone = float(rig.noise(run(rig, levels)).mean())
+    alone = float(rig.judge.noise(run(rig, levels)).mean())
     assert noise[2] < alone < noise[0] and rig.fake is session
     quant = rig.network.types(rig.ranges)["sum"]
     step, low, high, _ = rig.table(NARROW)[k].tolist()
@@ -163,7 +163,7 @@ def test_any_mixture_runs_in_the_same_session() -> None:
 
 def test_probes_show_values_inside() -> None:
     rig = rig_of(mixed_net())
-    shown = FakeQuant(rig.network, ["heat"]).run(rig.held[:2], rig.table(NARROW), probes=True)
+    shown = FakeQuant(rig.network, ["heat"]).run(rig.judge.held[:2], rig.table(NARROW), probes=True)
     assert len(shown) == 1 and shown[0][0].shape == rig.network.graph.type("heat").shape
     quant = rig.network.types(rig.ranges)["heat"]
     codes = shown[0][0] / quant.scale[0]
@@ -184,7 +184,7 @@ def test_codes_of_a_width_that_a_search_may_choose_bring_their_bias(usual: int) 
     network = rig.network.with_(weights=codes)
     first = len(network.groups)
     own, plain = (
-        Harness(one, rig.wide_ranges, rig.fit, rig.held, rig.types) for one in (network, rig.network)
+        Harness(one, rig.wide_ranges, rig.judge, rig.types) for one in (network, rig.network)
     )
     assert own.network.coded(network.weights[j], 4).keys() == {"c1.w", "c1.b"}
     noise, without = (float(one.together([first + j], OWN, 4).mean()) for one in (own, plain))

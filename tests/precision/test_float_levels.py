@@ -13,6 +13,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.ir.types import FloatType
 from npuflow.quantise.config import Override, Quantize
+from npuflow.quantise.graph import build
 from npuflow.run.interpret import interpret
 from npuflow.strategies import NARROW, OWN, STRATEGIES, WIDE, Budget, Levels
 from npuflow.tune.precision.harness import Harness
@@ -65,7 +66,7 @@ def test_a_value_at_a_float_level_is_rounded_to_the_type(level: int, number: str
     rig = ready(net.graph("y"))
     held = [
         {"x": np.ldexp(feed["x"], k).astype(np.float32)}
-        for k, feed in zip((-18, 0, 9), rig.held, strict=False)
+        for k, feed in zip((-18, 0, 9), rig.judge.held, strict=False)
     ]
     (made,) = rig.mixed(at(rig, x=level, y=level), held)
     for feed, y in zip(held, made, strict=True):
@@ -89,17 +90,17 @@ def test_overrides_name_the_layers_that_touch_a_unit_in_floats() -> None:
     rig = ready()
     (one,) = rig.choice(at(rig, c1=BF16)).overrides
     assert one.type == "bf16" and set(one.layers) == {"c1", "c2", "sum"}
-    done = rig.quantized(at(rig, c1=BF16)).graph
+    done = rig.built(at(rig, c1=BF16))
     held = {v.id for v in done.values.values() if isinstance(v.quant, FloatType) and v.const is None}
     assert {"c1", "c2", "sum"} <= held
-    check_exact(done, rig.held[0], TARGET)
+    check_exact(done, rig.judge.held[0], TARGET)
 
 
 def test_what_a_float_layer_writes_may_be_read_in_sixteen_bits() -> None:
     """The width belongs to the reader then: its producer has no codes."""
     rig = ready()
     levels = at(rig, c1=BF16, sum=WIDE)
-    done = rig.quantized(levels).graph
+    done = rig.built(levels)
     gate = next(n for n in done.nodes if n.outputs[0] == "gate")
     quant = done.values[gate.inputs[0]].quant
     assert quant is not None and quant.bits == 16 and not isinstance(quant, FloatType)
@@ -160,9 +161,9 @@ def test_every_strategy_mixes_floats_in(strategy: str) -> None:
     assert BF16 in levels
     assert budget.holds(problem.verified(levels))
     assert not budget.holds(problem.verified((NARROW,) * len(levels)))
-    done = rig.quantized(levels).graph
+    done = rig.built(levels)
     assert any(isinstance(v.quant, FloatType) for v in done.values.values())
-    found = interpret(done, rig.held[0], NUMERICS)
+    found = interpret(done, rig.judge.held[0], NUMERICS)
     assert all(np.isfinite(found[o]).all() for o in done.outputs)
 
 
@@ -199,7 +200,7 @@ def test_a_float_type_takes_the_place_of_the_host_where_wide_integers_fail(last:
     )
     problem = replace(problem_of(rig, sqnr_db=20.0), floats_last=last)
     levels = STRATEGIES["auto"]()(problem)
-    done = rig.quantized(levels)
+    done = build(rig.candidate(levels))
     assert not done.notes and all(n.is_integer for n in done.graph.nodes if n.op.onnx == "Log")
     assert BF16 in levels and problem.budget.holds(problem.verified(levels))
 

@@ -8,7 +8,8 @@ import pytest
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.quantise.config import Quantize, Weights
-from npuflow.tune.correct.bias import Correction, correct_biases, shifted
+from npuflow.tune.bias import Correction, correct_biases, shifted
+from npuflow.tune.improve import ASKED
 from npuflow.tune.precision import ledger as account
 from npuflow.tune.precision.cost import CostModel
 from npuflow.tune.precision.harness import Harness
@@ -29,7 +30,7 @@ from tests.precision.rigs import BOTH, extrema, feeds_of, mixed_net, rig_of
 def split(rig: Harness, column: int = 0) -> Ledger:
     target = Target(numerics=BOTH)
     cost: CostModel = cost_of(rig, target)
-    built = rig.quantized((0,) * len(rig.names)).graph
+    built = rig.built((0,) * len(rig.names))
     return ledger(rig, built, cost, column, lambda done, of: None)
 
 
@@ -60,7 +61,7 @@ def test_what_removes_a_part_is_worth_what_it_says() -> None:
     assert first.without is not None
     unit = [name for _, name in rig.names].index(first.tensor)
     levels = tuple(int(k == unit) for k in range(len(rig.names)))
-    noise = rig.noise(rig.mixed(levels, rig.held))[:, 0]
+    noise = rig.judge.noise(rig.mixed(levels, rig.judge.held))[:, 0]
     assert abs(-10 * np.log10(noise.mean()) - first.without) < 1.5
 
 
@@ -96,7 +97,7 @@ def test_noise_that_corrected_biases_add_goes_to_the_cause_they_answer_to(
     lo, hi = extrema(graph, feeds_of(graph, 8))["c1"]
     rig = rig_of(graph, {"c1": (lo / 3, hi / 3)})
     target = Target(numerics=BOTH)
-    plain = rig.quantized((0,) * len(rig.names)).graph
+    plain = rig.built((0,) * len(rig.names))
 
     def moved(made: Graph) -> Graph:
         at = next(i for i, node in enumerate(made.nodes) if node.outputs[0] == "c2")
@@ -120,9 +121,9 @@ def test_shares_are_of_the_noise_that_corrected_biases_found() -> None:
     feeds = feeds_of(mixed_net(), 40)
     scheme = Quantize(weights=Weights(bits=4, per="tensor"))
     rig = rig_of(mixed_net(), scheme=scheme, numerics=BOTH, feeds=[{"x": abs(f["x"])} for f in feeds])
-    plain = rig.quantized((0,) * len(rig.names)).graph
+    plain = rig.built((0,) * len(rig.names))
     network = rig.network
-    built = correct_biases(network.reference, plain, network.numerics, rig.fit, (), judge=False).graph
+    built = correct_biases(network.reference, plain, network.numerics, rig.judge.fit, (), ASKED).graph
     found = ledger(rig, built, cost_of(rig, Target(numerics=BOTH)), 0, lambda done, of: None)
     shares = {one.cause: one.share for one in found.entries if not one.tensor}
     taken = shares[CORRECTION]

@@ -11,8 +11,8 @@ from npuflow.onnx.export import export_model
 from npuflow.rewrite.rewrite import rewrite
 from npuflow.run.interpret import host_session
 from npuflow.testing.rule import graph_of
-from npuflow.tune.precision.parts import OutputPart, output_parts
-from npuflow.tune.precision.quality import energies, noise_of, quality
+from npuflow.tune.parts import OutputPart, output_parts
+from npuflow.tune.quality import energies, noise_of, quality
 from tests.networks.onnx_text import model, normal
 from tests.precision.rigs import rig_of
 

@@ -11,8 +11,8 @@ import pytest
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.ir.types import Array, TensorType, Value
-from npuflow.tune.precision.parts import OutputPart, output_parts
-from npuflow.tune.precision.quality import (
+from npuflow.tune.parts import OutputPart, output_parts
+from npuflow.tune.quality import (
     agreement,
     answers,
     energies,

@@ -37,7 +37,7 @@ def test_a_layer_without_a_wide_tile_stays_narrow() -> None:
     assert any("no tile that fits local memory" in line for line in said)
     levels = STRATEGIES["auto"]()(problem)
     machine = problem.cost.machine
-    plan_network(rig.quantized(levels).graph, machine, target.numerics, 1)
-    everything = rig.quantized((WIDE,) * len(levels)).graph
+    plan_network(rig.built(levels), machine, target.numerics, 1)
+    everything = rig.built((WIDE,) * len(levels))
     with pytest.raises(Exception, match="local memory"):
         plan_network(everything, machine, target.numerics, 1)

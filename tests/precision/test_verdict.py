@@ -20,14 +20,15 @@ from npuflow.quantise.config import Override, Quantize
 from npuflow.report.statement import Advice, JudgedOn, Statement, evaluated, statement
 from npuflow.stages.verdict import Verdict
 from npuflow.strategies import Budget, Output
-from npuflow.tune.correct.error import outputs_of
-from npuflow.tune.precision.advice import FixCandidate, FixSearch
+from npuflow.tune.error import outputs_of
+from npuflow.tune.judge import Judge
+from npuflow.tune.precision.advice import FixSearch
 from npuflow.tune.precision.culprit import culprits
 from npuflow.tune.precision.fakequant import FakeQuantNetwork
 from npuflow.tune.precision.harness import Harness
 from npuflow.tune.precision.judge import affordable, clipped, close, shown
-from npuflow.tune.precision.quality import quality
 from npuflow.tune.precision.widened import override_text, widened
+from npuflow.tune.quality import quality
 from tests.networks.floats import Net, floats
 
 WIDE = Numerics(weight_bits=(8, 16), activation_bits=(8, 16))
@@ -59,7 +60,7 @@ def rigged(net: Net, scheme: Quantize | None = None, plant: float = 1.0, value: 
     lo, hi = extrema[value]
     ranges = {**extrema, value: (plant * lo, plant * hi)}
     candidate = Candidate(graph, place(graph, TARGET), scheme or Quantize(), WIDE, ranges)
-    return Harness(FakeQuantNetwork(candidate), extrema, feeds[8:], feeds[:8])
+    return Harness(FakeQuantNetwork(candidate), extrema, Judge(graph, feeds[:8], feeds[8:]))
 
 
 def clinic(rig: Harness, recipe: Quantize | None = None) -> FixSearch:
@@ -77,12 +78,12 @@ def clinic(rig: Harness, recipe: Quantize | None = None) -> FixSearch:
 
 
 def built(rig: Harness) -> Graph:
-    return clinic(rig).made(FixCandidate("", ""))
+    return rig.judge.built(rig.network.candidate)
 
 
 def test_a_ruined_output_is_poor_and_others_are_not(net: Net) -> None:
     rig = rigged(net, plant=0.1)
-    found = {s.output.name: s for s in shown(rig.network.graph, built(rig), rig.held, Budget())}
+    found = {s.output.name: s for s in shown(rig.network.graph, built(rig), rig.judge.held, Budget())}
     assert not found["y"].ok and found["y"].output.sqnr < 15 and found["other"].ok
     fine = rigged(net)
     assert all(s.ok for s in shown(fine.network.graph, built(fine), fine.held, Budget()))
@@ -116,7 +117,7 @@ def test_indices_are_compared_by_equality() -> None:
 @pytest.mark.parametrize(("value", "plant"), [("c3", 0.2), ("c1", 0.2), ("c5", 40.0), ("x", 0.1)])
 def test_the_planted_tensor_is_named(net: Net, value: str, plant: float) -> None:
     rig = rigged(net, plant=plant, value=value)
-    column = [part.name for part in rig.parts].index("y")
+    column = [part.name for part in rig.judge.parts].index("y")
     first = culprits(rig, column, lambda *_: None)[0]
     assert (first.kind, first.value) == ("activation", value) and first.after > first.before + 3
     assert first.layer == (f"/{value}" if value != "x" else "x")
@@ -140,7 +141,7 @@ def test_of_large_networks_runs_of_units_are_substituted_first(
 
 def test_only_what_leads_to_the_output_is_substituted(net: Net) -> None:
     rig = rigged(net, plant=0.2)
-    column = [part.name for part in rig.parts].index("other")
+    column = [part.name for part in rig.judge.parts].index("other")
     assert {one.value for one in culprits(rig, column, lambda *_: None)} == {
         "x",
         "c1",
@@ -153,9 +154,7 @@ def test_only_what_leads_to_the_output_is_substituted(net: Net) -> None:
 def test_advice_is_measured_and_does_what_it_says(net: Net) -> None:
     rig = rigged(net, plant=0.1)
     here = clinic(rig)
-    before = next(
-        o for o in quality(rig.network.graph, rig.truth, outputs_of(built(rig), rig.held)) if o.name == "y"
-    )
+    before = next(o for o in rig.judge.score(built(rig)).outputs if o.name == "y")
     fixes = here.fixes("y", before, culprits(rig, 0, lambda *_: None))
     first = fixes[0]
     assert first.what == 'min-max range for "c3"' and first.holds and first.cycles == pytest.approx(1.0)
@@ -164,7 +163,7 @@ def test_advice_is_measured_and_does_what_it_says(net: Net) -> None:
     applied = replace(rig, network=rig.network.with_(ranges=rig.wide_ranges))
     after = next(
         o
-        for o in quality(rig.network.graph, rig.truth, outputs_of(built(applied), rig.held))
+        for o in quality(rig.network.graph, rig.judge.truth, outputs_of(built(applied), rig.judge.held))
         if o.name == "y"
     )
     assert after.sqnr == pytest.approx(first.after.sqnr) and after.sqnr > before.sqnr + 10
@@ -174,7 +173,7 @@ def test_advice_that_does_not_help_is_not_given(net: Net) -> None:
     """Weights of two bits: neither ranges nor wider activations help, 16 bits for the weights do."""
     recipe = Quantize(overrides=(Override(("c4",), weight_bits=2),))
     rig = rigged(net, recipe)
-    before = quality(rig.network.graph, rig.truth, outputs_of(built(rig), rig.held))[0]
+    before = quality(rig.network.graph, rig.judge.truth, outputs_of(built(rig), rig.judge.held))[0]
     fixes = clinic(rig, recipe).fixes("y", before, culprits(rig, 0, lambda *_: None))
     assert fixes and fixes[0].what == '16 bits for the weights of "/c4"' and fixes[0].cycles > 1.0
     assert 'layers = ["c4"]\nweight_bits = 16' in fixes[0].toml
@@ -191,7 +190,7 @@ def test_clipped_values_are_counted(net: Net) -> None:
 
 def test_the_statement_says_it_with_numbers(net: Net) -> None:
     rig = rigged(net, plant=0.1)
-    found = shown(rig.network.graph, built(rig), rig.held, Budget())
+    found = shown(rig.network.graph, built(rig), rig.judge.held, Budget())
     first = culprits(rig, 0, lambda *_: None)[0]
     said = statement(found, JudgedOn(8), "", Budget(), Advice(first, ()))
     assert (

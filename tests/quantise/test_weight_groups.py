@@ -19,7 +19,7 @@ from npuflow.quantise.types import weight_type
 from npuflow.run.interpret import interpret
 from npuflow.run.qdq import to_qdq
 from npuflow.testing.op import check_integer, check_text, check_tiles, quantised
-from npuflow.tune.correct.bias import shifted
+from npuflow.tune.bias import shifted
 from npuflow.whole.execute.executor import Executor
 from npuflow.whole.export_c.network import network_of
 from npuflow.whole.export_c.program import program_of

@@ -16,7 +16,7 @@ from npuflow.quantise.config import Weights
 from npuflow.rounders import ROUNDERS, LayerProblem, Rounder
 from npuflow.tune.rounding.moments import of_columns
 from npuflow.tune.rounding.pruning import LayerMask
-from npuflow.tune.rounding.rounded import Matrix, Wanted, rounded
+from npuflow.tune.rounding.rounded import LayerScheme, Matrix, Wanted, rounded
 from npuflow.tune.rounding.sequential import aimed
 
 METHODS = sorted(ROUNDERS.names())
@@ -135,7 +135,7 @@ def test_a_layer_comes_back_in_its_own_shape(per: Any, zero: bool) -> None:
     source = Matrix(tensor, index, 0, 0.5, ("layer",), "gemm")
     scheme, numerics = Weights(bits=3, per=per, symmetric=not zero), Numerics(weight_zero_point=True)
     rounder: Rounder = ROUNDERS["coordinate"]()
-    done = rounded(rounder, source, "b", moments, moments, scheme, numerics)
+    done = rounded(LayerScheme(rounder, scheme, numerics), source, "b", moments, moments)
     quant = done.weight.quant
     assert done.weight.codes.shape == tensor.shape and done.weight.codes.dtype == np.dtype(quant.dtype)
     assert len(quant.scale) == (4 if per == "channel" else 1) and done.used and done.now < 0.9 * done.was
@@ -143,7 +143,8 @@ def test_a_layer_comes_back_in_its_own_shape(per: Any, zero: bool) -> None:
     off = (tensor - real) @ (columns[0].T / 2**fraction)
     assert done.weight.shift is not None
     np.testing.assert_allclose(done.weight.shift, 0.5 * off.mean(1), rtol=1e-9, atol=1e-9)
-    plain = rounded(ROUNDERS["nearest"](), source, "b", moments, None, scheme, numerics)
+    nearest = LayerScheme(ROUNDERS["nearest"](), scheme, numerics)
+    plain = rounded(nearest, source, "b", moments, None)
     assert plain.was == plain.now and not plain.used
     assert off.var(1).sum() < _error(plain.weight, tensor, columns[0] / 2**fraction)
 
@@ -169,10 +170,8 @@ def test_moved_weights_make_up_for_what_the_layers_above_lost(bias: str) -> None
         found = made @ other[0].T / 64 + (weight.shift[:, None] if weight.shift is not None else 0.0)
         return float(((found - tensor @ real[0].T / 64) ** 2).sum())
 
-    scheme, method = Weights(bits=4), ROUNDERS["coordinate"]()
-    plain, better = (
-        rounded(method, source, bias, moments, None, scheme, Numerics(), Wanted(a)) for a in (None, aim)
-    )
+    scheme = LayerScheme(ROUNDERS["coordinate"](), Weights(bits=4), Numerics())
+    plain, better = (rounded(scheme, source, bias, moments, None, Wanted(a)) for a in (None, aim))
     assert off(better) < 0.5 * off(plain)
 
 
@@ -185,12 +184,12 @@ def test_a_layer_makes_up_for_what_its_outputs_are_added_to() -> None:
     assert moments is not None
     source = Matrix(tensor, np.arange(40).reshape(1, 5, 8), 0, 1.0, ("layer",), "gemm")
     aim = aimed([seen], [seen], moments, True, [lacking[None]])
-    scheme, keep = Weights(bits=8), rng.random((1, 5, 8)) < 0.7
+    keep = rng.random((1, 5, 8)) < 0.7
     for mask in (None, LayerMask(keep, 0.01)):
         errors = []
         for wanted in (Wanted(mask=mask), Wanted(aim, mask)):
-            nearest = ROUNDERS["nearest"]()
-            weight = rounded(nearest, source, "b", moments, None, scheme, Numerics(), wanted).weight
+            nearest = LayerScheme(ROUNDERS["nearest"](), Weights(bits=8), Numerics())
+            weight = rounded(nearest, source, "b", moments, None, wanted).weight
             assert weight.shift is not None
             made = np.array(weight.quant.scale)[:, None] * weight.codes @ (seen[0].T / 64)
             errors.append(((made + weight.shift[:, None] - tensor @ (seen[0].T / 64) - lacking.T) ** 2).sum())
@@ -207,7 +206,8 @@ def test_zeros_that_the_model_brings_along_stay_where_the_target_skips_them() ->
     assert moments is not None
     held = []
     for numerics in (Numerics(weight_bits=(4, 8)), Numerics(weight_bits=(4, 8), sparsity="2:4")):
-        done = rounded(ROUNDERS["coordinate"](), source, "", moments, None, Weights(bits=4), numerics)
+        scheme = LayerScheme(ROUNDERS["coordinate"](), Weights(bits=4), numerics)
+        done = rounded(scheme, source, "", moments, None)
         held.append(Pattern(2, 4).holds(done.weight.codes))
     assert held == [False, True]
 

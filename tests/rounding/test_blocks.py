@@ -13,13 +13,14 @@ from npuflow.ir.op import OPS
 from npuflow.quantise.config import Weights
 from npuflow.quantise.types import weight_type
 from npuflow.rounders import RoundedWeight
-from npuflow.tune.correct.error import noise, outputs_of
+from npuflow.tune.error import noise, outputs_of
+from npuflow.tune.judge import Judge
 from npuflow.tune.rounding.block_pass import BlockPass, LayerRows
 from npuflow.tune.rounding.blocks import LayerBlock, blocks
-from npuflow.tune.rounding.judge import to_nearest, with_weights
 from npuflow.tune.rounding.layers import WeightedLayer
 from npuflow.tune.rounding.reconstruct import Descent, reconstructed
 from npuflow.tune.rounding.rounded import matrix
+from npuflow.tune.rounding.weights import to_nearest, with_weights
 from tests.networks.floats import Net, floats
 
 TOP = float("inf")
@@ -125,9 +126,9 @@ def test_every_block_comes_closer_or_stays() -> None:
         start["deep.w"].codes * keep["deep.w"].reshape(12, 1, 3, 3).astype(np.int8),
         start["deep.w"].quant, start["deep.w"].bias, start["deep.w"].shift,
     )
-    table, seen = Descent(steps=60, batch=8), []
+    table, seen, judge = Descent(steps=60, batch=8), [], Judge(graph, held, fit)
     found, trials = reconstructed(
-        graph, layers, start, fit, held, table, lambda at, many: seen.append((at, many)), keep
+        judge, layers, start, table, lambda at, many: seen.append((at, many)), keep
     )
     assert seen[-1][0] == seen[-1][1] == len(trials)
     assert all(one.kept == (one.after < one.before) for one in trials if one.before is not None)
@@ -139,5 +140,5 @@ def test_every_block_comes_closer_or_stays() -> None:
     for name, one in found.items():
         assert one.quant == start[name].quant and one.codes.dtype == start[name].codes.dtype
         assert one.codes.min() >= one.quant.lo and one.codes.max() <= one.quant.hi
-    again, _ = reconstructed(graph, layers, start, fit, held, table, lambda at, many: None, keep)
+    again, _ = reconstructed(judge, layers, start, table, lambda at, many: None, keep)
     assert all((again[name].codes == one.codes).all() for name, one in found.items())

@@ -15,10 +15,11 @@ from npuflow.ir.graph import Graph  # noqa: E402
 from npuflow.ir.op import OPS  # noqa: E402
 from npuflow.ir.sparsity import Pattern  # noqa: E402
 from npuflow.rounders import RoundedWeight  # noqa: E402
-from npuflow.tune.correct.error import output_error, outputs_of  # noqa: E402
+from npuflow.tune.error import output_error, outputs_of  # noqa: E402
+from npuflow.tune.judge import Judge  # noqa: E402
 from npuflow.tune.rounding.distillation import Distillation  # noqa: E402
 from npuflow.tune.rounding.distilled import distilled, varied  # noqa: E402
-from npuflow.tune.rounding.judge import with_weights  # noqa: E402
+from npuflow.tune.rounding.weights import with_weights  # noqa: E402
 from tests.networks.floats import Net, floats  # noqa: E402
 from tests.rounding.test_blocks import residual, rounded_to_nearest, weighted  # noqa: E402
 
@@ -43,7 +44,7 @@ def trained(
 ) -> dict[str, RoundedWeight]:
     sources = {layer.weight: source for layer, source in weighted(graph)}
     return distilled(
-        graph, sources, start, feeds(graph, 24, 1), table, powers, lambda done, of: None, kept or {}
+        Judge(graph, (), feeds(graph, 24, 1)), sources, start, table, powers, lambda *_: None, kept or {}
     )
 
 

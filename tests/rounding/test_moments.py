@@ -15,7 +15,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS, Op
 from npuflow.ir.types import Array
 from npuflow.ir.windows import Taps
-from npuflow.tune.correct.error import outputs_of
+from npuflow.tune.error import outputs_of
 from npuflow.tune.rounding.columns import Codes, ColumnObserver, columns, gathered, seed_of
 from npuflow.tune.rounding.layers import WeightedLayer
 from npuflow.tune.rounding.moments import Moments, of_columns

@@ -10,7 +10,7 @@ from npuflow.ir.types import QuantType
 from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
 from npuflow.run.as_stated import as_stated
-from npuflow.tune.correct.error import outputs_of
+from npuflow.tune.error import outputs_of
 from tests.frontends.building import model
 
 RNG = np.random.default_rng(0)

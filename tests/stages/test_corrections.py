@@ -12,7 +12,7 @@ from npuflow.onnx.export import export_model
 from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.simulate import Simulation
-from npuflow.tune.correct.trial import NETWORK, Trial
+from npuflow.tune.improve import NETWORK, Trial
 from tests.correct.test_equalize import inverted
 from tests.networks import recipes
 from tests.stages.builds import made, products

@@ -12,9 +12,7 @@ from npuflow import build
 from npuflow.ir.text import to_text
 from npuflow.quantise import graph as quantising
 from npuflow.quantise.candidate import Candidate
-from npuflow.stages import unify
-from npuflow.tune.correct import assess
-from npuflow.tune.precision import harness, rate
+from npuflow.tune import judge
 
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples/fashion"
 RECIPE = f"""
@@ -39,12 +37,11 @@ strategy = "none"
 [correct]
 bias = "off"
 """
-JUDGES = {"search": rate, "unify": unify, "equalize": assess, "precision": harness}
 
 
 def candidates(folder: Path, monkeypatch: pytest.MonkeyPatch, *sets: str) -> dict[str, list[Candidate]]:
-    """By who built them the candidates of one build; "quantize": the one that it is of."""
-    found: dict[str, list[Candidate]] = {name: [] for name in (*JUDGES, "quantize")}
+    """The candidates of one build: those that were "judged", and under "quantize" the one that it is of."""
+    found: dict[str, list[Candidate]] = {"judged": [], "quantize": []}
     plain = quantising.build
 
     def recorded(name: str) -> Any:
@@ -54,8 +51,7 @@ def candidates(folder: Path, monkeypatch: pytest.MonkeyPatch, *sets: str) -> dic
 
         return made
 
-    for name, module in JUDGES.items():
-        monkeypatch.setattr(module, "build", recorded(name))
+    monkeypatch.setattr(judge, "build", recorded("judged"))
     monkeypatch.setattr(quantising, "build", recorded("quantize"))
     (folder / "net.toml").write_text(RECIPE)
     more = {"until": "quantize", "scheduler": "threads", "publish": False}
@@ -76,7 +72,7 @@ def test_the_ranges_that_win_a_search_are_judged_as_they_are_built(
     found = candidates(tmp_path, monkeypatch, *sets)
     (one,) = found["quantize"]
     assert one.weights and one.coded and one.room and one.prices is not None
-    judged = {integers(rival) for rival in found["search"]}
+    judged = {integers(rival) for rival in found["judged"]}
     assert len(judged) > 1 and integers(one) in judged
 
 
@@ -87,7 +83,7 @@ def test_the_widths_that_a_search_takes_are_judged_as_they_are_built(
     found = candidates(tmp_path, monkeypatch, *sets)
     (one,) = found["quantize"]
     assert one.scheme.overrides, "widths are chosen"
-    assert integers(one) in {integers(mixture) for mixture in found["precision"]}
+    assert integers(one) in {integers(mixture) for mixture in found["judged"]}
 
 
 @pytest.mark.parametrize("stage", ["unify", "equalize"])
@@ -99,8 +95,8 @@ def test_what_else_a_judge_sees_is_what_is_built(
     more = ('quantize.weights.per="tensor"',) if stage == "equalize" else ()
     found = candidates(tmp_path, monkeypatch, f"{stage}.samples=8", *more)
     (one,) = found["quantize"]
-    assert found[stage]
-    for judged in found[stage]:
+    assert found["judged"]
+    for judged in found["judged"]:
         assert (judged.scheme, judged.coded, judged.room, judged.prices) == (
             one.scheme, one.coded, one.room, one.prices
         )

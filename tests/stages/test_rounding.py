@@ -20,7 +20,8 @@ from npuflow.onnx.export import export_model
 from npuflow.quantise.config import Weights
 from npuflow.rounders import ROUNDERS
 from npuflow.stages.moments import LayerMoments
-from npuflow.tune.correct.trial import NETWORK
+from npuflow.tune.improve import NETWORK
+from npuflow.tune.rounding.rounded import LayerScheme
 from npuflow.tune.rounding.rounded import rounded as rounded_by
 from tests.networks import recipes
 from tests.networks.floats import Net
@@ -129,7 +130,8 @@ def test_every_named_method_on_known_moments_creates_no_session(
     for method in NAMED:
         for name, one in known.items():
             seen = one.matrix, one.layer.bias, one.fit, one.held
-            done = rounded_by(ROUNDERS[method](), *seen, Weights(bits=4), Numerics(weight_bits=(4, 8)))
+            scheme = LayerScheme(ROUNDERS[method](), Weights(bits=4), Numerics(weight_bits=(4, 8)))
+            done = rounded_by(scheme, *seen)
             assert done.weight.codes.size == one.matrix.tensor.size, (method, name)
 
 

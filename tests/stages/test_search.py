@@ -11,13 +11,16 @@ from npuflow import build, load_recipe
 from npuflow.base.errors import RecipeError
 from npuflow.flow.recipe_build import Settings, open_cache
 from npuflow.flow.refs import Files, Item
+from npuflow.ir.op import OPS
 from npuflow.metrics import METRICS
 from npuflow.stages.evaluate import Evaluation, without
 from npuflow.stages.labelled import identities
 from npuflow.stages.search import RatedRanges, RivalRanges, ScoredRanges, winner
 from npuflow.stages.thresholds import Thresholds
+from npuflow.tune.judge import Judge, Rating
+from npuflow.tune.metric import MetricJudge
 from npuflow.tune.precision.range_search import SearchTable
-from npuflow.tune.precision.rate import Rating, by_name, mark
+from tests.networks.floats import Net
 
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples/fashion"
 RECIPE = f"""
@@ -79,9 +82,11 @@ def test_without_labelled_samples_the_metric_is_refused_by_its_key() -> None:
 
 def test_marks_are_the_metric_of_outputs_by_name() -> None:
     rows = [np.eye(4, dtype=np.float32)[[k]] for k in (2, 0, 3)]
-    truth = by_name([rows], ("scores",))
-    assert truth["scores"].shape == (3, 4)
-    assert mark([rows], truth, ("scores",), METRICS["top1"](), [2, 0, 1]) == {"top1": pytest.approx(2 / 3)}
+    net = Net(1, 4)
+    judge = Judge(net.graph(net.add("scores", OPS["relu"](), "x")), [{"x": row} for row in rows])
+    by = MetricJudge(judge, METRICS["top1"](), [2, 0, 1])
+    assert by.truth["scores"].shape == (3, 4) and by.baseline == {"top1": pytest.approx(2 / 3)}
+    assert by.marks([rows]) == by.baseline and by.drop([[-row for row in rows]]).drop == pytest.approx(2 / 3)
 
 
 def test_samples_are_known_by_their_content_whatever_they_are_called(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from npuflow.stages.thresholds import Thresholds
 from npuflow.stages.tune import JudgedRanges, chosen
 from npuflow.statistics.observe import Counter
 from npuflow.statistics.statistics import merged
+from npuflow.tune.judge import Rating, rating
 from npuflow.tune.precision.range_search import (
     SearchTable,
     Tune,
@@ -26,7 +27,6 @@ from npuflow.tune.precision.range_search import (
     spans_to_search,
     spans_to_tune,
 )
-from npuflow.tune.precision.rate import Rating, rating
 from npuflow.tune.ranges.thresholds import Calibrate, LayerCalibration, choices
 
 UNSIGNED = Grid(8, False, False)

@@ -27,7 +27,7 @@ from npuflow.tune.channels.coupled import CoupledChannels, coupled, read_by
 from npuflow.tune.channels.labels import ChannelLabels, Labels
 from npuflow.tune.channels.removal import ReaderMoments
 from npuflow.tune.channels.shrink import Cut, shrunk, without
-from npuflow.tune.correct.trial import Trial
+from npuflow.tune.improve import Trial
 from npuflow.tune.rounding.pruning import Prune, obstacle
 
 Ints = npt.NDArray[np.int64]

@@ -24,7 +24,7 @@ from npuflow.tune.channels.config import ChannelPruning
 from npuflow.tune.channels.coupled import CoupledChannels, coupled, made_by, read_by
 from npuflow.tune.channels.labels import ChannelLabels
 from npuflow.tune.channels.shrink import Cut, without
-from npuflow.tune.correct.trial import Trial
+from npuflow.tune.improve import Trial
 from npuflow.tune.rounding.layers import WeightedLayer
 from npuflow.tune.rounding.moments import Moments
 from npuflow.tune.rounding.rounded import Matrix

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.noise import decibels
-from npuflow.ir.types import Array
 from npuflow.tune.correct.absorb import absorb
-from npuflow.tune.correct.assess import QuantisationSetup, loss
+from npuflow.tune.correct.assess import QuantisationSetup
 from npuflow.tune.correct.channel_ends import channel_ends
 from npuflow.tune.correct.config import Choice, Equalize
 from npuflow.tune.correct.equalize import equalise
-from npuflow.tune.correct.error import output_error, outputs_of
 from npuflow.tune.correct.groups import ChannelGroup, groups
 from npuflow.tune.correct.rotate import Rotated, rotate
 from npuflow.tune.correct.rotate_values import RotatedValues, rotate_values
 from npuflow.tune.correct.smooth import SmoothedActivation, smooth
-from npuflow.tune.correct.trial import NETWORK, Trial
+from npuflow.tune.improve import NETWORK, Proposal, Proposer, Rule, Trial, improve
 
 Real = npt.NDArray[np.float64]
 # noise over signal by which two forms of one function may differ in float32
@@ -31,6 +28,7 @@ SAME = 1e-6
 
 NamedGroup = ChannelGroup | Rotated | RotatedValues | SmoothedActivation
 """Values whose channels are changed together, by the layers around them."""
+Tried = Proposal[Graph] | Sequence[Trial]
 
 
 @dataclass(frozen=True)
@@ -41,91 +39,87 @@ class Prepared:
     trials: tuple[Trial, ...]
 
 
-@dataclass
-class _Judge:
-    """Remembers the loss of the network as it stands."""
+def prepare(graph: Graph, table: Equalize, setup: QuantisationSetup) -> Prepared:
+    """Try what the table asks for, one change after the other."""
+    return Prepared(*improve(graph, _Changes(table, setup).proposers(), setup.error))
 
-    graph: Graph
-    terms: QuantisationSetup
-    truth: Sequence[Sequence[Array]]
-    known: float | None = None
 
-    def decides(self, name: str, choice: Choice, changed: Graph) -> Trial:
-        """The trial of the whole change; if it is kept, the changed network is the one that stands."""
-        drift = output_error(self.truth, outputs_of(changed, self.terms.held))
+@dataclass(frozen=True)
+class _Changes:
+    """What may be proposed for a network."""
+
+    table: Equalize
+    setup: QuantisationSetup
+
+    def proposers(self) -> Iterator[Proposer[Graph]]:
+        """Those that the table asks for, in order."""
+        table = self.table
+        if table.rotate != "off":
+            yield from (self.rotated, self.rotated_values)
+        if table.scale != "off":
+            yield from (self.equalised, self.equalised_values)
+        if table.absorb != "off":
+            yield self.absorbed
+        if table.smooth != "off":
+            yield self.smoothed
+
+    def rotated(self, graph: Graph) -> Tried:
+        made = rotate(graph)
+        changes = [None if made.obstacle else float(made.folded)]
+        return self._proposal("rotate", self.table.rotate, made.graph, [made], changes)
+
+    def rotated_values(self, graph: Graph) -> Tried:
+        made = rotate_values(graph)
+        return self._proposal("rotate values", self.table.rotate, made.graph, made.places, made.changes)
+
+    def equalised(self, graph: Graph) -> Tried:
+        table = self.table
+        made = equalise(graph, self.setup.target.numerics, table.rounds, table.limit)
+        changes = [_factor(s) for s in made.scales]
+        return self._proposal("equalize", self.table.scale, made.graph, made.groups, changes)
+
+    def equalised_values(self, graph: Graph) -> Tried:
+        """By the ranges of values, too. What stands in the way is as for `equalised`, which tells it."""
+        table, numerics = self.table, self.setup.target.numerics
+        names = [v for group in groups(graph, numerics) if not group.obstacle for v in group.values]
+        if not names:
+            return ()
+        ends = channel_ends(graph, names, self.setup.judge.fit)
+        peaks = {name: np.maximum(np.abs(low), np.abs(high)) for name, (low, high) in ends.items()}
+        made = equalise(graph, numerics, table.rounds, table.limit, peaks)
+        changes = [_factor(s) for s in made.scales]
+        free = [k for k, change in enumerate(changes) if change]
+        scaled, by = [made.groups[k] for k in free], [changes[k] for k in free]
+        return self._proposal("equalize values", table.scale, made.graph, scaled, by)
+
+    def absorbed(self, graph: Graph) -> Tried:
+        made = absorb(graph, self.setup.target.numerics, self.setup.judge.fit)
+        changes = [_largest(s) for s in made.shifts]
+        return self._proposal("absorb", self.table.absorb, made.graph, made.groups, changes)
+
+    def smoothed(self, graph: Graph) -> Tried:
+        setup = self.setup
+        made = smooth(graph, setup.quantize, setup.target.numerics, setup.judge.fit, self.table.limit)
+        changes = [_factor(s) for s in made.scales]
+        return self._proposal("smooth", self.table.smooth, made.graph, made.places, changes)
+
+    def _proposal(
+        self, what: str, choice: Choice, changed: Graph, groups: Sequence[NamedGroup],
+        changes: Sequence[float | None],
+    ) -> Tried:
+        parts = tuple(
+            Trial(what, group.name, None, None, bool(change), change or 0.0, group.obstacle)
+            for group, change in zip(groups, changes, strict=True)
+            if change or group.obstacle
+        )
+        if not any(changes):
+            return parts
+        drift = self.setup.judge.score(changed).error
         if drift > SAME:
             why = f"in float32 the outputs would change by {-decibels(1.0, drift):.0f} dB of their energy"
-            return Trial(name, NETWORK, None, None, False, 0.0, why)
-        if self.known is None:
-            self.known = loss(self.graph, self.truth, self.terms)
-        before, after = self.known, loss(changed, self.truth, self.terms)
-        kept = choice == "on" or after < before
-        if kept:
-            self.graph, self.known = changed, after
-        return Trial(name, NETWORK, before, after, kept)
-
-
-def prepare(graph: Graph, table: Equalize, terms: QuantisationSetup) -> Prepared:
-    """Try what the table asks for, one change after the other."""
-    judge = _Judge(graph, terms, outputs_of(graph, terms.held))
-    reported: list[Trial] = []
-    numerics = terms.target.numerics
-    if table.rotate != "off":
-        turned = rotate(judge.graph)
-        changes = [None if turned.obstacle else float(turned.folded)]
-        reported += _tried(judge, "rotate", table.rotate, turned.graph, [turned], changes)
-        mixed = rotate_values(judge.graph)
-        reported += _tried(judge, "rotate values", table.rotate, mixed.graph, mixed.places, mixed.changes)
-    if table.scale != "off":
-        scaled = equalise(judge.graph, numerics, table.rounds, table.limit)
-        reported += _tried(
-            judge, "equalize", table.scale, scaled.graph, scaled.groups, [_factor(s) for s in scaled.scales]
-        )
-        if any(_factor(s) for s in scaled.scales):
-            known = _peaks(judge.graph, numerics, terms)
-            scaled = equalise(judge.graph, numerics, table.rounds, table.limit, known)
-            changes = [_factor(s) for s in scaled.scales]
-            reported += _tried(
-                judge, "equalize values", table.scale, scaled.graph, scaled.groups, changes, obstacles=False
-            )
-    if table.absorb != "off":
-        lower = absorb(judge.graph, numerics, terms.fit)
-        reported += _tried(
-            judge, "absorb", table.absorb, lower.graph, lower.groups, [_largest(s) for s in lower.shifts]
-        )
-    if table.smooth != "off":
-        found = smooth(judge.graph, terms.quantize, numerics, terms.fit, table.limit)
-        changes = [_factor(s) for s in found.scales]
-        reported += _tried(judge, "smooth", table.smooth, found.graph, found.places, changes)
-    return Prepared(judge.graph, tuple(reported))
-
-
-def _tried(
-    judge: _Judge,
-    name: str,
-    choice: Choice,
-    changed: Graph,
-    groups: Sequence[NamedGroup],
-    changes: Sequence[float | None],
-    obstacles: bool = True,
-) -> list[Trial]:
-    """`obstacles`: whether what stands in the way is reported."""
-    if not any(changes):
-        return [Trial(name, g.name, None, None, False, 0.0, g.obstacle) for g in groups if g.obstacle]
-    whole = judge.decides(name, choice, changed)
-    parts = [
-        Trial(name, g.name, None, None, whole.kept and bool(change), change or 0.0, g.obstacle)
-        for g, change in zip(groups, changes, strict=True)
-        if change or (g.obstacle and obstacles)
-    ]
-    return [*parts, whole]
-
-
-def _peaks(graph: Graph, numerics: Numerics, terms: QuantisationSetup) -> dict[str, Real]:
-    """The largest magnitude of each channel of all values that can be scaled."""
-    names = [v for group in groups(graph, numerics) if not group.obstacle for v in group.values]
-    ends = channel_ends(graph, names, terms.fit)
-    return {name: np.maximum(np.abs(low), np.abs(high)) for name, (low, high) in ends.items()}
+            refused = (replace(part, kept=False) for part in parts)
+            return (*refused, Trial(what, NETWORK, None, None, False, 0.0, why))
+        return Proposal(what, changed, rule=Rule(asked=choice == "on"), parts=parts)
 
 
 def _factor(scale: Real | None) -> float | None:

@@ -12,7 +12,7 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.queries import kind
 from npuflow.ir.types import Array, TensorType
-from npuflow.tune.correct.bias import rebiased, takes_bias
+from npuflow.tune.bias import rebiased, takes_bias
 
 WEIGHTS = ("weight", "bias")
 

@@ -11,18 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
+from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.scales import activation_inputs
-from npuflow.run.walk import Feed
-from npuflow.tune.correct.error import output_error, outputs_of
 from npuflow.tune.correct.groups import Probe
-from npuflow.tune.correct.trial import NETWORK, Trial
+from npuflow.tune.improve import CLOSER, Proposal, Rule, Trial, improve, in_all
 
 Range = tuple[float, float]
-Made = Callable[[Mapping[str, Range]], Graph]
-"""The quantised graph for some ranges."""
 
 
 @dataclass(frozen=True)
@@ -53,35 +51,32 @@ def partners(
 
 
 def unify(
-    pairs: Sequence[tuple[Node, tuple[str, ...]]], ranges: Mapping[str, Range], made: Made,
-    truth: Sequence[Sequence[object]], held: Sequence[Feed], judge: bool = True,
+    pairs: Sequence[tuple[Node, tuple[str, ...]]], start: Candidate, error: Callable[[Candidate], float],
+    rule: Rule = CLOSER,
 ) -> Unified:
-    """Give each node's operands one range, if the network's outputs come closer to `truth`
-    (or unasked, unless `judge`)."""
-    sets: list[tuple[str, ...]] = []
-    reported: list[Trial] = []
-    start = known = _error(made(ranges), truth, held)
-    for name, group in together(pairs):
-        changed, factor, given = dict(ranges), 0.0, []
+    """Give each node's operands one range, where `rule` takes it for what it does to the `error`."""
+    tried: list[list[tuple[str, ...]]] = []
+
+    def shared(
+        name: str, group: Sequence[tuple[str, ...]], now: Candidate
+    ) -> Proposal[Candidate] | Sequence[Trial]:
+        ranges, factor, given = dict(now.ranges), 0.0, []
         for ids in group:
-            hull = union(changed, ids)
-            narrowest = min(changed[v][1] - changed[v][0] for v in ids)
-            if all(changed[v] == hull for v in ids) or narrowest <= 0:
+            hull = union(ranges, ids)
+            narrowest = min(ranges[v][1] - ranges[v][0] for v in ids)
+            if all(ranges[v] == hull for v in ids) or narrowest <= 0:
                 continue
-            changed.update(dict.fromkeys(ids, hull))
+            ranges.update(dict.fromkeys(ids, hull))
             factor = max(factor, (hull[1] - hull[0]) / narrowest)
             given.append(ids)
         if not given:
-            continue
-        after = _error(made(changed), truth, held)
-        kept = after < known or not judge
-        reported.append(Trial("unify", name, known, after, kept, factor))
-        if kept:
-            ranges, known = changed, after
-            sets += given
-    if not reported:
-        return Unified((), ())
-    return Unified(tuple(sets), (*reported, Trial("unify", NETWORK, start, known, bool(sets))))
+            return ()
+        tried.append(given)
+        return Proposal("unify", now.with_(ranges=ranges), name, factor, rule=rule)
+
+    _, trials = improve(start, (partial(shared, *one) for one in together(pairs)), error)
+    kept = (given for given, trial in zip(tried, trials, strict=True) if trial.kept)
+    return Unified(tuple(ids for given in kept for ids in given), in_all(trials))
 
 
 def together(
@@ -96,7 +91,3 @@ def together(
 
 def union(ranges: Mapping[str, Range], ids: Sequence[str]) -> Range:
     return min(ranges[v][0] for v in ids), max(ranges[v][1] for v in ids)
-
-
-def _error(graph: Graph, truth: Sequence[Sequence[object]], held: Sequence[Feed]) -> float:
-    return output_error(truth, outputs_of(graph, held))  # type: ignore[arg-type]

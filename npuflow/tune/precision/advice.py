@@ -7,8 +7,9 @@ are handed on, with what they gain, what they cost, and the TOML that brings the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 
@@ -16,15 +17,13 @@ from npuflow.base.errors import NpuflowError
 from npuflow.base.tables_write import value as toml
 from npuflow.hw.elements import wide as is_wide
 from npuflow.hw.target import Target
-from npuflow.ir.graph import Graph
 from npuflow.ir.macs import pass_macs
 from npuflow.place.names import names_of
 from npuflow.place.place import op_name
+from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import FLOATS, Override, Quantize
-from npuflow.quantise.graph import build
 from npuflow.strategies import FLOAT, NARROW, WIDE, Budget, Levels, Output
-from npuflow.tune.correct.bias import correct_biases
-from npuflow.tune.correct.error import outputs_of
+from npuflow.tune.improve import Proposal
 from npuflow.tune.precision.cost import CostModel
 from npuflow.tune.precision.culprit import NoiseSource
 from npuflow.tune.precision.fakequant import FakeQuantNetwork, Ranges
@@ -32,7 +31,6 @@ from npuflow.tune.precision.harness import Harness
 from npuflow.tune.precision.judge import close
 from npuflow.tune.precision.levels import LevelTypes
 from npuflow.tune.precision.problem import cost_of
-from npuflow.tune.precision.quality import quality
 
 GAIN = 1.0                                # dB that a fix must bring to be worth a line
 SHARE = 0.02                              # or of answers
@@ -41,6 +39,7 @@ FITTED = 16                               # samples from which biases are correc
 EFFORT = 400e9                            # multiply-accumulates of all that is measured
 LEAST, MOST = 4, 12                       # fixes that are measured, however large or small the network
 SHOWN = 6                                 # and printed
+CORRECTION = "bias correction"            # the fix that switches it on
 
 
 @dataclass(frozen=True)
@@ -66,18 +65,6 @@ class Fix:
         return f"{self.what}: {self.before.sqnr:.1f} -> {self.after.sqnr:.1f} dB{answers}, {cycles}"
 
 
-@dataclass(frozen=True)
-class FixCandidate:
-    """A change of the recipe: what is quantised how, from which ranges, biases corrected or not."""
-
-    what: str
-    toml: str
-    overrides: tuple[Override, ...] = ()
-    ranges: Ranges = field(default_factory=dict)
-    scheme: Quantize | None = None
-    corrected: bool | None = None
-
-
 @dataclass
 class FixSearch:
     """The network as it was built, and what may be changed. `rig.network.quantize` holds all
@@ -101,9 +88,9 @@ class FixSearch:
         units by what each spoils."""
         kept: list[Fix] = []
         tried: set[str] = set()
-        each = pass_macs(self.rig.network.graph) * (2 * FITTED + len(self.rig.held))
+        each = pass_macs(self.rig.network.graph) * (2 * FITTED + len(self.rig.judge.held))
         most = max(LEAST, min(MOST, int(EFFORT / each)))
-        for one in self._candidates(found, lambda: any(f.holds for f in kept)):
+        for one in self._proposals(found, lambda: any(f.holds for f in kept)):
             if one.toml in tried or len(tried) >= most:
                 continue
             tried.add(one.toml)
@@ -123,31 +110,21 @@ class FixSearch:
         )
         return _best(ranked)[:SHOWN]
 
-    def measured(self, one: FixCandidate, output: str) -> Output | None:
+    def measured(self, one: Proposal[Candidate], output: str) -> Output | None:
         """The output with a change, as the quantised network has it; None where it cannot be quantised."""
-        rig, network = self.rig, self.rig.network
+        judge = self.rig.judge
+        fit = judge.fit[:FITTED] if self.corrected or one.what == CORRECTION else ()
         try:
-            made = self.made(one)
+            found = judge.score(one.changed, fit).outputs
         except NpuflowError as error:
             self.log(f"not possible: {one.what}: {error.message}")
             return None
-        if self.corrected if one.corrected is None else one.corrected:
-            made = correct_biases(
-                network.reference, made, network.numerics, rig.fit[:FITTED], (), judge=False
-            ).graph
-        found = quality(network.graph, rig.truth, outputs_of(made, rig.held))
         return next(o for o in found if o.name == output)
 
-    def made(self, one: FixCandidate) -> Graph:
-        """The quantised graph with a change; a range takes the place of a stated type."""
-        now = self.rig.network.candidate
-        stated = {v: q for v, q in now.stated.items() if v not in one.ranges}
-        return build(now.with_(scheme=self._scheme(one), stated=stated).with_ranges(one.ranges)).graph
-
-    def cycles(self, one: FixCandidate) -> float:
+    def cycles(self, one: Proposal[Candidate]) -> float:
         cost, plain = self.cost, self.cost.network
         built = cost.cycles(self._levels(plain, self.rig.network.quantize))
-        return cost.cycles(self._levels(plain, self._scheme(one))) / max(built, 1e-9)
+        return cost.cycles(self._levels(plain, one.changed.scheme)) / max(built, 1e-9)
 
     @cached_property
     def cost(self) -> CostModel:
@@ -156,9 +133,18 @@ class FixSearch:
         types = LevelTypes(floats=tuple(name for name, number in FLOATS.items() if number))
         return cost_of(replace(self.rig, network=network, types=types), self.target)
 
-    def _scheme(self, one: FixCandidate) -> Quantize:
-        base = one.scheme or self.rig.network.quantize
-        return replace(base, overrides=(*base.overrides, *one.overrides))
+    def _fix(
+        self, what: str, toml: str, overrides: Sequence[Override] = (), ranges: Ranges = MappingProxyType({}),
+        scheme: Quantize | None = None,
+    ) -> Proposal[Candidate]:
+        """A change of what was built; a range takes the place of a stated type."""
+        now = self.rig.network.candidate
+        base = scheme or now.scheme
+        changed = now.with_(
+            scheme=replace(base, overrides=(*base.overrides, *overrides)),
+            stated={v: q for v, q in now.stated.items() if v not in ranges},
+        )
+        return Proposal(what, changed.with_ranges(ranges), toml=toml)
 
     def _levels(self, plain: FakeQuantNetwork, scheme: Quantize) -> Levels:
         """Levels of the recipe's own units under a scheme: float where nothing quantises them any more, on
@@ -181,19 +167,21 @@ class FixSearch:
         one = network.graph.nodes[node]
         return network.quantize.weights_of(names_of(one), op_name(one)).bits
 
-    def _candidates(self, found: Sequence[NoiseSource], enough: Callable[[], bool]) -> Iterator[FixCandidate]:
+    def _proposals(
+        self, found: Sequence[NoiseSource], enough: Callable[[], bool]
+    ) -> Iterator[Proposal[Candidate]]:
         yield from self._free(found)
         for one in found[:2]:
             yield self._wide([one])
         if self.recipe.activations.bits < 8:
             scheme = replace(self.rig.network.quantize, activations=replace(self.recipe.activations, bits=8))
-            yield FixCandidate(
+            yield self._fix(
                 "8 bits for activations", "[quantize]\nactivations = { bits = 8 }", scheme=scheme
             )
         made = self.searched() if not enough() else None
         if made is not None:
             text = '[precision]\nstrategy = "auto"'
-            yield FixCandidate("widths by need", text, tuple(made[0]), made[1])
+            yield self._fix("widths by need", text, tuple(made[0]), made[1])
         if not enough() and found:
             yield self._float(found[0])
         helpful = [one for one in found if one.after > one.before + 0.01]
@@ -203,29 +191,26 @@ class FixSearch:
         if not enough():
             yield from self._all_wide()
 
-    def _free(self, found: Sequence[NoiseSource]) -> Iterator[FixCandidate]:
+    def _free(self, found: Sequence[NoiseSource]) -> Iterator[Proposal[Candidate]]:
         """What costs no cycles: ranges, methods, bias correction."""
         for one in found[:2]:
             values = self._values(one)
             if one.kind == "activation" and any(self._differs(v) for v in values):
                 own = {v: self.extrema[v] for v in values if v in self.extrema}
-                yield FixCandidate(f"min-max range for {_called(one)}", _minmax(list(own)), ranges=own)
+                yield self._fix(f"min-max range for {_called(one)}", _minmax(list(own)), ranges=own)
             if one.kind == "weight" and self.recipe.weights.per == "tensor":
                 layer = self._weight_layer(one)
                 text = _override((layer,), weight_per="channel")
-                yield FixCandidate(
-                    f"weights per channel for {_called(one)}",
-                    text,
-                    (Override((layer,), weight_per="channel"),),
-                )
+                apart = (Override((layer,), weight_per="channel"),)
+                yield self._fix(f"weights per channel for {_called(one)}", text, apart)
         if not self.corrected:
-            yield FixCandidate("bias correction", '[correct]\nbias = "auto"', corrected=True)
+            yield self._fix(CORRECTION, '[correct]\nbias = "auto"')
         for method, ranges in self.others().items():
-            yield FixCandidate(
+            yield self._fix(
                 f'method "{method}" for all ranges', f'[calibrate]\nmethod = "{method}"', ranges=ranges
             )
 
-    def _wide(self, found: Sequence[NoiseSource]) -> FixCandidate:
+    def _wide(self, found: Sequence[NoiseSource]) -> Proposal[Candidate]:
         """The widest integers for some units, their ranges not clipped."""
         rig = self.rig
         first, numerics = len(rig.network.groups), rig.network.numerics
@@ -239,9 +224,9 @@ class FixSearch:
         what = _called(found[0]) if len(found) == 1 else f"{len(found)} tensors from {_called(found[0])} on"
         parts = [_override(o.layers, **_said(o)) for o in made.overrides]
         text = "\n".join([*parts, *([_minmax(list(clipped))] if clipped else [])])
-        return FixCandidate(f"{bits} bits for {what}", text, made.overrides, clipped)
+        return self._fix(f"{bits} bits for {what}", text, made.overrides, clipped)
 
-    def _float(self, one: NoiseSource) -> FixCandidate:
+    def _float(self, one: NoiseSource) -> Proposal[Candidate]:
         levels = [NARROW] * len(self.rig.names)
         first = len(self.rig.network.groups)
         if one.unit < first:
@@ -250,16 +235,16 @@ class FixSearch:
         else:
             overrides = (Override((self._weight_layer(one),), float=True),)
         text = "\n".join(_override(o.layers, **_said(o)) for o in overrides)
-        return FixCandidate(f"float on the host for the layers around {_called(one)}", text, overrides)
+        return self._fix(f"float on the host for the layers around {_called(one)}", text, overrides)
 
-    def _all_wide(self) -> Iterator[FixCandidate]:
+    def _all_wide(self) -> Iterator[Proposal[Candidate]]:
         bits = max(self.rig.network.numerics.activation_bits)
         if bits > self.recipe.activations.bits:
             base = self.rig.network.quantize
             scheme = replace(base, activations=replace(base.activations, bits=bits))
             text = f'[calibrate]\nmethod = "minmax"\n[quantize]\nactivations = {{ bits = {bits} }}'
             wide = {v: span for v, span in self.extrema.items() if v in self.rig.ranges}
-            yield FixCandidate(f"{bits} bits for all activations", text, ranges=wide, scheme=scheme)
+            yield self._fix(f"{bits} bits for all activations", text, ranges=wide, scheme=scheme)
 
     def _values(self, one: NoiseSource) -> tuple[str, ...]:
         groups = self.rig.network.groups

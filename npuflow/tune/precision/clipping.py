@@ -56,7 +56,7 @@ def clip(rig: Harness, candidates: Mapping[str, Ranges], grids: Mapping[str, Gri
     extrema = methods[0]
     pinned = unclippable(network.graph, network.groups)
     kept = {v for k in pinned for v in network.groups[k]}
-    held = rig.held[: _affordable(network.graph, len(methods), probes)]
+    held = rig.judge.held[: _affordable(network.graph, len(methods), probes)]
     free = {
         m: {v: (candidates[extrema] if v in kept else found)[v] for v in grids}
         for m, found in candidates.items()
@@ -77,7 +77,8 @@ def _score(rig: Harness, held: Sequence[Feed], table: Table) -> float:
     weights = {
         v: array for j in range(len(rig.network.weights)) for v, array in rig.weight(j, NARROW).items()
     }
-    return float(noise_decibels(rig.noise(rig.fake.run(held, table, weights))).mean(0).min(initial=200.0))
+    noise = rig.judge.noise(rig.fake.run(held, table, weights))
+    return float(noise_decibels(noise).mean(0).min(initial=200.0))
 
 
 def _worse(

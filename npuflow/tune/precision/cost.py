@@ -31,7 +31,7 @@ from npuflow.schedule.machine import Machine
 from npuflow.search.plan import TilingPlan, plan_network
 from npuflow.search.unfit import PlanRequest, without_tile
 from npuflow.strategies import FLOAT, NARROW, WIDE, Levels
-from npuflow.tune.correct.bias import originals
+from npuflow.tune.bias import originals
 from npuflow.tune.precision.fakequant import FakeQuantNetwork
 from npuflow.tune.precision.group_cost import GroupCost, GroupSums, norm, overlap
 from npuflow.tune.precision.levels import LevelTypes

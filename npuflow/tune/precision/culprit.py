@@ -36,20 +36,20 @@ class NoiseSource:
 
 
 def culprits(rig: Harness, column: int, tell: Callable[[int, int], None]) -> list[NoiseSource]:
-    """Units above the output in this column of `rig.noise`, those first whose
+    """Units above the output in this column of `Judge.noise`, those first whose
     substitution takes most noise away."""
     graph, count = rig.network.graph, len(rig.names)
-    units = [k for k in range(count) if reaches(rig, k, graph.outputs[rig.parts[column].output])]
+    units = [k for k in range(count) if reaches(rig, k, graph.outputs[rig.judge.parts[column].output])]
     macs = pass_macs(graph)
-    probes = max(1, min(PROBES, len(rig.held), int(EFFORT / (macs * max(len(units), 1)))))
+    probes = max(1, min(PROBES, len(rig.judge.held), int(EFFORT / (macs * max(len(units), 1)))))
     passes = max(int(EFFORT / (macs * probes)), FEWEST)
-    feeds, built = rig.held[:probes], [NARROW] * count
+    feeds, built = rig.judge.held[:probes], [NARROW] * count
 
     def noise(floats: list[int]) -> float:
         levels = list(built)
         for k in floats:
             levels[k] = FLOAT
-        return float(rig.noise(rig.mixed(tuple(levels), feeds))[:, column].mean())
+        return float(rig.judge.noise(rig.mixed(tuple(levels), feeds))[:, column].mean())
 
     start, found = noise([]), {}
     single = list(units)

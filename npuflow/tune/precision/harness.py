@@ -1,4 +1,5 @@
-"""A network with its ranges and samples, ready to be run in any mixture of widths and float types."""
+"""A candidate in any mixture of widths and float types, before its judge: noise by fake quantisation, and
+what a mixture is in a recipe."""
 
 from __future__ import annotations
 
@@ -8,14 +9,16 @@ from functools import cached_property
 from glob import escape
 
 from npuflow.hw.floats import rounded
+from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
 from npuflow.ir.types import Array
 from npuflow.place.place import op_name
+from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Override
-from npuflow.quantise.graph import Quantization, build
 from npuflow.quantise.scales import activation_inputs
 from npuflow.strategies import FLOAT, OWN, WIDE, Levels, Noise
-from npuflow.tune.correct.error import outputs_of
+from npuflow.tune.judge import Judge
+from npuflow.tune.parts import OutputPart
 from npuflow.tune.precision.fakequant import (
     FakeQuant,
     FakeQuantNetwork,
@@ -25,9 +28,8 @@ from npuflow.tune.precision.fakequant import (
     float_steps,
 )
 from npuflow.tune.precision.levels import LevelTypes, floatable
-from npuflow.tune.precision.parts import OutputPart, output_parts
 from npuflow.tune.precision.prefix import PrefixEvaluation
-from npuflow.tune.precision.quality import Outputs, energies, faint, noise_of, probe, probe_scale
+from npuflow.tune.quality import Outputs, energies, faint, noise_of, probe, probe_scale
 
 
 @dataclass(frozen=True)
@@ -41,12 +43,11 @@ class WidthChoice:
 @dataclass
 class Harness:
     """A candidate ready to be run in any mixture of widths. `wide_ranges`: of every activation, without
-    clipping. `types`: what the levels from OWN on stand for."""
+    clipping. `judge`: of the candidate's float network. `types`: what the levels from OWN on stand for."""
 
     network: FakeQuantNetwork
     wide_ranges: Ranges
-    fit: Sequence[Feed]
-    held: Sequence[Feed]
+    judge: Judge
     types: LevelTypes = field(default_factory=LevelTypes)
     _known: dict[tuple[str, int], Mapping[str, Array]] = field(default_factory=dict, init=False)
     _tables: dict[int, Table] = field(default_factory=dict, init=False)
@@ -68,34 +69,20 @@ class Harness:
     def shown(self) -> list[str]:
         """Where noise is measured."""
         graph = self.network.graph
-        return [probe(graph, p.value or graph.outputs[p.output]) for p in self.parts]
-
-    @cached_property
-    def truth(self) -> Outputs:
-        """The outputs on the held-out samples of the float network, with the roundings that it states."""
-        return outputs_of(self.network.reference, self.held)
-
-    @cached_property
-    def parts(self) -> tuple[OutputPart, ...]:
-        """What the outputs are judged by."""
-        return output_parts(self.network.graph)
-
-    @cached_property
-    def signal(self) -> Noise:
-        return energies(self.truth, self.parts)
+        return [probe(graph, p.value or graph.outputs[p.output]) for p in self.judge.parts]
 
     @cached_property
     def probed(self) -> Outputs:
         """What the probes show of the float network on the held-out samples."""
-        return self.fake.run(self.held, self.plain, probes=True)
+        return self.fake.run(self.judge.held, self.plain, probes=True)
 
     @cached_property
     def _probes(self) -> list[OutputPart]:
         """A tensor's probe shows all of it; parts of several tensors are seen in their output. Faint maps are
         weighed as they are judged."""
         found = []
-        for i, part in enumerate(self.parts):
-            weak = faint(part, [[part.of(a) for a in self.truth[part.output]]])
+        for i, part in enumerate(self.judge.parts):
+            weak = faint(part, [[part.of(a) for a in self.judge.truth[part.output]]])
             scale = probe_scale(self.network.graph, part) if weak else None
             found.append(OutputPart(i, at=None if part.value else part.at, scale=scale))
         return found
@@ -165,9 +152,6 @@ class Harness:
             self._known[key] = self.network.coded(one, self.bits("weight", level))
         return self._known[key]
 
-    def noise(self, made: Outputs) -> Noise:
-        return noise_of(self.truth, made, self.parts, self.signal)
-
     def together(self, units: Sequence[int], level: int, probes: int) -> Noise:
         """Noise when some units are quantised, at one level, and all others are float."""
         table, first = self.plain.copy(), len(self.network.groups)
@@ -177,7 +161,7 @@ class Harness:
                 table[unit] = self.table(level)[unit]
             else:
                 weights.update(self.weight(unit - first, level))
-        count = len(self.held[:probes])
+        count = len(self.judge.held[:probes])
         if self.prefix is not None and self.prefix.pays(units):
             made = self.prefix.run(units, table, weights, count)
             return noise_of(self.probed, made, self._probes, self.probed_signal)
@@ -186,13 +170,13 @@ class Harness:
     @cached_property
     def prefix(self) -> PrefixEvaluation | None:
         """For single units. None where the model states roundings, which the float network does without."""
-        if self.network.given or not self.parts:
+        if self.network.given or not self.judge.parts:
             return None
-        return PrefixEvaluation(self.network, self.shown, bool(self.types.floats), self.held)
+        return PrefixEvaluation(self.network, self.shown, bool(self.types.floats), self.judge.held)
 
     def probe_noise(self, table: Table, weights: Mapping[str, Array], probes: int) -> Noise:
         """Noise over signal where it adds up: before a last Softmax or Sigmoid."""
-        made = self.fake.run(self.held[:probes], table, weights, probes=True)
+        made = self.fake.run(self.judge.held[:probes], table, weights, probes=True)
         return noise_of(self.probed, made, self._probes, self.probed_signal)
 
     def mixed(self, levels: Levels, feeds: Sequence[Feed]) -> Outputs:
@@ -300,10 +284,14 @@ class Harness:
         operators = {op_name(n) for n in self.network.graph.nodes}
         return tuple(_escaped(v) if v in operators or set(v) & set("*?[") else v for v in names)
 
-    def quantized(self, levels: Levels) -> Quantization:
+    def candidate(self, levels: Levels) -> Candidate:
+        """The candidate with the levels."""
+        choice = self.choice(levels)
+        return self.network.candidate.with_overrides(choice.overrides).with_ranges(choice.ranges)
+
+    def built(self, levels: Levels) -> Graph:
         """The quantised graph at the levels."""
-        candidate, choice = self.network.candidate, self.choice(levels)
-        return build(candidate.with_overrides(choice.overrides).with_ranges(choice.ranges))
+        return self.judge.built(self.candidate(levels))
 
 
 def _escaped(name: str) -> str:

@@ -19,9 +19,9 @@ from npuflow.ir.noise import EXACT
 from npuflow.ir.types import Array, QuantType
 from npuflow.run.floats import FloatRun
 from npuflow.strategies import Budget, Output
-from npuflow.tune.correct.error import outputs_of
-from npuflow.tune.precision.parts import output_parts
-from npuflow.tune.precision.quality import Outputs, quality
+from npuflow.tune.error import outputs_of
+from npuflow.tune.parts import output_parts
+from npuflow.tune.quality import Outputs, quality
 
 Feed = Mapping[str, Array]
 EFFORT = 25e9                             # multiply-accumulates of the float network over all judging samples

@@ -27,13 +27,13 @@ from npuflow.ir.macs import pass_macs
 from npuflow.ir.noise import decibels, difference, energy
 from npuflow.ir.types import Array
 from npuflow.strategies import NARROW, WIDE
-from npuflow.tune.correct.bias import correct_biases
-from npuflow.tune.correct.error import outputs_of
+from npuflow.tune.bias import correct_biases
+from npuflow.tune.error import outputs_of
 from npuflow.tune.precision.cost import CostModel
 from npuflow.tune.precision.culprit import layer_of, reaches
 from npuflow.tune.precision.harness import Harness
 from npuflow.tune.precision.judge import clipped
-from npuflow.tune.precision.quality import NOTHING, Outputs
+from npuflow.tune.quality import NOTHING, Outputs
 
 EFFORT = 600e9                            # multiply-accumulates of all passes together
 FEWEST = 2                                # samples, however large the network
@@ -89,22 +89,21 @@ def ledger(
     rig: Harness, built: Graph, cost: CostModel, column: int, progress: Callable[[int, int], None]
 ) -> Ledger:
     """Split the noise of one output. `built`: the quantised graph of the build, biases corrected; `column`:
-    the output's place in `rig.parts`."""
+    the output's place in `rig.judge.parts`."""
     return _Split(rig, built, cost, column).split(progress)
 
 
 class _Split:
     def __init__(self, rig: Harness, built: Graph, cost: CostModel, column: int) -> None:
-        self.rig, self.built, self.cost, self.part = rig, built, cost, rig.parts[column]
+        self.rig, self.built, self.cost, self.part = rig, built, cost, rig.judge.parts[column]
         graph = rig.network.graph
         self.levels, output = (NARROW,) * len(rig.names), graph.outputs[self.part.output]
         self.causes = [one for one in self._causes() if reaches(rig, one.unit, output)]
         self.known = frozenset(self.causes)
         passes = 2 * (len(self.causes) + MEASURED) * pass_macs(graph)
-        self.held = rig.held[: max(FEWEST, min(len(rig.held), int(EFFORT / passes)))]
-        self.truth = [
-            np.asarray(self.part.of(a), np.float64) for a in rig.truth[self.part.output][: len(self.held)]
-        ]
+        self.held = rig.judge.held[: max(FEWEST, min(len(rig.judge.held), int(EFFORT / passes)))]
+        truth = rig.judge.truth[self.part.output][: len(self.held)]
+        self.truth = [np.asarray(self.part.of(a), np.float64) for a in truth]
         self.signal = max(sum(energy(a) for a in self.truth), NOTHING)
 
     def split(self, progress: Callable[[int, int], None]) -> Ledger:
@@ -112,7 +111,7 @@ class _Split:
         forward = self._path(order, lambda done: progress(done, 2 * len(order)))
         back = self._path(order[::-1], lambda done: progress(len(order) + done, 2 * len(order)))
         fake = self._noise_of(self.known)
-        plain = self._noise(outputs_of(self.rig.quantized(self.levels).graph, self.held))
+        plain = self._noise(outputs_of(self.rig.built(self.levels), self.held))
         total = self._noise(outputs_of(self.built, self.held))
         powers = {cause: (forward[cause] + back[cause]) / 2 for cause in self.causes}
         correction = total - plain
@@ -152,13 +151,13 @@ class _Split:
             rig = replace(rig, network=rig.network.with_(ranges={**rig.ranges, **wide}))
         else:
             levels[cause.unit] = WIDE
-        half = len(rig.fit) // 2
+        half = len(rig.judge.fit) // 2
         try:
-            made = rig.quantized(tuple(levels)).graph
+            made = rig.built(tuple(levels))
         except TargetError:
             return None
         network = rig.network
-        fit, judges = rig.fit[:half], rig.fit[half:]
+        fit, judges = rig.judge.fit[:half], rig.judge.fit[half:]
         better = correct_biases(network.reference, made, network.numerics, fit, judges).graph
         return self._noise(outputs_of(better, self.held)) - self._noise(outputs_of(made, self.held))
 
@@ -188,7 +187,7 @@ class _Split:
         rig = self.rig
         first = len(rig.network.groups)
         types = rig.network.types(rig.ranges)
-        beyond = clipped(rig.network.graph, types, rig.held)
+        beyond = clipped(rig.network.graph, types, rig.judge.held)
         for k, group in enumerate(rig.network.groups):
             yield _Cause(k, ROUNDING)
             if any(beyond.get(v, 0.0) > 0 for v in group):

@@ -19,7 +19,7 @@ from npuflow.strategies import NARROW, Output
 from npuflow.tune.precision.clipping import Clipped, clip
 from npuflow.tune.precision.fakequant import Ranges
 from npuflow.tune.precision.harness import Harness
-from npuflow.tune.precision.quality import quality
+from npuflow.tune.quality import quality
 from npuflow.tune.ranges.thresholds import Calibrate, LayerCalibration
 from npuflow.tune.ranges.thresholds import thresholds as chosen_by
 
@@ -74,9 +74,9 @@ def compared(
 ) -> BetterMethod | None:
     """`others`: ranges by `auto`, chosen by the first `choosing` held-out samples, which
     take no part in the comparison."""
-    network, judging = rig.network, rig.held[choosing:]
+    network, judging = rig.network, rig.judge.held[choosing:]
     weights = {k: v for j in range(len(network.weights)) for k, v in rig.weight(j, NARROW).items()}
-    truth = [column[choosing:] for column in rig.truth]
+    truth = [column[choosing:] for column in rig.judge.truth]
     made = [
         rig.fake.run(judging, network.table(ranges), weights)
         for ranges in (rig.ranges, {**rig.ranges, **others})

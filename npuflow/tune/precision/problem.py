@@ -11,18 +11,17 @@ from typing import Literal
 
 import numpy as np
 
-from npuflow.base.errors import TargetError
+from npuflow.base.errors import InputError, TargetError, Where
 from npuflow.hw.target import Target
-from npuflow.ir.graph import Graph
 from npuflow.ir.noise import EXACT, noise_decibels
+from npuflow.quantise.candidate import Candidate
 from npuflow.strategies import FLOAT, NARROW, WIDE, Budget, Goal, Levels, Noise, Output, Unit
-from npuflow.tune.correct.bias import correct_biases
-from npuflow.tune.correct.error import outputs_of
+from npuflow.tune.error import Feed
+from npuflow.tune.metric import MetricJudge
 from npuflow.tune.precision.cost import CostModel
-from npuflow.tune.precision.drop import MetricDrop
 from npuflow.tune.precision.harness import Harness
-from npuflow.tune.precision.quality import quality
 from npuflow.tune.precision.sensitivity import wide_noises
+from npuflow.tune.quality import quality
 
 STEADY = 8                                # held-out samples that rank mixtures
 
@@ -41,7 +40,7 @@ class SearchProblem:
     log: Callable[[str], None]
     goal: Goal = field(default_factory=Goal)
     candidates: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    drop: MetricDrop | None = None
+    drop: MetricJudge | None = None
     floats_last: bool = False
     verdicts: dict[Levels, tuple[Output, ...]] = field(default_factory=dict)
     measures: dict[Levels, tuple[Output, ...]] = field(default_factory=dict)
@@ -73,7 +72,7 @@ class SearchProblem:
         if levels not in self.plans:
             estimated = self.price(levels, "cycles")
             try:
-                made = self.cost.replayed(self.rig.quantized(levels).graph) / self.cost.replayed()
+                made = self.cost.replayed(self.rig.built(levels)) / self.cost.replayed()
             except TargetError:
                 return estimated
             self.plans[levels] = made
@@ -96,14 +95,15 @@ class SearchProblem:
     def measured(self, levels: Levels) -> Sequence[Output]:
         if levels not in self.measures:
             rig = self.rig
-            found = quality(rig.network.graph, rig.truth, rig.mixed(levels, rig.held))
-            labelled = (self.drop(rig.mixed(levels, self.drop.feeds)),) if self.drop is not None else ()
+            found = quality(rig.network.graph, rig.judge.truth, rig.mixed(levels, rig.judge.held))
+            drop = self.drop
+            labelled = () if drop is None else (drop.drop(rig.mixed(levels, drop.judge.held)),)
             self.measures[levels] = (*found, *labelled)
         return self.measures[levels]
 
     def steady(self, levels: Levels) -> float:
         rig = self.rig
-        noise = rig.probe_noise(*rig.mixture(levels), min(len(rig.held), STEADY))
+        noise = rig.probe_noise(*rig.mixture(levels), min(len(rig.judge.held), STEADY))
         return float(noise_decibels(noise).mean(0).min(initial=EXACT))
 
     def verified(self, levels: Levels) -> Sequence[Output]:
@@ -138,34 +138,32 @@ class SearchProblem:
         return f"in {mode}" if mode else f"at {self.rig.bits(kind, level)} bits"
 
     def _verified(self, levels: Levels) -> tuple[Output, ...]:
-        rig, network = self.rig, self.rig.network
+        rig = self.rig
         try:
-            made = rig.quantized(levels).graph
+            found = self._judged(rig.candidate(levels), ())
         except TargetError as error:
             self.log(f"a mixture cannot be quantised: {error.message}")
             return tuple(
                 replace(one, sqnr=-200.0, low=-200.0, agreement=None) for one in self.measured(levels)
             )
-        found = self._judged(made)
         if not self.corrected or self.budget.holds(found):
             return found
-        made = correct_biases(network.reference, made, network.numerics, rig.fit, (), judge=False).graph
-        better = self._judged(made)
+        better = self._judged(rig.candidate(levels), rig.judge.fit)
         return max(
             found, better, key=lambda outputs: (self.budget.holds(outputs), self.budget.level(outputs))
         )
 
-    def _judged(self, made: Graph) -> tuple[Output, ...]:
-        """Outputs of a quantised network, and what it has lost of the metric."""
-        rig, drop = self.rig, self.drop
-        found = quality(rig.network.graph, rig.truth, outputs_of(made, rig.held))
-        return (*found, drop(outputs_of(made, drop.feeds))) if drop is not None else found
+    def _judged(self, candidate: Candidate, fit: Sequence[Feed]) -> tuple[Output, ...]:
+        """Outputs of a candidate, and what it has lost of the metric."""
+        made, drop = self.rig.judge.built(candidate, fit), self.drop
+        found = self.rig.judge.score(made).outputs
+        return found if drop is None else (*found, drop.drop(drop.judge.outputs(made)))
 
     @cached_property
     def _narrow_only(self) -> frozenset[int]:
         """Units whose layers have no tile with wider codes."""
         try:
-            wide = self.rig.quantized((WIDE,) * len(self.rig.names)).graph
+            wide = self.rig.built((WIDE,) * len(self.rig.names))
         except TargetError:
             return frozenset()
         found = self.cost.without_room(wide)
@@ -201,7 +199,29 @@ class SearchProblem:
 
 def cost_of(rig: Harness, target: Target) -> CostModel:
     """What mixtures of a network cost, by its plan with the recipe's own widths."""
-    return CostModel(rig.network, target, rig.quantized((NARROW,) * len(rig.names)).graph, rig.types)
+    return CostModel(rig.network, target, rig.built((NARROW,) * len(rig.names)), rig.types)
+
+
+def unreachable(problem: SearchProblem, levels: Levels, found: Sequence[Output], most: float) -> InputError:
+    """The error of a `max_drop` that the best mixture found does not keep: what it loses, and what binds."""
+    best = next(one for one in found if one.drop is not None)
+    widest = tuple(unit.candidates[-1] for unit in problem.units)
+    limits = ", ".join(f"max_{what} = {value:g}" for what, value in problem.goal.limits.items())
+    rest = next((one.drop for one in problem.verified(widest) if one.drop is not None), 0.0)
+    if rest > most:
+        why = f"with the most bits for every tensor and weight it loses {rest:.4f}: widths do not bind"
+        hint = "other thresholds (npuflow why accuracy RECIPE), wider candidates, or a larger drop"
+    elif limits:
+        why = f"{limits} binds: with the most bits for every tensor and weight it loses {rest:.4f}"
+        hint = "raise the limit, or accept a larger drop"
+    else:
+        why = f"the strategy found no mixture between; with the most bits it loses {rest:.4f}"
+        hint = 'strategy = "ilp" or "greedy", or point = the last of the points'
+    return InputError(
+        f"no mixture of widths that was found keeps max_drop = {most:g}: the best loses {best.drop:.4f} of "
+        f"{best.name}, at {problem.price(levels, 'cycles'):.2f} times the cycles",
+        because=why, hint=hint, where=Where(key="precision.max_drop"), code="NF-QUANT-045",
+    )
 
 
 def described(one: Output) -> str:

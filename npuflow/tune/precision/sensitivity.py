@@ -26,8 +26,8 @@ def noises(rig: Harness, probes: int, progress: Callable[[int, int], None]) -> N
     macs = pass_macs(rig.network.graph)
     passes = max(int(EFFORT / macs), 8)
     bundles = runs(rig, min(passes, count))
-    samples = len(rig.held[:probes])
-    found = np.zeros((count, samples, len(rig.parts)))
+    samples = len(rig.judge.held[:probes])
+    found = np.zeros((count, samples, len(rig.judge.parts)))
     first: dict[int, Noise] = {}
     for i, bundle in enumerate(bundles):
         first[i] = rig.together(bundle, NARROW, 1) / len(bundle)

@@ -12,7 +12,7 @@ from npuflow.place.names import names_of
 from npuflow.place.place import op_name
 from npuflow.quantise.config import FLOATS, Override, Quantize
 from npuflow.quantise.scales import activation_inputs
-from npuflow.tune.correct.bias import originals
+from npuflow.tune.bias import originals
 from npuflow.tune.precision.widened import override_text
 from npuflow.tune.rounding.config import RoundTable
 

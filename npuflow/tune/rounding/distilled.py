@@ -29,11 +29,10 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.sparsity import Mask
 from npuflow.ir.types import Array
 from npuflow.rounders import RoundedWeight
+from npuflow.tune.judge import Judge
 from npuflow.tune.rounding.blocks import blocks
 from npuflow.tune.rounding.distillation import Distillation
 from npuflow.tune.rounding.rounded import Matrix
-
-Feed = Mapping[str, Array]
 
 WARM_UP = 0.05                            # of the steps, in which the rate rises
 
@@ -97,13 +96,14 @@ class TrainedLayer:
 
 
 def distilled(
-    graph: Graph, sources: Mapping[str, Matrix], weights: Mapping[str, RoundedWeight],
-    fit: Sequence[Feed], table: Distillation, powers: bool, progress: Callable[[int, int], None],
+    judge: Judge, sources: Mapping[str, Matrix], weights: Mapping[str, RoundedWeight],
+    table: Distillation, powers: bool, progress: Callable[[int, int], None],
     kept: Mapping[str, Mask] = MappingProxyType({}),
 ) -> dict[str, RoundedWeight]:
     """Weights and biases after `table.steps` steps. `sources`: layers by weight; `weights`: where codes
     start; `powers`: scales are powers of two, and stay. `kept`: of pruned weights, what is not zero, in
     the form of the layer's matrix. Weights with scales by groups of input channels stay."""
+    graph, fit = judge.graph, judge.fit
     network, layers = RealNetwork(graph), list[TrainedLayer]()
     for name, start in weights.items():
         if name not in sources or start.quant.group:

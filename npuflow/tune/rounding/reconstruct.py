@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -26,15 +27,14 @@ from npuflow.ir.types import Array, QuantType
 from npuflow.rounders import RoundedWeight
 from npuflow.rounders._relaxed import Descending, Relaxed
 from npuflow.run.walk import SampleWalk
-from npuflow.tune.correct.error import noise
-from npuflow.tune.correct.trial import Trial
+from npuflow.tune.error import noise
+from npuflow.tune.improve import Proposal, Trial, improve
+from npuflow.tune.judge import Judge
 from npuflow.tune.rounding.block_pass import BlockPass, LayerRows
 from npuflow.tune.rounding.blocks import LayerBlock, blocks
-from npuflow.tune.rounding.judge import with_weights
 from npuflow.tune.rounding.layers import WeightedLayer
 from npuflow.tune.rounding.rounded import Matrix
-
-Feed = Mapping[str, Array]
+from npuflow.tune.rounding.weights import with_weights
 
 BIAS_RATE = 0.1                           # of biases, as a share of a weight's step from code to code
 SHARE = 0.1                               # of a step that is taken at first
@@ -115,37 +115,44 @@ class CodedLayer:
 
 
 def reconstructed(
-    graph: Graph, layers: Sequence[tuple[WeightedLayer, Matrix]], weights: Mapping[str, RoundedWeight],
-    fit: Sequence[Feed], held: Sequence[Feed], table: Descent, progress: Callable[[int, int], None],
+    judge: Judge, layers: Sequence[tuple[WeightedLayer, Matrix]], weights: Mapping[str, RoundedWeight],
+    table: Descent, progress: Callable[[int, int], None],
     kept: Mapping[str, Mask] = MappingProxyType({}),
-) -> tuple[dict[str, RoundedWeight], list[Trial]]:
+) -> tuple[dict[str, RoundedWeight], tuple[Trial, ...]]:
     """Go through the network block by block, each reading what the blocks before it make as they were kept.
     `weights`: where codes start; layers without any are as the graph has them. `kept`: of pruned weights,
     those that are not zero."""
+    graph = judge.graph
     own = {one.node: (one, source) for one, source in layers if one.weight in weights and one.parts == 1}
-    found, trials = dict(weights), list[Trial]()
-    changed, parts = with_weights(graph, weights), list(blocks(graph, own, table.layers))
-    walks = [SampleWalk(graph, fit), SampleWalk(graph, held)]           # of the float network
-    coded = [SampleWalk(changed, fit), SampleWalk(changed, held)]
-    for k, block in enumerate(parts):
+    start, parts = _Rounded(weights, with_weights(graph, weights)), list(blocks(graph, own, table.layers))
+    walks = [SampleWalk(graph, judge.fit), SampleWalk(graph, judge.held)]           # of the float network
+    coded = [SampleWalk(start.graph, judge.fit), SampleWalk(start.graph, judge.held)]
+
+    def better(k: int, block: LayerBlock, now: _Rounded) -> Proposal[_Rounded]:
+        for walk in coded:
+            walk.graph = now.graph
         for walk in (*walks, *coded):
             walk.to(block.first)
-        wanted, judge = (one.ahead(block.stop, [block.result])[block.result] for one in walks)
+        wanted, truth = (one.ahead(block.stop, [block.result])[block.result] for one in walks)
         chosen = {at: _coded(graph, *own[at], weights, kept) for at in block.layers}
-        before = noise(judge, coded[1].ahead(block.stop, [block.result])[block.result])
+        before = noise(truth, coded[1].ahead(block.stop, [block.result])[block.result])
         made = _descended(graph, block, chosen, coded[0].values[block.source], wanted, table)
-        tried = with_weights(graph, {**found, **made})
-        outputs = coded[1].ahead(block.stop, [block.result], tried)[block.result]
-        after = noise(judge, outputs)
-        names = ", ".join(graph.nodes[at].name for at in block.layers)
-        trials.append(Trial("block", names, before, after, after < before))
-        if after < before:
-            found.update(made)
-            changed = tried
-            for walk in coded:
-                walk.graph = changed
+        codes = {**now.weights, **made}
+        tried = _Rounded(codes, with_weights(graph, codes))
+        after = noise(truth, coded[1].ahead(block.stop, [block.result], tried.graph)[block.result])
         progress(k + 1, len(parts))
-    return found, trials
+        names = ", ".join(graph.nodes[at].name for at in block.layers)
+        return Proposal("block", tried, names, errors=(before, after))
+
+    done, trials = improve(start, (partial(better, *part) for part in enumerate(parts)))
+    return dict(done.weights), trials
+
+
+class _Rounded(NamedTuple):
+    """Codes, and the float network with what they stand for."""
+
+    weights: Mapping[str, RoundedWeight]
+    graph: Graph
 
 
 def _coded(

@@ -12,9 +12,10 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.sparsity import Pattern
 from npuflow.ir.types import Array, QuantType
-from npuflow.quantise.config import Weights
+from npuflow.quantise.config import Quantize, Weights
 from npuflow.quantise.types import weight_type
 from npuflow.rounders import LayerProblem, Reals, RoundedWeight, Rounder, Rounding
+from npuflow.tune.rounding.config import RoundTable
 from npuflow.tune.rounding.moments import Int64s, Moments
 from npuflow.tune.rounding.pruning import LayerMask
 
@@ -139,20 +140,41 @@ class Wanted:
         return own if self.aim is None else moved(problem, self.aim)
 
 
+@dataclass(frozen=True)
+class LayerScheme:
+    """How a layer's weights become codes."""
+
+    rounder: Rounder
+    weights: Weights
+    numerics: Numerics
+
+    def type(self, source: Matrix, tensor: Array) -> QuantType:
+        """Of codes for some numbers in the place of the layer's weights."""
+        return weight_type(tensor, source.axis, self.weights, self.numerics, source.inner)
+
+
+@dataclass(frozen=True)
+class RoundingScheme:
+    """How the weights of all layers become codes."""
+
+    table: RoundTable
+    quantize: Quantize
+    numerics: Numerics
+
+    def of(self, source: Matrix) -> LayerScheme:
+        """That of a layer."""
+        rounder = self.table.rounder_of(source.names, source.kind)
+        return LayerScheme(rounder, self.quantize.weights_of(source.names, source.kind), self.numerics)
+
+
 def rounded(
-    rounder: Rounder,
-    source: Matrix,
-    bias: str,
-    fit: Moments,
-    held: Moments | None,
-    scheme: Weights,
-    numerics: Numerics,
+    scheme: LayerScheme, source: Matrix, bias: str, fit: Moments, held: Moments | None,
     wanted: Wanted = Wanted(),
 ) -> RoundingResult:
     """Round a layer, to the nearest if the method has no interest in its width. Where its bias can take
     up what rounding does to the mean of its outputs, only what varies counts. `wanted`: what the codes are
     for, if it is not the layer's own weights."""
-    quant = weight_type(source.tensor, source.axis, scheme, numerics, source.inner)
+    rounder, numerics, quant = scheme.rounder, scheme.numerics, scheme.type(source, source.tensor)
     center, mask, aim = fit.mean if bias else None, wanted.mask, wanted.aim
     problem = _problem(source, quant, fit.around(center), numerics)
     own = problem.weight
@@ -162,7 +184,7 @@ def rounded(
     real = wanted.weights(own, problem)
     if mask is not None:
         tensor = source.tensor_of(real, "float64")
-        quant = weight_type(tensor, source.axis, scheme, numerics, source.inner)
+        quant = scheme.type(source, tensor)
         problem = replace(_problem(source, quant, problem.gram, numerics), keep=mask.keep)
     problem = replace(problem, weight=real)
     plain, asked = problem.nearest(), rounder.wants(quant.bits)

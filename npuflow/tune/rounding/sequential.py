@@ -7,40 +7,43 @@ has them, then they are rounded. A layer whose outputs are added to others makes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
 
-from npuflow.hw.target import Numerics
-from npuflow.ir.graph import Graph
-from npuflow.ir.types import Array
-from npuflow.quantise.config import Weights
-from npuflow.rounders import Reals, RoundedWeight, Rounder
+from npuflow.rounders import Reals, RoundedWeight
 from npuflow.run.walk import SampleWalk
+from npuflow.tune.judge import Judge
 from npuflow.tune.rounding.columns import Codes, ColumnObserver, columns, places, seed_of
-from npuflow.tune.rounding.judge import with_weights
 from npuflow.tune.rounding.layers import WeightedLayer
 from npuflow.tune.rounding.moments import Moments, of_columns
 from npuflow.tune.rounding.pruning import LayerMask
-from npuflow.tune.rounding.rounded import FloatMoments, Matrix, RoundingResult, Wanted, rounded
-
-Feed = Mapping[str, Array]
+from npuflow.tune.rounding.rounded import (
+    FloatMoments,
+    Matrix,
+    RoundingResult,
+    RoundingScheme,
+    Wanted,
+    rounded,
+)
+from npuflow.tune.rounding.weights import with_weights
 
 
 def sequential(
-    graph: Graph, layers: Iterable[tuple[WeightedLayer, Matrix]], fit: Sequence[Feed],
-    rounder: Callable[[Matrix], Rounder],
-    scheme: Callable[[Matrix], Weights], numerics: Numerics, progress: Callable[[int], None],
+    judge: Judge, layers: Collection[tuple[WeightedLayer, Matrix]], scheme: RoundingScheme,
+    progress: Callable[[int], None],
     masks: Mapping[str, LayerMask] = MappingProxyType({}),
     known: Mapping[str, RoundedWeight] = MappingProxyType({}),
 ) -> dict[str, RoundingResult]:
     """By weight, in order of the network. `masks`: of layers that are pruned; `known`: codes of other layers,
     which stay."""
+    graph, fit = judge.graph, judge.fit
+    ways = {one.weight: scheme.of(source) for one, source in layers}
     chosen = [
         (one, source)
         for one, source in layers
-        if one.weight in masks or rounder(source).wants(scheme(source).bits)
+        if one.weight in masks or ways[one.weight].rounder.wants(ways[one.weight].weights.bits)
     ]
     chosen.sort(key=lambda pair: pair[0].node)
     own = {name: one for name, one in known.items() if name in graph.values}
@@ -59,7 +62,7 @@ def sequential(
         lacking = missing(walk, floats, layer, seeds)
         aim = aimed([one[k] for one in real], seen, moments, bool(layer.bias), lacking)
         wanted = Wanted(aim, masks.get(layer.weight))
-        done = rounded(rounder(source), source, layer.bias, moments, None, scheme(source), numerics, wanted)
+        done = rounded(ways[layer.weight], source, layer.bias, moments, None, wanted)
         found[layer.weight] = done
         walk.graph = with_weights(walk.graph, {layer.weight: done.weight})
         progress(len(found))

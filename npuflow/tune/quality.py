@@ -12,7 +12,7 @@ from npuflow.ir.noise import SignalToNoise, difference, energy, noise_decibels
 from npuflow.ir.op import Node
 from npuflow.ir.types import Array
 from npuflow.strategies import Noise, Output
-from npuflow.tune.precision.parts import OutputPart, output_parts
+from npuflow.tune.parts import OutputPart, output_parts
 
 FAINT = 0.1                               # a sample's signal counts as at least this share of the mean one
 SHARE = 0.2                               # of samples that may lie below `Output.low`

@@ -1,9 +1,8 @@
-"""Rounded weights held against rounding to the nearest: outputs of the float network with
-either, on held-out samples."""
+"""The float network with rounded weights, and whether one choice of codes comes closer than another."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from npuflow.ir.codes import encode
@@ -11,9 +10,8 @@ from npuflow.ir.graph import Graph, constant
 from npuflow.ir.types import Array, QuantType
 from npuflow.quantise.rounded import real_bias, real_weight
 from npuflow.rounders import Reals, RoundedWeight
-from npuflow.tune.correct.error import Feed, output_error, outputs_of
-from npuflow.tune.correct.trial import NETWORK, Trial
-from npuflow.tune.rounding.rounded import RoundingResult
+from npuflow.tune.improve import Proposal, Trial, improve
+from npuflow.tune.judge import Judge
 
 
 def with_weights(graph: Graph, weights: Mapping[str, RoundedWeight]) -> Graph:
@@ -43,17 +41,11 @@ def to_nearest(
     return RoundedWeight(encode(real, quant), quant, bias, shift)
 
 
-def trials(done: Iterable[tuple[str, RoundingResult]]) -> list[Trial]:
-    """A line for every layer: its squared error on held-out samples against that of
-    rounding to the nearest."""
-    return [Trial("round", name, one.was, one.now, one.used) for name, one in done]
-
-
-def judged(
-    graph: Graph, made: Mapping[str, RoundedWeight], plain: Mapping[str, RoundedWeight], held: Sequence[Feed]
+def closer(
+    what: str, judge: Judge, start: Mapping[str, RoundedWeight], made: Mapping[str, RoundedWeight]
 ) -> Trial:
-    """All layers together, everything else in float."""
-    truth = outputs_of(graph, held)
-    before, after = (output_error(truth, outputs_of(with_weights(graph, one), held)) for one in (plain, made))
-    return Trial("round", NETWORK, before, after, after < before)
-
+    """Whether the outputs come closer with the codes that were `made`, everything else in float."""
+    _, (trial,) = improve(
+        start, [Proposal(what, made)], lambda one: judge.score(with_weights(judge.graph, one)).error
+    )
+    return trial

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -32,8 +33,8 @@ from npuflow.quantise.scales import MANY
 from npuflow.quantise.weights import coded_bias
 from npuflow.run.floats import FloatRun
 from npuflow.run.walk import SampleWalk
-from npuflow.tune.correct.error import noise, output_error, outputs_of
-from npuflow.tune.correct.trial import NETWORK, Trial
+from npuflow.tune.error import noise, output_error, outputs_of
+from npuflow.tune.improve import CLOSER, Proposal, Rule, Trial, improve
 
 Real = npt.NDArray[np.float64]
 Feed = Mapping[str, Array]
@@ -54,13 +55,12 @@ def correct_biases(
     numerics: Numerics,
     fit: Sequence[Feed],
     held: Sequence[Feed],
-    judge: bool = True,
+    rule: Rule = CLOSER,
 ) -> Correction:
     """Correct the biases of a quantised graph. `real`: the float graph it was made of; `fit`: samples that
-    the shifts are taken from; `held`: others, on which each correction and all of them together must lower
-    the error (unless not `judge`).
+    the shifts are taken from; `held`: others, on which `rule` asks for less error of each correction, at the
+    layer's own output, and of all together.
     """
-    start, reported = graph, []
     places = {o: i for i, n in enumerate(real.nodes) for o in n.outputs if o}
     shared = Counter(node.inputs[1] for node in graph.nodes if takes_bias(graph, node))
     layers = [
@@ -73,27 +73,26 @@ def correct_biases(
         return Correction(graph, ())
     wanted = mean_outputs(real, [name for _, name in layers], fit)
     floats, walk = SampleWalk(real, held), SampleWalk(graph, [*held, *fit])
-    for at, name in layers:
-        node = graph.nodes[at]
+
+    def moved(at: int, name: str, now: Graph) -> Proposal[Graph] | Sequence[Trial]:
+        node, walk.graph = now.nodes[at], now
         walk.to(at)
         if places[name] >= floats.at:
             floats.to(places[name] + 1, keep=(name,))
         fed = walk.values[node.inputs[0]][len(held) :]
-        delta = wanted[name] - mean_output(graph, node, walk.real(node.inputs[0], fed))
-        trial, better = _tried(walk, at, delta, floats.values[name], numerics)
-        kept = better is not None and (trial.kept or not judge)
-        if better is not None and kept:
-            graph = walk.graph = better
-        reported.append(replace(trial, kept=kept))
+        delta = wanted[name] - mean_output(now, node, walk.real(node.inputs[0], fed))
+        return _moved(walk, at, delta, floats.values[name], numerics, rule)
+
+    made, trials = improve(graph, (partial(moved, at, name) for at, name in layers))
     truth = outputs_of(real, held)
-    before, after = (output_error(truth, outputs_of(g, held)) for g in (start, graph))
-    kept = after < before or not judge
-    return Correction(graph if kept else start, (*reported, Trial("bias", NETWORK, before, after, kept)))
+    whole = Proposal("bias", made, rule=rule)
+    done, last = improve(graph, [whole], lambda one: output_error(truth, outputs_of(one, held)))
+    return Correction(done, (*trials, *last))
 
 
-def _tried(
-    walk: SampleWalk, at: int, delta: Real, truth: Sequence[Array], numerics: Numerics
-) -> tuple[Trial, Graph | None]:
+def _moved(
+    walk: SampleWalk, at: int, delta: Real, truth: Sequence[Array], numerics: Numerics, rule: Rule
+) -> Proposal[Graph] | Sequence[Trial]:
     """The layer `at` with its bias moved by `delta`, and what that does on the
     held-out samples, which come first."""
     node = walk.graph.nodes[at]
@@ -104,13 +103,13 @@ def _tried(
     try:
         better = shifted(walk.graph, at, delta, numerics)
     except TargetError as error:
-        return Trial("bias", node.name, None, None, False, size, str(error.message)), None
-    errors = []
-    for graph in (walk.graph, better):
+        return [Trial("bias", node.name, None, None, False, size, str(error.message))]
+
+    def wrong(graph: Graph) -> float:
         codes = walk.ahead(at + 1, (out,), graph, slice(0, len(truth)))[out]
-        errors.append(noise(truth, walk.real(out, codes)))
-    before, after = errors
-    return Trial("bias", node.name, before, after, after < before, size), better
+        return noise(truth, walk.real(out, codes))
+
+    return Proposal("bias", better, node.name, size, rule, (wrong(walk.graph), wrong(better)))
 
 
 def originals(real: Graph, graph: Graph) -> dict[str, str]:

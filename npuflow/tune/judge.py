@@ -1,0 +1,137 @@
+"""How close networks come to the float one on samples that choose: what every choice of numbers is judged by.
+
+A judge holds the samples of one part, by which choices are made; the verdict alone makes one of the samples
+that verify. What it is asked about is a candidate, which is built here and nowhere else before the build
+itself, or a graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from npuflow.base.digest import digest
+from npuflow.compare.comparison import Comparison
+from npuflow.ir.graph import Graph
+from npuflow.quantise.candidate import Candidate
+from npuflow.quantise.graph import build
+from npuflow.strategies import Noise, Output
+from npuflow.tune.bias import correct_biases
+from npuflow.tune.error import Feed, output_error, outputs_of
+from npuflow.tune.improve import ASKED
+from npuflow.tune.parts import OutputPart, output_parts
+from npuflow.tune.quality import Outputs, energies, noise_of, quality
+
+KEPT = 4                                  # candidates whose graphs are kept
+
+
+@dataclass(frozen=True)
+class Rating:
+    """Means over the outputs: signal over noise in dB, and cosine, all samples together."""
+
+    sqnr: float
+    cosine: float
+
+    def by(self, objective: str) -> float:
+        return self.sqnr if objective == "sqnr" else self.cosine
+
+
+@dataclass(frozen=True, eq=False)
+class Score:
+    """What a network makes of the samples, beside what the float network does, output by output."""
+
+    graph: Graph
+    truth: Outputs
+    made: Outputs
+
+    @cached_property
+    def error(self) -> float:
+        """Noise over signal, the mean over the outputs."""
+        return output_error(self.truth, self.made)
+
+    @cached_property
+    def outputs(self) -> tuple[Output, ...]:
+        """Every output, or part of one, with its SQNR and share of equal answers."""
+        return quality(self.graph, self.truth, self.made)
+
+    @cached_property
+    def rating(self) -> Rating:
+        return rating(self.truth, self.made)
+
+
+@dataclass(eq=False)
+class Judge:
+    """`graph`: the float network that is quantised, whose outputs can be judged; `held`: the samples; `fit`:
+    others, by which biases are corrected; `reference`: what says how outputs should be, where the model
+    states roundings or channels were removed."""
+
+    graph: Graph
+    held: Sequence[Feed]
+    fit: Sequence[Feed] = ()
+    reference: Graph | None = None
+    _built: dict[object, tuple[Candidate, Graph]] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def real(self) -> Graph:
+        return self.graph if self.reference is None else self.reference
+
+    @cached_property
+    def truth(self) -> Outputs:
+        """The outputs as they should be."""
+        return outputs_of(self.real, self.held)
+
+    @cached_property
+    def parts(self) -> tuple[OutputPart, ...]:
+        """What the outputs are judged by."""
+        return output_parts(self.graph)
+
+    @cached_property
+    def signal(self) -> Noise:
+        return energies(self.truth, self.parts)
+
+    def noise(self, made: Outputs) -> Noise:
+        """[samples, parts]: noise over signal of the first samples, as many as `made` has."""
+        return noise_of(self.truth, made, self.parts, self.signal)
+
+    def outputs(self, graph: Graph) -> Outputs:
+        """What a graph makes of the samples."""
+        return outputs_of(graph, self.held)
+
+    def score(self, network: Candidate | Graph, fit: Sequence[Feed] = ()) -> Score:
+        """Run the samples. `fit`: of a candidate, those by which its biases are corrected before."""
+        graph = network if isinstance(network, Graph) else self.built(network, fit)
+        return Score(self.graph, self.truth, self.outputs(graph))
+
+    def built(self, candidate: Candidate, fit: Sequence[Feed] = ()) -> Graph:
+        """The candidate as a build makes it. What was built last is kept."""
+        key = _key(candidate)
+        if key not in self._built:
+            self._built[key] = candidate, build(candidate).graph
+            for old in list(self._built)[:-KEPT]:
+                del self._built[old]
+        made = self._built[key][1]
+        real = self.real if candidate.graph is self.graph else candidate.graph
+        return correct_biases(real, made, candidate.numerics, fit, (), ASKED).graph if fit else made
+
+
+def _key(one: Candidate) -> object:
+    """Equal for equal candidates; of what is never changed in place the identity, which the memo keeps."""
+    ranges = {name: (float(low), float(high)) for name, (low, high) in one.ranges.items()}
+    small = digest((one.scheme, ranges, dict(one.stated), sorted(one.coded), one.room))
+    return *(id(part) for part in (one.graph, one.placed, one.numerics, one.weights, one.prices)), small
+
+
+def rating(truth: Outputs, made: Outputs) -> Rating:
+    """An output that has another shape than it should counts as zeros."""
+    sqnr, cosine = [], []
+    for real, found in zip(truth, made, strict=True):
+        same = [y if y.shape == x.shape else np.zeros_like(x) for x, y in zip(real, found, strict=True)]
+        a, b = (np.concatenate([x.reshape(-1) for x in part]).astype(np.float64) for part in (real, same))
+        whole = Comparison()
+        whole.add(a, b)
+        sqnr.append(whole.decibels)
+        cosine.append(whole.cosine)
+    return Rating(float(np.mean(sqnr)), float(np.mean(cosine))) if sqnr else Rating(0.0, 1.0)
