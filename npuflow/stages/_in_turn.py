@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from npuflow.flow.stage import Items, View, log, progress
 from npuflow.hw.target import Numerics
+from npuflow.ir.sparsity import Mask
 from npuflow.quantise.config import Quantize
 from npuflow.quantise.rounded import chosen
 from npuflow.rounders import RoundedWeight
@@ -20,7 +21,7 @@ from npuflow.stages.rounded import Rounded
 from npuflow.tune.improve import Trial
 from npuflow.tune.rounding.config import CandidateWidths, RoundTable
 from npuflow.tune.rounding.pruning import LayerMask
-from npuflow.tune.rounding.rounded import Matrix, RoundingScheme
+from npuflow.tune.rounding.rounded import Matrix, RoundingScheme, own_zeros
 from npuflow.tune.rounding.sequential import sequential as in_turn
 from npuflow.tune.rounding.weights import closer, to_nearest
 
@@ -45,9 +46,20 @@ class RoundingProblem(View):
     masks: Masks | None
 
     @property
-    def kept(self) -> Mapping[str, LayerMask]:
+    def pruned(self) -> Mapping[str, LayerMask]:
         """The masks of pruned weights."""
         return self.masks.layers if self.masks is not None else {}
+
+    @property
+    def kept(self) -> Mapping[str, Mask]:
+        """Of weights that stay zero in places, by pruning or because the model brings zeros along that the
+        target skips, those that may be other than zero."""
+        found = {name: one.keep for name, one in self.pruned.items()}
+        for one in self.moments.values():
+            zeros = own_zeros(one.matrix.rows(one.matrix.tensor), self.numerics)
+            if zeros is not None:
+                found.setdefault(one.layer.weight, zeros.keep)
+        return found
 
 
 def rounded_in_turn(rounded: Rounded, problem: RoundingProblem, quantize: Quantize) -> Rounded:
@@ -70,7 +82,7 @@ def rounded_in_turn(rounded: Rounded, problem: RoundingProblem, quantize: Quanti
     own = [pair for pair in layers if table.mode_of(pair[1].names, pair[1].kind) != "parallel"]
     mine = {one.weight for one, _ in own}
     others = {name: one for name, one in at_once.items() if name not in mine}
-    done = in_turn(judge, own, scheme, lambda at: progress(at, len(own)), problem.kept, others)
+    done = in_turn(judge, own, scheme, lambda at: progress(at, len(own)), problem.pruned, others)
     weights = {**others, **{name: one.weight for name, one in done.items()}}
     reported: tuple[Trial, ...] = ()
     if table.judged and weights:

@@ -7,7 +7,6 @@ from npuflow.stages._in_turn import RoundingProblem
 from npuflow.stages.rounded import Rounded
 from npuflow.tune.rounding.config import RoundTable
 from npuflow.tune.rounding.reconstruct import Descent, reconstructed
-from npuflow.tune.rounding.rounded import own_zeros
 from npuflow.tune.rounding.weights import closer
 
 
@@ -31,13 +30,8 @@ def blocks(
     judge = problem.seen.judge(source)
     every = [(one.layer, one.matrix) for one in problem.moments.values()]
     layers = [pair for pair in every if table.mode_of(pair[1].names, pair[1].kind) == "blocks"]
-    kept = {name: one.keep for name, one in problem.kept.items()}
-    for one, own in every:
-        zeros = own_zeros(own.rows(own.tensor), problem.numerics)
-        if zeros is not None:
-            kept.setdefault(one.weight, zeros.keep)
     start = {one.weight: rounded.weights[one.weight] for one, _ in every if one.weight in rounded.weights}
-    found, trials = reconstructed(judge, layers, start, descending, progress, kept)
+    found, trials = reconstructed(judge, layers, start, descending, progress, problem.kept)
     whole = closer("blocks", judge, start, found)
     for trial in (*trials, whole):
         log(trial.line())

@@ -6,12 +6,11 @@ from npuflow.base.errors import RecipeError
 from npuflow.base.extras import needs
 from npuflow.flow.stage import log, progress, stage
 from npuflow.quantise.config import Quantize
-from npuflow.quantise.types import weight_type
 from npuflow.stages._in_turn import RoundingProblem
 from npuflow.stages.rounded import Rounded
 from npuflow.tune.rounding.config import RoundTable
 from npuflow.tune.rounding.distillation import Distillation
-from npuflow.tune.rounding.rounded import own_zeros
+from npuflow.tune.rounding.rounded import RoundingScheme
 from npuflow.tune.rounding.weights import closer, to_nearest
 
 
@@ -41,7 +40,7 @@ def distilled(
         from npuflow.tune.rounding.distilled import distilled as trained
     source = problem.graph.graph
     judge = problem.seen.judge(source)
-    kept, start, sources = {name: one.keep for name, one in problem.kept.items()}, {}, {}
+    scheme, start, sources = RoundingScheme(table, quantize, numerics), {}, {}
     for one in moments.values():
         layer, own = one.layer, one.matrix
         if layer.weight in rounded.weights:
@@ -49,14 +48,10 @@ def distilled(
         if table.mode_of(own.names, own.kind) != "distilled":
             continue
         sources[layer.weight] = own
-        scheme = quantize.weights_of(own.names, own.kind)
         if layer.weight not in start:
-            quant = weight_type(own.tensor, own.axis, scheme, numerics, own.inner)
+            quant = scheme.of(own).type(own, own.tensor)
             start[layer.weight] = to_nearest(source, layer.weight, quant, layer.bias, None)
-        zeros = own_zeros(own.rows(own.tensor), numerics)
-        if zeros is not None:
-            kept.setdefault(layer.weight, zeros.keep)
-    made = trained(judge, sources, start, training, numerics.power_of_two, progress, kept)
+    made = trained(judge, sources, start, training, numerics.power_of_two, progress, problem.kept)
     found = {**start, **made}
     whole = closer("distilled", judge, start, found)
     log(whole.line())

@@ -89,8 +89,8 @@ def test_equal_candidates_are_built_once_and_others_are_not_taken_for_them(
 def test_only_the_verdict_can_see_samples_that_verify() -> None:
     """Stages that choose are given no others, by their signatures."""
     readers = {
-        name for name, stage in STAGES.items()
-        if any(one.kind is VerifyingSample for one in signature(stage).upstream.values())
+        stage for stage in STAGES
+        if any(one.kind is VerifyingSample for one in signature(STAGES[stage]).upstream.values())
     }
     assert readers == {"verdict"}
 
