@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -442,9 +443,25 @@ def promises_page() -> str:
     return text + promises.page()
 
 
+def studies_page() -> str:
+    """Every study, with the commit that its figures were made at."""
+    text = "# Studies\n\n" + NOTE
+    text += (
+        "What was measured once, each with the commit it was made at; `benchmarks/NAME.py` makes it again. "
+        "Figures that\nare held to a bar are in [the results](../../benchmarks/results.md).\n\n"
+        "| study | made at |\n| --- | --- |\n"
+    )
+    for path in sorted((DOCS / "studies").glob("[0-9]*.md")):
+        title, _, made, *_ = path.read_text().splitlines()
+        commit, day = re.fullmatch(r"Made at commit (\w+) on ([\d-]+)(?: by `\S+`)?\.", made).groups()
+        text += f"| {path.name[:4]} [{title.removeprefix('# ')}]({path.name}) | {commit}, {day} |\n"
+    return text
+
+
 # Pages of the tree, whose diffs a reader of a change wants to see.
 KEPT = {
     "promises.md": promises_page,
+    "studies/README.md": studies_page,
     **{f"rooms/{p.name}.md": partial(room_page, p.name) for p in sorted((ROOT / "npuflow").iterdir())
        if (p / "__init__.py").exists() and p.name != "targets"},
 }
