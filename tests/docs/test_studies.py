@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
-import study
+import study  # noqa: E402
 
 PAGES = sorted(study.STUDIES.glob("[0-9]*.md"))
 
