@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,9 +39,19 @@ if TYPE_CHECKING:
     from npuflow.flow.store import Store
 
 
+@dataclass(frozen=True)
+class Telling:
+    """How a build is told. `strict`: outputs that are too far from the float network's end it with status 1;
+    the others as `npuflow build` has them."""
+
+    as_json: bool = False
+    quiet: bool = False
+    strict: bool = False
+    verbose: bool = False
+
+
 def run(
-    paths: Sequence[Path], sets: Sequence[str], settings: Settings, *, as_json: bool, quiet: bool,
-    strict: bool = False, verbose: bool = False, command: Sequence[str] = (),
+    paths: Sequence[Path], sets: Sequence[str], settings: Settings, how: Telling, command: Sequence[str] = ()
 ) -> int:
     """Build every recipe in turn; the worst exit code. No recipe is built before all
     of them are known to be right.
@@ -55,15 +66,14 @@ def run(
         try:
             planned.append(prepare(path, sets, settings))
         except NpuflowError as error:
-            worst = max(worst, show(error, as_json=as_json))
+            worst = max(worst, show(error, as_json=how.as_json))
     if worst:
         return worst
     with ExitStack() as claims:
         # all before the first, and in one order: two commands never wait for each other
         for recipe, _ in sorted(planned, key=lambda one: str(output_folder(one[0], settings).absolute())):
-            claims.enter_context(claim_output(recipe, settings, _waiting if as_json else warn))
-        how = {"as_json": as_json, "quiet": quiet, "strict": strict, "verbose": verbose}
-        return _all(planned, settings, begun, command, **how)
+            claims.enter_context(claim_output(recipe, settings, _waiting if how.as_json else warn))
+        return _all(planned, settings, begun, command, how)
 
 
 def _waiting(event: Event) -> None:
@@ -74,14 +84,14 @@ def _waiting(event: Event) -> None:
 
 def _all(
     planned: Sequence[tuple[Recipe, Plan]], settings: Settings, begun: int, command: Sequence[str],
-    **how: bool,
+    how: Telling,
 ) -> int:
     """Build them in turn, their output folders for this command alone."""
     built: list[BuiltRecipe] = []
     said: list[str] = []
     worst = 0
     for recipe, plan in planned:
-        code, whole, reported = _one(recipe, plan, settings, alone=len(planned) == 1, **how)
+        code, whole, reported = _one(recipe, plan, settings, how, len(planned) == 1)
         worst = max(worst, code)
         said.append(reported)
         built += [whole] if whole is not None else []
@@ -105,15 +115,7 @@ def prepare(path: Path, sets: Sequence[str], settings: Settings) -> tuple[Recipe
 
 
 def _one(
-    recipe: Recipe,
-    plan: Plan,
-    settings: Settings,
-    *,
-    as_json: bool,
-    quiet: bool,
-    strict: bool,
-    verbose: bool,
-    alone: bool,
+    recipe: Recipe, plan: Plan, settings: Settings, how: Telling, alone: bool
 ) -> tuple[int, BuiltRecipe | None, str]:
     """Build one recipe: exit code, what was built, and what a build that finds all of it again would say."""
     from npuflow.flow.events import StepEvent, Warned
@@ -121,7 +123,7 @@ def _one(
     from npuflow.flow.memo_write import BuiltRecipe
 
     asked = (*settings.force, *([settings.until] if settings.until is not None else []))
-    shown = view(plan, quiet=quiet or as_json, verbose=verbose, asked=asked)
+    shown = view(plan, quiet=how.quiet or how.as_json, verbose=how.verbose, asked=asked)
     again: list[str] = []
     warnings: list[Warned] = []
     verdict: dict[str, Any] = {}
@@ -130,7 +132,7 @@ def _one(
         warning = warned(event) if isinstance(event, StepEvent) else None
         warnings.extend([warning] if warning is not None else [])
         verdict.update(judged(event))
-        for one in (event, warning) if as_json else ():
+        for one in (event, warning) if how.as_json else ():
             body = line(one, None if alone else recipe.name, verdict) if one is not None else None
             if body is not None:
                 emit(body)
@@ -146,19 +148,19 @@ def _one(
         shown.close()
         if isinstance(error, Interrupted):
             raise
-        return show(located(error, recipe, plan), as_json=as_json), None, ""
+        return show(located(error, recipe, plan), as_json=how.as_json), None, ""
     shown.close()
     if settings.publish and settings.until is None and result.ok:
         _draw(plan, result, output_folder(recipe, settings))
     for fault in distinct(result.errors):
         show(fault)
-    if not as_json:
+    if not how.as_json:
         number, said = len(warnings) + (verdict.get("verdict_ok") is False), _accuracy(verdict)
         took = duration(result.seconds)
         sys.stdout.write(_conclusion(recipe, result, result.ran, result.hit, took, number) + said)
         sys.stdout.write(_page(store, recipe, settings) if result.ok else "")
         again = [(_conclusion(recipe, result, 0, result.hit + result.ran, MARK, number) + said)[:-1]]
-    poor = int(strict and verdict.get("verdict_ok") is False)
+    poor = int(how.strict and verdict.get("verdict_ok") is False)
     code = max((fault.exit_code for fault in result.errors), default=poor)
     lock = lock_path(recipe, settings) if settings.until is None else None
     whole = BuiltRecipe(recipe, plan, store, result, lock)

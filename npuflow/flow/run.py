@@ -12,7 +12,7 @@ from typing import Any
 
 from npuflow.base.code_loaded import LOADED
 from npuflow.base.errors import BuildError, DataError, NpuflowError, StoreError
-from npuflow.flow.events import Event, Opened, Started, StepEvent, Summary, Warned
+from npuflow.flow.events import Event, Opened, Started, Status, StepEvent, Summary, Warned
 from npuflow.flow.executor import TaskExecutor, one_thread_each
 from npuflow.flow.executor_code import edited_meanwhile
 from npuflow.flow.executor_deaths import died, one_died
@@ -264,7 +264,8 @@ class _Driver:
         if record is None or not self.store.usable(record):
             return False
         state.settle(key, item, record.ref)
-        self._report(state, item, key, "hit", record.seconds, record.output, record.summary)
+        about = (record.seconds, record.output, "", None, record.summary)
+        self._report(state, StepEvent(state.step.name, item, key, "hit", *about))
         return True
 
     # outcomes
@@ -299,8 +300,9 @@ class _Driver:
             text = f"{state.step.name} is not deterministic: equal inputs gave {done.conflict}"
             hint = f"npuflow cache verify --rerun {state.step.name}"
             self.emit(Warned(text, state.step.name, hint))
-        status = "ran" if done.ran else "hit"
-        self._report(state, done.item, done.key, status, done.seconds, done.ref.digest, done.summary)
+        about = (done.seconds, done.ref.digest, "", None, done.summary)
+        status: Status = "ran" if done.ran else "hit"
+        self._report(state, StepEvent(state.step.name, done.item, done.key, status, *about))
 
     def _retry_or_fail(
         self, state: StepState, sent: Task, outcome: Outcome, left: dict[str, str | None]
@@ -334,7 +336,8 @@ class _Driver:
         fault.at(stage=state.step.name, item=item)
         state.fail(item, fault)
         self.result.errors.append(fault)
-        self._report(state, item, state.keys.get(item), "failed", 0.0, None, {}, fault.message, fault)
+        about = (0.0, None, fault.message, fault)
+        self._report(state, StepEvent(state.step.name, item, state.keys.get(item), "failed", *about))
         if not self.keep_going:
             self.halted = True
             for back in self.workers.drop():
@@ -343,25 +346,12 @@ class _Driver:
     def _skip(self, state: StepState, source: str) -> None:
         cause = self.states[source].skipped  # where the source was skipped itself, the step that failed
         state.skipped = cause if cause and cause != "failed" else f"{source} failed"
-        self._report(state, None, None, "skipped", 0.0, None, {}, state.skipped)
+        self._report(state, StepEvent(state.step.name, None, None, "skipped", reason=state.skipped))
 
-    def _report(
-        self,
-        state: StepState,
-        item: str | None,
-        key: str | None,
-        status: str,
-        seconds: float,
-        output: str | None,
-        summary: Mapping[str, object],
-        reason: str = "",
-        error: Exception | None = None,
-    ) -> None:
-        if not state.note(item, status):
-            return
-        step = state.step.name
-        about = (output, reason, error, summary)
-        self.emit(StepEvent(step, item, key, status, seconds, *about))  # type: ignore[arg-type]
+    def _report(self, state: StepState, event: StepEvent) -> None:
+        """Once for every item and status."""
+        if state.note(event.item, event.status):
+            self.emit(event)
 
     # damage
 
@@ -390,7 +380,8 @@ class _Driver:
     def _adopt(self, state: StepState) -> None:
         ref = adopted(state.step, self.store)
         state.adopt(ref)
-        self._report(state, None, None, "hit", 0.0, ref.digest, {}, f"taken from {state.step.override}")
+        taken = f"taken from {state.step.override}"
+        self._report(state, StepEvent(state.step.name, None, None, "hit", 0.0, ref.digest, taken))
 
     def _load(self, ref: ArtifactRef, kind: Any) -> Any:
         """For projections: the last artifact asked for is kept, as a fan-out asks once for every item."""

@@ -3,9 +3,9 @@ schedule time picks the plan."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from math import inf, prod
+from math import prod
 
 from npuflow.base.errors import TargetError
 from npuflow.schedule import tuned
@@ -20,7 +20,6 @@ from npuflow.schedule.machine import Machine
 from npuflow.schedule.time import time_of
 from npuflow.search.coarse import end_of
 from npuflow.search.overlap import Overlap
-from npuflow.search.strategies import Tried
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ def least(finalist: Finalist, machine: Machine) -> float:
     return max(bus, sum(c.tensor for c in costs), sum(c.vector for c in costs))
 
 
-def _hopeless(finalist: Finalist, machine: Machine, best: Finalist) -> bool:
+def hopeless(finalist: Finalist, machine: Machine, best: Finalist) -> bool:
     """Whether the plan cannot be the faster one, or is so much slower by the search's sums
     that a replay would not change the choice."""
     pieces = [c for g in finalist.groups for c in g.pieces]
@@ -116,36 +115,3 @@ def rounds(finalist: Finalist, topology: Topology) -> int:
             axes = topology.space(part.nodes[0]).axes if part.choice is not None else ()
             total += max(turns, prod(-(-a.size // sizes[a.name]) for a in axes if a.name in sizes))
     return total
-
-
-def chosen(
-    finalists: Iterable[Finalist],
-    topology: Topology,
-    machine: Machine,
-    allocation: Method,
-    most: float = inf,
-    best: Finalist | None = None,
-    rival: Finalist | None = None,
-    tried: list[Tried] | None = None,
-) -> Finalist | None:
-    """The one whose schedule takes the fewest cycles; of equal ones the first. `most`: tiles after which no
-    other one is scheduled; `best`: of those scheduled before; `rival`: another, which the one chosen has to
-    beat; `tried`: takes what came of each."""
-    spent, log = 0, [] if tried is None else tried
-    for finalist in finalists:
-        tiles = rounds(finalist, topology)
-        others = [other for other in (best, rival) if other is not None]
-        if tiles > tuned.SURELY_SCHEDULED and any(_hopeless(finalist, machine, other) for other in others):
-            log.append(Tried(finalist.origin, 0.0, "cannot win"))
-            continue
-        found = scheduled(finalist, topology, machine, allocation, tiles <= tuned.NEVER_SCHEDULED)
-        spent += tiles
-        if found is None:
-            log.append(Tried(finalist.origin, 0.0, "does not fit"))
-        else:
-            log.append(Tried(finalist.origin, found.cycles, "scheduled" if found.replayed else "estimated"))
-        if found is not None and (best is None or found.cycles < best.cycles):
-            best = found
-        if best is not None and spent >= most:
-            break
-    return best

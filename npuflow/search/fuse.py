@@ -29,8 +29,9 @@ from npuflow.search.strategies import Result, TilingStrategy, Tried, usable
 
 
 class Fuser:
-    """Joins the parts of one network. `exact`: every cut is tried, however little it promises. `scorer`: of
-    the same network, with what it has found."""
+    """Joins the parts of one network. `scorer`: of the same network, with what it has found."""
+
+    exact = False                         # tests set it: every cut is tried, however little it promises
 
     def __init__(
         self,
@@ -39,7 +40,6 @@ class Fuser:
         singles: Sequence[Group],
         level: int,
         pins: Pins = NO_PINS,
-        exact: bool = False,
         known: Memo | None = None,
         scorer: Scorer | None = None,
     ) -> None:
@@ -47,7 +47,7 @@ class Fuser:
         self.singles: Sequence[Group] = list(singles)
         self.tiled = frozenset(part_named(topology.graph, self.singles, name) for name, _ in pins.tiles)
         self.pinned: Sequence[tuple[int, int]] = stretches(topology.graph, self.singles, pins, self.tiled)
-        self.forced, self.exact = frozenset(pins.keep), exact
+        self.forced = frozenset(pins.keep)
         self.coster = Coster(
             topology, machine, level, self.singles, scorer or Scorer(topology, machine, level)
         )

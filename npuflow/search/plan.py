@@ -22,12 +22,12 @@ from npuflow.schedule.machine import Machine
 from npuflow.schedule.views import views_of
 from npuflow.search.canonical import Memo
 from npuflow.search.coarse import end_of
-from npuflow.search.finalists import Finalist, chosen, overlapping
+from npuflow.search.finalists import Finalist, hopeless, overlapping, rounds, scheduled
 from npuflow.search.fuse import Fuser
 from npuflow.search.parts import Planner
 from npuflow.search.pinned import NO_PINS, Pins, with_tiles
 from npuflow.search.pins import check
-from npuflow.search.strategies import Form, Tried, usable
+from npuflow.search.strategies import Form, Result, Tried, usable
 from npuflow.search.tilings import DEFAULT_LEVEL
 
 FUSING = 2                                # from this level on, parts are joined
@@ -184,9 +184,26 @@ class Contest:
             self.best = other
 
     def offer(self, finalists: Iterable[Finalist], most: float = inf, rival: Finalist | None = None) -> None:
-        self.best = chosen(
-            finalists, self.topology, self.machine, self.allocation, most, self.best, rival, self.tried
-        )
+        """Take the plan whose schedule has the fewest cycles; of equal ones the first. `most`: tiles after
+        which no other one is scheduled; `rival`: another plan, which the one taken has to beat."""
+        spent, machine = 0, self.machine
+        for finalist in finalists:
+            tiles = rounds(finalist, self.topology)
+            others = [other for other in (self.best, rival) if other is not None]
+            if tiles > tuned.SURELY_SCHEDULED and any(hopeless(finalist, machine, o) for o in others):
+                self.tried.append(Tried(finalist.origin, 0.0, "cannot win"))
+                continue
+            replay = tiles <= tuned.NEVER_SCHEDULED
+            found = scheduled(finalist, self.topology, machine, self.allocation, replay)
+            spent += tiles
+            if found is None:
+                self.tried.append(Tried(finalist.origin, 0.0, "does not fit"))
+            else:
+                how: Result = "scheduled" if found.replayed else "estimated"
+                self.tried.append(Tried(finalist.origin, found.cycles, how))
+                self.enter(found)
+            if self.best is not None and spent >= most:
+                break
 
     def run(self, fusers: Sequence[Fuser], rival: Finalist | None = None) -> None:
         """Level by level, the higher one's parts in shorter groups first. `rival`: a plan to be beaten."""

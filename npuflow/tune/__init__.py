@@ -1,6 +1,6 @@
 """Choices that decide numbers: ranges, widths, corrections, rounding and pruning.
 
-Noun: `Trial`.
-Public: `Calibrate`, `Correct`, `RoundTable`, `SearchProblem`, `Trial`.
+Noun: `Judge`.
+Public: `Calibrate`, `Correct`, `Judge`, `Proposal`, `RoundTable`, `SearchProblem`, `Trial`, `improve`.
 Does not know: command words, the simulator, caches.
 """

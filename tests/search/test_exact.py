@@ -15,9 +15,9 @@ from npuflow.hw.target import Compute, Target
 from npuflow.ir.graph import Graph
 from npuflow.schedule.frame import Frame, Topology
 from npuflow.schedule.local import widened
-from npuflow.search.finalists import Finalist, chosen, overlapping
+from npuflow.search.finalists import Finalist, overlapping
 from npuflow.search.fuse import Fuser
-from npuflow.search.plan import plan_network
+from npuflow.search.plan import Contest, plan_network
 from npuflow.search.score import Scored
 from tests.networks import random_networks
 from tests.networks.harness import machine
@@ -83,12 +83,9 @@ def drawn(seed: int, most: int = 6) -> tuple[Graph, Target, Fuser] | None:
         singles = list(plan_network(graph, machine(target), target.numerics, 1).groups)
     except TargetError:
         return None
-    topology = Topology(graph, machine(target), target.numerics)
-    return (
-        (graph, target, Fuser(topology, machine(target), singles, 3, exact=True))
-        if 2 <= len(singles) <= most
-        else None
-    )
+    fuser = Fuser(Topology(graph, machine(target), target.numerics), machine(target), singles, 3)
+    fuser.exact = True
+    return (graph, target, fuser) if 2 <= len(singles) <= most else None
 
 
 def total(fuser: Fuser) -> float:
@@ -116,17 +113,12 @@ def replayed(seeds: range, most: int = 6) -> list[float]:
     for seed in seeds:
         if (one := drawn(seed, most)) is not None:
             graph, target, exact = one
-            best = chosen(every_plan(exact), exact.topology, exact.machine, "greedy")
-            assert best is not None
-            best = chosen(
-                [overlapping(best, exact.topology, exact.machine)],
-                exact.topology,
-                exact.machine,
-                "greedy",
-                best=best,
-            )
-            assert best is not None
-            found.append(plan_network(graph, machine(target), target.numerics, 3).cycles / best.cycles - 1)
+            contest = Contest(exact.topology, exact.machine, "greedy", 3, frozenset())
+            contest.offer(every_plan(exact))
+            assert contest.best is not None
+            contest.offer([overlapping(contest.best, exact.topology, exact.machine)])
+            best = contest.best.cycles
+            found.append(plan_network(graph, machine(target), target.numerics, 3).cycles / best - 1)
     return found
 
 

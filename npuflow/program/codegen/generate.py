@@ -87,7 +87,7 @@ def generate(graph: Graph, plan: TilingPlan, target: Target, name: str = "") -> 
         count = [b - a for a, b in zip(first, out.counts(), strict=True)]
         segment = sum(step["kind"] == "npu" for step in out.steps)
         out.steps.append({"kind": "npu", "segment": segment, "first": first, "count": count})
-    return _program(topology, plan, target, name, out, frames, local, time)
+    return _program(topology, target, name, out, frames, local, _plan_meta(plan, time))
 
 
 def _data(topology: Topology, plan: TilingPlan, frames: Sequence[Frame]) -> list[DataStorage]:
@@ -256,13 +256,12 @@ def quant_meta(quant: QuantType) -> dict[str, Any]:
 
 def _program(
     topology: Topology,
-    plan: TilingPlan,
     target: Target,
     name: str,
     out: _Output,
     frames: Sequence[Frame],
     local: Local,
-    time: ScheduleTime,
+    plan: Mapping[str, Any],
 ) -> Program:
     graph, consts, data = topology.graph, out.cores[0].consts, out.cores[0].data
     const = consts.to_bytes()
@@ -286,7 +285,7 @@ def _program(
             "const_given": consts.given,
             "local_used": local.total, "local_bound": local.layout.bound,
         },
-        "plan": _plan_meta(plan, time),
+        "plan": plan,
     }
     words = [c.commands.words() for c in out.cores]
     return Program(fingerprint(target), meta, tuple(words), const, tuple(out.hosts), _taps(graph, out.cores))
