@@ -1,5 +1,4 @@
-"""How well networks do their task, by a metric of some labelled samples: the objective of [search] and
-`max_drop` of [precision]."""
+"""How well networks do their task, by a metric of some labelled samples."""
 
 from __future__ import annotations
 
@@ -20,7 +19,8 @@ Marks = Mapping[str, float]               # a metric's figures; the first one co
 
 @dataclass
 class MetricJudge:
-    """A metric and the labelled samples that it judges by; more is better."""
+    """A metric and the labelled samples that it judges by, more being better: the objective of [search], and
+    `max_drop` of [precision]."""
 
     judge: Judge
     metric: Metric

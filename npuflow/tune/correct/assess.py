@@ -1,5 +1,4 @@
-"""What a float network would lose by quantisation as the recipe has it: by this, changes made before
-quantisation are judged."""
+"""What a float network would lose by quantisation as the recipe has it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A candidate in any mixture of widths and float types, before its judge: noise by fake quantisation, and
-what a mixture is in a recipe."""
+"""A candidate in any mixture of widths and float types before its judge, by fake quantisation."""
 
 from __future__ import annotations
 

@@ -15,11 +15,11 @@ from typing import Any
 from aiohttp import web
 
 import npuflow
+from npuflow.apps.serve import metrics, repository
+from npuflow.apps.serve.protocol import EXTENSIONS, VERSION, Request, decode, described, encode, json_object
+from npuflow.apps.serve.served import Served
+from npuflow.apps.serve.tensors import ProtocolError, parameters
 from npuflow.base.errors import InputError, NpuflowError
-from npuflow.serve import metrics, repository
-from npuflow.serve.protocol import EXTENSIONS, VERSION, Request, decode, described, encode, json_object
-from npuflow.serve.served import Served
-from npuflow.serve.tensors import ProtocolError, parameters
 
 ENCODINGS = ("gzip", "deflate")
 _GZIP = 16 + zlib.MAX_WBITS

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from npuflow.apps.serve.metrics import Counts
+from npuflow.apps.serve.protocol import VERSION
+from npuflow.apps.serve.served import Served
+from npuflow.apps.serve.tensors import NAMES, ProtocolError
 from npuflow.runner.ports import Port
-from npuflow.serve.metrics import Counts
-from npuflow.serve.protocol import VERSION
-from npuflow.serve.served import Served
-from npuflow.serve.tensors import NAMES, ProtocolError
 
 
 def statistics(models: Sequence[Served]) -> dict[str, Any]:

@@ -18,13 +18,13 @@ from typing import Any
 
 from aiohttp import web
 
+from npuflow.apps.view import builds, network
+from npuflow.apps.view.address import announced
+from npuflow.apps.view.builds import stage_of
 from npuflow.base.digest import ALGORITHM
 from npuflow.base.errors import UsageError
 from npuflow.flow.store import Store
 from npuflow.flow.store_lease import live, now
-from npuflow.view import builds, network
-from npuflow.view.address import announced
-from npuflow.view.builds import stage_of
 
 
 class BuildWatch:
@@ -127,7 +127,7 @@ class ViewServer:
 
     async def file(self, request: web.Request) -> web.Response:
         name, kind = FILES[request.path]
-        text = files("npuflow.view").joinpath(name).read_text("utf-8")
+        text = files("npuflow.apps.view").joinpath(name).read_text("utf-8")
         return web.Response(text=text, content_type=kind, headers={"Content-Security-Policy": POLICY})
 
     async def builds(self, request: web.Request) -> web.Response:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from npuflow.apps.serve.app import Server
+from npuflow.apps.serve.served import Served
 from npuflow.base.errors import UsageError
-from npuflow.serve.app import Server
-from npuflow.serve.served import Served
 
 QUIET = 1.0  # seconds that a connection without a request is kept open for one when the server stops
 LAST = 0.5  # seconds for what was answered to reach its client

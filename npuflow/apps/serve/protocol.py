@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from npuflow.runner.ports import Array, Port
-from npuflow.serve.tensors import (
+from npuflow.apps.serve.tensors import (
     DATATYPES,
     NAMES,
     ProtocolError,
@@ -20,6 +19,7 @@ from npuflow.serve.tensors import (
     shape_of,
     to_bytes,
 )
+from npuflow.runner.ports import Array, Port
 
 EXTENSIONS = ("binary_tensor_data", "statistics", "model_repository", "model_configuration")
 VERSION = "1"  # of every model

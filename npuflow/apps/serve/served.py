@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 
+from npuflow.apps.serve.metrics import Counts, Shown
+from npuflow.apps.serve.protocol import Request
+from npuflow.apps.serve.tensors import ProtocolError
 from npuflow.base.errors import UsageError
 from npuflow.runner.ports import Array, joined, rows
 from npuflow.runner.requests import Outputs, closed_runner
 from npuflow.runner.runner import Runner
-from npuflow.serve.metrics import Counts, Shown
-from npuflow.serve.protocol import Request
-from npuflow.serve.tensors import ProtocolError
 
 SHARE, MOST = 0.5, 2e-3  # of a batch's time, and seconds, to wait for clients that were answered
 

@@ -6,9 +6,9 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from npuflow.apps.view.builds import builds, records, stage_of
 from npuflow.flow.artifact import Reader
 from npuflow.flow.store import Store
-from npuflow.view.builds import builds, records, stage_of
 
 DATA = ("report", "report.json")  # the stage, and the entry of its artifact
 VALUES = ("fidelity", "tensors")
