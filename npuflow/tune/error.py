@@ -1,5 +1,4 @@
-"""The error that decides whether a correction is kept: noise over signal of the network's
-outputs, on held-out samples."""
+"""What a network makes of samples, and its error: noise over signal of its outputs."""
 
 from __future__ import annotations
 

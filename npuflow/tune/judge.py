@@ -103,7 +103,11 @@ class Judge:
     def score(self, network: Candidate | Graph, fit: Sequence[Feed] = ()) -> Score:
         """Run the samples. `fit`: of a candidate, those by which its biases are corrected before."""
         graph = network if isinstance(network, Graph) else self.built(network, fit)
-        return Score(self.graph, self.truth, self.outputs(graph))
+        return self.of(self.outputs(graph))
+
+    def of(self, made: Outputs) -> Score:
+        """The score of outputs, however they were made."""
+        return Score(self.graph, self.truth, made)
 
     def built(self, candidate: Candidate, fit: Sequence[Feed] = ()) -> Graph:
         """The candidate as a build makes it. What was built last is kept."""

@@ -20,7 +20,6 @@ from npuflow.tune.metric import MetricJudge
 from npuflow.tune.precision.cost import CostModel
 from npuflow.tune.precision.harness import Harness
 from npuflow.tune.precision.sensitivity import wide_noises
-from npuflow.tune.quality import quality
 
 STEADY = 8                                # held-out samples that rank mixtures
 
@@ -93,9 +92,8 @@ class SearchProblem:
 
     def measured(self, levels: Levels) -> Sequence[Output]:
         if levels not in self.measures:
-            rig = self.rig
-            found = quality(rig.network.graph, rig.judge.truth, rig.mixed(levels, rig.judge.held))
-            drop = self.drop
+            rig, drop = self.rig, self.drop
+            found = rig.judge.of(rig.mixed(levels, rig.judge.held)).outputs
             labelled = () if drop is None else (drop.drop(rig.mixed(levels, drop.judge.held)),)
             self.measures[levels] = (*found, *labelled)
         return self.measures[levels]
