@@ -222,9 +222,8 @@ def streamed(case, count, what):
 
 def refine(case, counts):
     """[tune] and [search] with their defaults on cached statistics, as their stages call them."""
-    from npuflow.tune.error import outputs_of
+    from npuflow.tune.judge import Judge
     from npuflow.tune.precision import range_search as tune
-    from npuflow.tune.precision import rate
 
     def spent(work, *args):
         started = time.process_time()
@@ -249,12 +248,12 @@ def refine(case, counts):
         chosen, found = spent(tune.spans_to_search, free, settings.methods)
         rivals = {name: [ranges[name] for ranges in found.values()] for name in free}
         mixing, _ = spent(tune.judged, case.graph, on_npu, rivals, grids, fed)
-        truth = outputs_of(case.graph, fed)
+        judge = Judge(case.graph, fed)
 
-        def rated(ranges, fed=fed, truth=truth):
+        def rated(ranges, judge=judge):
             placed, spans = placed_by(case.graph, on_npu), {**own, **ranges}
             candidate = Candidate(case.graph, placed, case.quantize, numerics, spans)
-            return rate.rate(candidate, fed, truth)
+            return judge.score(candidate).rating
 
         each = sum(spent(rated, ranges)[0] for ranges in found.values()) / len(found)
         # the recipe's own and the mixture are rated too

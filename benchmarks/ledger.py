@@ -66,7 +66,7 @@ def planted(ready: Harness, target: Target, count: int) -> tuple[int, int, list[
     for k in order:
         group = [v for v in ready.network.groups[int(k)] if v in ready.ranges]
         spans = {v: tuple(WIDTH * end for end in ready.ranges[v]) for v in group}
-        spoilt = replace(ready, ranges={**ready.ranges, **spans})
+        spoilt = replace(ready, network=ready.network.with_(ranges={**ready.ranges, **spans}))
         if not group or level(spoilt) > usual - COSTS:
             continue
         entry = account(spoilt, target).entries[0]

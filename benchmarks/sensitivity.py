@@ -39,7 +39,7 @@ def main() -> None:
     found.types = LevelTypes(tuple(args.widths), ())
     plain = float_session(export_model(found.network.graph))
     names = {i.name for i in plain.get_inputs()}
-    feeds = [{k: v for k, v in feed.items() if k in names} for feed in found.held]
+    feeds = [{k: v for k, v in feed.items() if k in names} for feed in found.judge.held]
     for _ in range(REPEATS):
         start = time.process_time()
         for feed in feeds:

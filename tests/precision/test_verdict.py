@@ -86,7 +86,7 @@ def test_a_ruined_output_is_poor_and_others_are_not(net: Net) -> None:
     found = {s.output.name: s for s in shown(rig.network.graph, built(rig), rig.judge.held, Budget())}
     assert not found["y"].ok and found["y"].output.sqnr < 15 and found["other"].ok
     fine = rigged(net)
-    assert all(s.ok for s in shown(fine.network.graph, built(fine), fine.held, Budget()))
+    assert all(s.ok for s in shown(fine.network.graph, built(fine), fine.judge.held, Budget()))
 
 
 def test_the_budget_has_a_slack_and_answers_may_stand_in_for_decibels() -> None:
