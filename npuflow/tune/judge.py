@@ -7,13 +7,12 @@ itself, or a graph.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
-from npuflow.base.digest import digest
 from npuflow.compare.comparison import Comparison
 from npuflow.ir.graph import Graph
 from npuflow.quantise.candidate import Candidate
@@ -25,7 +24,7 @@ from npuflow.tune.improve import ASKED
 from npuflow.tune.parts import OutputPart, output_parts
 from npuflow.tune.quality import Outputs, energies, noise_of, quality
 
-KEPT = 4                                  # candidates whose graphs are kept
+KEPT = 2                                  # candidates whose graphs are kept
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ class Judge:
     held: Sequence[Feed]
     fit: Sequence[Feed] = ()
     reference: Graph | None = None
-    _built: dict[object, tuple[Candidate, Graph]] = field(default_factory=dict, init=False, repr=False)
+    _built: dict[Hashable, tuple[Candidate, Graph]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def real(self) -> Graph:
@@ -121,11 +120,11 @@ class Judge:
         return correct_biases(real, made, candidate.numerics, fit, (), ASKED).graph if fit else made
 
 
-def _key(one: Candidate) -> object:
+def _key(one: Candidate) -> Hashable:
     """Equal for equal candidates; of what is never changed in place the identity, which the memo keeps."""
-    ranges = {name: (float(low), float(high)) for name, (low, high) in one.ranges.items()}
-    small = digest((one.scheme, ranges, dict(one.stated), sorted(one.coded), one.room))
-    return *(id(part) for part in (one.graph, one.placed, one.numerics, one.weights, one.prices)), small
+    same = (one.graph, one.placed, one.numerics, one.weights, one.prices, *one.stated.values())
+    ranges = frozenset((name, *span) for name, span in one.ranges.items())
+    return one.scheme, ranges, tuple(one.stated), one.coded, one.room, tuple(map(id, same))
 
 
 def rating(truth: Outputs, made: Outputs) -> Rating:
