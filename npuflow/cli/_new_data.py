@@ -15,7 +15,7 @@ from npuflow.base.tables_write import key, value
 from npuflow.cli._model import Ports
 from npuflow.cli._template import Draft, TemplateValue
 from npuflow.input.data.match import frame
-from npuflow.input.data.propose import Proposal, labels_beside, parts, proposal
+from npuflow.input.data.propose import SourceProposal, labels_beside, parts, proposal
 from npuflow.ir.types import TensorType
 
 ENOUGH = 512  # samples that calibration takes at most, of larger sets a choice of half as many
@@ -61,7 +61,7 @@ def _shown(path: Path, folder: Path, prefix: str) -> str:
     return os.path.relpath(path, folder.resolve()).replace(os.sep, "/")
 
 
-def _samples(proposed: Proposal, inputs: Mapping[str, TensorType]) -> str:
+def _samples(proposed: SourceProposal, inputs: Mapping[str, TensorType]) -> str:
     """What is there, in a few words."""
     many = f"{proposed.samples} sample{'s' if proposed.samples != 1 else ''}"
     if proposed.pictures:
@@ -70,7 +70,7 @@ def _samples(proposed: Proposal, inputs: Mapping[str, TensorType]) -> str:
     return f"{many}: {', '.join(held[:4])}{', ...' if len(held) > 4 else ''}"
 
 
-def _fills(table: str, proposed: Proposal, remark: str) -> dict[tuple[str, str], TemplateValue]:
+def _fills(table: str, proposed: SourceProposal, remark: str) -> dict[tuple[str, str], TemplateValue]:
     fills = {(table, "source"): TemplateValue(value(proposed.source), remark)}
     if not proposed.rows:
         fills[table, "rows"] = TemplateValue("false", "each file is one sample")
@@ -88,7 +88,7 @@ def _evaluation(
     where: Path,
     folder: Path,
     prefix: str,
-    mine: Proposal,
+    mine: SourceProposal,
     found: Ports,
     inputs: Mapping[str, TensorType],
 ) -> None:
@@ -141,7 +141,7 @@ def _classifies(found: Ports, classes: Sequence[int]) -> bool:
     return bool(classes) and isinstance(size, int) and 0 <= min(classes) <= max(classes) < size
 
 
-def _same_steps(mine: Proposal, theirs: Proposal, inputs: Mapping[str, TensorType]) -> bool:
+def _same_steps(mine: SourceProposal, theirs: SourceProposal, inputs: Mapping[str, TensorType]) -> bool:
     """Whether the steps of [data] make the evaluation's samples fit, too: then it needs none of its own."""
     from npuflow.input.data.match import suits
 
@@ -157,7 +157,7 @@ def _same_steps(mine: Proposal, theirs: Proposal, inputs: Mapping[str, TensorTyp
 
 def _steps(
     table: str,
-    proposed: Proposal,
+    proposed: SourceProposal,
     steps: Mapping[str, Sequence[Mapping[str, Any]]],
     inputs: Mapping[str, TensorType],
 ) -> tuple[str, ...]:
@@ -169,7 +169,8 @@ def _steps(
 
 
 def _of_input(
-    table: str, name: str, proposed: Proposal, steps: Sequence[Mapping[str, Any]], want: TensorType, many: int
+    table: str, name: str, proposed: SourceProposal, steps: Sequence[Mapping[str, Any]], want: TensorType,
+    many: int,
 ) -> Iterator[str]:
     """The steps of one input, and behind a # those that nothing in the files says."""
     bound = {"input": name} if many > 1 else {}
@@ -188,7 +189,7 @@ def _step(table: str, step: Mapping[str, Any], off: str = "") -> Iterator[str]:
 
 
 def _unknown(
-    table: str, name: str, proposed: Proposal, want: TensorType, bound: Mapping[str, Any]
+    table: str, name: str, proposed: SourceProposal, want: TensorType, bound: Mapping[str, Any]
 ) -> Iterator[str]:
     """Colour order and normalisation: what the model was trained with is in no file."""
     kind = proposed.stored[name][1]

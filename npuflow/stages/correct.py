@@ -14,7 +14,7 @@ from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized
 from npuflow.tune.bias import biased, correct_biases, originals
 from npuflow.tune.correct.config import Correct
-from npuflow.tune.improve import Rule
+from npuflow.tune.improve import Acceptance
 
 
 @stage(
@@ -40,7 +40,7 @@ def correct(
         log("one sample cannot both fit a correction and judge it: nothing is corrected")
         return quantized
     real, made = with_fixed_outputs(layers_of(graph)), with_fixed_outputs(quantized.graph)
-    done = correct_biases(real, made, numerics, fit, held, Rule(asked=correct.bias == "on"))
+    done = correct_biases(real, made, numerics, fit, held, Acceptance(asked=correct.bias == "on"))
     log(f"biases from {counted(len(fit), 'sample')}, judged on {len(held)} others")
     for trial in done.trials:
         log(trial.line())

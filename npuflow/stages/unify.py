@@ -16,7 +16,7 @@ from npuflow.tune.correct.assess import observed_ranges
 from npuflow.tune.correct.config import Unify
 from npuflow.tune.correct.unify import partners, union
 from npuflow.tune.correct.unify import unify as tried
-from npuflow.tune.improve import Rule
+from npuflow.tune.improve import Acceptance
 from npuflow.tune.ranges.thresholds import Calibrate
 
 
@@ -56,7 +56,7 @@ def unify(
         return thresholds
     own = observed_ranges(source, on_npu, judge.fit, calibrate, plain.scheme, plain.numerics)
     start = plain.with_ranges({n: own[n] for n in free if thresholds.methods[n] in CALIBRATORS})
-    rule = Rule(asked=unify.scales == "on")
+    rule = Acceptance(asked=unify.scales == "on")
     done = tried(pairs, start, lambda one: judge.score(one).error, rule)
     log(f"ranges from {counted(len(judge.fit), 'sample')}, judged on {len(judge.held)} others")
     for trial in done.trials:

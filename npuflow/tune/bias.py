@@ -34,7 +34,7 @@ from npuflow.quantise.weights import coded_bias
 from npuflow.run.floats import FloatRun
 from npuflow.run.walk import SampleWalk
 from npuflow.tune.error import noise, output_error, outputs_of
-from npuflow.tune.improve import CLOSER, Proposal, Rule, Trial, improve
+from npuflow.tune.improve import CLOSER, Acceptance, Proposal, Trial, improve
 
 Real = npt.NDArray[np.float64]
 Feed = Mapping[str, Array]
@@ -55,7 +55,7 @@ def correct_biases(
     numerics: Numerics,
     fit: Sequence[Feed],
     held: Sequence[Feed],
-    rule: Rule = CLOSER,
+    rule: Acceptance = CLOSER,
 ) -> Correction:
     """Correct the biases of a quantised graph. `real`: the float graph it was made of; `fit`: samples that
     the shifts are taken from; `held`: others, on which `rule` asks for less error of each correction, at the
@@ -91,7 +91,7 @@ def correct_biases(
 
 
 def _moved(
-    walk: SampleWalk, at: int, delta: Real, truth: Sequence[Array], numerics: Numerics, rule: Rule
+    walk: SampleWalk, at: int, delta: Real, truth: Sequence[Array], numerics: Numerics, rule: Acceptance
 ) -> Proposal[Graph] | Sequence[Trial]:
     """The layer `at` with its bias moved by `delta`, and what that does on the
     held-out samples, which come first."""

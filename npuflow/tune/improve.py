@@ -42,7 +42,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Rule:
+class Acceptance:
     """When a change is taken: its error is below that of what stands, by more than `margin`; or the recipe
     asks for it, whatever the error."""
 
@@ -53,7 +53,7 @@ class Rule:
         return self.asked or after < before - self.margin
 
 
-CLOSER, ASKED = Rule(), Rule(asked=True)
+CLOSER, ASKED = Acceptance(), Acceptance(asked=True)
 
 
 def _unasked(_: object) -> float:
@@ -70,7 +70,7 @@ class Proposal(Generic[C]):
     changed: C
     layer: str = NETWORK
     change: float = 0.0
-    rule: Rule = CLOSER
+    rule: Acceptance = CLOSER
     errors: tuple[float, float] | None = None
     parts: tuple[Trial, ...] = ()
     toml: str = ""

@@ -7,7 +7,7 @@ itself, or a graph.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -39,7 +39,7 @@ class Rating:
 
 
 @dataclass(frozen=True, eq=False)
-class Score:
+class Closeness:
     """What a network makes of the samples, beside what the float network does, output by output."""
 
     graph: Graph
@@ -71,7 +71,7 @@ class Judge:
     held: Sequence[Feed]
     fit: Sequence[Feed] = ()
     reference: Graph | None = None
-    _built: dict[Hashable, tuple[Candidate, Graph]] = field(default_factory=dict, init=False, repr=False)
+    _built: list[tuple[Candidate, Graph]] = field(default_factory=list, init=False, repr=False)
 
     @property
     def real(self) -> Graph:
@@ -99,32 +99,28 @@ class Judge:
         """What a graph makes of the samples."""
         return outputs_of(graph, self.held)
 
-    def score(self, network: Candidate | Graph, fit: Sequence[Feed] = ()) -> Score:
+    def score(self, network: Candidate | Graph, fit: Sequence[Feed] = ()) -> Closeness:
         """Run the samples. `fit`: of a candidate, those by which its biases are corrected before."""
         graph = network if isinstance(network, Graph) else self.built(network, fit)
         return self.of(self.outputs(graph))
 
-    def of(self, made: Outputs) -> Score:
+    def of(self, made: Outputs) -> Closeness:
         """The score of outputs, however they were made."""
-        return Score(self.graph, self.truth, made)
+        return Closeness(self.graph, self.truth, made)
 
     def built(self, candidate: Candidate, fit: Sequence[Feed] = ()) -> Graph:
         """The candidate as a build makes it. What was built last is kept."""
-        key = _key(candidate)
-        if key not in self._built:
-            self._built[key] = candidate, build(candidate).graph
-            for old in list(self._built)[:-KEPT]:
-                del self._built[old]
-        made = self._built[key][1]
+        made = next((graph for one, graph in self._built if _equal(one, candidate)), None)
+        if made is None:
+            made = build(candidate).graph
+            self._built = [*self._built, (candidate, made)][-KEPT:]
         real = self.real if candidate.graph is self.graph else candidate.graph
         return correct_biases(real, made, candidate.numerics, fit, (), ASKED).graph if fit else made
 
 
-def _key(one: Candidate) -> Hashable:
-    """Equal for equal candidates; of what is never changed in place the identity, which the memo keeps."""
-    same = (one.graph, one.placed, one.numerics, one.weights, one.prices, *one.stated.values())
-    ranges = frozenset((name, *span) for name, span in one.ranges.items())
-    return one.scheme, ranges, tuple(one.stated), one.coded, one.room, tuple(map(id, same))
+def _equal(one: Candidate, other: Candidate) -> bool:
+    """Of graphs and codes of weights, which are large and never changed in place, the same are equal."""
+    return one.graph is other.graph and one.weights is other.weights and one == other
 
 
 def rating(truth: Outputs, made: Outputs) -> Rating:

@@ -7,10 +7,10 @@ from functools import partial
 
 import pytest
 
-from npuflow.tune.improve import ASKED, CLOSER, NETWORK, Proposal, Rule, Trial, improve, in_all
+from npuflow.tune.improve import ASKED, CLOSER, NETWORK, Acceptance, Proposal, Trial, improve, in_all
 
 
-def adding(step: float, rule: Rule, now: float) -> Proposal[float]:
+def adding(step: float, rule: Acceptance, now: float) -> Proposal[float]:
     return Proposal("add", now + step, f"by {step:g}", step, rule)
 
 
@@ -28,14 +28,14 @@ def test_changes_are_taken_that_come_closer_and_the_next_starts_from_them() -> N
     assert len(asked) == 5, "what stands is judged once"
 
 
-@pytest.mark.parametrize(("rule", "taken"), [(CLOSER, False), (ASKED, True), (Rule(margin=-2.0), True)])
-def test_what_a_recipe_asks_for_is_taken_whatever_its_error(rule: Rule, taken: bool) -> None:
+@pytest.mark.parametrize(("rule", "taken"), [(CLOSER, False), (ASKED, True), (Acceptance(margin=-2.0), True)])
+def test_what_a_recipe_asks_for_is_taken_whatever_its_error(rule: Acceptance, taken: bool) -> None:
     done, (trial,) = improve("best", [Proposal("change", "worse", rule=rule)], len)
     assert trial.kept == taken == (done == "worse") and trial.layer == NETWORK
 
 
 def test_a_margin_must_be_passed_not_reached() -> None:
-    rule = Rule(margin=0.5)
+    rule = Acceptance(margin=0.5)
     assert not rule.takes(2.0, 1.5) and rule.takes(2.0, 1.25)
 
 

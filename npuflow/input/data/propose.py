@@ -38,7 +38,7 @@ class DataParts:
 
 
 @dataclass(frozen=True)
-class Proposal:
+class SourceProposal:
     """How the samples of one source become model inputs. `steps` and `stored` are by model input."""
 
     source: str
@@ -86,7 +86,7 @@ def _holds_data(path: Path) -> bool:
     return is_data(path) or path.suffix.lower() in LISTS[:2]
 
 
-def proposal(text: str, base: Path, inputs: Mapping[str, TensorType]) -> Proposal:
+def proposal(text: str, base: Path, inputs: Mapping[str, TensorType]) -> SourceProposal:
     """The [data] for the samples at `text`, a path as a recipe in folder `base` writes it."""
     source = Data(Location(text, base))
     files = [path for _, path, _ in paths(source)]
@@ -122,7 +122,7 @@ def sample_shapes(text: str, base: Path, names: Sequence[str]) -> dict[str, tupl
 # --- pictures
 
 
-def _of_pictures(text: str, files: Sequence[Path], inputs: Mapping[str, TensorType]) -> Proposal:
+def _of_pictures(text: str, files: Sequence[Path], inputs: Mapping[str, TensorType]) -> SourceProposal:
     if len(inputs) != 1:
         raise DataError(
             f"pictures feed one input, the model has {len(inputs)}: {', '.join(inputs)}",
@@ -145,7 +145,7 @@ def _of_pictures(text: str, files: Sequence[Path], inputs: Mapping[str, TensorTy
         steps = other if other is not None else steps
     if steps is None:
         raise _misfit(name, (sizes[-1], np.dtype(np.uint8)), want, "pictures are")
-    return Proposal(
+    return SourceProposal(
         text, len(files), steps={name: steps}, stored={name: (sizes[-1], np.dtype(np.uint8))}, pictures=True
     )
 
@@ -170,9 +170,9 @@ def _sizes(files: Sequence[Path]) -> Iterator[tuple[int, ...]]:
 # --- arrays
 
 
-def _of_arrays(text: str, files: Sequence[Path], inputs: Mapping[str, TensorType]) -> Proposal:
+def _of_arrays(text: str, files: Sequence[Path], inputs: Mapping[str, TensorType]) -> SourceProposal:
     held = _headers(files)
-    made: list[tuple[int, Proposal]] = []
+    made: list[tuple[int, SourceProposal]] = []
     for rows in (True, False):
         chosen = _chosen(held, inputs, rows)
         if chosen is None:
@@ -184,7 +184,7 @@ def _of_arrays(text: str, files: Sequence[Path], inputs: Mapping[str, TensorType
         samples = len(files) if not rows else held[next(iter(chosen.values()))][0][0] * len(files)
         stored = {name: (_sample(held[source][0], rows), held[source][1]) for name, source in chosen.items()}
         needed = _arrays_needed(chosen, held)
-        proposed = Proposal(
+        proposed = SourceProposal(
             text, samples, rows, needed, steps=found, stored=stored, **_labels(files, held, chosen, rows)
         )
         made.append((sum(map(len, found.values())), proposed))
@@ -275,7 +275,7 @@ def _labels(
     return {}
 
 
-def labels_beside(proposed: Proposal, where: Path, base: Path) -> tuple[Path, tuple[int, ...]] | None:
+def labels_beside(proposed: SourceProposal, where: Path, base: Path) -> tuple[Path, tuple[int, ...]] | None:
     """A label file beside pictures (`labels.csv` here or in their folder) that knows them by name, and its
     whole numbers.
     """

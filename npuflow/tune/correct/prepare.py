@@ -19,7 +19,7 @@ from npuflow.tune.correct.groups import ChannelGroup, groups
 from npuflow.tune.correct.rotate import Rotated, rotate
 from npuflow.tune.correct.rotate_values import RotatedValues, rotate_values
 from npuflow.tune.correct.smooth import SmoothedActivation, smooth
-from npuflow.tune.improve import NETWORK, Proposal, Proposer, Rule, Trial, improve
+from npuflow.tune.improve import NETWORK, Acceptance, Proposal, Proposer, Trial, improve
 
 Real = npt.NDArray[np.float64]
 # noise over signal by which two forms of one function may differ in float32
@@ -119,7 +119,7 @@ class _Changes:
             why = f"in float32 the outputs would change by {-decibels(1.0, drift):.0f} dB of their energy"
             refused = (replace(part, kept=False) for part in parts)
             return (*refused, Trial(what, NETWORK, None, None, False, 0.0, why))
-        return Proposal(what, changed, rule=Rule(asked=choice == "on"), parts=parts)
+        return Proposal(what, changed, rule=Acceptance(asked=choice == "on"), parts=parts)
 
 
 def _factor(scale: Real | None) -> float | None:

@@ -18,7 +18,7 @@ from npuflow.ir.op import Node
 from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.scales import activation_inputs
 from npuflow.tune.correct.groups import Probe
-from npuflow.tune.improve import CLOSER, Proposal, Rule, Trial, improve, in_all
+from npuflow.tune.improve import CLOSER, Acceptance, Proposal, Trial, improve, in_all
 
 Range = tuple[float, float]
 
@@ -52,7 +52,7 @@ def partners(
 
 def unify(
     pairs: Sequence[tuple[Node, tuple[str, ...]]], start: Candidate, error: Callable[[Candidate], float],
-    rule: Rule = CLOSER,
+    rule: Acceptance = CLOSER,
 ) -> Unified:
     """Give each node's operands one range, where `rule` takes it for what it does to the `error`."""
     tried: list[list[tuple[str, ...]]] = []
