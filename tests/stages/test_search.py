@@ -82,7 +82,7 @@ def test_without_labelled_samples_the_metric_is_refused_by_its_key() -> None:
 
 def test_marks_are_the_metric_of_outputs_by_name() -> None:
     rows = [np.eye(4, dtype=np.float32)[[k]] for k in (2, 0, 3)]
-    net = Net(1, 4)
+    net = Net(1, 1, 4)
     judge = Judge(net.graph(net.add("scores", OPS["relu"](), "x")), [{"x": row} for row in rows])
     by = MetricJudge(judge, METRICS["top1"](), [2, 0, 1])
     assert by.truth["scores"].shape == (3, 4) and by.baseline == {"top1": pytest.approx(2 / 3)}
