@@ -67,14 +67,14 @@ class Stored:
 
     def save(self, folder: Writer) -> None:
         """Write every entry of this value."""
-        for entry in _entries(type(self)):
+        for entry in entries_of(type(self)):
             entry.save(folder, self)
 
     @classmethod
     def load(cls, folder: Reader) -> Self:
         """Read the value back; entries may be read lazily."""
         found: dict[tuple[str, ...], Any] = {}
-        for entry in _entries(cls):
+        for entry in entries_of(cls):
             found.update(entry.load(folder))
         return _built(cls, (), found, cls._layout.spread)
 
@@ -204,7 +204,7 @@ def _form(kind: Any) -> type[Codec] | None:
 
 
 @cache
-def _entries(cls: Any) -> tuple[_Entry, ...]:
+def entries_of(cls: Any) -> tuple[_Entry, ...]:
     layout = cls._layout
     free = {one.path[-1]: one for one in _fields(cls, (), layout)}
     made: list[_Entry] = []
