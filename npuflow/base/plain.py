@@ -16,7 +16,8 @@ def plain(value: Any, rows: bool = False) -> Any:
     if value is None or (isinstance(value, str | int | float) and not isinstance(value, Enum)):
         return value
     if is_dataclass(value):
-        found = {name: plain(getattr(value, name), rows) for name in names_of(type(value))}
+        kind: Any = type(value)
+        found = {name: plain(getattr(value, name), rows) for name in names_of(kind)}
         return list(found.values()) if rows else found
     if isinstance(value, Mapping):
         return {key: plain(one, rows) for key, one in value.items()}

@@ -18,13 +18,11 @@ from npuflow.stages.baseline import Baseline, PrecisionOptions
 from npuflow.stages.judges import LabelledJudges, metric_drop
 from npuflow.stages.sensitivity import Sensitivity
 from npuflow.strategies import NARROW, STRATEGIES, Levels, Output, Strategy
+from npuflow.tune import tuned
 from npuflow.tune.precision.config import PrecisionTable as Table
 from npuflow.tune.precision.drop import unreachable
 from npuflow.tune.precision.feedback import budget_of
 from npuflow.tune.precision.problem import SearchProblem, cost_of
-
-ROUNDS = 3                                # searches for a mixture whose plan keeps the limit of cycles
-NEAR = 0.97                               # of the limit: so near that no more is asked for
 
 
 @dataclass(frozen=True)
@@ -131,14 +129,14 @@ def within_cycles(problem: SearchProblem, strategy: Strategy, levels: Levels) ->
     hold, for as much more. The last where no mixture keeps the limit."""
     most, wanted = problem.goal.limits.get("cycles"), problem.goal
     kept: Levels | None = None
-    for _ in range(ROUNDS):
+    for _ in range(tuned.MIXTURE_ROUNDS):
         if most is None:
             return levels
         planned = problem.planned(levels)
         if planned <= most:
             better = kept is None or _level(problem, levels) > _level(problem, kept)
             kept = levels if better else kept
-            if planned >= NEAR * most or problem.budget.holds(problem.verified(levels)):
+            if planned >= tuned.MIXTURE_NEAR * most or problem.budget.holds(problem.verified(levels)):
                 break
         off = planned / problem.price(levels, "cycles")
         problem.goal = replace(wanted, limits={**wanted.limits, "cycles": most / off})

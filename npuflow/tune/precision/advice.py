@@ -23,6 +23,7 @@ from npuflow.place.place import op_name
 from npuflow.quantise.config import FLOATS, Override, Quantize
 from npuflow.quantise.graph import build
 from npuflow.strategies import FLOAT, NARROW, WIDE, Budget, Levels, Output
+from npuflow.tune import tuned
 from npuflow.tune.correct.bias import correct_biases
 from npuflow.tune.correct.error import outputs_of
 from npuflow.tune.precision.cost import CostModel
@@ -34,12 +35,6 @@ from npuflow.tune.precision.levels import LevelTypes
 from npuflow.tune.precision.problem import cost_of
 from npuflow.tune.precision.quality import quality
 
-GAIN = 1.0                                # dB that a fix must bring to be worth a line
-SHARE = 0.02                              # or of answers
-APART = 0.02                              # of a range, from which on it differs from the extrema
-FITTED = 16                               # samples from which biases are corrected while a fix is tried
-EFFORT = 400e9                            # multiply-accumulates of all that is measured
-LEAST, MOST = 4, 12                       # fixes that are measured, however large or small the network
 SHOWN = 6                                 # and printed
 
 
@@ -101,8 +96,8 @@ class FixSearch:
         units by what each spoils."""
         kept: list[Fix] = []
         tried: set[str] = set()
-        each = pass_macs(self.rig.network.graph) * (2 * FITTED + len(self.rig.held))
-        most = max(LEAST, min(MOST, int(EFFORT / each)))
+        each = pass_macs(self.rig.network.graph) * (2 * tuned.FIX_FITTED + len(self.rig.held))
+        most = max(tuned.FIX_LEAST, min(tuned.FIX_MOST, int(tuned.FIX_MACS / each)))
         for one in self._candidates(found, lambda: any(f.holds for f in kept)):
             if one.toml in tried or len(tried) >= most:
                 continue
@@ -114,8 +109,8 @@ class FixSearch:
             fix = Fix(one.what, one.toml, before, after, self.cycles(one), holds)
             self.log(f"tried {fix.line}")
             if (
-                after.sqnr - before.sqnr >= GAIN
-                or (after.agreement or 0.0) - (before.agreement or 0.0) >= SHARE
+                after.sqnr - before.sqnr >= tuned.FIX_GAIN
+                or (after.agreement or 0.0) - (before.agreement or 0.0) >= tuned.FIX_SHARE
             ):
                 kept.append(fix)
         ranked = sorted(
@@ -133,7 +128,7 @@ class FixSearch:
             return None
         if self.corrected if one.corrected is None else one.corrected:
             made = correct_biases(
-                network.reference, made, network.numerics, rig.fit[:FITTED], (), judge=False
+                network.reference, made, network.numerics, rig.fit[: tuned.FIX_FITTED], (), judge=False
             ).graph
         found = quality(network.graph, rig.truth, outputs_of(made, rig.held))
         return next(o for o in found if o.name == output)
@@ -275,7 +270,7 @@ class FixSearch:
         if value not in ranges or value not in self.extrema:
             return False
         have, want = np.array(ranges[value]), np.array(self.extrema[value])
-        return bool(np.abs(have - want).max() > APART * max(float(want[1] - want[0]), 1e-30))
+        return bool(np.abs(have - want).max() > tuned.FIX_APART * max(float(want[1] - want[0]), 1e-30))
 
 
 def _best(ranked: Sequence[Fix]) -> list[Fix]:

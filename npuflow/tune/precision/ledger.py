@@ -27,6 +27,7 @@ from npuflow.ir.macs import pass_macs
 from npuflow.ir.noise import decibels, difference, energy
 from npuflow.ir.types import Array
 from npuflow.strategies import NARROW, WIDE
+from npuflow.tune import tuned
 from npuflow.tune.correct.bias import correct_biases
 from npuflow.tune.correct.error import outputs_of
 from npuflow.tune.precision.cost import CostModel
@@ -35,11 +36,6 @@ from npuflow.tune.precision.harness import Harness
 from npuflow.tune.precision.judge import clipped
 from npuflow.tune.precision.quality import NOTHING, Outputs
 
-EFFORT = 600e9                            # multiply-accumulates of all passes together
-FEWEST = 2                                # samples, however large the network
-MEASURED = 15                             # parts, the largest, whose noise alone and without is measured
-BLAMED = 0.1                              # of the noise: what correction adds is looked into
-SUSPECTS = 3                              # parts, the largest, that may be why it does
 FINER = 2.0**14                           # a step so much finer rounds to nothing that matters
 BOUNDLESS = 2.0**100
 
@@ -100,8 +96,8 @@ class _Split:
         self.levels, output = (NARROW,) * len(rig.names), graph.outputs[self.part.output]
         self.causes = [one for one in self._causes() if reaches(rig, one.unit, output)]
         self.known = frozenset(self.causes)
-        passes = 2 * (len(self.causes) + MEASURED) * pass_macs(graph)
-        self.held = rig.held[: max(FEWEST, min(len(rig.held), int(EFFORT / passes)))]
+        passes = 2 * (len(self.causes) + tuned.LEDGER_MEASURED) * pass_macs(graph)
+        self.held = rig.held[: max(tuned.LEDGER_FEWEST, min(len(rig.held), int(tuned.LEDGER_MACS / passes)))]
         self.truth = [
             np.asarray(self.part.of(a), np.float64) for a in rig.truth[self.part.output][: len(self.held)]
         ]
@@ -116,12 +112,12 @@ class _Split:
         total = self._noise(outputs_of(self.built, self.held))
         powers = {cause: (forward[cause] + back[cause]) / 2 for cause in self.causes}
         correction = total - plain
-        if correction > BLAMED * total:
+        if correction > tuned.LEDGER_BLAMED * total:
             for cause, share in self._answered(powers, correction).items():
                 powers[cause] += share
                 correction -= share
         whole = max(total, total - correction) or 1.0
-        large = sorted(powers, key=lambda cause: -powers[cause])[:MEASURED]
+        large = sorted(powers, key=lambda cause: -powers[cause])[: tuned.LEDGER_MEASURED]
         rows = []
         for cause in self.causes:
             rows.append(self._entry(cause, powers[cause] / whole, total - fake, cause in large))
@@ -135,7 +131,7 @@ class _Split:
     def _answered(self, powers: Mapping[_Cause, float], correction: float) -> dict[_Cause, float]:
         """What of the noise that corrected biases add goes away with each of the largest causes."""
         found = dict[_Cause, float]()
-        for cause in sorted(powers, key=lambda cause: -powers[cause])[:SUSPECTS]:
+        for cause in sorted(powers, key=lambda cause: -powers[cause])[: tuned.LEDGER_SUSPECTS]:
             left = self._added_without(cause)
             if left is not None and left < correction:
                 found[cause] = correction - max(left, 0.0)

@@ -16,6 +16,7 @@ from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.noise import EXACT, noise_decibels
 from npuflow.strategies import FLOAT, NARROW, WIDE, Budget, Goal, Levels, Noise, Output, Unit
+from npuflow.tune import tuned
 from npuflow.tune.correct.bias import correct_biases
 from npuflow.tune.correct.error import outputs_of
 from npuflow.tune.precision.cost import CostModel
@@ -23,8 +24,6 @@ from npuflow.tune.precision.drop import MetricDrop
 from npuflow.tune.precision.harness import Harness
 from npuflow.tune.precision.quality import quality
 from npuflow.tune.precision.sensitivity import wide_noises
-
-STEADY = 8                                # held-out samples that rank mixtures
 
 
 @dataclass
@@ -103,7 +102,7 @@ class SearchProblem:
 
     def steady(self, levels: Levels) -> float:
         rig = self.rig
-        noise = rig.probe_noise(*rig.mixture(levels), min(len(rig.held), STEADY))
+        noise = rig.probe_noise(*rig.mixture(levels), min(len(rig.held), tuned.MIXTURE_STEADY))
         return float(noise_decibels(noise).mean(0).min(initial=EXACT))
 
     def verified(self, levels: Levels) -> Sequence[Output]:

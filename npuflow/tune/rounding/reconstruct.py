@@ -26,6 +26,7 @@ from npuflow.ir.types import Array, QuantType
 from npuflow.rounders import RoundedWeight
 from npuflow.rounders._relaxed import Descending, Relaxed
 from npuflow.run.walk import SampleWalk
+from npuflow.tune import tuned
 from npuflow.tune.correct.error import noise
 from npuflow.tune.correct.trial import Trial
 from npuflow.tune.rounding.block_pass import BlockPass, LayerRows
@@ -36,8 +37,6 @@ from npuflow.tune.rounding.rounded import Matrix
 
 Feed = Mapping[str, Array]
 
-BIAS_RATE = 0.1                           # of biases, as a share of a weight's step from code to code
-SHARE = 0.1                               # of a step that is taken at first
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ class CodedLayer:
         free = (self.way != 0) & (there >= self.start.quant.lo - self.zero)
         free &= there <= self.start.quant.hi - self.zero
         free = free if self.keep is None else free & self.keep
-        self.steps = Relaxed.of(np.full(self.first.shape, SHARE), free)
+        self.steps = Relaxed.of(np.full(self.first.shape, tuned.BLOCK_SHARE), free)
 
     def _spread(self, quant: QuantType) -> tuple[Array, Array]:
         scale, zero = quant.spread(self.start.codes.shape)
@@ -103,7 +102,7 @@ class CodedLayer:
         own = (gain * slope.rows * self.unit * self.way).astype(np.float32)
         self.steps.descend(own, table.rate, table.push, done)
         if self.offset is not None and slope.bias is not None:
-            self.offset.move(slope.bias, table.rate * BIAS_RATE * self.reach * (1 - done))
+            self.offset.move(slope.bias, table.rate * tuned.BLOCK_BIAS_RATE * self.reach * (1 - done))
 
     def made(self) -> RoundedWeight:
         codes = self.first + self.way * (self.steps.taken > 0.5)
