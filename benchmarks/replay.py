@@ -34,6 +34,7 @@ from shapes import NETWORKS, of_file, quantised, target_named
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from npuflow.base.errors import NpuflowError, TargetError
+from npuflow.base.plain import plain
 from npuflow.flow.memory import collect_rarely
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph
@@ -115,7 +116,7 @@ def described(graph: Graph, plan: TilingPlan, target: Target) -> Row:
     meta = dict(program.meta)
     schedule = meta.pop("plan")
     return {
-        "plan": digest({k: v for k, v in plan.to_json().items() if k != "tried"}),
+        "plan": digest({k: v for k, v in plain(plan).items() if k != "tried"}),
         "groups": len(plan.groups),
         "searched cycles": plan.cycles,
         "origin": plan.origin,

@@ -28,7 +28,7 @@ class Reference(NamedTuple):
 
     `how` is "call" or "subscript" when that directly follows; `const` is the first argument or index if it is
     a constant string. "maybe" is a name that a class body binds, but perhaps only after reading the global;
-    "given" is a name in the annotation of a parameter or of a field.
+    "given" is a name in the annotation of a parameter or of a field, or in a class's keywords.
     """
 
     root: str | ImportTarget
@@ -291,8 +291,12 @@ class References(ast.NodeVisitor):
         self.scopes.pop()
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        for part in (*node.decorator_list, *node.bases, *node.keywords):
+        for part in (*node.decorator_list, *node.bases):
             self.visit(part)
+        self._plain, outer = "given", self._plain
+        for keyword in node.keywords:
+            self.visit(keyword)
+        self._plain = outer
         scope = _Scope(is_class=True)
         self.mentions.update(f"={name}" for name in declared(node))
         for statement in node.body:

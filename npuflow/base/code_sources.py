@@ -16,7 +16,8 @@ from npuflow.base.registry import Registry
 DULL = set(dir(builtins)) - {"__import__", "__file__", "__path__", "globals", "exec", "eval", "vars"}
 REGISTRY = "npuflow.base.registry:Registry"
 _STAGE = {"npuflow.flow.stage:stage", "npuflow.flow.stage:part"}
-_RECEIVED = {"npuflow.flow.artifact:Artifact", "npuflow.flow.stage:View"}
+VIEW = "npuflow.flow.stage:View"
+_RECEIVED = {"npuflow.flow.artifact:Artifact", "npuflow.flow.artifact:Codec", VIEW}
 
 
 class Sources:
@@ -27,7 +28,7 @@ class Sources:
         self._modules: dict[str, SourceModule] = {}
         self.registries: dict[str, Registry] = {}
         """Those of which code names entries by constants."""
-        self._artifacts: dict[tuple[str, str], bool] = {}
+        self._received: dict[tuple[str, str], str] = {}
         self._wholes: dict[tuple[str, str], tuple[str, tuple[Facts, ...]]] = {}
         self.data: dict[str, str] = {}
         """Other files read: package data, and sources behind closures that were kept. Path -> digest."""
@@ -122,17 +123,18 @@ class Sources:
                 return facts
         return unit.facts
 
-    def is_artifact(self, module: SourceModule, name: str) -> bool:
-        """Whether a name is that of a class made from `Artifact` or `View`, all of it in source code."""
+    def received(self, module: SourceModule, name: str) -> str:
+        """Which of `Artifact`, `Codec` and `View` the class of a name is made from, all of it in source code;
+        nothing: none of them."""
         key = module.name, name
-        if key not in self._artifacts:
-            self._artifacts[key] = False
+        if key not in self._received:
+            self._received[key] = ""
             parts = module.units[name][-1].parts
             named = [self.final_of(module, chain) for chain, _ in parts.bases] if parts else []
-            bases = (base for base in map(self.class_of, named) if base is not None)
-            received = not _RECEIVED.isdisjoint(named)
-            self._artifacts[key] = received or any(self.is_artifact(*base) for base in bases)
-        return self._artifacts[key]
+            above = (self.received(*base) for base in map(self.class_of, named) if base is not None)
+            roots = [one for one in named if one in _RECEIVED]
+            self._received[key] = next(iter(roots or filter(None, above)), "")
+        return self._received[key]
 
     def class_of(self, full: str | None) -> tuple[SourceModule, str] | None:
         """The module and name of a class whose source is at hand."""

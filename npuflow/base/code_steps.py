@@ -133,7 +133,7 @@ class StepTable:
         seen.add(mark)
         found: list[Step] = []
         if name in module.units:
-            if self._sources.registry(module, name) is not None or self._sources.is_artifact(module, name):
+            if self._sources.registry(module, name) is not None or self._sources.received(module, name):
                 raise _Unclear
             found.append(Defined(module, name, (module.name, name), f"{module.name}:{name}"))
         for target in module.imports.get(name, ()):

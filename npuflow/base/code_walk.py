@@ -12,7 +12,7 @@ from npuflow.base.code_late import IMPORTERS, declared_file, imported, refuse_re
 from npuflow.base.code_loaded import LOADED
 from npuflow.base.code_module import Facts, Form, SourceModule
 from npuflow.base.code_scope import ImportTarget, Reference
-from npuflow.base.code_sources import Sources
+from npuflow.base.code_sources import VIEW, Sources
 from npuflow.base.code_steps import IMPLICIT, PACKAGE_FILE, Defined, Entered, Required, StepTable
 from npuflow.base.digest import digest, digest_file
 from npuflow.base.registry import Registry
@@ -222,7 +222,7 @@ class ClosureWalk:
             self._registry(registry, attrs, origin)
             return
         label = f"{module.name}:{name}"
-        if self.sources.is_artifact(module, name):
+        if self.sources.received(module, name):
             self._artifact(module, name, origin)
         elif label not in self.definitions:
             self._plain(module, name, label)
@@ -277,8 +277,9 @@ class ClosureWalk:
             self._bound(module, name, (), None)
 
     def _artifact(self, module: SourceModule, name: str, origin: Origin | None) -> None:
-        """Note an artifact class, or a view, that a stage receives: `load` and the methods that the stage
-        names are in its key. Any other use of the class puts the whole class there."""
+        """Note an artifact class, a view or a codec that a stage receives: `load` and the methods that the
+        stage names are in its key. Any other use of the class puts all of it there, and what stores its
+        fields."""
         self._narrow(module, name, _LOADED)
         narrowed = self._narrowed[module.name, name]
         if narrowed.whole or (origin is not None and origin[1].how == "given"):
@@ -286,6 +287,9 @@ class ClosureWalk:
         narrowed.whole = True
         parts = module.units[name][-1].parts
         self._todo += [(module, facts) for _, facts in parts.bases] if parts is not None else []
+        if parts is not None and self.sources.received(module, name) != VIEW:
+            fields = tuple(ref._replace(how="use") for ref in parts.rest.references if ref.how == "given")
+            self._todo.append((module, parts.rest._replace(references=fields)))
 
     def _narrow(self, module: SourceModule, name: str, always: frozenset[str] | None = None) -> None:
         """Take a class and the classes it is made from in parts, method by method. `always`: of an artifact,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
+from npuflow.flow.codec import Codec, Stored
 from npuflow.flow.store_manifest import Damaged, Manifest
 from npuflow.flow.store_reader import Reader
 from npuflow.flow.store_writer import Writer
 
-__all__ = ["Artifact", "ArtifactRef", "Damaged", "Manifest", "Need", "Reader", "Writer"]
+__all__ = ["Artifact", "ArtifactRef", "Codec", "Damaged", "Manifest", "Need", "Reader", "Writer"]
 
 Uses = Mapping[str, tuple[str, ...]]
 
@@ -39,24 +39,14 @@ class ArtifactRef:
     uses: Uses = field(default_factory=dict, hash=False)
 
 
-class Artifact(ABC):
-    """Base of every product of a stage.
+class Artifact(Stored):
+    """Base of every product of a stage: normally a frozen dataclass, stored field by field (see `codec`).
 
-    `save` writes named entries, `load` reads them back; the digest is that of the entries'
-    logical content, so it does not depend on the compression, the chunking or the machine.
-    Subclasses are normally frozen dataclasses.
+    A class may define `save` and `load` itself. The digest is that of the entries' logical content, so it
+    does not depend on the compression, the chunking or the machine.
     """
 
     __slots__ = ()
-
-    @abstractmethod
-    def save(self, folder: Writer) -> None:
-        """Write every entry of this value."""
-
-    @classmethod
-    @abstractmethod
-    def load(cls, folder: Reader) -> Self:
-        """Read the value back; entries may be read lazily."""
 
     def uses(self) -> dict[str, tuple[str, ...]]:
         """Registry name -> entries whose code gives this value its meaning (a graph: its operators)."""

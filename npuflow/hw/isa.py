@@ -84,6 +84,10 @@ class Opcode:
     fields: ClassVar[tuple[Field, ...]]
     in_place: ClassVar[bool] = False      # element by element: the result may lie where an operand does
     copies: ClassVar[bool] = False        # moves bytes as they are, at any alignment
+    # how whole tensors suit its kernels: the channels of a place side by side, or dimensions in their order
+    layout: ClassVar[Literal["", "channels", "order"]] = ""
+    any_strides: ClassVar[bool] = False   # its kernels are as fast in any layout
+    fixed_dims: ClassVar[bool] = False    # each of its dimensions has a part of its own: none changes places
 
     def problems(self, f: Fields) -> Iterator[str]:
         """What is wrong with the fields, beyond what `npuflow.hw.check` says of the fields of all opcodes."""

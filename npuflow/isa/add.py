@@ -25,6 +25,7 @@ class AddOpcode(Simulated):
     code = 7
     name = "ADD"
     queue = "VECTOR"
+    any_strides = True
     fields = (
         *tensor("a"), *tensor("b"), *tensor("y", "write"),
         *numbers("dims:4 a_zero! b_zero! a_multiplier! b_multiplier! shift! zero!"), *CLAMP, *ROUNDING,

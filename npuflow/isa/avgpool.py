@@ -29,6 +29,7 @@ class AvgPoolOpcode(Simulated):
     code = 14
     name = "AVGPOOL"
     queue = "VECTOR"
+    layout = "channels"
     fields = (
         *tensor("x"), *numbers("x_dims:4 x_zero!"), *tensor("y", "write"),
         *numbers("out_height out_width kernel:2 stride:2 dilation:2 origin:2! count_lo:2! count_hi:2!"),

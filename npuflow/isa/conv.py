@@ -33,6 +33,8 @@ class ConvOpcode(Simulated):
     code = 4
     name = "CONV"
     queue = "TENSOR"
+    layout = "channels"
+    any_strides = True
     fields = (
         *tensor("x"), *numbers("x_dims:4 x_zero!"), pointer("w"), element("w", "weight"), *numbers("w_zero!"),
         pointer("w_zeros", optional=True), *SUM,

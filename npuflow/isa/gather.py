@@ -28,6 +28,7 @@ class GatherOpcode(Simulated):
     code = 32
     name = "GATHER"
     queue = "VECTOR"
+    fixed_dims = True
     fields = (
         *tensor("x", rank=3),
         *tensor("index", rank=3),

@@ -30,6 +30,7 @@ class LutOpcode(Simulated):
     code = 16
     name = "LUT"
     queue = "VECTOR"
+    any_strides = True
     fields = (
         *tensor("x"), *tensor("y", "write"), *numbers("dims:4 base!"), pointer("table"),
         *numbers("bits entries fraction"), *CLAMP,

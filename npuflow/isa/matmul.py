@@ -30,6 +30,7 @@ class MatMulOpcode(Simulated):
     code = 5
     name = "MATMUL"
     queue = "TENSOR"
+    layout = "order"
     fields = (
         *tensor("a", rank=3), *numbers("a_zero!"), *tensor("b", rank=3, role="weight"), *numbers("b_zero!"),
         pointer("b_zeros", optional=True), *SUM, *numbers("batch m k n accumulate"),

@@ -30,6 +30,8 @@ class MaxPoolOpcode(Simulated):
     code = 13
     name = "MAXPOOL"
     queue = "VECTOR"
+    layout = "channels"
+    any_strides = True
     fields = (
         *tensor("x"), *numbers("x_dims:4"), *tensor("y", "write"),
         *numbers("out_height out_width kernel:2 stride:2 dilation:2 origin:2!"), *CLAMP,

@@ -25,6 +25,7 @@ class MinMaxOpcode(Simulated):
     code = 10
     name = "MINMAX"
     queue = "VECTOR"
+    any_strides = True
     fields = (*tensor("a"), *tensor("b"), *tensor("y", "write"), *numbers("dims:4 maximum"), *CLAMP)
     in_place = True
 

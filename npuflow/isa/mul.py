@@ -25,6 +25,7 @@ class MulOpcode(Simulated):
     code = 8
     name = "MUL"
     queue = "VECTOR"
+    any_strides = True
     fields = (
         *tensor("a"), *tensor("b"), *tensor("y", "write"),
         *numbers("dims:4 a_zero! b_zero! multiplier shift! zero!"), *CLAMP, *ROUNDING,

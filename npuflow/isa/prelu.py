@@ -27,6 +27,7 @@ class PReluOpcode(Simulated):
     code = 11
     name = "PRELU"
     queue = "VECTOR"
+    any_strides = True
     fields = (
         *tensor("x"), *tensor("slope"), *tensor("y", "write"),
         *numbers("dims:4 x_zero! slope_zero! multiplier negative! shift! negative_shift! zero!"),

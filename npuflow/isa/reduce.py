@@ -27,6 +27,7 @@ class ReduceOpcode(Simulated):
     code = 15
     name = "REDUCE"
     queue = "VECTOR"
+    any_strides = True
     fields = (
         *tensor("x", rank=3), *numbers("x_zero! dims:3 maximum"), *SUM, *numbers("accumulate"),
     )

@@ -35,6 +35,7 @@ class RequantOpcode(Simulated):
     code = 6
     name = "REQUANT"
     queue = "VECTOR"
+    any_strides = True
     fields = (
         pointer("acc"), element("acc", "sum"), *tensor("y", "write"), *numbers("dims:4 channel_axis"),
         pointer("bias", optional=True), element("bias", "bias"), *numbers("bias_shift multiplier"),

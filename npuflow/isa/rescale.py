@@ -23,6 +23,7 @@ class RescaleOpcode(Simulated):
     code = 12
     name = "RESCALE"
     queue = "VECTOR"
+    any_strides = True
     fields = (
         *tensor("x"), *tensor("y", "write"), *numbers("dims:4 x_zero! multiplier shift! zero!"),
         *CLAMP, *ROUNDING,

@@ -28,6 +28,8 @@ class ResizeOpcode(ResamplingOpcode):
     code = 18
     name = "RESIZE"
     queue = "VECTOR"
+    layout = "channels"
+    any_strides = True
     fields = (
         *tensor("x"), *numbers("x_dims:4 x_zero!"), *tensor("y", "write"), *numbers("out_height out_width"),
         pointer("rows"), pointer("columns"), *numbers("origin:2! weight_bits multiplier shift! zero!"),

@@ -26,6 +26,8 @@ class ScaledConvOpcode(ConvOpcode):
 
     code = 21
     name = "SCALEDCONV"
+    layout = ""
+    any_strides = False
     fields = (*ConvOpcode.fields, *_scaled.FIELDS)
 
     def problems(self, f: Fields) -> Iterator[str]:

@@ -30,6 +30,8 @@ class SoftmaxOpcode(Simulated):
     code = 17
     name = "SOFTMAX"
     queue = "VECTOR"
+    layout = "order"
+    fixed_dims = True
     fields = (
         *tensor("x", rank=3), *tensor("y", "write", rank=3), *numbers("dims:3"), pointer("low"),
         pointer("high", optional=True), *numbers("low_bits entries multiplier zero!"), *CLAMP,

@@ -34,6 +34,7 @@ class TopKOpcode(Simulated):
     code = 34
     name = "TOPK"
     queue = "VECTOR"
+    fixed_dims = True
     fields = (
         *tensor("x", rank=3),
         *tensor("y", "write", 3, optional=True),

@@ -145,7 +145,7 @@ class _Map:
             at = self._free(i) if here else np.zeros(0, np.int64)
             costs = self.cost(i, at)
             order = np.lexsort((at, costs))
-            at = self._prompt(i, at[order[: int((costs < here).sum())][:tuned.BANK_LOOKS]])
+            at = self._prompt(i, at[order[: int((costs < here).sum())][: tuned.BANK_LOOKS]])
             if len(at):
                 self.low[i], self.high[i], moved = at[0], at[0] + self.size[i], True
         return moved

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from npuflow.schedule.choice import Choice, Costs
 
@@ -56,29 +54,3 @@ class Group:
     @property
     def is_split(self) -> bool:
         return self.cores[1] > 1 or any(n > 1 for _, n in self.strips)
-
-
-def group_of_json(data: Mapping[str, Any]) -> Group:
-    return Group(
-        tuple(
-            Part(tuple(p["nodes"]), _choice(p["choice"]), Costs(**p["costs"]) if p["costs"] else None)
-            for p in data["parts"]
-        ),
-        Costs(**data["costs"]),
-        tuple((int(d), int(n)) for d, n in data["strips"]),
-        (int(data["cores"][0]), int(data["cores"][1])),
-        tuple((str(v), int(n)) for v, n in data["held"]),
-    )
-
-
-def _choice(c: Mapping[str, Any] | None) -> Choice | None:
-    if c is None:
-        return None
-    sizes = tuple((str(a), int(s)) for a, s in c["sizes"])
-    return Choice(
-        sizes,
-        tuple(c["order"]),
-        tuple(c["slots"]),
-        c["local_bytes"],
-        (str(c["begin"][0]), int(c["begin"][1])),
-    )

@@ -8,14 +8,14 @@ does (`Stretches`). Either way nodes and values are numbered in the same order, 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from functools import cache, cached_property
-from types import MappingProxyType, UnionType
-from typing import Any, Self, Union, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 
 from npuflow.base.digest import digest
+from npuflow.base.plain import plain
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node, Param
 from npuflow.ir.text import from_text, op_name, to_text
@@ -66,7 +66,11 @@ class Subgraph:
 
     @cached_property
     def key(self) -> str:
-        return digest(self.to_json()).partition(":")[2][:16]
+        told = {
+            "graph": self.excerpt.text, "parts": self.excerpt.parts, "inside": self.inside,
+            "level": self.level, "alone": plain(self.alone, rows=True), "trials": self.trials,
+        }
+        return digest(told).partition(":")[2][:16]
 
     @cached_property
     def name(self) -> str:
@@ -74,17 +78,6 @@ class Subgraph:
         names = [op_name(self.excerpt.graph.nodes[part[0]].op) for part in self.excerpt.parts]
         shown = "-".join(names[:SHOWN]) + (f"-and-{len(names) - SHOWN}" if len(names) > SHOWN else "")
         return f"{shown}-{self.key}"
-
-    def to_json(self) -> dict[str, Any]:
-        parts = [list(p) for p in self.excerpt.parts]
-        return {"graph": self.excerpt.text, "parts": parts, "inside": self.inside, "level": self.level,
-                "alone": packed(self.alone), "trials": self.trials}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        excerpt = CanonicalSubgraph(data["graph"], tuple(tuple(p) for p in data["parts"]))
-        alone: tuple[Alone, ...] = unpacked(tuple[Alone, ...], data["alone"])
-        return cls(excerpt, data["inside"], data["level"], alone, data["trials"])
 
 
 @dataclass(frozen=True)
@@ -246,38 +239,3 @@ class Stretches:
             values = *(v for v, _ in member.inputs), *member.outputs
             self._parts[index] = self.known.signs.setdefault(sign, len(self.known.signs)), values
         return self._parts[index]
-
-
-# --- how costs travel between steps of a build
-def packed(value: Any) -> Any:
-    """Lists and scalars; dataclasses lose their field names."""
-    if is_dataclass(value):
-        kind: Any = type(value)
-        return [packed(getattr(value, name)) for name in _names(kind)]
-    return [packed(v) for v in value] if isinstance(value, (tuple, list)) else value
-
-
-def unpacked(kind: Any, data: Any) -> Any:
-    """What `packed` has made of a value of a type: dataclasses, tuples, optional values and scalars."""
-    if data is None or not isinstance(data, list):
-        return data
-    if is_dataclass(kind):
-        made: Any = kind
-        hints = _hints(made)
-        return made(*(unpacked(hints[name], row) for name, row in zip(_names(made), data, strict=True)))
-    if get_origin(kind) in (Union, UnionType):
-        return unpacked(next(k for k in get_args(kind) if k is not type(None)), data)
-    inner = get_args(kind)
-    if len(inner) == 2 and inner[1] is Ellipsis:
-        return tuple(unpacked(inner[0], row) for row in data)
-    return tuple(unpacked(k, row) for k, row in zip(inner, data, strict=True))
-
-
-@cache
-def _names(kind: type[Any]) -> tuple[str, ...]:
-    return tuple(f.name for f in fields(kind) if f.init)
-
-
-@cache
-def _hints(kind: type[Any]) -> dict[str, Any]:
-    return get_type_hints(kind)

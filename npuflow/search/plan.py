@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any
 
 from npuflow.base.errors import FitError, TargetError
 from npuflow.hw.target import Memory, Numerics
@@ -16,7 +15,7 @@ from npuflow.schedule.allocate import Life, place
 from npuflow.schedule.arrange import Method
 from npuflow.schedule.bounds import Bounds, bounds_of
 from npuflow.schedule.frame import Topology, moves_of
-from npuflow.schedule.groups import Group, group_of_json
+from npuflow.schedule.groups import Group
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.views import views_of
 from npuflow.search.canonical import Memo
@@ -63,41 +62,6 @@ class TilingPlan:
     @property
     def gap(self) -> float:
         return self.cycles / self.bounds.cycles if self.bounds.cycles else 1.0
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "groups": [asdict(g) for g in self.groups],
-            "bounds": asdict(self.bounds),
-            "solved": self.solved,
-            "kept": list(self.kept),
-            "asked": self.asked,
-            "spans": self.spans,
-            "different": self.different,
-            "room": self.room,
-            "allocation": self.allocation,
-            "replayed": self.replayed,
-            "origin": self.origin,
-            "tried": [asdict(t) for t in self.tried],
-            "moved": self.moved,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> TilingPlan:
-        return cls(
-            tuple(group_of_json(g) for g in data["groups"]),
-            Bounds(**data["bounds"]),
-            data["solved"],
-            tuple(data["kept"]),
-            data["asked"],
-            data["spans"],
-            data["different"],
-            data["room"],
-            data["allocation"],
-            data["replayed"],
-            data["origin"],
-            tuple(Tried(**t) for t in data["tried"]),
-            data["moved"],
-        )
 
 
 def plan_network(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 
-from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import Items, log
 from npuflow.hw.target import Target
 from npuflow.place.place import place
@@ -21,17 +20,10 @@ from npuflow.tune.rounding.layers import layers as weighted
 
 
 @dataclass(frozen=True)
-class Peaks(Artifact):
+class Peaks(Artifact, peaks="content"):
     """Of one sample: the largest magnitude of every value that a layer reads."""
 
     content: dict[str, float]
-
-    def save(self, folder: Writer) -> None:
-        folder.json("peaks", self.content)
-
-    @classmethod
-    def load(cls, folder: Reader) -> Self:
-        return cls(folder.json("peaks"))
 
 
 def peaks_of(picked: Items[PickedSample], graph: Parsed) -> Iterator[tuple[str, Peaks]]:

@@ -3,10 +3,10 @@ whether any are widened."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
-from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import View, log, stage
 from npuflow.stages._calibration import CalibrationData
 from npuflow.stages._candidates import RecipeCandidate
@@ -23,14 +23,6 @@ class Baseline(Artifact):
 
     outputs: tuple[Output, ...]
     search: bool
-
-    def save(self, folder: Writer) -> None:
-        folder.json("outputs", [asdict(one) for one in self.outputs])
-        folder.json("search", self.search)
-
-    @classmethod
-    def load(cls, folder: Reader) -> Self:
-        return cls(tuple(Output(**one) for one in folder.json("outputs")), bool(folder.json("search")))
 
     def summary(self) -> dict[str, Any]:
         if not self.outputs:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from npuflow.base.tables import Config, Fault, Range
-from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import log, stage
 from npuflow.hw.elements import wide as is_wide
 from npuflow.ir.graph import Graph
@@ -40,7 +40,7 @@ class Allowed(Config, table="budget"):
 
 
 @dataclass(frozen=True)
-class CycleBudget(Artifact):
+class CycleBudget(Artifact, budget=...):
     """What a run takes and may take, in cycles and milliseconds, and the story where it is too long."""
 
     cycles: float
@@ -49,17 +49,6 @@ class CycleBudget(Artifact):
     allowed: float
     clock_mhz: int
     reported: tuple[str, ...] = ()
-
-    def save(self, folder: Writer) -> None:
-        folder.json("budget", {
-            "cycles": self.cycles, "host_cycles": self.host_cycles, "host_macs": self.host_macs,
-            "allowed": self.allowed, "clock_mhz": self.clock_mhz, "reported": list(self.reported),
-        })
-
-    @classmethod
-    def load(cls, folder: Reader) -> Self:
-        held = folder.json("budget")
-        return cls(**{**held, "reported": tuple(held["reported"])})
 
     def summary(self) -> dict[str, Any]:
         times = (self.cycles, self.allowed, self.host_cycles)

@@ -5,17 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from npuflow.base.tables import Config, Range
 from npuflow.base.wording import counted
-from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import Items, log, part, stage
 from npuflow.hw.target import Compute, Dma, Memory, Numerics
 from npuflow.ir.persist import operators
 from npuflow.schedule.frame import Topology
 from npuflow.schedule.machine import Machine
-from npuflow.search.canonical import Cost, Memo, Subgraph, packed, unpacked
+from npuflow.search.canonical import Memo, Subgraph
 from npuflow.search.parts import Planner, tiled
 from npuflow.search.plan import FUSING, fits_shared, levels
 from npuflow.search.spans import Shared, run_at
@@ -34,17 +34,16 @@ class Effort(Config, table="tiling"):
 
 
 @dataclass(frozen=True)
-class SubgraphCost(Artifact):
+class SubgraphCost(
+    Artifact, spread=("content", "excerpt"), rows=("alone",),
+    subgraph={
+        "graph": "text", "parts": "parts", "inside": "inside", "level": "level", "alone": "alone",
+        "trials": "trials",
+    },
+):
     """A subgraph to be costed."""
 
     content: Subgraph
-
-    def save(self, folder: Writer) -> None:
-        folder.json("subgraph", self.content.to_json())
-
-    @classmethod
-    def load(cls, folder: Reader) -> Self:
-        return cls(Subgraph.from_json(folder.json("subgraph")))
 
     def uses(self) -> dict[str, tuple[str, ...]]:
         return {"ops": operators(self.content.excerpt.graph)}
@@ -54,17 +53,10 @@ class SubgraphCost(Artifact):
 
 
 @dataclass(frozen=True)
-class SubgraphCosts(Artifact):
+class SubgraphCosts(Artifact, rows=("memo",), costs="memo"):
     """Costs by the keys of subgraphs."""
 
     memo: Memo
-
-    def save(self, folder: Writer) -> None:
-        folder.json("costs", {key: packed(cost) for key, cost in self.memo.items()})
-
-    @classmethod
-    def load(cls, folder: Reader) -> Self:
-        return cls({key: unpacked(Cost, cost) for key, cost in folder.json("costs").items()})
 
     def summary(self) -> dict[str, Any]:
         return {"subgraphs": len(self.memo), "groups": sum(len(c.ways) for c in self.memo.values())}

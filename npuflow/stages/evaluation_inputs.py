@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from npuflow.base.errors import DataError
 from npuflow.checks.evaluate import Evaluate, labelled
-from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.artifact import Artifact
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import stage
 from npuflow.hw.target import Numerics
@@ -29,13 +29,6 @@ class EvaluationInputs(Artifact):
     """A profile by model input."""
 
     profiles: Mapping[str, InputProfile]
-
-    def save(self, folder: Writer) -> None:
-        folder.json("profiles", {name: one.plain() for name, one in self.profiles.items()})
-
-    @classmethod
-    def load(cls, folder: Reader) -> Self:
-        return cls({name: InputProfile.read(one) for name, one in folder.json("profiles").items()})
 
     def summary(self) -> dict[str, Any]:
         return {name: f"{one.lo:.4g}..{one.hi:.4g}" for name, one in self.profiles.items()}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Self
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from npuflow.base.tables import Config, Range
 from npuflow.checks import fidelity as engine
-from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
 from npuflow.stages.parse import Parsed
@@ -29,15 +29,6 @@ class Fidelity(Artifact):
     """By value id: SQNR, cosine, share of codes at an end of the range, and pairs of values."""
 
     tensors: Mapping[str, engine.TensorFidelity]
-
-    def save(self, folder: Writer) -> None:
-        folder.json("tensors", {name: asdict(f) for name, f in self.tensors.items()})
-
-    @classmethod
-    def load(cls, folder: Reader) -> Self:
-        rows = folder.json("tensors")
-        found = {n: {**f, "pairs": tuple(map(tuple, f["pairs"]))} for n, f in rows.items()}
-        return cls({name: engine.TensorFidelity(**f) for name, f in found.items()})
 
     def summary(self) -> dict[str, Any]:
         known = {name: f.sqnr for name, f in self.tensors.items() if f.sqnr is not None}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
-from npuflow.flow.artifact import Artifact, Need, Reader, Writer
+from npuflow.flow.artifact import Artifact, Need
 from npuflow.flow.stage import Items, View, log, shown, stage
 from npuflow.run.footprint import Footprint, footprint
 from npuflow.stages.parse import Parsed
@@ -25,17 +25,10 @@ SMALLER = "smaller inputs: [model] inputs; or a machine with more memory"
 
 
 @dataclass(frozen=True)
-class Footprints(Artifact):
+class Footprints(Artifact, needs="held"):
     """By stage."""
 
     held: Mapping[str, Need]
-
-    def save(self, folder: Writer) -> None:
-        folder.json("needs", {name: asdict(need) for name, need in self.held.items()})
-
-    @classmethod
-    def load(cls, folder: Reader) -> Self:
-        return cls({name: Need(**row) for name, row in folder.json("needs").items()})
 
     def needs(self) -> Mapping[str, Need]:
         return self.held

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
-from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import stage
 from npuflow.hw.target import Compute, Dma, Memory
 from npuflow.ir.queries import kind
@@ -18,14 +18,6 @@ class Asked(Artifact):
     """The target's hardware; None: the rewritten graph is the same for every target."""
 
     hardware: Hardware | None = None
-
-    def save(self, folder: Writer) -> None:
-        folder.json("hardware", asdict(self.hardware) if self.hardware is not None else None)
-
-    @classmethod
-    def load(cls, folder: Reader) -> Self:
-        row = folder.json("hardware")
-        return cls(Hardware(**row) if row is not None else None)
 
     def summary(self) -> dict[str, Any]:
         return {"asked": self.hardware is not None}

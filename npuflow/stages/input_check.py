@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from npuflow.base.errors import DataError
 from npuflow.base.wording import counted
-from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import Items, log, stage
 from npuflow.input.data.judge import apart, judged, unlike
 from npuflow.input.data.profile import MOST, InputProfile, profiled
@@ -22,7 +22,7 @@ SHOWN = 3                                 # warnings in a build's output, and fi
 
 
 @dataclass(frozen=True)
-class InputCheck(Artifact):
+class InputCheck(Artifact, unlike=("unlike", "apart")):
     """What looks wrong, and the profiles it was judged by. `unlike`: the part of it that makes ranges
     worthless; `apart`: all in which calibration and evaluation differ."""
 
@@ -30,18 +30,6 @@ class InputCheck(Artifact):
     profiles: Mapping[str, InputProfile]
     unlike: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
-
-    def save(self, folder: Writer) -> None:
-        folder.json("warnings", list(self.warnings))
-        folder.json("unlike", {"unlike": list(self.unlike), "apart": list(self.apart)})
-        folder.json("profiles", {name: one.plain() for name, one in self.profiles.items()})
-
-    @classmethod
-    def load(cls, folder: Reader) -> Self:
-        profiles = {name: InputProfile.read(one) for name, one in folder.json("profiles").items()}
-        beside = folder.json("unlike")
-        texts = tuple(beside["unlike"]), tuple(beside["apart"])
-        return cls(tuple(folder.json("warnings")), profiles, *texts)
 
     def summary(self) -> dict[str, Any]:
         if not self.warnings:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Any
 
 from npuflow.checks.evaluate import JudgingTable as Table
-from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import stage
 from npuflow.metrics import METRICS, Metric
 
 
 @dataclass(frozen=True)
-class Judging(Artifact):
+class Judging(Artifact, metric=...):
     """Its name and its options."""
 
     name: str
@@ -27,13 +27,6 @@ class Judging(Artifact):
 
     def uses(self) -> dict[str, tuple[str, ...]]:
         return {"metrics": (self.name,)}
-
-    def save(self, folder: Writer) -> None:
-        folder.json("metric", {"name": self.name, "options": dict(self.options)})
-
-    @classmethod
-    def load(cls, folder: Reader) -> Self:
-        return cls(**folder.json("metric"))
 
     def summary(self) -> dict[str, Any]:
         return {"metric": self.name}

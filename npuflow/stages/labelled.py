@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from npuflow.base.digest import digest, digest_file
 from npuflow.base.errors import DataError
 from npuflow.checks.evaluate import LabelledTable as Table
 from npuflow.checks.evaluate import asked, ready
 from npuflow.checks.evaluate import labelled as listed
-from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.artifact import Artifact
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
@@ -29,20 +29,12 @@ from npuflow.tune.metric import MetricJudge
 
 
 @dataclass(frozen=True)
-class Labelled(Artifact):
+class Labelled(Artifact, spread=("sample",), labelled=("label", "identity")):
     """A sample, what is true of it, and what identifies it wherever it is listed."""
 
     sample: Sample
     label: Any
     identity: str
-
-    def save(self, folder: Writer) -> None:
-        self.sample.save(folder)
-        folder.json("labelled", {"label": self.label, "identity": self.identity})
-
-    @classmethod
-    def load(cls, folder: Reader) -> Self:
-        return cls(Sample.load(folder), **folder.json("labelled"))
 
     def summary(self) -> dict[str, Any]:
         return self.sample.summary()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Self
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from npuflow.base.tables import Config, Range
-from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import log, progress, stage
 from npuflow.run.fixed_outputs import with_fixed_outputs
 from npuflow.stages._calibration import CalibrationData
@@ -15,7 +15,7 @@ from npuflow.stages._targets import PlannedTarget
 from npuflow.stages.input_check import InputCheck
 from npuflow.stages.quantize import Quantized
 from npuflow.tune.precision.config import Probing
-from npuflow.tune.precision.ledger import Ledger, LedgerEntry, ledger, lines
+from npuflow.tune.precision.ledger import Ledger, ledger, lines
 from npuflow.tune.precision.problem import cost_of
 
 
@@ -29,26 +29,13 @@ class LedgerTable(Config, table="ledger"):
 
 
 @dataclass(frozen=True)
-class Ledgers(Artifact):
+class Ledgers(Artifact, about=("reason", "inputs")):
     """By output, the worst first. `reason`: why there is none; `inputs`: what is wrong
     with the samples themselves."""
 
     ledgers: tuple[Ledger, ...] = ()
     reason: str = ""
     inputs: tuple[str, ...] = ()
-
-    def save(self, folder: Writer) -> None:
-        folder.json("ledgers", [asdict(one) for one in self.ledgers])
-        folder.json("about", {"reason": self.reason, "inputs": list(self.inputs)})
-
-    @classmethod
-    def load(cls, folder: Reader) -> Self:
-        found = tuple(
-            Ledger(**{**row, "entries": tuple(LedgerEntry(**one) for one in row["entries"])})
-            for row in folder.json("ledgers")
-        )
-        about = folder.json("about")
-        return cls(found, about["reason"], tuple(about["inputs"]))
 
     def summary(self) -> dict[str, Any]:
         if not self.ledgers:

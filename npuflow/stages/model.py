@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from npuflow.base.errors import ModelError
 from npuflow.base.tables import Config, Fault, FilePath, MayBeFolder, Range, Unkeyed
-from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.artifact import Artifact
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import stage
 from npuflow.frontends import FRONTENDS, TAKEN_AS_ONE, Bindings, Described, Gatherer, Reading, main_files
@@ -18,10 +18,10 @@ from npuflow.input.begin import begun
 from npuflow.input.sources import address, frontend, gathered
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
-from npuflow.ir.persist import load_graph, operators, save_graph
-from npuflow.ir.types import quant_of
+from npuflow.ir.persist import operators
 from npuflow.rules import RULES
 from npuflow.run.state import with_state
+from npuflow.stages._entries import GraphEntry
 
 Shape = dict[str, int | tuple[int, ...]]
 
@@ -124,7 +124,10 @@ def shape_name(shape: Mapping[str, int | Sequence[int]]) -> str:
 
 
 @dataclass(frozen=True)
-class Model(Artifact):
+class Model(
+    Artifact, spread=("reading",), optional=("changed", "stated"), codecs={"graph": GraphEntry},
+    about=("format", "plugins", "changed"),
+):
     """What the front end read, the format it was in, and the plug-ins that rewriting may need. `changed`: the
     recipe asks for other inputs or outputs than cut points at the end."""
 
@@ -132,28 +135,6 @@ class Model(Artifact):
     reading: Reading
     plugins: Mapping[str, tuple[str, ...]]
     changed: bool = False
-
-    def save(self, folder: Writer) -> None:
-        about: dict[str, Any] = {
-            "format": self.format, "plugins": {k: list(v) for k, v in self.plugins.items()},
-        }
-        folder.json("about", {**about, "changed": True} if self.changed else about)
-        save_graph(self.reading.graph, folder)
-        folder.json("notes", list(self.reading.notes))
-        if self.reading.stated:
-            folder.json("stated", {name: asdict(quant) for name, quant in self.reading.stated.items()})
-
-    @classmethod
-    def load(cls, folder: Reader) -> Self:
-        about = folder.json("about")
-        stated = folder.json("stated") if "stated" in folder.names() else {}
-        reading = Reading(
-            load_graph(folder),
-            tuple(folder.json("notes")),
-            {name: quant_of(row) for name, row in stated.items()},
-        )
-        used = {k: tuple(v) for k, v in about["plugins"].items()}
-        return cls(about["format"], reading, used, about.get("changed", False))
 
     def uses(self) -> dict[str, tuple[str, ...]]:
         return dict(self.plugins)

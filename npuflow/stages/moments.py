@@ -55,13 +55,6 @@ class LayerGrid(Artifact):
 
     layer: WeightedLayer
 
-    def save(self, folder: Writer) -> None:
-        folder.json("layer", asdict(self.layer))
-
-    @classmethod
-    def load(cls, folder: Reader) -> Self:
-        return cls(WeightedLayer(**folder.json("layer")))
-
     def summary(self) -> dict[str, Any]:
         return {"layer": self.layer.name}
 

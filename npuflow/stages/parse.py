@@ -5,28 +5,28 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field, replace
-from typing import Annotated, Any, Self
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
 
 from npuflow.base.errors import ModelError
 from npuflow.base.tables import Config, Fault
-from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import View, log, size, stage
 from npuflow.frontends import Frontend, Reading, Source
 from npuflow.input.pixels.pixel_padding import PixelBorder
 from npuflow.input.pixels.pixels import Pixels
 from npuflow.ir.graph import Graph, prune
-from npuflow.ir.persist import load_graph, operators, save_graph
-from npuflow.ir.types import QuantType, quant_of
+from npuflow.ir.persist import operators
+from npuflow.ir.types import FloatType, QuantType
 from npuflow.ir.verify import verify
 from npuflow.onnx.fed import MOST, fed_from
 from npuflow.place.known_outputs import with_known_outputs
 from npuflow.rewrite.rewrite import Applied, rewrite
 from npuflow.rules import RULES, Hardware, Refusal, Rule
+from npuflow.stages._entries import GraphEntry, MaskEntry
 from npuflow.stages.hardware import Asked
 from npuflow.stages.model import Model, ModelTable
 from npuflow.tune.improve import Trial, summary
-from npuflow.tune.rounding.mask_file import packed, unpacked
 
 MASKS = "channel-masks.npz"
 KEPT = "a larger share or a smaller multiple (npuflow show pruned RECIPE --log lists every group)"
@@ -65,7 +65,12 @@ class ReadingOptions(View):
 
 
 @dataclass(frozen=True)
-class Parsed(Artifact):
+class Parsed(
+    Artifact, rows=("refusals", "applied"), corrections="trials", **{MASKS: "masks"},
+    pixels={"inputs": "pixels", "borders": "borders"},
+    optional=("stated", "corrections", "pixels", "kept", "before", MASKS),
+    codecs={"graph": GraphEntry, "before": GraphEntry, "masks": MaskEntry},
+):
     """The graph, what rules refused, what they did, what reading had to assume, and the codes that the model
     states; inputs that take pixels, and the layers that pad them. `before`: the network before channels were
     removed, if any were, and `masks` what is left of its weights; `kept`: why none were, though asked for.
@@ -76,7 +81,7 @@ class Parsed(Artifact):
     applied: tuple[Applied, ...] = ()
     notes: tuple[str, ...] = ()
     trials: tuple[Trial, ...] = ()        # what equalisation did
-    stated: Mapping[str, QuantType] = field(default_factory=dict)
+    stated: Mapping[str, QuantType | FloatType] = field(default_factory=dict)
     pixels: Mapping[str, Pixels] = field(default_factory=dict)
     borders: tuple[PixelBorder, ...] = ()
     before: Graph | None = None
@@ -92,44 +97,6 @@ class Parsed(Artifact):
     def rounded(self) -> Mapping[str, QuantType]:
         """What the model itself rounds to codes: its own numbers, where pixels are ours."""
         return {name: quant for name, quant in self.stated.items() if name not in self.pixels}
-
-    def save(self, folder: Writer) -> None:
-        save_graph(self.graph, folder)
-        if self.stated:
-            folder.json("stated", {name: asdict(quant) for name, quant in self.stated.items()})
-        folder.json("refusals", [[r.rule, r.node, r.reason] for r in self.refusals])
-        folder.json("applied", [astuple(a) for a in self.applied])
-        folder.json("notes", list(self.notes))
-        if self.trials:
-            folder.json("corrections", [asdict(t) for t in self.trials])
-        if self.pixels:
-            pixels = {name: one.plain() for name, one in self.pixels.items()}
-            folder.json("pixels", {"inputs": pixels, "borders": [asdict(b) for b in self.borders]})
-        if self.kept:
-            folder.json("kept", self.kept)
-        if self.before is not None:
-            save_graph(self.before, folder, "before")
-            folder.bytes(MASKS, packed(self.masks))
-
-    @classmethod
-    def load(cls, folder: Reader) -> Self:
-        pixels = folder.json("pixels") if "pixels" in folder.names() else {"inputs": {}, "borders": []}
-        trials = folder.json("corrections") if "corrections" in folder.names() else []
-        return cls(
-            load_graph(folder),
-            tuple(Refusal(*r) for r in folder.json("refusals")),
-            tuple(map(applied_of, folder.json("applied"))),
-            tuple(folder.json("notes")),
-            tuple(Trial(**t) for t in trials),
-            {name: quant_of(row) for name, row in folder.json("stated").items()}
-            if "stated" in folder.names()
-            else {},
-            {name: Pixels.read(row) for name, row in pixels["inputs"].items()},
-            tuple(map(PixelBorder.read, pixels["borders"])),
-            load_graph(folder, "before") if MASKS in folder.names() else None,
-            unpacked(folder.bytes(MASKS)) if MASKS in folder.names() else {},
-            folder.json("kept") if "kept" in folder.names() else "",
-        )
 
     def products(self) -> dict[str, str]:
         return {"channel_masks": MASKS} if self.before is not None else {}
@@ -148,14 +115,6 @@ class Parsed(Artifact):
         if self.kept:
             found |= {"warning": f"[prune.channels] removes no channel: {self.kept}", "warning_hint": KEPT}
         return {**found, **summary(self.trials)}
-
-
-def applied_of(row: list[Any]) -> Applied:
-    """A change as it was stored."""
-    rule, node, removed, made = row
-    return Applied(
-        rule, node, tuple((op, name) for op, name in removed), tuple((op, name) for op, name in made)
-    )
 
 
 def parsed(data: Source | bytes, reader: Frontend, table: ModelTable, skip: tuple[str, ...] = ()) -> Parsed:

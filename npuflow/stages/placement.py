@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
-from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import log, stage
 from npuflow.place import place as placing
-from npuflow.place.host import HostWork
 from npuflow.place.islands import PlacementTable
 from npuflow.stages._targets import WholeTarget
 from npuflow.stages.parse import Parsed
 
 
 @dataclass(frozen=True)
-class Placement(Artifact):
+class Placement(Artifact, spread=("placed",), rows=("places",)):
     """Places in the order of the graph's nodes."""
 
     placed: placing.NodePlacement
-
-    def save(self, folder: Writer) -> None:
-        folder.json(
-            "places", [[p.node, p.op, p.reason, p.macs, p.elements, p.moves] for p in self.placed.places]
-        )
-        folder.json("host", asdict(self.placed.host))
-
-    @classmethod
-    def load(cls, folder: Reader) -> Self:
-        places = tuple(placing.Placed(*p) for p in folder.json("places"))
-        return cls(placing.NodePlacement(places, HostWork(**folder.json("host"))))
 
     def summary(self) -> dict[str, Any]:
         on_npu, host = sum(p.on_npu for p in self.placed.places), self.placed.host

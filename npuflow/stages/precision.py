@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Self
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from npuflow.base.errors import InputError, Where
-from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import log, stage
 from npuflow.quantise.config import Override
 from npuflow.stages._calibration import CalibrationData
@@ -18,12 +18,10 @@ from npuflow.stages.baseline import Baseline, PrecisionOptions
 from npuflow.stages.judges import LabelledJudges, metric_drop
 from npuflow.stages.sensitivity import Sensitivity
 from npuflow.strategies import NARROW, STRATEGIES, Levels, Output, Strategy
+from npuflow.tune import tuned
 from npuflow.tune.precision.config import PrecisionTable as Table
 from npuflow.tune.precision.feedback import budget_of
 from npuflow.tune.precision.problem import SearchProblem, cost_of, unreachable
-
-ROUNDS = 3                                # searches for a mixture whose plan keeps the limit of cycles
-NEAR = 0.97                               # of the limit: so near that no more is asked for
 
 
 @dataclass(frozen=True)
@@ -37,20 +35,9 @@ class FrontPoint:
     outputs: tuple[Output, ...]
     overrides: tuple[Override, ...]
 
-    @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Self:
-        """From what `asdict` makes of one."""
-        outputs, overrides = tuple(Output(**o) for o in row["outputs"]), overrides_of(row["overrides"])
-        return cls(row["cycles"], row["bytes"], row["bits"], outputs, overrides)
-
-
-def overrides_of(rows: Sequence[Mapping[str, Any]]) -> tuple[Override, ...]:
-    """From what `asdict` makes of them."""
-    return tuple(Override(**{**row, "layers": tuple(row["layers"])}) for row in rows)
-
 
 @dataclass(frozen=True)
-class Precision(Artifact):
+class Precision(Artifact, outputs=("before", "after"), about=("cycles", "holds", "trials")):
     """Overrides as a recipe writes them and ranges of what they widen; outputs before and after; cycles as
     multiples of those with the recipe's widths: of a search for a front by a plan, else estimated."""
 
@@ -62,22 +49,6 @@ class Precision(Artifact):
     holds: bool = True
     trials: tuple[str, ...] = ()
     points: tuple[FrontPoint, ...] = ()
-
-    def save(self, folder: Writer) -> None:
-        folder.json("overrides", [asdict(one) for one in self.overrides])
-        folder.json("ranges", {name: list(span) for name, span in self.ranges.items()})
-        folder.json("outputs", {k: [asdict(o) for o in getattr(self, k)] for k in ("before", "after")})
-        folder.json("points", [asdict(one) for one in self.points])
-        folder.json("about", {"cycles": self.cycles, "holds": self.holds, "trials": list(self.trials)})
-
-    @classmethod
-    def load(cls, folder: Reader) -> Self:
-        outputs, about = folder.json("outputs"), folder.json("about")
-        before, after = (tuple(Output(**o) for o in outputs[k]) for k in ("before", "after"))
-        ranges = {name: (float(lo), float(hi)) for name, (lo, hi) in folder.json("ranges").items()}
-        overrides = overrides_of(folder.json("overrides"))
-        points, trials = tuple(FrontPoint.of(row) for row in folder.json("points")), tuple(about["trials"])
-        return cls(overrides, ranges, before, after, about["cycles"], about["holds"], trials, points)
 
     def summary(self) -> dict[str, Any]:
         if not self.overrides:
@@ -157,14 +128,14 @@ def within_cycles(problem: SearchProblem, strategy: Strategy, levels: Levels) ->
     hold, for as much more. The last where no mixture keeps the limit."""
     most, wanted = problem.goal.limits.get("cycles"), problem.goal
     kept: Levels | None = None
-    for _ in range(ROUNDS):
+    for _ in range(tuned.MIXTURE_ROUNDS):
         if most is None:
             return levels
         planned = problem.planned(levels)
         if planned <= most:
             better = kept is None or _level(problem, levels) > _level(problem, kept)
             kept = levels if better else kept
-            if planned >= NEAR * most or problem.budget.holds(problem.verified(levels)):
+            if planned >= tuned.MIXTURE_NEAR * most or problem.budget.holds(problem.verified(levels)):
                 break
         off = planned / problem.price(levels, "cycles")
         problem.goal = replace(wanted, limits={**wanted.limits, "cycles": most / off})

@@ -4,26 +4,30 @@ boundaries to the float parts."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Any
 
-from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import log, stage
 from npuflow.input.pixels.pixels import Pixels
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import graph_macs
-from npuflow.ir.persist import load_graph, operators, save_graph
+from npuflow.ir.persist import operators
 from npuflow.place.host import host_work, total_work
 from npuflow.place.partition import npu_share
 from npuflow.quantise import graph as quantising
 from npuflow.quantise.border import bordered
 from npuflow.quantise.stated import moved
 from npuflow.stages._chosen import ChosenCandidate
+from npuflow.stages._entries import GraphEntry
 from npuflow.tune.improve import Trial, summary
 
 
 @dataclass(frozen=True)
-class Quantized(Artifact):
+class Quantized(
+    Artifact, rows=("notes",), optional=("pixels", "corrections"), corrections="trials",
+    pixels={"inputs": "pixels", "border": "border"}, codecs={"graph": GraphEntry},
+):
     """The quantised graph, the nodes that stayed in float for their numbers, with the reason, what
     corrections did, and the inputs that take pixels. `float_macs`: multiply-accumulates of the float
     network, which the NPU's share is a share of. `border`: the largest error of padding with whole
@@ -46,26 +50,6 @@ class Quantized(Artifact):
     def host_macs(self) -> int:
         """Multiply-accumulates that the host does."""
         return total_work(host_work(self.graph)).macs
-
-    def save(self, folder: Writer) -> None:
-        save_graph(self.graph, folder)
-        if self.pixels:
-            pixels = {name: one.plain() for name, one in self.pixels.items()}
-            folder.json("pixels", {"inputs": pixels, "border": self.border})
-        folder.json("notes", [[n.node, n.reason, n.on_host] for n in self.notes])
-        folder.json("float_macs", self.float_macs)
-        if self.trials:
-            folder.json("corrections", [asdict(t) for t in self.trials])
-
-    @classmethod
-    def load(cls, folder: Reader) -> Self:
-        trials = folder.json("corrections") if "corrections" in folder.names() else []
-        notes = tuple(quantising.Note(*n) for n in folder.json("notes"))
-        pixels: dict[str, Any] = {"inputs": {}, "border": 0.0}
-        pixels.update(folder.json("pixels") if "pixels" in folder.names() else {})
-        inputs = {name: Pixels.read(row) for name, row in pixels["inputs"].items()}
-        made = tuple(Trial(**t) for t in trials)
-        return cls(load_graph(folder), notes, made, folder.json("float_macs"), inputs, pixels["border"])
 
     def uses(self) -> dict[str, tuple[str, ...]]:
         return {"ops": operators(self.graph)}

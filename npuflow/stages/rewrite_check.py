@@ -4,15 +4,15 @@ few calibration samples."""
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from npuflow.base.errors import ModelError
 from npuflow.base.tables import Config, Range
 from npuflow.checks import rewrite_check as engine
 from npuflow.checks.rewrite_check import OutputError, RewriteCulprit, SourceModel
-from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.artifact import Artifact
 from npuflow.flow.refs import Files
 from npuflow.flow.stage import Items, log, stage
 from npuflow.frontends import Runnable
@@ -25,7 +25,7 @@ from npuflow.onnx.fed import SessionModel, fed_from
 from npuflow.onnx.run import CannotRunError
 from npuflow.rewrite.rewrite import Applied
 from npuflow.stages.model import Model, ModelTable, written
-from npuflow.stages.parse import Parsed, ReadingOptions, applied_of, rewritten
+from npuflow.stages.parse import Parsed, ReadingOptions, rewritten
 from npuflow.stages.samples import Sample, feeds
 
 AFTER = "a step after the rewrites"
@@ -40,7 +40,7 @@ class RewriteCheckTable(Config, table="rewrite_check"):
 
 
 @dataclass(frozen=True)
-class RewriteCheck(Artifact):
+class RewriteCheck(Artifact, rows=("culprits",), about=("cured", "samples", "reason")):
     """The error of every output, what moved it, whether the graph is right without that,
     and why nothing was compared."""
 
@@ -49,18 +49,6 @@ class RewriteCheck(Artifact):
     cured: bool = False
     samples: int = 0
     reason: str = ""
-
-    def save(self, folder: Writer) -> None:
-        folder.json("errors", [asdict(e) for e in self.errors])
-        folder.json("culprits", [[astuple(c.change), c.before, c.after] for c in self.culprits])
-        folder.json("about", {"cured": self.cured, "samples": self.samples, "reason": self.reason})
-
-    @classmethod
-    def load(cls, folder: Reader) -> Self:
-        culprits = tuple(
-            RewriteCulprit(applied_of(row), before, after) for row, before, after in folder.json("culprits")
-        )
-        return cls(tuple(OutputError(**e) for e in folder.json("errors")), culprits, **folder.json("about"))
 
     @property
     def worst(self) -> OutputError | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Self
+from typing import Any
 
-from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.artifact import Artifact
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
@@ -22,30 +22,13 @@ from npuflow.ir.types import Array
 
 
 @dataclass(frozen=True)
-class Sample(Artifact):
+class Sample(
+    Artifact, spread=("content",), optional=("clip",),
+    about=("steps", "picture", "noise", "broken", "clip"),
+):
     """One sample; `content.feed` gives what the model is fed."""
 
     content: Content
-
-    def save(self, folder: Writer) -> None:
-        held = self.content
-        about: dict[str, Any] = {
-            "steps": list(held.steps),
-            "picture": held.picture,
-            "noise": held.noise,
-            "broken": held.broken,
-        }
-        if held.clip:
-            about["clip"] = held.clip
-        folder.json("about", about)
-        folder.arrays("arrays", dict(held.arrays))
-
-    @classmethod
-    def load(cls, folder: Reader) -> Self:
-        about = folder.json("about")
-        steps = tuple(about["steps"])
-        rest = about["picture"], about["noise"], about["broken"], about.get("clip", "")
-        return cls(Content(folder.arrays("arrays"), steps, *rest))
 
     def summary(self) -> dict[str, Any]:
         if self.content.broken:

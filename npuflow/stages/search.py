@@ -52,17 +52,10 @@ class RivalRanges(Artifact):
 
 
 @dataclass(frozen=True)
-class RatedRanges(Artifact):
+class RatedRanges(Artifact, rows=("rating",)):
     """A rival's figures."""
 
     rating: Rating
-
-    def save(self, folder: Writer) -> None:
-        folder.json("rating", [self.rating.sqnr, self.rating.cosine])
-
-    @classmethod
-    def load(cls, folder: Reader) -> Self:
-        return cls(Rating(*map(float, folder.json("rating"))))
 
     def summary(self) -> dict[str, Any]:
         return {"sqnr_db": round(self.rating.sqnr, 2)}

@@ -4,11 +4,11 @@ everything else is float."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
-from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import log, progress, stage
 from npuflow.ir.noise import decibels
 from npuflow.stages._calibration import CalibrationData
@@ -26,16 +26,6 @@ class Sensitivity(Artifact):
 
     names: tuple[tuple[str, str], ...]
     noise: Noise
-
-    def save(self, folder: Writer) -> None:
-        folder.json("names", [list(pair) for pair in self.names])
-        folder.array("noise", self.noise)
-
-    @classmethod
-    def load(cls, folder: Reader) -> Self:
-        return cls(
-            tuple((str(kind), str(name)) for kind, name in folder.json("names")), folder.array("noise")
-        )
 
     def summary(self) -> dict[str, Any]:
         if not self.names:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Self
+from typing import Any
 
 from npuflow.base.wording import counted
-from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import Items, log, stage
 from npuflow.input.data.config import Preparation
 from npuflow.ir.graph import Graph
@@ -29,7 +29,7 @@ FILE = "model.npu"                        # where `CompiledProgram` reads it
 
 
 @dataclass(frozen=True)
-class ShapedProgram(Artifact):
+class ShapedProgram(Artifact, spread=("compiled", "simulation")):
     """A program of one shape, and what the simulator found of it."""
 
     compiled: CompiledProgram
@@ -38,14 +38,6 @@ class ShapedProgram(Artifact):
     @property
     def program(self) -> Program:
         return self.compiled.program
-
-    def save(self, folder: Writer) -> None:
-        folder.bytes(FILE, self.program.to_bytes())
-        self.simulation.save(folder)
-
-    @classmethod
-    def load(cls, folder: Reader) -> Self:
-        return cls(CompiledProgram.load(folder), Simulation.load(folder))
 
     def summary(self) -> dict[str, Any]:
         return self.simulation.summary()

@@ -5,13 +5,13 @@ The whole-tensor executor is compared too.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Self
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from npuflow.base.tables import Config, Range
 from npuflow.base.wording import counted
 from npuflow.checks.agreement import TensorCheck, compare, require_equal, require_same
-from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
 from npuflow.input.pixels.pixels import model_inputs, of_program
@@ -48,17 +48,6 @@ class Simulation(Artifact):
     layers: tuple[Mapping[str, Any], ...]
     totals: Mapping[str, Any]
     hazards: int = 0
-
-    def save(self, folder: Writer) -> None:
-        folder.json("checks", [asdict(c) for c in self.checks])
-        folder.json("layers", [dict(row) for row in self.layers])
-        folder.json("totals", {**self.totals, "hazards": self.hazards})
-
-    @classmethod
-    def load(cls, folder: Reader) -> Self:
-        totals = folder.json("totals")
-        checks = tuple(TensorCheck(**c) for c in folder.json("checks"))
-        return cls(checks, tuple(folder.json("layers")), totals, totals.pop("hazards"))
 
     def summary(self) -> dict[str, Any]:
         different, unseen = sum(1 for c in self.checks if c.different), sum(c.unseen for c in self.checks)

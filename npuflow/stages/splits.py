@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from npuflow.base.digest import digest, digest_array
-from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.artifact import Artifact
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import Items, log, stage
 from npuflow.input.data.config import Data
@@ -20,19 +20,12 @@ from npuflow.stages.samples import Sample
 
 
 @dataclass(frozen=True)
-class Splits(Artifact):
+class Splits(Artifact, names=...):
     """Names of samples, and of sequences, whose steps stay together."""
 
     fit: tuple[str, ...]
     choose: tuple[str, ...]
     verify: tuple[str, ...]
-
-    def save(self, folder: Writer) -> None:
-        folder.json("names", {"fit": self.fit, "choose": self.choose, "verify": self.verify})
-
-    @classmethod
-    def load(cls, folder: Reader) -> Self:
-        return cls(**{part: tuple(names) for part, names in folder.json("names").items()})
 
     def summary(self) -> dict[str, Any]:
         return {"fit": len(self.fit), "choose": len(self.choose), "verify": len(self.verify)}

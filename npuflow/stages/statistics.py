@@ -72,33 +72,15 @@ class Watch(Config, table="statistics"):
 
 
 @dataclass(frozen=True)
-class Shard(Artifact):
+class Shard(
+    Artifact, spread=("content",), about=("names", "samples", "broken", "noise"),
+    statistics=("lo", "hi", "tails", "totals", "offsets", "keys", "counts"),
+):
     """Merged statistics; which samples were left out, and why; whether any sample was random data."""
 
     content: merging.ObservedStatistics
     broken: tuple[tuple[str, str], ...] = ()
     noise: bool = False
-
-    def save(self, folder: Writer) -> None:
-        one = self.content
-        about = {
-            "names": list(one.names), "samples": list(one.samples),
-            "broken": [list(pair) for pair in self.broken], "noise": self.noise,
-        }
-        folder.json("about", about)
-        cells = {"offsets": one.offsets, "keys": one.keys, "counts": one.counts}
-        folder.arrays(
-            "statistics", {"lo": one.lo, "hi": one.hi, "tails": one.tails, "totals": one.totals, **cells}
-        )
-
-    @classmethod
-    def load(cls, folder: Reader) -> Self:
-        about, a = folder.json("about"), folder.arrays("statistics")
-        content = merging.ObservedStatistics(
-            tuple(about["names"]), tuple(about["samples"]),
-            a["lo"], a["hi"], a["tails"], a["totals"], a["offsets"], a["keys"], a["counts"],
-        )
-        return cls(content, tuple((name, why) for name, why in about["broken"]), about["noise"])
 
     def summary(self) -> dict[str, Any]:
         found: dict[str, Any] = {"samples": len(self.content.samples), "tensors": len(self.content.names)}

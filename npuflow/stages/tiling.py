@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Any
 
 from npuflow.base.errors import TargetError
 from npuflow.base.tables import Config, parse, read
 from npuflow.base.wording import counted
-from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import View, library, log, stage
 from npuflow.hw.target import Target
 from npuflow.place.host import HostWork, host_work, total_work
@@ -57,22 +57,13 @@ class Planning(View):
 
 
 @dataclass(frozen=True)
-class Tiled(Artifact):
+class Tiled(Artifact, host={"work": "host", "cycles": "host_cycles"}):
     """The plan: tile sizes, nesting, slots and costs of every integer node; what the
     host does, and its cycles."""
 
     plan: TilingPlan
     host: HostWork = field(default_factory=HostWork)
     host_cycles: float = 0.0
-
-    def save(self, folder: Writer) -> None:
-        folder.json("plan", self.plan.to_json())
-        folder.json("host", {"work": asdict(self.host), "cycles": self.host_cycles})
-
-    @classmethod
-    def load(cls, folder: Reader) -> Self:
-        host = folder.json("host")
-        return cls(TilingPlan.from_json(folder.json("plan")), HostWork(**host["work"]), host["cycles"])
 
     def summary(self) -> dict[str, Any]:
         plan = self.plan

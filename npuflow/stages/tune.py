@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from npuflow.calibrators import CALIBRATORS, Grid
-from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import Items, log, part, stage
 from npuflow.hw.target import Numerics
 from npuflow.quantise.config import Quantize
@@ -33,18 +32,6 @@ class Candidates(Artifact):
     spans: tuple[tuple[float, float], ...]
     grid: Grid
 
-    def save(self, folder: Writer) -> None:
-        folder.json("spans", [list(span) for span in self.spans])
-        one = self.grid
-        grid = {"bits": one.bits, "signed": one.signed, "symmetric": one.symmetric}
-        folder.json("grid", {**grid, "narrow": one.narrow, "power_of_two": one.power_of_two})
-
-    @classmethod
-    def load(cls, folder: Reader) -> Self:
-        return cls(
-            tuple((float(lo), float(hi)) for lo, hi in folder.json("spans")), Grid(**folder.json("grid"))
-        )
-
 
 @dataclass(frozen=True)
 class JudgedRanges(Artifact):
@@ -53,14 +40,6 @@ class JudgedRanges(Artifact):
 
     spans: tuple[tuple[float, float], ...]
     losses: npt.NDArray[np.float64]
-
-    def save(self, folder: Writer) -> None:
-        folder.json("spans", [list(span) for span in self.spans])
-        folder.array("losses", self.losses)
-
-    @classmethod
-    def load(cls, folder: Reader) -> Self:
-        return cls(tuple((float(lo), float(hi)) for lo, hi in folder.json("spans")), folder.array("losses"))
 
 
 @part

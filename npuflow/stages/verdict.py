@@ -4,14 +4,14 @@ and fixes that were measured."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from npuflow.base.tables import Config
 from npuflow.calibrators import CALIBRATORS
 from npuflow.calibrators.auto import Auto
-from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import Items, View, log, progress, stage
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
@@ -30,7 +30,7 @@ from npuflow.stages.samples import feeds
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
 from npuflow.stages.verify import VerifyingSample
-from npuflow.strategies import STRATEGIES, Budget, Output
+from npuflow.strategies import STRATEGIES, Budget
 from npuflow.tune.correct.config import Correct
 from npuflow.tune.judge import Judge
 from npuflow.tune.precision.advice import Fix, FixSearch
@@ -60,7 +60,9 @@ class VerdictTable(Config, table="verdict"):
 
 
 @dataclass(frozen=True)
-class Verdict(Artifact):
+class Verdict(
+    Artifact, about=("samples", "reason", "budget", "inputs", "untried", "weights", "verified"),
+):
     """Outputs on `samples` held-out samples, or the `reason` why nothing can be judged; shares of clipped
     values by tensor; of the worst output what spoils it most, and fixes, by the samples that choose.
     `verified`: no choice has seen the samples. `untried`: what to do to have fixes, where none were looked
@@ -89,45 +91,6 @@ class Verdict(Artifact):
     @property
     def advice(self) -> Advice:
         return Advice(self.culprit, self.fixes, self.untried)
-
-    def save(self, folder: Writer) -> None:
-        about = {
-            "samples": self.samples,
-            "reason": self.reason,
-            "budget": asdict(self.budget),
-            "inputs": self.inputs,
-            "untried": self.untried,
-            "weights": dict(self.weights),
-            "verified": self.verified,
-        }
-        folder.json("about", about)
-        folder.json("outputs", [asdict(one) for one in self.outputs])
-        folder.json("clipped", dict(self.clipped))
-        folder.json("culprit", None if self.culprit is None else asdict(self.culprit))
-        folder.json("fixes", [asdict(one) for one in self.fixes])
-        folder.json("better", None if self.better is None else asdict(self.better))
-
-    @classmethod
-    def load(cls, folder: Reader) -> Self:
-        about, culprit = folder.json("about"), folder.json("culprit")
-        outputs = tuple(
-            JudgedOutput(Output(**one["output"]), one["ok"], one["nan"]) for one in folder.json("outputs")
-        )
-        fixes = tuple(
-            Fix(**{**one, "before": Output(**one["before"]), "after": Output(**one["after"])})
-            for one in folder.json("fixes")
-        )
-        held = dict(folder.json("clipped"))
-        found = NoiseSource(**culprit) if culprit is not None else None
-        budget, better = Budget(**about["budget"]), folder.json("better")
-        if better is not None:
-            better = BetterMethod(
-                **{**better, "named": Output(**better["named"]), "auto": Output(**better["auto"])}
-            )
-        return cls(
-            outputs, about["samples"], about["reason"], budget, held, found, fixes, about["inputs"], better,
-            about["untried"], about["weights"], about["verified"],
-        )
 
     def summary(self) -> dict[str, Any]:
         said = self.statement

@@ -14,13 +14,7 @@ from npuflow.ir.op import Node
 from npuflow.ir.types import TensorType
 from npuflow.onnx.export import session_model
 from npuflow.onnx.fed import FedModel, SessionModel
-
-LEAST = 16                     # counted tensors of a segment, and
-# what it computes in a sample, so that what it saves is worth the milliseconds of a file:
-WORK = 1 << 28
-VALUE = 32                     # multiplications, of which so many take the time that counting a value takes
-MOST = 64 << 20                # bytes of counted tensors after which a segment ends even so
-READERS = 3                    # a value that so many nodes read is no step inside a fused operator
+from npuflow.statistics import tuned
 
 
 @dataclass(frozen=True)
@@ -113,7 +107,8 @@ def _runs(graph: Graph, counted: Collection[str]) -> Iterator[tuple[Node, ...]]:
     fit = {
         v
         for v in last
-        if v in counted or v in graph.inputs or (readers[v] >= READERS and _plain(graph.type(v)))
+        if v in counted or v in graph.inputs
+        or (readers[v] >= tuned.SEGMENT_READERS and _plain(graph.type(v)))
     }
     start, number, size, work = 0, 0, 0, 0
     # values that a cut here may not pass through
@@ -125,9 +120,10 @@ def _runs(graph: Graph, counted: Collection[str]) -> Iterator[tuple[Node, ...]]:
         number, size, work = (
             number + len(reported),
             size + own,
-            work + node_macs(graph, node) + VALUE * own // 4,
+            work + node_macs(graph, node) + tuned.SEGMENT_VALUE * own // 4,
         )
-        if not crossing and ((number >= LEAST and work >= WORK) or size >= MOST) and i + 1 < len(graph.nodes):
+        worth = number >= tuned.SEGMENT_LEAST and work >= tuned.SEGMENT_WORK
+        if not crossing and (worth or size >= tuned.SEGMENT_MOST) and i + 1 < len(graph.nodes):
             yield graph.nodes[start : i + 1]
             start, number, size, work = i + 1, 0, 0, 0
     if graph.nodes:

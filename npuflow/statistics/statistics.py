@@ -14,12 +14,10 @@ import numpy.typing as npt
 from npuflow.base.errors import DataError, InternalError
 from npuflow.calibrators import TAILS, PrefixSums
 from npuflow.ir.types import Array
+from npuflow.statistics import tuned
 from npuflow.statistics.observe import COLUMNS, Int64s, Observation
 
 Floats = npt.NDArray[np.float64]
-# cells of all tensors up to which their derived arrays (0.1 kB a cell) are kept
-KEPT = 2_000_000
-CHUNK = 64                                 # samples whose cells are in memory at once
 
 
 @dataclass(frozen=True)
@@ -204,7 +202,7 @@ class ObservedStatistics:
     def __getitem__(self, name: str) -> StatisticsColumn:
         """One tensor; kept for the next question, since many methods may ask, unless all of
         them would fill the memory."""
-        if len(self.keys) > KEPT:
+        if len(self.keys) > tuned.CELLS_KEPT:
             return self._tensor(name)
         if name not in self._asked:
             self._asked[name] = self._tensor(name)
@@ -233,7 +231,7 @@ class ObservedStatistics:
         """With more samples, which come after those already in."""
         found = self
         walk = iter(shards)
-        while part := list(islice(walk, CHUNK)):
+        while part := list(islice(walk, tuned.CELLS_SAMPLES)):
             found = found._more([one for _, one in part], tuple(name for name, _ in part))
         return found
 
@@ -365,7 +363,7 @@ def added(parts: Iterable[ObservedStatistics]) -> ObservedStatistics:
     order; however they are nested."""
     walk = iter(parts)
     found = next(walk)
-    while some := list(islice(walk, CHUNK)):
+    while some := list(islice(walk, tuned.CELLS_SAMPLES)):
         found = found._more(some, tuple(name for one in some for name in one.samples))
     return found
 

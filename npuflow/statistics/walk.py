@@ -10,12 +10,12 @@ import numpy as np
 
 from npuflow.base.digest import digest
 from npuflow.ir.types import Array
+from npuflow.statistics import tuned
 from npuflow.statistics.observe import Observation, Observer, Scratch
 from npuflow.statistics.segments import ModelSegment
 
 Feed = Callable[[], Mapping[str, Array] | None]
 """What the network is fed for a sample, when it is asked for; None for one that cannot be read."""
-PACKED = 2                     # onnxruntime keeps weights, and a copy in the order of its kernels
 
 
 def observed(
@@ -64,7 +64,8 @@ def groups(segments: Mapping[str, ModelSegment], room: int | None) -> list[tuple
 
 def footprint(segments: Sequence[ModelSegment]) -> int:
     """Bytes that the sessions of some segments take, and the activations of one sample in them."""
-    return PACKED * sum(one.weights for one in segments) + max(one.activations for one in segments)
+    weights = tuned.WEIGHT_COPIES * sum(one.weights for one in segments)
+    return weights + max(one.activations for one in segments)
 
 
 class _Group:

@@ -13,12 +13,10 @@ import numpy.typing as npt
 
 from npuflow.base.errors import InputError, Where
 from npuflow.strategies import Levels, Problem, Strategy
+from npuflow.strategies import _tuned as tuned
 
 Reals = npt.NDArray[np.float64]
 
-# points that the quantised network judges on the way to the cheapest
-CHECKS = 6
-SPREAD = 4                                # more of them, spread over the front, where none holds the budget
 TINY = 1e-12
 
 
@@ -140,7 +138,7 @@ class FrontStrategy(Strategy):
         at = _first_measured(problem, front)
         if _holds(problem, front[at]):
             checked = 0
-            while at > 0 and checked < CHECKS and _holds(problem, front[at - 1]):
+            while at > 0 and checked < tuned.FRONT_CHECKS and _holds(problem, front[at - 1]):
                 at, checked = at - 1, checked + 1
             return front[at]
         step = 1
@@ -150,14 +148,14 @@ class FrontStrategy(Strategy):
             at, step = at + step, 2 * step
         if _holds(problem, front[-1]):
             return _first(problem, front, at, len(front) - 1)
-        judged = [front[-1], *front[max(0, len(front) - CHECKS) : -1], *_along(front)]
+        judged = [front[-1], *front[max(0, len(front) - tuned.FRONT_CHECKS) : -1], *_along(front)]
         return max(judged, key=lambda one: problem.budget.level(problem.verified(one)))
 
 
 def _along(front: Sequence[Levels]) -> list[Levels]:
     """Its cheapest mixture and some on the way. Noise is a sum to the searches only: with weights that were
     rounded for narrow layers above them, more bits there can cost accuracy."""
-    return [front[i * (len(front) - 1) // SPREAD] for i in range(SPREAD)]
+    return [front[i * (len(front) - 1) // tuned.FRONT_SPREAD] for i in range(tuned.FRONT_SPREAD)]
 
 
 def _holds(problem: Problem, levels: Levels) -> bool:
@@ -168,7 +166,7 @@ def _first_measured(problem: Problem, front: Sequence[Levels]) -> int:
     """About the first point that holds the budget by fake quantisation, the last where none does: some along
     the front, then halves. A front has hundreds of points, and what holds there begins at one of them."""
     below = -1
-    for at in sorted({i * (len(front) - 1) // CHECKS for i in range(CHECKS + 1)}):
+    for at in sorted({i * (len(front) - 1) // tuned.FRONT_CHECKS for i in range(tuned.FRONT_CHECKS + 1)}):
         if problem.budget.holds(problem.measured(front[at])):
             break
         below = at

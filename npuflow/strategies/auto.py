@@ -23,21 +23,9 @@ import numpy as np
 from npuflow.base.tables import Range
 from npuflow.ir.noise import ratio_decibels
 from npuflow.strategies import FLOAT, NARROW, STRATEGIES, WIDE, Budget, Levels, Noise, Problem, Strategy
+from npuflow.strategies import _tuned as tuned
 from npuflow.strategies._order import by_gain
 
-# of all cycles: what a unit costs at least, so that ratios stay finite
-LEAST = 2e-5
-# dB by which all units wide must miss the budget before float is thought of
-FAILS = 3.0
-# times the cycles of all units wide: what float on the host may cost
-DEAR = 2.0
-HALF = 0.5                                # of what a last step must gain, the whole way to the budget must
-CHECKS = 8                                # cheaper rungs that the quantised network itself judges, at most
-HALVES = 2                                # checks between the rung that is enough and the one before it
-# of all cycles: what narrowing a unit again must save to be tried ...
-SAVES = 0.01
-TRIED = 16                                # ... of at most so many, the dearest, ...
-MISSES = 2                                # ... until so many of them break the budget
 RUNGS = tuple(round(1.04**i, 3) for i in range(36))     # times the cycles: the prefixes that are tried
 
 
@@ -93,7 +81,7 @@ class AutoStrategy(Strategy):
         budget, hosted = problem.budget, level == FLOAT
         wide = (WIDE,) * len(problem.units)
         found = problem.measured(wide)
-        if budget.holds(found) or (hosted and budget.level(found) > _host_db(budget) - FAILS):
+        if budget.holds(found) or (hosted and budget.level(found) > _host_db(budget) - tuned.LADDER_FAILS):
             return first
         units = enumerate(problem.wide_noise())
         noise = {k: n for k, n in units if problem.units[k].kind == "activation"}
@@ -108,9 +96,10 @@ class AutoStrategy(Strategy):
             return tuple(level if k in chosen else WIDE for k in range(len(wide)))
 
         count = _least(lambda n: budget.holds(problem.measured(left(n))), 1, len(order))
-        if not order or budget.level(problem.measured(left(count))) < budget.level(found) + FAILS:
+        worth = budget.level(found) + tuned.LADDER_FAILS
+        if not order or budget.level(problem.measured(left(count))) < worth:
             return first
-        if problem.cycles(left(count)) > DEAR * problem.cycles(wide):
+        if problem.cycles(left(count)) > tuned.LADDER_DEAR * problem.cycles(wide):
             return first
         return tuple(level if k in set(order[:count]) else before for k, before in enumerate(first))
 
@@ -129,7 +118,7 @@ class AutoStrategy(Strategy):
             rest = np.maximum(total - parts, 0.0) + floor
             return ratio_decibels((total + floor) / rest)[:, :, missing].mean((1, 2))
 
-        least = LEAST * problem.cycles(start)
+        least = tuned.LADDER_LEAST * problem.cycles(start)
         return [k for k, _ in by_gain(problem, start, upper, noise, total, gains, least)]
 
 
@@ -195,7 +184,7 @@ class _Prefixes:
         if n is not None:
             levels = _thinned(problem, self.levels(n))
             missing = budget.sqnr_db - budget.level(problem.verified(self.start))
-            if missing >= HALF * worth * (problem.cycles(levels) / base - 1):
+            if missing >= tuned.LADDER_HALF * worth * (problem.cycles(levels) / base - 1):
                 return levels
         costs = {m: problem.cycles(self.levels(m)) / base - 1 for m in self.rungs}
         gains = {
@@ -218,8 +207,9 @@ class _Prefixes:
             (i for i, n in enumerate(self.rungs) if budget.holds(problem.measured(self.levels(n)))), last
         )
         if holds(guess):
-            below = (place for place in range(guess - 1, max(guess - CHECKS, -1), -1) if not holds(place))
-            return self.rungs[next(below, max(guess - CHECKS, -1)) + 1]
+            last = max(guess - tuned.LADDER_CHECKS, -1)
+            below = (place for place in range(guess - 1, last, -1) if not holds(place))
+            return self.rungs[next(below, last) + 1]
         fails, stride = guess, 1
         while fails < last and not holds(min(fails + stride, last)):
             fails, stride = min(fails + stride, last), 2 * stride
@@ -236,7 +226,7 @@ class _Prefixes:
         if count is None:
             return None
         fails = max((n for n in self.rungs if n < count), default=count)
-        for _ in range(HALVES):
+        for _ in range(tuned.LADDER_HALVES):
             middle = (fails + count + 1) // 2
             if middle == count:
                 break
@@ -261,16 +251,17 @@ def _thinned(problem: Problem, levels: Levels) -> Levels:
         for j in problem.units[k].neighbours:
             if j > k and j in raised:
                 saved[k, j] = alone - problem.delta(fewer, j, NARROW) / base
-    dear = sorted((some for some in saved if saved[some] >= SAVES), key=lambda some: -saved[some])[:TRIED]
+    worth = [some for some in saved if saved[some] >= tuned.LADDER_SAVES]
+    dear = sorted(worth, key=lambda some: -saved[some])[: tuned.LADDER_TRIED]
     loss = {some: max(steady - problem.steady(_narrowed(levels, some)), 0.0) for some in dear}
     missed = 0
     for some in sorted(dear, key=lambda some: loss[some] / saved[some]):
         fewer = _narrowed(levels, some)
-        if problem.cycles(fewer) > (1 - SAVES) * problem.cycles(levels):
+        if problem.cycles(fewer) > (1 - tuned.LADDER_SAVES) * problem.cycles(levels):
             continue
         if problem.budget.holds(problem.verified(fewer)):
             levels = fewer
-        elif (missed := missed + 1) == MISSES:
+        elif (missed := missed + 1) == tuned.LADDER_MISSES:
             break
     return levels
 
@@ -283,7 +274,7 @@ def _best(problem: Problem, found: Sequence[Levels], worth: float) -> Levels:
     def value(one: Levels) -> float:
         outputs = problem.verified(one)
         reached = budget.sqnr_db if budget.holds(outputs) else min(budget.level(outputs), budget.sqnr_db)
-        return reached - HALF * worth * (problem.cycles(one) / base - 1)
+        return reached - tuned.LADDER_HALF * worth * (problem.cycles(one) / base - 1)
 
     return max(found, key=value)
 

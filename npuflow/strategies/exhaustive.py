@@ -9,9 +9,8 @@ from math import prod
 
 from npuflow.base.errors import InputError, Where
 from npuflow.strategies import STRATEGIES, Levels, Problem
+from npuflow.strategies import _tuned as tuned
 from npuflow.strategies._front import FrontStrategy, pareto
-
-MOST = 200_000
 
 
 @STRATEGIES.entry
@@ -21,10 +20,10 @@ class Exhaustive(FrontStrategy):
 
     def front(self, problem: Problem) -> Sequence[Levels]:
         count = prod(len(unit.candidates) for unit in problem.units)
-        if count > MOST:
+        if count > tuned.ALL_MIXTURES:
             raise InputError(
                 f"{count:.3g} mixtures of widths are too many to try all",
-                because=f'strategy = "exhaustive" tries at most {MOST:,}',
+                because=f'strategy = "exhaustive" tries at most {tuned.ALL_MIXTURES:,}',
                 hint='strategy = "ilp", or fewer widths in [precision]',
                 where=Where(key="precision.strategy"),
                 code="NF-QUANT-042",

@@ -17,15 +17,11 @@ import numpy as np
 from npuflow.base.native_output import without_prints
 from npuflow.base.tables import Range
 from npuflow.strategies import STRATEGIES, Levels, Problem
+from npuflow.strategies import _tuned as tuned
 from npuflow.strategies._front import TINY, Additive, FrontStrategy, Reals, pareto, prices
 from npuflow.strategies._steps import steps
 
-# mixtures, spread over the front, that prices are first taken around
-ANCHORS = 5
-# of the price: pairs that change it by less have no term of their own
-COUPLED = 1e-4
 NEGLIGIBLE, BEYOND = 1e-7, 2.0             # of a bound of the noise: coefficients of the integer program
-CLOSE = 0.01                              # relative error of the predicted price that is good enough
 
 
 @dataclass(frozen=True)
@@ -54,7 +50,8 @@ class LocalPrices:
                 for j in near:
                     joint = prices(problem, changed, j)
                     found[j][i] = [joint[c] - alone[j][c] for c in units[j].candidates]
-            pairs |= {(k, j): d for j, d in found.items() if float(np.abs(d).max()) > COUPLED * base}
+            least = tuned.PRICE_COUPLED * base
+            pairs |= {(k, j): d for j, d in found.items() if float(np.abs(d).max()) > least}
         return cls(at, base, alone, pairs)
 
     def predicted(self, units: Sequence[Sequence[int]], levels: Levels) -> float:
@@ -84,7 +81,7 @@ class Ilp(FrontStrategy):
             return [()]
         low, high = (max(additive.error(one), TINY) for one in (additive.most, additive.least))
         start = pareto(problem, steps(problem))
-        spread = {round(i * (len(start) - 1) / (ANCHORS - 1)) for i in range(ANCHORS)}
+        spread = {round(i * (len(start) - 1) / (tuned.PRICE_ANCHORS - 1)) for i in range(tuned.PRICE_ANCHORS)}
         anchors = {i: LocalPrices.around(problem, start[i]) for i in sorted(spread)}
         found: list[Levels] = [*start, additive.most]
         for bound in np.geomspace(high, low, self.bounds + 1):
@@ -108,7 +105,8 @@ class Ilp(FrontStrategy):
             if price < problem.price(best) - 1e-12:
                 best = solved
                 yield best
-            if abs(local.predicted(candidates, solved) - price) <= CLOSE * price or solved == local.at:
+            missed = abs(local.predicted(candidates, solved) - price)
+            if missed <= tuned.PRICE_CLOSE * price or solved == local.at:
                 break
             local = LocalPrices.around(problem, solved)
         finer = self._solved(additive, bound, local, best)

@@ -208,6 +208,41 @@ def test_a_stage_takes_all_of_what_it_makes(write: Write, text: str) -> None:
     assert {"stored", "shown", "opened", "measured"} <= names
 
 
+STORED = """
+    from npuflow.flow.artifact import Artifact, Codec
+    from npuflow.flow.stage import stage
+    def written(): return 1
+    def opened(): return 2
+    def shown(): return 3
+    class Form(Codec):
+        @staticmethod
+        def save(folder, name, value): written()
+        @staticmethod
+        def load(folder, name): return opened()
+    class Leaf:
+        size: int
+    class Inner(Artifact, codecs={"form": Form}):
+        form: int
+        leaf: Leaf
+        def summary(self): return shown()
+    class Outer(Artifact, spread=("inner",)):
+        inner: Inner
+    """
+
+
+def test_what_a_derived_form_is_made_of_counts_where_it_is_read(write: Write) -> None:
+    """The types of fields, and how codecs read: not how they write."""
+    found = closure_of(write, STORED + "@stage\n    def run(outer: Outer) -> int: ...")
+    assert {name.partition(":")[2] for name in found.definitions} == {
+        "run", "Outer", "Inner", "Leaf", "Form", "Form.load", "opened",
+    }
+
+
+def test_all_of_a_derived_form_counts_where_it_is_made(write: Write) -> None:
+    found = closure_of(write, STORED + "@stage\n    def run() -> Outer: ...")
+    assert {"pk.stage:written", "pk.stage:opened"} <= set(found.definitions)
+
+
 def test_conditional_definitions_and_imports(write: Write) -> None:
     text = """
         try:

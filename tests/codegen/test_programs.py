@@ -10,6 +10,7 @@ import pytest
 
 from npuflow import targets as shipped
 from npuflow.base.errors import TargetError
+from npuflow.base.plain import plain, typed
 from npuflow.base.tables import read
 from npuflow.hw.encode import decode, encode
 from npuflow.hw.target import Target
@@ -86,7 +87,7 @@ def test_two_channels() -> None:
 def test_same_bytes_twice_and_plan_survives_json() -> None:
     graph, _ = mixed(SMALL.numerics)
     plan = plan_network(graph, machine(SMALL), SMALL.numerics)
-    again = TilingPlan.from_json(plan.to_json())
+    again = typed(TilingPlan, plain(plan))
     assert again == plan
     assert generate(graph, plan, SMALL).to_bytes() == generate(graph, again, SMALL).to_bytes()
 

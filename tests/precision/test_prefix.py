@@ -58,12 +58,12 @@ def test_cuts_are_where_few_bytes_pass_and_bounded_by_what_is_kept(monkeypatch: 
     assert known["x"] == (0, 0) and known["map"][1] == len(graph.nodes)
     found = cuts(graph, graph.outputs, 4)
     assert found[0] == 0 and found[-1] == len(graph.nodes) and sorted(set(found)) == found
-    monkeypatch.setattr(prefix, "KEPT", 1)
+    monkeypatch.setattr(prefix.tuned, "SECTION_VALUES", 1)
     assert cuts(graph, graph.outputs, 4) == [0, len(graph.nodes)]
 
 
 def test_a_single_section_is_left_to_whole_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefix, "KEPT", 1)
+    monkeypatch.setattr(prefix.tuned, "SECTION_VALUES", 1)
     rig = rig_of(mixed_net())
     made = PrefixEvaluation(rig.network, rig.shown, False, feeds_of(rig.network.graph, 2))
     assert made.sections == 1 and not made.pays([0])

@@ -132,8 +132,8 @@ def test_the_planted_weight_is_named(net: Net) -> None:
 def test_of_large_networks_runs_of_units_are_substituted_first(
     net: Net, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("npuflow.tune.precision.culprit.EFFORT", 1.0)
-    monkeypatch.setattr("npuflow.tune.precision.culprit.FEWEST", 8)
+    monkeypatch.setattr("npuflow.tune.tuned.CULPRIT_MACS", 1.0)
+    monkeypatch.setattr("npuflow.tune.tuned.CULPRIT_FEWEST", 8)
     rig = rigged(net, plant=0.2)
     found = culprits(rig, 0, lambda *_: None)
     assert found[0].value == PLANTED and len(found) < len(rig.names)

@@ -66,7 +66,7 @@ def test_the_footprint_of_a_chain(tmp_path: Path) -> None:
 def built(
     folder: Path, sets: list[str], monkeypatch: pytest.MonkeyPatch, most: int
 ) -> tuple[list[Event], list[NpuflowError]]:
-    monkeypatch.setattr(segments, "WORK", 0)                # a small network has more than one part
+    monkeypatch.setattr(segments.tuned, "SEGMENT_WORK", 0)  # a small network has more than one part
     monkeypatch.setattr(executor, "machine", lambda: most)
     loaded, settings = (
         load(folder / "r.toml", sets),

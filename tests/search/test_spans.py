@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import TargetError
+from npuflow.base.plain import plain, typed
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.schedule.frame import Topology
 from npuflow.schedule.groups import Group
-from npuflow.search.canonical import Cost, Subgraph, cutting, packed, unpacked
+from npuflow.search.canonical import Cost, Subgraph, cutting
 from npuflow.search.parts import Planner, layer_of
 from npuflow.search.plan import plan_network
 from npuflow.search.score import Scorer
@@ -56,7 +57,7 @@ def test_layers_of_an_excerpt_are_those_of_the_network() -> None:
         for part in (p for g in parts for p in g.parts if p.choice is not None):
             alone = cutting(graph, [part.nodes], topology.needed(part.nodes)).excerpt
             one = Subgraph(alone, False, LEVEL)
-            again = Subgraph.from_json(json.loads(json.dumps(one.to_json())))
+            again = typed(Subgraph, json.loads(json.dumps(plain(one))))
             assert again == one and again.key == one.key
             (nodes,) = again.excerpt.parts
             m = machine(target)
@@ -78,7 +79,7 @@ def test_costs_in_an_excerpt_are_those_in_the_network() -> None:
                 continue
             span, cut = found
             costs = Shared(target.numerics).cost(span, m)
-            assert unpacked(Cost, json.loads(json.dumps(packed(costs)))) == costs
+            assert typed(Cost, json.loads(json.dumps(plain(costs, rows=True))), rows=True) == costs
             for way in costs.ways:
                 here, there = whole.best(start, start + way.parts), in_network(way, cut)
                 assert (

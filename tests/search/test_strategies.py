@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from npuflow.base.errors import NpuflowError, RecipeError
+from npuflow.base.plain import plain, typed
 from npuflow.hw.target import Target
 from npuflow.search.plan import TilingPlan, plan_network
 from npuflow.search.strategies import STRATEGIES, check_names, usable
@@ -39,7 +40,7 @@ def test_the_plan_says_what_each_strategy_found(target: Target) -> None:
     assert all(
         t.origin.removesuffix(", on one core").removesuffix(", overlapping") in names for t in plan.tried
     )
-    assert TilingPlan.from_json(plan.to_json()) == plan
+    assert typed(TilingPlan, plain(plan)) == plan
 
 
 @pytest.mark.parametrize("target", [ONE, TWO], ids=["one core", "two cores"])

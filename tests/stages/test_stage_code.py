@@ -36,8 +36,8 @@ def test_the_check_can_fail() -> None:
 
 @pytest.mark.parametrize("stage", ["costs.layers", "tiling", "codegen", "qdq", "simulate"])
 def test_how_the_quantised_graph_is_saved_and_summed_up_concerns_quantize_alone(stage: str) -> None:
-    label = "npuflow.stages.quantize:Quantized"
+    label, form = "npuflow.stages.quantize:Quantized", "npuflow.stages._entries:GraphEntry"
     found = code_of(stage).definitions
-    assert {label, f"{label}.load"} <= set(found)
-    assert not {f"{label}.save", f"{label}.summary"} & set(found)
-    assert {f"{label}.save", f"{label}.summary"} <= set(code_of("quantize").definitions)
+    assert {label, f"{form}.load"} <= set(found)
+    assert not {f"{form}.save", f"{label}.summary"} & set(found)
+    assert {f"{form}.save", f"{label}.summary"} <= set(code_of("quantize").definitions)

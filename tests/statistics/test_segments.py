@@ -27,7 +27,8 @@ from npuflow.rewrite.rewrite import rewrite
 from npuflow.rules import RULES
 from npuflow.statistics import walk
 from npuflow.statistics.observe import Observer, needed_values
-from npuflow.statistics.segments import LEAST, segments
+from npuflow.statistics.segments import segments
+from npuflow.statistics.tuned import SEGMENT_LEAST as LEAST
 
 LAYERS = 40
 RECIPE = """

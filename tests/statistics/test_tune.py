@@ -87,7 +87,7 @@ def test_losses_of_any_width_in_any_parts(grid, monkeypatch) -> None:
             made = scale * (np.clip(np.rint(feed["x"] / scale) + zero, kind.lo, kind.hi) - zero)
             wanted += ((np.tanh(made) - np.tanh(feed["x"])) ** 2).sum()
         assert whole["x"][0, j] == pytest.approx(wanted, rel=1e-3, abs=1e-7)
-    monkeypatch.setattr("npuflow.tune.precision.range_search.ROOM", -1)
+    monkeypatch.setattr("npuflow.tune.tuned.RANGE_WEIGHTS", -1)
     parts = judged(*args)
     assert all((parts[name] == whole[name]).all() for name in spans)
 

@@ -5,8 +5,7 @@ That is enough to tell a wrong preprocessing from a right one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -43,14 +42,6 @@ class InputProfile:
     different: int = 0
     lows: tuple[float, ...] = ()
     highs: tuple[float, ...] = ()
-
-    def plain(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def read(cls, plain: Mapping[str, Any]) -> InputProfile:
-        lists = {k: tuple(v) for k, v in plain.items() if isinstance(v, list)}
-        return cls(**{**plain, **lists})
 
 
 def profiled(feeds: Iterable[tuple[str, Mapping[str, Array]]]) -> dict[str, InputProfile]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -29,11 +28,6 @@ class PixelBorder:
     off: tuple[float, ...]
     plain: tuple[float, ...]
     copied: bool = False
-
-    @classmethod
-    def read(cls, row: Mapping[str, Any]) -> PixelBorder:
-        """From plain values, as JSON gives them."""
-        return cls(row["output"], tuple(row["pads"]), tuple(row["off"]), tuple(row["plain"]), row["copied"])
 
 
 def bordered(net: Builder, origin: tuple[str, ...], source: str, pads: Sequence[int], codes: Reals) -> str:

@@ -23,6 +23,7 @@ from npuflow.ir.op import Node
 from npuflow.ir.sparsity import Pattern
 from npuflow.ir.types import Array
 from npuflow.rounders import damped
+from npuflow.tune import tuned
 from npuflow.tune.channels.coupled import CoupledChannels, coupled, read_by
 from npuflow.tune.channels.labels import ChannelLabels, Labels
 from npuflow.tune.channels.removal import ReaderMoments
@@ -33,7 +34,6 @@ from npuflow.tune.rounding.pruning import Prune, obstacle
 Ints = npt.NDArray[np.int64]
 Singles = npt.NDArray[np.float32]
 
-TRIES = 60                                # exchanges that are tried, for each channel
 TINY = 1e-200
 
 
@@ -166,7 +166,8 @@ def exchanged(losses: Singles, places: Ints, size: int, keep: int, seed: int) ->
     """Exchange channels between groups of `size` as long as that lowers the sum of what is lost, `places` in
     place; that sum before and after. `losses` [channels, outputs], of every group and output the least
     `size - keep` are lost."""
-    first, last = _climbed(np.ascontiguousarray(losses), places, size, size - keep, TRIES * len(places), seed)
+    tries = tuned.ORDER_TRIES * len(places)
+    first, last = _climbed(np.ascontiguousarray(losses), places, size, size - keep, tries, seed)
     return float(first), float(last)
 
 

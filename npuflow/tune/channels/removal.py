@@ -19,6 +19,7 @@ from npuflow.ir.op import Node
 from npuflow.ir.types import Array
 from npuflow.place.names import answers
 from npuflow.rounders import Reals, damped
+from npuflow.tune import tuned
 from npuflow.tune.channels.config import ChannelPruning
 from npuflow.tune.channels.coupled import CoupledChannels, coupled, made_by, read_by
 from npuflow.tune.channels.labels import ChannelLabels
@@ -31,7 +32,6 @@ from npuflow.tune.rounding.rounded import Matrix
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-ROUNDS = 8  # in which the channels of a group are removed, losses taken anew in each
 TINY = 1e-200
 
 
@@ -90,9 +90,9 @@ def removed_count(count: int, share: float, multiple: int) -> int:
 def by_moments(labels: Sequence[int], readers: Sequence[ReadChannels], count: int) -> list[int]:
     """The channels whose loss costs the layers that read them least; these lose them."""
     gone: list[int] = []
-    for turn in range(ROUNDS):
+    for turn in range(tuned.REMOVAL_ROUNDS):
         left = [label for label in labels if label not in set(gone)]
-        now = (count * (turn + 1)) // ROUNDS - len(gone)
+        now = (count * (turn + 1)) // tuned.REMOVAL_ROUNDS - len(gone)
         if now <= 0:
             continue
         losses = np.sum([one.losses(left) for one in readers], axis=0)

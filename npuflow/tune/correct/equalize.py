@@ -20,12 +20,12 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, constant, prune
 from npuflow.ir.op import Bound
 from npuflow.ir.types import Array
+from npuflow.tune import tuned
 from npuflow.tune.correct.groups import ChannelGroup, LinearLayer, groups
 
 Real = npt.NDArray[np.float64]
 Change = Callable[[Real], Real]
 TINY = 1e-300
-SETTLED = 1e-3                            # no scale changes by more than this share: done
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def equalise(
             scales[i] = scales[i] * step
             _scale(found[i], peaks, step)
             largest = max(largest, float(np.abs(np.log(step)).max()))
-        if largest < SETTLED:
+        if largest < tuned.EQUALIZE_SETTLED:
             break
     for i in free:
         graph = scaled(graph, found[i], scales[i])

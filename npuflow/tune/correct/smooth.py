@@ -26,13 +26,10 @@ from npuflow.quantise.config import Quantize, activation_grid
 from npuflow.quantise.types import activation_type, weight_type
 from npuflow.run.floats import FloatRun
 from npuflow.run.walk import Feed
+from npuflow.tune import tuned
 from npuflow.tune.correct.fold_back import LARGEST, Edits, Fold, Refused
 
 Real = npt.NDArray[np.float64]
-ALPHAS = (0.0, 0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-ROWS = 64  # places of an activation that a sample is looked at
-SAMPLES = 16
-ENOUGH = 0.98  # of the error that a migration must not exceed
 
 
 @dataclass(frozen=True)
@@ -106,7 +103,7 @@ def smooth(
     """Choose alpha for every place, and change the network where that brings its layers closer."""
     found = list(places(graph))
     open_places = [i for i, one in enumerate(found) if not one.obstacle]
-    columns = _columns(graph, [found[i] for i in open_places], feeds[:SAMPLES])
+    columns = _columns(graph, [found[i] for i in open_places], feeds[: tuned.SMOOTH_SAMPLES])
     scales: list[Real | None] = [None] * len(found)
     alphas: list[float | None] = [None] * len(found)
     for i in open_places:
@@ -158,7 +155,7 @@ def _columns(graph: Graph, wanted: Sequence[SmoothedActivation], feeds: Sequence
         for one in wanted:
             array = values[one.value]
             rows = np.moveaxis(array, one.channel, -1).reshape(-1, array.shape[one.channel])
-            step = max(1, len(rows) // ROWS)
+            step = max(1, len(rows) // tuned.SMOOTH_ROWS)
             parts[one.value] += [rows[::step], rows.max(0)[None], rows.min(0)[None]]
     return {name: np.concatenate(some).astype(np.float64) for name, some in parts.items()}
 
@@ -182,14 +179,14 @@ def _best(
 
     plain = error(np.ones_like(peak))
     best: tuple[float, float, Real] | None = None
-    for alpha in ALPHAS:
+    for alpha in tuned.SMOOTH_ALPHAS:
         scale = np.where(alive, peak, 1.0) ** alpha / np.where(alive, reach, 1.0) ** (1 - alpha)
         scale = np.where(alive, scale / np.exp(np.log(scale[alive]).mean()), 1.0)
         scale = np.clip(scale, 1 / limit, limit)
         found = error(scale)
         if best is None or found < best[0]:
             best = found, alpha, scale
-    if best is None or best[0] > ENOUGH * plain:
+    if best is None or best[0] > tuned.SMOOTH_ENOUGH * plain:
         return None
     return best[1], best[2]
 

@@ -23,6 +23,7 @@ from npuflow.place.place import op_name
 from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import FLOATS, Override, Quantize
 from npuflow.strategies import FLOAT, NARROW, WIDE, Budget, Levels, Output
+from npuflow.tune import tuned
 from npuflow.tune.improve import Proposal
 from npuflow.tune.precision.cost import CostModel
 from npuflow.tune.precision.culprit import NoiseSource
@@ -32,12 +33,6 @@ from npuflow.tune.precision.judge import close
 from npuflow.tune.precision.levels import LevelTypes
 from npuflow.tune.precision.problem import cost_of
 
-GAIN = 1.0                                # dB that a fix must bring to be worth a line
-SHARE = 0.02                              # or of answers
-APART = 0.02                              # of a range, from which on it differs from the extrema
-FITTED = 16                               # samples from which biases are corrected while a fix is tried
-EFFORT = 400e9                            # multiply-accumulates of all that is measured
-LEAST, MOST = 4, 12                       # fixes that are measured, however large or small the network
 SHOWN = 6                                 # and printed
 CORRECTION = "bias correction"            # the fix that switches it on
 
@@ -88,8 +83,8 @@ class FixSearch:
         units by what each spoils."""
         kept: list[Fix] = []
         tried: set[str] = set()
-        each = pass_macs(self.rig.network.graph) * (2 * FITTED + len(self.rig.judge.held))
-        most = max(LEAST, min(MOST, int(EFFORT / each)))
+        each = pass_macs(self.rig.network.graph) * (2 * tuned.FIX_FITTED + len(self.rig.judge.held))
+        most = max(tuned.FIX_LEAST, min(tuned.FIX_MOST, int(tuned.FIX_MACS / each)))
         for one in self._proposals(found, lambda: any(f.holds for f in kept)):
             if one.toml in tried or len(tried) >= most:
                 continue
@@ -101,8 +96,8 @@ class FixSearch:
             fix = Fix(one.what, one.toml, before, after, self.cycles(one), holds)
             self.log(f"tried {fix.line}")
             if (
-                after.sqnr - before.sqnr >= GAIN
-                or (after.agreement or 0.0) - (before.agreement or 0.0) >= SHARE
+                after.sqnr - before.sqnr >= tuned.FIX_GAIN
+                or (after.agreement or 0.0) - (before.agreement or 0.0) >= tuned.FIX_SHARE
             ):
                 kept.append(fix)
         ranked = sorted(
@@ -113,7 +108,7 @@ class FixSearch:
     def measured(self, one: Proposal[Candidate], output: str) -> Output | None:
         """The output with a change, as the quantised network has it; None where it cannot be quantised."""
         judge = self.rig.judge
-        fit = judge.fit[:FITTED] if self.corrected or one.what == CORRECTION else ()
+        fit = judge.fit[: tuned.FIX_FITTED] if self.corrected or one.what == CORRECTION else ()
         try:
             found = judge.score(one.changed, fit).outputs
         except NpuflowError as error:
@@ -260,7 +255,7 @@ class FixSearch:
         if value not in ranges or value not in self.extrema:
             return False
         have, want = np.array(ranges[value]), np.array(self.extrema[value])
-        return bool(np.abs(have - want).max() > APART * max(float(want[1] - want[0]), 1e-30))
+        return bool(np.abs(have - want).max() > tuned.FIX_APART * max(float(want[1] - want[0]), 1e-30))
 
 
 def _best(ranked: Sequence[Fix]) -> list[Fix]:

@@ -31,13 +31,11 @@ from npuflow.schedule.machine import Machine
 from npuflow.search.plan import TilingPlan, plan_network
 from npuflow.search.unfit import PlanRequest, without_tile
 from npuflow.strategies import FLOAT, NARROW, WIDE, Levels
+from npuflow.tune import tuned
 from npuflow.tune.bias import originals
 from npuflow.tune.precision.fakequant import FakeQuantNetwork
 from npuflow.tune.precision.group_cost import GroupCost, GroupSums, norm, overlap
 from npuflow.tune.precision.levels import LevelTypes
-
-LEVEL = 3                                 # effort of the plan
-ALONE = 1                                 # effort at which every layer is a group of its own
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,7 @@ class CostModel:
         network, units, first = self.network, self.units, len(self.network.groups)
         macs = [node_macs(network.graph, node) for node in network.nodes]
         array = [0.0] * len(network.nodes)
-        for layers, costs in self._planned(ALONE):
+        for layers, costs in self._planned(tuned.MIXTURE_ALONE):
             total = sum(macs[i] for i in layers) or 1
             for i in layers:
                 array[i] += costs.tensor * macs[i] / total
@@ -109,7 +107,7 @@ class CostModel:
     @cached_property
     def groups(self) -> tuple[GroupCost, ...]:
         found = []
-        for layers, costs in self._planned(LEVEL):
+        for layers, costs in self._planned(tuned.MIXTURE_LEVEL):
             parts = costs.tensor, costs.vector, max(costs.bus, costs.load, costs.store)
             exponent = overlap(parts, costs.cycles)
             rest = max(costs.cycles - norm(parts, exponent), 0.0)
@@ -118,7 +116,7 @@ class CostModel:
 
     def _planned(self, level: int) -> Iterator[tuple[tuple[int, ...], Costs]]:
         """By fusion group of the narrow network's plan its layers and costs."""
-        plan = self._narrow_plan if level == LEVEL else self._plan(self.narrow, level)
+        plan = self._narrow_plan if level == tuned.MIXTURE_LEVEL else self._plan(self.narrow, level)
         named = originals(self.network.graph, self.narrow)
         places = {o: i for i, node in enumerate(self.network.nodes) for o in node.outputs if o}
         for group in plan.groups:
@@ -133,12 +131,12 @@ class CostModel:
 
     @cached_property
     def _narrow_plan(self) -> TilingPlan:
-        return self._plan(self.narrow, LEVEL)
+        return self._plan(self.narrow, tuned.MIXTURE_LEVEL)
 
     def replayed(self, graph: Graph | None = None) -> float:
         """Cycles of a quantised graph by a plan of its own, those of the host included; None: with the
         recipe's widths. As dear as the tiling search of a build, and as exact."""
-        plan = self._narrow_plan if graph is None else self._plan(graph, LEVEL)
+        plan = self._narrow_plan if graph is None else self._plan(graph, tuned.MIXTURE_LEVEL)
         host = total_work(host_work(self.narrow if graph is None else graph))
         return plan.cycles + host.cycles(self.target) or 1.0
 
@@ -166,7 +164,7 @@ class CostModel:
         """Units that layers read, write or hold of which no tile fits local memory in `wide`, the network
         quantised with every unit at its widest."""
         named = originals(self.network.graph, wide)
-        missing = without_tile(PlanRequest(wide, self.machine, self.target.numerics, LEVEL))
+        missing = without_tile(PlanRequest(wide, self.machine, self.target.numerics, tuned.MIXTURE_LEVEL))
         around = (v for i in missing for v in (*wide.nodes[i].inputs, *wide.nodes[i].outputs))
         return frozenset(self.units[u] for v in around if (u := named.get(v, v)) in self.units)
 

@@ -13,14 +13,9 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.macs import pass_macs
 from npuflow.ir.noise import noise_decibels
 from npuflow.strategies import FLOAT, NARROW
+from npuflow.tune import tuned
 from npuflow.tune.precision.harness import Harness
 from npuflow.tune.precision.sensitivity import runs
-
-EFFORT = 250e9                            # multiply-accumulates of all passes together
-FEWEST = 16                               # passes, however large the network
-PROBES = 4                                # samples, where they can be afforded
-# of the most noise taken away: among such units the first in the network is named
-ALIKE = 0.9
 
 
 @dataclass(frozen=True)
@@ -42,8 +37,9 @@ def culprits(rig: Harness, column: int, tell: Callable[[int, int], None]) -> lis
     graph, count = rig.network.graph, len(rig.names)
     units = [k for k in range(count) if reaches(rig, k, graph.outputs[rig.judge.parts[column].output])]
     macs = pass_macs(graph)
-    probes = max(1, min(PROBES, len(rig.judge.held), int(EFFORT / (macs * max(len(units), 1)))))
-    passes = max(int(EFFORT / (macs * probes)), FEWEST)
+    afforded = int(tuned.CULPRIT_MACS / (macs * max(len(units), 1)))
+    probes = max(1, min(tuned.CULPRIT_PROBES, len(rig.judge.held), afforded))
+    passes = max(int(tuned.CULPRIT_MACS / (macs * probes)), tuned.CULPRIT_FEWEST)
     feeds, built = rig.judge.held[:probes], [NARROW] * count
 
     def noise(floats: list[int]) -> float:
@@ -64,7 +60,8 @@ def culprits(rig: Harness, column: int, tell: Callable[[int, int], None]) -> lis
     order = sorted(found, key=lambda k: found[k])
     if order:
         most = start - found[order[0]]
-        alike = [k for k in order if start - found[k] >= ALIKE * most] if most > 0 else order[:1]
+        near = tuned.CULPRIT_ALIKE * most
+        alike = [k for k in order if start - found[k] >= near] if most > 0 else order[:1]
         first = min(alike, key=lambda k: _place(rig, k))
         order.remove(first)
         order.insert(0, first)

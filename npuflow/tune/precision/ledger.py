@@ -26,6 +26,7 @@ from npuflow.ir.macs import pass_macs
 from npuflow.ir.noise import decibels, difference, energy
 from npuflow.ir.types import Array
 from npuflow.strategies import NARROW, WIDE
+from npuflow.tune import tuned
 from npuflow.tune.bias import correct_biases
 from npuflow.tune.error import outputs_of
 from npuflow.tune.precision.cost import CostModel
@@ -34,11 +35,6 @@ from npuflow.tune.precision.harness import Harness
 from npuflow.tune.precision.judge import clipped
 from npuflow.tune.quality import NOTHING, Outputs
 
-EFFORT = 600e9                            # multiply-accumulates of all passes together
-FEWEST = 2                                # samples, however large the network
-MEASURED = 15                             # parts, the largest, whose noise alone and without is measured
-BLAMED = 0.1                              # of the noise: what correction adds is looked into
-SUSPECTS = 3                              # parts, the largest, that may be why it does
 FINER = 2.0**14                           # a step so much finer rounds to nothing that matters
 BOUNDLESS = 2.0**100
 
@@ -99,8 +95,9 @@ class _Split:
         self.levels, output = (NARROW,) * len(rig.names), graph.outputs[self.part.output]
         self.causes = [one for one in self._causes() if reaches(rig, one.unit, output)]
         self.known = frozenset(self.causes)
-        passes = 2 * (len(self.causes) + MEASURED) * pass_macs(graph)
-        self.held = rig.judge.held[: max(FEWEST, min(len(rig.judge.held), int(EFFORT / passes)))]
+        passes = 2 * (len(self.causes) + tuned.LEDGER_MEASURED) * pass_macs(graph)
+        most = min(len(rig.judge.held), int(tuned.LEDGER_MACS / passes))
+        self.held = rig.judge.held[: max(tuned.LEDGER_FEWEST, most)]
         truth = rig.judge.truth[self.part.output][: len(self.held)]
         self.truth = [np.asarray(self.part.of(a), np.float64) for a in truth]
         self.signal = max(sum(energy(a) for a in self.truth), NOTHING)
@@ -114,12 +111,12 @@ class _Split:
         total = self._noise(outputs_of(self.built, self.held))
         powers = {cause: (forward[cause] + back[cause]) / 2 for cause in self.causes}
         correction = total - plain
-        if correction > BLAMED * total:
+        if correction > tuned.LEDGER_BLAMED * total:
             for cause, share in self._answered(powers, correction).items():
                 powers[cause] += share
                 correction -= share
         whole = max(total, total - correction) or 1.0
-        large = sorted(powers, key=lambda cause: -powers[cause])[:MEASURED]
+        large = sorted(powers, key=lambda cause: -powers[cause])[: tuned.LEDGER_MEASURED]
         rows = []
         for cause in self.causes:
             rows.append(self._entry(cause, powers[cause] / whole, total - fake, cause in large))
@@ -133,7 +130,7 @@ class _Split:
     def _answered(self, powers: Mapping[_Cause, float], correction: float) -> dict[_Cause, float]:
         """What of the noise that corrected biases add goes away with each of the largest causes."""
         found = dict[_Cause, float]()
-        for cause in sorted(powers, key=lambda cause: -powers[cause])[:SUSPECTS]:
+        for cause in sorted(powers, key=lambda cause: -powers[cause])[: tuned.LEDGER_SUSPECTS]:
             left = self._added_without(cause)
             if left is not None and left < correction:
                 found[cause] = correction - max(left, 0.0)

@@ -15,11 +15,9 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
 from npuflow.quantise.scales import activation_inputs
 from npuflow.statistics.statistics import ObservedStatistics, StatisticsColumn
+from npuflow.tune import tuned
 
 Range = tuple[float, float]
-# the empty band is at least so many times as wide as the band of scores ...
-FAR = 4.0
-LEAST = 100.0                             # ... and so wide
 NOTHING = 20.0                            # exp(-20) of the largest weight is below any code
 
 
@@ -67,4 +65,5 @@ def _bands(tensor: StatisticsColumn) -> Range | None:
     at = int(np.argmax(gaps))
     low, high = float(lower[at + 1]), float(upper[-1])
     wide = float(gaps[at])
-    return (low, high) if upper[at] < 0 and wide >= max(FAR * (high - low), LEAST) else None
+    least = max(tuned.MASK_FAR * (high - low), tuned.MASK_LEAST)
+    return (low, high) if upper[at] < 0 and wide >= least else None

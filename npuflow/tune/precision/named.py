@@ -16,17 +16,13 @@ from npuflow.calibrators.auto import Auto
 from npuflow.quantise.config import Quantize
 from npuflow.statistics.statistics import ObservedStatistics
 from npuflow.strategies import NARROW, Output
+from npuflow.tune import tuned
 from npuflow.tune.precision.clipping import Clipped, clip
 from npuflow.tune.precision.fakequant import Ranges
 from npuflow.tune.precision.harness import Harness
 from npuflow.tune.quality import quality
 from npuflow.tune.ranges.thresholds import Calibrate, LayerCalibration
 from npuflow.tune.ranges.thresholds import thresholds as chosen_by
-
-GAIN = 3.0                                # dB by which an output must be better: half of the noise
-CLEAN = 40.0                              # dB from which on nobody needs more
-SHARE = 0.01                              # of equal answers by which it must be better otherwise ...
-FEWEST = 2.0                              # ... and no less than so many samples' worth
 
 
 @dataclass(frozen=True)
@@ -64,7 +60,8 @@ def better(
         at_best = replace(mine, sqnr=level, agreement=max(shares) if shares else None)
         gain = theirs.sqnr - level
         more = (theirs.agreement or 0.0) - at_best.agreement if at_best.agreement is not None else 0.0
-        if (gain >= GAIN and level < CLEAN) or (more >= SHARE and more * samples >= FEWEST):
+        closer = gain >= tuned.NAMED_GAIN and level < tuned.NAMED_CLEAN
+        if closer or (more >= tuned.NAMED_SHARE and more * samples >= tuned.NAMED_FEWEST):
             found.append((max(gain, 0.0) + 100 * more, BetterMethod(method, at_best, theirs, samples)))
     return max(found, key=lambda pair: pair[0])[1] if found else None
 

@@ -17,13 +17,9 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.macs import node_macs
 from npuflow.ir.types import Array
 from npuflow.run.floats import FloatRun
+from npuflow.tune import tuned
 from npuflow.tune.precision.fakequant import FakeQuant, FakeQuantNetwork, Feed, Section, Table
 
-SECTIONS = 16  # at most
-WEIGHTS = 256 << 20  # bytes of weights in all sessions together, roughly
-KEPT = 512 << 20  # bytes of values between sections, of all samples
-NEAR = 0.25  # of a section's work, by which its end may move to fewer bytes
-VALUE = 32  # multiplications that take the time of writing a number
 State = Mapping[str, Array]
 
 
@@ -143,7 +139,7 @@ def cuts(graph: Graph, probes: Sequence[str], samples: int) -> list[int]:
     count = len(graph.nodes)
     work = np.cumsum([0.0, *(_work(graph, i) for i in range(count))])
     stored = max(sum(array.nbytes for array in graph.consts.values()), 1)
-    sections = int(min(SECTIONS, max(2 * WEIGHTS // stored, 1), max(count // 4, 1)))
+    sections = int(min(tuned.SECTIONS, max(2 * tuned.SECTION_WEIGHTS // stored, 1), max(count // 4, 1)))
     changes = np.zeros(count + 2)
     for value, (made, last) in lives(graph, probes).items():
         changes[made] += _bytes(graph, value)
@@ -151,18 +147,18 @@ def cuts(graph: Graph, probes: Sequence[str], samples: int) -> list[int]:
     passing = np.cumsum(changes)
     found, each = [0], work[-1] / sections
     for i in range(1, sections):
-        near = np.flatnonzero(np.abs(work - i * each) <= NEAR * each)
+        near = np.flatnonzero(np.abs(work - i * each) <= tuned.SECTION_NEAR * each)
         some = [int(at) for at in near if found[-1] < at < count]
         if some:
             found.append(min(some, key=lambda at: (passing[at], at)))
-    while len(found) > 1 and samples * sum(passing[at] for at in found[1:]) > KEPT:
+    while len(found) > 1 and samples * sum(passing[at] for at in found[1:]) > tuned.SECTION_VALUES:
         found.remove(max(found[1:], key=lambda at: passing[at]))
     return [*found, count]
 
 
 def _work(graph: Graph, index: int) -> float:
     node = graph.nodes[index]
-    return node_macs(graph, node) + VALUE * sum(_size(graph, v) for v in node.outputs if v)
+    return node_macs(graph, node) + tuned.SECTION_VALUE * sum(_size(graph, v) for v in node.outputs if v)
 
 
 def _bytes(graph: Graph, value: str) -> int:

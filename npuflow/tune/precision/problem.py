@@ -15,13 +15,12 @@ from npuflow.hw.target import Target
 from npuflow.ir.noise import EXACT, noise_decibels
 from npuflow.quantise.candidate import Candidate
 from npuflow.strategies import FLOAT, NARROW, WIDE, Budget, Goal, Levels, Noise, Output, Unit
+from npuflow.tune import tuned
 from npuflow.tune.error import Feed
 from npuflow.tune.metric import MetricJudge
 from npuflow.tune.precision.cost import CostModel
 from npuflow.tune.precision.harness import Harness
 from npuflow.tune.precision.sensitivity import wide_noises
-
-STEADY = 8                                # held-out samples that rank mixtures
 
 
 @dataclass
@@ -100,7 +99,7 @@ class SearchProblem:
 
     def steady(self, levels: Levels) -> float:
         rig = self.rig
-        noise = rig.probe_noise(*rig.mixture(levels), min(len(rig.judge.held), STEADY))
+        noise = rig.probe_noise(*rig.mixture(levels), min(len(rig.judge.held), tuned.MIXTURE_STEADY))
         return float(noise_decibels(noise).mean(0).min(initial=EXACT))
 
     def verified(self, levels: Levels) -> Sequence[Output]:

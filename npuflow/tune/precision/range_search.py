@@ -22,12 +22,12 @@ from npuflow.quantise.types import activation_type
 from npuflow.run.floats import FloatRun
 from npuflow.run.qdq import QdqBuilder
 from npuflow.run.walk import plain_session
+from npuflow.tune import tuned
 from npuflow.tune.ranges.thresholds import RangeChoice, Ranges
 
 Real = npt.NDArray[np.float64]
 Span = tuple[float, float]
 Attributes = tuple[tuple[str, int], ...]
-ROOM = 1 << 28                            # bytes of weights that the models at hand may hold
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def _together(
     for name, nodes in consumers.items():
         held = [c for n in nodes for c in (graph.const(v) for v in n.inputs if v) if c is not None]
         own = sum(c.nbytes for c in held) * len(spans[name])
-        if part and size + own > ROOM:
+        if part and size + own > tuned.RANGE_WEIGHTS:
             yield part
             part, size = [], 0
         part.append(name)

@@ -10,11 +10,8 @@ import numpy as np
 
 from npuflow.ir.macs import pass_macs
 from npuflow.strategies import NARROW, WIDE, Noise
+from npuflow.tune import tuned
 from npuflow.tune.precision.harness import Harness
-
-EFFORT = 400e9                            # multiply-accumulates of all passes together
-# share of the units, the noisiest, that more than one sample is spent on
-AGAIN = 0.34
 
 
 def noises(rig: Harness, probes: int, progress: Callable[[int, int], None]) -> Noise:
@@ -24,7 +21,7 @@ def noises(rig: Harness, probes: int, progress: Callable[[int, int], None]) -> N
     """
     count = len(rig.names)
     macs = pass_macs(rig.network.graph)
-    passes = max(int(EFFORT / macs), 8)
+    passes = max(int(tuned.NOISE_MACS / macs), 8)
     bundles = runs(rig, min(passes, count))
     samples = len(rig.judge.held[:probes])
     found = np.zeros((count, samples, len(rig.judge.parts)))
@@ -35,7 +32,7 @@ def noises(rig: Harness, probes: int, progress: Callable[[int, int], None]) -> N
         progress(i + 1, len(bundles))
     affordable = (passes - len(bundles)) // max(samples - 1, 1)
     noisy = sorted(first, key=lambda i: -float(first[i].mean()) * len(bundles[i]))
-    for i in noisy[: min(affordable, round(AGAIN * len(bundles)))] if samples > 1 else ():
+    for i in noisy[: min(affordable, round(tuned.NOISE_AGAIN * len(bundles)))] if samples > 1 else ():
         found[list(bundles[i])] = rig.together(bundles[i], NARROW, samples) / len(bundles[i])
     return found
 
@@ -43,7 +40,7 @@ def noises(rig: Harness, probes: int, progress: Callable[[int, int], None]) -> N
 def wide_noises(rig: Harness, probes: int) -> list[Noise]:
     """[samples, outputs] of every unit at its widest alone, by the same effort."""
     count = len(rig.names)
-    passes = max(int(EFFORT / pass_macs(rig.network.graph)), 8)
+    passes = max(int(tuned.NOISE_MACS / pass_macs(rig.network.graph)), 8)
     found: list[Noise] = []
     for bundle in runs(rig, min(max(passes // max(probes, 1), 1), count)):
         found += [rig.together(bundle, WIDE, probes) / len(bundle)] * len(bundle)

@@ -16,9 +16,8 @@ from npuflow.quantise.config import Quantize, activation_grid
 from npuflow.quantise.scales import ScaleGroups
 from npuflow.quantise.types import activation_type
 from npuflow.statistics.statistics import ObservedStatistics
+from npuflow.tune import tuned
 
-ROOM = 1.25                               # beyond the extrema that calibration saw
-REACH = 4.0                               # boxes reach no further than so many images
 Span = tuple[float, float]
 
 
@@ -38,7 +37,7 @@ def box_codes(
         return {}
     # cells count from 0: the last of 3 is 2, that of 8 is 7
     growth = 2 * growth if growth > 1 else 1.0
-    most = REACH * growth * max(size_of(graph, table))
+    most = tuned.BOX_REACH * growth * max(size_of(graph, table))
     nodes = [n for i, n in enumerate(graph.nodes) if on_npu(i) and _decodes(n, table, quantize)]
     made = [n for n in nodes if not (n.op.shares_scale or n.op.moves_data)]
     spans = {o: _span(statistics, o, most, growth) for n in made for o in n.outputs if o in statistics}
@@ -70,7 +69,7 @@ def _decodes(node: Node, table: Postprocess, quantize: Quantize) -> bool:
 
 
 def _span(statistics: ObservedStatistics, name: str, most: float, growth: float) -> Span:
-    tensor, room = statistics[name], ROOM * growth
+    tensor, room = statistics[name], tuned.BOX_ROOM * growth
     return max(min(0.0, room * tensor.lo), -most), min(max(0.0, room * tensor.hi), most)
 
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
-
-LAYERS = 3                                # that plain stretches are put together to
+from npuflow.tune import tuned
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class LayerBlock:
     layers: tuple[int, ...]
 
 
-def blocks(graph: Graph, layers: Collection[int], most: int = LAYERS) -> Iterator[LayerBlock]:
+def blocks(graph: Graph, layers: Collection[int], most: int = tuned.BLOCK_LAYERS) -> Iterator[LayerBlock]:
     """In the network's order. `layers`: nodes whose weights may change."""
     open_block: LayerBlock | None = None
     for one in _stretches(graph):

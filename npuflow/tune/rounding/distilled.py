@@ -29,12 +29,11 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.sparsity import Mask
 from npuflow.ir.types import Array
 from npuflow.rounders import RoundedWeight
+from npuflow.tune import tuned
 from npuflow.tune.judge import Judge
 from npuflow.tune.rounding.blocks import blocks
 from npuflow.tune.rounding.distillation import Distillation
 from npuflow.tune.rounding.rounded import Matrix
-
-WARM_UP = 0.05                            # of the steps, in which the rate rises
 
 
 @dataclass
@@ -120,7 +119,7 @@ def distilled(
         name: torch.from_numpy(decode(one.codes, one.quant).astype(np.float32))
         for name, one in weights.items()
     }
-    order, warm = np.zeros(0, np.int64), max(1.0, table.steps * WARM_UP)
+    order, warm = np.zeros(0, np.int64), max(1.0, table.steps * tuned.DISTILL_WARM_UP)
     for step in range(table.steps):
         while len(order) < min(table.batch, len(fit)):
             order = np.concatenate([order, rng.permutation(len(fit))])

@@ -13,13 +13,10 @@ import numpy as np
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
 from npuflow.place.place import NodePlacement
+from npuflow.tune import tuned
 from npuflow.tune.rounding.config import Counting
 
 BITS = 14                                 # of a magnitude on the grid: sums of products stay exact in float64
-# of a sample's columns in one layer, beyond the least number of places
-ELEMENTS = 1 << 17
-LEAST = 8                                 # places, however wide the layer
-PER_TERM = 2                              # places for every term of a grouped layer, whose sums are short
 
 
 @dataclass(frozen=True)
@@ -90,8 +87,9 @@ def _found(
     groups = node.op.column_groups()
     taps = node.op.columns(graph.type(source).shape, np.zeros(1, np.int64))
     parts = _parts(terms, taps.channels, table.most_terms)
-    enough = PER_TERM * terms if groups > 1 else table.positions
-    count = min(places, table.positions, max(LEAST, min(enough, ELEMENTS // (terms * groups))))
+    enough = tuned.ROUND_PER_TERM * terms if groups > 1 else table.positions
+    fit = tuned.ROUND_ELEMENTS // (terms * groups)
+    count = min(places, table.positions, max(tuned.ROUND_PLACES, min(enough, fit)))
     peak = max(abs(end) for end in ends[source])
     own = _bias(graph, node, weight + 1, readers, rows)
     fraction = BITS - max(frexp(peak)[1], BITS - 60) if peak > 0 else 0

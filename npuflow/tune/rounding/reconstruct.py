@@ -27,6 +27,7 @@ from npuflow.ir.types import Array, QuantType
 from npuflow.rounders import RoundedWeight
 from npuflow.rounders._relaxed import Descending, Relaxed
 from npuflow.run.walk import SampleWalk
+from npuflow.tune import tuned
 from npuflow.tune.error import noise
 from npuflow.tune.improve import Proposal, Trial, improve
 from npuflow.tune.judge import Judge
@@ -35,9 +36,6 @@ from npuflow.tune.rounding.blocks import LayerBlock, blocks
 from npuflow.tune.rounding.layers import WeightedLayer
 from npuflow.tune.rounding.rounded import Matrix
 from npuflow.tune.rounding.weights import with_weights
-
-BIAS_RATE = 0.1                           # of biases, as a share of a weight's step from code to code
-SHARE = 0.1                               # of a step that is taken at first
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,7 @@ class CodedLayer:
         free = (self.way != 0) & (there >= self.start.quant.lo - self.zero)
         free &= there <= self.start.quant.hi - self.zero
         free = free if self.keep is None else free & self.keep
-        self.steps = Relaxed.of(np.full(self.first.shape, SHARE), free)
+        self.steps = Relaxed.of(np.full(self.first.shape, tuned.BLOCK_SHARE), free)
 
     def _spread(self, quant: QuantType) -> tuple[Array, Array]:
         scale, zero = quant.spread(self.start.codes.shape)
@@ -103,7 +101,7 @@ class CodedLayer:
         own = (gain * slope.rows * self.unit * self.way).astype(np.float32)
         self.steps.descend(own, table.rate, table.push, done)
         if self.offset is not None and slope.bias is not None:
-            self.offset.move(slope.bias, table.rate * BIAS_RATE * self.reach * (1 - done))
+            self.offset.move(slope.bias, table.rate * tuned.BLOCK_BIAS_RATE * self.reach * (1 - done))
 
     def made(self) -> RoundedWeight:
         codes = self.first + self.way * (self.steps.taken > 0.5)

@@ -15,12 +15,12 @@ from npuflow.ir.types import Array, QuantType
 from npuflow.quantise.config import Quantize, Weights
 from npuflow.quantise.types import weight_type
 from npuflow.rounders import LayerProblem, Reals, RoundedWeight, Rounder, Rounding
+from npuflow.tune import tuned
 from npuflow.tune.rounding.config import RoundTable
 from npuflow.tune.rounding.moments import Int64s, Moments
 from npuflow.tune.rounding.pruning import LayerMask
 
 TINY = 1e-200
-PULL = 0.3                                # damping of moved weights, as a share of the mean second moment
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def moved(problem: LayerProblem, aim: FloatMoments) -> Reals:
     of the float columns; damped."""
     off = aim.along(problem.weight) - np.matmul(problem.weight, problem.gram)
     return np.asarray(
-        problem.weight + np.linalg.solve(problem.damped(PULL), off.swapaxes(1, 2)).swapaxes(1, 2)
+        problem.weight + np.linalg.solve(problem.damped(tuned.ROUND_PULL), off.swapaxes(1, 2)).swapaxes(1, 2)
     )
 
 

@@ -18,7 +18,7 @@ from npuflow.base.errors import ModelError, Where
 from npuflow.hw.command import NONE, Command, FieldValue
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.encode import layout
-from npuflow.hw.isa import Field
+from npuflow.hw.isa import Field, opcodes
 from npuflow.hw.target import Numerics
 from npuflow.ir import forms
 from npuflow.ir.graph import Graph
@@ -53,9 +53,7 @@ def _value(field: Field, value: object) -> FieldValue:
     return int(value)  # type: ignore[call-overload]
 
 
-# commands whose kernels take any strides, and go through channels fast enough where those lie side by side
 NOTHING = np.zeros(0, np.uint8)
-FREE = {"CONV", "REQUANT", "LUT", "ADD", "MUL", "MINMAX", "PRELU", "RESCALE", "MAXPOOL", "REDUCE", "RESIZE"}
 
 
 def layouts(graph: Graph, part: Segment, numerics: Numerics) -> dict[str, TensorLayout]:
@@ -69,7 +67,7 @@ def layouts(graph: Graph, part: Segment, numerics: Numerics) -> dict[str, Tensor
         touched = [v for v in (*node.inputs, *node.outputs) if v and graph.const(v) is None]
         commands = _commands(graph, node, numerics)
         same = all(_imaged(graph, v) for v in touched)
-        if commands is None or ({c.opcode for c in commands} <= FREE and same):
+        if commands is None or (all(opcodes()[c.opcode].any_strides for c in commands) and same):
             free.append([v for v in touched if _imaged(graph, v)])
         else:
             bound.update(node.outputs)
@@ -123,9 +121,6 @@ def _commands(graph: Graph, node: Node, numerics: Numerics) -> list[Command] | N
     return decoded(lowered(site, space, numerics, inputs, outputs, params, acc))
 
 
-ALONG = ("SOFTMAX", "GATHER", "TOPK", "FTOPK")      # their dimensions have parts of their own
-
-
 def fused(bench: TensorBench, commands: Sequence[Command]) -> tuple[int, Step | None]:
     """How many of the commands the step does; None: there is no such kernel for the first of them."""
     names = tuple(c.opcode for c in commands[:2])
@@ -149,7 +144,7 @@ def arranged(c: Command) -> Command:
     if {len(v) for v in strides.values() if isinstance(v, tuple)} != {len(c.vector("dims"))}:
         return c
     order = sorted(range(len(steps)), key=lambda d: -steps[d])
-    if c.opcode in ALONG or order == list(range(len(steps))):
+    if opcodes()[c.opcode].fixed_dims or order == list(range(len(steps))):
         return c
 
     def turned(v: FieldValue) -> FieldValue:

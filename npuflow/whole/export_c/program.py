@@ -13,6 +13,7 @@ from math import prod
 import numpy as np
 
 from npuflow.base.errors import ModelError
+from npuflow.hw.isa import opcodes
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
@@ -23,9 +24,6 @@ from npuflow.whole.export_c.kernel import KERNELS, Kernel, SourceWriter
 from npuflow.whole.export_c.network import IntegerNetwork
 from npuflow.whole.export_c.whole import Buffers, Storage, Unsuited, commands_of
 
-WANTS = frozenset(("CONV", "MAXPOOL", "AVGPOOL", "RESIZE"))
-AVOIDS = frozenset(("MATMUL", "SOFTMAX"))
-
 
 def channels_last(
     graph: Graph, nodes: Sequence[Node], numerics: Numerics, fixed: Collection[str]
@@ -35,13 +33,14 @@ def channels_last(
     avoided: set[str] = set()
     for node in nodes:
         site = graph.site(node)
-        opcodes = {c.opcode for c in commands_of(graph, node, numerics, frozenset(), Buffers(), site)}
+        commands = commands_of(graph, node, numerics, frozenset(), Buffers(), site)
+        wanted = {opcodes()[c.opcode].layout for c in commands}
         read = [i for i in node.inputs if i and graph.values[i].const is None]
-        if opcodes & AVOIDS:
+        if "order" in wanted:
             avoided.update(read, node.outputs)
-        if opcodes & WANTS:
+        if "channels" in wanted:
             found.update(read, node.outputs)
-        elif not opcodes & AVOIDS and any(i in found for i in read):
+        elif "order" not in wanted and any(i in found for i in read):
             found.update(node.outputs)
     found = {v for v in found - avoided - set(fixed) if v and len(graph.type(v).shape) in (3, 4)}
     changed = True
