@@ -25,6 +25,7 @@ from npuflow.ops._requant import centred, clamp_bounds
 class SumOp(BinaryOp):
     """a + sign * b: each operand has a multiplier of its own, the sum is rounded once."""
 
+    form: ClassVar[str] = "elementwise"
     sums: ClassVar[bool] = True
     sign: ClassVar[int] = 1
 
@@ -79,6 +80,7 @@ class SumOp(BinaryOp):
 class RatioOp(BinaryOp):
     """A product or a quotient of both operands' centred codes, with one multiplier."""
 
+    form: ClassVar[str] = "elementwise"
     opcode: ClassVar[str] = ""
 
     def ratio(self, a: float, b: float) -> float:
@@ -122,6 +124,7 @@ def binary_operands(site: Site, tile: TileView) -> dict[str, object]:
 class ExtremumOp(BinaryOp):
     """Minimum or maximum of any number of operands on one common scale."""
 
+    form: ClassVar[str] = "elementwise"
     maximum: ClassVar[bool] = True
     shares_scale: ClassVar[bool] = True
 

@@ -7,11 +7,13 @@ from typing import ClassVar
 
 from npuflow.ir.op import OPS
 from npuflow.ops._elementwise import SumOp
-from npuflow.ops._float_elementwise import Arithmetic
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Add(Arithmetic, SumOp):
+class Add(SumOp):
     onnx: ClassVar[str] = "Add"
-    arithmetic: ClassVar[str] = "add"
+
+    @property
+    def lane(self) -> str:
+        return "add"

@@ -16,14 +16,13 @@ from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site, Weights, 
 from npuflow.ir.space import Space
 from npuflow.ir.types import Array, TensorType
 from npuflow.ir.windows import Taps, Window, tap_places, windows
-from npuflow.ops._float_products import ConvFloats
-from npuflow.ops._weighted import conv_rows, moved_bias, scaled_bias
+from npuflow.ops._weighted import ConvOp, conv_rows, moved_bias, scaled_bias
 from npuflow.ops._windows import convolve, spatial_names, taps, window_columns, window_measures, within
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Conv(ConvFloats):
+class Conv(ConvOp):
     auto_pad: str = "NOTSET"              # SAME_* only while the input's size is unknown
 
     onnx: ClassVar[str] = "Conv"

@@ -14,7 +14,6 @@ from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site
 from npuflow.ir.space import Space
 from npuflow.ir.types import Array, IntArray
 from npuflow.ops._draw import draw
-from npuflow.ops._float_reductions import MaxPoolFloats
 from npuflow.ops._pool import PoolOp, pool_operands, pool_space
 from npuflow.ops._requant import clamp_bounds
 from npuflow.ops._windows import taps
@@ -22,8 +21,9 @@ from npuflow.ops._windows import taps
 
 @OPS.entry
 @dataclass(frozen=True)
-class MaxPool(MaxPoolFloats, PoolOp):
+class MaxPool(PoolOp):
     onnx: ClassVar[str] = "MaxPool"
+    form: ClassVar[str] = "maxpool"
     shares_scale: ClassVar[bool] = True
 
     @classmethod

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from npuflow.ir.op import OPS
-from npuflow.ops._float_reductions import ReductionFloats
 from npuflow.ops._reduction import AxesReduction
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class ReduceMean(ReductionFloats, AxesReduction):
+class ReduceMean(AxesReduction):
     onnx: ClassVar[str] = "ReduceMean"
     kind: ClassVar[Literal["mean", "sum", "max"]] = "mean"

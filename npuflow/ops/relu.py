@@ -8,14 +8,14 @@ from typing import ClassVar
 import numpy as np
 
 from npuflow.ir.op import OPS
-from npuflow.ops._float_elementwise import Clamp
 from npuflow.ops._table import Real, TableOp
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Relu(Clamp, TableOp):
+class Relu(TableOp):
     onnx: ClassVar[str] = "Relu"
+    form: ClassVar[str] = "clamp"
     keeps_whole: ClassVar[bool] = True
 
     def f(self, x: Real) -> Real:

@@ -7,12 +7,14 @@ from typing import ClassVar
 
 from npuflow.ir.op import OPS
 from npuflow.ops._elementwise import SumOp
-from npuflow.ops._float_elementwise import Arithmetic
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Sub(Arithmetic, SumOp):
+class Sub(SumOp):
     onnx: ClassVar[str] = "Sub"
-    arithmetic: ClassVar[str] = "sub"
     sign: ClassVar[int] = -1
+
+    @property
+    def lane(self) -> str:
+        return "sub"
