@@ -38,8 +38,8 @@ def test_no_code_asks_a_targets_name() -> None:
 
 
 # rooms that ask operators by their contract, and rooms of the algorithms: all but plug-ins and products
-ALGORITHMS = frozenset(COMPILER) - frozenset(SIBLINGS) - {"hw", "ir", "onnx", "forms", "gradients"}
-ASKING = ALGORITHMS | {"ir", "onnx", "stages", "testing", "cli"}
+ALGORITHMS = frozenset(COMPILER) - frozenset(SIBLINGS) - {"hw", "ir", "onnx", "forms"}
+ASKING = ALGORITHMS | {"ir", "onnx", "stages", "testing", "cli", "torch"}
 # the text form reads and writes every attribute of an operator; the catalogue reads Python's own syntax
 WHOLE = ("text.py", "_catalogue.py")
 

@@ -30,7 +30,7 @@ class FloatAveragePool(RoundedForm):
             return finished(site, total / op.counts(spec))
 
     def space(self, site: Site, numerics: Numerics) -> Space:
-        return pool_space(site, average(site).windows(site.shape(0)[2:]))
+        return pool_space(site, site.op.windows(site.shape(0)[2:]))
 
     def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
         op, x = average(site), tile.input(0)

@@ -12,7 +12,7 @@ from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import Site
 from npuflow.ir.types import Array
-from npuflow.ops._pool import pool_of, pool_operands
+from npuflow.ops._pool import pool_operands
 from npuflow.ops._windows import taps
 
 
@@ -20,11 +20,11 @@ from npuflow.ops._windows import taps
 class FloatMaxPool(RoundedForm):
     def compute(self, site: Site, inputs: Sequence[Array | None], numerics: Numerics) -> tuple[Array, ...]:
         x = real(site, inputs, 0)
-        best = np.stack([view for _, view in taps(x, pool_of(site).windows(x.shape[2:]), -np.inf)]).max(0)
+        best = np.stack([view for _, view in taps(x, site.op.windows(x.shape[2:]), -np.inf)]).max(0)
         return finished(site, best + 0.0)
 
     def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
-        spec = pool_of(site).windows(site.shape(0)[2:])
+        spec = site.op.windows(site.shape(0)[2:])
         ends = {"count_lo": (0, 0), "count_hi": (1, 1)}
         fields = pool_operands(site, tile, spec)
         em.emit("FPOOL", **fields, **ends, maximum=1, **bound_fields(site, tile))

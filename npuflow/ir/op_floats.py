@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.ir.types import Array, TensorType
+from npuflow.ir.windows import Window
 
 Bound = float | tuple[float, ...]     # of a clip: of all, or per channel (dimension 1) of layers with weights
 
@@ -24,6 +25,7 @@ class FloatSemantics:
     elementwise: ClassVar[bool] = False   # results depend on the elements at their place, with broadcasting
     unary: ClassVar[bool] = False         # a function of one number, applied to every element: `f`
     moves_data: ClassVar[bool] = False    # results are elements of the operands as they are, or a constant
+    picks: ClassVar[bool] = False         # each result is an element of an operand, and the values say which
     bounded: ClassVar[tuple[float, float] | None] = None     # what the function never leaves: not clipped
     sums: ClassVar[bool] = False          # a sum or a difference of its two operands
     signs: ClassVar[bool] = False         # of its operand nothing counts but the sign
@@ -51,6 +53,10 @@ class FloatSemantics:
             return outputs
         lo, hi = (bound_array(c, outputs[0].ndim).astype(outputs[0].dtype) for c in self.clip)
         return tuple(np.minimum(np.maximum(o, lo), hi) for o in outputs)
+
+    def windows(self, spatial: Sequence[int]) -> tuple[Window, ...]:
+        """The windows that slide over an input of these spatial sizes, one a dimension; none: it has none."""
+        return ()
 
     def reduced(self, rank: int) -> tuple[int, ...] | None:
         """The dimensions of an input of that rank that are reduced; None: it is no reduction."""

@@ -127,6 +127,7 @@ class ExtremumOp(BinaryOp):
     form: ClassVar[str] = "elementwise"
     maximum: ClassVar[bool] = True
     shares_scale: ClassVar[bool] = True
+    picks: ClassVar[bool] = True
 
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
         known = [t for t in types if t is not None]

@@ -105,12 +105,6 @@ class PoolOp(Op):
         )
 
 
-def pool_of(site: Site) -> PoolOp:
-    """The operator of a node that is known to pool."""
-    assert isinstance(site.op, PoolOp)
-    return site.op
-
-
 def _misses(w: Window) -> bool:
     """Whether some window touches no element of the input."""
     rows = [[o * w.stride - w.before + i * w.dilation for i in range(w.kernel)] for o in range(w.out)]

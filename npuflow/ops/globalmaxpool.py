@@ -15,3 +15,4 @@ class GlobalMaxPool(GlobalReduction):
     onnx: ClassVar[str] = "GlobalMaxPool"
     kind: ClassVar[Literal["mean", "sum", "max"]] = "max"
     shares_scale: ClassVar[bool] = True
+    picks: ClassVar[bool] = True

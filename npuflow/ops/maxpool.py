@@ -25,6 +25,7 @@ class MaxPool(PoolOp):
     onnx: ClassVar[str] = "MaxPool"
     form: ClassVar[str] = "maxpool"
     shares_scale: ClassVar[bool] = True
+    picks: ClassVar[bool] = True
 
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> Imported | No:

@@ -15,3 +15,4 @@ class ReduceMax(AxesReduction):
     onnx: ClassVar[str] = "ReduceMax"
     kind: ClassVar[Literal["mean", "sum", "max"]] = "max"
     shares_scale: ClassVar[bool] = True
+    picks: ClassVar[bool] = True
