@@ -50,18 +50,20 @@ class SumOp(BinaryOp):
             "hi": hi,
         }
 
-    def integer(
-        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
-    ) -> tuple[IntArray, ...]:
+    def total(self, site: Site, inputs: Sequence[IntArray | None]) -> IntArray:
+        """The sum before it is rounded."""
         a, b = inputs[0], inputs[1]
         assert a is not None and b is not None
         # 17-bit differences times 31-bit multipliers: the sum fits int64.
-        total = centred(a, site.quant(0)) * site.param("a_multiplier") + centred(
-            b, site.quant(1)
-        ) * site.param("b_multiplier")
+        left = centred(a, site.quant(0)) * site.param("a_multiplier")
+        return np.asarray(left + centred(b, site.quant(1)) * site.param("b_multiplier"))
+
+    def integer(
+        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+    ) -> tuple[IntArray, ...]:
         y = site.out_quant
         result = requantize(
-            np.asarray(total),
+            self.total(site, inputs),
             1,
             site.param("shift"),
             y.zero_point[0],
