@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from npuflow.base.registry import Registry
 from npuflow.hw.target import Numerics
 from npuflow.ir.answers import No, Yes, first_no, need
-from npuflow.ir.op_floats import Bound, FloatSemantics, bound_array
+from npuflow.ir.op_floats import Algebra, Bound, FloatSemantics, bound_array
 from npuflow.ir.op_lowerable import Lowerable
 from npuflow.ir.op_quantisable import Quantisable, Role
 from npuflow.ir.op_scalable import Scalable, Weights
 from npuflow.ir.types import Array, QuantType, TensorType, Value
 
 __all__ = [
-    "OPS", "Bound", "Imported", "No", "Node", "OnnxCall", "Op", "OpSample", "Param", "Role", "Site",
-    "Weights", "Yes", "bound_array", "first_no", "need",
+    "OPS", "Algebra", "Bound", "Imported", "No", "Node", "OnnxCall", "Op", "OpSample", "Param", "Role",
+    "Site", "Weights", "Yes", "bound_array", "first_no", "need",
 ]
 
 OPS = Registry("ops", "npuflow.ops")
@@ -72,6 +72,7 @@ class Op(FloatSemantics, Quantisable["Site"], Lowerable["Site"], Scalable):
 
     onnx: ClassVar[str] = ""              # ONNX operator type
     domain: ClassVar[str] = ""
+    makes: ClassVar[Literal["", "codes", "floats"]] = ""  # of a step between float values and codes
     hosted: ClassVar[bool] = False        # a node of the source format kept whole: no NPU runs it
 
     @classmethod

@@ -13,6 +13,13 @@ from npuflow.ir.types import Array, TensorType
 from npuflow.ir.windows import Window
 
 Bound = float | tuple[float, ...]     # of a clip: of all, or per channel (dimension 1) of layers with weights
+Algebra = Literal[
+    "", "sum", "difference", "product", "quotient", "root", "power", "mean", "clamp", "peak", "affine",
+    "convolution", "matrices", "join", "border", "view", "resampling", "shares",
+]
+"""What an operator is to code that reasons about sums and scales, whatever its name. affine: rows times a
+constant matrix, and a constant; matrices: a product of two; peak: the largest in a window; view: the same
+elements in the same order; shares: what exponentials are of their sum."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +28,7 @@ class FloatSemantics:
 
     clip: tuple[Bound, Bound] | None = field(default=None, kw_only=True)  # fused Relu/Clip, in real units
 
+    algebra: ClassVar[Algebra] = ""
     fuses_clip: ClassVar[bool] = False    # a following Relu/Clip may become `clip`
     elementwise: ClassVar[bool] = False   # results depend on the elements at their place, with broadcasting
     unary: ClassVar[bool] = False         # a function of one number, applied to every element: `f`

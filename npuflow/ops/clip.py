@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, Site
+from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, Site
 from npuflow.ops._table import Real, TableOp
 
 
@@ -18,6 +18,7 @@ class Clip(TableOp):
     min: float = -inf
     max: float = inf
     onnx: ClassVar[str] = "Clip"
+    algebra: ClassVar[Algebra] = "clamp"
     form: ClassVar[str] = "clamp"
     keeps_whole: ClassVar[bool] = True
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site, Weights, Yes, first_no
+from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, OpSample, Site, Weights, Yes, first_no
 from npuflow.ir.space import Space
 from npuflow.ir.types import Array, TensorType
 from npuflow.ir.windows import Taps, Window, tap_places, windows
@@ -26,6 +26,7 @@ class Conv(ConvOp):
     auto_pad: str = "NOTSET"              # SAME_* only while the input's size is unknown
 
     onnx: ClassVar[str] = "Conv"
+    algebra: ClassVar[Algebra] = "convolution"
 
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> Imported | No:

@@ -10,7 +10,7 @@ import numpy as np
 
 from npuflow.hw.numerics import divide_round, scaled
 from npuflow.hw.target import Numerics
-from npuflow.ir.op import OPS, OpSample, Site
+from npuflow.ir.op import OPS, Algebra, OpSample, Site
 from npuflow.ir.types import Array, IntArray
 from npuflow.ops._draw import draw
 from npuflow.ops._elementwise import RatioOp
@@ -21,6 +21,7 @@ from npuflow.ops._requant import centred
 @dataclass(frozen=True)
 class Div(RatioOp):
     onnx: ClassVar[str] = "Div"
+    algebra: ClassVar[Algebra] = "quotient"
     sensitive: ClassVar[bool] = True
     opcode: ClassVar[str] = "DIV"
     operations: ClassVar[int] = 4         # a quotient takes the vector unit as long as four sums

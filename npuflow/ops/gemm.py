@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, No, OpSample, Site, Weights, Yes, first_no, need
+from npuflow.ir.op import OPS, Algebra, No, OpSample, Site, Weights, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, TensorType
 from npuflow.ir.windows import Taps
@@ -32,6 +32,7 @@ class Gemm(MatrixOp, WeightedOp):
     transB: int = 0  # noqa: N815
 
     onnx: ClassVar[str] = "Gemm"
+    algebra: ClassVar[Algebra] = "affine"
 
     def sides(self, a: Sequence[int], b: Sequence[int]) -> tuple[int, int, int]:
         """M, K, N."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Buffer, Emitter, TileView
-from npuflow.ir.op import OPS, No, OpSample, Role, Site, Yes, first_no, need
+from npuflow.ir.op import OPS, Algebra, No, OpSample, Role, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, IntArray, TensorType
 from npuflow.ir.windows import Taps
@@ -50,6 +50,7 @@ class MatMul(MatrixOp):
     pairs: str = field(default="", kw_only=True)
 
     onnx: ClassVar[str] = "MatMul"
+    algebra: ClassVar[Algebra] = "matrices"
     fuses_clip: ClassVar[bool] = True
 
     # --- float

@@ -10,7 +10,7 @@ import numpy as np
 
 from npuflow.hw.target import Numerics
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site
+from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, OpSample, Site
 from npuflow.ir.space import Space
 from npuflow.ir.types import Array, IntArray
 from npuflow.ops._draw import draw
@@ -23,6 +23,7 @@ from npuflow.ops._windows import taps
 @dataclass(frozen=True)
 class MaxPool(PoolOp):
     onnx: ClassVar[str] = "MaxPool"
+    algebra: ClassVar[Algebra] = "peak"
     form: ClassVar[str] = "maxpool"
     shares_scale: ClassVar[bool] = True
     picks: ClassVar[bool] = True

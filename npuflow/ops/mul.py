@@ -10,7 +10,7 @@ import numpy as np
 
 from npuflow.hw.numerics import requantize
 from npuflow.hw.target import Numerics
-from npuflow.ir.op import OPS, Site
+from npuflow.ir.op import OPS, Algebra, Site
 from npuflow.ir.types import Array, IntArray, Span
 from npuflow.ops._elementwise import RatioOp, corners
 from npuflow.ops._requant import centred
@@ -20,6 +20,7 @@ from npuflow.ops._requant import centred
 @dataclass(frozen=True)
 class Mul(RatioOp):
     onnx: ClassVar[str] = "Mul"
+    algebra: ClassVar[Algebra] = "product"
     opcode: ClassVar[str] = "MUL"
 
     @property

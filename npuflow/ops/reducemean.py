@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from npuflow.ir.op import OPS
+from npuflow.ir.op import OPS, Algebra
 from npuflow.ops._reduction import AxesReduction
 
 
@@ -13,4 +13,5 @@ from npuflow.ops._reduction import AxesReduction
 @dataclass(frozen=True)
 class ReduceMean(AxesReduction):
     onnx: ClassVar[str] = "ReduceMean"
+    algebra: ClassVar[Algebra] = "mean"
     kind: ClassVar[Literal["mean", "sum", "max"]] = "mean"

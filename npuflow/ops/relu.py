@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from npuflow.ir.op import OPS
+from npuflow.ir.op import OPS, Algebra
 from npuflow.ops._table import Real, TableOp
 
 
@@ -15,6 +15,7 @@ from npuflow.ops._table import Real, TableOp
 @dataclass(frozen=True)
 class Relu(TableOp):
     onnx: ClassVar[str] = "Relu"
+    algebra: ClassVar[Algebra] = "clamp"
     form: ClassVar[str] = "clamp"
     keeps_whole: ClassVar[bool] = True
 

@@ -11,7 +11,7 @@ import numpy as np
 from npuflow.hw.numerics import shift_round
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, Op, OpSample, Site, Yes, first_no, need
+from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, Op, OpSample, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, IntArray, TensorType
 from npuflow.ops._reshaping import static_input
@@ -29,6 +29,7 @@ class Resize(Op):
     coordinate_transformation_mode: str = "half_pixel"
     nearest_mode: str = "round_prefer_floor"
     onnx: ClassVar[str] = "Resize"
+    algebra: ClassVar[Algebra] = "resampling"
     form: ClassVar[str] = "resize"
     shares_scale: ClassVar[bool] = True
 

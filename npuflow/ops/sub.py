@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from npuflow.ir.op import OPS
+from npuflow.ir.op import OPS, Algebra
 from npuflow.ops._elementwise import SumOp
 
 
@@ -13,6 +13,7 @@ from npuflow.ops._elementwise import SumOp
 @dataclass(frozen=True)
 class Sub(SumOp):
     onnx: ClassVar[str] = "Sub"
+    algebra: ClassVar[Algebra] = "difference"
     sign: ClassVar[int] = -1
 
     @property

@@ -227,7 +227,7 @@ class FakeRun:
         if value.quant is None:
             return x
         # at the border and in tables codes are rounded half to even
-        plain = node.op.unary or op_name(node) == "quantizelinear"
+        plain = node.op.unary or node.op.makes == "codes"
         rounding = "half_even" if plain else self.numerics.rounding
         own = self.quantizer(value)
         count = x[0].numel()
