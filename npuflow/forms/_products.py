@@ -1,5 +1,4 @@
-"""Convolutions and products of matrices in floats and blocks: sums in float32 by the chunk rule, rounded once
-at the end."""
+"""Convolutions and matrix products in floats and blocks: sums in float32 by the chunk rule, rounded once."""
 
 from __future__ import annotations
 
