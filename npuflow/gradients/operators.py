@@ -98,7 +98,8 @@ def average_pool(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
     kernel = torch.ones(1, 1, *per_dimension(spec, "kernel"))
     there = run(padded(plane, spec), kernel, None, strides, 0, dilations)
     (means,) = site.op.reference(plane.numpy())
-    counts = torch.round(there / torch.from_numpy(np.asarray(means))).clamp(min=1).to(x.dtype)
+    counts = torch.round(there / torch.from_numpy(np.asarray(means)))
+    counts = torch.nan_to_num(counts, nan=1.0).clamp(min=1).to(x.dtype)  # a window in the padding alone: 0 / 0
     return (apart(sums / counts, site),)
 
 
