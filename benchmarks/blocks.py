@@ -21,7 +21,7 @@ import numpy as np
 from defaults import Task, floats, recipe
 from floats import decibels
 
-MODES = ("bf16", "bfp16", "mx9", "mx6", "mxint8", "mxfp8", "mxfp8_e5m2", "mxfp4")
+MODES = ("bf16", "bfp16", "mx9", "mx6", "mxint8", "mxfp8", "mxfp8_e5m2", "mxfp6", "mxfp6_e3m2", "mxfp4")
 
 
 def stage_output(path: Path, out: Path, stage: str, settings: list[str]) -> tuple[Any, Any]:

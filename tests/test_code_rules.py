@@ -39,8 +39,8 @@ def test_no_code_asks_a_targets_name() -> None:
 
 
 # rooms that ask operators by their contract, and rooms of the algorithms: all but plug-ins and products
-ALGORITHMS = frozenset(COMPILER) - frozenset(SIBLINGS) - {"hw", "ir", "onnx", "gradients"}
-ASKING = ALGORITHMS | {"ir", "onnx", "stages", "testing", "cli"}
+ALGORITHMS = frozenset(COMPILER) - frozenset(SIBLINGS) - {"hw", "ir", "onnx", "forms"}
+ASKING = ALGORITHMS | {"ir", "onnx", "stages", "testing", "cli", "torch"}
 # the text form reads and writes every attribute of an operator; the catalogue reads Python's own syntax
 WHOLE = ("text.py", "_catalogue.py")
 
@@ -80,6 +80,56 @@ def test_only_rules_know_an_operators_attributes() -> None:
 def test_an_attribute_asked_by_name_is_found(code: str) -> None:
     assert list(asked_by_name(ast.parse(code), frozenset({"gain", "clip"})))
     assert not list(asked_by_name(ast.parse("node.op.gain() + op.clip"), frozenset({"gain", "clip"})))
+
+
+def operator_names() -> frozenset[str]:
+    """Of the files of `npuflow/ops`, without what is shared."""
+    return frozenset(path.stem for path in (PACKAGE / "ops").glob("*.py") if not path.name.startswith("_"))
+
+
+NAMING = frozenset(("kind", "op_name", "title", "made_by"))
+
+
+def names_asked(tree: ast.AST, names: frozenset[str]) -> Iterator[tuple[int, str]]:
+    """Where code compares an operator's name with one that it knows, or asks for makers of that name. ONNX
+    names of nodes that the host runs are no operator's."""
+    for node in ast.walk(tree):
+        sides: list[ast.expr] = []
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "made_by":
+            sides = [node]
+        inside = [n for side in sides for n in ast.walk(side)]
+        asked = {ast.unparse(n.func) for n in inside if isinstance(n, ast.Call)} & NAMING
+        texts = {n.value for n in inside if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+        onnx = any(isinstance(n, ast.Attribute) and n.attr == "onnx" for n in inside)
+        if (asked and texts & names) or (onnx and texts):
+            yield node.lineno, ast.unparse(node)
+
+
+def test_only_rules_ask_an_operators_name() -> None:
+    """Elsewhere its contract says what it is (`algebra`, `moves_data`, `role`), so that another operator that
+    is the same may say so, too."""
+    names = operator_names()
+    wrong = [
+        f"{at(path, line)}: {text}"
+        for path in FILES
+        if floor(path) in ASKING and path.name not in WHOLE
+        for line, text in names_asked(parsed(path), names)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+NAMES_ASKED = (
+    "kind(node) == 'conv'", "op_name(n) in ('relu', 'clip')", "node.op.onnx == 'Add'", "made_by(g, v, 'add')",
+)
+
+
+@pytest.mark.parametrize("code", NAMES_ASKED)
+def test_a_name_that_is_asked_is_found(code: str) -> None:
+    known = operator_names()
+    assert list(names_asked(ast.parse(code), known))
+    assert not list(names_asked(ast.parse("kind(a) == kind(b) or kind(n) == 'host:cast'"), known))
 
 
 def test_only_the_command_line_speaks() -> None:

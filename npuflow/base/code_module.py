@@ -99,7 +99,8 @@ def unit_of(node: ast.stmt, package: str) -> SourceUnit:
         body = [inner for inner in node.body if not isinstance(inner, _FUNCTIONS)]
         bare = facts(_with(node, body=body, bases=[]))
         rest = bare._replace(digest=syntax_digest([_with(node, body=body)], encoded))
-        parts = Class(tuple((chain_of(base), facts(base)) for base in node.bases), rest, methods, forms)
+        bases = tuple((chain_of(_bare(base)), facts(base)) for base in node.bases)
+        parts = Class(bases, rest, methods, forms)
     return SourceUnit(whole, marks, unmarked if isinstance(node, ast.FunctionDef) else (), call, parts)
 
 
@@ -123,6 +124,12 @@ def chain_of(node: ast.expr) -> Chain:
         attrs.append(node.attr)
         node = node.value
     return (node.id, *reversed(attrs)) if isinstance(node, ast.Name) else ()
+
+
+def _bare(base: ast.expr) -> ast.expr:
+    """A base without the name of a type in brackets, which is for a type checker: `Base["Later"]`."""
+    named = isinstance(base, ast.Subscript) and isinstance(base.slice, ast.Constant)
+    return base.value if isinstance(base, ast.Subscript) and named else base
 
 
 def _with(node: ast.AST, **fields: object) -> ast.AST:

@@ -68,7 +68,6 @@ def write(
 
 def _fitting(rows: str, table: Table, found: dict[str, Reader]) -> tuple[Table, int]:
     """The rows that the tool of a format takes, and how many it would refuse: see `Format.rows`."""
-    from npuflow.ir.queries import kind
     from npuflow.stages.model import Model
 
     if rows == "any" or "source" not in found:
@@ -77,7 +76,7 @@ def _fitting(rows: str, table: Table, found: dict[str, Reader]) -> tuple[Table, 
     if rows == "held":
         held = {tensor: entry for tensor, entry in table.items() if tensor in graph.values}
         return held, len(table) - len(held)
-    clips = [(n.inputs[0], n.outputs[0]) for n in graph.nodes if kind(n) in ("relu", "clip")]
+    clips = [(n.inputs[0], n.outputs[0]) for n in graph.nodes if n.op.algebra == "clamp"]
     return {**{before: table[out] for before, out in clips if out in table}, **table}, 0
 
 

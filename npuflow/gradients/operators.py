@@ -51,27 +51,26 @@ def weights(inputs: Sequence[Any]) -> tuple[Any, Any]:
 
 
 def conv(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    op: Any = site.op
-    spec = op.windows(site.shape(0)[2:])
+    spec = site.op.windows(site.shape(0)[2:])
     run = (functions.conv1d, functions.conv2d, functions.conv3d)[len(spec) - 1]
     weight, bias = weights(inputs)
     x, even = merged(inputs[0]), all(window.before == window.after for window in spec)
     x = x if even else padded(x, spec)
     pads = per_dimension(spec, "before") if even else (0,) * len(spec)
     strides, dilations = per_dimension(spec, "stride"), per_dimension(spec, "dilation")
-    return (apart(run(x, weight, bias, strides, pads, dilations, op.group), site),)
+    return (apart(run(x, weight, bias, strides, pads, dilations, site.op.column_groups()), site),)
 
 
 def deconv(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """The full result, then what the pads cut off."""
-    op: Any = site.op
-    rank = len(op.kernel_shape)
+    given = site.op.onnx_attributes()
+    rank, pads = len(given["kernel_shape"]), given["pads"]
     run = (functions.conv_transpose1d, functions.conv_transpose2d, functions.conv_transpose3d)[rank - 1]
     weight, bias = weights(inputs)
-    more = op.output_padding or (0,) * rank
-    y = run(merged(inputs[0]), weight, None, op.strides, 0, 0, op.group, op.dilations)
+    more, groups = given["output_padding"] or (0,) * rank, site.op.column_groups()
+    y = run(merged(inputs[0]), weight, None, given["strides"], 0, 0, groups, given["dilations"])
     sides: list[int] = []
-    for before, after, extra in reversed(list(zip(op.pads[:rank], op.pads[rank:], more, strict=True))):
+    for before, after, extra in reversed(list(zip(pads[:rank], pads[rank:], more, strict=True))):
         sides += [-before, extra - after]
     y = functions.pad(y, sides) if any(sides) else y
     if bias is not None:
@@ -80,8 +79,7 @@ def deconv(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def max_pool(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    op: Any = site.op
-    spec = op.windows(site.shape(0)[2:])
+    spec = site.op.windows(site.shape(0)[2:])
     run = (functions.max_pool1d, functions.max_pool2d, functions.max_pool3d)[len(spec) - 1]
     x = padded(merged(inputs[0]), spec, -inf)
     kernel, strides, dilations = (per_dimension(spec, n) for n in ("kernel", "stride", "dilation"))
@@ -89,15 +87,20 @@ def max_pool(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def average_pool(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """Sums over windows, each divided by what the operator counts in it."""
-    op: Any = site.op
-    spec = op.windows(site.shape(0)[2:])
+    """Sums over windows, each divided by what the operator counts in it: its mean of ones says how many."""
+    spec = site.op.windows(site.shape(0)[2:])
     run = (functions.conv1d, functions.conv2d, functions.conv3d)[len(spec) - 1]
     x = padded(merged(inputs[0]), spec)
     ones = torch.ones(x.shape[1], 1, *per_dimension(spec, "kernel"))
     strides, dilations = per_dimension(spec, "stride"), per_dimension(spec, "dilation")
     sums = run(x, ones, None, strides, 0, dilations, x.shape[1])
-    counts = torch.from_numpy(op.counts(spec)).clamp(min=1).to(x.dtype)
+    plane = torch.ones(1, 1, *(window.size for window in spec))
+    kernel = torch.ones(1, 1, *per_dimension(spec, "kernel"))
+    there = run(padded(plane, spec), kernel, None, strides, 0, dilations)
+    (means,) = site.op.reference(plane.numpy())
+    counts = torch.round(there / torch.from_numpy(np.asarray(means)))
+    # a window in the padding alone: 0 / 0
+    counts = torch.nan_to_num(counts, nan=1.0).clamp(min=1).to(x.dtype)
     return (apart(sums / counts, site),)
 
 
@@ -203,8 +206,9 @@ def single(function: Callable[..., Any], site: Site, inputs: Sequence[Any]) -> t
 def with_fields(
     function: Callable[..., Any], names: Mapping[str, str], site: Site, inputs: Sequence[Any]
 ) -> tuple[Any, ...]:
-    """A function whose arguments are fields of the operator."""
-    return (function(inputs[0], **{own: getattr(site.op, field) for own, field in names.items()}),)
+    """A function whose arguments are attributes of the operator."""
+    given = site.op.onnx_attributes()
+    return (function(inputs[0], **{own: given[field] for own, field in names.items()}),)
 
 
 def prelu(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
@@ -213,34 +217,34 @@ def prelu(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def gelu(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    return (functions.gelu(inputs[0], approximate=getattr(site.op, "approximate", "none")),)
+    return (functions.gelu(inputs[0], approximate=site.op.onnx_attributes()["approximate"]),)
 
 
 def silu(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    x, alpha = inputs[0], float(getattr(site.op, "alpha", 1.0))
+    x, alpha = inputs[0], float(site.op.onnx_attributes()["alpha"])
     return (functions.silu(x) if alpha == 1.0 else x * torch.sigmoid(alpha * x),)
 
 
 def hard_sigmoid(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    op: Any = site.op
-    return (torch.clamp(op.alpha * inputs[0] + op.beta, 0.0, 1.0),)
+    given = site.op.onnx_attributes()
+    return (torch.clamp(given["alpha"] * inputs[0] + given["beta"], 0.0, 1.0),)
 
 
 def clip(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    op: Any = site.op
-    return (clipped(inputs[0], (op.min, op.max)),)
+    given = site.op.onnx_attributes()
+    return (clipped(inputs[0], (given["min"], given["max"])),)
 
 
 def gemm(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    op: Any = site.op
-    x = inputs[0].transpose(1, 2) if op.transA else inputs[0]
-    weight = inputs[1].transpose(1, 2) if op.transB else inputs[1]
+    given, gain = site.op.onnx_attributes(), site.op.gain()
+    x = inputs[0].transpose(1, 2) if given["transA"] else inputs[0]
+    weight = inputs[1].transpose(1, 2) if given["transB"] else inputs[1]
     weight = weight[0] if len(weight) == 1 else weight
     y = torch.matmul(x, weight)
-    y = y if op.alpha == 1.0 else op.alpha * y
+    y = y if gain == 1.0 else gain * y
     if len(inputs) < 3 or inputs[2] is None:
         return (y,)
-    return (y + op.beta * aligned(inputs[2], 2),)
+    return (y + site.op.bias_factor() * aligned(inputs[2], 2),)
 
 
 def matmul(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
@@ -249,7 +253,8 @@ def matmul(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def softmax(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    axis = getattr(site.op, "axis", -1) % len(site.shape(0))
+    rank = len(site.shape(0))
+    axis = site.op.answer_axis(rank) % rank
     return (torch.softmax(inputs[0], axis + 1),)
 
 
@@ -265,30 +270,29 @@ def reshape(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def transpose(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    perm = getattr(site.op, "perm", ()) or tuple(reversed(range(len(site.shape(0)))))
+    perm = site.op.onnx_attributes()["perm"] or tuple(reversed(range(len(site.shape(0)))))
     return (inputs[0].permute(0, *(p + 1 for p in perm)),)
 
 
 def concat(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    axis = getattr(site.op, "axis", 0) % len(site.out_shape)
+    axis = site.op.onnx_attributes()["axis"] % len(site.out_shape)
     count = max(len(one) for one in inputs)
     return (torch.cat([one.expand(count, *one.shape[1:]) for one in inputs], axis + 1),)
 
 
 def resize(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """One product per axis with the matrix that the operator makes of one-hot lines."""
-    op: Any = site.op
-    x, shape = inputs[0], site.shape(0)
-    for axis, (size, out) in enumerate(zip(shape, op.sizes, strict=True)):
-        if size == out and op.scales[axis] == 1.0:
+    x, shape, given = inputs[0], site.shape(0), site.op.onnx_attributes()
+    for axis, (size, out) in enumerate(zip(shape, given["sizes"], strict=True)):
+        if size == out and given["scales"][axis] == 1.0:
             continue
         alone = [1] * (len(shape) + 1)
         alone[0], alone[axis + 1] = size, size
         scales = [1.0] * (len(shape) + 1)
-        scales[axis + 1] = op.scales[axis]
+        scales[axis + 1] = given["scales"][axis]
         sizes = [*alone]
         sizes[axis + 1] = out
-        line = op.with_(sizes=tuple(sizes), scales=tuple(scales), clip=None)
+        line = site.op.with_(sizes=tuple(sizes), scales=tuple(scales), clip=None)
         (found,) = line.reference(np.eye(size, dtype=np.float32).reshape(alone))
         matrix = torch.from_numpy(np.ascontiguousarray(found.reshape(size, out)))
         x = torch.matmul(x.movedim(axis + 1, -1), matrix).movedim(-1, axis + 1)
@@ -300,7 +304,7 @@ def lookup(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
     table, index = inputs[0], inputs[1]
     rows = table.shape[2]
     at = torch.round(index.detach()).long()
-    at = torch.where(at < 0, at + (getattr(site.op, "wrap", 0) or rows), at)
+    at = torch.where(at < 0, at + (site.op.onnx_attributes()["wrap"] or rows), at)
     at = torch.where((at < 0) | (at >= rows), rows - 1, at)
     if at.dim() == 4:
         return (torch.gather(table.expand(len(at), *table.shape[1:]), 2, at),)

@@ -155,6 +155,10 @@ TABLE = (
     Element("mxfp8", 8, 19, ("block",), kind="float", exponent=4, finite=True, block=Block(32, both=False)),
     Element("mxfp8_e5m2", 8, 20, ("block",), kind="float", exponent=5, block=Block(32, both=False)),
     Element("mxfp4", 4, 21, ("block",), kind="float", exponent=2, finite=True, block=Block(32, both=False)),
+    Element("mxfp6", 6, 22, ("block",), kind="float", exponent=2, finite=True, block=Block(32, both=False)),
+    Element(
+        "mxfp6_e3m2", 6, 23, ("block",), kind="float", exponent=3, finite=True, block=Block(32, both=False)
+    ),
 )
 ELEMENTS: Mapping[str, Element] = {row.name: row for row in TABLE}
 CODED = tuple(name for _, name in sorted((row.code, row.name) for row in TABLE if row.code is not None))

@@ -21,7 +21,9 @@ Bytes = Annotated[int, Range(1, 1 << 32)]
 Bits = Annotated[int, Range(LEAST, WIDEST)]    # of a quantised tensor
 Limit = Annotated[int, Range(0, None)]
 Rate = Annotated[float, Range(0.001, 1e6)]
-BlockName = Literal["bfp16", "bfp16_16", "mx9", "mx6", "mxint8", "mxfp8", "mxfp8_e5m2", "mxfp4"]
+BlockName = Literal[
+    "bfp16", "bfp16_16", "mx9", "mx6", "mxint8", "mxfp8", "mxfp8_e5m2", "mxfp4", "mxfp6", "mxfp6_e3m2",
+]
 FloatName = Literal["float16", "bfloat16", BlockName]
 
 

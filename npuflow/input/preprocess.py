@@ -356,7 +356,7 @@ def pixel_values(graph: Graph, pixels: Mapping[str, Pixels], table: Preprocess) 
     front = f"{table.name}/{PIXELS}_"
     found = {name: one.quant for name in graph.values if name.startswith(front) and graph.const(name) is None}
     for node in graph.nodes:
-        if node.op.onnx != "MatMul" or node.outputs[0] not in found:
+        if node.op.algebra != "matrices" or node.outputs[0] not in found:
             continue
         for name in node.inputs:
             weights = graph.const(name)

@@ -1,40 +1,77 @@
-"""How a node computes on the NPU: by its operator's integer methods, or by those on floats."""
+"""Forms: how an operator computes in an arithmetic. In integers by its own methods, else by a form."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any
 
+from npuflow.base.registry import Registry
 from npuflow.hw.elements import ELEMENTS, container
 from npuflow.hw.target import Numerics
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import Site
+from npuflow.ir.op import Op, Site
 from npuflow.ir.space import Space
 from npuflow.ir.types import Array
 
-
-def prepared(site: Site, numerics: Numerics) -> dict[str, int | Array]:
-    """Constants of the node, fixed when it is quantised."""
-    return site.op.float_prepare(site, numerics) if site.number else site.op.prepare(site, numerics)
+FORMS = Registry("forms", "npuflow.forms")
 
 
-def computed(site: Site, inputs: Sequence[Array | None], numerics: Numerics) -> tuple[Array, ...]:
-    """The results of the node on codes, or patterns, by its specification."""
-    if site.number:
-        return site.op.float_compute(site, inputs, numerics)
-    return site.op.integer(site, inputs, numerics)
+class Arithmetic(StrEnum):
+    """What the numbers of a node are. The value begins the file names of its forms."""
+
+    INTEGERS = "integer"
+    FLOATS = "float"
+    BLOCKS = "block"                      # products of floats that share exponents
 
 
-def space(site: Site, numerics: Numerics) -> Space | None:
-    """The node's iteration space; None for operators that only move data."""
-    return site.op.float_space(site, numerics) if site.number else site.op.space(site, numerics)
+class OperatorForm:
+    """How nodes of some operators compute in an arithmetic: the counterparts of the operator's own methods in
+    integers. Arrays are patterns of bits."""
+
+    def table(self, op: Any, number: str) -> int:
+        """Bytes of a table that every tile needs whole in local memory, in a float type of the table of
+        element types."""
+        return 0
+
+    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+        """Constants of a node, fixed when it is quantised: bounds, tables."""
+        return {}
+
+    def compute(self, site: Site, inputs: Sequence[Array | None], numerics: Numerics) -> tuple[Array, ...]:
+        """THE specification: exact to the bit, plain numpy, slow and clear. `npuflow.hw.floats` is the
+        arithmetic."""
+        raise NotImplementedError
+
+    def space(self, site: Site, numerics: Numerics) -> Space | None:
+        """Iteration space; None for operators that only move data."""
+        return site.op.space(site, numerics)
+
+    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+        """Commands of the compute queues for one tile."""
+        raise NotImplementedError(f"{type(self).__name__}.lower")
 
 
-def lower(site: Site, tile: TileView, em: Emitter) -> None:
-    """Commands of the compute queues for one tile."""
-    if site.number:
-        site.op.float_lower(site, tile, em)
-    else:
-        site.op.lower(site, tile, em)
+def has_form(op: Op, arithmetic: Arithmetic) -> bool:
+    """Whether nodes of the operator can compute in an arithmetic beside integers."""
+    return f"{arithmetic}_{op.form}" in FORMS.names()
+
+
+def form_in(op: Op, arithmetic: Arithmetic) -> OperatorForm:
+    """The operator's form in an arithmetic that it has one in."""
+    found: OperatorForm = FORMS[f"{arithmetic}_{op.form}"]()
+    return found
+
+
+def float_table(op: Op, number: str) -> int:
+    """Bytes of the table that every tile needs whole in local memory, in a float type; 0 without a form."""
+    return form_in(op, Arithmetic.FLOATS).table(op, number) if has_form(op, Arithmetic.FLOATS) else 0
+
+
+def form_names(ops: Sequence[Op]) -> tuple[str, ...]:
+    """Of all forms that these operators have, and of the casts that are put between them."""
+    kinds = {"cast", *(op.form for op in ops)}
+    return tuple(name for name in FORMS.names() if name.partition("_")[2] in kinds)
 
 
 def block_type(site: Site) -> str:
@@ -43,6 +80,42 @@ def block_type(site: Site) -> str:
     value = site.inputs[1] if len(site.inputs) > 1 else None
     held = value.number if value is not None and value.number and ELEMENTS[value.number].block else ""
     return held or site.op.pair_type()
+
+
+def arithmetic(site: Site) -> Arithmetic:
+    """What a quantised node computes in."""
+    if not site.number:
+        return Arithmetic.INTEGERS
+    return Arithmetic.BLOCKS if block_type(site) else Arithmetic.FLOATS
+
+
+def prepared(site: Site, numerics: Numerics) -> dict[str, int | Array]:
+    """Constants of the node, fixed when it is quantised."""
+    if site.number:
+        return form_in(site.op, arithmetic(site)).prepare(site, numerics)
+    return site.op.prepare(site, numerics)
+
+
+def computed(site: Site, inputs: Sequence[Array | None], numerics: Numerics) -> tuple[Array, ...]:
+    """The results of the node on codes, or patterns, by its specification."""
+    if site.number:
+        return form_in(site.op, arithmetic(site)).compute(site, inputs, numerics)
+    return site.op.integer(site, inputs, numerics)
+
+
+def space(site: Site, numerics: Numerics) -> Space | None:
+    """The node's iteration space; None for operators that only move data."""
+    if site.number:
+        return form_in(site.op, arithmetic(site)).space(site, numerics)
+    return site.op.space(site, numerics)
+
+
+def lower(site: Site, tile: TileView, em: Emitter) -> None:
+    """Commands of the compute queues for one tile."""
+    if site.number:
+        form_in(site.op, arithmetic(site)).lower(site, tile, em)
+    else:
+        site.op.lower(site, tile, em)
 
 
 def sum_type(site: Site, numerics: Numerics) -> str:

@@ -25,6 +25,7 @@ from npuflow.ops._requant import centred, clamp_bounds
 class SumOp(BinaryOp):
     """a + sign * b: each operand has a multiplier of its own, the sum is rounded once."""
 
+    form: ClassVar[str] = "elementwise"
     sums: ClassVar[bool] = True
     sign: ClassVar[int] = 1
 
@@ -49,18 +50,20 @@ class SumOp(BinaryOp):
             "hi": hi,
         }
 
-    def integer(
-        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
-    ) -> tuple[IntArray, ...]:
+    def total(self, site: Site, inputs: Sequence[IntArray | None]) -> IntArray:
+        """The sum before it is rounded."""
         a, b = inputs[0], inputs[1]
         assert a is not None and b is not None
         # 17-bit differences times 31-bit multipliers: the sum fits int64.
-        total = centred(a, site.quant(0)) * site.param("a_multiplier") + centred(
-            b, site.quant(1)
-        ) * site.param("b_multiplier")
+        left = centred(a, site.quant(0)) * site.param("a_multiplier")
+        return np.asarray(left + centred(b, site.quant(1)) * site.param("b_multiplier"))
+
+    def integer(
+        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+    ) -> tuple[IntArray, ...]:
         y = site.out_quant
         result = requantize(
-            np.asarray(total),
+            self.total(site, inputs),
             1,
             site.param("shift"),
             y.zero_point[0],
@@ -79,6 +82,7 @@ class SumOp(BinaryOp):
 class RatioOp(BinaryOp):
     """A product or a quotient of both operands' centred codes, with one multiplier."""
 
+    form: ClassVar[str] = "elementwise"
     opcode: ClassVar[str] = ""
 
     def ratio(self, a: float, b: float) -> float:
@@ -122,8 +126,10 @@ def binary_operands(site: Site, tile: TileView) -> dict[str, object]:
 class ExtremumOp(BinaryOp):
     """Minimum or maximum of any number of operands on one common scale."""
 
+    form: ClassVar[str] = "elementwise"
     maximum: ClassVar[bool] = True
     shares_scale: ClassVar[bool] = True
+    picks: ClassVar[bool] = True
 
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
         known = [t for t in types if t is not None]

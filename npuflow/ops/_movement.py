@@ -16,10 +16,9 @@ from npuflow.hw.target import Numerics, Target
 from npuflow.ir.codes import encode
 from npuflow.ir.lowering import Buffer, Emitter
 from npuflow.ir.moves import Move, dense, merged
-from npuflow.ir.op import No, Site, Yes, first_no, need
+from npuflow.ir.op import No, Op, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, IntArray, Span, TensorType
-from npuflow.ops._float_moves import Moved
 
 Piece = tuple[int, int, int, int]     # count, first source index, source step, first destination index
 MAX_DIMS = 6
@@ -76,9 +75,10 @@ def emit_copy(
 
 
 @dataclass(frozen=True)
-class MoveOp(Moved):
+class MoveOp(Op):
     """Base of the movers: integers go through as they are, so `integer` is `reference` on integer arrays."""
 
+    form: ClassVar[str] = "move"
     moves_data: ClassVar[bool] = True
     shares_scale: ClassVar[bool] = True
 

@@ -14,9 +14,7 @@ from npuflow.ir.lowering import Emitter, TileView, blocks3
 from npuflow.ir.op import Imported, No, OnnxCall, Op, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import INDEX_BITS, Array, Span, TensorType, WholeNumbers
-from npuflow.ops._float_form import real
 
-FAR = 1e300  # stands for infinity where NaN comes first
 MOST = 1 << INDEX_BITS  # elements along the dimension: their positions are whole numbers
 
 
@@ -30,8 +28,8 @@ class RankingOp(Op):
     largest: int = 1
     select_last_index: int = 0
     domain: ClassVar[str] = "npuflow"
+    form: ClassVar[str] = "ranking"
     values: ClassVar[bool] = False  # elements are a result beside their positions
-    floats: ClassVar[bool] = True
 
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> Imported | No:
@@ -72,18 +70,6 @@ class RankingOp(Op):
     def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
         return {}
 
-    def float_order(self, site: Site, inputs: Sequence[Array | None]) -> npt.NDArray[np.int64]:
-        """The same of patterns of floats: NaN comes first, and zeros of either sign are equal."""
-        value = real(site, inputs, 0)
-        first = np.inf if self.largest else -np.inf
-        return self.order(np.where(np.isnan(value), first, np.clip(value, -FAR, FAR)))
-
-    def float_space(self, site: Site, numerics: Numerics) -> Space:
-        return self.space(site, numerics)
-
-    def float_lower(self, site: Site, tile: TileView, em: Emitter) -> None:
-        self.lower(site, tile, em)
-
     def accepts(self, site: Site, target: Target) -> Yes | No:
         x = site.shape(0)
         if not 0 < len(x) <= 4:
@@ -107,14 +93,17 @@ class RankingOp(Op):
         return Space(axes, (Operand("x", shape, maps),), results, ops=shape[axis])
 
     def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+        self.emit(site, tile, em, "TOPK")
+
+    def emit(self, site: Site, tile: TileView, em: Emitter, opcode: str) -> None:
+        """One command for every part of the tile that is one view."""
         axis, x = self.axis % len(site.shape(0)), tile.input(0)
         flags = {"maximum": self.largest, "last": self.select_last_index}
-        command = "FTOPK" if site.number else "TOPK"
         for part, *made in blocks3(axis, x, *tile.outputs):
             fields, dims = part.as3("x", axis, axis + 1)
             for name, buffer in zip(self.results, made, strict=True):
                 fields.update(buffer.as3(name, axis, axis + 1)[0])
-            em.emit(command, **fields, dims=dims, count=self.k, **flags)
+            em.emit(opcode, **fields, dims=dims, count=self.k, **flags)
 
 
 def ranked(rng: np.random.Generator) -> Iterable[Array]:

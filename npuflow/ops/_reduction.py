@@ -71,6 +71,7 @@ def emit_reduce(
 class Reduction(Op):
     """Base: a subclass states its kind and which axes it reduces."""
 
+    form: ClassVar[str] = "reduction"
     kind: ClassVar[Literal["mean", "sum", "max"]] = "mean"
     fuses_clip: ClassVar[bool] = True
 

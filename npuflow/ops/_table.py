@@ -14,10 +14,9 @@ from npuflow.hw.elements import wide
 from npuflow.hw.numerics import quantize
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import No, OpSample, Site, Yes, first_no, need
+from npuflow.ir.op import No, Op, OpSample, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space, whole
 from npuflow.ir.types import Array, IntArray, QuantType, Span, TensorType
-from npuflow.ops._float_elementwise import Table
 from npuflow.ops._requant import clamp_bounds
 
 Real = npt.NDArray[np.float64]
@@ -35,9 +34,10 @@ def elementwise_axes(shape: tuple[int, ...]) -> tuple[tuple[Axis, ...], tuple[Di
 
 
 @dataclass(frozen=True)
-class TableOp(Table):
+class TableOp(Op):
     """Base of the table operators; a subclass is its attributes and `f`."""
 
+    form: ClassVar[str] = "table"
     elementwise: ClassVar[bool] = True
     unary: ClassVar[bool] = True
     fuses_clip: ClassVar[bool] = True

@@ -23,6 +23,7 @@ from npuflow.ops._grouped import (
     scale_operands,
     sum_axis,
 )
+from npuflow.ops._matrix import MatrixOp
 from npuflow.ops._requant import (
     AT_ONCE,
     bias_shift,
@@ -133,6 +134,14 @@ def zero_fields(site: Site, tile: TileView, name: str) -> dict[str, object]:
     return {f"{name}_zero": site.param("w_zero")}
 
 
+def emit_products(op: MatrixOp, site: Site, tile: TileView, em: Emitter) -> None:
+    """MATMUL, or SCALEDMATMUL with scales by groups, for each command of a product of matrices."""
+    scaled = scale_fields(site, tile) if "scales" in site.params else None
+    zeros: dict[str, object] = {"a_zero": site.quant(0).zero_point[0], **zero_fields(site, tile, "b")}
+    for fields in op.commands(site, tile):
+        em.emit("MATMUL" if scaled is None else "SCALEDMATMUL", **(scaled or {}), **fields, **zeros)
+
+
 @dataclass(frozen=True)
 class ConvOp(WeightedOp):
     """Convolutions and transposed ones over one or two dimensions: what is alike in
@@ -145,6 +154,7 @@ class ConvOp(WeightedOp):
     group: int = 1
 
     what: ClassVar[str] = "a convolution"
+    form: ClassVar[str] = "conv"
 
     def column_groups(self) -> int:
         return self.group
@@ -161,6 +171,10 @@ class ConvOp(WeightedOp):
     def held(self, tile: TileView) -> Buffer:
         """The weight as the command reads it."""
         return tile.input(1)
+
+    def stored(self, site: Site) -> dict[str, int | Array]:
+        """The parameter that holds the weight as the command reads it, where that is not the input."""
+        return {}
 
     def kernel(self, weight: Array) -> Array:
         """The weight as the command reads it: [out, in / group, *kernel]."""

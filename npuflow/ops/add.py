@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from npuflow.ir.op import OPS
+from npuflow.ir.op import OPS, Algebra
 from npuflow.ops._elementwise import SumOp
-from npuflow.ops._float_elementwise import Arithmetic
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Add(Arithmetic, SumOp):
+class Add(SumOp):
     onnx: ClassVar[str] = "Add"
-    arithmetic: ClassVar[str] = "add"
+    algebra: ClassVar[Algebra] = "sum"
+
+    @property
+    def lane(self) -> str:
+        return "add"

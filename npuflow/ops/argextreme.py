@@ -40,11 +40,6 @@ class ArgExtreme(RankingOp):
         assert inputs[0] is not None
         return (self.order(inputs[0].astype(np.int64)).astype(site.out_quant.dtype),)
 
-    def float_compute(
-        self, site: Site, inputs: Sequence[Array | None], numerics: Numerics
-    ) -> tuple[Array, ...]:
-        return (self.float_order(site, inputs).astype(site.out_quant.dtype),)
-
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:
         for number, x in enumerate(ranked(rng)):

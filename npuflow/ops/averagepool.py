@@ -19,7 +19,6 @@ from npuflow.ir.space import Space, whole
 from npuflow.ir.types import Array, IntArray
 from npuflow.ir.windows import Window
 from npuflow.ops._draw import draw
-from npuflow.ops._float_reductions import AveragePoolFloats
 from npuflow.ops._pool import PoolOp, pool_operands, pool_space
 from npuflow.ops._requant import centred, clamp_bounds, prove
 from npuflow.ops._windows import pair, taps
@@ -27,10 +26,11 @@ from npuflow.ops._windows import pair, taps
 
 @OPS.entry
 @dataclass(frozen=True)
-class AveragePool(AveragePoolFloats, PoolOp):
+class AveragePool(PoolOp):
     count_include_pad: int = 0
 
     onnx: ClassVar[str] = "AveragePool"
+    form: ClassVar[str] = "averagepool"
 
     def counted(self, w: Window) -> tuple[int, int]:
         """Rows that count as elements: [first, behind last), by the operator's rule."""

@@ -8,17 +8,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, Site
-from npuflow.ops._float_elementwise import Clamp
+from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, Site
 from npuflow.ops._table import Real, TableOp
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Clip(Clamp, TableOp):
+class Clip(TableOp):
     min: float = -inf
     max: float = inf
     onnx: ClassVar[str] = "Clip"
+    algebra: ClassVar[Algebra] = "clamp"
+    form: ClassVar[str] = "clamp"
     keeps_whole: ClassVar[bool] = True
 
     def f(self, x: Real) -> Real:

@@ -12,7 +12,7 @@ import numpy as np
 from npuflow.hw.target import Target
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.moves import Move, dense, merged
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site, Yes, need
+from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, OpSample, Site, Yes, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, TensorType
 from npuflow.ops._movement import MoveOp, emit_copy
@@ -23,6 +23,7 @@ from npuflow.ops._movement import MoveOp, emit_copy
 class Concat(MoveOp):
     axis: int = 1
     onnx: ClassVar[str] = "Concat"
+    algebra: ClassVar[Algebra] = "join"
 
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> Imported | No:

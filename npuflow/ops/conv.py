@@ -12,21 +12,21 @@ import numpy.typing as npt
 
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site, Weights, Yes, first_no
+from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, OpSample, Site, Weights, Yes, first_no
 from npuflow.ir.space import Space
 from npuflow.ir.types import Array, TensorType
 from npuflow.ir.windows import Taps, Window, tap_places, windows
-from npuflow.ops._float_products import ConvFloats
-from npuflow.ops._weighted import conv_rows, moved_bias, scaled_bias
+from npuflow.ops._weighted import ConvOp, conv_rows, moved_bias, scaled_bias
 from npuflow.ops._windows import convolve, spatial_names, taps, window_columns, window_measures, within
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Conv(ConvFloats):
+class Conv(ConvOp):
     auto_pad: str = "NOTSET"              # SAME_* only while the input's size is unknown
 
     onnx: ClassVar[str] = "Conv"
+    algebra: ClassVar[Algebra] = "convolution"
 
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> Imported | No:

@@ -17,14 +17,13 @@ from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site, Weights
 from npuflow.ir.space import DimMap, Space
 from npuflow.ir.types import Array, TensorType
 from npuflow.ops._draw import draw
-from npuflow.ops._float_products import ConvFloats
-from npuflow.ops._weighted import conv_rows, scaled_bias
+from npuflow.ops._weighted import ConvOp, conv_rows, scaled_bias
 from npuflow.ops._windows import spatial_names
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class ConvTranspose(ConvFloats):
+class ConvTranspose(ConvOp):
     """`pads` are cut off the full result."""
 
     output_padding: tuple[int, ...] = ()
@@ -133,17 +132,13 @@ class ConvTranspose(ConvFloats):
     def rows(self, weight: Array) -> Array:
         return conv_rows(self.kernel(weight))
 
-    def _stored(self, site: Site) -> dict[str, int | Array]:
+    def stored(self, site: Site) -> dict[str, int | Array]:
         weight = site.consts[1]
         assert weight is not None
         return {"kernel": self.kernel(weight)}
 
     def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
-        return {**super().prepare(site, numerics), **self._stored(site)}
-
-    # --- floats
-    def float_prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
-        return {**super().float_prepare(site, numerics), **self._stored(site)}
+        return {**super().prepare(site, numerics), **self.stored(site)}
 
     def images(self, x: Array) -> list[Array]:
         """Of the input with zeros between its rows, for the kernel reversed."""

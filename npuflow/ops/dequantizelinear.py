@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from npuflow.hw.target import Numerics
 from npuflow.ir.codes import decode
@@ -17,6 +17,7 @@ from npuflow.ops._boundary import BoundaryOp
 @dataclass(frozen=True)
 class DequantizeLinear(BoundaryOp):
     onnx: ClassVar[str] = "DequantizeLinear"
+    makes: ClassVar[Literal["", "codes", "floats"]] = "floats"
 
     def quant_type(self, site: Site) -> QuantType:
         return site.quant(0)

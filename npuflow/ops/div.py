@@ -10,22 +10,25 @@ import numpy as np
 
 from npuflow.hw.numerics import divide_round, scaled
 from npuflow.hw.target import Numerics
-from npuflow.ir.op import OPS, OpSample, Site
+from npuflow.ir.op import OPS, Algebra, OpSample, Site
 from npuflow.ir.types import Array, IntArray
 from npuflow.ops._draw import draw
 from npuflow.ops._elementwise import RatioOp
-from npuflow.ops._float_elementwise import Arithmetic
 from npuflow.ops._requant import centred
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Div(Arithmetic, RatioOp):
+class Div(RatioOp):
     onnx: ClassVar[str] = "Div"
-    arithmetic: ClassVar[str] = "div"
+    algebra: ClassVar[Algebra] = "quotient"
     sensitive: ClassVar[bool] = True
     opcode: ClassVar[str] = "DIV"
     operations: ClassVar[int] = 4         # a quotient takes the vector unit as long as four sums
+
+    @property
+    def lane(self) -> str:
+        return "div"
 
     def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
         a, b = inputs[0], inputs[1]

@@ -4,7 +4,7 @@ B has either orientation; C is one value per column.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -13,27 +13,28 @@ import numpy.typing as npt
 
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, No, OpSample, Site, Weights, Yes, first_no, need
+from npuflow.ir.op import OPS, Algebra, No, OpSample, Site, Weights, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, TensorType
 from npuflow.ir.windows import Taps
 from npuflow.ops._draw import draw
-from npuflow.ops._float_products import GemmFloats
-from npuflow.ops._grouped import scale_fields, scale_operands, sum_axis
+from npuflow.ops._grouped import scale_operands, sum_axis
+from npuflow.ops._matrix import MatrixOp
 from npuflow.ops._requant import channel_params, emit_requant
-from npuflow.ops._weighted import moved_bias, scaled_bias, zero_fields
+from npuflow.ops._weighted import WeightedOp, emit_products, moved_bias, scaled_bias
 from npuflow.ops._windows import within
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Gemm(GemmFloats):
+class Gemm(MatrixOp, WeightedOp):
     alpha: float = 1.0
     beta: float = 1.0
     transA: int = 0  # noqa: N815 (named as in ONNX)
     transB: int = 0  # noqa: N815
 
     onnx: ClassVar[str] = "Gemm"
+    algebra: ClassVar[Algebra] = "affine"
 
     def sides(self, a: Sequence[int], b: Sequence[int]) -> tuple[int, int, int]:
         """M, K, N."""
@@ -57,7 +58,8 @@ class Gemm(GemmFloats):
         return (y.astype(a.dtype),)
 
     def products(self, x: Array, weight: Array) -> Array:
-        return (x.T if self.transA else x) @ (weight.T if self.transB else weight)
+        a, b = self.matrices(x, weight)
+        return a @ b
 
     # --- integers
     def channel_axis(self, site: Site, index: int) -> int | None:
@@ -148,35 +150,37 @@ class Gemm(GemmFloats):
             accumulator=Operand("acc", site.out_shape, y_map),
         )
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
-        a, b, acc = tile.input(0), tile.input(1), tile.acc
+    @property
+    def turned(self) -> bool:
+        return bool(self.transB)
+
+    def matrices(self, a: Array, b: Array) -> tuple[Array, Array]:
+        return a.T if self.transA else a, b.T if self.transB else b
+
+    def commands(self, site: Site, tile: TileView) -> Iterator[dict[str, object]]:
+        a, acc = tile.input(0), tile.acc
+        b = tile.params["blocks"] if "blocks" in site.params else tile.input(1)
         assert acc is not None
-        a_strides, b_strides = (
-            a.strides[::-1] if self.transA else a.strides,
-            b.strides[::-1] if self.transB else b.strides,
-        )
         m, n = tile.outputs[0].extent
         k0, k1 = tile.ranges["k"]
-        scaled = scale_fields(site, tile) if "scales" in site.params else None
-        em.emit(
-            "MATMUL" if scaled is None else "SCALEDMATMUL",
-            **(scaled or {}),
-            a=a.address,
-            a_type=a.dtype,
-            a_strides=(0, *a_strides),
-            a_zero=site.quant(0).zero_point[0],
-            b=b.address,
-            b_type=b.dtype,
-            b_strides=(0, *b_strides),
-            **zero_fields(site, tile, "b"),
-            acc=acc.address,
-            acc_type=acc.dtype,
-            batch=1,
-            m=m,
-            k=k1 - k0,
-            n=n,
-            accumulate=int(not tile.first("k")),
-        )
+        yield {
+            "a": a.address,
+            "a_type": a.dtype,
+            "a_strides": (0, *(a.strides[::-1] if self.transA else a.strides)),
+            "b": b.address,
+            "b_type": b.dtype,
+            "b_strides": (0, *(b.strides[::-1] if self.transB else b.strides)),
+            "acc": acc.address,
+            "acc_type": acc.dtype,
+            "batch": 1,
+            "m": m,
+            "k": k1 - k0,
+            "n": n,
+            "accumulate": int(not tile.first("k")),
+        }
+
+    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+        emit_products(self, site, tile, em)
         if tile.last("k"):
             emit_requant(site, tile, em, 1, bias=2)
 

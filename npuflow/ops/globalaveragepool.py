@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from npuflow.ir.op import OPS
-from npuflow.ops._float_reductions import ReductionFloats
 from npuflow.ops._reduction import GlobalReduction
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class GlobalAveragePool(ReductionFloats, GlobalReduction):
+class GlobalAveragePool(GlobalReduction):
     onnx: ClassVar[str] = "GlobalAveragePool"
     kind: ClassVar[Literal["mean", "sum", "max"]] = "mean"

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from npuflow.ir.op import OPS
-from npuflow.ops._float_reductions import ReductionFloats
 from npuflow.ops._reduction import GlobalReduction
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class GlobalMaxPool(ReductionFloats, GlobalReduction):
+class GlobalMaxPool(GlobalReduction):
     onnx: ClassVar[str] = "GlobalMaxPool"
     kind: ClassVar[Literal["mean", "sum", "max"]] = "max"
     shares_scale: ClassVar[bool] = True
+    picks: ClassVar[bool] = True

@@ -14,11 +14,10 @@ import numpy.typing as npt
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, No, OnnxCall, OpSample, Role, Site, Yes, first_no, need
+from npuflow.ir.op import OPS, No, OnnxCall, Op, OpSample, Role, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import INDEX_BITS, Array, IntArray, Span, TensorType, WholeNumbers
 from npuflow.ops._draw import draw
-from npuflow.ops._float_moves import Moved
 
 MOST = 1 << INDEX_BITS  # rows that an index tells apart
 SLOTS = 4  # of local memory: two for the table's tile, the rest for all else
@@ -26,7 +25,7 @@ SLOTS = 4  # of local memory: two for the table's tile, the rest for all else
 
 @OPS.entry
 @dataclass(frozen=True)
-class Lookup(Moved):
+class Lookup(Op):
     """Indices are whole numbers in float32; a negative one counts from the end, and the last row stands for
     one outside of the table. `wrap`: what is added to a negative one (0: the number of rows). Rows of a
     constant are loaded from external memory; from a computed table the vector unit picks. Floats are picked
@@ -35,6 +34,7 @@ class Lookup(Moved):
     wrap: int = 0
     domain: ClassVar[str] = "npuflow"
     onnx: ClassVar[str] = "Lookup"
+    form: ClassVar[str] = "move"
     moves_data: ClassVar[bool] = True
 
     @classmethod

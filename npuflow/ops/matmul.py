@@ -15,21 +15,20 @@ import numpy.typing as npt
 
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Buffer, Emitter, TileView
-from npuflow.ir.op import OPS, No, OpSample, Role, Site, Yes, first_no, need
+from npuflow.ir.op import OPS, Algebra, No, OpSample, Role, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, IntArray, TensorType
 from npuflow.ir.windows import Taps
 from npuflow.ops._broadcast import broadcast_shape
 from npuflow.ops._draw import draw
-from npuflow.ops._float_products import MatMulFloats
 from npuflow.ops._grouped import (
     group_params,
     group_sums,
     grouped,
-    scale_fields,
     scale_operands,
     sum_axis,
 )
+from npuflow.ops._matrix import MatrixOp
 from npuflow.ops._requant import (
     centred,
     channel_params,
@@ -42,17 +41,18 @@ from npuflow.ops._requant import (
     weight_bounds,
     zero_points,
 )
-from npuflow.ops._weighted import whole_sums, zero_fields
+from npuflow.ops._weighted import emit_products, whole_sums
 from npuflow.ops._windows import within
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class MatMul(MatMulFloats):
+class MatMul(MatrixOp):
     # a type that the array converts two activations to
     pairs: str = field(default="", kw_only=True)
 
     onnx: ClassVar[str] = "MatMul"
+    algebra: ClassVar[Algebra] = "matrices"
     fuses_clip: ClassVar[bool] = True
 
     # --- float
@@ -183,7 +183,7 @@ class MatMul(MatMulFloats):
         return (0,) * (rank - len(shape)) + own
 
     def commands(self, site: Site, tile: TileView) -> Iterator[dict[str, object]]:
-        """The fields that commands of products share, one command for each index of the outer batch."""
+        """One command for each index of the outer batch."""
         a, y, acc = tile.input(0), tile.outputs[0], tile.acc
         b = tile.params["blocks"] if "blocks" in site.params else tile.input(1)
         assert acc is not None
@@ -212,16 +212,7 @@ class MatMul(MatMulFloats):
             }
 
     def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
-        zero = site.quant(0).zero_point[0]
-        scaled = scale_fields(site, tile) if "scales" in site.params else None
-        for fields in self.commands(site, tile):
-            em.emit(
-                "MATMUL" if scaled is None else "SCALEDMATMUL",
-                **(scaled or {}),
-                **fields,
-                a_zero=zero,
-                **zero_fields(site, tile, "b"),
-            )
+        emit_products(self, site, tile, em)
         if tile.last("k"):
             emit_requant(site, tile, em, len(tile.outputs[0].box) - 1)
 

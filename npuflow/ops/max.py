@@ -7,11 +7,13 @@ from typing import ClassVar
 
 from npuflow.ir.op import OPS
 from npuflow.ops._elementwise import ExtremumOp
-from npuflow.ops._float_elementwise import Arithmetic
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Max(Arithmetic, ExtremumOp):
+class Max(ExtremumOp):
     onnx: ClassVar[str] = "Max"
-    arithmetic: ClassVar[str] = "max"
+
+    @property
+    def lane(self) -> str:
+        return "max"

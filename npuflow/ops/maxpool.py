@@ -10,11 +10,10 @@ import numpy as np
 
 from npuflow.hw.target import Numerics
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site
+from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, OpSample, Site
 from npuflow.ir.space import Space
 from npuflow.ir.types import Array, IntArray
 from npuflow.ops._draw import draw
-from npuflow.ops._float_reductions import MaxPoolFloats
 from npuflow.ops._pool import PoolOp, pool_operands, pool_space
 from npuflow.ops._requant import clamp_bounds
 from npuflow.ops._windows import taps
@@ -22,9 +21,12 @@ from npuflow.ops._windows import taps
 
 @OPS.entry
 @dataclass(frozen=True)
-class MaxPool(MaxPoolFloats, PoolOp):
+class MaxPool(PoolOp):
     onnx: ClassVar[str] = "MaxPool"
+    algebra: ClassVar[Algebra] = "peak"
+    form: ClassVar[str] = "maxpool"
     shares_scale: ClassVar[bool] = True
+    picks: ClassVar[bool] = True
 
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> Imported | No:

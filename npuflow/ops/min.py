@@ -7,12 +7,14 @@ from typing import ClassVar
 
 from npuflow.ir.op import OPS
 from npuflow.ops._elementwise import ExtremumOp
-from npuflow.ops._float_elementwise import Arithmetic
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Min(Arithmetic, ExtremumOp):
+class Min(ExtremumOp):
     onnx: ClassVar[str] = "Min"
-    arithmetic: ClassVar[str] = "min"
     maximum: ClassVar[bool] = False
+
+    @property
+    def lane(self) -> str:
+        return "min"

@@ -10,19 +10,22 @@ import numpy as np
 
 from npuflow.hw.numerics import requantize
 from npuflow.hw.target import Numerics
-from npuflow.ir.op import OPS, Site
+from npuflow.ir.op import OPS, Algebra, Site
 from npuflow.ir.types import Array, IntArray, Span
 from npuflow.ops._elementwise import RatioOp, corners
-from npuflow.ops._float_elementwise import Arithmetic
 from npuflow.ops._requant import centred
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Mul(Arithmetic, RatioOp):
+class Mul(RatioOp):
     onnx: ClassVar[str] = "Mul"
-    arithmetic: ClassVar[str] = "mul"
+    algebra: ClassVar[Algebra] = "product"
     opcode: ClassVar[str] = "MUL"
+
+    @property
+    def lane(self) -> str:
+        return "mul"
 
     def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
         a, b = inputs[0], inputs[1]

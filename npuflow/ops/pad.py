@@ -10,7 +10,7 @@ import numpy as np
 
 from npuflow.hw.target import Numerics
 from npuflow.ir.moves import Move, dense, merged
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site
+from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, OpSample, Site
 from npuflow.ir.types import Array, IntArray, Span, TensorType
 from npuflow.ops._movement import MoveOp, Piece, fill_code, pieces_to_moves
 from npuflow.ops._reshaping import static_input
@@ -26,6 +26,7 @@ class Pad(MoveOp):
     mode: str = "constant"
     value: float = 0.0
     onnx: ClassVar[str] = "Pad"
+    algebra: ClassVar[Algebra] = "border"
 
     def border(self, site: Site) -> tuple[tuple[int, ...], float] | No:
         return (self.pads, self.value) if self.mode == "constant" else No(f"mode {self.mode}")

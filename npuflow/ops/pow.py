@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, Site
+from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, Site
 from npuflow.ops._table import Real, TableOp
 
 
@@ -16,6 +16,7 @@ from npuflow.ops._table import Real, TableOp
 class Pow(TableOp):
     exponent: float = 2.0
     onnx: ClassVar[str] = "Pow"
+    algebra: ClassVar[Algebra] = "power"
     sensitive: ClassVar[bool] = True
 
     @property

@@ -16,15 +16,18 @@ from npuflow.ir.space import Axis, Space
 from npuflow.ir.types import Array, IntArray, TensorType
 from npuflow.ops._broadcast import BinaryOp, operand, strided
 from npuflow.ops._draw import draw
-from npuflow.ops._float_elementwise import Arithmetic
 from npuflow.ops._requant import centred, clamp_bounds
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class PRelu(Arithmetic, BinaryOp):
+class PRelu(BinaryOp):
     onnx: ClassVar[str] = "PRelu"
-    arithmetic: ClassVar[str] = "prelu"
+    form: ClassVar[str] = "elementwise"
+
+    @property
+    def lane(self) -> str:
+        return "prelu"
 
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
         assert types[0] is not None

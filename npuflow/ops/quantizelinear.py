@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from npuflow.hw.rows import check_rows
 from npuflow.hw.target import Numerics
@@ -23,6 +23,7 @@ class QuantizeLinear(BoundaryOp):
 
     table_rows: int = 0
     onnx: ClassVar[str] = "QuantizeLinear"
+    makes: ClassVar[Literal["", "codes", "floats"]] = "codes"
 
     def quant_type(self, site: Site) -> QuantType:
         return site.out_quant

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from npuflow.ir.op import OPS
-from npuflow.ops._float_reductions import ReductionFloats
 from npuflow.ops._reduction import AxesReduction
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class ReduceSum(ReductionFloats, AxesReduction):
+class ReduceSum(AxesReduction):
     onnx: ClassVar[str] = "ReduceSum"
     kind: ClassVar[Literal["mean", "sum", "max"]] = "sum"

@@ -7,15 +7,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from npuflow.ir.op import OPS
-from npuflow.ops._float_elementwise import Clamp
+from npuflow.ir.op import OPS, Algebra
 from npuflow.ops._table import Real, TableOp
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Relu(Clamp, TableOp):
+class Relu(TableOp):
     onnx: ClassVar[str] = "Relu"
+    algebra: ClassVar[Algebra] = "clamp"
+    form: ClassVar[str] = "clamp"
     keeps_whole: ClassVar[bool] = True
 
     def f(self, x: Real) -> Real:

@@ -13,15 +13,15 @@ from npuflow.ir.op import OPS, No, OnnxCall, Site, Yes, need
 from npuflow.ir.space import Operand, Space
 from npuflow.ir.types import Array, IntArray
 from npuflow.ops._boundary import UnchangedOp
-from npuflow.ops._float_elementwise import Cast
 from npuflow.ops._requant import centred, requant_params
 from npuflow.ops._table import elementwise_axes
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Requantize(Cast, UnchangedOp):
+class Requantize(UnchangedOp):
     onnx: ClassVar[str] = "Identity"
+    form: ClassVar[str] = "cast"
 
     def to_onnx(self, site: Site) -> OnnxCall:
         return OnnxCall(self.onnx)

@@ -12,7 +12,7 @@ import numpy as np
 
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.moves import Move
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site
+from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, OpSample, Site
 from npuflow.ir.space import DimMap, Space
 from npuflow.ir.types import Array, TensorType
 from npuflow.ops._movement import MAX_DIMS, MoveOp, copy_space, emit_copy
@@ -24,6 +24,7 @@ from npuflow.ops._reshaping import integers, matched, static_input
 class Reshape(MoveOp):
     shape: tuple[int, ...] = ()           # fully resolved
     onnx: ClassVar[str] = "Reshape"
+    algebra: ClassVar[Algebra] = "view"
 
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> Imported | No:

@@ -11,17 +11,16 @@ import numpy as np
 from npuflow.hw.numerics import shift_round
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site, Yes, first_no, need
+from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, Op, OpSample, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, IntArray, TensorType
-from npuflow.ops._float_resize import ResizeFloats
 from npuflow.ops._reshaping import static_input
 from npuflow.ops._sampling import COORDINATES, ROUNDINGS, WEIGHT_BITS, Sampling, exact, table
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Resize(ResizeFloats):
+class Resize(Op):
     """`scales` and `sizes` are of the whole tensor; the mode's own rounding is `nearest_mode`."""
 
     sizes: tuple[int, ...] = ()
@@ -30,6 +29,8 @@ class Resize(ResizeFloats):
     coordinate_transformation_mode: str = "half_pixel"
     nearest_mode: str = "round_prefer_floor"
     onnx: ClassVar[str] = "Resize"
+    algebra: ClassVar[Algebra] = "resampling"
+    form: ClassVar[str] = "resize"
     shares_scale: ClassVar[bool] = True
 
     @classmethod

@@ -11,10 +11,9 @@ import numpy as np
 from npuflow.hw.elements import wide
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView, blocks3
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site, Yes, first_no, need
+from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, Op, OpSample, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space, whole
 from npuflow.ir.types import Array, IntArray, TensorType
-from npuflow.ops._float_reductions import SoftmaxFloats
 
 LOW_BITS = 8          # 16-bit inputs: exp(-s * d) = low[d mod 256] * high[d // 256]
 LOW_ONE, HIGH_ONE = 1 << 15, 1 << 31
@@ -22,9 +21,11 @@ LOW_ONE, HIGH_ONE = 1 << 15, 1 << 31
 
 @OPS.entry
 @dataclass(frozen=True)
-class Softmax(SoftmaxFloats):
+class Softmax(Op):
     axis: int = -1
     onnx: ClassVar[str] = "Softmax"
+    algebra: ClassVar[Algebra] = "shares"
+    form: ClassVar[str] = "softmax"
     bounded: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
     answers: ClassVar[Literal["", "argmax", "threshold"]] = "argmax"
 

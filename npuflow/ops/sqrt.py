@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from npuflow.ir.op import OPS
+from npuflow.ir.op import OPS, Algebra
 from npuflow.ops._table import Real, TableOp
 
 
@@ -15,6 +15,7 @@ from npuflow.ops._table import Real, TableOp
 @dataclass(frozen=True)
 class Sqrt(TableOp):
     onnx: ClassVar[str] = "Sqrt"
+    algebra: ClassVar[Algebra] = "root"
     sensitive: ClassVar[bool] = True
     domain_lo: ClassVar[float] = 0.1
     domain_hi: ClassVar[float] = 8.0

@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from npuflow.ir.op import OPS
+from npuflow.ir.op import OPS, Algebra
 from npuflow.ops._elementwise import SumOp
-from npuflow.ops._float_elementwise import Arithmetic
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Sub(Arithmetic, SumOp):
+class Sub(SumOp):
     onnx: ClassVar[str] = "Sub"
-    arithmetic: ClassVar[str] = "sub"
+    algebra: ClassVar[Algebra] = "difference"
     sign: ClassVar[int] = -1
+
+    @property
+    def lane(self) -> str:
+        return "sub"

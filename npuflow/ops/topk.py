@@ -52,14 +52,6 @@ class TopK(RankingOp):
         assert positions is not None
         return np.take_along_axis(x, at, self.axis), at.astype(positions.dtype)
 
-    def float_compute(
-        self, site: Site, inputs: Sequence[Array | None], numerics: Numerics
-    ) -> tuple[Array, ...]:
-        x, positions = inputs[0], site.outputs[1].quant
-        assert x is not None and positions is not None
-        at = self.float_order(site, inputs)
-        return np.take_along_axis(x, at, self.axis), at.astype(positions.dtype)
-
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:
         for number, x in enumerate(ranked(rng)):

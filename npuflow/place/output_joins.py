@@ -11,7 +11,7 @@ from typing import Literal
 
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
-from npuflow.ir.queries import kind, maker
+from npuflow.ir.queries import maker
 from npuflow.ir.whole import whole_span
 
 _Size = Literal["score", "number", "both"]
@@ -23,7 +23,7 @@ def output_joins(graph: Graph, chosen: Collection[int], kept: Collection[str] = 
     found, known = {}, dict[str, _Size]()
     for i in _tail(graph, chosen, kept):
         node = graph.nodes[i]
-        if kind(node) != "concat":
+        if node.op.algebra != "join":
             continue
         sizes = {name: _size(graph, name, known) for name in node.inputs}
         score = next((name for name, size in sizes.items() if size == "score"), "")
@@ -84,7 +84,7 @@ def _made(graph: Graph, node: Node, value_id: str, known: dict[str, _Size]) -> _
     if node.op.answers and node.op.bounded is not None:
         return "score"
     picked = _picked(graph, node, value_id)
-    if not picked and kind(node) == "mul" and all(graph.const(i) is None for i in node.inputs):
+    if not picked and node.op.algebra == "product" and all(graph.const(i) is None for i in node.inputs):
         picked = node.inputs              # of scores: a score
     sizes = {_size(graph, i, known) for i in picked if graph.const(i) is None}
     if len(sizes) == 1:
@@ -97,7 +97,7 @@ def _picked(graph: Graph, node: Node, value_id: str) -> tuple[str, ...]:
     of a ranking's values, but not of its positions; and what is multiplied by flags of 0 and 1."""
     if node.op.shares_scale:
         return tuple(i for i in node.inputs if i)
-    if kind(node) == "mul":
+    if node.op.algebra == "product":
         real = tuple(i for i in node.inputs if whole_span(graph, i) != (0, 1))
         return real if len(real) == 1 and graph.const(real[0]) is None else ()
     tables = tuple(v for i, v in enumerate(node.inputs) if v and node.op.role(i) == "table")

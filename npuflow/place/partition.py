@@ -82,15 +82,15 @@ def boundary(graph: Graph, node: Node) -> StepKind | None:
     """Whether a node is a quantisation boundary made by the quantiser (and not part of the source model)."""
     if not _is_boundary_op(node):
         return None
-    if node.op.onnx == "QuantizeLinear" and graph.values[node.outputs[0]].quant is not None:
+    if node.op.makes == "codes" and graph.values[node.outputs[0]].quant is not None:
         return "quantize"
-    if node.op.onnx == "DequantizeLinear" and graph.values[node.inputs[0]].quant is not None:
+    if node.op.makes == "floats" and graph.values[node.inputs[0]].quant is not None:
         return "dequantize"
     return None
 
 
 def _is_boundary_op(node: Node) -> bool:
-    return node.op.onnx in ("QuantizeLinear", "DequantizeLinear")
+    return bool(node.op.makes)
 
 
 def host_steps(graph: Graph, segment: Segment) -> tuple[HostStep, ...]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from npuflow.hw.elements import ELEMENTS
 from npuflow.ir.codes import encode
+from npuflow.ir.forms import Arithmetic, float_table, has_form
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node, Op, Site
 from npuflow.ir.types import Array, FloatType, QuantType, float_type
@@ -67,16 +68,19 @@ def _of_whole(graph: Graph, nodes: Mapping[int, Node]) -> set[int]:
         i for i, node in nodes.items()
         if node.outputs[0] in whole and (
             node.op.moves_data
-            or ((node.outputs[0] in known or not node.op.floats) and any(v in whole for v in node.inputs))
+            or (
+                (node.outputs[0] in known or not has_form(node.op, Arithmetic.FLOATS))
+                and any(v in whole for v in node.inputs)
+            )
         )
     }
 
 
 def refusal(node: Node, number: str, room: int | None) -> str | None:
     """Why a node does not compute in a float type with so many bytes of local memory, if it does not."""
-    if not node.op.floats:
+    if not has_form(node.op, Arithmetic.FLOATS):
         return f"{op_name(node)} has no form in {number}"
-    if room is not None and (table := node.op.float_table(number)) >= room:
+    if room is not None and (table := float_table(node.op, number)) >= room:
         return (
             f"its table of {table:,} bytes for all numbers of {number} does not fit "
             f"{room:,} bytes of local memory"

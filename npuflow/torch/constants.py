@@ -135,8 +135,7 @@ def folded_layers(graph: Graph, known: Mapping[str, Any]) -> dict[str, FoldedLay
             continue
         layer = makers.get(node.inputs[0])
         if layer is not None and len(layer.inputs) > 1 and layer.inputs[1] in known:
-            attributes: Any = dict(getattr(node.op, "attributes", ()))
-            norm = BatchNorm(node, float(attributes.get("epsilon", 1e-5)))
+            norm = BatchNorm(node, float(node.op.onnx_attributes().get("epsilon", 1e-5)))
             found[node.name] = FoldedLayer(layer, norm)
     return found
 

@@ -213,7 +213,7 @@ class FakeRun:
         if node.op.clip is not None:
             made = tuple(clipped(one, node.op.clip) for one in made)
         outputs = [o for o in node.outputs if o]
-        keeps = node.op.moves_data or (node.op.shares_scale and node.op.clip is None and not _averages(node))
+        keeps = node.op.moves_data or (node.op.picks and node.op.clip is None)
         if keeps and site.inputs[0] is not None and site.inputs[0].quant == site.outputs[0].quant:
             return dict(zip(node.outputs, made, strict=False))
         return {o: self.quantized(o, one, node) for o, one in zip(outputs, made, strict=False)}
@@ -227,7 +227,7 @@ class FakeRun:
         if value.quant is None:
             return x
         # at the border and in tables codes are rounded half to even
-        plain = node.op.unary or op_name(node) == "quantizelinear"
+        plain = node.op.unary or node.op.makes == "codes"
         rounding = "half_even" if plain else self.numerics.rounding
         own = self.quantizer(value)
         count = x[0].numel()
@@ -337,11 +337,6 @@ def weight_types(target: TargetGraph) -> Iterator[tuple[str, QuantType]]:
 
 def _whole(quant: QuantType) -> bool:
     return quant.bits == 16 and quant.scale == (1.0,)
-
-
-def _averages(node: Node) -> bool:
-    """Whether an operator that shares a scale computes new numbers."""
-    return op_name(node) == "resize"
 
 
 def _with_op(node: Node, op: Any) -> Node:

@@ -121,7 +121,7 @@ def originals(real: Graph, graph: Graph) -> dict[str, str]:
             named[name] = node.inputs[0]
     for node in graph.nodes:
         out = node.outputs[0]
-        if node.op.onnx == "DequantizeLinear" and out in real.values and graph.values[out].quant is None:
+        if node.op.makes == "floats" and out in real.values and graph.values[out].quant is None:
             named[node.inputs[0]] = out
     return named
 

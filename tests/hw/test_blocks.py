@@ -20,6 +20,8 @@ FLOATS = {
     "mxfp8": ml_dtypes.float8_e4m3fn,
     "mxfp8_e5m2": ml_dtypes.float8_e5m2,
     "mxfp4": ml_dtypes.float4_e2m1fn,
+    "mxfp6": ml_dtypes.float6_e2m3fn,
+    "mxfp6_e3m2": ml_dtypes.float6_e3m2fn,
 }
 numbers = st.one_of(
     st.floats(width=32),

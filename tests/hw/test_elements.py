@@ -89,6 +89,7 @@ def test_storage_counts_bits_and_shared_exponents() -> None:
         "bfp16": (8, 9, "uint16"), "bfp16_16": (16, 17, "uint16"), "mx9": (16, 18, "uint32"),
         "mx6": (16, 12, "uint16"), "mxint8": (32, 33, "uint16"), "mxfp8": (32, 33, "uint16"),
         "mxfp8_e5m2": (32, 33, "uint16"), "mxfp4": (32, 17, "uint16"),
+        "mxfp6": (32, 25, "uint16"), "mxfp6_e3m2": (32, 25, "uint16"),
     }
 
 

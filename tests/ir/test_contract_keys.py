@@ -43,8 +43,9 @@ SETS = [
     "channels.tensors=[]",
     "budget.cycles=1000000",
 ]
+CONTRACT = {name: one for part in reversed(Op.__mro__[:-1]) for name, one in vars(part).items()}
 METHODS = sorted(
-    name for name, one in vars(Op).items()
+    name for name, one in CONTRACT.items()
     if not name.startswith("_") and (callable(one) or isinstance(one, classmethod | staticmethod | property))
 )
 
@@ -152,7 +153,7 @@ def forget_closures() -> None:
 
 def override(name: str) -> str:
     """A method that passes everything on, with the parameters of the contract."""
-    inherited = vars(Op)[name]
+    inherited = CONTRACT[name]
     head = "@classmethod\n    " if isinstance(inherited, classmethod) else ""
     parameters = inspect.signature(getattr(inherited, "__func__", inherited))
     bare = parameters.replace(

@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import InternalError
+from npuflow.forms._cut_table import CutTable, cut
 from npuflow.hw.floats import decoded, encoded, rounded
+from npuflow.ir.forms import float_table
 from npuflow.ir.op import OPS
-from npuflow.ops._cut_table import CutTable, cut
-from npuflow.ops._float_elementwise import Table
+from npuflow.ops._table import TableOp
 from npuflow.quantise.config import Quantize
 from npuflow.run.interpret import interpret
 from npuflow.testing.op import samples
 from tests.ops.test_float_suite import FLOATS, NUMERICS, ROOMY, check_program, quantised
 
-FUNCTIONS = sorted({s.op for n in OPS.names() for s in samples(n) if isinstance(s.op, Table)}, key=str)
+FUNCTIONS = sorted({s.op for n in OPS.names() for s in samples(n) if isinstance(s.op, TableOp)}, key=str)
 # KiB of a table in bfloat16, where one of all numbers has 128
 MOST = {
     "sigmoid": 7, "tanh": 3, "gelu": 6, "silu": 7, "erf": 6, "exp": 8, "hardswish": 5, "elu": 3, "log": 64
@@ -41,7 +42,7 @@ def test_a_cut_table_has_every_result(source: str, target: str) -> None:
 @pytest.mark.parametrize("name", MOST)
 def test_only_what_varies_is_kept(name: str) -> None:
     op = next(s.op for s in samples(name))
-    assert op.float_table("bfloat16") <= MOST[name] << 10
+    assert float_table(op, "bfloat16") <= MOST[name] << 10
 
 
 @pytest.mark.parametrize("mode", ["bf16", "fp16"])

@@ -11,6 +11,7 @@ import pytest
 
 from npuflow.hw.floats import decoded, rounded
 from npuflow.hw.target import Compute, FloatRate, Memory, Numerics, Target
+from npuflow.ir.forms import Arithmetic, float_table, has_form
 from npuflow.ir.op import OPS
 from npuflow.ir.types import float_type
 from npuflow.quantise.config import FLOATS, Quantize
@@ -27,7 +28,7 @@ SMALL = Target(
 ROOMY = replace(SMALL, memory=replace(SMALL.memory, local_bytes=1 << 20))
 Mode = Literal["bf16", "fp16"]
 STEPS: dict[Mode, float] = {"bf16": 2.0**-8, "fp16": 2.0**-11}
-FORMS = [n for n in OPS.names() if any(sample.op.floats for sample in samples(n))]
+FORMS = [n for n in OPS.names() if any(has_form(sample.op, Arithmetic.FLOATS) for sample in samples(n))]
 TABLES = [n for n in FORMS if OPS[n].unary and n not in ("relu", "clip")]
 LANES = [n for n in TABLES if any(s.op.lane for s in samples(n))]
 
@@ -86,7 +87,7 @@ def test_functions_of_a_lane_have_no_table_and_the_bits_of_one(name: str, mode: 
     every = decoded(np.arange(1 << 16), FLOATS[mode]).astype(np.float32).reshape(256, 256)
     sample = replace(next(s for s in samples(name) if s.op.lane), inputs=(every,))
     graph, one = quantised(sample, NUMERICS, Quantize(mode=mode))
-    assert all(n.op.float_table(FLOATS[mode]) == 0 for n in graph.nodes)
+    assert all(float_table(n.op, FLOATS[mode]) == 0 for n in graph.nodes)
     found = interpret(graph, one.inputs, NUMERICS)[graph.outputs[0]]
     with np.errstate(all="ignore"):
         want = rounded(sample.op.f(every.astype(np.float64)), FLOATS[mode]).astype(np.float32)

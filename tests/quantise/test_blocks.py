@@ -30,7 +30,7 @@ TARGET = replace(SMALL, numerics=NUMERICS, compute=replace(SMALL.compute, float_
 # of the whole network's outputs
 DECIBELS = {
     "bfp16": 40, "bfp16_16": 40, "mx9": 45, "mx6": 24, "mxint8": 42,
-    "mxfp8": 28, "mxfp8_e5m2": 28, "mxfp4": 20,
+    "mxfp8": 28, "mxfp8_e5m2": 28, "mxfp6": 26, "mxfp6_e3m2": 24, "mxfp4": 20,
 }
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from npuflow.base.errors import RecipeError
 from npuflow.hw.target import Compute, FloatRate, Numerics, Target
+from npuflow.ir.forms import float_table
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.ir.types import FloatType
@@ -141,7 +142,7 @@ def test_functions_without_a_table_need_no_room_for_one(name: str) -> None:
     op = OPS[name](0.0, 6.0) if name == "clip" else OPS[name]()
     graph = Graph(("x",), (b.add(op, x),), tuple(b.nodes), b.values, b.consts)
     done = quantize_graph(graph, lambda _: True, {}, Quantize(mode="bf16"), NUMERICS, room=1 << 12)
-    assert not done.notes and not any(node.op.float_table("bfloat16") for node in done.graph.nodes)
+    assert not done.notes and not any(float_table(node.op, "bfloat16") for node in done.graph.nodes)
 
 
 def test_functions_whose_table_does_not_fit_local_memory_run_on_the_host() -> None:

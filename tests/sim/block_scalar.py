@@ -39,8 +39,13 @@ FORMATS = {
     "mxfp8": Form(32, 8, exponent=4, least=-127, both=False),
     "mxfp8_e5m2": Form(32, 8, exponent=5, least=-127, both=False),
     "mxfp4": Form(32, 4, exponent=2, least=-127, both=False),
+    "mxfp6": Form(32, 6, exponent=2, least=-127, both=False),
+    "mxfp6_e3m2": Form(32, 6, exponent=3, least=-127, both=False),
 }
-LARGEST = {"mxfp8": (0x7E, 8), "mxfp8_e5m2": (0x7B, 15), "mxfp4": (0x7, 2)}  # pattern, and its exponent
+LARGEST = {                           # pattern, and its exponent
+    "mxfp8": (0x7E, 8), "mxfp8_e5m2": (0x7B, 15), "mxfp4": (0x7, 2), "mxfp6": (0x1F, 2),
+    "mxfp6_e3m2": (0x1F, 4),
+}
 
 
 def order(size: Fraction) -> int | None:

@@ -153,7 +153,7 @@ def _binary(c: Case) -> None:
     if c.opcode == "MINMAX":
         c.fields["maximum"] = c.pick(0, 1)
         c.clamp()
-    elif c.opcode == "ADD":
+    elif c.opcode in ("ADD", "ABSDIFFERENCE"):
         a, b = c.multiplier(20) * c.pick(1, -1), c.multiplier(c.pick(4, 20, 31)) * c.pick(1, -1)
         c.fields.update(a_multiplier=a, b_multiplier=b)
         c.finish(bits // 2 + 20)
@@ -277,6 +277,7 @@ MAKERS = {
     "SCALEDMATMUL": _scaled_matmul,
     "REQUANT": requant,
     "ADD": _binary,
+    "ABSDIFFERENCE": _binary,
     "MUL": _binary,
     "DIV": _binary,
     "MINMAX": _binary,

@@ -229,6 +229,13 @@ class Scalar:
             value += (b(*i) - c.number("b_zero")) * c.number("b_multiplier")
             self.clamp(c, i, self.scale(c, value))
 
+    def absdifference(self, c: Command) -> None:
+        a, b = self.tensor(c, "a"), self.tensor(c, "b")
+        for i in self.each(c):
+            value = (a(*i) - c.number("a_zero")) * c.number("a_multiplier")
+            value += (b(*i) - c.number("b_zero")) * c.number("b_multiplier")
+            self.clamp(c, i, self.scale(c, abs(value)))
+
     def mul(self, c: Command) -> None:
         a, b = self.tensor(c, "a"), self.tensor(c, "b")
         for i in self.each(c):

@@ -92,7 +92,7 @@ class _Folding:
         )
         if keeps and (self.combined(node) or self.moved(node)):
             return
-        first = self.absorb and kind(node) in ("conv", "gemm") and mapped == [node.inputs[0]]
+        first = self.absorb and node.op.algebra in ("convolution", "affine") and mapped == [node.inputs[0]]
         if first and self.weighted(node):
             return
         self.net.nodes.append(
@@ -105,8 +105,8 @@ class _Folding:
     # --- what the map goes through
     def combined(self, node: Node) -> bool:
         """A sum or product with a constant becomes part of the map."""
-        name = kind(node)
-        if name not in ("add", "sub", "mul", "div") or len(node.inputs) != 2:
+        what = node.op.algebra
+        if what not in ("sum", "difference", "product", "quotient") or len(node.inputs) != 2:
             return False
         position = 0 if node.inputs[0] in self.maps else 1
         source, shape = node.inputs[position], self.source.type(node.outputs[0]).shape
@@ -115,16 +115,16 @@ class _Folding:
             return False
         if sum(size > 1 for size in number.shape) > 1:
             return False
-        if name == "div" and (position == 1 or not np.all(number)):
+        if what == "quotient" and (position == 1 or not np.all(number)):
             return False
         c = number.astype(np.float64).reshape((1,) * (len(shape) - number.ndim) + number.shape)
         old = self.maps[source]
         scale, shift = old.scale, old.shift
-        if name in ("mul", "div"):
-            c = c if name == "mul" else 1.0 / c
+        if what in ("product", "quotient"):
+            c = c if what == "product" else 1.0 / c
             scale, shift = scale * c, shift * c
-        elif name == "add" or position == 0:
-            shift = shift + (c if name == "add" else -c)
+        elif what == "sum" or position == 0:
+            shift = shift + (c if what == "sum" else -c)
         else:
             scale, shift = -scale, c - shift
         if not (np.all(np.isfinite(scale)) and np.all(np.isfinite(shift)) and np.all(scale)):
@@ -156,7 +156,7 @@ class _Folding:
         border = node.op.border(self.source.site(node)) if node.op.moves_data else No("")
         if not isinstance(border, No) and any(border[0]):
             return self.padded(node, *border)
-        if kind(node) == "maxpool":
+        if node.op.algebra == "peak":
             old = self.maps[node.inputs[0]]
             channels = old.channels(self.source.type(node.inputs[0]).shape, 1)
             if channels is None or np.any(channels.scale < 0) or any(node.outputs[1:]):
@@ -179,9 +179,9 @@ class _Folding:
         one = self.maps[activations_of(self.source, node)[0]]
         if any(max(array.shape[2:], default=1) > 1 for array in (one.scale, one.shift)):
             return False
-        if kind(node) == "resize":
+        if node.op.algebra == "resampling":
             return True
-        if kind(node) != "matmul" or len(consts) != 2:
+        if node.op.algebra != "matrices" or len(consts) != 2:
             return False
         weights = next(array for array in consts if array is not None)
         sums = weights.sum(-2 if consts[0] is None else -1)

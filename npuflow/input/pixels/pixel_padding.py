@@ -11,7 +11,6 @@ from npuflow.input.pixels.pixel_map import Reals
 from npuflow.ir.builder import Builder
 from npuflow.ir.graph import Graph, prune
 from npuflow.ir.op import OPS, No, Op
-from npuflow.ir.queries import kind
 from npuflow.ir.types import TensorType
 from npuflow.ir.verify import verify
 
@@ -66,8 +65,8 @@ def exactly_padded(graph: Graph, borders: Sequence[PixelBorder]) -> Graph:
         if not one.copied:
             plain[one.output] = one
             continue
-        last = node if kind(node) in ("pad", "concat") else producer[node.inputs[0]]
-        pads = [last.outputs[0]] if kind(last) == "pad" else last.inputs
+        last = node if node.op.algebra in ("border", "join") else producer[node.inputs[0]]
+        pads = [last.outputs[0]] if last.op.algebra == "border" else last.inputs
         exact.update(zip(pads, one.plain, strict=False))
     for node in graph.nodes:
         if node.outputs[0] in exact:

@@ -14,11 +14,10 @@ import numpy.typing as npt
 
 from npuflow.ir.graph import Graph, constant
 from npuflow.ir.op import No, Node, Op, Site
-from npuflow.ir.queries import kind
 from npuflow.ir.types import Array
 
 Real = npt.NDArray[np.float64]
-SUMS, PRODUCTS = ("add", "sub"), ("mul", "div")
+SUMS, PRODUCTS = ("sum", "difference"), ("product", "quotient")
 LARGEST = 1 << 23  # elements of a value whose numbers are followed one by one
 
 
@@ -68,14 +67,14 @@ class Fold:
             raise Refused(f'"{value_id}" is an input or an output of the network, or one of several results')
         site = self.graph.site(node)
         self._clip(node)
-        what = kind(node)
+        what = node.op.algebra
         if node.op.moves_data:
             self._moved(site, by)
         elif what in (*SUMS, *PRODUCTS) and any(c is not None for c in site.consts):
             self._pair(site, what, by)
         elif len(site.consts) > 1 and site.consts[1] is not None and node.op.role(1) == "weight":
             self._layer(site, by)
-        elif what == "matmul":
+        elif what == "matrices":
             self._product(site, by)
         else:
             raise Refused(f"{node.name} makes it, and channels of its inputs cannot be scaled for it")
@@ -104,7 +103,7 @@ class Fold:
         stored = site.consts[at]
         assert stored is not None
         real = np.broadcast_to(stored.astype(np.float64), by.shape)
-        turned = what == "div" and at == 1
+        turned = what == "quotient" and at == 1
         self.edits.consts[site.node.outputs[0], at] = compact(real * by if turned else real / by)
         if what in SUMS:
             other = site.node.inputs[1 - at]
@@ -117,7 +116,7 @@ class Fold:
         node, weight, bias = site.node, site.consts[1], site.consts[2] if site.present(2) else None
         assert weight is not None
         out = node.outputs[0]
-        if kind(node) == "matmul":
+        if node.op.algebra == "matrices":
             self.edits.consts[out, 1] = weight.astype(np.float64) / along(by, by.ndim - 1, node.name)
             return
         scale = 1.0 / along(by, 1, node.name)

@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from npuflow.ir.graph import Graph, constant
 from npuflow.ir.op import Node
-from npuflow.ir.queries import kind
 from npuflow.ir.types import Array, Value
 
 Real = npt.NDArray[np.float64]
@@ -34,7 +33,7 @@ class ProductEdits:
 
     def constant(self, node: Node) -> bool:
         """Whether a node is a product of rows with a constant matrix, and a constant bias if it has one."""
-        if kind(node) != "gemm" or node.op.input_channels() != 1:
+        if node.op.algebra != "affine" or node.op.input_channels() != 1:
             return False
         return all(self.graph.const(v) is not None for v in node.inputs[1:])
 

@@ -12,11 +12,10 @@ import numpy as np
 
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
-from npuflow.ir.queries import kind
 from npuflow.ir.types import Array
 from npuflow.tune.correct.fold_back import Refused
 
-SQUARES = ("pow", "mul")
+SQUARES = ("power", "product")
 
 
 @dataclass(frozen=True)
@@ -83,13 +82,13 @@ class _View:
 
     def norm(self, node: Node) -> StreamNorm | None:
         """The normalisation that ends in this quotient."""
-        if kind(node) != "div" or any(self.graph.const(v) is not None for v in node.inputs):
+        if node.op.algebra != "quotient" or any(self.graph.const(v) is not None for v in node.inputs):
             return None
         centred, deviation = node.inputs
         chain: list[Node] = []
-        for wanted in (("sqrt",), ("add",), ("reducemean",), SQUARES):
+        for wanted in (("root",), ("sum",), ("mean",), SQUARES):
             made = self.makers.get(deviation)
-            if made is None or kind(made) not in wanted:
+            if made is None or made.op.algebra not in wanted:
                 return None
             chain.append(made)
             deviation = next(v for v in made.inputs if self.graph.const(v) is None)
@@ -103,20 +102,20 @@ class _View:
             return None
         value, inside = centred, (square.outputs[0], node.outputs[0])
         sub = self.makers.get(centred)
-        if sub is not None and kind(sub) == "sub":
+        if sub is not None and sub.op.algebra == "difference":
             first = self.makers.get(sub.inputs[1])
-            if first is not None and kind(first) == "reducemean" and first.inputs[0] == sub.inputs[0]:
+            if first is not None and first.op.algebra == "mean" and first.inputs[0] == sub.inputs[0]:
                 if first.op.reduced(rank) != (rank - 1,) or len(self.readers[centred]) != 2:
                     return None
                 value, inside = sub.inputs[0], (first.outputs[0], sub.outputs[0])
-        out, factor = self._constant(node.outputs[0], "mul")
-        out, addend = self._constant(out, "add")
+        out, factor = self._constant(node.outputs[0], "product")
+        out, addend = self._constant(out, "sum")
         return StreamNorm(value, inside, centred, node, out, factor, addend)
 
     def _constant(self, value: str, what: str) -> tuple[str, Array | None]:
         """The result of the only reader where it is a product or sum with a constant by channel."""
         readers = self.readers.get(value, [])
-        if len(readers) != 1 or kind(readers[0]) != what or value in self.graph.outputs:
+        if len(readers) != 1 or readers[0].op.algebra != what or value in self.graph.outputs:
             return value, None
         other = [v for v in readers[0].inputs if v != value]
         stored = self.graph.const(other[0]) if other else None
@@ -147,7 +146,9 @@ class _View:
 
     def _summed(self, node: Node | None) -> Sequence[str]:
         """The operands of an addition of two computed values of one shape."""
-        if node is None or kind(node) != "add" or any(self.graph.const(v) is not None for v in node.inputs):
+        if node is None or node.op.algebra != "sum":
+            return ()
+        if any(self.graph.const(v) is not None for v in node.inputs):
             return ()
         same = {self.graph.type(v).shape for v in (*node.inputs, *node.outputs)}
         return node.inputs if len(same) == 1 else ()
@@ -179,16 +180,16 @@ class _View:
             node = self.makers.get(at)
             if node is None or len(self.readers[at]) != 1 or node.op.clip is not None:
                 return StreamWriter(value, None)
-            if kind(node) == "gemm" and self.graph.const(node.inputs[1]) is not None:
+            if node.op.algebra == "affine" and self.graph.const(node.inputs[1]) is not None:
                 return StreamWriter(value, node, factor, tuple(scaled))
-            if kind(node) == "mul" and factor is None:
+            if node.op.algebra == "product" and factor is None:
                 before = next((v for v in node.inputs if self.graph.const(v) is None), "")
-                out, factor = self._constant(before, "mul") if before else ("", None)
+                out, factor = self._constant(before, "product") if before else ("", None)
                 if factor is None or out != at:
                     return StreamWriter(value, None)
                 scaled.append(at)
                 at = before
-            elif kind(node) == "reshape" and self._kept(node):
+            elif node.op.algebra == "view" and self._kept(node):
                 at = node.inputs[0]
             else:
                 return StreamWriter(value, None)

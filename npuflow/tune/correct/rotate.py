@@ -17,7 +17,6 @@ import numpy.typing as npt
 from npuflow.base.wording import counted
 from npuflow.ir.graph import Graph, prune
 from npuflow.ir.op import OPS, Node
-from npuflow.ir.queries import kind
 from npuflow.ir.types import Value
 from npuflow.ir.verify import verify
 from npuflow.tune.correct.fold_back import Refused
@@ -176,7 +175,7 @@ class _Rotation:
                 continue
             shape = self.graph.type(node.outputs[0]).shape
             more = None
-            if kind(node) == "reshape" and shape[-1] == len(self.matrix):
+            if node.op.algebra == "view" and shape[-1] == len(self.matrix):
                 more = self._layers(node.outputs[0])
             if more is None:
                 return None

@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from npuflow.ir.graph import Graph, prune
 from npuflow.ir.op import Node
-from npuflow.ir.queries import kind
 from npuflow.ir.verify import verify
 from npuflow.tune.correct.fold_back import Refused
 from npuflow.tune.correct.products import ProductEdits
@@ -160,7 +159,8 @@ class _Walk:
         """[..., channel]: the labels of the columns of the second operand of a product of two computed
         values, where each column comes from one channel; None: it is no such operand."""
         node = one.node
-        plain = kind(node) == "matmul" and one.index == 1 and one.labels.ndim >= 2 and node.op.clip is None
+        product = node.op.algebra == "matrices" and node.op.clip is None
+        plain = product and one.index == 1 and one.labels.ndim >= 2
         other = node.inputs[0]
         if not plain or self.graph.const(other) is not None or len(self.graph.type(other).shape) < 2:
             return None

@@ -19,6 +19,7 @@ from functools import cached_property
 
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.target import Target
+from npuflow.ir.forms import float_table
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import node_macs
 from npuflow.ir.op import Node
@@ -91,7 +92,8 @@ class CostModel:
             weights = tuple(u for u in reads if u >= first)
             host = prices.work([node]).cycles(self.target)
             given = tuple(u for u in reads if u < first)
-            tables = {n: node.op.float_table(n) for n in map(self.types.number, self.types.float_levels)}
+            numbers = map(self.types.number, self.types.float_levels)
+            tables = {n: float_table(node.op, n) for n in numbers}
             found.append(NodeCost(cycles, host, given, writes, weights, self._casts(node), tables))
         return tuple(found)
 

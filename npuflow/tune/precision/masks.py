@@ -26,7 +26,7 @@ def masked(graph: Graph, statistics: ObservedStatistics) -> Mapping[str, Range]:
     known, producer = set(statistics.names), graph.producer()
     found: dict[str, Range] = {}
     for node in graph.nodes:
-        if node.op.onnx != "Softmax":
+        if node.op.algebra != "shares":
             continue
         path, adds = _back(graph, producer, node.inputs[0])
         bands = _bands(statistics[path[-1]]) if path[-1] in known else None
@@ -48,7 +48,7 @@ def _back(graph: Graph, producer: Mapping[str, Node], value_id: str) -> tuple[li
     path = [value_id]
     while path[-1] in producer:
         node = producer[path[-1]]
-        if node.op.onnx in ("Add", "Sub"):
+        if node.op.sums:
             return path, node
         if not node.op.shares_scale or len(activation_inputs(graph, node)) != 1:
             break

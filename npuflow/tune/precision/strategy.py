@@ -43,7 +43,7 @@ def layer_overrides(real: Graph, graph: Graph, quantize: Quantize) -> Iterator[O
     """What every layer of the NPU has, and which were left in float, in the order of the network."""
     types = {name: graph.values[value].quant for value, name in originals(real, graph).items()}
     for node in graph.nodes:
-        if node.op.onnx == "QuantizeLinear" and node.inputs[0] in real.inputs:
+        if node.op.makes == "codes" and node.inputs[0] in real.inputs:
             types[node.inputs[0]] = graph.values[node.outputs[0]].quant
     types.update({name: graph.values[name].quant for name in real.inputs if graph.values[name].quant})
     bits = {name: quant.bits for name, quant in types.items() if quant is not None}

@@ -78,7 +78,7 @@ def missing(
     graph = floats.graph
     node = graph.nodes[layer.node]
     readers = [one for one in graph.nodes if node.outputs[0] in one.inputs]
-    if len(readers) != 1 or readers[0].op.onnx != "Add" or node.op.clip is not None:
+    if len(readers) != 1 or readers[0].op.algebra != "sum" or node.op.clip is not None:
         return None
     if not layer.bias or layer.parts > 1:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from npuflow.whole.export_c.kernel import SourceWriter, elements, merged
+from npuflow.whole.export_c.kernel import SourceWriter, elements, merged, scale, spread
 from npuflow.whole.export_c.whole import TensorCommand
 
 TWO = r"""
@@ -96,6 +96,31 @@ def one(
     text = ONE.replace("$PARAMETERS", parameters).replace("$EXPRESSION", expression)
     own = w.function(name + tag, text, A=c["x_type"], Y=c["y_type"])
     w.call(own, *w.operands(c, dims), *numbers)
+
+
+def linear(w: SourceWriter, c: TensorCommand, name: str, around: str = "{0}") -> None:
+    """y from the sum of two operands with multipliers of their own, rounded once. `around`: what is made of
+    the sum before it is rounded, in C."""
+    ma, mb = c["a_multiplier"], c["b_multiplier"]
+    found = scale(spread(c, "a") * abs(ma) + spread(c, "b") * abs(mb), 1, c["shift"])
+    ma, mb = ma * found.gain, mb * found.gain
+    kind = "int32_t" if max(abs(ma), abs(mb)) < 1 << 31 else "int64_t"
+    total = around.format("(int64_t)(u - za) * ma + (int64_t)(v - zb) * mb")
+    scaled = (
+        f"nn_wide({total}, 1, n)"
+        if found.way == "w"
+        else (f"nn_round{'32' if found.way == 'f' else ''}({total}, n)")
+    )
+    two(
+        w,
+        c,
+        name,
+        ("a", "b"),
+        f"int32_t za, int32_t zb, {kind} ma, {kind} mb, int32_t n, int32_t zero, int32_t lo, int32_t hi",
+        f"nn_clamp({scaled} + zero, lo, hi)",
+        [c["a_zero"], c["b_zero"], whole(ma), whole(mb), found.shift, c["zero"], c["lo"], c["hi"]],
+        found.way + ("" if kind == "int32_t" else "l"),
+    )
 
 
 def whole(number: int) -> str:

@@ -1,11 +1,8 @@
-"""What the float forms of operators share: numbers and patterns of a node's values, bounds, the last
-rounding."""
+"""What forms share: numbers and patterns of a node's values, bounds, the last rounding."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +10,10 @@ import numpy.typing as npt
 from npuflow.hw.floats import clamped, encoded
 from npuflow.hw.target import Numerics
 from npuflow.ir.codes import real_of
+from npuflow.ir.forms import OperatorForm
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import Op, Site, bound_array
-from npuflow.ir.space import Space
+from npuflow.ir.op import Site, bound_array
+from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array
 
 Real = npt.NDArray[np.float64]
@@ -79,14 +77,16 @@ def emit_round(site: Site, tile: TileView, em: Emitter, channel_dim: int, diviso
     )
 
 
-@dataclass(frozen=True)
-class RoundedFloats(Op):
-    """An operator whose float results are rounded once and clamped; it iterates as on codes."""
+class RoundedForm(OperatorForm):
+    """Results are rounded once and clamped."""
 
-    floats: ClassVar[bool] = True
-
-    def float_prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
         return bounds(site)
 
-    def float_space(self, site: Site, numerics: Numerics) -> Space | None:
-        return self.space(site, numerics)
+
+def pointwise(site: Site, *params: Operand) -> Space:
+    """Each result from the element at its place."""
+    shape = site.out_shape
+    axes = tuple(Axis(f"d{i}", size) for i, size in enumerate(shape))
+    maps = tuple(DimMap(a.name) for a in axes)
+    return Space(axes, (Operand("x", shape, maps),), (Operand("y", shape, maps),), params, ops=1)

@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol, cast
 
 import numpy as np
 
+from npuflow.forms._rounded import RoundedForm, bound_fields, finished, real
 from npuflow.hw.floats import sums
 from npuflow.hw.target import Numerics
+from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import Site
 from npuflow.ir.types import Array
-from npuflow.ops._float_form import RoundedFloats, bound_fields, finished, real
+from npuflow.ops.resize import Resize
 
 
-class _Resize(Protocol):
-    def weight_bits(self) -> int: ...
-
-
-@dataclass(frozen=True)
-class ResizeFloats(RoundedFloats):
+@FORMS.entry
+class FloatResize(RoundedForm):
     """Weights are those of the integer form; a place with the weight 0 is no part of the sum."""
 
-    def float_prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
-        return {**super().float_prepare(site, numerics), **site.op.prepare(site, numerics)}
+    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+        return {**super().prepare(site, numerics), **site.op.prepare(site, numerics)}
 
-    def float_compute(
-        self, site: Site, inputs: Sequence[Array | None], numerics: Numerics
-    ) -> tuple[Array, ...]:
-        x, bits = real(site, inputs, 0), cast(_Resize, site.op).weight_bits()
+    def compute(self, site: Site, inputs: Sequence[Array | None], numerics: Numerics) -> tuple[Array, ...]:
+        x, bits = real(site, inputs, 0), resize(site).weight_bits()
         rows, columns = (site.array(name).astype(np.int64) for name in ("rows", "columns"))
         terms = []
         for i, j in np.ndindex(2, 2):
@@ -40,7 +34,7 @@ class ResizeFloats(RoundedFloats):
             terms.append(np.where(weight == 0, 0.0, product))
         return finished(site, sums(np.stack(terms, -1), 4))
 
-    def float_lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
         x, y = tile.input(0), tile.outputs[0]
         em.emit(
             "FRESIZE",
@@ -52,6 +46,11 @@ class ResizeFloats(RoundedFloats):
             rows=tile.params["rows"].address,
             columns=tile.params["columns"].address,
             origin=(-x.box[2][0], -x.box[3][0]),
-            weight_bits=cast(_Resize, site.op).weight_bits(),
+            weight_bits=resize(site).weight_bits(),
             **bound_fields(site, tile),
         )
+
+
+def resize(site: Site) -> Resize:
+    assert isinstance(site.op, Resize)
+    return site.op

@@ -1,0 +1,38 @@
+"""Elements of floats in order: NaN comes first, and zeros of either sign are equal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from npuflow.forms._rounded import real
+from npuflow.hw.target import Numerics
+from npuflow.ir.forms import FORMS, OperatorForm
+from npuflow.ir.lowering import Emitter, TileView
+from npuflow.ir.op import Site
+from npuflow.ir.types import Array
+from npuflow.ops._ranking import RankingOp
+
+FAR = 1e300  # stands for infinity where NaN comes first
+
+
+@FORMS.entry
+class FloatRanking(OperatorForm):
+    def compute(self, site: Site, inputs: Sequence[Array | None], numerics: Numerics) -> tuple[Array, ...]:
+        op, x, value = ranking(site), inputs[0], real(site, inputs, 0)
+        assert x is not None
+        first = np.inf if op.largest else -np.inf
+        at = op.order(np.where(np.isnan(value), first, np.clip(value, -FAR, FAR)))
+        positions = site.outputs[op.counted].quant
+        assert positions is not None
+        found = at.astype(positions.dtype)
+        return (np.take_along_axis(x, at, op.axis), found) if op.values else (found,)
+
+    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+        ranking(site).emit(site, tile, em, "FTOPK")
+
+
+def ranking(site: Site) -> RankingOp:
+    assert isinstance(site.op, RankingOp)
+    return site.op

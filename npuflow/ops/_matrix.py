@@ -1,0 +1,31 @@
+"""Base of the products of matrices: both operands, and the fields that their commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from npuflow.ir.lowering import TileView
+from npuflow.ir.op import Op, Site
+from npuflow.ir.types import Array
+
+
+@dataclass(frozen=True)
+class MatrixOp(Op):
+    """The two first inputs are matrices, or batches of them."""
+
+    form: ClassVar[str] = "matrix"
+
+    @property
+    def turned(self) -> bool:
+        """Whether a constant weight holds its columns as rows."""
+        return False
+
+    def matrices(self, a: Array, b: Array) -> tuple[Array, Array]:
+        """Both operands as [..., m, k] and [..., k, n]."""
+        return a, b
+
+    def commands(self, site: Site, tile: TileView) -> Iterator[dict[str, object]]:
+        """The fields that commands of products share, command by command."""
+        raise NotImplementedError

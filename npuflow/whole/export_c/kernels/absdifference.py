@@ -1,0 +1,16 @@
+"""The distance of two scaled operands, rounded once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from npuflow.whole.export_c.elementwise import linear
+from npuflow.whole.export_c.kernel import KERNELS, Kernel, SourceWriter
+from npuflow.whole.export_c.whole import TensorCommand
+
+
+@KERNELS.entry
+class AbsDifferenceKernel(Kernel):
+    def write(self, w: SourceWriter, run: Sequence[TensorCommand]) -> int:
+        linear(w, run[0], "absdifference", "(({0}) < 0 ? -({0}) : {0})")
+        return 1
