@@ -1,7 +1,7 @@
 """Calibration samples that are unlike the data of use: what clipping ranges cost there, and how near the
 figures of a verdict come to the truth.
 
-    python benchmarks/shifts.py SHARED [--only TASK/SHIFT ...] [--log FILE] [--before FILE] [--table FILE]
+    python benchmarks/shifts.py SHARED [--only PATTERN ...] [--log FILE] [--before FILE] [--table FILE]
 
 SHARED holds the models and data of MODELS.md and MODELS2.md. Every task is calibrated with its ordinary
 samples and with each of its shifts (`SHIFTS`), by `[calibrate] method = "minmax"` and by the default, at the
@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -28,10 +29,13 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 
 from verdict_tasks import ORDINARY, Change, Task, real_inputs
-from verdicts import FIGURE, NONE, Kind, built, judged, levels
+from verdicts import FIGURE, NONE, Kind, built, judged
 
+from npuflow.ir.noise import SignalToNoise
 from npuflow.ir.types import Array
+from npuflow.run.fixed_outputs import with_fixed_outputs
 from npuflow.tune.precision.config import PrecisionTable
+from npuflow.tune.precision.quality import quality
 from npuflow.tune.ranges.thresholds import Calibrate
 
 BLACK, WHITE = {"fashion": -0.81}, {"fashion": 2.023}           # of inputs; other tasks: -1 and 1
@@ -121,15 +125,35 @@ def measured(task: Task, shift: str, method: str, widths: str) -> dict[str, Any]
     change = ORDINARY if shift == "ordinary" else SHIFTS[task.name][shift]
     made = built(task, Kind(METHODS[method], widths=WIDTHS[widths], change=change))
     found = judged(made, evaluation=False)
-    seconds, score = time.perf_counter() - begun, task.score(made.quantized.graph)
+    seconds, graph = time.perf_counter() - begun, made.quantized.graph
+    outputs = task.outputs(graph)
+    score = task.scorer.score(task.name, outputs, task.truth)
     return {
-        "levels": levels(task, made.quantized.graph),
+        "levels": {o: decibels(task.truth[o], outputs[o]) for o in outputs}, "true": as_judged(task, outputs),
         "outputs": [asdict(one) for one in found.outputs],
         "said": found.statement.text, "ok": found.statement.ok,
         "figure": score.get(FIGURE.get(task.name, "")), "agreement": score.get("agreement"),
         "methods": sorted(set(made.thresholds.methods.values())),
         "cycles": made.precision.cycles, "seconds": round(seconds, 1),
     }
+
+
+def decibels(real: Array, found: Array) -> float:
+    sums = SignalToNoise()
+    sums.add(real, found)
+    return sums.decibels
+
+
+def as_judged(task: Task, outputs: Mapping[str, Array]) -> dict[str, float]:
+    """dB on the evaluation set as the verdict counts them."""
+    names = task.graph.outputs
+
+    def column(name: str, array: Array) -> list[Array]:
+        shape = task.graph.type(name).shape
+        return list(array.reshape(-1, *shape))
+
+    truth, made = ([column(n, side[n]) for n in names] for side in (task.truth, outputs))
+    return {one.name: one.sqnr for one in quality(with_fixed_outputs(task.graph), truth, made)}
 
 
 Lines = Mapping[str, Mapping[str, Any]]
@@ -151,7 +175,7 @@ def gaps(lines: Lines) -> list[tuple[float, str]]:
     found = []
     for name, line in lines.items():
         if name.endswith("auto/search"):
-            true = line["levels"]
+            true = line["true"]
             said = {one["output"]["name"]: one["output"]["sqnr"] for one in line["outputs"]}
             found += [(said[o] - true[o], f"{name} {o}") for o in true if o in said]
     return sorted(found)
@@ -215,14 +239,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("shared", type=Path)
-    parser.add_argument("--only", nargs="+", default=[""], help="rows that start so")
+    parser.add_argument("--only", nargs="+", default=["*"], help="patterns of TASK/SHIFT/METHOD/WIDTHS")
     parser.add_argument("--log", type=Path, default=Path("shifts.jsonl"))
     parser.add_argument("--before", type=Path)
     parser.add_argument("--table", type=Path)
     args = parser.parse_args()
     known, tasks = read(args.log), dict[str, Task]()
     for name in rows():
-        if name in known or not name.startswith(tuple(args.only)):
+        if name in known or not any(fnmatch(name, one) for one in args.only):
             continue
         task, *rest = name.split("/")
         if task not in tasks:

@@ -144,7 +144,8 @@ def calibrated(task: Task, kind: Kind) -> tuple[Items[Sample], Statistics, Thres
         samples,
         statistics,
         run(
-            clipping, thresholds=first, statistics=statistics, **divided(samples), **_given(task, kind)
+            clipping, thresholds=first, statistics=statistics, precision=kind.widths,
+            **divided(samples), **_given(task, kind),
         ),
     )
 

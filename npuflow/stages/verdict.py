@@ -208,7 +208,7 @@ def verdict(
     rig = Harness(network, ranges.extrema, fit, affordable(graph.graph, judges))
     mine = shown(real, integers, rig.held, budget, reference) if unseen else found
     if not poor:
-        return replace(made, better=ranges.automatic(rig, mine, frozenset(precision.ranges)))
+        return replace(made, better=ranges.automatic(rig, mine, frozenset(precision.ranges), budget))
     target, corrected = planned.target, correct.bias != "off"
     rivals = partial(ranges.others, verdict.methods, frozenset(precision.ranges))
     searched = partial(_searched, rig, quantize, target, options)
@@ -272,7 +272,7 @@ class _Ranges:
         return {m: {v: span for v, span in self.by(m).items() if v in free} for m in methods if m != own}
 
     def automatic(
-        self, rig: Harness, built: Sequence[JudgedOutput], kept: frozenset[str]
+        self, rig: Harness, built: Sequence[JudgedOutput], kept: frozenset[str], budget: Budget
     ) -> BetterMethod | None:
         """Whether `auto` is much better than the method that the recipe names, where that chose ranges."""
         auto, method = Auto(), self.calibrate.method
@@ -290,10 +290,10 @@ class _Ranges:
             ready,
             self.statistics.content,
             self.calibrate,
-            self.placed.quantize,
             self.masks,
             replace(auto, samples=choosing),
             free,
+            budget,
         )
         return compared(ready, [one.output for one in built], method, done.ranges, choosing)
 
