@@ -17,7 +17,7 @@ from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.quantise.config import Override, Quantize
-from npuflow.report.statement import MORE, Advice, JudgedOn, Statement, statement
+from npuflow.report.statement import MORE, Advice, JudgedOn, Statement, statement, unsteady
 from npuflow.run.fixed_outputs import with_fixed_outputs
 from npuflow.stages._calibration import TuningSamples
 from npuflow.stages._candidates import PlacedNetwork
@@ -44,6 +44,7 @@ from npuflow.tune.precision.sensitivity import noises
 from npuflow.tune.ranges.thresholds import Calibrate, RangeChoice, choices
 from npuflow.tune.ranges.thresholds import thresholds as chosen_by
 
+MORE_SAMPLES = "more calibration samples, some of every kind of input that the network will see"
 OFF = "[verdict] advice = true, which looks for the cause and measures fixes"
 
 
@@ -63,7 +64,8 @@ class Verdict(Artifact):
     """Outputs on `samples` held-out samples, or the `reason` why nothing can be judged; shares of clipped
     values by tensor; of the worst output what spoils it most, and fixes, by the samples that choose.
     `verified`: no choice has seen the samples. `untried`: what to do to have fixes, where none were looked
-    for; `weights`: how many numbers of constants are NaN, where an output is."""
+    for; `weights`: how many numbers of constants are NaN, where an output is; `short`: the search for widths
+    found none that hold the budget."""
 
     outputs: tuple[JudgedOutput, ...] = ()
     samples: int = 0
@@ -77,6 +79,7 @@ class Verdict(Artifact):
     untried: str = ""
     weights: Mapping[str, int] = field(default_factory=dict)
     verified: bool = True
+    short: bool = False
 
     @property
     def statement(self) -> Statement:
@@ -87,7 +90,7 @@ class Verdict(Artifact):
 
     @property
     def advice(self) -> Advice:
-        return Advice(self.culprit, self.fixes, self.untried)
+        return Advice(self.culprit, self.fixes, self.untried, self.short)
 
     def save(self, folder: Writer) -> None:
         about = {
@@ -98,6 +101,7 @@ class Verdict(Artifact):
             "untried": self.untried,
             "weights": dict(self.weights),
             "verified": self.verified,
+            "short": self.short,
         }
         folder.json("about", about)
         folder.json("outputs", [asdict(one) for one in self.outputs])
@@ -110,7 +114,10 @@ class Verdict(Artifact):
     def load(cls, folder: Reader) -> Self:
         about, culprit = folder.json("about"), folder.json("culprit")
         outputs = tuple(
-            JudgedOutput(Output(**one["output"]), one["ok"], one["nan"]) for one in folder.json("outputs")
+            JudgedOutput(
+                Output(**one["output"]), one["ok"], one["nan"], tuple(one["parts_db"]), one["where"]
+            )
+            for one in folder.json("outputs")
         )
         fixes = tuple(
             Fix(**{**one, "before": Output(**one["before"]), "after": Output(**one["after"])})
@@ -125,7 +132,7 @@ class Verdict(Artifact):
             )
         return cls(
             outputs, about["samples"], about["reason"], budget, held, found, fixes, about["inputs"], better,
-            about["untried"], about["weights"], about["verified"],
+            about["untried"], about["weights"], about["verified"], about["short"],
         )
 
     def summary(self) -> dict[str, Any]:
@@ -143,6 +150,8 @@ class Verdict(Artifact):
                 found |= {"most_clipped": f"{share:.2g} % of {name}" if share < 99.5 else f"all of {name}"}
         if self.better is not None:
             found |= {"warning": self.better.text, "warning_hint": 'method = "auto", or leave it out'}
+        elif apart := unsteady(self.outputs):
+            found |= {"warning": apart, "warning_hint": MORE_SAMPLES}
         return {**found, **said.facts()}
 
 
@@ -194,7 +203,8 @@ def verdict(
     found = shown(real, integers, held, budget, reference)
     shares = _looked(graph.graph, quantized.graph, found, held)
     made = Verdict(
-        found, len(held), "", budget, shares, inputs=unlike, untried=MORE, verified=bool(unseen)
+        found, len(held), "", budget, shares, inputs=unlike, untried=MORE, verified=bool(unseen),
+        short=precision is not None and not precision.holds,
     )
     poor = [s.output for s in found if not s.ok]
     strange = any(s.nan for s in found)
@@ -324,7 +334,8 @@ def _looked(
     }
     shares = clipped(real, types, held)
     for one in found:
-        log(f"{'good' if one.ok else 'POOR'}: {described(one.output)}")
+        at = f', where "{one.where}" is high' if one.where else ""
+        log(f"{'good' if one.ok else 'POOR'}: {described(one.output)}{at}")
     for name, share in sorted(shares.items(), key=lambda pair: -pair[1])[:20]:
         if share > 0:
             log(f"clipped: {100 * share:.3g} % of {name}")

@@ -26,6 +26,7 @@ from npuflow.tune.precision.fakequant import (
 )
 from npuflow.tune.precision.levels import LevelTypes, floatable
 from npuflow.tune.precision.parts import OutputPart, output_parts
+from npuflow.tune.precision.places import ObjectPlaces, places
 from npuflow.tune.precision.prefix import PrefixEvaluation
 from npuflow.tune.precision.quality import Outputs, energies, faint, noise_of, probe, probe_scale
 
@@ -82,7 +83,12 @@ class Harness:
 
     @cached_property
     def signal(self) -> Noise:
-        return energies(self.truth, self.parts)
+        return energies(self.truth, self.parts, self.where)
+
+    @cached_property
+    def where(self) -> tuple[ObjectPlaces | None, ...]:
+        """The places at which each part counts."""
+        return places(self.network.graph, self.truth, self.parts)
 
     @cached_property
     def probed(self) -> Outputs:
@@ -102,7 +108,7 @@ class Harness:
 
     @cached_property
     def probed_signal(self) -> Noise:
-        return energies(self.probed, self._probes)
+        return energies(self.probed, self._probes, self.where)
 
     def table(self, level: int) -> Table:
         """Quantisers of all groups at one level."""
@@ -166,7 +172,7 @@ class Harness:
         return self._known[key]
 
     def noise(self, made: Outputs) -> Noise:
-        return noise_of(self.truth, made, self.parts, self.signal)
+        return noise_of(self.truth, made, self.parts, self.signal, self.where)
 
     def together(self, units: Sequence[int], level: int, probes: int) -> Noise:
         """Noise when some units are quantised, at one level, and all others are float."""
@@ -180,7 +186,7 @@ class Harness:
         count = len(self.held[:probes])
         if self.prefix is not None and self.prefix.pays(units):
             made = self.prefix.run(units, table, weights, count)
-            return noise_of(self.probed, made, self._probes, self.probed_signal)
+            return noise_of(self.probed, made, self._probes, self.probed_signal, self.where)
         return self.probe_noise(table, weights, probes)
 
     @cached_property
@@ -193,7 +199,7 @@ class Harness:
     def probe_noise(self, table: Table, weights: Mapping[str, Array], probes: int) -> Noise:
         """Noise over signal where it adds up: before a last Softmax or Sigmoid."""
         made = self.fake.run(self.held[:probes], table, weights, probes=True)
-        return noise_of(self.probed, made, self._probes, self.probed_signal)
+        return noise_of(self.probed, made, self._probes, self.probed_signal, self.where)
 
     def mixed(self, levels: Levels, feeds: Sequence[Feed]) -> Outputs:
         """Outputs with fake quantisation at the levels."""
