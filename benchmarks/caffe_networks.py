@@ -1,6 +1,6 @@
 """Published architectures with random weights as Caffe files, at full size, against OpenCV 4's dnn.
 
-python benchmarks/caffe_networks.py [NAME...] > benchmarks/caffe_networks.md
+python benchmarks/caffe_networks.py [NAME...]      # prints its study
 """
 
 from __future__ import annotations

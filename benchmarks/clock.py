@@ -3,7 +3,7 @@ group; and what the search went by.
 
     python benchmarks/clock.py [NETWORK | MODEL.onnx ...] [TARGET ...] [--level N]
 
-Rows go to clock.csv, the table to clock.md.
+Rows go to clock.csv, the table to its study.
 
 Bars: whole network 5 %, worst group 15 %, of its engines' terms and of the cycles that it adds to the
 program (groups below 1 % of the program's cycles are judged by their terms alone). `searched`: the sums by
@@ -19,6 +19,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import study
 from models_targets import LIGHT, network
 from shapes import NETWORKS, measured, of_file, quantised, target_named
 
@@ -114,7 +115,7 @@ def main(arguments: list[str]) -> None:
                 writer.writeheader()
                 writer.writerows(rows)
             about = (__doc__ or "").strip().split("\n\n")
-            HERE.with_suffix(".md").write_text(f"# {about[0]}\n\n{about[-1]}\n\n{table(rows)}")
+            study.write(__file__, f"# {about[0]}\n\n{about[-1]}\n\n{table(rows)}")
 
 
 if __name__ == "__main__":

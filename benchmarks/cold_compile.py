@@ -5,7 +5,7 @@
 Every network and target in a process of its own; modules are imported before the watch starts. Seconds are of
 the processor; ranges are made up. `parse`: the file, rewritten; `quantize`: the integer graph; `search`: the
 tiling; `codegen`: commands and constants. `gap`: cycles by the clock over the lower bound. `corpus_export.py`
-makes resnet50_224, vit_tiny and bert_base. Rows go to cold_compile.csv, the table to cold_compile.md.
+makes resnet50_224, vit_tiny and bert_base. Rows go to cold_compile.csv, the table to its study.
 
 `bus`, `array`, `vector`: the least work of each, in Mcycles, which the bound has overlap without end. `in
 turn`: the gap to array and vector unit one after the other, or to the bus where that is more.
@@ -19,6 +19,8 @@ import sys
 import time
 from itertools import pairwise
 from pathlib import Path
+
+import study
 
 HERE = Path(__file__).resolve()
 TARGETS = ["edge-4t", "bm1684x"]
@@ -95,7 +97,7 @@ def main(arguments: list[str]) -> None:
             rows = [kept[key] for key in sorted(kept)]
             with file.open("w", newline="") as held:
                 csv.writer(held, lineterminator="\n").writerows([COLUMNS, *rows])
-            HERE.with_suffix(".md").write_text(page(rows))
+            study.write(__file__, page(rows))
 
 
 if __name__ == "__main__":

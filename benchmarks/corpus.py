@@ -3,7 +3,7 @@
     python benchmarks/corpus.py FOLDER [NETWORK ...] [--target edge-4t] [--again]
 
 Compiles every .onnx file of the folder (`corpus_export.py` makes them) and writes rows to corpus.csv and the
-table to corpus.md.
+table to its study.
 
 Weights and the one sample are random, ranges are those of that sample. Exact: every integer tensor of the
 program on the simulator equals the reference, without hazards. `gap` is to the lower bound of cycles.
@@ -15,6 +15,7 @@ import csv
 import sys
 from pathlib import Path
 
+import study
 from models_targets import row
 from shapes import of_file
 
@@ -66,7 +67,7 @@ def main(arguments: list[str]) -> None:
             writer = csv.DictWriter(held, (*COLUMNS, "host"), lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)
-        HERE.with_suffix(".md").write_text(page(rows))
+        study.write(__file__, page(rows))
 
 
 if __name__ == "__main__":

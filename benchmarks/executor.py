@@ -3,7 +3,7 @@ method, nothing to do.
 
     python benchmarks/executor.py OTHER_CHECKOUT [--recipe recipes/fashion.toml] [--rounds 3]
 
-Writes benchmarks/executor.md. Every build is a process of its own, with a cache for each checkout. What else
+Writes its study. Every build is a process of its own, with a cache for each checkout. What else
 the machine does falls on both alike; where it does a lot, the processor's time says more than the clock.
 """
 
@@ -19,6 +19,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+import study
 
 HERE = Path(__file__).resolve().parents[1]
 KINDS = {"cold": [], "nothing to do": [], "another threshold method": ["--set", "calibrate.method=mse"]}
@@ -84,7 +86,7 @@ def main() -> None:
         f"under a load of {min(loads):.0f} to {max(loads):.0f}; Python {platform.python_version()}."
     )
     text = "# The executor beside the one before\n\n" + head + "\n\n" + "\n".join(rows) + "\n"
-    (HERE / "benchmarks" / "executor.md").write_text(text)
+    study.write(__file__, text)
     print(text)
 
 

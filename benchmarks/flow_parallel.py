@@ -1,6 +1,6 @@
 """Two worker processes against one, on 40 s of pure-Python steps; cluster start is excluded and printed.
 
-    python benchmarks/flow_parallel.py         # writes benchmarks/flow_parallel.md
+    python benchmarks/flow_parallel.py         # writes its study
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
+
+import study
 
 from npuflow.base.registry import Registry
 from npuflow.base.tables import Locator
@@ -70,7 +72,7 @@ def main() -> None:
         + "\n".join(rows)
         + "\n"
     )
-    (HERE / "flow_parallel.md").write_text(text)
+    study.write(__file__, text)
     print(text)
 
 

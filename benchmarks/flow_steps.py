@@ -1,6 +1,6 @@
 """What a step costs the build system: time and memory for 10,000 steps that do nothing.
 
-    python benchmarks/flow_steps.py            # every measurement; writes benchmarks/flow_steps.md
+    python benchmarks/flow_steps.py            # every measurement; writes its study
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+import study
 
 HERE = Path(__file__).parent
 CASES = {
@@ -158,7 +160,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(prefix="npuflow-steps-", dir=args.place) as place:
         text = table(args.count, args.repeat, Path(place))
-    (HERE / "flow_steps.md").write_text(text)
+    study.write(__file__, text)
     print(text)
 
 

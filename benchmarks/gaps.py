@@ -1,14 +1,14 @@
-"""The gap between planned cycles and their lower bound: every network on every shipped target, without
-simulating anything.
+"""The gap between planned cycles and their lower bound, of every network on every shipped target.
 
     python benchmarks/gaps.py [NETWORK | MODEL.onnx ...] [TARGET ...] [--again | --bounds] [--file FILE]
 
-Rows go to gaps.csv, the table to gaps.md. What has a row is not planned again, unless --again says so;
+Rows go to gaps.csv, the table to its study. What has a row is not planned again, unless --again says so;
 --bounds computes only the bounds of the rows that there are. Networks are those of models_targets.py,
 planned at the default level.
 
-Cycles are the NPU's, by the schedule. The bound is explained in docs/explanation/bounds.md; `binds` is the
-largest of its terms: the engines, the bus, the longest chain of dependent layers, or weights that come late.
+Cycles are the NPU's, by the schedule; nothing is simulated. The bound is explained in
+docs/explanation/bounds.md; `binds` is the largest of its terms: the engines, the bus, the longest chain of
+dependent layers, or weights that come late.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
+import study
 from models_targets import KNOWN, TARGETS, network
 from shapes import NETWORKS, for_target, target_named
 
@@ -117,8 +118,8 @@ def main(arguments: list[str]) -> None:
             writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)
-        if any(r["gap"] for r in rows):
-            file.with_suffix(".md").write_text(page(rows))
+        if "--file" not in arguments:
+            study.write(__file__, page(rows))
 
 
 if __name__ == "__main__":

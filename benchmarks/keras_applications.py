@@ -1,6 +1,6 @@
 """Keras applications with random weights as SavedModel, .keras file and frozen graph, against TensorFlow.
 
-python benchmarks/keras_applications.py [NAME...] > benchmarks/keras_applications.md
+python benchmarks/keras_applications.py [NAME...]      # prints its study
 """
 
 from __future__ import annotations

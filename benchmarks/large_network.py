@@ -10,7 +10,7 @@ and `[precision] strategy = "none"`; `defaults`: both on.
 `largest`: the most anonymous memory (RssAnon of /proc/PID/status, so without pages of mapped files) that one
 process of the build had, `together`: that all had at once, in MB of 10^6 bytes, looked at ten times a second.
 `during`: the last step that had ended when the largest was at its most. DIR needs 20 GB; it is made, and what
-lies in it goes at the end. With --write the rows replace or join those of large_network.md.
+lies in it goes at the end. With --write the rows replace or join those of its study.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import study
 from onnx import helper
 
 NETWORKS = {"matmul5": ("MatMul", 5, 11_000), "one": ("MatMul", 1, 24_000), "gemm5": ("Gemm", 5, 11_000)}
@@ -147,7 +148,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--write", action="store_true")
     chosen = parser.parse_args()
-    file, rows = Path(__file__).with_suffix(".md"), dict[tuple[str, ...], str]()
+    file, rows = study.page(__file__), dict[tuple[str, ...], str]()
     if file.exists():
         lines = [line for line in file.read_text().splitlines() if line.startswith("| ")][2:]
         rows = {tuple(cell.strip() for cell in line.split("|")[1:3]): line for line in lines}
@@ -163,7 +164,7 @@ def main() -> None:
                 if chosen.write:
                     first, *rest = (__doc__ or "").strip().split("\n\n")
                     table = "\n".join([HEAD, *(rows[key] for key in sorted(rows))])
-                    file.write_text("\n\n".join([f"# {first}", *rest[1:], table]) + "\n")
+                    study.write(__file__, "\n\n".join([f"# {first}", *rest[1:], table]) + "\n")
 
 
 if __name__ == "__main__":

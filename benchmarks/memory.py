@@ -6,16 +6,16 @@
 lower bound: the most bytes alive at once. `local`: bytes used of local memory beside the most that are alive
 there. On targets with `bank_ports`, cycles on the clock with lives as the allocator lays them, spread over
 banks, and on a machine without conflicts. Networks by their shapes, random weights. With --write the rows
-replace or join those of memory.md.
+replace or join those of its study.
 """
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from pathlib import Path
 from unittest.mock import patch
 
+import study
 from shapes import NETWORKS, planned, quantised, target_named
 from tiling import MODELS
 
@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument("--levels", default="0,3")
     parser.add_argument("--write", action="store_true")
     chosen = parser.parse_args()
-    file = Path(__file__).with_suffix(".md")
+    file = study.page(__file__)
     rows = {}
     if chosen.write and file.exists():
         rows = {
@@ -91,7 +91,7 @@ def main() -> None:
                 if chosen.write:
                     about = (__doc__ or "").strip().split("\n\n")
                     table = "\n".join(rows[key] for key in sorted(rows))
-                    file.write_text(f"# {about[0]}\n\n{about[-1]}\n\n{HEAD}\n{table}\n")
+                    study.write(__file__, f"# {about[0]}\n\n{about[-1]}\n\n{HEAD}\n{table}\n")
 
 
 if __name__ == "__main__":

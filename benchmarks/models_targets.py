@@ -1,9 +1,8 @@
-"""Every network on every shipped target: compiled, judged for hazards, and one
-sample's integers compared in full.
+"""Every network on every shipped target: compiled, judged for hazards, one sample's integers compared.
 
     python benchmarks/models_targets.py [NETWORK | MODEL.onnx ...] [TARGET ...] [--again] [--compile]
 
-Rows go to models_targets.csv, the table to models_targets.md. What has a row is not done again, unless
+Rows go to models_targets.csv, the table to its study. What has a row is not done again, unless
 --again says so: a run that was stopped goes on where it was. --compile: nothing is simulated, and no rows are
 written. Networks: ONNX's light models and MobileNetV2 by their shapes, with random weights; the fashion
 example; other networks from files. Ranges are those of the one random sample.
@@ -20,6 +19,7 @@ import sys
 import time
 from pathlib import Path
 
+import study
 from shapes import NETWORKS, for_target, of_file, target_named
 
 from npuflow.ir.graph import Graph
@@ -128,7 +128,7 @@ def main(arguments: list[str]) -> None:
                 writer = csv.DictWriter(out, (*COLUMNS, "host"), lineterminator="\n")
                 writer.writeheader()
                 writer.writerows(rows)
-            HERE.with_suffix(".md").write_text(page(rows))
+            study.write(__file__, page(rows))
 
 
 if __name__ == "__main__":

@@ -5,16 +5,16 @@
 One model a form: indices that are computed or come from outside, grids and boxes that are computed, integer
 arithmetic on positions, loops, and onnxruntime's fused operators (com.microsoft). `NPU`: every node but Casts
 and moves of integers at the ends; else the first node that stays on the host, with the reason. Writes
-operators.md when no names are given.
+its study when no names are given.
 """
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import numpy as np
 import onnx
+import study
 from onnx import parser
 from shapes import target_named
 
@@ -341,6 +341,8 @@ def main() -> None:
         return
     whole = sum(set(found) == {"NPU"} for _, *found in rows)
     lines = [
+        "# Where single operators run",
+        "",
         *str(__doc__).strip().splitlines()[:1],
         "",
         f"{whole} of {len(rows)} forms run on the NPU of both targets (`python benchmarks/operators.py`).",
@@ -349,7 +351,7 @@ def main() -> None:
         f"| --- |{' --- |' * len(TARGETS)}",
         *(f"| {' | '.join((name, *found))} |" for name, *found in rows),
     ]
-    Path(__file__).with_suffix(".md").write_text("\n".join(lines) + "\n")
+    study.write(__file__, "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

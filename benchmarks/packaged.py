@@ -4,7 +4,7 @@ r"""Default builds of networks that Python packages bring, none of which npuflow
         rapidocr-onnxruntime
     python benchmarks/packaged.py WHEELS DATA OUT [TASK ...] [--target edge-4t] [--set KEY=VALUE ...]
 
-The other packages are in packaged.md. DATA has `data` and `data2` (photos, faces, text, speech); words are by
+Its study has the other packages. DATA has `data` and `data2` (photos, faces, text, speech); words are by
 `captcha`. A recipe says model, shapes and data, nothing else. Prints a row a network: what the build says of
 itself, SQNR of every output on samples that no build saw, and what an application makes of them, beside the
 float network.

@@ -4,7 +4,7 @@
 
 Seconds of processor time for the rewrites, the quantiser, the search and the code generator on edge-4t, with
 16 bits, and the program's commands. `--check` simulates each program too, and compares it with the integer
-reference. Writes recurrent.md when no steps are given.
+reference. Writes its study when no steps are given.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+import study
 from onnx import numpy_helper, parser
 from shapes import target_named
 
@@ -35,7 +35,9 @@ from npuflow.testing.quantised import quantize_graph
 Made = TypeVar("Made")
 STEPS = (128, 256, 512, 1024)
 HIDDEN, INPUTS = 16, 8
-HEAD = """What long recurrent layers take to compile: an LSTM of 16 on inputs of 8, 16 bits, edge-4t, in
+HEAD = """# What long recurrent layers take to compile
+
+An LSTM of 16 on inputs of 8, 16 bits, edge-4t, in
 seconds of processor time (`python benchmarks/recurrent.py`). Before the gates of a step were cut in local
 memory, 128 and 1,024 steps took 59,594 and 457,646 cycles, 5.1 and 47.6 s.
 
@@ -93,7 +95,7 @@ def main() -> None:
         rows.append("| " + " | ".join(measured(steps, "--check" in sys.argv)) + " |")
         print(rows[-1], flush=True)
     if not given:
-        Path(__file__).with_suffix(".md").write_text(HEAD + "\n".join(rows) + "\n")
+        study.write(__file__, HEAD + "\n".join(rows) + "\n")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ Of each subject a record has: digests of the plan (default level), of the comman
 of the rest of the program; predicted cycles, groups, commands; and the seconds that the search and the code
 generator took, which are shown but not compared. A comparison prints every difference in numbers and ends
 with status 1 if there is any. `ablate` plans every subject once with all strategies and once without each
-(`[tiling] without`); benchmarks/strategies.md has a run.
+(`[tiling] without`); docs/studies/0023-strategies.md has a run.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import study
+
 from npuflow.hw.encode import decode, encode
 from npuflow.hw.isa import Terms
 from npuflow.hw.target import Compute, Target
@@ -155,9 +157,7 @@ def main(arguments: list[str]) -> None:
     print("\n".join(lines))
     if "--write" in arguments:
         about = "\n".join((__doc__ or "").strip().splitlines()[4:])
-        Path(__file__).with_suffix(".md").write_text(
-            f"# Beside SCALE-Sim 3.0.0\n\n{about}\n\n" + "\n".join(lines) + "\n"
-        )
+        study.write(__file__, f"# Beside SCALE-Sim 3.0.0\n\n{about}\n\n" + "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import study
 from virtual_cluster import Costs, VirtualCluster
 
 from npuflow.base.registry import Registry
@@ -176,7 +177,7 @@ def main():
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 10, 30, 100, 300, 1000])
     parser.add_argument("--latency-ms", type=float, default=3.0)
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--write", action="store_true", help="into scaling.md, below what it says by hand")
+    parser.add_argument("--write", action="store_true", help="into its study, below what it says by hand")
     args = parser.parse_args()
     # else a line for each of a thousand workers
     logging.getLogger("distributed").setLevel(logging.ERROR)
@@ -195,9 +196,8 @@ def main():
             reported.append("")
     if args.write:
         about = f"{Path(args.recipe).stem}, Python {platform.python_version()}."
-        page = HERE / "scaling.md"
-        kept = page.read_text().partition("## What it shows")
-        page.write_text(HEAD.format(about=about) + "\n".join(reported) + "\n" + "".join(kept[1:]))
+        kept = study.page(__file__).read_text().partition("## What it shows")
+        study.write(__file__, HEAD.format(about=about) + "\n".join(reported) + "\n" + "".join(kept[1:]))
 
 
 if __name__ == "__main__":

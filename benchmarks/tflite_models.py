@@ -1,6 +1,6 @@
 """Networks that were published (or converted) as TFLite files: whole builds, judged by LiteRT.
 
-python benchmarks/tflite_models.py MODELS DATA [--count N] [--cache DIR] [NAME...] > tflite_models.md
+python benchmarks/tflite_models.py MODELS DATA [--count N] [--cache DIR] [NAME...]      # prints its study
 
 MODELS holds the files, DATA a folder for each with calib.npz and eval.npz under the files' own input names.
 """

@@ -1,6 +1,6 @@
 """Five Keras networks as int8 TFLite files: npuflow's integers, LiteRT's reference and default kernels.
 
-python benchmarks/tflite_networks.py [--count N] [NAME...] > benchmarks/tflite_networks.md
+python benchmarks/tflite_networks.py [--count N] [NAME...]      # prints its study
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Cases of TFLite's builtin operators that the converter writes: those right, and why others are not.
 
-    python benchmarks/tflite_operators.py > benchmarks/tflite_operators.md
+    python benchmarks/tflite_operators.py      # prints its study
 
 The cases are stored; python -m tests.frontends.tflite_converted makes them again with TensorFlow.
 """

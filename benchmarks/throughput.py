@@ -2,7 +2,7 @@
 
     python benchmarks/throughput.py [NETWORK | MODEL.onnx ...] [--target aries] [--again]
 
-Rows go to throughput.csv, the table to throughput.md. `one core`: the program of a single core, inferences
+Rows go to throughput.csv, the table to its study. `one core`: the program of a single core, inferences
 overlapped. `data-parallel`: that program on every core; `times` is their quotient, `ms` the latency. `bus` is
 the most that the bus leaves room for, by the bytes of an inference. `all`: the program of all cores together.
 
@@ -18,6 +18,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import study
 from shapes import NETWORKS, of_file, planned, quantised, target_named
 
 from npuflow.hw.target import Target
@@ -93,7 +94,7 @@ def main(arguments: list[str]) -> None:
             writer = csv.DictWriter(held, COLUMNS, lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)
-        HERE.with_suffix(".md").write_text(page(rows))
+        study.write(__file__, page(rows))
 
 
 if __name__ == "__main__":

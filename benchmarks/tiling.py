@@ -6,7 +6,7 @@ and 5, beside their lower bounds.
 Networks by their shapes alone, random weights. `clock` is the simulator's, `schedule` the time of the plan's
 schedule (schedule). The bound of cycles is the larger of: every layer by its best mapping on all cores
 with a free memory, and inputs, outputs and weights once over the external bus. `search` is processor time.
-With --write the rows replace or join those of tiling.md.
+With --write the rows replace or join those of its study.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import argparse
 import time
 from pathlib import Path
 
+import study
 from shapes import NETWORKS, RELU6, Shapes, planned, quantised, target_named
 
 from npuflow import targets as shipped
@@ -96,7 +97,7 @@ def main() -> None:
     parser.add_argument("--levels", default="0,3,5")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    path = Path(__file__).with_suffix(".md")
+    path = study.page(__file__)
     print(HEAD)
     for name in options.targets.split(","):
         target = target_named(name)
@@ -107,7 +108,7 @@ def main() -> None:
                 rows[network, name, level] = row(network, name, target, graph, int(level))
                 print(rows[network, name, level], flush=True)
             if options.write:
-                path.write_text(merged(path, rows))
+                study.write(__file__, merged(path, rows))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Architectures of torchvision and timm as exported programs and as TorchScript, against eager PyTorch.
 
-    python benchmarks/torch_architectures.py [--state FILE] [NAME...] > benchmarks/torch_architectures.md
+    python benchmarks/torch_architectures.py [--state FILE] [NAME...]      # prints its study
 
 Each is saved as .pt2 (torch.export) and as a traced .pt, read by npuflow's front end, and run by onnxruntime.
 Rows are kept in FILE, so that a run that was stopped goes on.

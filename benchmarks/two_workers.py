@@ -1,6 +1,6 @@
 """Calibration by two worker processes beside one: statistics of a recipe's samples, decoded before.
 
-    python benchmarks/two_workers.py RECIPE [--rounds 3] [--set ...]      # prints the table of two_workers.md
+    python benchmarks/two_workers.py RECIPE [--rounds 3] [--set ...]      # prints the table of its study
 
 Every run is a build `--until statistics` of one cache whose samples and segments are there, the rest
 deleted; a cluster of processes with one thread each, started before the clock runs, as is their import of

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 
+import study
 from shapes import NETWORKS, planned, quantised, target_named
 
 from npuflow.program.codegen.generate import generate
@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> None:
     if "--write" in arguments:
         about = (__doc__ or "").strip().splitlines()
         text = "# Beside Vela 5.2.0\n\n" + "\n".join(about[4:]) + "\n\n" + "\n".join(lines) + "\n"
-        Path(__file__).with_suffix(".md").write_text(text)
+        study.write(__file__, text)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""Writes reference pages and pages of rooms from the code: `python docs/generate.py` (--check compares)."""
+"""Writes reference pages and pages of rooms from the code: `python docs/generate.py`. `--check` compares
+those that the tree holds."""
 
 from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -448,8 +450,30 @@ def promises_page() -> str:
     return text + promises.page()
 
 
-PAGES = {
+def studies_page() -> str:
+    """Every study, with the commit that its figures were made at."""
+    text = "# Studies\n\n" + NOTE
+    text += (
+        "What was measured once, each with the commit it was made at; `benchmarks/NAME.py` makes it again. "
+        "Figures that\nare held to a bar are in [the results](../../benchmarks/results.md).\n\n"
+        "| study | made at |\n| --- | --- |\n"
+    )
+    for path in sorted((DOCS / "studies").glob("[0-9]*.md")):
+        title, _, made, *_ = path.read_text().splitlines()
+        commit, day = re.fullmatch(r"Made at commit (\w+) on ([\d-]+)(?: by `\S+`)?\.", made).groups()
+        text += f"| {path.name[:4]} [{title.removeprefix('# ')}]({path.name}) | {commit}, {day} |\n"
+    return text
+
+
+# Pages of the tree, whose diffs a reader of a change wants to see.
+KEPT = {
     "promises.md": promises_page,
+    "studies/README.md": studies_page,
+    **{f"rooms/{p.name}.md": partial(room_page, p.name) for p in sorted((ROOT / "npuflow").iterdir())
+       if (p / "__init__.py").exists() and p.name != "targets"},
+}
+# Pages that repeat docstrings: written where someone reads them, and not kept in the tree.
+BUILT = {
     "reference/caffe.md": caffe_page,
     "reference/errors.md": errors_page,
     "reference/operators.md": operators_page,
@@ -457,8 +481,6 @@ PAGES = {
     "reference/isa.md": isa_page,
     "reference/mutations.md": mutations_page,
     "reference/targets.md": targets_page,
-    **{f"rooms/{p.name}.md": partial(room_page, p.name) for p in sorted((ROOT / "npuflow").iterdir())
-       if (p / "__init__.py").exists() and p.name != "targets"},
     "reference/recipe.md": recipe_page,
     "reference/cli.md": cli_page,
     "reference/json.md": json_page,
@@ -466,18 +488,18 @@ PAGES = {
 
 
 def main(check: bool) -> int:
-    stale = []
-    for name, make in PAGES.items():
+    changed = []
+    for name, make in {**KEPT, **({} if check else BUILT)}.items():
         path, text = DOCS / name, make()
         if path.exists() and path.read_text() == text:
             continue
-        stale.append(name)
+        changed.append(name)
         if not check:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-    if stale:
-        sys.stdout.write(("stale: " if check else "wrote ") + ", ".join(stale) + "\n")
-    return 1 if check and stale else 0
+    if changed:
+        sys.stdout.write(("stale: " if check else "wrote ") + ", ".join(changed) + "\n")
+    return 1 if check and changed else 0
 
 
 if __name__ == "__main__":

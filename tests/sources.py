@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -32,8 +32,13 @@ def _trees() -> dict[Path, ast.Module]:
 
 
 def floor(path: Path) -> str:
-    parts = path.relative_to(PACKAGE).parts
-    return parts[0] if len(parts) > 1 else ""
+    return room_of(path.relative_to(PACKAGE).with_suffix("").parts)
+
+
+def room_of(parts: Sequence[str]) -> str:
+    """The room of a module, by its name below the package: each product of `apps` is one of its own."""
+    inner = len(parts) > 1 and parts[0] == "apps" and (PACKAGE / "apps" / parts[1]).is_dir()
+    return "/".join(parts[: 1 + inner]) if parts and (PACKAGE / parts[0]).is_dir() else ""
 
 
 def name_of(path: Path) -> str:

@@ -8,6 +8,7 @@ from dataclasses import fields
 
 import pytest
 
+from npuflow.base.registry import caption
 from tests.sources import FILES, PACKAGE, at, floor, parsed
 from tests.test_layers import COMPILER, SIBLINGS
 
@@ -185,3 +186,13 @@ def test_a_name_of_two_classes_is_found() -> None:
     names = public_classes(ast.parse("class Plan: ...\nclass _Own: ...\ndef f():\n    class Inner: ..."))
     assert names == ["Plan"]
     assert shared([("a.py", "Plan"), ("b.py", "Plan"), ("b.py", "Step")]) == ["Plan: a.py, b.py"]
+
+
+WORDS = 20
+
+
+def test_a_file_says_what_it_does_in_few_words() -> None:
+    """The first sentence of a file, by which lists and pages of rooms name it."""
+    captions = {path: caption(ast.get_docstring(parsed(path))) for path in FILES}
+    wrong = [f"{at(path, 1)}: {text}" for path, text in captions.items() if len(text.split()) > WORDS]
+    assert not wrong, "\n".join(wrong)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from npuflow.base.registry import caption
-from tests.sources import FILES, PACKAGE, ROOT, at, floor, imports, name_of, nodes, parsed
+from tests.sources import FILES, PACKAGE, ROOT, at, floor, imports, name_of, nodes, parsed, room_of
 
 SIBLINGS = ("ops", "rules", "calibrators", "rounders", "strategies", "frontends", "metrics", "exchange")
 SIBLINGS += ("heads",)
@@ -23,7 +23,8 @@ COMPILER = (
 )
 """Rooms that know of tensors: a room imports rooms that stand before it. docs/explanation/architecture.md has
 a line for each."""
-FLOORS = ("base", "flow", *COMPILER, "stages", "testing", "lang", "serve", "view", "cli", "ort", "torch", "")
+APPS = ("apps", "apps/serve", "apps/view")
+FLOORS = ("base", "flow", *COMPILER, "stages", "testing", "lang", *APPS, "cli", "ort", "torch", "")
 BELOW: dict[str, set[str]] = {
     **{room: {"base", *COMPILER[:i]} for i, room in enumerate(COMPILER)},
     **{name: {"base", "hw", "ir", "onnx"} for name in SIBLINGS},
@@ -32,9 +33,10 @@ BELOW: dict[str, set[str]] = {
     "stages": {"base", "flow", *COMPILER},
     "testing": {"base", "flow", *COMPILER, "stages"},
     "lang": {"base", "hw", "ir", "onnx", *SIBLINGS},
-    "serve": {"base", *COMPILER},
-    "view": {"base", "flow"},
-    "cli": {"base", "flow", *COMPILER, "stages", "testing", "lang", "serve", "view"},
+    "apps": set(),
+    "apps/serve": {"base", *COMPILER},
+    "apps/view": {"base", "flow"},
+    "cli": {"base", "flow", *COMPILER, "stages", "testing", "lang", *APPS},
     "ort": {"base", *COMPILER},
     "torch": {"base", "flow", *COMPILER, "cli"},     # builds
     "targets": set(),
@@ -50,12 +52,12 @@ def floor_of_module(module: str) -> str | None:
     parts = module.split(".")
     if parts[0] != "npuflow":
         return None
-    return parts[1] if len(parts) > 1 and (PACKAGE / parts[1]).is_dir() else ""
+    return room_of(parts[1:])
 
 
 def test_every_folder_has_a_floor() -> None:
-    folders = {p.name for p in PACKAGE.iterdir() if p.is_dir() and p.name != "__pycache__"}
-    assert folders == set(BELOW) - {""}
+    folders = {floor(path) for path in FILES}
+    assert folders == set(BELOW)
 
 
 def test_imports_go_down_only() -> None:

@@ -1,5 +1,6 @@
-"""What was read off source files, by their content: a file that has not changed is
-parsed by one process only."""
+"""Keeps what was read from source files, by content.
+A file that has not changed is parsed by one process only.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a function in a process of its own: a crash or a hang of a native parser is one clear error."""
+"""Runs a function in a process of its own, so that a crash or hang is one clear error."""
 
 from __future__ import annotations
 

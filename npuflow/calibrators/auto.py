@@ -1,5 +1,4 @@
-"""Where the default starts from: the observed range. Where that is not enough, the build tries other methods
-and keeps what clearly helps the outputs.
+"""The default: the observed range, and what clearly helps the outputs where that is not enough.
 
 The stage `clipping` takes over from here. Where the observed range misses the budget of [precision], it
 judges methods on held-out samples by what they do to the network's outputs; it never clips outputs of the

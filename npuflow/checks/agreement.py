@@ -1,5 +1,6 @@
-"""Reference, simulator and whole-tensor executor side by side: every integer tensor of some samples, element
-by element; and inferences at the same time beside the same inferences alone."""
+"""Compares reference, simulator and whole-tensor executor on every integer tensor of some samples.
+It also compares inferences that run at the same time with the same ones alone.
+"""
 
 from __future__ import annotations
 

@@ -199,8 +199,8 @@ def unchanged(body: Mapping[str, Any]) -> dict[str, Any]:
 
 def _page(store: Store, recipe: Recipe, settings: Settings) -> str:
     """A link to the build where `npuflow view` serves a page over this cache."""
+    from npuflow.apps.view.address import address
     from npuflow.flow.store_lease import root_file
-    from npuflow.view.address import address
 
     where = address(store.root)
     root = root_file(store.root, output_folder(recipe, settings).absolute())

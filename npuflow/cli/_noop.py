@@ -1,4 +1,4 @@
-"""The fast way out of a build that has nothing to do: no option parser, no stages, no recipe, no store."""
+"""The fast path of a build with nothing to do, which imports no parser, stages, recipe or store."""
 
 from __future__ import annotations
 

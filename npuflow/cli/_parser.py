@@ -1,5 +1,6 @@
-"""Faults of the command line itself, as errors with a code: an unknown verb or option, an
-argument that is missing or wrong."""
+"""Reports faults of the command line as errors with a code.
+An unknown verb or option, an argument that is missing or wrong.
+"""
 
 from __future__ import annotations
 

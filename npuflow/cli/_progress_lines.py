@@ -1,5 +1,4 @@
-"""Which lines the log of a build has: one for a stage with its parts and refinements, none
-for minor ones unless asked."""
+"""Decides which lines the log of a build has: one a stage, minor stages only when asked."""
 
 from __future__ import annotations
 

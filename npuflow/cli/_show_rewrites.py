@@ -1,5 +1,4 @@
-"""The rewrites that made a float graph: each with its rule, the nodes it took and the
-nodes it put in their place."""
+"""Prints the rewrites of a float graph: rule, nodes taken, nodes put in their place."""
 
 from __future__ import annotations
 

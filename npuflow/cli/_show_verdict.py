@@ -1,5 +1,4 @@
-"""What a build found of its accuracy, as text: the verdict with measured fixes, and the
-widths that were chosen by need."""
+"""Prints the verdict of a build with measured fixes, and the widths that were chosen."""
 
 from __future__ import annotations
 

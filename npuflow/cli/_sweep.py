@@ -1,5 +1,4 @@
-"""The sweep verb at work: its points built one after the other, then a table, the
-best of them, CSV and a plot."""
+"""Runs a sweep: builds its points one by one, then prints a table, the best, CSV and plot."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What the options of a sweep name, held against its plans before a point is built, and against the first
-point's figures before the others are."""
+"""Checks what the options of a sweep name against its plans, before a point is built.
+Names of figures are checked against the first point's, before the others are built.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Inputs and outputs as the bytes that lie in the NPU's memory: for hosts without a
-runtime, and for test benches."""
+"""Inputs and outputs as the bytes of the NPU's memory, for hosts without a runtime and test benches."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from npuflow.cli._slow import Working
 from npuflow.cli.run import Kind, NotANumber
 
 if TYPE_CHECKING:
-    from npuflow.serve.served import Served
+    from npuflow.apps.serve.served import Served
 
 
 SWITCH = 1e-4                             # seconds after which a thread hands over the interpreter
@@ -66,7 +66,7 @@ def serve(
         hint="pip install 'npuflow[serve]'",
         code="NF-RUN-021",
     ):
-        from npuflow.serve.running import serve as run
+        from npuflow.apps.serve.running import serve as run
     how = {"exact": None if exact is None else exact.value, "nan": nan.value}
     options = {"batch": max_batch, "linger": delay / 1e3, "workers": workers, "limit": max_waiting, **how}
     models = {name: _opened(name, path, options, max_samples, timeout) for name, path in _named(programs)}
@@ -102,9 +102,9 @@ def _named(programs: list[str]) -> list[tuple[str, Path]]:
 
 
 def _opened(name: str, path: Path, options: dict[str, Any], most: int, timeout: float) -> Served:
+    from npuflow.apps.serve.served import Served
     from npuflow.cli._run_model import noted
     from npuflow.runner.runner import Runner
-    from npuflow.serve.served import Served
 
     with Working(f'opening "{path}"'):
         runner = Runner(path, **options)

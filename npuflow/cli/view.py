@@ -33,7 +33,7 @@ def view(
         hint="pip install 'npuflow[view]'",
         code="NF-RUN-025",
     ):
-        from npuflow.view.app import serve
+        from npuflow.apps.view.app import serve
     if cache is not None and not (cache / "store.json").is_file():
         raise UsageError(
             f'"{cache}" is not a cache',

@@ -1,5 +1,4 @@
-"""Calibration tables: the range of each tensor, and the exact codes where a table states
-them, in formats of many tools."""
+"""Calibration tables of many tools: the range of each tensor, and exact codes where stated."""
 
 from __future__ import annotations
 

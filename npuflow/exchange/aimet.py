@@ -1,5 +1,6 @@
-"""AIMET encodings and QNN's quantisation overrides: bit width, scale and offset of activations and
-parameters; versions 0.4 to 1.0, 2.0 and 2.1 are read."""
+"""AIMET encodings and QNN's overrides: bit width, scale and offset of activations and parameters.
+Versions 0.4 to 1.0, 2.0 and 2.1 are read.
+"""
 
 from __future__ import annotations
 

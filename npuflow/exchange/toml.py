@@ -1,5 +1,4 @@
-"""npuflow's own table in TOML, to read and to edit: lo and hi of each tensor, codes
-where they are to be exact."""
+"""npuflow's own table in TOML: low and high of each tensor, codes where they must be exact."""
 
 from __future__ import annotations
 

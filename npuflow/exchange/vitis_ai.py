@@ -1,5 +1,6 @@
-"""Vitis AI quant_info.json: bit width and fixed-point position of every tensor, with scales that are powers
-of two; or, as quantised for other devices than a DPU, its bit width, scale and zero point."""
+"""Vitis AI quant_info.json: bit width and fixed-point position of every tensor.
+Scales are powers of two; or, as quantised for other devices than a DPU, its bit width, scale and zero point.
+"""
 
 from __future__ import annotations
 

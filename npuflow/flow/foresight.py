@@ -1,5 +1,6 @@
-"""Memory estimates: what later steps will need is known from shapes. A step that cannot fit is reported
-before earlier ones have run for it."""
+"""Memory estimates: what later steps will need is known from shapes.
+A step that cannot fit is reported before earlier ones have run for it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C that is not lost: an exception may be swallowed by the code that it meets, a note of it is not."""
+"""Keeps a note of Ctrl-C, since code that it meets may swallow the exception."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""NAME.lock: every step's key, what went into it and what came of it, as sorted text
-that a person can diff."""
+"""NAME.lock: every step's key, inputs and product, as sorted text that a person can compare."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The `[sweep]` table of a recipe: keys with the values that they take, and every
-combination of them as a point."""
+"""The `[sweep]` table of a recipe: keys with their values, every combination a point."""
 
 from __future__ import annotations
 

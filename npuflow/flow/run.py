@@ -1,5 +1,4 @@
-"""The driver: finds each step's key as soon as its inputs are known, looks it up, and
-sends the misses to workers."""
+"""The driver: finds each step's key when its inputs are known, looks it up, submits the misses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was found damaged in a cache and in the remote one behind it, noted by every process of a build."""
+"""Notes what was found damaged in a cache or the remote one behind it, across processes."""
 
 from __future__ import annotations
 

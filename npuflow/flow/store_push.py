@@ -1,5 +1,6 @@
-"""Uploads what a local cache holds to the shared one behind it: what is there already
-stays, so it can be resumed."""
+"""Uploads a local cache to the shared one behind it.
+What is there already stays, so it can be resumed.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""YOLOv5 and YOLOv7: centre and size by sigmoids, the size as a square of at most four anchors; or boxes that
-the network has decoded.
+"""YOLOv5 and YOLOv7: centre and size by sigmoids, or boxes that the network has decoded.
+The size is a square of at most four anchors.
 
 Source: G. Jocher, "YOLOv5 by Ultralytics", 2020.
 """

@@ -1,5 +1,5 @@
-"""Block floating point: numbers that share an exponent with their neighbours along an axis, as codes and as
-bytes in memory (the simulator has arithmetic of its own, on purpose).
+"""Block floating point: numbers with a shared exponent, as codes and as bytes in memory.
+The simulator has arithmetic of its own, on purpose.
 
 The code of an element holds all that it is: its own bits, above them its micro-exponent, above that the
 exponent of its block. So codes are decoded one by one. In memory a block is its exponent, its

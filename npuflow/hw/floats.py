@@ -1,5 +1,6 @@
-"""Floats of any width as patterns of bits, and the sums of their products: every rounding of the compiler to
-a float type (the simulator alone has arithmetic of its own, on purpose).
+"""Floats of any width as bit patterns, and exact sums of their products.
+Every rounding of the compiler to a float type is here; the simulator alone has arithmetic of its own, on
+purpose.
 
 A pattern is an unsigned integer: sign, exponent, fraction, as IEEE 754 has them. Rounding is to the nearest,
 ties to even; a value beyond the largest finite one becomes infinity; subnormal numbers are kept; every NaN

@@ -1,5 +1,6 @@
-"""Indices of a table's rows: the check where they enter a program. Runner and reference share it, so it has
-no arithmetic of either."""
+"""Indices of a table's rows: the check where they enter a program.
+Runner and reference share it, so it has no arithmetic of either.
+"""
 
 from __future__ import annotations
 

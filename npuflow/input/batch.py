@@ -1,5 +1,7 @@
-"""A network whose file says a batch of 1, for another batch: types anew, shapes that operators hold
-rewritten, and every value compared with that of the samples one by one."""
+"""Gives a network whose file says a batch of 1 another batch.
+Types are inferred anew, shapes that operators hold are rewritten, and every value is compared with that of
+the samples one by one.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Weights with a scale for every group of input channels: what the sum of a group can be, and the multipliers
-that bring the sums of all groups to output codes with one rounding.
+"""Weights with a scale per group of input channels: bounds of group sums, and their multipliers.
+The multipliers bring the sums of all groups to output codes with one rounding.
 
 y = clamp(R((sum over g of acc_g * m_g + b) / 2^n) + z): acc_g is the sum of products of group g, m_g its
 multiplier, b a 64-bit bias in 2^-n output codes. Of two-level scales m_g is a small integer times a number of

@@ -1,5 +1,6 @@
-"""Ranges of whole numbers: the least and the greatest integer that positions, counts or flags can be, derived
-from the operators that give them."""
+"""Ranges of whole numbers that positions, counts or flags can be.
+They are derived from the operators that give them.
+"""
 
 from __future__ import annotations
 

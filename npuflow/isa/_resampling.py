@@ -1,5 +1,6 @@
-"""What resizing commands share: a table of two rows and two weights for every row of the result, another for
-its columns."""
+"""The table that resizing commands share: two rows and two weights for every row of the result.
+Another one has the same for its columns.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""A graph, or a part of it, as an ONNX model: value ids become tensor names, fused
-clips become nodes of their own."""
+"""Writes a graph, or a part of it, as an ONNX model.
+Value ids become tensor names, fused clips become nodes of their own.
+"""
 
 from __future__ import annotations
 

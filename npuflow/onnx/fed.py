@@ -1,5 +1,6 @@
-"""Models whose large constants are fed to every run: no copy of them is made, and protobuf's
-limit of 2 GiB does not count."""
+"""Models whose large constants are fed to every run, past protobuf's limit of 2 GiB.
+No copy of the constants is made.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Convolutions and products of matrices in floats and blocks: sums in float32 by the chunk rule, rounded
-once at the end."""
+"""Convolutions and matrix products in floats and blocks, summed in float32 by the chunk rule.
+Results are rounded once at the end.
+"""
 
 from __future__ import annotations
 

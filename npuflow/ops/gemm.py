@@ -1,4 +1,6 @@
-"""alpha * A * B + beta * C with a constant B (either orientation) and a constant C, one value per column."""
+"""alpha * A * B + beta * C with constant B and C.
+B has either orientation; C is one value per column.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Elements of a table, picked along its middle dimension by indices that are computed: y[a, j, i] is
-x[a, index[j], i], or x[a, index[a, j, i], i]."""
+"""Picks elements of a table along its middle dimension by computed indices.
+y[a, j, i] is x[a, index[j], i], or x[a, index[a, j, i], i].
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n]; b may be a constant weight or computed."""
+"""y[..., m, n] = the sum over k of a[..., m, k] * b[..., k, n].
+b may be a constant weight or computed.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The boundary from float values to codes: round(x / scale) to even, plus zero point, saturated; or to a
-narrower float type."""
+"""The boundary from float values to codes, or to a narrower float type.
+Codes are round(x / scale) to even, plus zero point, saturated.
+"""
 
 from __future__ import annotations
 

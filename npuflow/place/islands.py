@@ -1,5 +1,4 @@
-"""Islands: connected nodes of the NPU with the host around them, and which of them
-are not worth the way there."""
+"""Finds connected NPU nodes between host nodes, and those not worth their boundary."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Outputs that are constants: the host says them, by an Identity of its own, since a
-program's outputs need a producer."""
+"""Gives outputs that are constants to the host, by an Identity of their own.
+A program's outputs need a producer.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Who runs each node: the target where its operator accepts and it is worth it, else
-the host, with the reason."""
+"""Decides which nodes the target runs and which the host, with the reason."""
 
 from __future__ import annotations
 

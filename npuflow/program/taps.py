@@ -1,4 +1,4 @@
-"""Taps: where in local memory a value that never reaches DATA lies, box by box, when a command has made it.
+"""Taps: where in local memory a value lies that never reaches DATA, box by box.
 
 Section `taps` of a program, canonical JSON, absent when there is nothing to say:
     values   [[id, shape, dtype, node, quant]]: values that DATA does not show, or that groups also keep in

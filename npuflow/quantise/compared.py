@@ -1,5 +1,7 @@
-"""Constants that are compared with activations: of their difference only the sign counts, so that a bound
-which its code misses puts codes of the activation on the wrong side."""
+"""Chooses codes of constants that activations are compared with.
+Of their difference only the sign counts, so that a bound which its code misses puts codes of the activation
+on the wrong side.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Calibration tables in and out: rows of a foreign table found in the graph, and the
-table of a quantised graph."""
+"""Finds rows of a foreign calibration table in the graph, and writes a quantised graph's table."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Inputs and outputs that are codes: the casts between a declared half or double precision and
-float32 have no place there."""
+"""Inputs and outputs that are codes, without the casts of a declared half or double precision."""
 
 from __future__ import annotations
 

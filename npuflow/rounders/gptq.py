@@ -1,4 +1,4 @@
-"""GPTQ: one weight of every output after the other, the error of each made up for by the weights that follow.
+"""GPTQ: rounds one weight of every output after another; following weights make up for the error.
 
 Source: E. Frantar, S. Ashkboos, T. Hoefler, D. Alistarh, "GPTQ: accurate post-training quantization for
 generative pre-trained transformers", 2022 (with the order by activation size and the lazy blocks of its

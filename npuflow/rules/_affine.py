@@ -1,5 +1,4 @@
-"""Per-channel affine maps of a weighted operator: y = scale * f(x) + shift moved into
-weights and bias, where exact."""
+"""Moves per-channel y = scale * f(x) + shift into weights and bias, where exact."""
 
 from __future__ import annotations
 

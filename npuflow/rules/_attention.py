@@ -1,5 +1,4 @@
-"""What the forms of attention share: scores of queries and keys, masks added to them, Softmax,
-and the product with values."""
+"""What attention rules share: scores of queries and keys, masks, Softmax, product with values."""
 
 from __future__ import annotations
 

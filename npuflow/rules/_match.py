@@ -1,5 +1,4 @@
-"""What rules ask of a graph: what a node is, who made a value, who alone reads it,
-which number a constant is."""
+"""What rules ask of a graph: a node's kind, a value's producer, its only reader, constants."""
 
 from __future__ import annotations
 

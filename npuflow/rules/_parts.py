@@ -1,5 +1,4 @@
-"""The nodes that a rule puts in the place of one: operators applied to values, with
-types, names and constants kept."""
+"""Builds the nodes that replace one: operators applied to values, with types and names."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What LSTM, GRU and RNN share: their steps written one after the other, the input
-products of all steps as one Gemm."""
+"""What LSTM, GRU and RNN share: steps written one after another, input products as one Gemm."""
 
 from __future__ import annotations
 

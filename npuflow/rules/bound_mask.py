@@ -1,5 +1,6 @@
-"""Minus infinity in a constant that is added in front of a Softmax becomes a large finite
-number: its exp is 0 as well."""
+"""Replaces minus infinity in a constant mask before a Softmax by a large finite number.
+Its exp is 0 as well.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Nodes that give back what they take: Identity, Dropout, a Cast to the same type, a
-copy to the same place, the one row that there is."""
+"""Removes nodes that return their input unchanged.
+Identity, Dropout, a Cast to the same type, a copy to the same place, the one row that there is.
+"""
 
 from __future__ import annotations
 

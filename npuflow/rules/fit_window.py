@@ -1,5 +1,6 @@
-"""Windows of three dimensions as ones of two: a convolution takes the taps along the depth as
-channels, a pool goes twice."""
+"""Turns windows of three dimensions into ones of two.
+A convolution takes the taps along the depth as channels, a pool goes twice.
+"""
 
 from __future__ import annotations
 

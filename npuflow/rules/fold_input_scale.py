@@ -1,5 +1,6 @@
-"""Normalisation in front of a convolution or Gemm (Sub, Mul, Div, Add by one number per
-channel) moves into its weights."""
+"""Moves the normalisation before a convolution or Gemm into its weights.
+That is Sub, Mul, Div or Add by one number per channel.
+"""
 
 from __future__ import annotations
 

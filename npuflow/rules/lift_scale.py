@@ -1,5 +1,6 @@
-"""A Mul or Div by a number moves above a product of two computed operands, and above what only moves data, to
-a layer whose weights take it."""
+"""Moves a Mul or Div by a number up to a layer whose weights take it.
+It passes products of two computed operands and what only moves data.
+"""
 
 from __future__ import annotations
 

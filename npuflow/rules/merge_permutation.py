@@ -1,5 +1,6 @@
-"""A Reshape, a Transpose and a Reshape that change the order of one dimension become a Gather, as the channel
-shuffle of grouped convolutions."""
+"""Replaces Reshape, Transpose, Reshape that permute one dimension by a Gather.
+The channel shuffle of grouped convolutions is one.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Max or Min with a number is one side of a Clip; with a Clip or Relu before it, one
-Clip (ReLU6 spelled out)."""
+"""Replaces Max or Min with a number, alone or after Clip or Relu, by one Clip.
+ReLU6 spelled out is one.
+"""
 
 from __future__ import annotations
 

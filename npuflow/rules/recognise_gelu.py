@@ -1,5 +1,6 @@
-"""Gelu spelled out: 0.5 x (1 + erf(x / sqrt 2)), or with tanh of x + 0.044715 x^3,
-in any order of writing."""
+"""Recognises Gelu spelled out by erf or tanh, in any order of writing.
+0.5 x (1 + erf(x / sqrt 2)), or with tanh of x + 0.044715 x^3.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""A Reshape that gives the rows of a matrix more dimensions moves below element-wise operators and reductions
-of rows, to where another one undoes it."""
+"""Moves a Reshape of matrix rows down to where another one undoes it.
+It passes element-wise operators and reductions of rows.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Clip between bounds that are computed, such as a spectrum's largest value less 80 dB: the larger and the
-smaller of two values."""
+"""Spells Clip between computed bounds as the larger and the smaller of two values.
+Such a bound is a spectrum's largest value less 80 dB.
+"""
 
 from __future__ import annotations
 

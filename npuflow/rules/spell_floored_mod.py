@@ -1,4 +1,4 @@
-"""Mod of floats with the sign of the divisor (fmod 0) as the one with the sign of x, and a correction."""
+"""Spells float Mod with the divisor's sign as the one with x's sign and a correction."""
 
 from __future__ import annotations
 

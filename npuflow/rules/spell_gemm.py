@@ -1,5 +1,6 @@
-"""A Gemm whose second operand is computed, or whose addend is no constant of one number per
-column, as MatMul, Mul and Add."""
+"""Spells a Gemm with computed operands as MatMul, Mul and Add.
+Its second operand is computed, or its addend is no constant of one number per column.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Mod of floats by a constant or a positive divisor: what whole multiples leave, with the sign of the first
-operand (fmod) or the second."""
+"""Spells Mod of floats as what whole multiples of a constant or positive divisor leave.
+It has the sign of the first operand (fmod) or the second.
+"""
 
 from __future__ import annotations
 

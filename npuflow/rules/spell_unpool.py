@@ -1,5 +1,6 @@
-"""MaxUnpool by the indices of a MaxPool with windows side by side: every value goes to the place of the
-maximum in its window."""
+"""Spells MaxUnpool by the indices of a MaxPool with windows side by side.
+Every value goes to the place of the maximum in its window.
+"""
 
 from __future__ import annotations
 

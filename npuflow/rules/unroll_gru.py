@@ -1,5 +1,6 @@
-"""GRU written out step by step: update and reset gates together, then the candidate, then
-a step from the state to it."""
+"""Writes out GRU step by step.
+Update and reset gates come together, then the candidate, then a step from the state to it.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""LSTM written out step by step: the gates of a step are two Gemms of the state beside the
-input's, and functions of them."""
+"""Writes out LSTM step by step.
+The gates of a step are two Gemms of the state beside the input's, and functions of them.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Networks whose outputs have a shape that depends on data, as networks that can be judged: their last values
-of fixed shape in place of such outputs."""
+"""Replaces outputs whose shape depends on data by their last values of fixed shape.
+Networks with such outputs can then be judged.
+"""
 
 from __future__ import annotations
 

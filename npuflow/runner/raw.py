@@ -1,5 +1,5 @@
-"""Raw mode: the host's side of a program without a runtime. Inputs become the bytes that
-lie in DATA, and bytes outputs.
+"""Raw mode: the host's side of a program without a runtime.
+Inputs become the bytes that lie in DATA, and bytes outputs.
 
 A slot is an input's or output's place: its address, its bytes, padded to whole bursts. `pack` scales
 real numbers to codes, puts channels where the program has them and pads; `unpack` is the way back;

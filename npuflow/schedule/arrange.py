@@ -1,5 +1,6 @@
-"""Better addresses than a greedy layout finds: by climbing over orders, or by an integer
-program that proves the fewest bytes."""
+"""Finds better addresses than a greedy layout: hill climbing, or an integer program.
+The program proves the fewest bytes.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Values that stay in the local memories of several cores: each core's buffer, and the
-boxes that cores hand each other.
+"""Values in the local memories of several cores: each core's buffer, and exchanged boxes.
 
 A core keeps what it made of a value. What a later group reads of it beyond that, another core has
 made: it stores that box by itself, densely, and the core that misses it loads it into its buffer,

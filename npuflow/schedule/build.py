@@ -1,5 +1,4 @@
-"""The one walk over a plan: group after group as the segments run them, on every
-core, to jobs in program order.
+"""Walks a plan once: group by group on every core, to jobs in program order.
 
 Loads of the same bytes by several cores are made together, in one order that agrees with each core's own.
 """

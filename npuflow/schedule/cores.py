@@ -1,4 +1,4 @@
-"""One core while its jobs are laid out: slots of local memory, what lies in them, and the jobs so far."""
+"""One core while its jobs are laid out: slots of local memory, their contents, the jobs."""
 
 from __future__ import annotations
 

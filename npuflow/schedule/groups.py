@@ -1,5 +1,4 @@
-"""A group: parts run one after the other, on whole tensors or strip by strip, and the
-values that stay in local memory."""
+"""Fusion groups: parts in turn, on whole tensors or stripes, with values in local memory."""
 
 from __future__ import annotations
 

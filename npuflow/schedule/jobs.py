@@ -1,5 +1,4 @@
-"""Jobs in program order, and the allocations of local memory that they read and write: the
-schedule of a plan as a value.
+"""The schedule of a plan as a value: jobs in program order and allocations of local memory.
 
 `build.py` makes it in one walk over the plan; `time.py` finds when each job runs, the code generator
 turns each into command words.

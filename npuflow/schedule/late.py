@@ -1,5 +1,7 @@
-"""Constants that come late: what a layer's last result takes part in comes behind it, and so do the weights
-that it meets, but for as many as local memory holds by then."""
+"""Delays constants until the results that they meet exist, where local memory is short.
+What a layer's last result takes part in comes behind it, and so do the weights that it meets, but for as many
+as local memory holds by then.
+"""
 
 from __future__ import annotations
 

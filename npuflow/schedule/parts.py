@@ -1,5 +1,4 @@
-"""One run of a part over a window, tile by tile: loads as early as slots are free,
-array and vector unit, stores."""
+"""Runs a part over a window, tile by tile: early loads, array and vector unit, stores."""
 
 from __future__ import annotations
 

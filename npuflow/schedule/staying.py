@@ -1,5 +1,6 @@
-"""Constants that stay in local memory: parts with equal constants, as the steps of a recurrent layer, share
-slots and load them once."""
+"""Keeps constants in local memory that several parts share, and loads them once.
+Steps of a recurrent layer are such parts.
+"""
 
 from __future__ import annotations
 

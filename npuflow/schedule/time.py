@@ -1,5 +1,4 @@
-"""When the jobs of a schedule run: what each waits for on its queue, on other
-queues, on the bus and on banks.
+"""Computes when the jobs of a schedule run: waits on queues, the bus and banks.
 
 The search ranks thousands of candidates by the sums of tiling.cost; the few best plans come through here.
 """

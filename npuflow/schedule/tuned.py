@@ -1,5 +1,4 @@
-"""Every tuned number of the tiling search, with what it is for: effort (how much is tried)
-and estimates (what is guessed).
+"""Every tuned number of the tiling search: effort (what is tried) and estimates (what is guessed).
 
 None of them is about a target: those are in its file. `benchmarks/replay.py` shows what
 a change of one does to plans.

@@ -1,5 +1,6 @@
-"""The least work of a layer on each engine, whatever its tiles: useful products on the array, operations
-of the vector unit."""
+"""The least work of a layer on each engine, whatever its tiles.
+Useful products on the array, operations of the vector unit.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Candidates as coarse jobs: the parts of a group on one core tile by tile, and the groups of a plan.
+"""Estimates candidates by coarse jobs: parts of a group tile by tile, groups of a plan.
 
 What a job waits for is as in `schedule/time.py`: the one before it in its queue, and those that it names.
 Jobs here need no banks and never share the bus, so that one pass in their order finds what the timetable

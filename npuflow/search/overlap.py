@@ -1,5 +1,5 @@
-"""Tiles of a group's parts set beside each other: while the vector unit ends one
-part, the array is at the next.
+"""Combines tiles of a group's parts, so that array and vector unit overlap.
+While the vector unit ends one part, the array is at the next.
 
 The search tiles every part by itself, as if nothing came before or behind; so it pays for many tiles where
 the part behind would hide what they hide. Here the parts run through the coarse jobs of `coarse.py`, and each

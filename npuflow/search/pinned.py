@@ -1,5 +1,4 @@
-"""Layers whose tile sizes the recipe fixes: each runs by itself, with the point-wise layers
-that follow it, in these tiles."""
+"""Layers whose tile sizes the recipe fixes, each alone with its point-wise followers."""
 
 from __future__ import annotations
 

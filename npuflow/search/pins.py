@@ -1,5 +1,4 @@
-"""Whether what the recipe pins can be meant: layers and tensors that there are, groups that follow
-each other, no two at odds."""
+"""Checks whether pins of the recipe name layers and tensors that exist, without contradiction."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The plan of a network: every integer node tiled for local memory, costed, with lower
-bounds and the gap to them."""
+"""Plans a network: tiles every integer node for local memory, with costs and lower bounds."""
 
 from __future__ import annotations
 

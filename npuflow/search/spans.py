@@ -1,5 +1,4 @@
-"""What it costs to run parts together: every group that begins at a part, as long as
-longer ones promise anything."""
+"""Costs groups that begin at a part, as long as longer ones promise anything."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""States of a plan while values are chosen that stay in local memory between groups, each made from the one
-before it."""
+"""States of the search for resident values, each made from the one before it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The strategies by which plans of a network are found: one table, to be printed, and
-each can be left out by its name.
+"""The search strategies, in one table; the recipe can leave out each by name.
 
 Every strategy proposes finished plans; of all of them the one with the fewest cycles
 of schedule time is taken.

@@ -1,5 +1,6 @@
-"""The candidate as stages take it: the small artifacts and tables that fix a quantised network, as one
-parameter. Each keeps its own part of a stage's key."""
+"""The candidate as stages take it: small artifacts and tables, as one parameter.
+Each keeps its own part of a stage's key.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The candidate that a build has chosen, as stages take it: what is quantised, and what verdict, ledger and
-budget ask about."""
+"""The candidate that a build has chosen, as stages take it.
+It is what is quantised, and what verdict, ledger and budget ask about.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Weights rounded layer after layer at the widths that they have in the end: what the stage of the recipe's
-widths and that of widths by search share."""
+"""Rounds weights layer after layer at the widths that they have in the end.
+The stage of the recipe's widths and that of widths by search share it.
+"""
 
 from __future__ import annotations
 

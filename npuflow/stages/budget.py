@@ -1,5 +1,4 @@
-"""Whether a run of the program takes no longer than it may, and where not: what
-binds it, and what would help."""
+"""Checks that a run of the program keeps its time limit; else explains what binds it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Clipping ranges of the default method: extrema, or by need a method that held-out samples clearly prefer;
-outputs are never clipped."""
+"""Clipping ranges of the default method: extrema, or by need a method that held-out samples clearly prefer.
+Outputs are never clipped."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The float graph with its channels in an order in which a pattern of zeros costs less, where [prune] asks
-for it. The network computes the same.
+"""Orders channels so that a pattern of zeros costs less, where [prune] asks for it.
+The network computes the same.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The program run on the simulator: hazards, equality with the reference on every integer tensor (of the
-whole-tensor executor too), cycles."""
+"""Simulates the program: hazards, cycles, equality with the reference on every integer tensor.
+The whole-tensor executor is compared too.
+"""
 
 from __future__ import annotations
 

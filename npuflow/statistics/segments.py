@@ -1,5 +1,4 @@
-"""The float graph cut into consecutive segments: what is known of a tensor depends on what
-stands above it, and only that."""
+"""Cuts the float graph into segments, whose statistics depend only on the segments above."""
 
 from __future__ import annotations
 

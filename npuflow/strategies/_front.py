@@ -1,5 +1,6 @@
-"""What the searches for a Pareto front share: noise and price of every unit at every candidate, the front,
-and the point of it that a goal asks for."""
+"""What searches for a Pareto front share: noise and price of units, the front, its point.
+A goal asks for a point of the front.
+"""
 
 from __future__ import annotations
 

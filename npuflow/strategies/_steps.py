@@ -1,4 +1,6 @@
-"""From the fewest bits to the most, one unit at a time: the step of most noise for its price comes next."""
+"""Adds bits one unit at a time, the step of most noise for its price next.
+It goes from the fewest bits to the most.
+"""
 
 from __future__ import annotations
 

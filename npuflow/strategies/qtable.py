@@ -1,5 +1,7 @@
-"""The most sensitive units first: ordered by the noise that each makes alone with few bits, the first so many
-get many bits. The baseline of tools that write such a table."""
+"""Gives many bits to the most sensitive units, the first so many of them.
+They are ordered by the noise that each makes alone with few bits. It is the baseline of tools that write such
+a table.
+"""
 
 from __future__ import annotations
 

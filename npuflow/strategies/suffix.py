@@ -1,5 +1,6 @@
-"""A cut through the network: many bits from some layer to the end, few before it. The baseline of tools
-that keep the last layers wide."""
+"""A cut through the network: many bits from some layer to the end, few before it.
+The baseline of tools that keep the last layers wide.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The stage suite: what every stage, also a plug-in's, must satisfy in the build of some recipe. Each check
-raises AssertionError."""
+"""The stage suite: what every stage, also a plug-in's, must satisfy in the build of some recipe.
+Each check raises AssertionError.
+"""
 
 from __future__ import annotations
 

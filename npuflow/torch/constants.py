@@ -1,5 +1,6 @@
-"""Constants of the graph as functions of parameters: the user's own by name, alone or with the batch
-normalisation behind them folded in; and parameters of their own where neither explains the numbers.
+"""Constants of the graph as functions of the user's parameters.
+The user's own by name, alone or with the batch normalisation behind them folded in; and parameters of their
+own where neither explains the numbers.
 
 Every tie is checked: with the weights as they are it gives the constant that the rewrites made.
 """

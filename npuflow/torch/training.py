@@ -1,4 +1,4 @@
-"""A training loop that can be stopped and goes on where it was: steps, seed, optimiser and masks in one file.
+"""A training loop that can stop and resume: steps, seed, optimiser and masks in one file.
 
 What a step does follows from the state, the step's number and the seed alone: batches are drawn by the seed
 and the epoch, and random numbers start anew at every step. So a training that was stopped and resumed gives

@@ -1,10 +1,11 @@
-"""Every operator of docs/reference/operators.md as a program of its own, built by defaults: 28 dB on new
+"""Every operator of the reference page as a program of its own, built by defaults: 28 dB on new
 inputs beside onnxruntime, and what jumps equal to onnxruntime on the program's own operands."""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ from tests.ops.program_rows import PLACES, Row
 from tests.ops.program_table import ROWS_OF_TABLE
 from tests.ops.programs import OWN, Finding, Part, decibels, judged, ran
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "operators.md"
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "docs"))
+import generate
+
 TARGET = os.environ.get("NPUFLOW_PROGRAMS_TARGET", "edge-4t")
 # of the page's names those that rules alone make, and of which operator
 MADE = {
@@ -33,7 +36,7 @@ INNER = {"Identity", ""}  # codes of another type; whatever the host runs
 
 
 def _listed() -> set[str]:
-    rows = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+    rows = [line.split(" | ") for line in generate.operators_page().splitlines() if line.startswith("| ")]
     first = {row[1] for row in rows if re.match(r"\| `\w+`$", row[0]) and len(row) > 3}
     second = {row[0].strip("| ") for row in rows if len(row) == 3 and row[1].startswith("`")}
     return {MADE.get(name.strip(), name.strip()) for name in first | second} - INNER

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from npuflow.serve.running import serve
-from npuflow.serve.served import Served
+from npuflow.apps.serve.running import serve
+from npuflow.apps.serve.served import Served
 
 
 class Running:

@@ -18,8 +18,8 @@ import pytest
 import tritonclient.http as client
 from tritonclient.utils import InferenceServerException
 
+from npuflow.apps.serve.served import Served
 from npuflow.runner.runner import Runner
-from npuflow.serve.served import Served
 from tests.runner.programs import split
 from tests.serve.served import Running, running
 from tests.serve.test_serve import ONES, POST, SAMPLES, asked, body, call, slow

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npuflow.apps.serve.served import Batches
 from npuflow.base.errors import UsageError
-from npuflow.serve.served import Batches
 
 
 class Doubling:

@@ -21,8 +21,8 @@ import pytest
 import tritonclient.http as client
 from tritonclient.utils import InferenceServerException
 
+from npuflow.apps.serve.served import Served
 from npuflow.runner.runner import Runner
-from npuflow.serve.served import Served
 from tests.runner.programs import accumulating, feeds, split
 from tests.serve.served import Running, running
 

@@ -15,6 +15,7 @@ from onnx import parser
 from typer.testing import CliRunner
 
 from npuflow import Runner
+from npuflow.apps.serve.served import Served
 from npuflow.base.errors import DataError, ModelError, RecipeError
 from npuflow.cli._app import application
 from npuflow.flow.recipe import load
@@ -23,7 +24,6 @@ from npuflow.flow.run_state import Result
 from npuflow.flow.stage import STAGES
 from npuflow.ort import InferenceSession
 from npuflow.program.packing.package import load_package
-from npuflow.serve.served import Served
 from npuflow.stages.package import PackedShapes
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.shape_programs import ShapedProgram

@@ -10,13 +10,13 @@ from typing import Any, Self
 
 import pytest
 
+from npuflow.apps.view import builds, network
+from npuflow.apps.view.address import address, announced
 from npuflow.base.digest import ALGORITHM
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.store import Store
 from npuflow.flow.store_lease import add_root
 from npuflow.flow.store_record import Record
-from npuflow.view import builds, network
-from npuflow.view.address import address, announced
 from tests.view.browser import CHROMIUM, browser
 from tests.view.test_view import got, page
 

@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
+from npuflow.apps.view import builds
+from npuflow.apps.view.app import BuildWatch, serve
 from npuflow.base.digest import ALGORITHM
 from npuflow.base.errors import NpuflowError
 from npuflow.flow.artifact import Artifact, Reader, Writer
@@ -24,8 +26,6 @@ from npuflow.flow.recipe_build import build as run_build
 from npuflow.flow.store import Spec, Store, open_store
 from npuflow.flow.store_lease import add_root
 from npuflow.flow.store_record import Record
-from npuflow.view import builds
-from npuflow.view.app import BuildWatch, serve
 from tests.view.browser import CHROMIUM, browser
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fashion"

@@ -1,5 +1,7 @@
-"""What a wrong tensor of a dump looks like: flipped bits, byte order, layout, another tensor, exchanged
-signs, a shifted address, memory that was not written or read too early, another range, another rounding."""
+"""Names what a wrong tensor of a dump looks like.
+Flipped bits, byte order, layout, another tensor, exchanged signs, a shifted address, memory that was not
+written or read too early, another range, another rounding.
+"""
 
 from __future__ import annotations
 

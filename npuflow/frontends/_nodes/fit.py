@@ -1,5 +1,6 @@
-"""What the shapes of a node's inputs contradict and onnx's inference lets pass: windows too large,
-channels that do not match, a Reshape to another number of elements."""
+"""Finds contradictions between the input shapes of a node that onnx's inference accepts.
+Windows too large, channels that do not match, a Reshape to another number of elements.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Half and double precision as float32: the integers of an NPU stand for float32, and what
-feeds them should be no other."""
+"""Turns half and double precision into float32, which the integers of an NPU stand for."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""LSTM, GRU and RNN with the batch first (layout = 1), which onnxruntime does not run, with
-the sequence first instead."""
+"""Turns LSTM, GRU and RNN with the batch first into ones with the sequence first.
+onnxruntime does not run layout = 1.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Loop and Scan of a known number of steps, written out: a copy of the body for each, its values renamed."""
+"""Writes out Loop and Scan of a known number of steps.
+Each step is a copy of the body, with its values renamed.
+"""
 
 from __future__ import annotations
 

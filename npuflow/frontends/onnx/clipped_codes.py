@@ -1,5 +1,6 @@
-"""Clips of codes between QuantizeLinear and DequantizeLinear: how Brevitas' QCDQ says that codes have fewer
-bits than the integers that hold them, or a narrow range."""
+"""Reads Clips of codes between QuantizeLinear and DequantizeLinear as fewer bits or a narrow range.
+Brevitas' QCDQ writes them where codes have fewer bits than the integers that hold them.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Products that are quantised while a network runs, as float products with the codes of their weights: ranges
-of activations are those of calibration."""
+"""Reads dynamically quantised products as float products with the codes of their weights.
+Ranges of activations are those of calibration.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""QONNX models (exports of Brevitas and QKeras): Quant, BipolarQuant and Trunc as the float model that they
-round, and the codes that they round to."""
+"""Reads QONNX models: Quant, BipolarQuant and Trunc as the float model and its codes.
+Brevitas and QKeras export them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""WHILE and IF of TFLite written out, where what decides them is known: a copy of the body for each step."""
+"""Writes out WHILE and IF of TFLite where what decides them is known.
+Each step is a copy of the body.
+"""
 
 from __future__ import annotations
 

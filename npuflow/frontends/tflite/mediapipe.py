@@ -1,5 +1,6 @@
-"""MediaPipe's custom operators that have an equivalent: a transposed convolution with a bias, pooling that
-keeps places and its reverse, resampling at computed places. All of them work on floats.
+"""Reads MediaPipe's custom operators that have an equivalent.
+A transposed convolution with a bias, pooling that keeps places and its reverse, resampling at computed
+places. All of them work on floats.
 
 Source: google-ai-edge/mediapipe, mediapipe/util/tflite/operations/*.cc (results and paddings); their options
 are structures of TensorFlow Lite's c/builtin_op_data.h, int32 fields in order.

@@ -1,4 +1,4 @@
-"""Runs in a process of its own: a PyTorch file or function as an exported program, then as a packed graph."""
+"""Loads a PyTorch file or function in a process of its own, as a packed graph."""
 
 from __future__ import annotations
 

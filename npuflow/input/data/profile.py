@@ -1,5 +1,6 @@
-"""What a set of model inputs looks like: range, colours, neighbours; enough to recognise a wrong
-preprocessing from a right one."""
+"""Describes a set of model inputs: range, colours, neighbours.
+That is enough to tell a wrong preprocessing from a right one.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Inputs that take pixels as bytes: what a byte stands for, in the model's own
-numbers and in the compiled graph's.
+"""Inputs that take pixels as bytes: what a byte stands for, in the model and the graph.
 
 The model is fed pixel * scale + shift, a number each per channel. The graph holds pixel - zero in its place
 and its first layers do the rest, so that bytes are codes: nothing is rounded.

@@ -1,6 +1,7 @@
-"""Blocks that share an exponent, in the simulator: bytes of memory as numbers, and bfloat16 patterns as the
-array takes them. Nothing here comes from hw.blocks, on purpose: conversion goes by exponent fields and
-shifted integers, not by quotients."""
+"""Blocks with a shared exponent in the simulator: bytes of memory as numbers and bfloat16 patterns.
+Nothing here comes from hw.blocks, on purpose: conversion goes by exponent fields and shifted integers, not by
+quotients.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Products in blocks bound to the compiled kernels of floats: weights are laid out once as numbers,
-activations are converted to blocks before each product."""
+"""Binds products in blocks to the compiled kernels of floats.
+Weights are laid out once as numbers, activations are converted to blocks before each product.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Vector code of products of floats: tiles of sums in float64 that are rounded to float32 where a bound of
-their error shows that nothing else can be the exact sum's nearest; and bits of numbers as numbers of
-bits."""
+"""Vector code of float products: tiles of float64 sums, rounded to float32 where a bound allows it.
+The bound of their error shows that nothing else can be the exact sum's nearest. It also turns bits of numbers
+into numbers of bits.
+"""
 
 from __future__ import annotations
 

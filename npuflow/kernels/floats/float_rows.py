@@ -1,5 +1,6 @@
-"""Compiled kernels of commands on floats that work element by element or along windows: patterns become
-float64, are computed with, and are rounded once."""
+"""Compiled kernels of element-wise and windowed commands on floats.
+Patterns become float64, are computed with, and are rounded once.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Compiled sums of products of floats by the chunk rule: in float64 by vector code, with a proof for each
-chunk that nothing was lost or that the rounding to float32 cannot be another; else term by term, exactly.
+"""Compiled sums of float products by the chunk rule.
+They use float64 vector code, with a proof for each chunk that nothing was lost or that the rounding to
+float32 cannot be another; else they go term by term, exactly.
 
 A sum is exact in float64, in any order, if all its terms are multiples of a unit of which no partial sum
 has 2^53. For `count` products of numbers of `digits` bits that holds where the exponents of the factors lie

@@ -1,6 +1,7 @@
-"""Arithmetic of floats in the simulator: memory holds patterns, commands compute in float64 and float32.
+"""Float arithmetic of the simulator: memory holds patterns, commands compute in float64 and float32.
 Nothing here comes from hw.floats, on purpose: rounding goes by bits and not by quotients, error bounds by
-norms, and sums that stay in doubt are settled by an exact cascade and not by fractions."""
+norms, and sums that stay in doubt are settled by an exact cascade and not by fractions.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""How a convolution's columns are laid out: a plain copy for 1x1, a padded copy and its windows
-else, a kernel for the rest."""
+"""Lays out a convolution's columns: a copy for 1x1, a padded copy, or a kernel for the rest."""
 
 from __future__ import annotations
 

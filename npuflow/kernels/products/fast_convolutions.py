@@ -1,5 +1,6 @@
-"""Convolutions of bytes bound to the kernels of `pairs`: weights and taps are laid out once,
-tiles chosen to fit the caches."""
+"""Binds convolutions of bytes to the kernels of `pairs`.
+Weights and taps are laid out once, tiles chosen to fit the caches.
+"""
 
 from __future__ import annotations
 

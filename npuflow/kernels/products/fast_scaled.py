@@ -1,5 +1,6 @@
-"""Products whose sums are scaled group by group: products of bytes for every group, then a compiled loop that
-multiplies and adds."""
+"""Products whose sums are scaled group by group.
+Products of bytes are made for every group, then a compiled loop multiplies and adds.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Several programs in one file that share external memory: constants side by side, equal blocks once, and the
-activations of all in the same place, as one runs at a time.
+"""Packs several programs into one file that shares external memory.
+Constants lie side by side, equal blocks once, and the activations of all in the same place, as one runs at a
+time.
 
 The file is a program's container (see container.py) with the section `set`, {"networks": [names]}, the
 sections `const` of all and, where graphs are kept, `arrays` (their constants, each once: see

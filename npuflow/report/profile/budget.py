@@ -1,5 +1,4 @@
-"""Why a program is slower than it may be: what binds it, the lower bound, the gap,
-suggestions that were tried."""
+"""Explains why a program is slower than it may be: bound, gap, and suggestions that were tried."""
 
 from __future__ import annotations
 

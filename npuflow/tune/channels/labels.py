@@ -1,5 +1,7 @@
-"""Labels of channels: which channels of all values of a network can only be removed together, found node by
-node from the operator contract and checked by running each operator with and without some channels."""
+"""Finds which channels of all values can only be removed together.
+They are found node by node from the operator contract and checked by running each operator with and without
+some channels.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Channels removed from a network: chosen by what their loss does to the layers that read them, which are
-refitted; the network cut.
+"""Removes channels by their effect on the layers that read them, which are refitted.
 
 Source: B. Hassibi, D. Stork, "Second order derivatives for network pruning: optimal brain surgeon", 1993 (the
 loss of a weight after the best change of the others; here of all weights that read a channel), on the second

@@ -1,5 +1,5 @@
-"""High-bias absorption: what a channel never falls below is left to the bias of the
-layers that read it. Exact in float.
+"""High-bias absorption: what a channel never falls below is left to the bias of the layers that read it.
+Exact in float.
 
 Source: M. Nagel, M. van Baalen, T. Blankevoort, M. Welling, "Data-free quantization through weight
 equalization and bias correction", 2019, section 4.1.3. There the constant is three deviations below the mean

@@ -1,5 +1,6 @@
-"""Division of a value by a positive number for each of its elements, moved into constants above it: through
-operators that such numbers pass, into a weight, a factor or an addend. Exact but for float32."""
+"""Moves a division by positive numbers into constants above it.
+It passes operators that allow it, into a weight, a factor or an addend. Exact but for float32.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Values whose channels can only be scaled together, with the layers that make and read
-them, or what stands in the way."""
+"""Finds values whose channels can only be scaled together, with their layers, or the obstacle."""
 
 from __future__ import annotations
 

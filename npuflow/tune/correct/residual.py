@@ -1,5 +1,7 @@
-"""The residual stream of a pre-norm transformer: the values that additions carry from block to block, the
-layers that write to it, and the normalisations that alone read it."""
+"""Finds the residual stream of a pre-norm transformer.
+That is the values that additions carry from block to block, the layers that write to it, and the
+normalisations that alone read it.
+"""
 
 from __future__ import annotations
 

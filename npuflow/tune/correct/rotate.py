@@ -1,5 +1,5 @@
-"""Rotation of the residual stream of a pre-norm transformer: channels are mixed by an orthogonal matrix, so
-that none exceeds the others. Exact in float.
+"""Rotates the residual stream of a pre-norm transformer, so that no channel exceeds the others.
+Channels are mixed by an orthogonal matrix. Exact in float.
 
 Source: S. Ashkboos et al., "QuaRot: outlier-free 4-bit inference in rotated LLMs", 2024, with the folding of
 LayerNorm from S. Ashkboos et al., "SliceGPT", 2024. The rotation folds into the layers that write to the

@@ -1,5 +1,6 @@
-"""Rotation of the values of an attention: the channels of each head are mixed by an orthogonal matrix between
-the layer that makes the values and the layer that reads the heads' results. Exact in float.
+"""Rotates the values of an attention, head by head.
+The channels of each head are mixed by an orthogonal matrix between the layer that makes the values and the
+layer that reads the heads' results. Exact in float.
 
 Source: S. Ashkboos et al., "QuaRot: outlier-free 4-bit inference in rotated LLMs", 2024 (the value and output
 projections). A product with the probabilities mixes rows alone, so that the rotation passes it: the matrix

@@ -1,5 +1,5 @@
-"""Scale migration: channels of an activation that exceed the others are divided by a number, which the
-weights that read them are multiplied by. Exact in float.
+"""Migrates scale from large channels of an activation to the weights that read them.
+Channels are divided by a number, which the weights are multiplied by. Exact in float.
 
 Source: G. Xiao, J. Lin, M. Seznec, H. Wu, J. Demouth, S. Han, "SmoothQuant: accurate and efficient
 post-training quantization for large language models", 2023. Here the division must fold into constants

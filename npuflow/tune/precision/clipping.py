@@ -1,5 +1,4 @@
-"""Clipping ranges of the default: extrema, unless they miss the budget and another method clearly serves the
-network's outputs better; tensor by tensor held against the extrema.
+"""Clipping ranges of the default: extrema, unless they miss the budget and another method is clearly better.
 
 A range that clips is right for the samples at hand and wrong for inputs that reach further, by many decibels;
 what it gains is a decibel or two (benchmarks/shifts.md). So it must be needed, and win on each of several

@@ -1,5 +1,6 @@
-"""What spoils an output: the tensor or weight whose substitution by float takes most of the
-noise away, all else as built."""
+"""Finds the tensor or weight whose substitution by float removes most of an output's noise.
+All else is as built.
+"""
 
 from __future__ import annotations
 

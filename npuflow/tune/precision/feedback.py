@@ -1,5 +1,6 @@
-"""Networks that take their own results again, between runs or from step to step: errors add up,
-so their budget is stricter."""
+"""Recognises networks that read their own results again, whose budget is stricter.
+Between runs or from step to step, errors add up.
+"""
 
 from __future__ import annotations
 

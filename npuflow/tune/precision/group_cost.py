@@ -1,5 +1,4 @@
-"""What a fusion group costs under a mixture of widths, from sums over its layers and over what crosses its
-border."""
+"""Costs a fusion group under mixed widths, from sums over layers and border traffic."""
 
 from __future__ import annotations
 

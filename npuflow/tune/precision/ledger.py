@@ -1,5 +1,4 @@
-"""Where the noise of an output comes from: its power split by layer and cause, with
-what would take each part away.
+"""Splits an output's noise by layer and cause, with what would remove each part.
 
 Causes are switched on one after the other in the order of the network, on held-out samples, and then once
 more in the opposite order. A cause's share is the mean of what the noise grows by in both: interactions of

@@ -1,5 +1,7 @@
-"""Noise of units that few layers touch, without a pass of the whole network: what stands above the first of
-these layers is kept of every sample, and what stands behind the last runs without quantisers."""
+"""Computes the noise of units that few layers touch without a pass of the whole network.
+What stands above the first of these layers is kept of every sample, and what stands behind the last runs
+without quantisers.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A network's precision as a problem for a strategy: its units, their noise, what mixtures
-cost and how close they come."""
+"""A network's precision as a problem: units, their noise, costs and quality of mixtures."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""How close a quantised network comes to the float one, and how well it does its task:
-the objectives of [search]."""
+"""The objectives of [search]: closeness to the float network, and the task's metric."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What a search for widths did, as a table: the tensors and weights that became wider, and
-what each alone did before."""
+"""Tabulates what a search for widths widened, and what each unit did alone before."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Sums and sums of products of a layer's columns: exact integers, so that parts merge and
-subtract to the same bytes."""
+"""Exact integer sums and products of a layer's columns, so that parts merge to equal bytes."""
 
 from __future__ import annotations
 

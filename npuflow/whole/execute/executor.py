@@ -1,5 +1,5 @@
-"""A quantised graph on whole tensors, a batch of samples at a time: fast, and equal to the reference
-interpreter on every bit.
+"""Runs a quantised graph on whole tensors, bit-equal to the reference interpreter.
+It takes a batch of samples at a time.
 
 Integer nodes are lowered as for one tile that is the whole tensor; their commands run on compiled kernels. A
 node without such kernels runs by its operator's own specification. Host parts run on onnxruntime.
