@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 import pickle
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -63,15 +64,29 @@ def module(path: Path) -> Any:
     return made
 
 
-def shifted(feed: Mapping[str, Array]) -> dict[str, Array]:
-    """A wrong normalisation: real inputs halved and moved, as with the mean and
-    deviation of another network."""
+@dataclass(frozen=True)
+class Change:
+    """What is done to every calibration sample. Statistics are kept under its name."""
+
+    name: str
+    of: Callable[[Mapping[str, Array]], dict[str, Array]]
+
+
+def real_inputs(
+    feed: Mapping[str, Array], of: Callable[[Array], Array], kind: str = "f"
+) -> dict[str, Array]:
+    """The feed with inputs of one kind of type changed; states stay."""
     return {
-        k: ((v - v.mean()) / 2 + v.mean() + v.std()).astype(v.dtype)
-        if v.dtype.kind == "f" and not k.startswith("state")
-        else v
+        k: of(v).astype(v.dtype) if v.dtype.kind == kind and not k.startswith("state") else v
         for k, v in feed.items()
     }
+
+
+ORDINARY = Change("all", dict)
+# as with the mean and deviation of another network
+WRONG_MEAN = Change(
+    "mean", lambda feed: real_inputs(feed, lambda v: (v - v.mean()) / 2 + v.mean() + v.std())
+)
 
 
 class Task:
@@ -125,8 +140,8 @@ class Task:
         most = CALIBRATION.get(self.name, 128)
         return [self.fed(f) for _, f in zip(range(most), self.calibration(), strict=False)]
 
-    def samples(self, change: Callable[[Mapping[str, Array]], dict[str, Array]] = dict) -> Items[Sample]:
-        fed = [change(f) for f in self.feeds]
+    def samples(self, change: Change = ORDINARY) -> Items[Sample]:
+        fed = [change.of(f) for f in self.feeds]
         return Items({f"s{i:04}": partial(Sample, Content(arrays=f)) for i, f in enumerate(fed)})
 
     def statistics(self, samples: Items[Sample], key: str) -> Statistics:

@@ -40,7 +40,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 
 from verdict_faults import Fault, faults
-from verdict_tasks import Task, shifted
+from verdict_tasks import ORDINARY, WRONG_MEAN, Change, Task
 
 from npuflow.base.digest import digest, digest_array
 from npuflow.flow.signature import signature
@@ -107,7 +107,7 @@ class Kind:
     calibrate: Calibrate = field(default_factory=Calibrate)
     quantize: Quantize = field(default_factory=Quantize)
     widths: PrecisionTable = field(default_factory=PrecisionTable)
-    wrong_mean: bool = False
+    change: Change = ORDINARY
 
 
 NONE = PrecisionTable(strategy="none")
@@ -117,7 +117,7 @@ KINDS = {
     "kl": Kind(Calibrate("kl"), widths=NONE),
     "minmax": Kind(Calibrate("minmax"), widths=NONE),
     "6bits": Kind(quantize=Quantize(activations=Activations(bits=6)), widths=NONE),
-    "mean": Kind(widths=NONE, wrong_mean=True),
+    "mean": Kind(widths=NONE, change=WRONG_MEAN),
 }
 
 
@@ -137,15 +137,16 @@ class Built:
 
 def calibrated(task: Task, kind: Kind) -> tuple[Items[Sample], Statistics, Thresholds]:
     num = task.target.numerics
-    samples = task.samples(shifted) if kind.wrong_mean else task.samples()
+    samples = task.samples(kind.change)
     fit = divided(samples)["fit"]
-    statistics = task.statistics(fit, "mean" if kind.wrong_mean else "all")
+    statistics = task.statistics(fit, kind.change.name)
     first = thresholds(task.parsed, task.placement, statistics, kind.calibrate, kind.quantize, num)
     return (
         samples,
         statistics,
         run(
-            clipping, thresholds=first, statistics=statistics, **divided(samples), **_given(task, kind)
+            clipping, thresholds=first, statistics=statistics, precision=kind.widths,
+            **divided(samples), **_given(task, kind),
         ),
     )
 

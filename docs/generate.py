@@ -139,6 +139,7 @@ def verb(name: str, command: Any) -> str:
 def json_page() -> str:
     """The JSON lines of build and plan."""
     from npuflow.cli._events import FIELDS, VERSION
+    from npuflow.report.accuracy import FIELDS as OUTPUT_FIELDS
 
     text = "# JSON lines\n\n" + NOTE
     text += (
@@ -154,7 +155,13 @@ def json_page() -> str:
     for kind, fields in FIELDS.items():
         text += f"\n## {kind}\n\n| field | meaning |\n| --- | --- |\n"
         text += "".join(f"| `{name}` | {meaning} |\n" for name, meaning in fields.items())
-    return text
+    text += (
+        "\n# report.json\n\nBeside the page, `report.json` holds its data. `accuracy` has the build's "
+        "sentence: "
+        "`text`,\n`hint`, and `ok` (null where nothing could be judged); each row of `accuracy.outputs` is "
+        "one output\nas it was judged:\n\n| field | meaning |\n| --- | --- |\n"
+    )
+    return text + "".join(f"| `{name}` | {meaning} |\n" for name, meaning in OUTPUT_FIELDS.items())
 
 
 def operators_page() -> str:

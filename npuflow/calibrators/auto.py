@@ -1,8 +1,8 @@
-"""Where the default starts from: the observed range. The build then tries other methods
-and keeps what helps the outputs.
+"""The default: the observed range, and what clearly helps the outputs where that is not enough.
 
-The stage `clipping` takes over from here: it judges methods on held-out samples by what they do to the
-network's outputs, and never clips outputs of the network or of bounded functions below what calibration saw.
+The stage `clipping` takes over from here. Where the observed range misses the budget of [precision], it
+judges methods on held-out samples by what they do to the network's outputs; it never clips outputs of the
+network or of bounded functions below what calibration saw.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from npuflow.calibrators import CALIBRATORS, Calibrator, Grid, TensorStatistics,
 @CALIBRATORS.entry
 @dataclass(frozen=True)
 class Auto(Calibrator):
-    """The method that serves each network and tensor best, among those named."""
+    """The observed range, or by need the method that serves the network and tensor best."""
 
     methods: tuple[Annotated[str, CALIBRATORS], ...] = ("minmax", "mse", "percentile")
-    """Methods that are tried, with their defaults; a later one must beat the earlier ones.
-    "minmax" is always the first."""
-    samples: Annotated[int, Range(2, None)] = 8
+    """Methods that are tried, with their defaults, where "minmax" misses the budget of [precision]: the one
+    that gains most over it, if that is 2 dB on every quarter of the samples."""
+    samples: Annotated[int, Range(2, None)] = 16
     """Held-out calibration samples that judge."""
 
     def check(self) -> Iterable[Fault]:

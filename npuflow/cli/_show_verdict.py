@@ -37,10 +37,11 @@ def _verdict(found: Any) -> Iterator[str]:
     said = found.statement
     yield said.text
     yield ""
-    head = ("output", "dB", "four of five samples", "equal answers", "")
+    head = ("output", "dB", "four of five samples", "equal answers", "dB on parts of them", "")
     words = ["NaN" if s.nan else "good" if s.ok else "poor" for s in found.outputs]
     rows = zip(found.outputs, words, strict=True)
-    yield from table([head, *((*_figures(s.output), word) for s, word in rows)])
+    parts = [" ".join(f"{level:.1f}" for level in s.parts_db) for s in found.outputs]
+    yield from table([head, *((*_figures(s.output), p, w) for (s, w), p in zip(rows, parts, strict=True))])
     if found.culprit is not None:
         one = found.culprit
         what = "tensor" if one.kind == "activation" else "weight"

@@ -20,6 +20,8 @@ OUTPUTS = (
     "dB at the recipe's widths",
     "dB after [precision]",
     "dB of the program",
+    "give or take",
+    "dB on parts of the samples",
     "four of five samples reach",
     "equal answers, %",
     "judged",
@@ -42,6 +44,8 @@ def tables(
             first.get(o.name),
             second.get(o.name),
             _db(o.sqnr),
+            None if s.give_or_take is None else _db(s.give_or_take),
+            ", ".join(f"{level:.1f}" for level in s.parts_db),
             _db(o.low),
             _share(o.agreement),
             "good" if s.ok else "poor",
@@ -62,6 +66,34 @@ def tables(
         ("Accuracy: clipped values, most first", ("tensor", "% of its values beyond its codes"),
          [(name, round(100 * share, 4)) for name, share in most]),
     ]
+
+
+def judged(found: Sequence[JudgedOutput]) -> list[dict[str, Any]]:
+    """For machines: every output as the verdict has it. `FIELDS` says what the fields mean."""
+    return [dict(zip(FIELDS, _fields(one), strict=True)) for one in found]
+
+
+FIELDS = {
+    "name": "the output, or one of the tensors that it joins",
+    "good": "whether it is close to the float model's",
+    "sqnr_db": "dB on the held-out samples together",
+    "four_of_five_db": "what four of five of them reach",
+    "agreement": "share of equal answers; null for outputs that are no answers",
+    "give_or_take_db": "how far `sqnr_db` of other samples of the same kind may be off, 19 times of 20, by "
+    "how far parts of the samples disagree; null where they are too few",
+    "parts_db": "dB on each of four disjoint parts of the samples; empty where they are fewer than 8",
+    "where": "the output that says at which places this one counts, as boxes count where a score is high; "
+    "empty where it counts everywhere",
+    "disagree": "whether the parts disagree by so much that the build warns",
+}
+"""Of a row of `accuracy.outputs` in report.json."""
+
+
+def _fields(one: JudgedOutput) -> tuple[Any, ...]:
+    output, off = one.output, one.give_or_take
+    levels = [_db(level) for level in one.parts_db]
+    figures = output.name, one.ok, _db(output.sqnr), _db(output.low), output.agreement
+    return *figures, None if off is None else _db(off), levels, one.where, one.unsteady
 
 
 def _db(level: float) -> float:

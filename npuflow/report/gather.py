@@ -31,7 +31,7 @@ class ReportSources:
     """Products of a build. `histogram`: value id -> (lo, hi, counts); `methods`: value id -> threshold
     method; `suggestions`: value id -> what could be done about it; `channels`: value id -> [2, channels], the
     extrema where they were asked for; `facts`: headline figures; `notes`: further tables (title, columns,
-    rows); `accuracy`: the build's sentence about its outputs.
+    rows); `accuracy`: the build's sentence about its outputs; `outputs`: each of them, as it was judged.
     """
 
     title: str
@@ -48,6 +48,7 @@ class ReportSources:
     suggestions: Mapping[str, Sequence[Suggestion]] = field(default_factory=dict)
     channels: Mapping[str, Array] = field(default_factory=dict)
     accuracy: Statement = field(default_factory=lambda: Statement(None, ""))
+    outputs: Sequence[Mapping[str, Any]] = ()
 
 
 def report_data(s: ReportSources) -> dict[str, Any]:
@@ -55,7 +56,7 @@ def report_data(s: ReportSources) -> dict[str, Any]:
     meta, layers = s.profile.program.meta, _layers(s.profile)
     found = {
         "title": s.title,
-        "accuracy": asdict(s.accuracy),
+        "accuracy": {**asdict(s.accuracy), "outputs": [dict(one) for one in s.outputs]},
         "warnings": [{"message": s.accuracy.text, "hint": s.accuracy.hint}] if s.accuracy.ok is False else [],
         "tiles": [list(f) for f in s.facts],
         "nodes": [_node(s, n, layers.get(i, {})) for i, n in enumerate(s.graph.nodes)],

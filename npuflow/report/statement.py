@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from npuflow.base.wording import counted
 from npuflow.checks.evaluate import Score
 from npuflow.input.data.splits import VERIFIED_FROM
-from npuflow.strategies import Budget, Output
+from npuflow.strategies import Budget
 from npuflow.tune.precision.advice import Fix
 from npuflow.tune.precision.culprit import NoiseSource
 from npuflow.tune.precision.judge import JudgedOutput
@@ -52,11 +52,12 @@ class JudgedOn:
 @dataclass(frozen=True)
 class Advice:
     """What spoils the worst output, and fixes that were measured. `untried`: what to do to have some, where
-    nothing was looked for."""
+    nothing was looked for; `short`: whether the search for widths found none that hold the budget."""
 
     culprit: NoiseSource | None = None
     fixes: Sequence[Fix] = ()
     untried: str = ""
+    short: bool = False
 
     @property
     def hint(self) -> str:
@@ -85,15 +86,17 @@ def statement(
     empty = [one for one in outputs if one.nan]
     if empty:
         return _no_numbers(empty, on, weights or {})
-    poor = sorted((s.output for s in outputs if not s.ok), key=lambda one: min(one.sqnr, one.low))
+    ranked = sorted(outputs, key=lambda one: min(one.output.sqnr, one.output.low))
+    poor = [one for one in ranked if not one.ok]
     if poor:
+        worst = poor[0].output
         more = f" (and {len(poor) - 1} more)" if len(poor) > 1 else ""
         asked = f"{budget.sqnr_db:g} dB" + (
-            f" or {100 * budget.agreement:g} %" if poor[0].agreement is not None else ""
+            f" or {100 * budget.agreement:g} %" if worst.agreement is not None else ""
         )
         text = (
-            f'the output "{poor[0].name}"{more} is far from the float model\'s: {figures(poor[0])} {on} '
-            f'({asked} asked for)'
+            f'the output "{worst.name}"{more} is far from the float model\'s: {figures(poor[0])} {on} '
+            f'({asked} asked for{", which the search for widths did not reach" * advice.short})'
         )
         culprit = advice.culprit
         if culprit is not None and culprit.after > culprit.before:
@@ -106,10 +109,10 @@ def statement(
             f"{inputs}"
         )
         return Statement(False, text, "npuflow show input_check RECIPE --log")
-    worst = min((s.output for s in outputs), key=lambda one: min(one.sqnr, one.low))
     few = " (very few)" if judged_on.verified and judged_on.samples < FEW else ""
     text = f"every output is close to the float model's {on}{few}"
-    return Statement(True, f'{text}: the worst, "{worst.name}", has {figures(worst)}')
+    short = f"; the search for widths did not reach the {budget.sqnr_db:g} dB asked for" * advice.short
+    return Statement(True, f'{text}: the worst, "{ranked[0].output.name}", has {figures(ranked[0])}{short}')
 
 
 def _no_numbers(outputs: Sequence[JudgedOutput], on: str, weights: Mapping[str, int]) -> Statement:
@@ -128,11 +131,27 @@ def _no_numbers(outputs: Sequence[JudgedOutput], on: str, weights: Mapping[str, 
     return Statement(False, text, hint)
 
 
-def figures(one: Output) -> str:
-    """dB and answers in words."""
+def figures(judged: JudgedOutput) -> str:
+    """dB, how far they may be off, and answers, in words."""
+    one, off = judged.output, judged.give_or_take
+    about = f" give or take {off:.1f}" if off is not None and off >= 0.05 else ""
     answers = "" if one.agreement is None else f" and {100 * one.agreement:.1f} % of equal answers"
     low = f", four of five samples {one.low:.1f} dB" if one.low < one.sqnr - 3 else ""
-    return f"{one.sqnr:.1f} dB{low}{answers}"
+    where = f' where "{judged.where}" is high' if judged.where else ""
+    return f"{one.sqnr:.1f} dB{about}{where}{low}{answers}"
+
+
+def unsteady(outputs: Sequence[JudgedOutput]) -> str:
+    """What to say of outputs whose figures differ from part to part of the samples; "" where none does."""
+    found = sorted((one for one in outputs if one.unsteady), key=lambda one: min(one.parts_db))
+    if not found:
+        return ""
+    worst, more = found[0], f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    low, high = min(worst.parts_db), max(worst.parts_db)
+    return (
+        f'parts of the held-out calibration samples disagree: the output "{worst.output.name}"{more} has '
+        f"from {low:.1f} to {high:.1f} dB on them, and may have less on other inputs"
+    )
 
 
 def _alone(culprit: NoiseSource) -> bool:

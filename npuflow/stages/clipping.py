@@ -1,4 +1,5 @@
-"""Clipping ranges of the default method: the best of several by held-out samples, outputs never clipped."""
+"""Clipping ranges of the default method: extrema, or by need a method that held-out samples clearly prefer.
+Outputs are never clipped."""
 
 from __future__ import annotations
 
@@ -9,6 +10,8 @@ from npuflow.flow.stage import log, stage
 from npuflow.stages._calibration import CalibrationData
 from npuflow.stages._candidates import RecipeCandidate
 from npuflow.stages.thresholds import Thresholds
+from npuflow.tune.precision.config import PrecisionTable
+from npuflow.tune.precision.feedback import budget_of
 from npuflow.tune.precision.masks import masked
 from npuflow.tune.precision.named import automatic
 from npuflow.tune.ranges.thresholds import choices
@@ -22,11 +25,11 @@ USED = 64                                 # calibration samples that are looked 
     minor=True,
 )
 def clipping(
-    candidate: RecipeCandidate, data: CalibrationData
+    candidate: RecipeCandidate, data: CalibrationData, precision: PrecisionTable
 ) -> Thresholds:
-    """Rate the methods that [calibrate.auto] names by the network's outputs. Ranges that the
-    recipe states stay, and a method that it names is obeyed; the table's exceptions may name
-    "auto" for some tensors alone."""
+    """Where extrema miss the budget of [precision], rate the methods that [calibrate.auto] names by the
+    network's outputs. Ranges that the recipe states stay, and a method that it names is obeyed; the table's
+    exceptions may name "auto" for some tensors alone."""
     thresholds, calibrate, statistics = candidate.thresholds, data.calibrate, data.statistics
     auto = calibrate.options if isinstance(calibrate.options, Auto) else Auto()
     if "auto" not in thresholds.methods.values():
@@ -48,7 +51,10 @@ def clipping(
     masks = masked(graph.graph, statistics.content)
     for name, (low, high) in masks.items():
         log(f"{name} holds an additive mask: clipped to {low:.4g} .. {high:.4g}")
-    done = automatic(ready, statistics.content, calibrate, quantize, masks, auto, free)
+    budget = budget_of(precision, network.graph)
+    done = automatic(ready, statistics.content, calibrate, masks, auto, free, budget)
+    if len(done.rated) == 1:
+        log("the extrema hold the budget: nothing is clipped")
     for method, level in done.rated.items():
         log(f"{method}: {level:.2f} dB")
     log(f"taken: {done.taken:.2f} dB, on {len(ready.judge.held)} held-out samples")

@@ -16,7 +16,7 @@ from npuflow.flow.stage import View, log, stage
 from npuflow.input.data.profile import InputProfile
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import QuantType, span
-from npuflow.report.accuracy import tables
+from npuflow.report.accuracy import judged, tables
 from npuflow.report.checks import Table, of_qdq, of_rewrites
 from npuflow.report.gather import BINS, ReportSources, report_data
 from npuflow.report.page import render
@@ -151,6 +151,7 @@ def report(
         suggestions=reported,
         channels=extrema,
         accuracy=said,
+        outputs=judged(verdict.outputs),
     )
     data = report_data(sources)
     return Report(data, render(data, page_library.text))

@@ -17,7 +17,7 @@ from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.quantise.config import Override, Quantize
-from npuflow.report.statement import MORE, Advice, JudgedOn, Statement, statement
+from npuflow.report.statement import MORE, Advice, JudgedOn, Statement, statement, unsteady
 from npuflow.run.fixed_outputs import with_fixed_outputs
 from npuflow.stages._calibration import TuningSamples
 from npuflow.stages._candidates import PlacedNetwork
@@ -45,6 +45,7 @@ from npuflow.tune.precision.sensitivity import noises
 from npuflow.tune.ranges.thresholds import Calibrate, RangeChoice, choices
 from npuflow.tune.ranges.thresholds import thresholds as chosen_by
 
+MORE_SAMPLES = "more calibration samples, some of every kind of input that the network will see"
 OFF = "[verdict] advice = true, which looks for the cause and measures fixes"
 
 
@@ -66,7 +67,8 @@ class Verdict(
     """Outputs on `samples` held-out samples, or the `reason` why nothing can be judged; shares of clipped
     values by tensor; of the worst output what spoils it most, and fixes, by the samples that choose.
     `verified`: no choice has seen the samples. `untried`: what to do to have fixes, where none were looked
-    for; `weights`: how many numbers of constants are NaN, where an output is."""
+    for; `weights`: how many numbers of constants are NaN, where an output is; `short`: the search for widths
+    found none that hold the budget."""
 
     outputs: tuple[JudgedOutput, ...] = ()
     samples: int = 0
@@ -80,6 +82,7 @@ class Verdict(
     untried: str = ""
     weights: Mapping[str, int] = field(default_factory=dict)
     verified: bool = True
+    short: bool = False
 
     @property
     def statement(self) -> Statement:
@@ -90,7 +93,7 @@ class Verdict(
 
     @property
     def advice(self) -> Advice:
-        return Advice(self.culprit, self.fixes, self.untried)
+        return Advice(self.culprit, self.fixes, self.untried, self.short)
 
     def summary(self) -> dict[str, Any]:
         said = self.statement
@@ -107,6 +110,8 @@ class Verdict(
                 found |= {"most_clipped": f"{share:.2g} % of {name}" if share < 99.5 else f"all of {name}"}
         if self.better is not None:
             found |= {"warning": self.better.text, "warning_hint": 'method = "auto", or leave it out'}
+        elif apart := unsteady(self.outputs):
+            found |= {"warning": apart, "warning_hint": MORE_SAMPLES}
         return {**found, **said.facts()}
 
 
@@ -158,7 +163,8 @@ def verdict(
     found = shown(real, integers, held, budget, reference)
     shares = _looked(graph.graph, quantized.graph, found, held)
     made = Verdict(
-        found, len(held), "", budget, shares, inputs=unlike, untried=MORE, verified=bool(unseen)
+        found, len(held), "", budget, shares, inputs=unlike, untried=MORE, verified=bool(unseen),
+        short=precision is not None and not precision.holds,
     )
     poor = [s.output for s in found if not s.ok]
     strange = any(s.nan for s in found)
@@ -173,7 +179,7 @@ def verdict(
     rig = Harness(network, ranges.extrema, chooses)
     mine = shown(real, integers, rig.judge.held, budget, reference) if unseen else found
     if not poor:
-        return replace(made, better=ranges.automatic(rig, mine, frozenset(precision.ranges)))
+        return replace(made, better=ranges.automatic(rig, mine, frozenset(precision.ranges), budget))
     target, corrected = planned.target, correct.bias != "off"
     rivals = partial(ranges.others, verdict.methods, frozenset(precision.ranges))
     searched = partial(_searched, rig, quantize, target, options)
@@ -237,7 +243,7 @@ class _Ranges:
         return {m: {v: span for v, span in self.by(m).items() if v in free} for m in methods if m != own}
 
     def automatic(
-        self, rig: Harness, built: Sequence[JudgedOutput], kept: frozenset[str]
+        self, rig: Harness, built: Sequence[JudgedOutput], kept: frozenset[str], budget: Budget
     ) -> BetterMethod | None:
         """Whether `auto` is much better than the method that the recipe names, where that chose ranges."""
         auto, method = Auto(), self.calibrate.method
@@ -256,10 +262,10 @@ class _Ranges:
             ready,
             self.statistics.content,
             self.calibrate,
-            self.placed.quantize,
             self.masks,
             replace(auto, samples=choosing),
             free,
+            budget,
         )
         return compared(ready, [one.output for one in built], method, done.ranges, choosing)
 
@@ -291,7 +297,8 @@ def _looked(
     }
     shares = clipped(real, types, held)
     for one in found:
-        log(f"{'good' if one.ok else 'POOR'}: {described(one.output)}")
+        at = f', where "{one.where}" is high' if one.where else ""
+        log(f"{'good' if one.ok else 'POOR'}: {described(one.output)}{at}")
     for name, share in sorted(shares.items(), key=lambda pair: -pair[1])[:20]:
         if share > 0:
             log(f"clipped: {100 * share:.3g} % of {name}")

@@ -22,6 +22,7 @@ from npuflow.tune.bias import correct_biases
 from npuflow.tune.error import Feed, output_error, outputs_of
 from npuflow.tune.improve import ASKED
 from npuflow.tune.parts import OutputPart, output_parts
+from npuflow.tune.places import ObjectPlaces, places
 from npuflow.tune.quality import Outputs, energies, noise_of, quality
 
 KEPT = 2                                  # candidates whose graphs are kept
@@ -88,12 +89,17 @@ class Judge:
         return output_parts(self.graph)
 
     @cached_property
+    def where(self) -> tuple[ObjectPlaces | None, ...]:
+        """The places at which each part counts."""
+        return places(self.graph, self.truth, self.parts)
+
+    @cached_property
     def signal(self) -> Noise:
-        return energies(self.truth, self.parts)
+        return energies(self.truth, self.parts, self.where)
 
     def noise(self, made: Outputs) -> Noise:
         """[samples, parts]: noise over signal of the first samples, as many as `made` has."""
-        return noise_of(self.truth, made, self.parts, self.signal)
+        return noise_of(self.truth, made, self.parts, self.signal, self.where)
 
     def outputs(self, graph: Graph) -> Outputs:
         """What a graph makes of the samples."""

@@ -8,14 +8,16 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from npuflow.ir.graph import Graph
-from npuflow.ir.noise import SignalToNoise, difference, energy, noise_decibels
+from npuflow.ir.noise import SignalToNoise, decibels, difference, energy, noise_decibels
 from npuflow.ir.op import Node
 from npuflow.ir.types import Array
 from npuflow.strategies import Noise, Output
 from npuflow.tune.parts import OutputPart, output_parts
+from npuflow.tune.places import ObjectPlaces, places
 
 FAINT = 0.1                               # a sample's signal counts as at least this share of the mean one
 SHARE = 0.2                               # of samples that may lie below `Output.low`
+PIECES, FEWEST = 4, 2                     # disjoint parts of the samples, of so many samples each at least
 # values from which on a thresholded output is a mask, compared by its overlap
 MAP = 64
 FAINTEST = 1 / 512                        # half a step of a score of 8 bits
@@ -23,51 +25,105 @@ NOTHING = 1e-300                          # a signal that is none: any noise is 
 Outputs = Sequence[Sequence[Array]]       # per output its values, sample by sample
 
 
-def energies(truth: Outputs, parts: Sequence[OutputPart]) -> Noise:
+def energies(truth: Outputs, parts: Sequence[OutputPart], where: Sequence[ObjectPlaces | None] = ()) -> Noise:
     """[samples, parts]: the signal that noise is held against. A faint sample counts as a tenth of the mean
-    one, or a mask without a single pixel would decide."""
-    own = np.array([[energy(p.of(truth[p.output][s])) for p in parts] for s in range(len(truth[0]))])
+    one, or a mask without a single pixel would decide. `where`: the places at which a part counts."""
+    known = where or [None] * len(parts)
+    own = np.array([
+        [_energy(p.of(truth[p.output][s]), at, s) for p, at in zip(parts, known, strict=True)]
+        for s in range(len(truth[0]))
+    ])
     return np.maximum(np.maximum(own, FAINT * own.mean(0)), NOTHING)
 
 
-def noise_of(truth: Outputs, made: Outputs, parts: Sequence[OutputPart], signal: Noise) -> Noise:
+def noise_of(
+    truth: Outputs,
+    made: Outputs,
+    parts: Sequence[OutputPart],
+    signal: Noise,
+    where: Sequence[ObjectPlaces | None] = (),
+) -> Noise:
     """[samples, parts]: noise over signal of the first samples, as many as `made` has."""
-    wrong = np.array(
+    known = where or [None] * len(parts)
+    wrong = np.array([
         [
-            [energy(difference(p.of(made[p.output][s]), p.of(truth[p.output][s]))) for p in parts]
-            for s in range(len(made[0]))
+            _energy(difference(p.of(made[p.output][s]), p.of(truth[p.output][s])), at, s)
+            for p, at in zip(parts, known, strict=True)
         ]
-    )
+        for s in range(len(made[0]))
+    ])
     return wrong / signal[: len(wrong)]
+
+
+def _energy(values: Array, at: ObjectPlaces | None, sample: int) -> float:
+    return energy(values if at is None else at.of(values, sample))
 
 
 def quality(graph: Graph, truth: Outputs, made: Outputs) -> tuple[Output, ...]:
     """Every output of real numbers, or every part of one that joins several kinds, as `Output` says."""
-    parts = output_parts(graph)
-    if not parts:
-        return ()
     found = []
-    for part in parts:
+    for part, at in _parts(graph, truth):
         real, own = ([part.of(a) for a in side[part.output]] for side in (truth, made))
         answered = agreement(graph, part.value, real, own) if part.value else None
-        if faint(part, [real, own]):
-            real, own = ([evidence(a) for a in side] for side in (real, own))
-        pooled = SignalToNoise()
-        for a, b in zip(real, own, strict=True):
-            pooled.add(a, b)
+        real, own = weighed(part, at, truth, made)
         noise = noise_of([real], [own], [OutputPart(0)], energies([real], [OutputPart(0)]))
         low = float(np.quantile(noise_decibels(noise[:, 0]), SHARE, method="lower"))
-        found.append(Output(part.name, pooled.decibels, low, answered))
+        found.append(Output(part.name, _pooled(real, own), low, answered))
     return tuple(found)
 
 
+def apart(graph: Graph, truth: Outputs, made: Outputs) -> dict[str, tuple[float, ...]]:
+    """By name of the same, dB over disjoint parts of the samples, faint samples counted as in `energies`.
+    Nothing where they are too few."""
+    found = {}
+    for part, at in _parts(graph, truth):
+        real, own = weighed(part, at, truth, made)
+        if len(real) >= PIECES * FEWEST:
+            signal = energies([real], [OutputPart(0)])[:, 0]
+            noise = noise_of([real], [own], [OutputPart(0)], signal[:, None])[:, 0] * signal
+            pieces = ((signal[i::PIECES].sum(), noise[i::PIECES].sum()) for i in range(PIECES))
+            found[part.name] = tuple(decibels(float(good), float(bad)) for good, bad in pieces)
+    return found
+
+
+def guarded(graph: Graph, truth: Outputs) -> dict[str, str]:
+    """By name of the outputs that count at some places only, what says where."""
+    return {part.name: at.scores for part, at in _parts(graph, truth) if at is not None}
+
+
+def _parts(graph: Graph, truth: Outputs) -> list[tuple[OutputPart, ObjectPlaces | None]]:
+    parts = output_parts(graph)
+    return list(zip(parts, places(graph, truth, parts), strict=True))
+
+
+def weighed(
+    part: OutputPart, at: ObjectPlaces | None, truth: Outputs, made: Outputs
+) -> tuple[list[Array], list[Array]]:
+    """Both sides of a part, sample by sample, on the scale that it is judged on. Of a part that counts at
+    some places only, those places, and the samples that have some."""
+    real, own = ([part.of(a) for a in side[part.output]] for side in (truth, made))
+    if at is not None:
+        there = [s for s in range(len(real)) if at.flags[s].any()]
+        return [at.of(real[s], s) for s in there], [at.of(own[s], s) for s in there]
+    if faint(part, [real, own]):
+        return [evidence(a) for a in real], [evidence(a) for a in own]
+    return real, own
+
+
+def _pooled(real: Sequence[Array], own: Sequence[Array]) -> float:
+    pooled = SignalToNoise()
+    for a, b in zip(real, own, strict=True):
+        pooled.add(a, b)
+    return pooled.decibels
+
+
 def faint(part: OutputPart, sides: Sequence[Sequence[Array]]) -> bool:
-    """Whether a part is a map with too few answers for its scores to be judged as they are, by the values of
-    one network or several, sample by sample."""
+    """Whether a part is a map with too few answers for its scores to be judged as they are, less than one a
+    sample, by the values of one network or several, sample by sample."""
     if part.answers != "threshold" or not sides[0] or sides[0][0].size < MAP:
         return False
     answered = (np.logical_or.reduce([a > 0.5 for a in some]) for some in zip(*sides, strict=True))
-    return sum(int(some.sum()) for some in answered) < MAP
+    return sum(int(some.sum()) for some in answered) < len(sides[0])
 
 
 def evidence(scores: Array) -> Array:

@@ -93,11 +93,12 @@ def test_a_method_that_costs_much_is_warned_of_with_figures(
     shown = capfd.readouterr().out
     assert '"auto" is much better' in shown
     output, promised = re.findall(r'the output "(\w+)" [\d.]+ -> ([\d.]+) dB', said)[0]
-    # What it promises is what the build with `auto` has, but for biases, which are corrected there.
+    # What it promises is what the build with `auto` has, but for biases, which are corrected there, and for
+    # the samples, which are others.
     built(folder, capfd, "")
     assert main(["show", "verdict", "net.toml"]) == 0
     row = next(line.split() for line in capfd.readouterr().out.splitlines() if line.startswith(f"{output} "))
-    assert abs(float(row[1]) - float(promised)) < 2.0
+    assert abs(float(row[1]) - float(promised)) < 4.0
 
 
 @pytest.mark.parametrize(

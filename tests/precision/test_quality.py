@@ -142,3 +142,15 @@ def test_outputs_that_are_no_real_numbers_are_not_measured() -> None:
     values = MappingProxyType({**graph.values, "i": Value("i", TensorType((1,), "int64"))})
     both = Graph(("x",), ("i", "y"), graph.nodes, values, graph.consts)
     assert [part.output for part in output_parts(both)] == [1]
+
+
+def test_whether_a_map_is_faint_does_not_hang_on_the_number_of_samples() -> None:
+    """Two answers a sample: the figure of 5 samples is that of 100 like them."""
+    net = Net(0, 1, 100)
+    graph = net.graph(net.add("p", OPS["sigmoid"](), "x"))
+    few = [np.full((1, 100), 0.01, np.float32) for _ in range(5)]
+    for k, a in enumerate(few):
+        a.reshape(-1)[[3 * k, 3 * k + 1]] = 0.9
+    wrong = [a + 0.02 for a in few]
+    (one,), (many,) = (quality(graph, [some], [bad]) for some, bad in ((few, wrong), (20 * few, 20 * wrong)))
+    assert one.sqnr == pytest.approx(many.sqnr)

@@ -17,7 +17,7 @@ from npuflow.ir.types import QuantType, TensorType, Value
 from npuflow.place.place import place
 from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Override, Quantize
-from npuflow.report.statement import Advice, JudgedOn, Statement, evaluated, statement
+from npuflow.report.statement import Advice, JudgedOn, Statement, evaluated, figures, statement
 from npuflow.stages.verdict import Verdict
 from npuflow.strategies import Budget, Output
 from npuflow.tune.error import outputs_of
@@ -26,9 +26,9 @@ from npuflow.tune.precision.advice import FixSearch
 from npuflow.tune.precision.culprit import culprits
 from npuflow.tune.precision.fakequant import FakeQuantNetwork
 from npuflow.tune.precision.harness import Harness
-from npuflow.tune.precision.judge import affordable, clipped, close, shown
+from npuflow.tune.precision.judge import JudgedOutput, affordable, clipped, close, shown
 from npuflow.tune.precision.widened import override_text, widened
-from npuflow.tune.quality import quality
+from npuflow.tune.quality import apart, quality
 from tests.networks.floats import Net, floats
 
 WIDE = Numerics(weight_bits=(8, 16), activation_bits=(8, 16))
@@ -260,3 +260,63 @@ def test_what_was_widened_is_a_table_and_a_text_to_paste(net: Net) -> None:
 )
 def test_the_most_clipped_tensor_is_a_plain_number(share: float, text: str) -> None:
     assert Verdict(clipped={"b": share / 2, "c": share}).summary()["most_clipped"] == text
+
+
+def test_a_search_that_ends_short_is_said_with_the_figures_of_the_program(net: Net) -> None:
+    rig = rigged(net, plant=0.1)
+    found = shown(rig.network.graph, built(rig), rig.held, Budget())
+    poor = statement(found, JudgedOn(8), "", Budget(), Advice(short=True))
+    reached = f"{found[0].output.sqnr:.1f} dB"
+    assert reached in poor.text
+    assert "(20 dB asked for, which the search for widths did not reach)" in poor.text
+    good = statement(found[1:], JudgedOn(8), "", Budget(), Advice(short=True))
+    assert good.ok and good.text.endswith("; the search for widths did not reach the 20 dB asked for")
+    assert "search for widths" not in statement(found, JudgedOn(8), "", Budget(), Advice()).text
+
+
+def parted(*parts: float) -> JudgedOutput:
+    return JudgedOutput(Output("y", 25.0, 24.0), True, parts_db=parts)
+
+
+def test_a_figure_is_given_with_what_it_may_be_off() -> None:
+    """By Student's t for four parts: 3.18 times their deviation over two."""
+    assert parted(24.0, 25.0, 26.0, 25.0).give_or_take == pytest.approx(3.18 * np.sqrt(2 / 3) / 2)
+    assert "25.0 dB give or take 1.3" in figures(parted(24.0, 25.0, 26.0, 25.0))
+    assert parted().give_or_take is None and "give" not in figures(parted())
+    assert "give" not in figures(parted(25.0, 25.0, 25.0, 25.0))
+
+
+@pytest.mark.parametrize(
+    ("parts", "warns"),
+    [
+        ((15.0, 25.0, 26.0, 25.0), True),
+        ((17.0, 25.0, 26.0, 25.0), False),
+        ((60.0, 45.0, 80.0, 52.0), False),             # all of them clean
+        ((), False),
+    ],
+)
+def test_parts_that_disagree_are_warned_of(parts: tuple[float, ...], warns: bool) -> None:
+    made = Verdict((parted(*parts),), 16)
+    assert ("warning" in made.summary()) == warns
+    if warns:
+        said = made.summary()["warning"]
+        assert 'the output "y" has from 15.0 to 26.0 dB' in said and made.statement.ok
+
+
+def test_parts_of_the_samples_are_disjoint_and_need_two_samples_each(net: Net) -> None:
+    rig = rigged(net)
+    graph = rig.network.graph
+    assert all(len(one.parts_db) == 4 for one in shown(graph, built(rig), rig.held, Budget()))
+    assert all(one.parts_db == () for one in shown(graph, built(rig), rig.held[:7], Budget()))
+    quiet = [[np.zeros_like(a) if s % 4 else a for s, a in enumerate(c)] for c in rig.truth]
+    ruined = [[a + (s % 4 == 0) for s, a in enumerate(column)] for column in quiet]
+    assert [level < 100 for level in apart(graph, quiet, ruined)["y"]] == [True, False, False, False]
+
+
+def test_a_part_with_hardly_a_signal_counts_as_a_tenth_of_the_usual_one(net: Net) -> None:
+    """Not as nothing but noise."""
+    rig = rigged(net)
+    truth = [[a * (0.001 if s % 4 == 0 else 1.0) for s, a in enumerate(column)] for column in rig.truth]
+    made = [[a + 0.01 * np.sqrt((a**2).mean() + 0.1) for a in column] for column in truth]
+    parts = apart(rig.network.graph, truth, made)["y"]
+    assert max(parts) - min(parts) < 12 and min(parts) > 20

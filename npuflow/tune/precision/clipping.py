@@ -1,5 +1,8 @@
-"""Clipping ranges of the default: the method that serves the network's outputs best, tensor
-by tensor held against min-max.
+"""Clipping ranges of the default: extrema, unless they miss the budget and another method is clearly better.
+
+A range that clips is right for the samples at hand and wrong for inputs that reach further, by many decibels;
+what it gains is a decibel or two (benchmarks/shifts.md). So it must be needed, and win on each of several
+disjoint parts of the samples.
 
 Every method is a table of a fake-quantised network, so that rating one is a forward pass. What it
 would do to a tensor is then compared with the tensor's extrema by the error of the layers that read
@@ -12,24 +15,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from npuflow.calibrators import Grid
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import graph_macs
-from npuflow.ir.noise import noise_decibels
-from npuflow.strategies import NARROW
-from npuflow.tune.precision.fakequant import Feed, Ranges, Table
+from npuflow.ir.noise import EXACT, noise_decibels
+from npuflow.strategies import NARROW, Budget
+from npuflow.tune.precision.fakequant import Feed, Ranges
 from npuflow.tune.precision.harness import Harness
 from npuflow.tune.precision.range_search import judged
+from npuflow.tune.quality import Outputs, quality
+
+Levels = npt.NDArray[np.float64]
 
 EFFORT = 30e9                             # multiply-accumulates of all passes together
-MARGIN = 0.5                              # dB by which a method must beat those named before it
+MARGIN = 2.0                              # dB that a method must gain over the extrema ...
+PARTS = 4                                 # ... on each of so many disjoint parts of the samples
 CLEARLY = 1.3                             # ratio of a reader's errors from which on clipping is taken to harm
 PROBES = 4                                # samples on which a tensor's readers are run
 
 
 @dataclass(frozen=True)
 class Clipped:
-    """Range and method of every tensor that was free, the dB of each method for the whole
+    """Range and method of every tensor that was free, the dB of each method that was tried for the whole
     network, and of what was taken."""
 
     ranges: Ranges
@@ -48,37 +58,53 @@ def unclippable(graph: Graph, groups: Sequence[Sequence[str]]) -> set[int]:
     return {k for k, group in enumerate(groups) if any(map(keeps, group))}
 
 
-def clip(rig: Harness, candidates: Mapping[str, Ranges], grids: Mapping[str, Grid], probes: int) -> Clipped:
+def clip(
+    rig: Harness, candidates: Mapping[str, Ranges], grids: Mapping[str, Grid], probes: int, budget: Budget
+) -> Clipped:
     """`candidates`: by method, ranges of every tensor; the first method's are the extrema. `grids`: of the
-    tensors whose range may be chosen here.
+    tensors whose range may be chosen here. `budget`: what the outputs are to reach; where they do, nothing is
+    clipped.
     """
-    network, methods = rig.network, list(candidates)
-    extrema = methods[0]
+    network, extrema = rig.network, next(iter(candidates))
     pinned = unclippable(network.graph, network.groups)
     kept = {v for k in pinned for v in network.groups[k]}
-    held = rig.judge.held[: _affordable(network.graph, len(methods), probes)]
-    free = {
-        m: {v: (candidates[extrema] if v in kept else found)[v] for v in grids}
-        for m, found in candidates.items()
-    }
-    rated = {m: _score(rig, held, network.table({**rig.ranges, **free[m]})) for m in methods}
-    best = methods[0]
-    for method in methods[1:]:
-        if rated[method] > rated[best] + MARGIN:
-            best = method
-    worse = _worse(rig, free[best], candidates[extrema], grids, held[:PROBES]) if best != extrema else set()
-    ranges = {v: candidates[extrema][v] if v in worse else span for v, span in free[best].items()}
+    held = rig.judge.held[: _affordable(network.graph, len(candidates), probes)]
+    wide = {v: candidates[extrema][v] for v in grids}
+    made = _outputs(rig, held, wide)
+    plain = levels = _levels(rig, made)
+    rated, best, gained, ranges = {extrema: float(plain.mean())}, extrema, MARGIN, wide
+    others = list(candidates)[1:]
+    if budget.holds(quality(network.graph, [column[: len(held)] for column in rig.judge.truth], made)):
+        others = []
+    for method in others:
+        tried = {v: span if v in kept else candidates[method][v] for v, span in wide.items()}
+        found = _levels(rig, _outputs(rig, held, tried))
+        rated[method] = float(found.mean())
+        if (gain := float((found - plain).min())) > gained:
+            best, gained, ranges, levels = method, gain, tried, found
+    worse = _worse(rig, ranges, wide, grids, held[:PROBES]) if best != extrema else set()
+    if worse:
+        ranges = {v: wide[v] if v in worse else span for v, span in ranges.items()}
+        levels = _levels(rig, _outputs(rig, held, ranges))
+        if float((levels - plain).min()) <= MARGIN:
+            best, ranges, levels = extrema, wide, plain
     names = {v: extrema if v in worse or v in kept else best for v in ranges}
-    return Clipped(ranges, names, rated, _score(rig, held, network.table({**rig.ranges, **ranges})))
+    return Clipped(ranges, names, rated, float(levels.mean()))
 
 
-def _score(rig: Harness, held: Sequence[Feed], table: Table) -> float:
-    """Mean dB over samples, of the worst output, weights quantised as the recipe says."""
+def _outputs(rig: Harness, held: Sequence[Feed], ranges: Ranges) -> Outputs:
+    """Of the fake-quantised network, weights quantised as the recipe says."""
     weights = {
         v: array for j in range(len(rig.network.weights)) for v, array in rig.weight(j, NARROW).items()
     }
-    noise = rig.judge.noise(rig.fake.run(held, table, weights))
-    return float(noise_decibels(noise).mean(0).min(initial=200.0))
+    return rig.fake.run(held, rig.network.table({**rig.ranges, **ranges}), weights)
+
+
+def _levels(rig: Harness, made: Outputs) -> Levels:
+    """[parts]: mean dB over the samples of a part, of the worst output."""
+    levels = noise_decibels(rig.judge.noise(made))
+    parts = np.array_split(levels, min(PARTS, len(levels)))
+    return np.array([some.mean(0).min(initial=EXACT) for some in parts])
 
 
 def _worse(

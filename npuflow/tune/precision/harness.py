@@ -88,7 +88,7 @@ class Harness:
 
     @cached_property
     def probed_signal(self) -> Noise:
-        return energies(self.probed, self._probes)
+        return energies(self.probed, self._probes, self.judge.where)
 
     def table(self, level: int) -> Table:
         """Quantisers of all groups at one level."""
@@ -163,7 +163,7 @@ class Harness:
         count = len(self.judge.held[:probes])
         if self.prefix is not None and self.prefix.pays(units):
             made = self.prefix.run(units, table, weights, count)
-            return noise_of(self.probed, made, self._probes, self.probed_signal)
+            return noise_of(self.probed, made, self._probes, self.probed_signal, self.judge.where)
         return self.probe_noise(table, weights, probes)
 
     @cached_property
@@ -176,7 +176,7 @@ class Harness:
     def probe_noise(self, table: Table, weights: Mapping[str, Array], probes: int) -> Noise:
         """Noise over signal where it adds up: before a last Softmax or Sigmoid."""
         made = self.fake.run(self.judge.held[:probes], table, weights, probes=True)
-        return noise_of(self.probed, made, self._probes, self.probed_signal)
+        return noise_of(self.probed, made, self._probes, self.probed_signal, self.judge.where)
 
     def mixed(self, levels: Levels, feeds: Sequence[Feed]) -> Outputs:
         """Outputs with fake quantisation at the levels."""

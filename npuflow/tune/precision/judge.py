@@ -21,24 +21,45 @@ from npuflow.run.floats import FloatRun
 from npuflow.strategies import Budget, Output
 from npuflow.tune.error import outputs_of
 from npuflow.tune.parts import output_parts
-from npuflow.tune.quality import Outputs, quality
+from npuflow.tune.quality import Outputs, apart, guarded, quality
 
 Feed = Mapping[str, Array]
 EFFORT = 25e9                             # multiply-accumulates of the float network over all judging samples
 FEWEST, MOST = 8, 64                      # samples that judge, however large or small the network
 SLACK = 1.0                               # dB by which an output may miss the budget without a warning
 SURE = 0.01                               # share of answers by which it may
+STUDENT = 3.18                            # t of 95 % for `PIECES` parts
+APART = 10.0                              # dB between parts from which on they disagree ...
+CLEAN = 40.0                              # ... unless all of them have so many
 LOOKED = 4                                # samples whose tensors are looked at for clipped values
 
 
 @dataclass(frozen=True)
 class JudgedOutput:
     """One output as it was found, and whether it is close enough. `nan`: the share of its values for which
-    the float network has none."""
+    the float network has none; `parts_db`: dB on each of several disjoint parts of the samples, empty where
+    there are too few; `where`: the output that says at which places this one counts, "" if at all."""
 
     output: Output
     ok: bool
     nan: float = 0.0
+    parts_db: tuple[float, ...] = ()
+    where: str = ""
+
+    @property
+    def give_or_take(self) -> float | None:
+        """dB by which its figure may be off on other samples of the same kind, 19 times of 20, if the parts
+        scatter as normal numbers do. None: nothing is known of it."""
+        count = len(self.parts_db)
+        if count < 2:
+            return None
+        return float(STUDENT * np.std(self.parts_db, ddof=1) / np.sqrt(count))
+
+    @property
+    def unsteady(self) -> bool:
+        """Whether parts of the samples disagree so far that none of their figures can be relied on."""
+        parts = self.parts_db
+        return bool(parts) and max(parts) - min(parts) > APART and min(parts) < CLEAN
 
 
 def affordable(graph: Graph, feeds: Sequence[Feed]) -> list[Feed]:
@@ -56,8 +77,14 @@ def shown(
     found = (*quality(real, truth, made), *_whole(real, truth, made))
     whole = {n: _absent(a, np.asarray) for n, a in zip(real.outputs, truth, strict=True)}
     absent = whole | {part.name: _absent(truth[part.output], part.of) for part in output_parts(real)}
-    judged = ((one, absent.get(one.name, 0.0)) for one in found)
-    return tuple(JudgedOutput(one, close(budget, one) and not nan, nan) for one, nan in judged)
+    parts, where = apart(real, truth, made), guarded(real, truth)
+    return tuple(
+        JudgedOutput(
+            one, close(budget, one) and not nan, nan, parts.get(one.name, ()), where.get(one.name, "")
+        )
+        for one in found
+        for nan in (absent.get(one.name, 0.0),)
+    )
 
 
 def _absent(values: Sequence[Array], part: Callable[[Array], Array]) -> float:

@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 
 from npuflow.calibrators import Grid
 from npuflow.calibrators.auto import Auto
-from npuflow.quantise.config import Quantize
 from npuflow.statistics.statistics import ObservedStatistics
-from npuflow.strategies import NARROW, Output
+from npuflow.strategies import NARROW, Budget, Output
 from npuflow.tune import tuned
 from npuflow.tune.precision.clipping import Clipped, clip
 from npuflow.tune.precision.fakequant import Ranges
@@ -87,10 +86,10 @@ def automatic(
     rig: Harness,
     statistics: ObservedStatistics,
     calibrate: Calibrate,
-    quantize: Quantize,
     masks: Mapping[str, tuple[float, float]],
     auto: Auto,
     free: Mapping[str, Grid],
+    budget: Budget,
 ) -> Clipped:
     """Ranges of the `free` tensors by the best of several methods; exceptions of the table
     stay, and masks are clipped."""
@@ -107,5 +106,7 @@ def automatic(
             method, calibrate.bounds, calibrate.beyond, calibrate.infinite, calibrate.as_trimmed, layers
         )
         on_npu = network.candidate.placed.on_npu
-        tried[method] = chosen_by(network.graph, statistics, table, quantize, network.numerics, on_npu).ranges
-    return clip(rig, tried, free, auto.samples)
+        tried[method] = chosen_by(
+            network.graph, statistics, table, network.quantize, network.numerics, on_npu
+        ).ranges
+    return clip(rig, tried, free, auto.samples, budget)
