@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from npuflow.flow.codec import Codec, Stored
+from npuflow.flow.codec import Codec, StoredDataclass
 from npuflow.flow.store_manifest import Damaged, Manifest
 from npuflow.flow.store_reader import Reader
 from npuflow.flow.store_writer import Writer
@@ -39,7 +39,7 @@ class ArtifactRef:
     uses: Uses = field(default_factory=dict, hash=False)
 
 
-class Artifact(Stored):
+class Artifact(StoredDataclass):
     """Base of every product of a stage: normally a frozen dataclass, stored field by field (see `codec`).
 
     A class may define `save` and `load` itself. The digest is that of the entries' logical content, so it

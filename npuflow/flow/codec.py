@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from types import EllipsisType, MappingProxyType
 from typing import Any, ClassVar, Self, get_args, get_origin
@@ -35,7 +35,7 @@ class Codec(ABC):
 
 
 @dataclass(frozen=True)
-class Layout:
+class EntryLayout:
     """What a class says of its entries.
 
     `entries`: a field that is stored under another name, or fields that share an entry, as arrays or as the
@@ -51,11 +51,11 @@ class Layout:
     entries: Mapping[str, Group] = field(default_factory=dict)
 
 
-class Stored:
+class StoredDataclass:
     """A dataclass that is stored field by field."""
 
     __slots__ = ()
-    _layout: ClassVar[Layout] = Layout()
+    _layout: ClassVar[EntryLayout] = EntryLayout()
 
     def __init_subclass__(
         cls, spread: tuple[str, ...] = (), rows: tuple[str, ...] = (), optional: tuple[str, ...] = (),
@@ -63,20 +63,23 @@ class Stored:
     ) -> None:
         super().__init_subclass__()
         if spread or rows or optional or codecs or entries:
-            cls._layout = Layout(spread, rows, optional, codecs, entries)
+            cls._layout = EntryLayout(spread, rows, optional, codecs, entries)
 
     def save(self, folder: Writer) -> None:
         """Write every entry of this value."""
-        for entry in entries_of(type(self)):
+        kind: Any = type(self)
+        for entry in entries_of(kind):
             entry.save(folder, self)
 
     @classmethod
     def load(cls, folder: Reader) -> Self:
         """Read the value back; entries may be read lazily."""
         found: dict[tuple[str, ...], Any] = {}
-        for entry in entries_of(cls):
+        kind: Any = cls
+        for entry in entries_of(kind):
             found.update(entry.load(folder))
-        return _built(cls, (), found, cls._layout.spread)
+        made: Self = _built(kind, (), found, cls._layout.spread)
+        return made
 
 
 @dataclass(frozen=True)
@@ -174,7 +177,7 @@ class _Arrays(Codec):
         return folder.arrays(name)
 
 
-def _nested(kind: type[Stored]) -> type[Codec]:
+def _nested(kind: type[StoredDataclass]) -> type[Codec]:
     """An artifact in another one: its entries beside those of the other."""
 
     class Nested(Codec):
@@ -194,7 +197,7 @@ def _form(kind: Any) -> type[Codec] | None:
     """How values of a type are entries; None: as JSON."""
     import numpy as np
 
-    if isinstance(kind, type) and issubclass(kind, Stored):
+    if isinstance(kind, type) and issubclass(kind, StoredDataclass):
         return _nested(kind)
     origin, inner = get_origin(kind), get_args(kind)
     if (origin or kind) is np.ndarray:
@@ -217,13 +220,14 @@ def entries_of(cls: Any) -> tuple[_Entry, ...]:
     return tuple(made)
 
 
-def _fields(kind: Any, above: tuple[str, ...], layout: Layout) -> Iterator[_Field]:
+def _fields(kind: Any, above: tuple[str, ...], layout: EntryLayout) -> Iterator[_Field]:
     hints = hints_of(kind)
     for one in fields(kind):
         if not one.init:
             continue
-        inner, path = hints[one.name], (*above, one.name)
-        if one.name in layout.spread and is_dataclass(inner) and not issubclass(inner, Stored):
+        inner: Any = hints[one.name]
+        path = (*above, one.name)
+        if one.name in layout.spread and not issubclass(inner, StoredDataclass):
             yield from _fields(inner, path, layout)
         else:
             needed = one.default is MISSING and one.default_factory is MISSING

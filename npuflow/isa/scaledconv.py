@@ -26,7 +26,6 @@ class ScaledConvOpcode(ConvOpcode):
 
     code = 21
     name = "SCALEDCONV"
-    layout = ""
     any_strides = False
     fields = (*ConvOpcode.fields, *_scaled.FIELDS)
 

@@ -47,7 +47,6 @@ class Simulation(Artifact):
     checks: tuple[TensorCheck, ...]
     layers: tuple[Mapping[str, Any], ...]
     totals: Mapping[str, Any]
-    hazards: int = 0
 
     def summary(self) -> dict[str, Any]:
         different, unseen = sum(1 for c in self.checks if c.different), sum(c.unseen for c in self.checks)
@@ -59,7 +58,7 @@ class Simulation(Artifact):
         }
         clock |= {"per_second": round(total["throughput"]["per_second"])}
         clock |= {"host_cycles": round(total["host_cycles"]), "host_macs": total["host_macs"]}
-        found = {**clock, "tensors": tensors, "different": different, "hazards": self.hazards}
+        found = {**clock, "tensors": tensors, "different": different, "hazards": total["hazards"]}
         return {**found, "unseen": unseen} if unseen else found
 
 
@@ -108,5 +107,5 @@ def simulated(
         log(f"NPU {found.cycles:,.0f} cycles; host {found.host.described(program.target)}")
     for row in (*compare_forms(found), *worst_groups(found, 1)):
         log(f"{row}" + ("" if row.within else f": more than {row.bar:.0%} apart"))
-    totals = {**found.totals(), "throughput": rate.row()}
+    totals = {**found.totals(), "throughput": rate.row(), "hazards": 0}      # one would have refused the program
     return Simulation(checks, tuple(found.layers()), totals)

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Annotated, Any, Literal, NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from npuflow.base.plain import plain, typed
@@ -55,18 +55,20 @@ places = st.builds(Place, st.integers(), st.text())
 trees = st.builds(
     Tree,
     st.sampled_from(["oak", "ash"]),
-    st.lists(leaves).map(tuple),
-    st.dictionaries(st.text(), st.tuples(numbers, numbers)),
+    st.lists(leaves, max_size=3).map(tuple),
+    st.dictionaries(st.text(), st.tuples(numbers, numbers), max_size=3),
     st.sampled_from(Colour),
     st.none() | places,
     st.none() | st.builds(Leaf, numbers),
     st.lists(st.integers()).map(tuple),
 )
 forests = st.builds(
-    Tree, st.just("oak"), st.just(()), st.just({}), st.just(Colour.RED), below=st.lists(trees).map(tuple)
+    Tree, st.just("oak"), st.just(()), st.just({}), st.just(Colour.RED),
+    below=st.lists(trees, max_size=3).map(tuple),
 )
 
 
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(forests)
 def test_a_value_comes_back_from_its_json(tree: Tree) -> None:
     assert typed(Tree, json.loads(json.dumps(plain(tree)))) == tree
