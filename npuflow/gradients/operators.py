@@ -99,7 +99,8 @@ def average_pool(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
     there = run(padded(plane, spec), kernel, None, strides, 0, dilations)
     (means,) = site.op.reference(plane.numpy())
     counts = torch.round(there / torch.from_numpy(np.asarray(means)))
-    counts = torch.nan_to_num(counts, nan=1.0).clamp(min=1).to(x.dtype)  # a window in the padding alone: 0 / 0
+    # a window in the padding alone: 0 / 0
+    counts = torch.nan_to_num(counts, nan=1.0).clamp(min=1).to(x.dtype)
     return (apart(sums / counts, site),)
 
 

@@ -12,7 +12,7 @@ from npuflow.flow.stage import log, stage
 from npuflow.input.pixels.pixels import Pixels
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import graph_macs
-from npuflow.ir.persist import load_graph, plugins_of, save_graph
+from npuflow.ir.persist import load_graph, operators, save_graph
 from npuflow.place.host import host_work, total_work
 from npuflow.place.partition import npu_share
 from npuflow.quantise import graph as quantising
@@ -68,7 +68,7 @@ class Quantized(Artifact):
         return cls(load_graph(folder), notes, made, folder.json("float_macs"), inputs, pixels["border"])
 
     def uses(self) -> dict[str, tuple[str, ...]]:
-        return plugins_of(self.graph)
+        return {"ops": operators(self.graph)}
 
     def summary(self) -> dict[str, Any]:
         integer, refused = sum(n.is_integer for n in self.graph.nodes), sum(n.on_host for n in self.notes)
