@@ -1,4 +1,4 @@
-"""Forms, one a file, named for an arithmetic and an operator's `form`: how it computes in floats or blocks.
+"""Forms, one a file: how operators compute in floats or blocks.
 
 Noun: `OperatorForm`.
 Public: one class a form, found by scanning.

@@ -18,7 +18,7 @@ FORMS = Registry("forms", "npuflow.forms")
 
 
 class Arithmetic(StrEnum):
-    """What the numbers of a node are. The value begins the file names of its forms."""
+    """What the numbers of a node are. Its value is the key of an operator's `forms`."""
 
     INTEGERS = "integer"
     FLOATS = "float"
@@ -54,24 +54,18 @@ class OperatorForm:
 
 def has_form(op: Op, arithmetic: Arithmetic) -> bool:
     """Whether nodes of the operator can compute in an arithmetic beside integers."""
-    return f"{arithmetic}_{op.form}" in FORMS.names()
+    return arithmetic in op.forms()
 
 
 def form_in(op: Op, arithmetic: Arithmetic) -> OperatorForm:
     """The operator's form in an arithmetic that it has one in."""
-    found: OperatorForm = FORMS[f"{arithmetic}_{op.form}"]()
+    found: OperatorForm = op.forms()[arithmetic]()
     return found
 
 
 def float_table(op: Op, number: str) -> int:
     """Bytes of the table that every tile needs whole in local memory, in a float type; 0 without a form."""
     return form_in(op, Arithmetic.FLOATS).table(op, number) if has_form(op, Arithmetic.FLOATS) else 0
-
-
-def form_names(ops: Sequence[Op]) -> tuple[str, ...]:
-    """Of all forms that these operators have, and of the casts that are put between them."""
-    kinds = {"cast", *(op.form for op in ops)}
-    return tuple(name for name in FORMS.names() if name.partition("_")[2] in kinds)
 
 
 def block_type(site: Site) -> str:

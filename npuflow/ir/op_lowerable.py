@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.answers import No, Yes
@@ -19,8 +19,9 @@ class Lowerable(Generic[S]):
     `schedule`, `search` and `program` ask this. Those of floats and blocks are in `npuflow/forms`."""
 
     onnx: ClassVar[str]
-    form: ClassVar[str] = ""
-    """How it computes beside integers: file names in `npuflow/forms` end with it. Empty: not at all."""
+    def forms(self) -> Mapping[str, Any]:
+        """How it computes beside integers: classes of `npuflow/forms` by arithmetic (`Arithmetic`)."""
+        return {}
 
     @property
     def lane(self) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from npuflow.ir.forms import form_names
 from npuflow.ir.graph import Graph, merge_consts
 from npuflow.ir.text import from_text, op_name, to_text
 from npuflow.ir.types import Array
@@ -40,11 +39,6 @@ def load_graph(folder: Shelf, name: str = "graph") -> Graph:
 def operators(graph: Graph) -> tuple[str, ...]:
     """Names of the operator files that give the graph its meaning."""
     return tuple(sorted({op_name(node.op) for node in graph.nodes}))
-
-
-def plugins_of(graph: Graph) -> dict[str, tuple[str, ...]]:
-    """The plug-ins that a graph, quantised or to be, may mean: its operators, and their forms."""
-    return {"ops": operators(graph), "forms": form_names([node.op for node in graph.nodes])}
 
 
 def _key(digest: str) -> str:

@@ -3,15 +3,16 @@ quotients, minima and maxima."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from npuflow.hw.numerics import multiplier_shift, requantize
 from npuflow.hw.target import Numerics, Target
+from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import No, OpSample, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, Space
@@ -25,9 +26,11 @@ from npuflow.ops._requant import centred, clamp_bounds
 class SumOp(BinaryOp):
     """a + sign * b: each operand has a multiplier of its own, the sum is rounded once."""
 
-    form: ClassVar[str] = "elementwise"
     sums: ClassVar[bool] = True
     sign: ClassVar[int] = 1
+
+    def forms(self) -> Mapping[str, Any]:
+        return {"float": FORMS["float_elementwise"]}
 
     def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
         a, b = inputs[0], inputs[1]
@@ -82,8 +85,10 @@ class SumOp(BinaryOp):
 class RatioOp(BinaryOp):
     """A product or a quotient of both operands' centred codes, with one multiplier."""
 
-    form: ClassVar[str] = "elementwise"
     opcode: ClassVar[str] = ""
+
+    def forms(self) -> Mapping[str, Any]:
+        return {"float": FORMS["float_elementwise"]}
 
     def ratio(self, a: float, b: float) -> float:
         """The scale of the result, from those of the operands."""
@@ -126,10 +131,12 @@ def binary_operands(site: Site, tile: TileView) -> dict[str, object]:
 class ExtremumOp(BinaryOp):
     """Minimum or maximum of any number of operands on one common scale."""
 
-    form: ClassVar[str] = "elementwise"
     maximum: ClassVar[bool] = True
     shares_scale: ClassVar[bool] = True
     picks: ClassVar[bool] = True
+
+    def forms(self) -> Mapping[str, Any]:
+        return {"float": FORMS["float_elementwise"]}
 
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
         known = [t for t in types if t is not None]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any
 
+from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import TileView
 from npuflow.ir.op import Op, Site
 from npuflow.ir.types import Array
@@ -15,7 +16,8 @@ from npuflow.ir.types import Array
 class MatrixOp(Op):
     """The two first inputs are matrices, or batches of them."""
 
-    form: ClassVar[str] = "matrix"
+    def forms(self) -> Mapping[str, Any]:
+        return {"float": FORMS["float_matrix"], "block": FORMS["block_matrix"]}
 
     @property
     def turned(self) -> bool:

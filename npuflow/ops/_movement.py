@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.codes import encode
+from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Buffer, Emitter
 from npuflow.ir.moves import Move, dense, merged
 from npuflow.ir.op import No, Op, Site, Yes, first_no, need
@@ -78,9 +79,11 @@ def emit_copy(
 class MoveOp(Op):
     """Base of the movers: integers go through as they are, so `integer` is `reference` on integer arrays."""
 
-    form: ClassVar[str] = "move"
     moves_data: ClassVar[bool] = True
     shares_scale: ClassVar[bool] = True
+
+    def forms(self) -> Mapping[str, Any]:
+        return {"float": FORMS["float_move"]}
 
     def whole_result(self, site: Site, spans: Sequence[Span | None], output: int) -> Span | None:
         known = [s for s in spans if s is not None]

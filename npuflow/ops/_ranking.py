@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from npuflow.hw.target import Numerics, Target
+from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Emitter, TileView, blocks3
 from npuflow.ir.op import Imported, No, OnnxCall, Op, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
@@ -28,8 +29,10 @@ class RankingOp(Op):
     largest: int = 1
     select_last_index: int = 0
     domain: ClassVar[str] = "npuflow"
-    form: ClassVar[str] = "ranking"
     values: ClassVar[bool] = False  # elements are a result beside their positions
+
+    def forms(self) -> Mapping[str, Any]:
+        return {"float": FORMS["float_ranking"]}
 
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> Imported | No:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from npuflow.base.errors import TargetError
 from npuflow.hw.numerics import multiplier_shift
 from npuflow.hw.target import Numerics, Target
+from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Buffer, Emitter, TileView
 from npuflow.ir.op import Imported, No, OnnxCall, Op, OpSample, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
@@ -71,9 +72,11 @@ def emit_reduce(
 class Reduction(Op):
     """Base: a subclass states its kind and which axes it reduces."""
 
-    form: ClassVar[str] = "reduction"
     kind: ClassVar[Literal["mean", "sum", "max"]] = "mean"
     fuses_clip: ClassVar[bool] = True
+
+    def forms(self) -> Mapping[str, Any]:
+        return {"float": FORMS["float_reduction"]}
 
     def reduced(self, rank: int) -> tuple[int, ...]:
         raise NotImplementedError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from npuflow.base.errors import TargetError
 from npuflow.hw.elements import wide
 from npuflow.hw.numerics import quantize
 from npuflow.hw.target import Numerics, Target
+from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import No, Op, OpSample, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space, whole
@@ -37,7 +38,6 @@ def elementwise_axes(shape: tuple[int, ...]) -> tuple[tuple[Axis, ...], tuple[Di
 class TableOp(Op):
     """Base of the table operators; a subclass is its attributes and `f`."""
 
-    form: ClassVar[str] = "table"
     elementwise: ClassVar[bool] = True
     unary: ClassVar[bool] = True
     fuses_clip: ClassVar[bool] = True
@@ -46,6 +46,9 @@ class TableOp(Op):
     loosest: ClassVar[int] = LOOSEST
     # it gives whole numbers of whole numbers, and is monotone on either side of 0
     keeps_whole: ClassVar[bool] = False
+
+    def forms(self) -> Mapping[str, Any]:
+        return {"float": FORMS["float_table"]}
 
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
         assert types[0] is not None

@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from npuflow.hw.target import Numerics, Target
+from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Buffer, Emitter, TileView
 from npuflow.ir.op import No, Op, Role, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
@@ -154,7 +155,9 @@ class ConvOp(WeightedOp):
     group: int = 1
 
     what: ClassVar[str] = "a convolution"
-    form: ClassVar[str] = "conv"
+
+    def forms(self) -> Mapping[str, Any]:
+        return {"float": FORMS["float_conv"], "block": FORMS["block_conv"]}
 
     def column_groups(self) -> int:
         return self.group

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from npuflow.hw.numerics import requantize
 from npuflow.hw.target import Numerics
+from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import OPS, OnnxCall, Site
 from npuflow.ir.types import Array, IntArray, Span
@@ -23,9 +24,11 @@ class AbsoluteDifference(SumOp):
 
     domain: ClassVar[str] = "npuflow"
     onnx: ClassVar[str] = "AbsoluteDifference"
-    form: ClassVar[str] = "difference"
     sums: ClassVar[bool] = False
     sign: ClassVar[int] = -1
+
+    def forms(self) -> Mapping[str, Any]:
+        return {"float": FORMS["float_difference"]}
 
     def to_onnx(self, site: Site) -> OnnxCall:
         body = "AbsoluteDifference (a, b) => (y) { d = Sub (a, b) y = Abs (d) }"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from npuflow.base.errors import TargetError
 from npuflow.hw.numerics import multiplier_shift, requantize
 from npuflow.hw.target import Numerics, Target
+from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import OPS, No, OpSample, Site, Yes
 from npuflow.ir.space import Space, whole
@@ -30,7 +31,9 @@ class AveragePool(PoolOp):
     count_include_pad: int = 0
 
     onnx: ClassVar[str] = "AveragePool"
-    form: ClassVar[str] = "averagepool"
+
+    def forms(self) -> Mapping[str, Any]:
+        return {"float": FORMS["float_averagepool"]}
 
     def counted(self, w: Window) -> tuple[int, int]:
         """Rows that count as elements: [first, behind last), by the operator's rule."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from npuflow.ir.forms import FORMS
 from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, Site
 from npuflow.ops._table import Real, TableOp
 
@@ -19,8 +21,10 @@ class Clip(TableOp):
     max: float = inf
     onnx: ClassVar[str] = "Clip"
     algebra: ClassVar[Algebra] = "clamp"
-    form: ClassVar[str] = "clamp"
     keeps_whole: ClassVar[bool] = True
+
+    def forms(self) -> Mapping[str, Any]:
+        return {"float": FORMS["float_clamp"]}
 
     def f(self, x: Real) -> Real:
         return np.minimum(np.maximum(x, self.min), self.max)

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.target import Numerics, Target
+from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import OPS, No, OnnxCall, Op, OpSample, Role, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
@@ -34,8 +35,10 @@ class Lookup(Op):
     wrap: int = 0
     domain: ClassVar[str] = "npuflow"
     onnx: ClassVar[str] = "Lookup"
-    form: ClassVar[str] = "move"
     moves_data: ClassVar[bool] = True
+
+    def forms(self) -> Mapping[str, Any]:
+        return {"float": FORMS["float_move"]}
 
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> No:

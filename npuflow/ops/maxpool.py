@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from npuflow.hw.target import Numerics
+from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, OpSample, Site
 from npuflow.ir.space import Space
@@ -24,9 +25,11 @@ from npuflow.ops._windows import taps
 class MaxPool(PoolOp):
     onnx: ClassVar[str] = "MaxPool"
     algebra: ClassVar[Algebra] = "peak"
-    form: ClassVar[str] = "maxpool"
     shares_scale: ClassVar[bool] = True
     picks: ClassVar[bool] = True
+
+    def forms(self) -> Mapping[str, Any]:
+        return {"float": FORMS["float_maxpool"]}
 
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> Imported | No:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from npuflow.hw.numerics import multiplier_shift, requantize
 from npuflow.hw.target import Numerics, Target
+from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import OPS, No, OpSample, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, Space
@@ -23,7 +24,9 @@ from npuflow.ops._requant import centred, clamp_bounds
 @dataclass(frozen=True)
 class PRelu(BinaryOp):
     onnx: ClassVar[str] = "PRelu"
-    form: ClassVar[str] = "elementwise"
+
+    def forms(self) -> Mapping[str, Any]:
+        return {"float": FORMS["float_elementwise"]}
 
     @property
     def lane(self) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from npuflow.ir.forms import FORMS
 from npuflow.ir.op import OPS, Algebra
 from npuflow.ops._table import Real, TableOp
 
@@ -16,8 +18,10 @@ from npuflow.ops._table import Real, TableOp
 class Relu(TableOp):
     onnx: ClassVar[str] = "Relu"
     algebra: ClassVar[Algebra] = "clamp"
-    form: ClassVar[str] = "clamp"
     keeps_whole: ClassVar[bool] = True
+
+    def forms(self) -> Mapping[str, Any]:
+        return {"float": FORMS["float_clamp"]}
 
     def f(self, x: Real) -> Real:
         return np.maximum(x, 0.0)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from npuflow.hw.numerics import requantize
 from npuflow.hw.target import Numerics, Target
+from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import OPS, No, OnnxCall, Site, Yes, need
 from npuflow.ir.space import Operand, Space
@@ -21,7 +22,9 @@ from npuflow.ops._table import elementwise_axes
 @dataclass(frozen=True)
 class Requantize(UnchangedOp):
     onnx: ClassVar[str] = "Identity"
-    form: ClassVar[str] = "cast"
+
+    def forms(self) -> Mapping[str, Any]:
+        return {"float": FORMS["float_cast"]}
 
     def to_onnx(self, site: Site) -> OnnxCall:
         return OnnxCall(self.onnx)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from npuflow.hw.numerics import shift_round
 from npuflow.hw.target import Numerics, Target
+from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, Op, OpSample, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
@@ -30,8 +31,10 @@ class Resize(Op):
     nearest_mode: str = "round_prefer_floor"
     onnx: ClassVar[str] = "Resize"
     algebra: ClassVar[Algebra] = "resampling"
-    form: ClassVar[str] = "resize"
     shares_scale: ClassVar[bool] = True
+
+    def forms(self) -> Mapping[str, Any]:
+        return {"float": FORMS["float_resize"]}
 
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> Imported | No:

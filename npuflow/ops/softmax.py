@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from npuflow.hw.elements import wide
 from npuflow.hw.target import Numerics, Target
+from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Emitter, TileView, blocks3
 from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, Op, OpSample, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space, whole
@@ -25,9 +26,11 @@ class Softmax(Op):
     axis: int = -1
     onnx: ClassVar[str] = "Softmax"
     algebra: ClassVar[Algebra] = "shares"
-    form: ClassVar[str] = "softmax"
     bounded: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
     answers: ClassVar[Literal["", "argmax", "threshold"]] = "argmax"
+
+    def forms(self) -> Mapping[str, Any]:
+        return {"float": FORMS["float_softmax"]}
 
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> Imported | No:

@@ -12,7 +12,7 @@ from npuflow.base.wording import counted
 from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import Items, log, part, stage
 from npuflow.hw.target import Compute, Dma, Memory, Numerics
-from npuflow.ir.persist import plugins_of
+from npuflow.ir.persist import operators
 from npuflow.schedule.frame import Topology
 from npuflow.schedule.machine import Machine
 from npuflow.search.canonical import Memo, Subgraph
@@ -46,7 +46,7 @@ class SubgraphCost(
     content: Subgraph
 
     def uses(self) -> dict[str, tuple[str, ...]]:
-        return plugins_of(self.content.excerpt.graph)
+        return {"ops": operators(self.content.excerpt.graph)}
 
     def summary(self) -> dict[str, Any]:
         return {"layers": len(self.content.excerpt.graph.nodes), "parts": len(self.content.excerpt.parts)}

@@ -16,7 +16,7 @@ from npuflow.frontends import Frontend, Reading, Source
 from npuflow.input.pixels.pixel_padding import PixelBorder
 from npuflow.input.pixels.pixels import Pixels
 from npuflow.ir.graph import Graph, prune
-from npuflow.ir.persist import plugins_of
+from npuflow.ir.persist import operators
 from npuflow.ir.types import FloatType, QuantType
 from npuflow.ir.verify import verify
 from npuflow.onnx.fed import MOST, fed_from
@@ -102,7 +102,7 @@ class Parsed(
         return {"channel_masks": MASKS} if self.before is not None else {}
 
     def uses(self) -> dict[str, tuple[str, ...]]:
-        return plugins_of(self.graph)
+        return {"ops": operators(self.graph)}
 
     def summary(self) -> dict[str, Any]:
         found: dict[str, Any] = {

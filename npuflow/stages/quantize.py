@@ -12,7 +12,7 @@ from npuflow.flow.stage import log, stage
 from npuflow.input.pixels.pixels import Pixels
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import graph_macs
-from npuflow.ir.persist import plugins_of
+from npuflow.ir.persist import operators
 from npuflow.place.host import host_work, total_work
 from npuflow.place.partition import npu_share
 from npuflow.quantise import graph as quantising
@@ -52,7 +52,7 @@ class Quantized(
         return total_work(host_work(self.graph)).macs
 
     def uses(self) -> dict[str, tuple[str, ...]]:
-        return plugins_of(self.graph)
+        return {"ops": operators(self.graph)}
 
     def summary(self) -> dict[str, Any]:
         integer, refused = sum(n.is_integer for n in self.graph.nodes), sum(n.on_host for n in self.notes)

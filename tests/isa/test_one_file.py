@@ -155,5 +155,5 @@ def test_a_code_is_given_once(distance: Path) -> None:
 def test_without_the_file_there_is_no_such_opcode() -> None:
     assert "DISTANCE" not in opcodes() and by_code(128) is None
     codes = [o.code for o in opcodes().values()]
-    assert codes == list(range(1, len(codes) + 1)), "a code between is free"
+    assert codes == list(range(1, len(codes) + 1)), "a code is left out"
     assert all(o.name.lower() in OPCODES for o in opcodes().values())

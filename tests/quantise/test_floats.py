@@ -125,7 +125,7 @@ def test_gemm_factors_are_in_the_constants_once() -> None:
 def test_operators_without_a_float_form_stay_on_the_host_with_the_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(OPS["resize"], "floats", False)
+    monkeypatch.setattr(OPS["resize"], "forms", lambda self: {})
     b = Builder()
     x = b.input("x", (1, 2, 4, 4))
     sizes = ((1, 2, 8, 8), (1.0, 1.0, 2.0, 2.0), "linear", "half_pixel")
