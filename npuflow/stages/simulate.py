@@ -107,6 +107,5 @@ def simulated(
         log(f"NPU {found.cycles:,.0f} cycles; host {found.host.described(program.target)}")
     for row in (*compare_forms(found), *worst_groups(found, 1)):
         log(f"{row}" + ("" if row.within else f": more than {row.bar:.0%} apart"))
-    # a hazard would have refused the program
-    totals = {**found.totals(), "throughput": rate.row(), "hazards": 0}
+    totals = {**found.totals(), "throughput": rate.row(), "hazards": 0}       # else refused above
     return Simulation(checks, tuple(found.layers()), totals)
