@@ -16,20 +16,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from npuflow.program.container import load_program
-from npuflow.schedule.allocate import Life, place
+from npuflow.schedule.allocate import Lifetime, place
 from npuflow.schedule.arrange import METHODS, arrange
 
 ALIGN = 16
 
 
-def hard_sets(count: int) -> Iterator[tuple[str, list[Life], int]]:
+def hard_sets(count: int) -> Iterator[tuple[str, list[Lifetime], int]]:
     """Sets that greedy lays out in more bytes than live at once."""
     rng, found = random.Random(1), 0
     while found < count:
         size, length = rng.choice([6, 8, 10, 15, 20, 30, 40, 60, 100]), rng.choice([3, 5, 8])
         steps = max(3, size // rng.choice([2, 3]))
         lives = [
-            Life(f"v{i}", rng.randint(1, 999), t := rng.randint(0, steps), t + rng.randint(0, length))
+            Lifetime(f"v{i}", rng.randint(1, 999), t := rng.randint(0, steps), t + rng.randint(0, length))
             for i in range(size)
         ]
         if place(lives, ALIGN).gap > 1:
@@ -37,9 +37,10 @@ def hard_sets(count: int) -> Iterator[tuple[str, list[Life], int]]:
             yield f"random {found}", lives, ALIGN
 
 
-def of_program(path: Path) -> tuple[str, list[Life], int]:
+def of_program(path: Path) -> tuple[str, list[Lifetime], int]:
     program = load_program(path)
-    lives = [Life(name, size, first, last) for name, _, size, first, last in program.meta["memory"]["lives"]]
+    rows = program.meta["memory"]["lives"]
+    lives = [Lifetime(name, size, first, last) for name, _, size, first, last in rows]
     return str(path.parent.name or path), lives, program.target.memory.burst
 
 

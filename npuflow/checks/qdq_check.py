@@ -19,7 +19,7 @@ from npuflow.compare.difference import unequal
 from npuflow.hw.target import Numerics, Rounding
 from npuflow.ir.graph import Graph
 from npuflow.ir.noise import SignalToNoise
-from npuflow.ir.op import Site
+from npuflow.ir.op import OpContext
 from npuflow.ir.types import Array, QuantType, TensorType
 from npuflow.onnx.fed import SessionModel
 from npuflow.onnx.run import CannotRunError
@@ -199,7 +199,7 @@ def _session(model: SessionModel, *, optimised: bool = True) -> Any:
         raise CannotRunError(str(fault).strip().splitlines()[0]) from fault
 
 
-def _multiplier(site: Site) -> int:
+def _multiplier(site: OpContext) -> int:
     """The largest one that a node has."""
     held = [np.asarray(site.params[n]) for n in ("multiplier", "multipliers") if n in site.params]
     return max((int(m.max()) for m in held), default=1)

@@ -11,7 +11,7 @@ import numpy as np
 from npuflow.frontends.tflite.schema import Codes, Operator, TfliteNetwork, TfliteTensor
 from npuflow.hw.numerics import quantize
 from npuflow.ir.graph import Graph
-from npuflow.ir.op import Site
+from npuflow.ir.op import OpContext
 from npuflow.ir.types import Array, QuantType, Value
 
 PLAIN, NHWC = "plain", "nhwc"  # dimensions as in the graph; channels last, images of one row for 1-D
@@ -89,7 +89,7 @@ class LiteBuilder:
         array = np.asarray(values, np.int32)
         return self.tensor(name, array.shape, "int32", None, array)
 
-    def width(self, site: Site) -> int:
+    def width(self, site: OpContext) -> int:
         """Bits in which a layer is computed: the most that an activation of its own has."""
         own = [v for i, v in enumerate(site.inputs) if v is not None and site.op.role(i) == "activation"]
         found = max(v.quant.bits for v in (*own, *site.outputs) if v.quant is not None)
@@ -319,7 +319,7 @@ def bounds_of(clip: tuple[float, float], quant: QuantType) -> tuple[int, int]:
     return lo, hi
 
 
-def clamped(site: Site) -> tuple[int, int] | None:
+def clamped(site: OpContext) -> tuple[int, int] | None:
     """The bounds in codes of a layer's clip, for an operator that fuses no activation function."""
     clip = site.op.clip
     if clip is None:
@@ -330,7 +330,7 @@ def clamped(site: Site) -> tuple[int, int] | None:
     return bounds_of((lo, hi), site.out_quant)
 
 
-def activation(site: Site) -> tuple[int, tuple[int, int] | None]:
+def activation(site: OpContext) -> tuple[int, tuple[int, int] | None]:
     """The fused activation function of a layer's clip, and bounds in codes where there is none for it."""
     quant, ends = site.out_quant, clamped(site)
     if ends is None or ends == (quant.lo, quant.hi):

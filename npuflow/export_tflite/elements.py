@@ -21,7 +21,7 @@ from npuflow.export_tflite.builder import (
 )
 from npuflow.export_tflite.forms import LiteLayer, form
 from npuflow.frontends.tflite.schema import Codes
-from npuflow.ir.op import Site
+from npuflow.ir.op import OpContext
 
 BINARY = {"Add": "ADD", "Sub": "SUB", "Mul": "MUL"}
 EXTREMES = {"Max": "MAXIMUM", "Min": "MINIMUM"}
@@ -54,7 +54,7 @@ def fixed_width(layer: LiteLayer, name: str, bits: int) -> int:
     return 16 if layer.site.out_quant.scale[0] < FIXED[name, bits][0] * (1 - 1e-6) else bits
 
 
-def operands(b: LiteBuilder, site: Site, bits: int) -> tuple[str, list[int]]:
+def operands(b: LiteBuilder, site: OpContext, bits: int) -> tuple[str, list[int]]:
     """All operands of an operator that broadcasts, in one layout and of one rank."""
     ids, rank = [i for i in site.node.inputs if i], len(site.out_shape)
     layout = b.layout(*ids)

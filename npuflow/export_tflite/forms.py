@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from npuflow.export_tflite.builder import LiteBuilder
-from npuflow.ir.op import OnnxCall, Site
+from npuflow.ir.op import OnnxCall, OpContext
 from npuflow.ir.types import Array
 
 
@@ -15,7 +15,7 @@ from npuflow.ir.types import Array
 class LiteLayer:
     """A node with its ONNX form: attributes, and constants by position."""
 
-    site: Site
+    site: OpContext
     call: OnnxCall
 
     @property

@@ -18,14 +18,14 @@ from npuflow.export_tflite.builder import (
 from npuflow.export_tflite.forms import LiteLayer, form
 from npuflow.export_tflite.images import SAME, VALID, padded, spec_of, two
 from npuflow.frontends.tflite.schema import Codes
-from npuflow.ir.op import Site
+from npuflow.ir.op import OpContext
 from npuflow.ir.types import Array
 
 INT32 = np.iinfo(np.int32)
 TINY = float(np.finfo(np.float32).tiny)  # a scale must be positive in float32, also of a channel of zeros
 
 
-def weight_codes(site: Site) -> tuple[Array, Array]:
+def weight_codes(site: OpContext) -> tuple[Array, Array]:
     """Codes in 8 bits around 0, and the scale of each channel or one of all."""
     held, quant = site.consts[1], site.quant(1)
     if held is None:

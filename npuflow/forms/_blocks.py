@@ -18,15 +18,15 @@ from npuflow.hw import blocks
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.target import Numerics
 from npuflow.ir.forms import block_type
-from npuflow.ir.op import Site
-from npuflow.ir.space import DimMap, Operand, Space
+from npuflow.ir.op import OpContext
+from npuflow.ir.space import DimMap, IterationDomain, Operand
 from npuflow.ir.types import Array
 
 
 class InBlocks(ProductForm):
     """What blocks change in a product of floats."""
 
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+    def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
         """The weight as it lies in memory."""
         found, codes = super().prepare(site, numerics), site.consts[1] if len(site.consts) > 1 else None
         axis = site.quant(1).group_axis
@@ -34,10 +34,10 @@ class InBlocks(ProductForm):
             return found
         return {**found, "blocks": blocks.packed(codes, block_type(site), axis)}
 
-    def chunk(self, site: Site, numerics: Numerics) -> int:
+    def chunk(self, site: OpContext, numerics: Numerics) -> int:
         return blocks.block_of(ELEMENTS[block_type(site)]).size
 
-    def space(self, site: Site, numerics: Numerics) -> Space | None:
+    def space(self, site: OpContext, numerics: Numerics) -> IterationDomain | None:
         """With a weight as the parameter `blocks`."""
         space = super().space(site, numerics)
         weight = space.inputs[1] if space is not None else None
@@ -50,7 +50,7 @@ class InBlocks(ProductForm):
         return replace(space, inputs=inputs, params=(held, *space.params))
 
     def sides(
-        self, site: Site, x: Real, x_axis: int, weight: Real, w_axis: int, groups: int = 1
+        self, site: OpContext, x: Real, x_axis: int, weight: Real, w_axis: int, groups: int = 1
     ) -> tuple[Real, Real]:
         """Activations in blocks, too, where the type says so, and the axes that are summed padded with zeros
         to whole blocks."""

@@ -14,8 +14,8 @@ from npuflow.forms._rounded import Real, RoundedForm, emit_round, finished, real
 from npuflow.hw.floats import products
 from npuflow.hw.target import Numerics
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import Site
-from npuflow.ir.space import Space
+from npuflow.ir.op import OpContext
+from npuflow.ir.space import IterationDomain
 from npuflow.ir.types import Array
 from npuflow.ops._matrix import MatrixOp
 from npuflow.ops._weighted import ConvOp
@@ -30,17 +30,17 @@ class ProductForm(RoundedForm):
     axis: ClassVar[str] = "k"
     """The axis that is summed."""
 
-    def chunk(self, site: Site, numerics: Numerics) -> int:
+    def chunk(self, site: OpContext, numerics: Numerics) -> int:
         """Terms of a product that are summed exactly."""
         return numerics.float_chunk
 
     def sides(
-        self, site: Site, x: Real, x_axis: int, weight: Real, w_axis: int, groups: int = 1
+        self, site: OpContext, x: Real, x_axis: int, weight: Real, w_axis: int, groups: int = 1
     ) -> tuple[Real, Real]:
         """Both sides of a product as the array multiplies them; each of `groups` is summed by itself."""
         return x, weight
 
-    def space(self, site: Site, numerics: Numerics) -> Space | None:
+    def space(self, site: OpContext, numerics: Numerics) -> IterationDomain | None:
         space, chunk = site.op.space(site, numerics), self.chunk(site, numerics)
         if space is None:
             return None
@@ -56,20 +56,24 @@ class Convolution(ProductForm):
 
     axis: ClassVar[str] = "ci"
 
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+    def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
         return {**super().prepare(site, numerics), **convolution(site).stored(site)}
 
-    def whole(self, site: Site, numerics: Numerics) -> int:
+    def whole(self, site: OpContext, numerics: Numerics) -> int:
         """Terms that are summed exactly."""
         op = convolution(site)
         depthwise = op.group > 1 and site.shape(0)[1] == op.group
         return prod(op.kernel_shape) if depthwise else self.chunk(site, numerics)
 
-    def command(self, site: Site, tile: TileView, numerics: Numerics) -> tuple[str, Mapping[str, object]]:
+    def command(
+        self, site: OpContext, tile: TileView, numerics: Numerics
+    ) -> tuple[str, Mapping[str, object]]:
         """The opcode, and the fields that only this arithmetic has."""
         raise NotImplementedError
 
-    def compute(self, site: Site, inputs: Sequence[Array | None], numerics: Numerics) -> tuple[Array, ...]:
+    def compute(
+        self, site: OpContext, inputs: Sequence[Array | None], numerics: Numerics
+    ) -> tuple[Array, ...]:
         op, chunk = convolution(site), self.whole(site, numerics)
         x, w = self.sides(site, real(site, inputs, 0), 1, op.kernel(real(site, inputs, 1)), 1, op.group)
         groups, per, count, block = op.group, w.shape[1], prod(w.shape[2:]), self.chunk(site, numerics)
@@ -92,7 +96,7 @@ class Convolution(ProductForm):
             out[n, some] = products(rows[some], columns[:, order], chunk, start[some])
         return finished(site, out.reshape(site.out_shape))
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         op, weight, y, acc = convolution(site), site.inputs[1], tile.outputs[0], tile.acc
         assert weight is not None and acc is not None
         (height, width), (strides, insert) = out_hw(y), op.steps()
@@ -126,19 +130,21 @@ class MatrixProduct(ProductForm):
     """Factors of a Gemm are in its weight and bias."""
 
     def command(
-        self, site: Site, fields: Mapping[str, object], numerics: Numerics
+        self, site: OpContext, fields: Mapping[str, object], numerics: Numerics
     ) -> tuple[str, Mapping[str, object]]:
         """The opcode, and its fields from those that products of matrices share."""
         raise NotImplementedError
 
-    def compute(self, site: Site, inputs: Sequence[Array | None], numerics: Numerics) -> tuple[Array, ...]:
+    def compute(
+        self, site: OpContext, inputs: Sequence[Array | None], numerics: Numerics
+    ) -> tuple[Array, ...]:
         a, b = matrix(site).matrices(real(site, inputs, 0), real(site, inputs, 1))
         left, right = self.sides(site, a, -1, b, -2)
         bias = inputs[2] if site.present(2) else None
         start = np.zeros((), np.float32) if bias is None else np.asarray(bias, np.float32)
         return finished(site, products(left, right, self.chunk(site, numerics), start))
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         bias = {"bias": tile.input(2).address} if site.present(2) and tile.first("k") else {}
         for fields in matrix(site).commands(site, tile):
             opcode, own = self.command(site, fields, em.numerics)
@@ -147,11 +153,11 @@ class MatrixProduct(ProductForm):
             emit_round(site, tile, em, len(tile.outputs[0].box) - 1)
 
 
-def convolution(site: Site) -> ConvOp:
+def convolution(site: OpContext) -> ConvOp:
     assert isinstance(site.op, ConvOp)
     return site.op
 
 
-def matrix(site: Site) -> MatrixOp:
+def matrix(site: OpContext) -> MatrixOp:
     assert isinstance(site.op, MatrixOp)
     return site.op

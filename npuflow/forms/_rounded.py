@@ -12,26 +12,26 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.codes import real_of
 from npuflow.ir.forms import OperatorForm
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import Site, bound_array
-from npuflow.ir.space import Axis, DimMap, Operand, Space
+from npuflow.ir.op import OpContext, bound_array
+from npuflow.ir.space import Axis, DimMap, IterationDomain, Operand
 from npuflow.ir.types import Array
 
 Real = npt.NDArray[np.float64]
 
 
-def real(site: Site, inputs: Sequence[Array | None], index: int) -> Real:
+def real(site: OpContext, inputs: Sequence[Array | None], index: int) -> Real:
     """An input as numbers."""
     array, value = inputs[index], site.inputs[index]
     assert array is not None and value is not None
     return real_of(array, value.number)
 
 
-def result(site: Site) -> str:
+def result(site: OpContext) -> str:
     """The float type of a node's result."""
     return site.outputs[0].number
 
 
-def bounds(site: Site, lo: float = -np.inf, hi: float = np.inf) -> dict[str, int | Array]:
+def bounds(site: OpContext, lo: float = -np.inf, hi: float = np.inf) -> dict[str, int | Array]:
     """low(s), high(s): the fused clip, and a clamp that the operator has by itself, as patterns."""
     found: dict[str, int | Array] = {}
     clip = site.op.clip or (-np.inf, np.inf)
@@ -42,7 +42,7 @@ def bounds(site: Site, lo: float = -np.inf, hi: float = np.inf) -> dict[str, int
     return found
 
 
-def bound_fields(site: Site, tile: TileView) -> dict[str, object]:
+def bound_fields(site: OpContext, tile: TileView) -> dict[str, object]:
     """The same as fields of a command."""
     return {
         name: tile.params[name].address if name.endswith("s") else site.param(name)
@@ -51,7 +51,7 @@ def bound_fields(site: Site, tile: TileView) -> dict[str, object]:
     }
 
 
-def finished(site: Site, value: Array, lo: float = -np.inf, hi: float = np.inf) -> tuple[Array, ...]:
+def finished(site: OpContext, value: Array, lo: float = -np.inf, hi: float = np.inf) -> tuple[Array, ...]:
     """clamp(R(value)), bounds first rounded themselves."""
     kind = result(site)
     clip = site.op.clip or (-np.inf, np.inf)
@@ -61,7 +61,7 @@ def finished(site: Site, value: Array, lo: float = -np.inf, hi: float = np.inf) 
     return (clamped(inner, low, high, kind),)
 
 
-def emit_round(site: Site, tile: TileView, em: Emitter, channel_dim: int, divisor: int = 1) -> None:
+def emit_round(site: OpContext, tile: TileView, em: Emitter, channel_dim: int, divisor: int = 1) -> None:
     """FROUND of the whole accumulator into the output; `channel_dim` counts the output's dimensions."""
     assert tile.acc is not None
     y = tile.outputs[0]
@@ -80,13 +80,13 @@ def emit_round(site: Site, tile: TileView, em: Emitter, channel_dim: int, diviso
 class RoundedForm(OperatorForm):
     """Results are rounded once and clamped."""
 
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+    def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
         return bounds(site)
 
 
-def pointwise(site: Site, *params: Operand) -> Space:
+def pointwise(site: OpContext, *params: Operand) -> IterationDomain:
     """Each result from the element at its place."""
     shape = site.out_shape
     axes = tuple(Axis(f"d{i}", size) for i, size in enumerate(shape))
     maps = tuple(DimMap(a.name) for a in axes)
-    return Space(axes, (Operand("x", shape, maps),), (Operand("y", shape, maps),), params, ops=1)
+    return IterationDomain(axes, (Operand("x", shape, maps),), (Operand("y", shape, maps),), params, ops=1)

@@ -8,13 +8,13 @@ from npuflow.forms._blocks import InBlocks
 from npuflow.forms._products import MatrixProduct, matrix
 from npuflow.hw.target import Numerics
 from npuflow.ir.forms import FORMS, block_type
-from npuflow.ir.op import Site
+from npuflow.ir.op import OpContext
 
 
 @FORMS.entry
 class BlockMatrix(InBlocks, MatrixProduct):
     def command(
-        self, site: Site, fields: Mapping[str, object], numerics: Numerics
+        self, site: OpContext, fields: Mapping[str, object], numerics: Numerics
     ) -> tuple[str, Mapping[str, object]]:
         if site.op.pair_type():
             return "BPAIRS", {**fields, "held_type": block_type(site)}

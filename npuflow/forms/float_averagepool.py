@@ -11,8 +11,8 @@ from npuflow.hw.floats import sums
 from npuflow.hw.target import Numerics
 from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import Site
-from npuflow.ir.space import Space
+from npuflow.ir.op import OpContext
+from npuflow.ir.space import IterationDomain
 from npuflow.ir.types import Array
 from npuflow.ops._pool import pool_operands, pool_space
 from npuflow.ops._windows import pair, taps
@@ -21,7 +21,9 @@ from npuflow.ops.averagepool import AveragePool
 
 @FORMS.entry
 class FloatAveragePool(RoundedForm):
-    def compute(self, site: Site, inputs: Sequence[Array | None], numerics: Numerics) -> tuple[Array, ...]:
+    def compute(
+        self, site: OpContext, inputs: Sequence[Array | None], numerics: Numerics
+    ) -> tuple[Array, ...]:
         op, x = average(site), real(site, inputs, 0)
         spec = op.windows(x.shape[2:])
         terms = np.stack([view for _, view in taps(x, spec)], -1)
@@ -29,10 +31,10 @@ class FloatAveragePool(RoundedForm):
         with np.errstate(all="ignore"):
             return finished(site, total / op.counts(spec))
 
-    def space(self, site: Site, numerics: Numerics) -> Space:
+    def space(self, site: OpContext, numerics: Numerics) -> IterationDomain:
         return pool_space(site, site.op.windows(site.shape(0)[2:]))
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         op, x = average(site), tile.input(0)
         spec = op.windows(site.shape(0)[2:])
         counted = [[end - box[0] for end in op.counted(w)] for w, box in zip(spec, x.box[2:], strict=True)]
@@ -41,6 +43,6 @@ class FloatAveragePool(RoundedForm):
         em.emit("FPOOL", **fields, **ends, maximum=0, **bound_fields(site, tile))
 
 
-def average(site: Site) -> AveragePool:
+def average(site: OpContext) -> AveragePool:
     assert isinstance(site.op, AveragePool)
     return site.op

@@ -11,13 +11,13 @@ from npuflow.hw.floats import decoded, encoded
 from npuflow.hw.target import Numerics
 from npuflow.ir.forms import FORMS, OperatorForm
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import Site
+from npuflow.ir.op import OpContext
 from npuflow.ir.types import Array, FloatType
 
 
 @FORMS.entry
 class FloatCast(OperatorForm):
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+    def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
         source, target = site.quant(0), site.out_quant
         params: dict[str, int | Array] = {"factor": _word(1.0), "zero": 0}
         if not isinstance(source, FloatType):
@@ -27,7 +27,9 @@ class FloatCast(OperatorForm):
             return {"factor": _word(1.0 / target.scale[0]), "zero": target.zero_point[0], **ends}
         return {**params, **bounds(site)}
 
-    def compute(self, site: Site, inputs: Sequence[Array | None], numerics: Numerics) -> tuple[Array, ...]:
+    def compute(
+        self, site: OpContext, inputs: Sequence[Array | None], numerics: Numerics
+    ) -> tuple[Array, ...]:
         x, source, target = inputs[0], site.quant(0), site.out_quant
         assert x is not None
         factor, zero = _number(site.param("factor")), site.param("zero")
@@ -38,7 +40,7 @@ class FloatCast(OperatorForm):
         codes = np.rint(known).astype(np.int64) + zero
         return (np.clip(codes, target.lo, target.hi).astype(target.dtype),)
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         numbers = {name: site.param(name) for name in ("factor", "zero", "low", "high")}
         for x, y in zip(tile.input(0).quads(), tile.outputs[0].quads(), strict=True):
             em.emit("FCAST", **x.as4("x"), **y.as4("y"), dims=y.dims4(), **numbers)

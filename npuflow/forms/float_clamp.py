@@ -10,8 +10,8 @@ from npuflow.forms._rounded import bound_fields, bounds, finished, pointwise, re
 from npuflow.hw.target import Numerics
 from npuflow.ir.forms import FORMS, OperatorForm
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import Site
-from npuflow.ir.space import Space
+from npuflow.ir.op import OpContext
+from npuflow.ir.space import IterationDomain
 from npuflow.ir.types import Array
 
 
@@ -19,21 +19,23 @@ from npuflow.ir.types import Array
 class FloatClamp(OperatorForm):
     """The ends are what the operator's function makes of infinities."""
 
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+    def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
         return bounds(site, *_ends(site))
 
-    def compute(self, site: Site, inputs: Sequence[Array | None], numerics: Numerics) -> tuple[Array, ...]:
+    def compute(
+        self, site: OpContext, inputs: Sequence[Array | None], numerics: Numerics
+    ) -> tuple[Array, ...]:
         return finished(site, real(site, inputs, 0), *_ends(site))
 
-    def space(self, site: Site, numerics: Numerics) -> Space:
+    def space(self, site: OpContext, numerics: Numerics) -> IterationDomain:
         return pointwise(site)
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         x, y = tile.input(0), tile.outputs[0]
         em.emit("FCAST", **x.as4("x"), **y.as4("y"), dims=y.dims4(), **bound_fields(site, tile))
 
 
-def _ends(site: Site) -> tuple[float, float]:
+def _ends(site: OpContext) -> tuple[float, float]:
     """The clamp that is the operator."""
     lo, hi = site.op.f(np.array([-np.inf, np.inf])).tolist()
     return lo, hi

@@ -8,11 +8,13 @@ from npuflow.forms._products import Convolution, convolution
 from npuflow.hw.target import Numerics
 from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import TileView
-from npuflow.ir.op import Site
+from npuflow.ir.op import OpContext
 
 
 @FORMS.entry
 class FloatConv(Convolution):
-    def command(self, site: Site, tile: TileView, numerics: Numerics) -> tuple[str, Mapping[str, object]]:
+    def command(
+        self, site: OpContext, tile: TileView, numerics: Numerics
+    ) -> tuple[str, Mapping[str, object]]:
         terms = {"block": numerics.float_chunk, "chunk": self.whole(site, numerics), "taps": 1}
         return "FCONV", {"w": convolution(site).held(tile).address, **terms}

@@ -11,7 +11,7 @@ from npuflow.forms._rounded import Real, RoundedForm, bound_fields, finished, re
 from npuflow.hw.target import Numerics
 from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import Site
+from npuflow.ir.op import OpContext
 from npuflow.ir.types import Array
 from npuflow.ops._broadcast import strided
 
@@ -39,14 +39,16 @@ FUNCTIONS: Mapping[str, Callable[[Real, Real], Any]] = {
 class FloatElementwise(RoundedForm):
     """An operation of FARITH."""
 
-    def compute(self, site: Site, inputs: Sequence[Array | None], numerics: Numerics) -> tuple[Array, ...]:
+    def compute(
+        self, site: OpContext, inputs: Sequence[Array | None], numerics: Numerics
+    ) -> tuple[Array, ...]:
         value, operation = real(site, inputs, 0), FUNCTIONS[site.op.lane]
         with np.errstate(all="ignore"):
             for i in range(min(1, len(inputs) - 1), len(inputs)):  # one operand alone is taken with itself
                 value = operation(value, real(site, inputs, i))
         return finished(site, np.broadcast_to(value, site.out_shape))
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         y, count = tile.outputs[0], len(site.inputs)
         a = strided(tile.input(0), "a", site.shape(0))
         for i in range(min(1, count - 1), count):

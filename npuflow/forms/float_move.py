@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from npuflow.hw.target import Numerics
 from npuflow.ir.forms import FORMS, OperatorForm
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import Site
+from npuflow.ir.op import OpContext
 from npuflow.ir.types import Array
 
 
@@ -15,11 +15,13 @@ from npuflow.ir.types import Array
 class FloatMove(OperatorForm):
     """What the operator does with integers, it does with patterns."""
 
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+    def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
         return site.op.prepare(site, numerics)
 
-    def compute(self, site: Site, inputs: Sequence[Array | None], numerics: Numerics) -> tuple[Array, ...]:
+    def compute(
+        self, site: OpContext, inputs: Sequence[Array | None], numerics: Numerics
+    ) -> tuple[Array, ...]:
         return site.op.integer(site, inputs, numerics)
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         site.op.lower(site, tile, em)

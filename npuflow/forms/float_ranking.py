@@ -10,7 +10,7 @@ from npuflow.forms._rounded import real
 from npuflow.hw.target import Numerics
 from npuflow.ir.forms import FORMS, OperatorForm
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import Site
+from npuflow.ir.op import OpContext
 from npuflow.ir.types import Array
 from npuflow.ops._ranking import RankingOp
 
@@ -19,7 +19,9 @@ FAR = 1e300  # stands for infinity where NaN comes first
 
 @FORMS.entry
 class FloatRanking(OperatorForm):
-    def compute(self, site: Site, inputs: Sequence[Array | None], numerics: Numerics) -> tuple[Array, ...]:
+    def compute(
+        self, site: OpContext, inputs: Sequence[Array | None], numerics: Numerics
+    ) -> tuple[Array, ...]:
         op, x, value = ranking(site), inputs[0], real(site, inputs, 0)
         assert x is not None
         first = np.inf if op.largest else -np.inf
@@ -29,10 +31,10 @@ class FloatRanking(OperatorForm):
         found = at.astype(positions.dtype)
         return (np.take_along_axis(x, at, op.axis), found) if op.values else (found,)
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         ranking(site).emit(site, tile, em, "FTOPK")
 
 
-def ranking(site: Site) -> RankingOp:
+def ranking(site: OpContext) -> RankingOp:
     assert isinstance(site.op, RankingOp)
     return site.op

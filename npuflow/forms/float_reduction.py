@@ -13,15 +13,17 @@ from npuflow.hw.floats import sums
 from npuflow.hw.target import Numerics
 from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import Site
-from npuflow.ir.space import Space
+from npuflow.ir.op import OpContext
+from npuflow.ir.space import IterationDomain
 from npuflow.ir.types import Array
 from npuflow.ops._reduction import Reduction
 
 
 @FORMS.entry
 class FloatReduction(RoundedForm):
-    def compute(self, site: Site, inputs: Sequence[Array | None], numerics: Numerics) -> tuple[Array, ...]:
+    def compute(
+        self, site: OpContext, inputs: Sequence[Array | None], numerics: Numerics
+    ) -> tuple[Array, ...]:
         op, x = reduction(site), real(site, inputs, 0)
         gone = op.reduced(x.ndim)
         kept = [d for d in range(x.ndim) if d not in gone]
@@ -33,14 +35,14 @@ class FloatReduction(RoundedForm):
         with np.errstate(all="ignore"):
             return finished(site, (total / count).reshape(site.out_shape))
 
-    def space(self, site: Site, numerics: Numerics) -> Space:
+    def space(self, site: OpContext, numerics: Numerics) -> IterationDomain:
         op, x = reduction(site), site.shape(0)
         found, inner = op.space(site, numerics), prod(x[d] for d in op.reduced(len(x))[1:])
         step = numerics.float_chunk // gcd(numerics.float_chunk, inner)
         axes = tuple(replace(a, multiple=step) if a.kind == "sum" else a for a in found.axes)
         return replace(found, axes=axes)
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         op, x, acc = reduction(site), tile.input(0), tile.acc
         assert acc is not None
         rank = len(site.shape(0))
@@ -62,6 +64,6 @@ class FloatReduction(RoundedForm):
             emit_round(site, tile, em, 0, count)
 
 
-def reduction(site: Site) -> Reduction:
+def reduction(site: OpContext) -> Reduction:
     assert isinstance(site.op, Reduction)
     return site.op

@@ -11,7 +11,7 @@ from npuflow.hw.floats import sums
 from npuflow.hw.target import Numerics
 from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import Site
+from npuflow.ir.op import OpContext
 from npuflow.ir.types import Array
 from npuflow.ops.resize import Resize
 
@@ -20,10 +20,12 @@ from npuflow.ops.resize import Resize
 class FloatResize(RoundedForm):
     """Weights are those of the integer form; a place with the weight 0 is no part of the sum."""
 
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+    def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
         return {**super().prepare(site, numerics), **site.op.prepare(site, numerics)}
 
-    def compute(self, site: Site, inputs: Sequence[Array | None], numerics: Numerics) -> tuple[Array, ...]:
+    def compute(
+        self, site: OpContext, inputs: Sequence[Array | None], numerics: Numerics
+    ) -> tuple[Array, ...]:
         x, bits = real(site, inputs, 0), resize(site).weight_bits()
         rows, columns = (site.array(name).astype(np.int64) for name in ("rows", "columns"))
         terms = []
@@ -34,7 +36,7 @@ class FloatResize(RoundedForm):
             terms.append(np.where(weight == 0, 0.0, product))
         return finished(site, sums(np.stack(terms, -1), 4))
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         x, y = tile.input(0), tile.outputs[0]
         em.emit(
             "FRESIZE",
@@ -51,6 +53,6 @@ class FloatResize(RoundedForm):
         )
 
 
-def resize(site: Site) -> Resize:
+def resize(site: OpContext) -> Resize:
     assert isinstance(site.op, Resize)
     return site.op

@@ -11,13 +11,15 @@ from npuflow.hw.floats import encoded, rounded, sums
 from npuflow.hw.target import Numerics
 from npuflow.ir.forms import FORMS, OperatorForm
 from npuflow.ir.lowering import Emitter, TileView, blocks3
-from npuflow.ir.op import Site
+from npuflow.ir.op import OpContext
 from npuflow.ir.types import Array
 
 
 @FORMS.entry
 class FloatSoftmax(OperatorForm):
-    def compute(self, site: Site, inputs: Sequence[Array | None], numerics: Numerics) -> tuple[Array, ...]:
+    def compute(
+        self, site: OpContext, inputs: Sequence[Array | None], numerics: Numerics
+    ) -> tuple[Array, ...]:
         x, source = real(site, inputs, 0), site.inputs[0]
         axis = site.op.answer_axis(x.ndim)
         assert source is not None
@@ -28,7 +30,7 @@ class FloatSoftmax(OperatorForm):
             y = e / sums(e, numerics.float_chunk).astype(np.float64)[..., None]
         return (encoded(np.moveaxis(y, -1, axis), result(site)),)
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         axis = site.op.answer_axis(len(site.out_shape)) % len(site.out_shape)
         for source, target in blocks3(axis, tile.input(0), tile.outputs[0]):
             x, dims = source.as3("x", axis, axis + 1)

@@ -13,8 +13,8 @@ from npuflow.hw.floats import encoded
 from npuflow.hw.target import Numerics
 from npuflow.ir.forms import FORMS, OperatorForm
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import Op, Site
-from npuflow.ir.space import Space, whole
+from npuflow.ir.op import Op, OpContext
+from npuflow.ir.space import IterationDomain, whole
 from npuflow.ir.types import Array
 
 
@@ -26,14 +26,16 @@ class FloatTable(OperatorForm):
     def table(self, op: Op, number: str) -> int:
         return 0 if op.lane else _bytes(op, number)
 
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+    def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
         if site.op.lane:
             return bounds(site)
         source = site.inputs[0]
         assert source is not None
         return cut(site.op.f, lambda y: finished(site, y)[0], source.number, result(site)).params()
 
-    def compute(self, site: Site, inputs: Sequence[Array | None], numerics: Numerics) -> tuple[Array, ...]:
+    def compute(
+        self, site: OpContext, inputs: Sequence[Array | None], numerics: Numerics
+    ) -> tuple[Array, ...]:
         if site.op.lane:
             with np.errstate(all="ignore"):
                 return finished(site, site.op.f(real(site, inputs, 0)))
@@ -41,10 +43,10 @@ class FloatTable(OperatorForm):
         assert x is not None and source is not None
         return (CutTable.of(site.params).results(source.number, result(site))[x],)
 
-    def space(self, site: Site, numerics: Numerics) -> Space:
+    def space(self, site: OpContext, numerics: Numerics) -> IterationDomain:
         return pointwise(site, *(() if site.op.lane else (whole("table", site.array("table").shape),)))
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         x, y = tile.input(0), tile.outputs[0]
         if site.op.lane:
             given = {**x.as4("x"), **y.as4("y"), "dims": y.dims4()}

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 import torch.nn.functional as functions
 
-from npuflow.ir.op import Bound, Op, Site
+from npuflow.ir.op import Bound, Op, OpContext
 from npuflow.ir.queries import kind
 from npuflow.ir.windows import Window
 
@@ -26,7 +26,7 @@ def merged(x: Any) -> Any:
     return x.flatten(0, 1)
 
 
-def apart(y: Any, site: Site) -> Any:
+def apart(y: Any, site: OpContext) -> Any:
     """They as two again."""
     return y.unflatten(0, (-1, site.out_shape[0]))
 
@@ -50,7 +50,7 @@ def weights(inputs: Sequence[Any]) -> tuple[Any, Any]:
     return inputs[1][0], bias
 
 
-def conv(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
+def conv(site: OpContext, inputs: Sequence[Any]) -> tuple[Any, ...]:
     spec = site.op.windows(site.shape(0)[2:])
     run = (functions.conv1d, functions.conv2d, functions.conv3d)[len(spec) - 1]
     weight, bias = weights(inputs)
@@ -61,7 +61,7 @@ def conv(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
     return (apart(run(x, weight, bias, strides, pads, dilations, site.op.column_groups()), site),)
 
 
-def deconv(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
+def deconv(site: OpContext, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """The full result, then what the pads cut off."""
     given = site.op.onnx_attributes()
     rank, pads = len(given["kernel_shape"]), given["pads"]
@@ -78,7 +78,7 @@ def deconv(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
     return (apart(y, site),)
 
 
-def max_pool(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
+def max_pool(site: OpContext, inputs: Sequence[Any]) -> tuple[Any, ...]:
     spec = site.op.windows(site.shape(0)[2:])
     run = (functions.max_pool1d, functions.max_pool2d, functions.max_pool3d)[len(spec) - 1]
     x = padded(merged(inputs[0]), spec, -inf)
@@ -86,7 +86,7 @@ def max_pool(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
     return (apart(run(x, kernel, strides, 0, dilations), site),)
 
 
-def average_pool(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
+def average_pool(site: OpContext, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """Sums over windows, each divided by what the operator counts in it: its mean of ones says how many."""
     spec = site.op.windows(site.shape(0)[2:])
     run = (functions.conv1d, functions.conv2d, functions.conv3d)[len(spec) - 1]
@@ -104,11 +104,11 @@ def average_pool(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
     return (apart(sums / counts, site),)
 
 
-Form = Callable[[Site, Sequence[Any]], tuple[Any, ...]]
+Form = Callable[[OpContext, Sequence[Any]], tuple[Any, ...]]
 NUDGE = 1e-4  # relative step of difference quotients
 
 
-def computed(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
+def computed(site: OpContext, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """The results of a node, its fused clip included."""
     op = site.op
     form = FORMS.get(kind(site.node))
@@ -121,7 +121,7 @@ def computed(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
     return made if op.clip is None else tuple(clipped(one, op.clip) for one in made)
 
 
-def has_form(site: Site) -> bool:
+def has_form(site: OpContext) -> bool:
     """Whether the node can be computed here."""
     if kind(site.node) in FORMS or site.op.unary:
         return True
@@ -168,7 +168,7 @@ def _values(op: Op, x: Any) -> Any:
         return np.asarray(op.f(x), np.float64)
 
 
-def moved(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
+def moved(site: OpContext, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """An operator that moves elements: the reference on numbered elements says where each comes from."""
     shapes = [site.shape(i) for i in range(len(inputs)) if inputs[i] is not None]
     firsts = np.cumsum([1, *(prod(s) for s in shapes)])
@@ -191,7 +191,7 @@ def aligned(x: Any, rank: int) -> Any:
     return x.reshape(x.shape[0], *(1,) * (rank + 1 - x.dim()), *x.shape[1:])
 
 
-def pairwise(function: Callable[..., Any], site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
+def pairwise(function: Callable[..., Any], site: OpContext, inputs: Sequence[Any]) -> tuple[Any, ...]:
     rank = len(site.out_shape)
     made = aligned(inputs[0], rank)
     for other in inputs[1:]:
@@ -199,43 +199,43 @@ def pairwise(function: Callable[..., Any], site: Site, inputs: Sequence[Any]) ->
     return (made,)
 
 
-def single(function: Callable[..., Any], site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
+def single(function: Callable[..., Any], site: OpContext, inputs: Sequence[Any]) -> tuple[Any, ...]:
     return (function(inputs[0]),)
 
 
 def with_fields(
-    function: Callable[..., Any], names: Mapping[str, str], site: Site, inputs: Sequence[Any]
+    function: Callable[..., Any], names: Mapping[str, str], site: OpContext, inputs: Sequence[Any]
 ) -> tuple[Any, ...]:
     """A function whose arguments are attributes of the operator."""
     given = site.op.onnx_attributes()
     return (function(inputs[0], **{own: given[field] for own, field in names.items()}),)
 
 
-def prelu(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
+def prelu(site: OpContext, inputs: Sequence[Any]) -> tuple[Any, ...]:
     x, slope = inputs[0], aligned(inputs[1], len(site.out_shape))
     return (torch.where(x >= 0, x, x * slope),)
 
 
-def gelu(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
+def gelu(site: OpContext, inputs: Sequence[Any]) -> tuple[Any, ...]:
     return (functions.gelu(inputs[0], approximate=site.op.onnx_attributes()["approximate"]),)
 
 
-def silu(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
+def silu(site: OpContext, inputs: Sequence[Any]) -> tuple[Any, ...]:
     x, alpha = inputs[0], float(site.op.onnx_attributes()["alpha"])
     return (functions.silu(x) if alpha == 1.0 else x * torch.sigmoid(alpha * x),)
 
 
-def hard_sigmoid(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
+def hard_sigmoid(site: OpContext, inputs: Sequence[Any]) -> tuple[Any, ...]:
     given = site.op.onnx_attributes()
     return (torch.clamp(given["alpha"] * inputs[0] + given["beta"], 0.0, 1.0),)
 
 
-def clip(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
+def clip(site: OpContext, inputs: Sequence[Any]) -> tuple[Any, ...]:
     given = site.op.onnx_attributes()
     return (clipped(inputs[0], (given["min"], given["max"])),)
 
 
-def gemm(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
+def gemm(site: OpContext, inputs: Sequence[Any]) -> tuple[Any, ...]:
     given, gain = site.op.onnx_attributes(), site.op.gain()
     x = inputs[0].transpose(1, 2) if given["transA"] else inputs[0]
     weight = inputs[1].transpose(1, 2) if given["transB"] else inputs[1]
@@ -247,40 +247,40 @@ def gemm(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
     return (y + site.op.bias_factor() * aligned(inputs[2], 2),)
 
 
-def matmul(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
+def matmul(site: OpContext, inputs: Sequence[Any]) -> tuple[Any, ...]:
     rank = len(site.out_shape)
     return (torch.matmul(*(aligned(one, rank) for one in inputs)),)
 
 
-def softmax(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
+def softmax(site: OpContext, inputs: Sequence[Any]) -> tuple[Any, ...]:
     rank = len(site.shape(0))
     axis = site.op.answer_axis(rank) % rank
     return (torch.softmax(inputs[0], axis + 1),)
 
 
-def reduction(function: Callable[..., Any], site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
+def reduction(function: Callable[..., Any], site: OpContext, inputs: Sequence[Any]) -> tuple[Any, ...]:
     rank = len(site.shape(0))
     axes = [axis + 1 for axis in site.op.reduced(rank) or ()]
     made = function(inputs[0], dim=axes, keepdim=True)
     return (made.reshape(made.shape[0], *site.out_shape),)
 
 
-def reshape(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
+def reshape(site: OpContext, inputs: Sequence[Any]) -> tuple[Any, ...]:
     return (inputs[0].reshape(inputs[0].shape[0], *site.out_shape),)
 
 
-def transpose(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
+def transpose(site: OpContext, inputs: Sequence[Any]) -> tuple[Any, ...]:
     perm = site.op.onnx_attributes()["perm"] or tuple(reversed(range(len(site.shape(0)))))
     return (inputs[0].permute(0, *(p + 1 for p in perm)),)
 
 
-def concat(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
+def concat(site: OpContext, inputs: Sequence[Any]) -> tuple[Any, ...]:
     axis = site.op.onnx_attributes()["axis"] % len(site.out_shape)
     count = max(len(one) for one in inputs)
     return (torch.cat([one.expand(count, *one.shape[1:]) for one in inputs], axis + 1),)
 
 
-def resize(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
+def resize(site: OpContext, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """One product per axis with the matrix that the operator makes of one-hot lines."""
     x, shape, given = inputs[0], site.shape(0), site.op.onnx_attributes()
     for axis, (size, out) in enumerate(zip(shape, given["sizes"], strict=True)):
@@ -299,7 +299,7 @@ def resize(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
     return (x,)
 
 
-def lookup(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
+def lookup(site: OpContext, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """Rows of a table by indices that are whole numbers held as floats."""
     table, index = inputs[0], inputs[1]
     rows = table.shape[2]
@@ -317,7 +317,7 @@ def leaky(function: Callable[..., Any], names: Mapping[str, str]) -> Form:
     return partial(with_fields, function, names)
 
 
-def same(site: Site, inputs: Sequence[Any]) -> tuple[Any, ...]:
+def same(site: OpContext, inputs: Sequence[Any]) -> tuple[Any, ...]:
     return (inputs[0],)
 
 

@@ -10,8 +10,8 @@ from npuflow.base.registry import Registry
 from npuflow.hw.elements import ELEMENTS, container
 from npuflow.hw.target import Numerics
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import Op, Site
-from npuflow.ir.space import Space
+from npuflow.ir.op import Op, OpContext
+from npuflow.ir.space import IterationDomain
 from npuflow.ir.types import Array
 
 FORMS = Registry("forms", "npuflow.forms")
@@ -34,20 +34,22 @@ class OperatorForm:
         element types."""
         return 0
 
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+    def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
         """Constants of a node, fixed when it is quantised: bounds, tables."""
         return {}
 
-    def compute(self, site: Site, inputs: Sequence[Array | None], numerics: Numerics) -> tuple[Array, ...]:
+    def compute(
+        self, site: OpContext, inputs: Sequence[Array | None], numerics: Numerics
+    ) -> tuple[Array, ...]:
         """THE specification: exact to the bit, plain numpy, slow and clear. `npuflow.hw.floats` is the
         arithmetic."""
         raise NotImplementedError
 
-    def space(self, site: Site, numerics: Numerics) -> Space | None:
+    def space(self, site: OpContext, numerics: Numerics) -> IterationDomain | None:
         """Iteration space; None for operators that only move data."""
         return site.op.space(site, numerics)
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         """Commands of the compute queues for one tile."""
         raise NotImplementedError(f"{type(self).__name__}.lower")
 
@@ -68,7 +70,7 @@ def float_table(op: Op, number: str) -> int:
     return form_in(op, Arithmetic.FLOATS).table(op, number) if has_form(op, Arithmetic.FLOATS) else 0
 
 
-def block_type(site: Site) -> str:
+def block_type(site: OpContext) -> str:
     """The type of a weight whose elements share exponents, or the one that the array converts both operands
     to; empty: there is neither."""
     value = site.inputs[1] if len(site.inputs) > 1 else None
@@ -76,35 +78,35 @@ def block_type(site: Site) -> str:
     return held or site.op.pair_type()
 
 
-def arithmetic(site: Site) -> Arithmetic:
+def arithmetic(site: OpContext) -> Arithmetic:
     """What a quantised node computes in."""
     if not site.number:
         return Arithmetic.INTEGERS
     return Arithmetic.BLOCKS if block_type(site) else Arithmetic.FLOATS
 
 
-def prepared(site: Site, numerics: Numerics) -> dict[str, int | Array]:
+def prepared(site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
     """Constants of the node, fixed when it is quantised."""
     if site.number:
         return form_in(site.op, arithmetic(site)).prepare(site, numerics)
     return site.op.prepare(site, numerics)
 
 
-def computed(site: Site, inputs: Sequence[Array | None], numerics: Numerics) -> tuple[Array, ...]:
+def computed(site: OpContext, inputs: Sequence[Array | None], numerics: Numerics) -> tuple[Array, ...]:
     """The results of the node on codes, or patterns, by its specification."""
     if site.number:
         return form_in(site.op, arithmetic(site)).compute(site, inputs, numerics)
     return site.op.integer(site, inputs, numerics)
 
 
-def space(site: Site, numerics: Numerics) -> Space | None:
+def space(site: OpContext, numerics: Numerics) -> IterationDomain | None:
     """The node's iteration space; None for operators that only move data."""
     if site.number:
         return form_in(site.op, arithmetic(site)).space(site, numerics)
     return site.op.space(site, numerics)
 
 
-def lower(site: Site, tile: TileView, em: Emitter) -> None:
+def lower(site: OpContext, tile: TileView, em: Emitter) -> None:
     """Commands of the compute queues for one tile."""
     if site.number:
         form_in(site.op, arithmetic(site)).lower(site, tile, em)
@@ -112,6 +114,6 @@ def lower(site: Site, tile: TileView, em: Emitter) -> None:
         site.op.lower(site, tile, em)
 
 
-def sum_type(site: Site, numerics: Numerics) -> str:
+def sum_type(site: OpContext, numerics: Numerics) -> str:
     """The type of the node's sums."""
     return "float32" if site.number else container(max(32, site.accumulator_bits(numerics)), signed=True)

@@ -11,7 +11,7 @@ import numpy as np
 from npuflow.base.digest import digest_array
 from npuflow.base.html_table import titled
 from npuflow.base.mapped import spilled
-from npuflow.ir.op import Node, Site
+from npuflow.ir.op import Node, OpContext
 from npuflow.ir.types import Array, QuantType, TensorType, Value
 
 
@@ -55,14 +55,14 @@ class Graph:
                     found.setdefault(value_id, []).append(node)
         return found
 
-    def site(self, node: Node) -> Site:
+    def site(self, node: Node) -> OpContext:
         """The node with its types, quantisation and constants: all that operator methods look at."""
         params: dict[str, int | Array] = {}
         for name, p in node.params or ():
             params[name] = (
                 self.consts[p] if isinstance(p, str) else np.array(p) if isinstance(p, tuple) else p
             )
-        return Site(
+        return OpContext(
             node,
             tuple(self.values[i] if i else None for i in node.inputs),
             tuple(self.values[o] for o in node.outputs if o),

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from npuflow.hw.numerics import group_multipliers
 from npuflow.hw.target import Numerics
-from npuflow.ir.op import Op, Site
+from npuflow.ir.op import Op, OpContext
 from npuflow.ir.types import Array, IntArray, QuantType
 
 Real = npt.NDArray[np.float64]
@@ -60,7 +60,7 @@ def scaled_groups(
     )
 
 
-def settled_groups(site: Site, numerics: Numerics) -> tuple[IntArray, int]:
+def settled_groups(site: OpContext, numerics: Numerics) -> tuple[IntArray, int]:
     """The same of a quantised node, whose bias, if it has one, states n."""
     codes, weight, x, y = site.consts[1], site.quant(1), site.quant(0), site.out_quant
     assert codes is not None

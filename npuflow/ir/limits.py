@@ -7,10 +7,10 @@ from math import prod
 
 from npuflow.hw import limits
 from npuflow.hw.target import Limits
-from npuflow.ir.op import No, Site, Yes
+from npuflow.ir.op import No, OpContext, Yes
 
 
-def allowed(name: str, site: Site, target: Limits) -> Yes | No:
+def allowed(name: str, site: OpContext, target: Limits) -> Yes | No:
     """Whether a node satisfies every rule for its operator; a rule that names what the node
     has not does not hold for it."""
     mine = [r for r in target.rules if name in r.operators]
@@ -28,7 +28,7 @@ def allowed(name: str, site: Site, target: Limits) -> Yes | No:
     return Yes()
 
 
-def numbers_of(site: Site) -> dict[str, int]:
+def numbers_of(site: OpContext) -> dict[str, int]:
     """Every variable of rules that the node has."""
     y = site.out_shape
     found = {"rank": len(y), "elements": prod(y)}

@@ -18,8 +18,23 @@ from npuflow.ir.op_scalable import Scalable, Weights
 from npuflow.ir.types import Array, QuantType, TensorType, Value
 
 __all__ = [
-    "OPS", "Algebra", "Bound", "Imported", "No", "Node", "OnnxCall", "Op", "OpSample", "Param", "Role",
-    "Site", "Weights", "Yes", "bound_array", "first_no", "need",
+    "OPS",
+    "Algebra",
+    "Bound",
+    "Imported",
+    "No",
+    "Node",
+    "OnnxCall",
+    "Op",
+    "OpContext",
+    "OpSample",
+    "Param",
+    "Role",
+    "Weights",
+    "Yes",
+    "bound_array",
+    "first_no",
+    "need",
 ]
 
 OPS = Registry("ops", "npuflow.ops")
@@ -65,7 +80,7 @@ class OpSample:
 
 
 @dataclass(frozen=True)
-class Op(FloatSemantics, Quantisable["Site"], Lowerable["Site"], Scalable):
+class Op(FloatSemantics, Quantisable["OpContext"], Lowerable["OpContext"], Scalable):
     """Base of every operator. Fields of a subclass are its attributes (named as in ONNX where ONNX has them);
     those by keyword alone are the compiler's own. Each base class is a part of the contract, which some rooms
     ask; this one is the source format, and what rules ask."""
@@ -93,7 +108,7 @@ class Op(FloatSemantics, Quantisable["Site"], Lowerable["Site"], Scalable):
         """Attributes by their ONNX names."""
         return {f.name: getattr(self, f.name) for f in fields(self) if not f.kw_only}
 
-    def to_onnx(self, site: Site) -> OnnxCall:
+    def to_onnx(self, site: OpContext) -> OnnxCall:
         """The ONNX node (newest supported opset) that computes `reference` without the clip."""
         return OnnxCall(self.onnx, self.onnx_attributes(), self.domain)
 
@@ -101,7 +116,7 @@ class Op(FloatSemantics, Quantisable["Site"], Lowerable["Site"], Scalable):
         """Whether rules may spell the node in other operators."""
         return True
 
-    def border(self, site: Site) -> tuple[tuple[int, ...], float] | No:
+    def border(self, site: OpContext) -> tuple[tuple[int, ...], float] | No:
         """The constant border that it puts around its first input: widths before all dimensions, then behind
         them, and the number. No: the border is not constant, or depends on the input."""
         return (0,) * (2 * len(site.shape(0))), 0.0
@@ -143,7 +158,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Site:
+class OpContext:
     """One node in its place: values of inputs (None: absent), outputs; constants by input; integer params."""
 
     node: Node

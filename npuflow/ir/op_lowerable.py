@@ -9,9 +9,9 @@ from npuflow.hw.target import Numerics, Target
 from npuflow.ir.answers import No, Yes
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.moves import Move
-from npuflow.ir.space import Space
+from npuflow.ir.space import IterationDomain
 
-S = TypeVar("S")  # a node in its place: `Site` of ir/op.py, which knows the operator
+S = TypeVar("S")  # a node in its place: `OpContext` of ir/op.py, which knows the operator
 
 
 class Lowerable(Generic[S]):
@@ -43,11 +43,11 @@ class Lowerable(Generic[S]):
         comparisons beyond these are not useful work."""
         return ()
 
-    def space(self, site: S, numerics: Numerics) -> Space | None:
+    def space(self, site: S, numerics: Numerics) -> IterationDomain | None:
         """Iteration space of the quantised node; None for operators that only move data (see `moves`)."""
         return None
 
-    def local_space(self, site: S) -> Space | None:
+    def local_space(self, site: S) -> IterationDomain | None:
         """Iteration space of an operator with `moves` where `lower` copies in local memory; None: nowhere."""
         return None
 

@@ -15,7 +15,7 @@ from npuflow.ir.windows import Taps
 # plain: not quantised (shapes); index: whole numbers, which are their own codes; table: has the type of the
 # result, whose elements are its elements
 Role = Literal["activation", "weight", "bias", "plain", "index", "table"]
-S = TypeVar("S")  # a node in its place: `Site` of ir/op.py, which knows the operator
+S = TypeVar("S")  # a node in its place: `OpContext` of ir/op.py, which knows the operator
 
 
 class Quantisable(Generic[S]):

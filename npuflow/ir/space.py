@@ -1,6 +1,7 @@
 """Iteration spaces: from a tile of the iteration axes to the box of every operand that it touches.
 
-MACs, bytes, footprints, halos and legal splits all derive from a `Space`; no operator states them again.
+MACs, bytes, footprints, halos and legal splits all derive from an `IterationDomain`; no operator states them
+again.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Space:
+class IterationDomain:
     """Axes of the loop nest and the operand maps. `inputs` are graph inputs by position (None: not read
     by the tile, e.g. an absent optional input), `params` the integer parameter arrays by name,
     `outputs` the results, `macs` multiply-accumulates per point of the axes' product, `ops` vector

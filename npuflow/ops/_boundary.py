@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from npuflow.hw.target import Numerics
-from npuflow.ir.op import Imported, No, OnnxCall, Op, OpSample, Site
+from npuflow.ir.op import Imported, No, OnnxCall, Op, OpContext, OpSample
 from npuflow.ir.types import Array, QuantType, TensorType
 from npuflow.ops._draw import draw
 
@@ -40,19 +40,19 @@ class UnchangedOp(Op):
 class BoundaryOp(UnchangedOp):
     """Between float values and codes: it runs beside the NPU."""
 
-    def quant_type(self, site: Site) -> QuantType:
+    def quant_type(self, site: OpContext) -> QuantType:
         raise NotImplementedError
 
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> Imported | No:
         return No("a quantisation step of the source model: it stays as it is")
 
-    def to_onnx(self, site: Site) -> OnnxCall:
+    def to_onnx(self, site: OpContext) -> OnnxCall:
         q = self.quant_type(site)
         scale, zero = np.array(q.scale, np.float32), np.array(q.zero_point).astype(q.dtype)
         if q.axis is None:
             return OnnxCall(self.onnx, {}, inputs=(0, scale.reshape(()), zero.reshape(())))
         return OnnxCall(self.onnx, {"axis": q.axis}, inputs=(0, scale, zero))
 
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+    def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
         return {}

@@ -15,8 +15,8 @@ from npuflow.base.errors import TargetError
 from npuflow.hw.numerics import multiplier_shift
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Buffer
-from npuflow.ir.op import No, Op, OpSample, Site, Yes, first_no, need
-from npuflow.ir.space import Axis, DimMap, Operand, Space
+from npuflow.ir.op import No, Op, OpContext, OpSample, Yes, first_no, need
+from npuflow.ir.space import Axis, DimMap, IterationDomain, Operand
 from npuflow.ir.types import UNKNOWN, ShapesDifferError, TensorType
 from npuflow.ops._draw import draw
 
@@ -105,7 +105,7 @@ class BinaryOp(Op):
         assert a is not None and b is not None
         return (TensorType(broadcast_shape(a.shape, b.shape), a.dtype),)
 
-    def accepts(self, site: Site, target: Target) -> Yes | No:
+    def accepts(self, site: OpContext, target: Target) -> Yes | No:
         rank = len(site.out_shape)
         return first_no(
             need(rank <= 4, f"rank {rank} > 4"),
@@ -114,11 +114,11 @@ class BinaryOp(Op):
             need(site.outputs[0].type.dtype == "float32", f"dtype {site.outputs[0].type.dtype}"),
         )
 
-    def space(self, site: Site, numerics: Numerics) -> Space:
+    def space(self, site: OpContext, numerics: Numerics) -> IterationDomain:
         out = site.out_shape
         axes = tuple(Axis(f"d{i}", size) for i, size in enumerate(out))
         inputs = tuple(operand(name, site.shape(i), out) for i, name in enumerate(NAMES))
-        return Space(axes, inputs, (operand("y", out, out),), ops=self.operations)
+        return IterationDomain(axes, inputs, (operand("y", out, out),), ops=self.operations)
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[OpSample]:

@@ -14,8 +14,8 @@ from npuflow.hw.numerics import multiplier_shift, requantize
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import No, OpSample, Site, Yes, first_no, need
-from npuflow.ir.space import Axis, Space
+from npuflow.ir.op import No, OpContext, OpSample, Yes, first_no, need
+from npuflow.ir.space import Axis, IterationDomain
 from npuflow.ir.types import Array, IntArray, Span, TensorType
 from npuflow.ops._broadcast import BinaryOp, broadcast_shape, operand, operand_multipliers, strided
 from npuflow.ops._draw import draw
@@ -37,10 +37,10 @@ class SumOp(BinaryOp):
         assert a is not None and b is not None
         return (np.asarray(a + b if self.sign > 0 else a - b),)
 
-    def whole_result(self, site: Site, spans: Sequence[Span | None], output: int) -> Span | None:
+    def whole_result(self, site: OpContext, spans: Sequence[Span | None], output: int) -> Span | None:
         return corners(lambda a, b: a + self.sign * b, *spans)
 
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+    def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
         y = site.out_quant
         a, b = (site.quant(i).scale[0] / y.scale[0] for i in (0, 1))
         (a_multiplier, b_multiplier), shift = operand_multipliers([a, self.sign * b], numerics)
@@ -53,7 +53,7 @@ class SumOp(BinaryOp):
             "hi": hi,
         }
 
-    def total(self, site: Site, inputs: Sequence[IntArray | None]) -> IntArray:
+    def total(self, site: OpContext, inputs: Sequence[IntArray | None]) -> IntArray:
         """The sum before it is rounded."""
         a, b = inputs[0], inputs[1]
         assert a is not None and b is not None
@@ -62,7 +62,7 @@ class SumOp(BinaryOp):
         return np.asarray(left + centred(b, site.quant(1)) * site.param("b_multiplier"))
 
     def integer(
-        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+        self, site: OpContext, inputs: Sequence[IntArray | None], numerics: Numerics
     ) -> tuple[IntArray, ...]:
         y = site.out_quant
         result = requantize(
@@ -76,7 +76,7 @@ class SumOp(BinaryOp):
         )
         return (result.astype(y.dtype),)
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         numbers = {k: site.param(k) for k in ("a_multiplier", "b_multiplier", "shift", "lo", "hi")}
         em.emit("ADD", **binary_operands(site, tile), **numbers, rounding=em.numerics.rounding)
 
@@ -94,13 +94,13 @@ class RatioOp(BinaryOp):
         """The scale of the result, from those of the operands."""
         raise NotImplementedError
 
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+    def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
         a, b, y = site.quant(0), site.quant(1), site.out_quant
         m, shift = multiplier_shift(self.ratio(a.scale[0], b.scale[0]) / y.scale[0], numerics)
         lo, hi = clamp_bounds(self.clip, y)
         return {"multiplier": int(m[0]), "shift": shift, "lo": lo, "hi": hi}
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         numbers = {k: site.param(k) for k in ("multiplier", "shift", "lo", "hi")}
         em.emit(self.opcode, **binary_operands(site, tile), **numbers, rounding=em.numerics.rounding)
 
@@ -113,7 +113,7 @@ def corners(f: Callable[[int, int], int], a: Span | None, b: Span | None) -> Spa
     return min(found), max(found)
 
 
-def binary_operands(site: Site, tile: TileView) -> dict[str, object]:
+def binary_operands(site: OpContext, tile: TileView) -> dict[str, object]:
     """The fields of the operands and the result of a command on two operands."""
     y = tile.outputs[0]
     return {
@@ -146,11 +146,11 @@ class ExtremumOp(BinaryOp):
         known = [a for a in inputs if a is not None]
         return (np.array(reduce(np.maximum if self.maximum else np.minimum, known)),)
 
-    def whole_result(self, site: Site, spans: Sequence[Span | None], output: int) -> Span | None:
+    def whole_result(self, site: OpContext, spans: Sequence[Span | None], output: int) -> Span | None:
         known, pick = [s for s in spans if s is not None], max if self.maximum else min
         return (pick(s[0] for s in known), pick(s[1] for s in known)) if len(known) == len(spans) else None
 
-    def accepts(self, site: Site, target: Target) -> Yes | No:
+    def accepts(self, site: OpContext, target: Target) -> Yes | No:
         rank = len(site.out_shape)
         return first_no(
             need(rank <= 4, f"rank {rank} > 4"),
@@ -159,23 +159,23 @@ class ExtremumOp(BinaryOp):
             need(site.outputs[0].type.dtype == "float32", f"dtype {site.outputs[0].type.dtype}"),
         )
 
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+    def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
         lo, hi = clamp_bounds(self.clip, site.out_quant)
         return {"lo": lo, "hi": hi}
 
     def integer(
-        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+        self, site: OpContext, inputs: Sequence[IntArray | None], numerics: Numerics
     ) -> tuple[IntArray, ...]:
         (y,) = self.reference(*inputs)
         return (np.clip(y.astype(np.int64), site.param("lo"), site.param("hi")).astype(site.out_quant.dtype),)
 
-    def space(self, site: Site, numerics: Numerics) -> Space:
+    def space(self, site: OpContext, numerics: Numerics) -> IterationDomain:
         out = site.out_shape
         axes = tuple(Axis(f"d{i}", size) for i, size in enumerate(out))
         inputs = tuple(operand(f"x{i}", site.shape(i), out) for i in range(len(site.inputs)))
-        return Space(axes, inputs, (operand("y", out, out),), ops=max(len(inputs) - 1, 1))
+        return IterationDomain(axes, inputs, (operand("y", out, out),), ops=max(len(inputs) - 1, 1))
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         y, count = tile.outputs[0], len(site.inputs)
         bounds = {"lo": site.param("lo"), "hi": site.param("hi"), "maximum": int(self.maximum)}
         a = strided(tile.input(0), "a", site.shape(0))

@@ -10,7 +10,7 @@ import numpy as np
 from npuflow.hw.target import Numerics
 from npuflow.ir.groups import group_bounds, settled_groups
 from npuflow.ir.lowering import TileView
-from npuflow.ir.op import Site
+from npuflow.ir.op import OpContext
 from npuflow.ir.space import Axis, DimMap, Operand
 from npuflow.ir.types import Array, IntArray
 from npuflow.ops._requant import bias_shift, clamps, prove, requant_params
@@ -19,13 +19,13 @@ from npuflow.ops._windows import exact
 WIDE = 63  # bits of a sum of scaled groups, half a code of rounding included
 
 
-def grouped(site: Site, weight: int = 1) -> bool:
+def grouped(site: OpContext, weight: int = 1) -> bool:
     """Whether the weight has scales by groups."""
     value = site.inputs[weight]
     return value is not None and value.quant is not None and value.quant.group is not None
 
 
-def group_params(site: Site, numerics: Numerics) -> dict[str, int | Array]:
+def group_params(site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
     """`scales` [groups, channels] of the sums, and REQUANT's parameters."""
     codes, weight, x = site.consts[1], site.quant(1), site.quant(0)
     assert codes is not None
@@ -65,7 +65,8 @@ def _sums(low: IntArray, high: IntArray, m: Array, bias: IntArray | None, shift:
 
 
 def group_sums(
-    site: Site, x: IntArray, weight: IntArray, products: Callable[[IntArray, IntArray], Array], channel: int
+    site: OpContext, x: IntArray, weight: IntArray, products: Callable[[IntArray, IntArray], Array],
+    channel: int,
 ) -> IntArray:
     """The specification of the scaled sums: `products` of every group, whose channels are dimension
     `channel`, times its scales. Operands are less their zero points."""
@@ -89,7 +90,7 @@ def _part(array: IntArray, axis: int, start: int, stop: int) -> IntArray:
     return array[tuple(slice(start, stop) if d == axis else slice(None) for d in range(array.ndim))]
 
 
-def sum_axis(site: Site, name: str, size: int) -> Axis:
+def sum_axis(site: OpContext, name: str, size: int) -> Axis:
     """The axis that products are summed over: splits fall between groups, and between those of sparse
     weights."""
     if not grouped(site):
@@ -101,7 +102,7 @@ def sum_axis(site: Site, name: str, size: int) -> Axis:
     return Axis(name, size, "sum", group)
 
 
-def scale_operands(site: Site, inner: str, outer: str) -> tuple[Operand, ...]:
+def scale_operands(site: OpContext, inner: str, outer: str) -> tuple[Operand, ...]:
     """The operand of the scales, by the axis that is summed over and by the one of the channels."""
     if "scales" not in site.params:
         return ()
@@ -110,7 +111,7 @@ def scale_operands(site: Site, inner: str, outer: str) -> tuple[Operand, ...]:
     return (Operand("scales", tuple(site.array("scales").shape), (DimMap(inner, 1, group), DimMap(outer))),)
 
 
-def scale_fields(site: Site, tile: TileView) -> dict[str, object]:
+def scale_fields(site: OpContext, tile: TileView) -> dict[str, object]:
     """The fields of a command that scales its sums group by group."""
     scales = tile.params["scales"]
     return {"group": site.quant(1).group, "scales": scales.address, "scales_type": scales.dtype}

@@ -8,7 +8,7 @@ from typing import Any
 
 from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import TileView
-from npuflow.ir.op import Op, Site
+from npuflow.ir.op import Op, OpContext
 from npuflow.ir.types import Array
 
 
@@ -28,6 +28,6 @@ class MatrixOp(Op):
         """Both operands as [..., m, k] and [..., k, n]."""
         return a, b
 
-    def commands(self, site: Site, tile: TileView) -> Iterator[dict[str, object]]:
+    def commands(self, site: OpContext, tile: TileView) -> Iterator[dict[str, object]]:
         """The fields that commands of products share, command by command."""
         raise NotImplementedError

@@ -17,8 +17,8 @@ from npuflow.ir.codes import encode
 from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Buffer, Emitter
 from npuflow.ir.moves import Move, dense, merged
-from npuflow.ir.op import No, Op, Site, Yes, first_no, need
-from npuflow.ir.space import Axis, DimMap, Operand, Space
+from npuflow.ir.op import No, Op, OpContext, Yes, first_no, need
+from npuflow.ir.space import Axis, DimMap, IterationDomain, Operand
 from npuflow.ir.types import Array, IntArray, Span, TensorType
 
 Piece = tuple[int, int, int, int]     # count, first source index, source step, first destination index
@@ -46,8 +46,8 @@ def pieces_to_moves(
 
 
 def copy_space(
-    site: Site, maps: Sequence[DimMap], multiples: Mapping[int, int] = MappingProxyType({})
-) -> Space | None:
+    site: OpContext, maps: Sequence[DimMap], multiples: Mapping[int, int] = MappingProxyType({})
+) -> IterationDomain | None:
     """The space of a mover that one command copies in local memory: an axis "d0", "d1"... for every dimension
     of its output, `maps` of its input; tiles split a dimension on its multiple. None: it has not one
     activation."""
@@ -56,7 +56,7 @@ def copy_space(
         return None
     axes = [Axis(f"d{d}", size, multiple=multiples.get(d, 1)) for d, size in enumerate(out)]
     y = Operand("y", out, tuple(DimMap(a.name) for a in axes))
-    return Space(tuple(axes), (Operand("x", shape, tuple(maps)),), (y,), ops=1, copies=True)
+    return IterationDomain(tuple(axes), (Operand("x", shape, tuple(maps)),), (y,), ops=1, copies=True)
 
 
 def emit_copy(
@@ -76,7 +76,7 @@ def emit_copy(
 
 
 @dataclass(frozen=True)
-class MoveOp(Op):
+class DataLayoutOp(Op):
     """Base of the movers: integers go through as they are, so `integer` is `reference` on integer arrays."""
 
     moves_data: ClassVar[bool] = True
@@ -85,19 +85,19 @@ class MoveOp(Op):
     def forms(self) -> Mapping[str, Any]:
         return {"float": FORMS["float_move"]}
 
-    def whole_result(self, site: Site, spans: Sequence[Span | None], output: int) -> Span | None:
+    def whole_result(self, site: OpContext, spans: Sequence[Span | None], output: int) -> Span | None:
         known = [s for s in spans if s is not None]
         return (min(s[0] for s in known), max(s[1] for s in known)) if len(known) == len(spans) else None
 
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+    def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
         return {}
 
     def integer(
-        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+        self, site: OpContext, inputs: Sequence[IntArray | None], numerics: Numerics
     ) -> tuple[IntArray, ...]:
         return tuple(np.asarray(o, order="C") for o in self.reference(*inputs))
 
-    def accepts(self, site: Site, target: Target) -> Yes | No:
+    def accepts(self, site: OpContext, target: Target) -> Yes | No:
         moves = self.moves(site) or ()
         widest = max((len(m.dims) for m in moves), default=0)
         return first_no(
@@ -109,7 +109,7 @@ class MoveOp(Op):
 
 
 @dataclass(frozen=True)
-class BlockOp(MoveOp):
+class BlockOp(DataLayoutOp):
     """Base of the operators that exchange blocks of pixels and channels: a view of
     six dimensions, permuted."""
 
@@ -132,12 +132,12 @@ class BlockOp(MoveOp):
         shape, order = self.view(x.shape)
         return (np.ascontiguousarray(x.reshape(shape).transpose(order)).reshape(self.result(x.shape)),)
 
-    def moves(self, site: Site) -> tuple[Move, ...]:
+    def moves(self, site: OpContext) -> tuple[Move, ...]:
         shape, order = self.view(site.shape(0))
         source, dims = dense(shape), tuple(shape[p] for p in order)
         return (merged(Move(0, dims, tuple(source[p] for p in order), dense(dims))),)
 
 
-def fill_code(site: Site, value: float) -> int:
+def fill_code(site: OpContext, value: float) -> int:
     """The integer that stands for a real value at the node's output."""
     return int(encode(value, site.out_quant))

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from npuflow.hw.target import Target
 from npuflow.ir.lowering import TileView
-from npuflow.ir.op import Imported, No, OnnxCall, Op, Site, Yes, first_no, need
-from npuflow.ir.space import Axis, DimMap, Operand, Space
+from npuflow.ir.op import Imported, No, OnnxCall, Op, OpContext, Yes, first_no, need
+from npuflow.ir.space import Axis, DimMap, IterationDomain, Operand
 from npuflow.ir.types import TensorType
 from npuflow.ir.windows import Window, tap_places, windows
 from npuflow.ops._windows import out_hw, pair, spatial_names, window_measures, within
@@ -49,7 +49,7 @@ class PoolOp(Op):
         op = cls(kernel, strides, dilations, pads, auto_pad, ceil_mode, **more)  # type: ignore[arg-type]
         return Imported(op, (0,))
 
-    def to_onnx(self, site: Site) -> OnnxCall:
+    def to_onnx(self, site: OpContext) -> OnnxCall:
         call = super().to_onnx(site)
         attributes: Mapping[str, Any] = call.attributes
         if all(d == 1 for d in self.dilations):  # onnxruntime fuses Q/DQ around a pool and then knows no such
@@ -69,10 +69,10 @@ class PoolOp(Op):
             bool(self.ceil_mode),
         )
 
-    def border(self, site: Site) -> tuple[tuple[int, ...], float] | No:
+    def border(self, site: OpContext) -> tuple[tuple[int, ...], float] | No:
         return No("windows that leave the image are counted apart")
 
-    def measures(self, site: Site) -> Mapping[str, int]:
+    def measures(self, site: OpContext) -> Mapping[str, int]:
         spec = self.windows(site.shape(0)[2:])
         pads = (*(w.before for w in spec), *(w.after for w in spec))
         return window_measures(self.kernel_shape, self.strides, self.dilations, pads, site.shape(0))
@@ -82,10 +82,10 @@ class PoolOp(Op):
         assert x is not None
         return (TensorType((*x.shape[:2], *(w.out for w in self.windows(x.shape[2:]))), x.dtype),)
 
-    def tap_places(self, site: Site, places: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    def tap_places(self, site: OpContext, places: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
         return tap_places(self.windows(site.shape(0)[2:]), places)
 
-    def accepts(self, site: Site, target: Target) -> Yes | No:
+    def accepts(self, site: OpContext, target: Target) -> Yes | No:
         limits, rank = target.limits, len(self.kernel_shape)
         return first_no(
             need(rank <= 2, f"a {rank}-dimensional window"),
@@ -111,7 +111,7 @@ def _misses(w: Window) -> bool:
     return any(not any(0 <= row < w.size for row in taps) for taps in rows)
 
 
-def pool_space(site: Site, spec: Sequence[Window], params: tuple[Operand, ...] = ()) -> Space:
+def pool_space(site: OpContext, spec: Sequence[Window], params: tuple[Operand, ...] = ()) -> IterationDomain:
     x, y, names = site.shape(0), site.out_shape, spatial_names(len(spec))
     axes = (Axis("n", y[0]), Axis("c", y[1]), *(Axis(n, w.out) for n, w in zip(names, spec, strict=True)))
     lead = (DimMap("n"), DimMap("c"))
@@ -120,10 +120,10 @@ def pool_space(site: Site, spec: Sequence[Window], params: tuple[Operand, ...] =
     area = 1
     for w in spec:
         area *= w.kernel
-    return Space(axes, (Operand("x", x, x_maps),), (Operand("y", y, y_maps),), params, ops=area)
+    return IterationDomain(axes, (Operand("x", x, x_maps),), (Operand("y", y, y_maps),), params, ops=area)
 
 
-def pool_operands(site: Site, tile: TileView, spec: Sequence[Window]) -> dict[str, object]:
+def pool_operands(site: OpContext, tile: TileView, spec: Sequence[Window]) -> dict[str, object]:
     """x, y, window and origin fields of MAXPOOL and AVGPOOL."""
     x, y, names = tile.input(0), tile.outputs[0], spatial_names(len(spec))
     starts = [tile.ranges[n][0] for n in names]

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Emitter, TileView, blocks3
-from npuflow.ir.op import Imported, No, OnnxCall, Op, Site, Yes, first_no, need
-from npuflow.ir.space import Axis, DimMap, Operand, Space
+from npuflow.ir.op import Imported, No, OnnxCall, Op, OpContext, Yes, first_no, need
+from npuflow.ir.space import Axis, DimMap, IterationDomain, Operand
 from npuflow.ir.types import INDEX_BITS, Array, Span, TensorType, WholeNumbers
 
 MOST = 1 << INDEX_BITS  # elements along the dimension: their positions are whole numbers
@@ -63,17 +63,17 @@ class RankingOp(Op):
             order = np.argsort(key, axis, kind="stable")
         return np.take(order, np.arange(self.k), axis)
 
-    def whole_numbers(self, site: Site) -> Mapping[str, WholeNumbers]:
+    def whole_numbers(self, site: OpContext) -> Mapping[str, WholeNumbers]:
         size, made = site.shape(0)[self.axis], site.outputs[self.counted]
         return {made.id: WholeNumbers(size)}
 
-    def whole_result(self, site: Site, spans: Sequence[Span | None], output: int) -> Span | None:
+    def whole_result(self, site: OpContext, spans: Sequence[Span | None], output: int) -> Span | None:
         return (0, site.shape(0)[self.axis] - 1) if output == self.counted else spans[0]
 
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+    def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
         return {}
 
-    def accepts(self, site: Site, target: Target) -> Yes | No:
+    def accepts(self, site: OpContext, target: Target) -> Yes | No:
         x = site.shape(0)
         if not 0 < len(x) <= 4:
             return No(f"rank {len(x)}, not 1 to 4")
@@ -86,19 +86,19 @@ class RankingOp(Op):
             need(site.outputs[0].type.dtype == "float32", f"dtype {site.outputs[0].type.dtype}"),
         )
 
-    def space(self, site: Site, numerics: Numerics) -> Space:
+    def space(self, site: OpContext, numerics: Numerics) -> IterationDomain:
         shape, out = site.shape(0), site.out_shape
         axis = self.axis % len(shape)
         axes = tuple(Axis(f"d{i}", d, "par") for i, d in enumerate(shape) if i != axis)
         maps = tuple(DimMap() if i == axis else DimMap(f"d{i}") for i in range(len(shape)))
         results = tuple(Operand(name, out, maps) for name in self.results)
         axes = axes or (Axis("d", 1, "whole"),)
-        return Space(axes, (Operand("x", shape, maps),), results, ops=shape[axis])
+        return IterationDomain(axes, (Operand("x", shape, maps),), results, ops=shape[axis])
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         self.emit(site, tile, em, "TOPK")
 
-    def emit(self, site: Site, tile: TileView, em: Emitter, opcode: str) -> None:
+    def emit(self, site: OpContext, tile: TileView, em: Emitter, opcode: str) -> None:
         """One command for every part of the tile that is one view."""
         axis, x = self.axis % len(site.shape(0)), tile.input(0)
         flags = {"maximum": self.largest, "last": self.select_last_index}

@@ -15,8 +15,8 @@ from npuflow.hw.numerics import multiplier_shift
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Buffer, Emitter, TileView
-from npuflow.ir.op import Imported, No, OnnxCall, Op, OpSample, Site, Yes, first_no, need
-from npuflow.ir.space import Axis, DimMap, Operand, Space
+from npuflow.ir.op import Imported, No, OnnxCall, Op, OpContext, OpSample, Yes, first_no, need
+from npuflow.ir.space import Axis, DimMap, IterationDomain, Operand
 from npuflow.ir.types import Array, IntArray, Span, TensorType
 from npuflow.ops._requant import centred, emit_requant, finish, prove, requant_params
 
@@ -106,7 +106,7 @@ class Reduction(Op):
             result = np.max(wide, axis=axes, keepdims=self.keeps)
         return (np.asarray(result).astype(x.dtype),)
 
-    def whole_result(self, site: Site, spans: Sequence[Span | None], output: int) -> Span | None:
+    def whole_result(self, site: OpContext, spans: Sequence[Span | None], output: int) -> Span | None:
         if spans[0] is None or self.kind == "mean":
             return None
         terms = self.terms(site.shape(0)) if self.kind == "sum" else 1
@@ -116,7 +116,7 @@ class Reduction(Op):
     def terms(self, shape: Sequence[int]) -> int:
         return prod(shape[i] for i in self.reduced(len(shape)))
 
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+    def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
         x, count = site.quant(0), self.terms(site.shape(0))
         if self.kind == "max":
             exact = requant_params(site, 1.0, numerics)
@@ -129,7 +129,7 @@ class Reduction(Op):
         return requant_params(site, ratio, numerics)
 
     def integer(
-        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+        self, site: OpContext, inputs: Sequence[IntArray | None], numerics: Numerics
     ) -> tuple[IntArray, ...]:
         x = inputs[0]
         assert x is not None
@@ -138,7 +138,7 @@ class Reduction(Op):
         return (finish(site, np.asarray(acc), 0, numerics),)
 
     # --- target
-    def accepts(self, site: Site, target: Target) -> Yes | No:
+    def accepts(self, site: OpContext, target: Target) -> Yes | No:
         shape = site.shape(0)
         checks = first_no(
             need(len(shape) <= 4, f"rank {len(shape)} > 4"),
@@ -153,7 +153,7 @@ class Reduction(Op):
                 return No(f"a mean of {self.terms(shape)} elements: {error.message}")
         return checks
 
-    def space(self, site: Site, numerics: Numerics) -> Space:
+    def space(self, site: OpContext, numerics: Numerics) -> IterationDomain:
         x, y = site.shape(0), site.out_shape
         gone = self.reduced(len(x))
         axes = [Axis(f"d{i}", size) for i, size in enumerate(x) if i not in gone]
@@ -163,7 +163,7 @@ class Reduction(Op):
         ]
         result = Operand("y", y, tuple(maps))
         x_maps = tuple(DimMap(f"d{i}") for i in range(len(x)))
-        return Space(
+        return IterationDomain(
             tuple(axes),
             (Operand("x", x, x_maps),),
             (result,),
@@ -171,7 +171,7 @@ class Reduction(Op):
             accumulator=Operand("acc", y, tuple(maps)),
         )
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         x, acc = tile.input(0), tile.acc
         assert acc is not None
         gone = self.reduced(len(site.shape(0)))
@@ -204,7 +204,7 @@ class AxesReduction(Reduction):
         chosen = sorted({int(a) % rank for a in axes}) if axes else list(range(rank))
         return Imported(cls(tuple(chosen), int(call.attributes.get("keepdims", 1))), (0,))
 
-    def to_onnx(self, site: Site) -> OnnxCall:
+    def to_onnx(self, site: OpContext) -> OnnxCall:
         return OnnxCall(self.onnx, {"keepdims": self.keepdims}, inputs=(0, np.array(self.axes, np.int64)))
 
     def reduced(self, rank: int) -> tuple[int, ...]:

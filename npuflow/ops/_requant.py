@@ -13,7 +13,7 @@ from npuflow.base.errors import TargetError
 from npuflow.hw.numerics import multiplier_shift, quantize, requantize
 from npuflow.hw.target import Numerics
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import Bound, Site
+from npuflow.ir.op import Bound, OpContext
 from npuflow.ir.overflow import Overflow
 from npuflow.ir.space import DimMap, Operand
 from npuflow.ir.types import Array, IntArray, QuantType
@@ -32,7 +32,7 @@ def clamp_bounds(clip: tuple[Bound, Bound] | None, quant: QuantType) -> tuple[in
     return lo, hi
 
 
-def clamps(site: Site, numerics: Numerics) -> dict[str, int | Array]:
+def clamps(site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
     """The same of REQUANT, which may clamp each channel on its own: lo or los, hi or his."""
     clip, quant = site.op.clip, site.out_quant
     if clip is None or not any(isinstance(bound, tuple) for bound in clip):
@@ -52,7 +52,7 @@ def vector(name: str, values: npt.ArrayLike, dtype: str) -> dict[str, int | Arra
     return {name: int(array[0])} if np.all(array == array[0]) else {f"{name}s": array.astype(dtype)}
 
 
-def product_ratio(site: Site, gain: float = 1.0) -> Real:
+def product_ratio(site: OpContext, gain: float = 1.0) -> Real:
     """Real multiplier from accumulator units (input scale * weight scale) to output
     codes, per channel or one."""
     return (
@@ -60,7 +60,7 @@ def product_ratio(site: Site, gain: float = 1.0) -> Real:
     )
 
 
-def requant_params(site: Site, ratio: npt.ArrayLike, numerics: Numerics) -> dict[str, int | Array]:
+def requant_params(site: OpContext, ratio: npt.ArrayLike, numerics: Numerics) -> dict[str, int | Array]:
     """multiplier(s), shift, lo(s), hi(s) of REQUANT."""
     m, n = multiplier_shift(ratio, numerics)
     return {
@@ -70,7 +70,7 @@ def requant_params(site: Site, ratio: npt.ArrayLike, numerics: Numerics) -> dict
     }
 
 
-def per_channel(site: Site, name: str, shape: list[int]) -> int | Array:
+def per_channel(site: OpContext, name: str, shape: list[int]) -> int | Array:
     """A parameter that is one number, or (`names`) one per channel: then shaped to meet the output."""
     held = f"{name}s"
     return site.array(held).astype(np.int64).reshape(shape) if held in site.params else site.param(name)
@@ -102,7 +102,7 @@ def centred(q: IntArray, quant: QuantType) -> npt.NDArray[np.int64]:
 
 
 def finish(
-    site: Site, acc: Array, channel_axis: int, numerics: Numerics, bias: IntArray | None = None
+    site: OpContext, acc: Array, channel_axis: int, numerics: Numerics, bias: IntArray | None = None
 ) -> IntArray:
     """The specification of REQUANT: bias, multiplier, one rounding, zero point, clamp."""
     total = np.asarray(acc).astype(np.int64)
@@ -116,7 +116,9 @@ def finish(
     )
 
 
-def emit_requant(site: Site, tile: TileView, em: Emitter, channel_dim: int, bias: int | None = None) -> None:
+def emit_requant(
+    site: OpContext, tile: TileView, em: Emitter, channel_dim: int, bias: int | None = None
+) -> None:
     """REQUANT of the whole accumulator into the output; `channel_dim` counts the output's
     dimensions, `bias` is an input."""
     assert tile.acc is not None
@@ -133,7 +135,7 @@ def emit_requant(site: Site, tile: TileView, em: Emitter, channel_dim: int, bias
             channel_axis=min(4 - len(y.box) + channel_dim, 3), **fields)
 
 
-def channel_params(site: Site, axis: str) -> tuple[Operand, ...]:
+def channel_params(site: OpContext, axis: str) -> tuple[Operand, ...]:
     """Operands of the per-channel parameter arrays, indexed by one axis."""
     return tuple(
         Operand(name, tuple(site.array(name).shape), (DimMap(axis),))

@@ -15,8 +15,8 @@ from npuflow.hw.numerics import quantize
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import No, Op, OpSample, Site, Yes, first_no, need
-from npuflow.ir.space import Axis, DimMap, Operand, Space, whole
+from npuflow.ir.op import No, Op, OpContext, OpSample, Yes, first_no, need
+from npuflow.ir.space import Axis, DimMap, IterationDomain, Operand, whole
 from npuflow.ir.types import Array, IntArray, QuantType, Span, TensorType
 from npuflow.ops._requant import clamp_bounds
 
@@ -60,7 +60,7 @@ class TableOp(Op):
         with np.errstate(all="ignore"):
             return (np.asarray(self.f(x.astype(np.float64)), np.float64).astype(x.dtype).reshape(x.shape),)
 
-    def whole_result(self, site: Site, spans: Sequence[Span | None], output: int) -> Span | None:
+    def whole_result(self, site: OpContext, spans: Sequence[Span | None], output: int) -> Span | None:
         return self.whole_ends(spans[0]) if spans[0] is not None and self.keeps_whole else None
 
     def whole_ends(self, span: Span) -> Span | None:
@@ -78,7 +78,7 @@ class TableOp(Op):
     def bounds(self) -> tuple[float, float]:
         return -np.inf, np.inf
 
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+    def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
         source, result = site.quant(0), site.out_quant
         step_bits = max(0, source.bits - numerics.table_bits) if wide(source.bits) else 0
         if step_bits:
@@ -143,13 +143,13 @@ class TableOp(Op):
         return params
 
     def integer(
-        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+        self, site: OpContext, inputs: Sequence[IntArray | None], numerics: Numerics
     ) -> tuple[IntArray, ...]:
         x = inputs[0]
         assert x is not None
         return (_looked_up(site.params, x.astype(np.int64)).astype(site.out_quant.dtype),)
 
-    def accepts(self, site: Site, target: Target) -> Yes | No:
+    def accepts(self, site: OpContext, target: Target) -> Yes | No:
         rank = len(site.out_shape)
         return first_no(
             need(rank <= 4, f"rank {rank} > 4"),
@@ -157,13 +157,14 @@ class TableOp(Op):
             need(site.outputs[0].type.dtype == "float32", f"dtype {site.outputs[0].type.dtype}"),
         )
 
-    def space(self, site: Site, numerics: Numerics) -> Space:
+    def space(self, site: OpContext, numerics: Numerics) -> IterationDomain:
         shape = site.out_shape
         axes, maps = elementwise_axes(shape)
         table = whole("table", tuple(site.array("table").shape))
-        return Space(axes, (Operand("x", shape, maps),), (Operand("y", shape, maps),), (table,), ops=1)
+        x, y = (Operand(name, shape, maps) for name in "xy")
+        return IterationDomain(axes, (x,), (y,), (table,), ops=1)
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         x, y = tile.input(0), tile.outputs[0]
         em.emit("LUT", **x.as4("x"), **y.as4("y"), dims=y.dims4(), base=site.param("base"),
                 table=tile.params["table"].address, entries=site.array("table").size,

@@ -13,8 +13,8 @@ import numpy as np
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Buffer, Emitter, TileView
-from npuflow.ir.op import No, Op, Role, Site, Yes, first_no, need
-from npuflow.ir.space import Axis, DimMap, Operand, Space
+from npuflow.ir.op import No, Op, OpContext, Role, Yes, first_no, need
+from npuflow.ir.space import Axis, DimMap, IterationDomain, Operand
 from npuflow.ir.types import Array, IntArray, QuantType
 from npuflow.ops._grouped import (
     group_params,
@@ -58,7 +58,7 @@ class WeightedOp(Op):
     def role(self, index: int) -> Role:
         return ROLES[index]
 
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+    def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
         if grouped(site):
             return group_params(site, numerics)
         params = {
@@ -78,7 +78,7 @@ class WeightedOp(Op):
         return params
 
     def integer(
-        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+        self, site: OpContext, inputs: Sequence[IntArray | None], numerics: Numerics
     ) -> tuple[IntArray, ...]:
         x, w = inputs[0], inputs[1]
         assert x is not None and w is not None
@@ -127,7 +127,7 @@ def scaled_bias(bias: Array | None, scale: Array, shift: Array) -> Array | None:
     return np.asarray(bias.astype(np.float64) * scale + shift)
 
 
-def zero_fields(site: Site, tile: TileView, name: str) -> dict[str, object]:
+def zero_fields(site: OpContext, tile: TileView, name: str) -> dict[str, object]:
     """The weight's zero point as a command takes it: `<name>_zero`, or the address of one
     per channel, `<name>_zeros`."""
     if "w_zeros" in site.params:
@@ -135,7 +135,7 @@ def zero_fields(site: Site, tile: TileView, name: str) -> dict[str, object]:
     return {f"{name}_zero": site.param("w_zero")}
 
 
-def emit_products(op: MatrixOp, site: Site, tile: TileView, em: Emitter) -> None:
+def emit_products(op: MatrixOp, site: OpContext, tile: TileView, em: Emitter) -> None:
     """MATMUL, or SCALEDMATMUL with scales by groups, for each command of a product of matrices."""
     scaled = scale_fields(site, tile) if "scales" in site.params else None
     zeros: dict[str, object] = {"a_zero": site.quant(0).zero_point[0], **zero_fields(site, tile, "b")}
@@ -162,7 +162,7 @@ class ConvOp(WeightedOp):
     def column_groups(self) -> int:
         return self.group
 
-    def origin(self, site: Site, tile: TileView) -> list[int]:
+    def origin(self, site: OpContext, tile: TileView) -> list[int]:
         """Where the window of the tile's first output begins, in the tile's rows of the input, by spatial
         dimension."""
         raise NotImplementedError
@@ -175,7 +175,7 @@ class ConvOp(WeightedOp):
         """The weight as the command reads it."""
         return tile.input(1)
 
-    def stored(self, site: Site) -> dict[str, int | Array]:
+    def stored(self, site: OpContext) -> dict[str, int | Array]:
         """The parameter that holds the weight as the command reads it, where that is not the input."""
         return {}
 
@@ -187,7 +187,7 @@ class ConvOp(WeightedOp):
         """What each tap of `kernel` multiplies: [N, C, *out]."""
         raise NotImplementedError
 
-    def measures(self, site: Site) -> Mapping[str, int]:
+    def measures(self, site: OpContext) -> Mapping[str, int]:
         return window_measures(
             self.kernel_shape, self.strides, self.dilations, self.pads, site.shape(0), self.group
         )
@@ -200,7 +200,7 @@ class ConvOp(WeightedOp):
             y = y + inputs[2].astype(np.float64).reshape(1, -1, *(1,) * (y.ndim - 2))
         return (y.astype(x.dtype),)
 
-    def accepts(self, site: Site, target: Target) -> Yes | No:
+    def accepts(self, site: OpContext, target: Target) -> Yes | No:
         limits, rank = target.limits, len(self.kernel_shape)
         return first_no(
             need(rank <= 2, f"a {rank}-dimensional kernel"),
@@ -215,8 +215,8 @@ class ConvOp(WeightedOp):
         )
 
     def conv_space(
-        self, site: Site, rows: Sequence[DimMap], kernel: Sequence[int], taps: int, packed: bool
-    ) -> Space:
+        self, site: OpContext, rows: Sequence[DimMap], kernel: Sequence[int], taps: int, packed: bool
+    ) -> IterationDomain:
         """`rows`: input rows per spatial dimension; `kernel`: the weight's shape as the command reads it,
         [out, in / group, *taps]; `taps`: those that count per output; `packed`: the weight is the
         parameter "kernel", not the input."""
@@ -240,7 +240,7 @@ class ConvOp(WeightedOp):
         )
         params = (*((weight,) if packed else ()), *channel_params(site, "co"))
         params += scale_operands(site, "ci", "co")
-        return Space(
+        return IterationDomain(
             tuple(axes),
             inputs,
             (Operand("y", y, y_map),),
@@ -250,7 +250,7 @@ class ConvOp(WeightedOp):
             accumulator=Operand("acc", y, y_map),
         )
 
-    def emit_conv(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def emit_conv(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         """CONV of the tile, and REQUANT behind its last input channel."""
         x, y, acc, w = tile.input(0), tile.outputs[0], tile.acc, self.held(tile)
         assert acc is not None

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from npuflow.hw.target import Numerics
-from npuflow.ir.op import OPS, OnnxCall, OpSample, Site
+from npuflow.ir.op import OPS, OnnxCall, OpContext, OpSample
 from npuflow.ir.types import Array, IntArray
 from npuflow.ops._ranking import RankingOp, ranked
 
@@ -21,7 +21,7 @@ class ArgExtreme(RankingOp):
 
     onnx: ClassVar[str] = "ArgExtreme"
 
-    def to_onnx(self, site: Site) -> OnnxCall:
+    def to_onnx(self, site: OpContext) -> OnnxCall:
         kind = "ArgMax" if self.largest else "ArgMin"
         body = f"""{kind} <axis: int, last: int> (x) => (y) {{
             at = {kind} <axis: int = @axis, select_last_index: int = @last> (x)
@@ -35,7 +35,7 @@ class ArgExtreme(RankingOp):
         return (self.order(inputs[0]).astype(inputs[0].dtype),)
 
     def integer(
-        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+        self, site: OpContext, inputs: Sequence[IntArray | None], numerics: Numerics
     ) -> tuple[IntArray, ...]:
         assert inputs[0] is not None
         return (self.order(inputs[0].astype(np.int64)).astype(site.out_quant.dtype),)

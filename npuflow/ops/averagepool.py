@@ -15,8 +15,8 @@ from npuflow.hw.numerics import multiplier_shift, requantize
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, No, OpSample, Site, Yes
-from npuflow.ir.space import Space, whole
+from npuflow.ir.op import OPS, No, OpContext, OpSample, Yes
+from npuflow.ir.space import IterationDomain, whole
 from npuflow.ir.types import Array, IntArray
 from npuflow.ir.windows import Window
 from npuflow.ops._draw import draw
@@ -57,7 +57,7 @@ class AveragePool(PoolOp):
         return ((total / np.maximum(self.counts(spec), 1)).astype(x.dtype),)
 
     # --- integers
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+    def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
         x, y = site.quant(0), site.out_quant
         area = prod(self.kernel_shape)
         occurring = [int(k) for k in np.unique(self.counts(self.windows(site.shape(0)[2:]))) if k > 0]
@@ -70,7 +70,7 @@ class AveragePool(PoolOp):
         return {"multipliers": table, "shift": shift, "lo": lo, "hi": hi}
 
     def integer(
-        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+        self, site: OpContext, inputs: Sequence[IntArray | None], numerics: Numerics
     ) -> tuple[IntArray, ...]:
         x = inputs[0]
         assert x is not None
@@ -85,7 +85,7 @@ class AveragePool(PoolOp):
         )
 
     # --- target
-    def accepts(self, site: Site, target: Target) -> Yes | No:
+    def accepts(self, site: OpContext, target: Target) -> Yes | No:
         answer = super().accepts(site, target)
         if isinstance(answer, Yes) and target.numerics.power_of_two:
             counts = np.unique(self.counts(self.windows(site.shape(0)[2:])))
@@ -95,11 +95,11 @@ class AveragePool(PoolOp):
                 return No(f"a mean of {', '.join(map(str, counts))} elements: {error.message}")
         return answer
 
-    def space(self, site: Site, numerics: Numerics) -> Space:
+    def space(self, site: OpContext, numerics: Numerics) -> IterationDomain:
         table = whole("multipliers", tuple(site.array("multipliers").shape))
         return pool_space(site, self.windows(site.shape(0)[2:]), (table,))
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         spec, x = self.windows(site.shape(0)[2:]), tile.input(0)
         first = [self.counted(w)[0] - box[0] for w, box in zip(spec, x.box[2:], strict=True)]
         behind = [self.counted(w)[1] - box[0] for w, box in zip(spec, x.box[2:], strict=True)]

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from npuflow.ir.forms import FORMS
-from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, Site
+from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, OpContext
 from npuflow.ops._table import Real, TableOp
 
 
@@ -50,7 +50,7 @@ class Clip(TableOp):
                 bounds.append(default)
         return Imported(cls(*bounds), (0,))
 
-    def to_onnx(self, site: Site) -> OnnxCall:
+    def to_onnx(self, site: OpContext) -> OnnxCall:
         dtype = site.outputs[0].type.dtype
         lo, hi = (None if abs(v) == inf else np.array(v, dtype) for v in (self.min, self.max))
         return OnnxCall("Clip", inputs=(0, lo, hi))

@@ -12,15 +12,15 @@ import numpy as np
 from npuflow.hw.target import Target
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.moves import Move, dense, merged
-from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, OpSample, Site, Yes, need
-from npuflow.ir.space import Axis, DimMap, Operand, Space
+from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, OpContext, OpSample, Yes, need
+from npuflow.ir.space import Axis, DimMap, IterationDomain, Operand
 from npuflow.ir.types import Array, TensorType
-from npuflow.ops._movement import MoveOp, emit_copy
+from npuflow.ops._movement import DataLayoutOp, emit_copy
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Concat(MoveOp):
+class Concat(DataLayoutOp):
     axis: int = 1
     onnx: ClassVar[str] = "Concat"
     algebra: ClassVar[Algebra] = "join"
@@ -43,13 +43,13 @@ class Concat(MoveOp):
     def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
         return (np.concatenate([x for x in inputs if x is not None], self.axis),)
 
-    def accepts(self, site: Site, target: Target) -> Yes | No:
+    def accepts(self, site: OpContext, target: Target) -> Yes | No:
         moves = self.moves(site)
         if any(len(m.dims) > 6 for m in moves):
             return No("a copy over more than 6 dimensions")
         return need(site.outputs[0].type.dtype == "float32", f"dtype {site.outputs[0].type.dtype}")
 
-    def moves(self, site: Site) -> tuple[Move, ...]:
+    def moves(self, site: OpContext) -> tuple[Move, ...]:
         out = dense(site.out_shape)
         at, moves = 0, []
         for index in range(len(site.inputs)):
@@ -59,7 +59,7 @@ class Concat(MoveOp):
             at += shape[self.axis]
         return tuple(moves)
 
-    def local_space(self, site: Site) -> Space | None:
+    def local_space(self, site: OpContext) -> IterationDomain | None:
         """The joined axis is never split: a tile has its part of every input."""
         shapes = [site.shape(k) for k in range(len(site.inputs))]
         if any(c is not None for c in site.consts) or not all(map(prod, shapes)) or len(shapes[0]) > 6:
@@ -70,9 +70,9 @@ class Concat(MoveOp):
         maps = tuple(DimMap(n) for n in names)
         theirs = tuple(DimMap() if d == self.axis else m for d, m in enumerate(maps))
         inputs = tuple(Operand(f"x{k}", shape, theirs) for k, shape in enumerate(shapes))
-        return Space(tuple(axes), inputs, (Operand("y", out, maps),), ops=1, copies=True)
+        return IterationDomain(tuple(axes), inputs, (Operand("y", out, maps),), ops=1, copies=True)
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         y, at = tile.outputs[0], 0
         for k in range(len(site.inputs)):
             x = tile.input(k)

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, OpSample, Site, Weights, Yes, first_no
-from npuflow.ir.space import Space
+from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, OpContext, OpSample, Weights, Yes, first_no
+from npuflow.ir.space import IterationDomain
 from npuflow.ir.types import Array, TensorType
 from npuflow.ir.windows import Taps, Window, tap_places, windows
 from npuflow.ops._weighted import ConvOp, conv_rows, moved_bias, scaled_bias
@@ -56,10 +56,10 @@ class Conv(ConvOp):
     def windows(self, spatial: Sequence[int]) -> tuple[Window, ...]:
         return windows(spatial, self.kernel_shape, self.strides, self.dilations, self.pads, self.auto_pad)
 
-    def group_axis(self, site: Site, index: int) -> int | None:
+    def group_axis(self, site: OpContext, index: int) -> int | None:
         return 1 if self.group == 1 and index < 2 else None
 
-    def block_axis(self, site: Site, index: int, size: int) -> int | None:
+    def block_axis(self, site: OpContext, index: int, size: int) -> int | None:
         """Groups of fewer channels than a block would fill it with zeros."""
         filled = self.group == 1 or site.shape(1)[1] >= size
         return 1 if filled and index < 2 else None
@@ -74,7 +74,7 @@ class Conv(ConvOp):
         rows = weight.astype(np.float64) * scale.reshape(-1, *(1,) * (weight.ndim - 1))
         return rows, scaled_bias(bias, scale, shift)
 
-    def border(self, site: Site) -> tuple[tuple[int, ...], float] | No:
+    def border(self, site: OpContext) -> tuple[tuple[int, ...], float] | No:
         if self.auto_pad not in ("NOTSET", "VALID"):
             return No(f"auto_pad {self.auto_pad}")
         half = len(self.pads) // 2
@@ -85,7 +85,7 @@ class Conv(ConvOp):
         half = len(widths) // 2
         return self.with_(pads=(*widths[2:half], *widths[half + 2 :]), auto_pad="NOTSET")
 
-    def measures(self, site: Site) -> Mapping[str, int]:
+    def measures(self, site: OpContext) -> Mapping[str, int]:
         spec = self.windows(site.shape(0)[2:])
         pads = (*(w.before for w in spec), *(w.after for w in spec))
         return window_measures(
@@ -102,13 +102,13 @@ class Conv(ConvOp):
         return convolve(x, weight, self.windows(x.shape[2:]), self.group)
 
     # --- integers
-    def channel_axis(self, site: Site, index: int) -> int | None:
+    def channel_axis(self, site: OpContext, index: int) -> int | None:
         return 0
 
     def rows(self, weight: Array) -> Array:
         return conv_rows(weight)
 
-    def places(self, site: Site) -> int:
+    def places(self, site: OpContext) -> int:
         return site.out_shape[0] * prod(site.out_shape[2:])
 
     def columns(self, shape: tuple[int, ...], at: npt.NDArray[np.int64]) -> Taps:
@@ -116,13 +116,13 @@ class Conv(ConvOp):
         return Taps(index, plane, shape[1] // self.group)
 
     # --- target
-    def accepts(self, site: Site, target: Target) -> Yes | No:
+    def accepts(self, site: OpContext, target: Target) -> Yes | No:
         return first_no(super().accepts(site, target), within("pad", self.pads, target.limits.pad))
 
-    def tap_places(self, site: Site, places: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    def tap_places(self, site: OpContext, places: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
         return tap_places(self.windows(site.shape(0)[2:]), places)
 
-    def space(self, site: Site, numerics: Numerics) -> Space:
+    def space(self, site: OpContext, numerics: Numerics) -> IterationDomain:
         spec, kernel = self.windows(site.shape(0)[2:]), site.shape(1)
         rows = [s.dim_map(n) for n, s in zip(spatial_names(len(spec)), spec, strict=True)]
         return self.conv_space(site, rows, kernel, prod(kernel[2:]), packed=False)
@@ -130,14 +130,14 @@ class Conv(ConvOp):
     def images(self, x: Array) -> list[Array]:
         return [view for _, view in taps(x, self.windows(x.shape[2:]))]
 
-    def origin(self, site: Site, tile: TileView) -> list[int]:
+    def origin(self, site: OpContext, tile: TileView) -> list[int]:
         spec, names = self.windows(site.shape(0)[2:]), spatial_names(len(self.kernel_shape))
         rows = [interval[0] for interval in tile.input(0).box[2:]]
         return [
             tile.ranges[n][0] * s.stride - s.before - row for n, s, row in zip(names, spec, rows, strict=True)
         ]
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         self.emit_conv(site, tile, em)
 
     @classmethod

@@ -13,8 +13,8 @@ import numpy as np
 
 from npuflow.hw.target import Numerics
 from npuflow.ir.lowering import Buffer, Emitter, TileView
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site, Weights
-from npuflow.ir.space import DimMap, Space
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpContext, OpSample, Weights
+from npuflow.ir.space import DimMap, IterationDomain
 from npuflow.ir.types import Array, TensorType
 from npuflow.ops._draw import draw
 from npuflow.ops._weighted import ConvOp, conv_rows, scaled_bias
@@ -118,7 +118,7 @@ class ConvTranspose(ConvOp):
         return (TensorType((x.shape[0], w.shape[1] * self.group, *self.sizes(x.shape[2:])), x.dtype),)
 
     # --- integers
-    def channel_axis(self, site: Site, index: int) -> int | None:
+    def channel_axis(self, site: OpContext, index: int) -> int | None:
         # With groups, dimension 1 holds only the channels of one group: one scale for all.
         return 0 if index == 2 else 1 if self.group == 1 else None
 
@@ -132,12 +132,12 @@ class ConvTranspose(ConvOp):
     def rows(self, weight: Array) -> Array:
         return conv_rows(self.kernel(weight))
 
-    def stored(self, site: Site) -> dict[str, int | Array]:
+    def stored(self, site: OpContext) -> dict[str, int | Array]:
         weight = site.consts[1]
         assert weight is not None
         return {"kernel": self.kernel(weight)}
 
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+    def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
         return {**super().prepare(site, numerics), **self.stored(site)}
 
     def images(self, x: Array) -> list[Array]:
@@ -158,7 +158,7 @@ class ConvTranspose(ConvOp):
         return found
 
     # --- target
-    def tap_places(self, site: Site, places: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    def tap_places(self, site: OpContext, places: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
         spatial, rank = site.shape(0)[2:], len(self.kernel_shape)
         settings = zip(
             spatial, places, self.kernel_shape, self.strides, self.dilations, self.pads[:rank], strict=True
@@ -171,7 +171,7 @@ class ConvTranspose(ConvOp):
             for size, own, k, s, d, before in settings
         )
 
-    def space(self, site: Site, numerics: Numerics) -> Space:
+    def space(self, site: OpContext, numerics: Numerics) -> IterationDomain:
         rank = len(self.kernel_shape)
         settings = zip(
             spatial_names(rank),
@@ -192,7 +192,7 @@ class ConvTranspose(ConvOp):
     def held(self, tile: TileView) -> Buffer:
         return tile.params["kernel"]
 
-    def origin(self, site: Site, tile: TileView) -> list[int]:
+    def origin(self, site: OpContext, tile: TileView) -> list[int]:
         rank, box = len(self.kernel_shape), tile.input(0).box
         starts = [
             tile.ranges[name][0] - box[2 + i][0] * self.strides[i]
@@ -201,7 +201,7 @@ class ConvTranspose(ConvOp):
         reach = [(k - 1) * dil for k, dil in zip(self.kernel_shape, self.dilations, strict=True)]
         return [a + b - r for a, b, r in zip(starts, self.pads[:rank], reach, strict=True)]
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         self.emit_conv(site, tile, em)
 
     @classmethod

@@ -10,7 +10,7 @@ import numpy as np
 
 from npuflow.hw.numerics import divide_round, scaled
 from npuflow.hw.target import Numerics
-from npuflow.ir.op import OPS, Algebra, OpSample, Site
+from npuflow.ir.op import OPS, Algebra, OpContext, OpSample
 from npuflow.ir.types import Array, IntArray
 from npuflow.ops._draw import draw
 from npuflow.ops._elementwise import RatioOp
@@ -40,7 +40,7 @@ class Div(RatioOp):
         return a / b
 
     def integer(
-        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+        self, site: OpContext, inputs: Sequence[IntArray | None], numerics: Numerics
     ) -> tuple[IntArray, ...]:
         a, b = inputs[0], inputs[1]
         assert a is not None and b is not None

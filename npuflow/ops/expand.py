@@ -9,14 +9,14 @@ from typing import ClassVar
 import numpy as np
 
 from npuflow.ir.moves import Move, dense, merged
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpContext, OpSample
 from npuflow.ir.types import Array, TensorType
-from npuflow.ops._movement import MoveOp
+from npuflow.ops._movement import DataLayoutOp
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Expand(MoveOp):
+class Expand(DataLayoutOp):
     shape: tuple[int, ...] = ()           # of the result
     onnx: ClassVar[str] = "Expand"
 
@@ -28,7 +28,7 @@ class Expand(MoveOp):
         shape = np.broadcast_shapes(x.shape, tuple(int(d) for d in np.asarray(wanted).reshape(-1)))
         return Imported(cls(tuple(int(d) for d in shape)), (0,))
 
-    def to_onnx(self, site: Site) -> OnnxCall:
+    def to_onnx(self, site: OpContext) -> OnnxCall:
         return OnnxCall("Expand", inputs=(0, np.array(self.shape, np.int64)))
 
     def with_results(self, types: Sequence[TensorType]) -> Expand:
@@ -42,7 +42,7 @@ class Expand(MoveOp):
         assert inputs[0] is not None
         return (np.ascontiguousarray(np.broadcast_to(inputs[0], self.shape)),)
 
-    def moves(self, site: Site) -> tuple[Move, ...]:
+    def moves(self, site: OpContext) -> tuple[Move, ...]:
         shape = (1,) * (len(self.shape) - len(site.shape(0))) + site.shape(0)
         steps = dense(shape)
         strides = tuple(0 if s == 1 else step for s, step in zip(shape, steps, strict=True))

@@ -11,10 +11,10 @@ import numpy as np
 
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.moves import Move, merged
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site
-from npuflow.ir.space import DimMap, Space
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpContext, OpSample
+from npuflow.ir.space import DimMap, IterationDomain
 from npuflow.ir.types import Array, TensorType
-from npuflow.ops._movement import MoveOp, copy_space, emit_copy
+from npuflow.ops._movement import DataLayoutOp, copy_space, emit_copy
 from npuflow.ops._reshaping import static_input
 
 MOST = 256                                # indices; each may become a copy of its own
@@ -54,7 +54,7 @@ def runs(indices: Sequence[int]) -> list[IndexRun]:
 
 @OPS.entry
 @dataclass(frozen=True)
-class Gather(MoveOp):
+class Gather(DataLayoutOp):
     indices: tuple[int, ...] = ()
     index_shape: tuple[int, ...] = ()
     axis: int = 0
@@ -73,7 +73,7 @@ class Gather(MoveOp):
         flat = tuple(int(i) % x.shape[axis] for i in indices.reshape(-1))
         return Imported(cls(flat, tuple(indices.shape), axis), (0,))
 
-    def to_onnx(self, site: Site) -> OnnxCall:
+    def to_onnx(self, site: OpContext) -> OnnxCall:
         return OnnxCall(
             "Gather",
             {"axis": self.axis},
@@ -89,7 +89,7 @@ class Gather(MoveOp):
         assert inputs[0] is not None
         return (np.take(inputs[0], np.array(self.indices, np.int64).reshape(self.index_shape), self.axis),)
 
-    def moves(self, site: Site) -> tuple[Move, ...]:
+    def moves(self, site: OpContext) -> tuple[Move, ...]:
         shape = site.shape(0)
         outer, inner = prod(shape[: self.axis]), prod(shape[self.axis + 1 :])
         src, dst = shape[self.axis] * inner, max(len(self.indices), 1) * inner
@@ -105,7 +105,7 @@ class Gather(MoveOp):
             for r in runs(self.indices)
         )
 
-    def local_space(self, site: Site) -> Space | None:
+    def local_space(self, site: OpContext) -> IterationDomain | None:
         """Where one command picks all: the axis is never split, a tile has all of it."""
         found, rank = runs(self.indices), len(site.shape(0))
         if len(found) != 1 or len(self.index_shape) != 1 or rank > 5:
@@ -115,7 +115,7 @@ class Gather(MoveOp):
         maps = [DimMap() if d == self.axis else DimMap(f"d{d}") for d in range(rank)]
         return copy_space(site, maps, {self.axis: site.out_shape[self.axis]})
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         x, y, axis = tile.input(0), tile.outputs[0], self.axis
         (run,) = runs(self.indices)
         across, along = x.strides[axis], y.strides[axis]

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, Algebra, No, OpSample, Site, Weights, Yes, first_no, need
-from npuflow.ir.space import Axis, DimMap, Operand, Space
+from npuflow.ir.op import OPS, Algebra, No, OpContext, OpSample, Weights, Yes, first_no, need
+from npuflow.ir.space import Axis, DimMap, IterationDomain, Operand
 from npuflow.ir.types import Array, TensorType
 from npuflow.ir.windows import Taps
 from npuflow.ops._draw import draw
@@ -62,13 +62,13 @@ class Gemm(MatrixOp, WeightedOp):
         return a @ b
 
     # --- integers
-    def channel_axis(self, site: Site, index: int) -> int | None:
+    def channel_axis(self, site: OpContext, index: int) -> int | None:
         return 0 if index == 2 or self.transB else 1
 
-    def group_axis(self, site: Site, index: int) -> int | None:
+    def group_axis(self, site: OpContext, index: int) -> int | None:
         return (0 if self.transA else 1, 1 if self.transB else 0)[index] if index < 2 else None
 
-    def block_axis(self, site: Site, index: int, size: int) -> int | None:
+    def block_axis(self, site: OpContext, index: int, size: int) -> int | None:
         return self.group_axis(site, index)
 
     def rows(self, weight: Array) -> Array:
@@ -105,10 +105,10 @@ class Gemm(MatrixOp, WeightedOp):
     def unit_bias(self) -> Self:
         return self.with_(beta=1.0)
 
-    def measures(self, site: Site) -> Mapping[str, int]:
+    def measures(self, site: OpContext) -> Mapping[str, int]:
         return dict(zip("mkn", self.sides(site.shape(0), site.shape(1)), strict=True))
 
-    def places(self, site: Site) -> int:
+    def places(self, site: OpContext) -> int:
         return self.sides(site.shape(0), site.shape(1))[0]
 
     def columns(self, shape: tuple[int, ...], at: npt.NDArray[np.int64]) -> Taps:
@@ -117,7 +117,7 @@ class Gemm(MatrixOp, WeightedOp):
         return Taps(at[:, None] * shape[1], 1, shape[1])
 
     # --- target
-    def accepts(self, site: Site, target: Target) -> Yes | No:
+    def accepts(self, site: OpContext, target: Target) -> Yes | No:
         c, n = site.shape(2) if site.present(2) else (), site.out_shape[1]
         per_column = not site.present(2) or c in ((), (1,), (n,), (1, 1), (1, n))
         return first_no(
@@ -134,7 +134,7 @@ class Gemm(MatrixOp, WeightedOp):
             within("K", self.sides(site.shape(0), site.shape(1))[1:2], target.limits.matmul_k),
         )
 
-    def space(self, site: Site, numerics: Numerics) -> Space:
+    def space(self, site: OpContext, numerics: Numerics) -> IterationDomain:
         m, k, n = self.sides(site.shape(0), site.shape(1))
         a_map, b_map = (DimMap("m"), DimMap("k")), (DimMap("k"), DimMap("n"))
         y_map = (DimMap("m"), DimMap("n"))
@@ -144,7 +144,7 @@ class Gemm(MatrixOp, WeightedOp):
             *((Operand("bias", site.shape(2), (DimMap("n"),)),) if site.present(2) else ()),
         )
         y = Operand("y", site.out_shape, y_map)
-        return Space(
+        return IterationDomain(
             (Axis("m", m), Axis("n", n), sum_axis(site, "k", k)), inputs, (y,),
             (*channel_params(site, "n"), *scale_operands(site, "k", "n")), macs=1, ops=1,
             accumulator=Operand("acc", site.out_shape, y_map),
@@ -157,7 +157,7 @@ class Gemm(MatrixOp, WeightedOp):
     def matrices(self, a: Array, b: Array) -> tuple[Array, Array]:
         return a.T if self.transA else a, b.T if self.transB else b
 
-    def commands(self, site: Site, tile: TileView) -> Iterator[dict[str, object]]:
+    def commands(self, site: OpContext, tile: TileView) -> Iterator[dict[str, object]]:
         a, acc = tile.input(0), tile.acc
         b = tile.params["blocks"] if "blocks" in site.params else tile.input(1)
         assert acc is not None
@@ -179,7 +179,7 @@ class Gemm(MatrixOp, WeightedOp):
             "accumulate": int(not tile.first("k")),
         }
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         emit_products(self, site, tile, em)
         if tile.last("k"):
             emit_requant(site, tile, em, 1, bias=2)

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from npuflow.ir.op import OPS, Site
+from npuflow.ir.op import OPS, OpContext
 from npuflow.ir.types import Span
 from npuflow.ops._table import Real, TableOp
 
@@ -28,7 +28,7 @@ class HardSigmoid(TableOp):
     def smooth(self, x: Real) -> Real:
         return self.alpha * x + self.beta
 
-    def whole_result(self, site: Site, spans: Sequence[Span | None], output: int) -> Span | None:
+    def whole_result(self, site: OpContext, spans: Sequence[Span | None], output: int) -> Span | None:
         whole = float(self.alpha).is_integer() and float(self.beta).is_integer()
         return self.whole_ends(spans[0]) if spans[0] is not None and whole else None
 

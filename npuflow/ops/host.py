@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from npuflow.hw.target import Target
-from npuflow.ir.op import OPS, No, OnnxCall, Op, Role, Site, Yes
+from npuflow.ir.op import OPS, No, OnnxCall, Op, OpContext, Role, Yes
 from npuflow.ir.types import Array, Span, TensorType
 from npuflow.onnx.nodes import Frozen, rename, thawed
 from npuflow.onnx.run import run_node
@@ -65,7 +65,7 @@ class Host(Op):
     def onnx_attributes(self) -> Mapping[str, Any]:
         return dict(self.attributes)
 
-    def to_onnx(self, site: Site) -> OnnxCall:
+    def to_onnx(self, site: OpContext) -> OnnxCall:
         node = self.proto(site.node.inputs, site.node.outputs)
         explicit = tuple(range(len(node.input)))
         attributes = {a.name: a for a in node.attribute}
@@ -86,7 +86,7 @@ class Host(Op):
         node = self.proto(names, [f"o{k}" for k in range(len(self.types))])
         return tuple(run_node(node, self.version, types, given))
 
-    def whole_result(self, site: Site, spans: Sequence[Span | None], output: int) -> Span | None:
+    def whole_result(self, site: OpContext, spans: Sequence[Span | None], output: int) -> Span | None:
         """Of a Cast to a type that holds all of the numbers."""
         if self.op_type != "Cast" or spans[0] is None:
             return None
@@ -101,5 +101,5 @@ class Host(Op):
     def role(self, index: int) -> Role:
         return "plain"
 
-    def accepts(self, site: Site, target: Target) -> Yes | No:
+    def accepts(self, site: OpContext, target: Target) -> Yes | No:
         return No(self.reason or f"{self.op_type} has no integer form")

@@ -15,8 +15,8 @@ from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, No, OnnxCall, Op, OpSample, Role, Site, Yes, first_no, need
-from npuflow.ir.space import Axis, DimMap, Operand, Space
+from npuflow.ir.op import OPS, No, OnnxCall, Op, OpContext, OpSample, Role, Yes, first_no, need
+from npuflow.ir.space import Axis, DimMap, IterationDomain, Operand
 from npuflow.ir.types import INDEX_BITS, Array, IntArray, Span, TensorType, WholeNumbers
 from npuflow.ops._draw import draw
 
@@ -44,7 +44,7 @@ class Lookup(Op):
     def from_onnx(cls, call: OnnxCall) -> No:
         return No("made by rules only")
 
-    def to_onnx(self, site: Site) -> OnnxCall:
+    def to_onnx(self, site: OpContext) -> OnnxCall:
         each = len(site.shape(1)) > 1
         name, pick = ("LookupEach", "GatherElements") if each else ("Lookup", "Gather")
         body = f"""{name} <last: int, wrap: int> (x, index) => (y) {{
@@ -90,26 +90,26 @@ class Lookup(Op):
     def role(self, index: int) -> Role:
         return "index" if index == 1 else "table"
 
-    def whole_numbers(self, site: Site) -> Mapping[str, WholeNumbers]:
+    def whole_numbers(self, site: OpContext) -> Mapping[str, WholeNumbers]:
         index = site.inputs[1]
         assert index is not None
         return {index.id: WholeNumbers(max(site.shape(0)[1], self.wrap), not self.wrap)}
 
-    def whole_result(self, site: Site, spans: Sequence[Span | None], output: int) -> Span | None:
+    def whole_result(self, site: OpContext, spans: Sequence[Span | None], output: int) -> Span | None:
         return spans[0]
 
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+    def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
         return {}
 
     def integer(
-        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+        self, site: OpContext, inputs: Sequence[IntArray | None], numerics: Numerics
     ) -> tuple[IntArray, ...]:
         x, index = inputs[0], inputs[1]
         assert x is not None and index is not None
         return (self._picked(x, index.astype(np.int64)),)
 
     # --- target
-    def accepts(self, site: Site, target: Target) -> Yes | No:
+    def accepts(self, site: OpContext, target: Target) -> Yes | No:
         x, index = site.shape(0), site.shape(1)
         local = target.memory.local_bytes
         return first_no(
@@ -124,18 +124,18 @@ class Lookup(Op):
             ),
         )
 
-    def space(self, site: Site, numerics: Numerics) -> Space:
+    def space(self, site: OpContext, numerics: Numerics) -> IterationDomain:
         y = site.out_shape
         axes = tuple(Axis(name, size) for name, size in zip("aji", y, strict=True))
         plain = tuple(DimMap(name) for name in "aji")
         index = Operand("index", site.shape(1), plain if len(site.shape(1)) > 1 else plain[1:2])
         out = (Operand("y", y, plain),)
         if _loads(site):
-            return Space(axes, (None, index), out, fetches=True)
+            return IterationDomain(axes, (None, index), out, fetches=True)
         table = Operand("x", site.shape(0), (plain[0], DimMap(), plain[2]))
-        return Space(axes, (table, index), out, ops=1)
+        return IterationDomain(axes, (table, index), out, ops=1)
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         rows, y, index = site.shape(0)[1], tile.outputs[0], tile.input(1)
         numbers = {"entries": rows, "wrap": self.wrap or rows}
         if tile.inputs[0] is None:
@@ -183,6 +183,6 @@ class Lookup(Op):
         yield OpSample(cls(), (draw(rng, 2, 6, 3), indices(2, 5, 3)))
 
 
-def _loads(site: Site) -> bool:
+def _loads(site: OpContext) -> bool:
     """Whether rows of a constant are loaded: one index means one run of bytes."""
     return site.consts[0] is not None and site.shape(0)[0] == 1 and len(site.shape(1)) == 1

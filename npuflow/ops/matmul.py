@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Buffer, Emitter, TileView
-from npuflow.ir.op import OPS, Algebra, No, OpSample, Role, Site, Yes, first_no, need
-from npuflow.ir.space import Axis, DimMap, Operand, Space
+from npuflow.ir.op import OPS, Algebra, No, OpContext, OpSample, Role, Yes, first_no, need
+from npuflow.ir.space import Axis, DimMap, IterationDomain, Operand
 from npuflow.ir.types import Array, IntArray, TensorType
 from npuflow.ir.windows import Taps
 from npuflow.ops._broadcast import broadcast_shape
@@ -78,14 +78,14 @@ class MatMul(MatrixOp):
     def role(self, index: int) -> Role:
         return "weight" if index == 1 else "activation"
 
-    def channel_axis(self, site: Site, index: int) -> int | None:
+    def channel_axis(self, site: OpContext, index: int) -> int | None:
         return len(site.shape(1)) - 1
 
-    def group_axis(self, site: Site, index: int) -> int | None:
+    def group_axis(self, site: OpContext, index: int) -> int | None:
         constant = site.consts[1] is not None and len(site.shape(1)) == 2
         return (len(site.shape(0)) - 1, 0)[index] if constant and index < 2 else None
 
-    def block_axis(self, site: Site, index: int, size: int) -> int | None:
+    def block_axis(self, site: OpContext, index: int, size: int) -> int | None:
         return self.group_axis(site, index)
 
     def in_pairs(self, element: str) -> Self:
@@ -94,7 +94,7 @@ class MatMul(MatrixOp):
     def pair_type(self) -> str:
         return self.pairs
 
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+    def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
         if grouped(site):
             return group_params(site, numerics)
         depth, weight = site.shape(1)[-2], site.consts[1]
@@ -110,7 +110,7 @@ class MatMul(MatrixOp):
         return {**requant_params(site, product_ratio(site), numerics), **zero_points(site.quant(1))}
 
     def integer(
-        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+        self, site: OpContext, inputs: Sequence[IntArray | None], numerics: Numerics
     ) -> tuple[IntArray, ...]:
         a, b = inputs[0], inputs[1]
         assert a is not None and b is not None
@@ -121,7 +121,7 @@ class MatMul(MatrixOp):
         sums = whole_sums(centred(a, site.quant(0)), b, site.quant(1), np.matmul, ends)
         return (finish(site, sums, -1, numerics),)
 
-    def places(self, site: Site) -> int:
+    def places(self, site: OpContext) -> int:
         return prod(site.out_shape[:-1]) if len(site.shape(1)) == 2 and site.consts[1] is not None else 0
 
     def columns(self, shape: tuple[int, ...], at: npt.NDArray[np.int64]) -> Taps:
@@ -131,7 +131,7 @@ class MatMul(MatrixOp):
         return weight.T
 
     # --- target
-    def accepts(self, site: Site, target: Target) -> Yes | No:
+    def accepts(self, site: OpContext, target: Target) -> Yes | No:
         a, b = site.shape(0), site.shape(1)
         return first_no(
             need(len(a) >= 2 and len(b) >= 2, f"a vector operand: {a} by {b}"),
@@ -142,12 +142,12 @@ class MatMul(MatrixOp):
             within("K", a[-1:], target.limits.matmul_k),
         )
 
-    def measures(self, site: Site) -> Mapping[str, int]:
+    def measures(self, site: OpContext) -> Mapping[str, int]:
         if min(len(site.shape(0)), len(site.shape(1))) < 2:
             return {}
         return {"m": site.out_shape[-2], "k": site.shape(0)[-1], "n": site.out_shape[-1]}
 
-    def space(self, site: Site, numerics: Numerics) -> Space:
+    def space(self, site: OpContext, numerics: Numerics) -> IterationDomain:
         y, depth = site.out_shape, site.shape(0)[-1]
         batch = [Axis(f"b{i}", size) for i, size in enumerate(y[:-2])]
         axes = (*batch, Axis("m", y[-2]), Axis("n", y[-1]), sum_axis(site, "k", depth))
@@ -156,7 +156,7 @@ class MatMul(MatrixOp):
             Operand(name, shape, (*self._batch_maps(shape, y), *(DimMap(last) for last in lasts)))
             for name, shape, lasts in (("a", site.shape(0), "mk"), ("b", site.shape(1), "kn"))
         )
-        return Space(
+        return IterationDomain(
             axes,
             inputs,
             (result,),
@@ -182,7 +182,7 @@ class MatMul(MatrixOp):
         )
         return (0,) * (rank - len(shape)) + own
 
-    def commands(self, site: Site, tile: TileView) -> Iterator[dict[str, object]]:
+    def commands(self, site: OpContext, tile: TileView) -> Iterator[dict[str, object]]:
         """One command for each index of the outer batch."""
         a, y, acc = tile.input(0), tile.outputs[0], tile.acc
         b = tile.params["blocks"] if "blocks" in site.params else tile.input(1)
@@ -211,7 +211,7 @@ class MatMul(MatrixOp):
                 "accumulate": int(not tile.first("k")),
             }
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         emit_products(self, site, tile, em)
         if tile.last("k"):
             emit_requant(site, tile, em, len(tile.outputs[0].box) - 1)

@@ -11,8 +11,8 @@ import numpy as np
 from npuflow.hw.target import Numerics
 from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, OpSample, Site
-from npuflow.ir.space import Space
+from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, OpContext, OpSample
+from npuflow.ir.space import IterationDomain
 from npuflow.ir.types import Array, IntArray
 from npuflow.ops._draw import draw
 from npuflow.ops._pool import PoolOp, pool_operands, pool_space
@@ -47,20 +47,20 @@ class MaxPool(PoolOp):
             np.maximum(result, view, out=result)
         return (result,)
 
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+    def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
         lo, hi = clamp_bounds(self.clip, site.out_quant)
         return {"lo": lo, "hi": hi}
 
     def integer(
-        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+        self, site: OpContext, inputs: Sequence[IntArray | None], numerics: Numerics
     ) -> tuple[IntArray, ...]:
         (y,) = self.reference(inputs[0])
         return (np.clip(y.astype(np.int64), site.param("lo"), site.param("hi")).astype(site.out_quant.dtype),)
 
-    def space(self, site: Site, numerics: Numerics) -> Space:
+    def space(self, site: OpContext, numerics: Numerics) -> IterationDomain:
         return pool_space(site, self.windows(site.shape(0)[2:]))
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         em.emit("MAXPOOL", **pool_operands(site, tile, self.windows(site.shape(0)[2:])),
                 lo=site.param("lo"), hi=site.param("hi"))
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, Site
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpContext
 from npuflow.ops._table import Real, TableOp
 
 
@@ -36,6 +36,6 @@ class Mod(TableOp):
             return No("the divisor broadcasts the operand to a higher rank")
         return Imported(cls(number), (0,))
 
-    def to_onnx(self, site: Site) -> OnnxCall:
+    def to_onnx(self, site: OpContext) -> OnnxCall:
         by = np.array(self.divisor, site.outputs[0].type.dtype)
         return OnnxCall("Mod", {"fmod": 1}, inputs=(0, by))

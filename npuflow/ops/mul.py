@@ -10,7 +10,7 @@ import numpy as np
 
 from npuflow.hw.numerics import requantize
 from npuflow.hw.target import Numerics
-from npuflow.ir.op import OPS, Algebra, Site
+from npuflow.ir.op import OPS, Algebra, OpContext
 from npuflow.ir.types import Array, IntArray, Span
 from npuflow.ops._elementwise import RatioOp, corners
 from npuflow.ops._requant import centred
@@ -32,14 +32,14 @@ class Mul(RatioOp):
         assert a is not None and b is not None
         return (np.asarray(a * b),)
 
-    def whole_result(self, site: Site, spans: Sequence[Span | None], output: int) -> Span | None:
+    def whole_result(self, site: OpContext, spans: Sequence[Span | None], output: int) -> Span | None:
         return corners(lambda a, b: a * b, *spans)
 
     def ratio(self, a: float, b: float) -> float:
         return a * b
 
     def integer(
-        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+        self, site: OpContext, inputs: Sequence[IntArray | None], numerics: Numerics
     ) -> tuple[IntArray, ...]:
         a, b = inputs[0], inputs[1]
         assert a is not None and b is not None

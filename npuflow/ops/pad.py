@@ -10,15 +10,15 @@ import numpy as np
 
 from npuflow.hw.target import Numerics
 from npuflow.ir.moves import Move, dense, merged
-from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, OpSample, Site
+from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, OpContext, OpSample
 from npuflow.ir.types import Array, IntArray, Span, TensorType
-from npuflow.ops._movement import MoveOp, Piece, fill_code, pieces_to_moves
+from npuflow.ops._movement import DataLayoutOp, Piece, fill_code, pieces_to_moves
 from npuflow.ops._reshaping import static_input
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Pad(MoveOp):
+class Pad(DataLayoutOp):
     """`pads`: begins of every dimension, then ends, as in ONNX. A constant that the
     scale cannot reach saturates."""
 
@@ -28,10 +28,10 @@ class Pad(MoveOp):
     onnx: ClassVar[str] = "Pad"
     algebra: ClassVar[Algebra] = "border"
 
-    def border(self, site: Site) -> tuple[tuple[int, ...], float] | No:
+    def border(self, site: OpContext) -> tuple[tuple[int, ...], float] | No:
         return (self.pads, self.value) if self.mode == "constant" else No(f"mode {self.mode}")
 
-    def whole_result(self, site: Site, spans: Sequence[Span | None], output: int) -> Span | None:
+    def whole_result(self, site: OpContext, spans: Sequence[Span | None], output: int) -> Span | None:
         border = int(self.value) if self.value == np.rint(self.value) else None
         return super().whole_result(site, (*spans, None if border is None else (border, border)), output)
 
@@ -73,7 +73,7 @@ class Pad(MoveOp):
             return No("a reflection wider than the tensor")
         return Imported(cls(tuple(int(p) for p in pads), mode, float(value)), (0,))
 
-    def to_onnx(self, site: Site) -> OnnxCall:
+    def to_onnx(self, site: OpContext) -> OnnxCall:
         value = np.array(self.value, site.outputs[0].type.dtype) if self.mode == "constant" else None
         return OnnxCall("Pad", {"mode": self.mode}, inputs=(0, np.array(self.pads, np.int64), value))
 
@@ -101,14 +101,14 @@ class Pad(MoveOp):
             return np.pad(x, wide, constant_values=x.dtype.type(value))
         return np.pad(x, wide, mode="edge" if self.mode == "edge" else "reflect")
 
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+    def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
         return {"fill": fill_code(site, self.value)}
 
-    def integer(self, site: Site, inputs: object, numerics: Numerics) -> tuple[IntArray, ...]:
+    def integer(self, site: OpContext, inputs: object, numerics: Numerics) -> tuple[IntArray, ...]:
         x = inputs[0]  # type: ignore[index]
         return (self._padded(x, site.param("fill")),)
 
-    def moves(self, site: Site) -> tuple[Move, ...]:
+    def moves(self, site: OpContext) -> tuple[Move, ...]:
         shape, out = site.shape(0), site.out_shape
         pieces: list[list[Piece]] = []
         for d, (a, b) in zip(shape, self._both(len(shape)), strict=True):

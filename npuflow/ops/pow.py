@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, Site
+from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, OpContext
 from npuflow.ops._table import Real, TableOp
 
 
@@ -38,5 +38,5 @@ class Pow(TableOp):
             return No("the exponent broadcasts the base to a higher rank")
         return Imported(cls(float(exponent.reshape(-1)[0])), (0,))
 
-    def to_onnx(self, site: Site) -> OnnxCall:
+    def to_onnx(self, site: OpContext) -> OnnxCall:
         return OnnxCall("Pow", inputs=(0, np.array(self.exponent, site.outputs[0].type.dtype)))

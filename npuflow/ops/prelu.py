@@ -12,8 +12,8 @@ from npuflow.hw.numerics import multiplier_shift, requantize
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, No, OpSample, Site, Yes, first_no, need
-from npuflow.ir.space import Axis, Space
+from npuflow.ir.op import OPS, No, OpContext, OpSample, Yes, first_no, need
+from npuflow.ir.space import Axis, IterationDomain
 from npuflow.ir.types import Array, IntArray, TensorType
 from npuflow.ops._broadcast import BinaryOp, operand, strided
 from npuflow.ops._draw import draw
@@ -41,7 +41,7 @@ class PRelu(BinaryOp):
         assert x is not None and slope is not None
         return (np.where(x >= 0, x, x * slope).astype(x.dtype),)
 
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+    def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
         x, slope, y = site.quant(0), site.quant(1), site.out_quant
         ratio = x.scale[0] / y.scale[0]
         m, shift = multiplier_shift(ratio, numerics)
@@ -58,7 +58,7 @@ class PRelu(BinaryOp):
         return {**sides, "lo": lo, "hi": hi}
 
     def integer(
-        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+        self, site: OpContext, inputs: Sequence[IntArray | None], numerics: Numerics
     ) -> tuple[IntArray, ...]:
         x, slope = inputs[0], inputs[1]
         assert x is not None and slope is not None
@@ -69,7 +69,7 @@ class PRelu(BinaryOp):
         result = np.where(v >= 0, above, below)
         return (result.astype(y.dtype),)
 
-    def accepts(self, site: Site, target: Target) -> Yes | No:
+    def accepts(self, site: OpContext, target: Target) -> Yes | No:
         rank = len(site.shape(0))
         return first_no(
             super().accepts(site, target),
@@ -79,13 +79,13 @@ class PRelu(BinaryOp):
             ),
         )
 
-    def space(self, site: Site, numerics: Numerics) -> Space:
+    def space(self, site: OpContext, numerics: Numerics) -> IterationDomain:
         out = site.out_shape
         axes = tuple(Axis(f"d{i}", size) for i, size in enumerate(out))
         inputs = (operand("x", site.shape(0), out), operand("slope", site.shape(1), out))
-        return Space(axes, inputs, (operand("y", out, out),), ops=1)
+        return IterationDomain(axes, inputs, (operand("y", out, out),), ops=1)
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         y = tile.outputs[0]
         em.emit(
             "PRELU",

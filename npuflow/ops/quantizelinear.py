@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 from npuflow.hw.rows import check_rows
 from npuflow.hw.target import Numerics
 from npuflow.ir.codes import encode
-from npuflow.ir.op import OPS, Site
+from npuflow.ir.op import OPS, OpContext
 from npuflow.ir.types import Array, IntArray, QuantType, WholeNumbers
 from npuflow.ops._boundary import BoundaryOp
 
@@ -25,15 +25,15 @@ class QuantizeLinear(BoundaryOp):
     onnx: ClassVar[str] = "QuantizeLinear"
     makes: ClassVar[Literal["", "codes", "floats"]] = "codes"
 
-    def quant_type(self, site: Site) -> QuantType:
+    def quant_type(self, site: OpContext) -> QuantType:
         return site.out_quant
 
-    def whole_numbers(self, site: Site) -> Mapping[str, WholeNumbers]:
+    def whole_numbers(self, site: OpContext) -> Mapping[str, WholeNumbers]:
         rows = self.table_rows
         return {site.node.inputs[0]: WholeNumbers(rows, checked=True)} if rows else {}
 
     def integer(
-        self, site: Site, inputs: Sequence[IntArray | Array | None], numerics: Numerics
+        self, site: OpContext, inputs: Sequence[IntArray | Array | None], numerics: Numerics
     ) -> tuple[IntArray, ...]:
         assert inputs[0] is not None
         check_rows(inputs[0], self.table_rows, site.node.inputs[0])

@@ -11,7 +11,7 @@ import numpy as np
 from npuflow.hw.numerics import divide_round
 from npuflow.hw.target import Numerics
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, No, OnnxCall, OpSample, Site
+from npuflow.ir.op import OPS, No, OnnxCall, OpContext, OpSample
 from npuflow.ir.types import INDEX_BITS, Array, IntArray, Span, WholeNumbers
 from npuflow.ops._broadcast import BinaryOp
 from npuflow.ops._elementwise import binary_operands, corners
@@ -32,7 +32,7 @@ class Quotient(BinaryOp):
     def from_onnx(cls, call: OnnxCall) -> No:
         return No("made by rules only")
 
-    def to_onnx(self, site: Site) -> OnnxCall:
+    def to_onnx(self, site: OpContext) -> OnnxCall:
         body = """Quotient (a, b) => (y) {
             whole = Cast <to = 7> (a)
             by = Cast <to = 7> (b)
@@ -47,22 +47,22 @@ class Quotient(BinaryOp):
         with np.errstate(all="ignore"):
             return (np.asarray(np.trunc(a / b), a.dtype),)
 
-    def whole_result(self, site: Site, spans: Sequence[Span | None], output: int) -> Span | None:
+    def whole_result(self, site: OpContext, spans: Sequence[Span | None], output: int) -> Span | None:
         a, b = spans
         if b is None or b[0] <= 0 <= b[1]:
             return None
         return corners(_towards_zero, a, b)
 
-    def whole_numbers(self, site: Site) -> Mapping[str, WholeNumbers]:
+    def whole_numbers(self, site: OpContext) -> Mapping[str, WholeNumbers]:
         """All operands and the result, with a sign where no range says that none is needed."""
         return dict.fromkeys((*site.node.inputs, *site.node.outputs), WholeNumbers(1 << (INDEX_BITS - 1)))
 
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+    def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
         lo, hi = clamp_bounds(self.clip, site.out_quant)
         return {"lo": lo, "hi": hi}
 
     def integer(
-        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+        self, site: OpContext, inputs: Sequence[IntArray | None], numerics: Numerics
     ) -> tuple[IntArray, ...]:
         a, b = inputs[0], inputs[1]
         assert a is not None and b is not None
@@ -72,7 +72,7 @@ class Quotient(BinaryOp):
         found = np.clip(shares + y.zero_point[0], site.param("lo"), site.param("hi"))
         return (found.astype(y.dtype),)
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         bounds = {name: site.param(name) for name in ("lo", "hi")}
         operands = binary_operands(site, tile)
         em.emit("DIV", **operands, multiplier=1, shift=0, **bounds, rounding="truncate")

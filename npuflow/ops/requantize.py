@@ -10,8 +10,8 @@ from npuflow.hw.numerics import requantize
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, No, OnnxCall, Site, Yes, need
-from npuflow.ir.space import Operand, Space
+from npuflow.ir.op import OPS, No, OnnxCall, OpContext, Yes, need
+from npuflow.ir.space import IterationDomain, Operand
 from npuflow.ir.types import Array, IntArray
 from npuflow.ops._boundary import UnchangedOp
 from npuflow.ops._requant import centred, requant_params
@@ -26,14 +26,14 @@ class Requantize(UnchangedOp):
     def forms(self) -> Mapping[str, Any]:
         return {"float": FORMS["float_cast"]}
 
-    def to_onnx(self, site: Site) -> OnnxCall:
+    def to_onnx(self, site: OpContext) -> OnnxCall:
         return OnnxCall(self.onnx)
 
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+    def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
         return requant_params(site, site.quant(0).scale[0] / site.out_quant.scale[0], numerics)
 
     def integer(
-        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+        self, site: OpContext, inputs: Sequence[IntArray | None], numerics: Numerics
     ) -> tuple[IntArray, ...]:
         x, y = inputs[0], site.out_quant
         assert x is not None
@@ -44,16 +44,16 @@ class Requantize(UnchangedOp):
             ),
         )
 
-    def accepts(self, site: Site, target: Target) -> Yes | No:
+    def accepts(self, site: OpContext, target: Target) -> Yes | No:
         return need(len(site.out_shape) <= 4, f"rank {len(site.out_shape)} > 4")
 
-    def space(self, site: Site, numerics: Numerics) -> Space:
+    def space(self, site: OpContext, numerics: Numerics) -> IterationDomain:
         axes, maps = elementwise_axes(site.out_shape)
-        return Space(
+        return IterationDomain(
             axes, (Operand("x", site.out_shape, maps),), (Operand("y", site.out_shape, maps),), ops=1
         )
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         y = tile.outputs[0]
         em.emit(
             "RESCALE",

@@ -12,16 +12,16 @@ import numpy as np
 
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.moves import Move
-from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, OpSample, Site
-from npuflow.ir.space import DimMap, Space
+from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, OpContext, OpSample
+from npuflow.ir.space import DimMap, IterationDomain
 from npuflow.ir.types import Array, TensorType
-from npuflow.ops._movement import MAX_DIMS, MoveOp, copy_space, emit_copy
+from npuflow.ops._movement import MAX_DIMS, DataLayoutOp, copy_space, emit_copy
 from npuflow.ops._reshaping import integers, matched, static_input
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Reshape(MoveOp):
+class Reshape(DataLayoutOp):
     shape: tuple[int, ...] = ()           # fully resolved
     onnx: ClassVar[str] = "Reshape"
     algebra: ClassVar[Algebra] = "view"
@@ -44,7 +44,7 @@ class Reshape(MoveOp):
             return No(f"{x.shape} does not reshape to {tuple(wanted)}")
         return Imported(cls(tuple(dims)), (0,))
 
-    def to_onnx(self, site: Site) -> OnnxCall:
+    def to_onnx(self, site: OpContext) -> OnnxCall:
         return OnnxCall("Reshape", {"allowzero": 1}, inputs=(0, np.array(self.shape, np.int64)))
 
     def with_results(self, types: Sequence[TensorType]) -> Reshape:
@@ -58,10 +58,10 @@ class Reshape(MoveOp):
         assert inputs[0] is not None
         return (inputs[0].reshape(self.shape),)
 
-    def moves(self, site: Site) -> tuple[Move, ...]:
+    def moves(self, site: OpContext) -> tuple[Move, ...]:
         return ()
 
-    def local_space(self, site: Site) -> Space | None:
+    def local_space(self, site: OpContext) -> IterationDomain | None:
         """Dimensions of the output that lie in the same dimension of the input, behind the first of them, are
         never split; one that several dimensions of the input make is split where the first of these is."""
         x, y = site.shape(0), site.out_shape
@@ -81,7 +81,7 @@ class Reshape(MoveOp):
             multiples |= {d: y[d] for d in rest}
         return copy_space(site, maps, multiples)
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         x, y = tile.input(0), tile.outputs[0]
         runs = [run for b in matched(site.shape(0), site.out_shape) for run in b.runs(x, y)]
         dims, steps, to = zip(*runs, strict=True) if runs else ((1,), (0,), (0,))

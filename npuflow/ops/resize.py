@@ -12,8 +12,8 @@ from npuflow.hw.numerics import shift_round
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, Op, OpSample, Site, Yes, first_no, need
-from npuflow.ir.space import Axis, DimMap, Operand, Space
+from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, Op, OpContext, OpSample, Yes, first_no, need
+from npuflow.ir.space import Axis, DimMap, IterationDomain, Operand
 from npuflow.ir.types import Array, IntArray, TensorType
 from npuflow.ops._reshaping import static_input
 from npuflow.ops._sampling import COORDINATES, ROUNDINGS, WEIGHT_BITS, Sampling, exact, table
@@ -72,7 +72,7 @@ class Resize(Op):
             return No("neither scales nor sizes is a constant")
         return Imported(cls(tuple(full_sizes), tuple(full_scales), mode, coordinate, rounding), (0,))
 
-    def to_onnx(self, site: Site) -> OnnxCall:
+    def to_onnx(self, site: OpContext) -> OnnxCall:
         attributes = {
             "mode": self.mode,
             "coordinate_transformation_mode": self.coordinate_transformation_mode,
@@ -116,7 +116,7 @@ class Resize(Op):
             x = a if self.mode == "nearest" else (a * (1 - weight) + b * weight).astype(x.dtype)
         return (x,)
 
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+    def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
         shape = site.shape(0)
         return {"rows": table(self._sampling(shape, 2)), "columns": table(self._sampling(shape, 3))}
 
@@ -125,7 +125,7 @@ class Resize(Op):
         return 0 if self.mode == "nearest" else WEIGHT_BITS
 
     def integer(
-        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+        self, site: OpContext, inputs: Sequence[IntArray | None], numerics: Numerics
     ) -> tuple[IntArray, ...]:
         assert inputs[0] is not None
         q = site.out_quant
@@ -136,7 +136,7 @@ class Resize(Op):
         y = shift_round(x, 2 * self.weight_bits(), numerics.rounding) + q.zero_point[0]
         return (np.clip(y, q.lo, q.hi).astype(q.dtype),)
 
-    def accepts(self, site: Site, target: Target) -> Yes | No:
+    def accepts(self, site: OpContext, target: Target) -> Yes | No:
         shape = site.shape(0)
         changed = self._changed(shape)
         return first_no(
@@ -147,7 +147,7 @@ class Resize(Op):
             need(site.outputs[0].type.dtype == "float32", f"dtype {site.outputs[0].type.dtype}"),
         )
 
-    def space(self, site: Site, numerics: Numerics) -> Space:
+    def space(self, site: OpContext, numerics: Numerics) -> IterationDomain:
         shape, out = site.shape(0), site.out_shape
         axes = tuple(Axis(name, size) for name, size in zip(("n", "c", "oh", "ow"), out, strict=True))
         spatial = tuple(
@@ -159,9 +159,9 @@ class Resize(Op):
             Operand("rows", (out[2], 4), (DimMap("oh"), DimMap())),
             Operand("columns", (out[3], 4), (DimMap("ow"), DimMap())),
         )
-        return Space(axes, (x,), (y,), params, ops=4)
+        return IterationDomain(axes, (x,), (y,), params, ops=4)
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         x, y, q = tile.input(0), tile.outputs[0], site.out_quant
         height, width = y.extent[2:]
         em.emit("RESIZE", **x.as4("x"), x_dims=x.extent, x_zero=site.quant(0).zero_point[0], **y.as4("y"),

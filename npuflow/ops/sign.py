@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from npuflow.ir.op import OPS, Site
+from npuflow.ir.op import OPS, OpContext
 from npuflow.ir.types import Span
 from npuflow.ops._table import Real, TableOp
 
@@ -24,7 +24,7 @@ class Sign(TableOp):
     def f(self, x: Real) -> Real:
         return np.sign(x)
 
-    def whole_result(self, site: Site, spans: Sequence[Span | None], output: int) -> Span | None:
+    def whole_result(self, site: OpContext, spans: Sequence[Span | None], output: int) -> Span | None:
         return -1, 1
 
     def smooth(self, x: Real) -> Real:

@@ -10,16 +10,16 @@ import numpy as np
 
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.moves import Move
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site
-from npuflow.ir.space import DimMap, Space
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpContext, OpSample
+from npuflow.ir.space import DimMap, IterationDomain
 from npuflow.ir.types import Array, TensorType
-from npuflow.ops._movement import MoveOp, copy_space, emit_copy, pieces_to_moves
+from npuflow.ops._movement import DataLayoutOp, copy_space, emit_copy, pieces_to_moves
 from npuflow.ops._reshaping import static_input
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Slice(MoveOp):
+class Slice(DataLayoutOp):
     starts: tuple[int, ...] = ()
     ends: tuple[int, ...] = ()
     axes: tuple[int, ...] = ()
@@ -45,7 +45,7 @@ class Slice(MoveOp):
         axes = list(range(len(starts))) if axes is None else [a % len(x.shape) for a in axes]
         return Imported(cls(tuple(starts), tuple(ends), tuple(axes), tuple(steps or [1] * len(starts))), (0,))
 
-    def to_onnx(self, site: Site) -> OnnxCall:
+    def to_onnx(self, site: OpContext) -> OnnxCall:
         rows: Sequence[tuple[int, ...]] = (self.starts, self.ends, self.axes, self.steps)
         return OnnxCall("Slice", inputs=(0, *(np.array(r, np.int64) for r in rows)))
 
@@ -71,18 +71,18 @@ class Slice(MoveOp):
             x = np.take(x, np.arange(r.start, r.stop, r.step), axis)
         return (np.ascontiguousarray(x),)
 
-    def moves(self, site: Site) -> tuple[Move, ...]:
+    def moves(self, site: OpContext) -> tuple[Move, ...]:
         shape = site.shape(0)
         pieces = [[(len(r), r.start, r.step, 0)] for r in self._ranges(shape)]
         return tuple(pieces_to_moves(pieces, shape, site.out_shape))
 
-    def local_space(self, site: Site) -> Space | None:
+    def local_space(self, site: OpContext) -> IterationDomain | None:
         ranges = self._ranges(site.shape(0))
         if any(r.step < 0 for r in ranges):
             return None
         return copy_space(site, [DimMap(f"d{d}", r.step, 1, r.start, r.start) for d, r in enumerate(ranges)])
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         x, y = tile.input(0), tile.outputs[0]
         steps = [s * r.step for s, r in zip(x.strides, self._ranges(site.shape(0)), strict=True)]
         emit_copy(em, y, x.address, y.extent, steps, y.strides)

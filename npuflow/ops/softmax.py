@@ -12,8 +12,8 @@ from npuflow.hw.elements import wide
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Emitter, TileView, blocks3
-from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, Op, OpSample, Site, Yes, first_no, need
-from npuflow.ir.space import Axis, DimMap, Operand, Space, whole
+from npuflow.ir.op import OPS, Algebra, Imported, No, OnnxCall, Op, OpContext, OpSample, Yes, first_no, need
+from npuflow.ir.space import Axis, DimMap, IterationDomain, Operand, whole
 from npuflow.ir.types import Array, IntArray, TensorType
 
 LOW_BITS = 8          # 16-bit inputs: exp(-s * d) = low[d mod 256] * high[d // 256]
@@ -56,7 +56,7 @@ class Softmax(Op):
         e = np.exp(x - x.max(self.axis, keepdims=True))
         return ((e / e.sum(self.axis, keepdims=True)).astype(inputs[0].dtype),)
 
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+    def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
         x, y = site.quant(0), site.out_quant
         params: dict[str, int | Array] = {"multiplier": int(np.rint(1.0 / y.scale[0]))}
         scale = x.scale[0]
@@ -70,7 +70,7 @@ class Softmax(Op):
         return params
 
     def integer(
-        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+        self, site: OpContext, inputs: Sequence[IntArray | None], numerics: Numerics
     ) -> tuple[IntArray, ...]:
         assert inputs[0] is not None
         x, q = inputs[0].astype(np.int64), site.out_quant
@@ -85,7 +85,7 @@ class Softmax(Op):
         y = (2 * e * site.param("multiplier") + total) // (2 * total) + q.zero_point[0]
         return (np.clip(y, q.lo, q.hi).astype(q.dtype),)
 
-    def accepts(self, site: Site, target: Target) -> Yes | No:
+    def accepts(self, site: OpContext, target: Target) -> Yes | No:
         size = site.shape(0)[self.axis] if site.shape(0) else 1
         return first_no(
             need(len(site.out_shape) <= 4, f"rank {len(site.out_shape)} > 4"),
@@ -94,7 +94,7 @@ class Softmax(Op):
             need(site.outputs[0].type.dtype == "float32", f"dtype {site.outputs[0].type.dtype}"),
         )
 
-    def space(self, site: Site, numerics: Numerics) -> Space:
+    def space(self, site: OpContext, numerics: Numerics) -> IterationDomain:
         shape = site.out_shape
         axis = self.axis % len(shape)
         axes = tuple(Axis(f"d{i}", d, "whole" if i == axis else "par") for i, d in enumerate(shape))
@@ -102,9 +102,10 @@ class Softmax(Op):
         tables = tuple(
             whole(name, tuple(site.array(name).shape)) for name in ("low", "high") if name in site.params
         )
-        return Space(axes, (Operand("x", shape, maps),), (Operand("y", shape, maps),), tables, ops=4)
+        x, y = (Operand(name, shape, maps) for name in "xy")
+        return IterationDomain(axes, (x,), (y,), tables, ops=4)
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         axis, q = self.axis % len(site.out_shape), site.out_quant
         high = {"high": tile.params["high"].address} if "high" in tile.params else {}
         for source, target in blocks3(axis, tile.input(0), tile.outputs[0]):

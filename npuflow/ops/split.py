@@ -9,15 +9,15 @@ from typing import ClassVar
 import numpy as np
 
 from npuflow.ir.moves import Move, dense, merged
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpContext, OpSample
 from npuflow.ir.types import Array, TensorType
-from npuflow.ops._movement import MoveOp
+from npuflow.ops._movement import DataLayoutOp
 from npuflow.ops._reshaping import static_input
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Split(MoveOp):
+class Split(DataLayoutOp):
     sizes: tuple[int, ...] = ()
     axis: int = 0
     onnx: ClassVar[str] = "Split"
@@ -43,7 +43,7 @@ class Split(MoveOp):
             return No(f"parts {list(sizes)} do not add up to {x.shape[axis]}")
         return Imported(cls(tuple(int(s) for s in sizes), axis), (0,))
 
-    def to_onnx(self, site: Site) -> OnnxCall:
+    def to_onnx(self, site: OpContext) -> OnnxCall:
         return OnnxCall("Split", {"axis": self.axis}, inputs=(0, np.array(self.sizes, np.int64)))
 
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
@@ -57,7 +57,7 @@ class Split(MoveOp):
         assert inputs[0] is not None
         return tuple(np.split(inputs[0], np.cumsum(self.sizes)[:-1].tolist(), self.axis))
 
-    def moves(self, site: Site) -> tuple[Move, ...]:
+    def moves(self, site: OpContext) -> tuple[Move, ...]:
         source = dense(site.shape(0))
         at, found = 0, []
         for index, (size, out) in enumerate(zip(self.sizes, site.outputs, strict=False)):

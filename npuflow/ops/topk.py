@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from npuflow.hw.target import Numerics
-from npuflow.ir.op import OPS, OnnxCall, OpSample, Role, Site
+from npuflow.ir.op import OPS, OnnxCall, OpContext, OpSample, Role
 from npuflow.ir.types import Array, IntArray
 from npuflow.ops._ranking import RankingOp, ranked
 
@@ -25,7 +25,7 @@ class TopK(RankingOp):
     def role(self, index: int) -> Role:
         return "table"
 
-    def to_onnx(self, site: Site) -> OnnxCall:
+    def to_onnx(self, site: OpContext) -> OnnxCall:
         body = """TopK <axis: int, k: int, largest: int> (x) => (y, p) {
             one = Constant <value_int: int = @k> ()
             row = Constant <value_ints = [1]> ()
@@ -44,7 +44,7 @@ class TopK(RankingOp):
         return np.take_along_axis(x, at, self.axis), at.astype(x.dtype)
 
     def integer(
-        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+        self, site: OpContext, inputs: Sequence[IntArray | None], numerics: Numerics
     ) -> tuple[IntArray, ...]:
         x = inputs[0]
         assert x is not None

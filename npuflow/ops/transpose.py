@@ -10,15 +10,15 @@ import numpy as np
 
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.moves import Move, dense, merged
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpSample, Site
-from npuflow.ir.space import DimMap, Space
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, OpContext, OpSample
+from npuflow.ir.space import DimMap, IterationDomain
 from npuflow.ir.types import Array, TensorType
-from npuflow.ops._movement import MoveOp, copy_space, emit_copy
+from npuflow.ops._movement import DataLayoutOp, copy_space, emit_copy
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Transpose(MoveOp):
+class Transpose(DataLayoutOp):
     perm: tuple[int, ...] = ()
     onnx: ClassVar[str] = "Transpose"
 
@@ -39,16 +39,16 @@ class Transpose(MoveOp):
         assert inputs[0] is not None
         return (np.transpose(inputs[0], self.perm),)
 
-    def moves(self, site: Site) -> tuple[Move, ...]:
+    def moves(self, site: OpContext) -> tuple[Move, ...]:
         source = dense(site.shape(0))
         out = site.out_shape
         return (merged(Move(0, out, tuple(source[p] for p in self.perm), dense(out))),)
 
-    def local_space(self, site: Site) -> Space | None:
+    def local_space(self, site: OpContext) -> IterationDomain | None:
         maps = [DimMap(f"d{self.perm.index(d)}") for d in range(len(self.perm))]
         return copy_space(site, maps)
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         x, y = tile.input(0), tile.outputs[0]
         emit_copy(em, y, x.address, y.extent, [x.strides[p] for p in self.perm], y.strides)
 

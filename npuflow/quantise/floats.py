@@ -11,7 +11,7 @@ from npuflow.hw.elements import ELEMENTS
 from npuflow.ir.codes import encode
 from npuflow.ir.forms import Arithmetic, float_table, has_form
 from npuflow.ir.graph import Graph
-from npuflow.ir.op import Node, Op, Site
+from npuflow.ir.op import Node, Op, OpContext
 from npuflow.ir.types import Array, FloatType, QuantType, float_type
 from npuflow.ir.whole import spans_of
 from npuflow.place.names import names_of
@@ -20,7 +20,9 @@ from npuflow.quantise.config import Quantize
 from npuflow.quantise.scales import whole_types
 
 
-def constants(site: Site, quant: FloatType, blocks: str = "") -> dict[int, tuple[Array, QuantType | None]]:
+def constants(
+    site: OpContext, quant: FloatType, blocks: str = ""
+) -> dict[int, tuple[Array, QuantType | None]]:
     """By input: what the layer reads, and its type. Factors on products and bias are in them; a bias stays
     float32, one number for each channel. `blocks`: the type of weights that are summed along an axis of
     theirs."""
@@ -40,7 +42,7 @@ def constants(site: Site, quant: FloatType, blocks: str = "") -> dict[int, tuple
     return found
 
 
-def operator(site: Site, blocks: str = "") -> Op:
+def operator(site: OpContext, blocks: str = "") -> Op:
     """The operator without factors, which are in its constants; of two activations in blocks, where the array
     converts these to the type `blocks`."""
     op, shared = site.op.unit_gain().unit_bias(), ELEMENTS[blocks].block if blocks else None

@@ -14,7 +14,7 @@ from npuflow.hw.target import Numerics
 from npuflow.ir import forms
 from npuflow.ir.codes import encode
 from npuflow.ir.graph import Graph, constant, prune
-from npuflow.ir.op import OPS, Node, Param, Site
+from npuflow.ir.op import OPS, Node, OpContext, Param
 from npuflow.ir.overflow import Overflow
 from npuflow.ir.types import Array, FloatType, QuantType, Value, float_type, span
 from npuflow.place.names import names_of, stated, unanswered, unknown_layers
@@ -370,7 +370,7 @@ class _Builder:
             self.nodes.append(self.prepared(Node(OPS["requantize"](), (value_id,), (name,), params=())))
         return name
 
-    def site(self, node: Node) -> Site:
+    def site(self, node: Node) -> OpContext:
         view = Graph((), (), (), self.values, self.consts)
         return view.site(node)
 

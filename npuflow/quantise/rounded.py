@@ -11,7 +11,7 @@ import numpy as np
 from npuflow.hw.numerics import dequantize
 from npuflow.hw.target import Numerics
 from npuflow.ir.codes import encode
-from npuflow.ir.op import Site
+from npuflow.ir.op import OpContext
 from npuflow.ir.types import Array, QuantType
 from npuflow.quantise.config import Weights
 from npuflow.rounders import RoundedWeight
@@ -54,7 +54,7 @@ def real_bias(one: RoundedWeight, bias: Array) -> Array:
     )
 
 
-def replaced(site: Site, weight: int, one: RoundedWeight) -> Site:
+def replaced(site: OpContext, weight: int, one: RoundedWeight) -> OpContext:
     """The float node with the weight that its codes stand for, and the bias that goes with it."""
     consts = list(site.consts)
     consts[weight] = real_weight(one)

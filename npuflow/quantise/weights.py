@@ -15,14 +15,16 @@ from npuflow.hw.numerics import along, multiplier_shift
 from npuflow.hw.target import Numerics
 from npuflow.ir.codes import encode
 from npuflow.ir.groups import scaled_groups
-from npuflow.ir.op import Site
+from npuflow.ir.op import OpContext
 from npuflow.ir.sparsity import Pattern
 from npuflow.ir.types import Array, QuantType
 from npuflow.quantise.config import Weights
 from npuflow.quantise.types import weight_type, widened
 
 
-def sparse_type(site: Site, weight: int, codes: Array, quant: QuantType, numerics: Numerics) -> QuantType:
+def sparse_type(
+    site: OpContext, weight: int, codes: Array, quant: QuantType, numerics: Numerics
+) -> QuantType:
     """The type of a weight's codes, which says so where they have the zeros that the target skips: along the
     input channels, which lie one after another."""
     pattern, axis = Pattern.read(numerics.sparsity), site.op.group_axis(site, weight)
@@ -40,7 +42,7 @@ Real = npt.NDArray[np.float64]
 
 
 def coded_weight(
-    site: Site,
+    site: OpContext,
     index: int,
     x: QuantType,
     y: QuantType,
@@ -72,7 +74,7 @@ def coded_weight(
 
 
 def _by_groups(
-    site: Site, index: int, real: Array, quant: QuantType, x: QuantType, y: QuantType, numerics: Numerics
+    site: OpContext, index: int, real: Array, quant: QuantType, x: QuantType, y: QuantType, numerics: Numerics
 ) -> QuantType:
     """Scales by groups that multipliers, and of two-level ones bias and accumulator, can carry."""
     factor = site.op.gain() * x.scale[0] / y.scale[0]
@@ -99,7 +101,7 @@ def _of_channels(quant: QuantType, channels: int) -> QuantType:
     )
 
 
-def bias_values(site: Site, index: int, channels: int) -> Real | None:
+def bias_values(site: OpContext, index: int, channels: int) -> Real | None:
     """The real bias in units of the accumulator's real value (C * beta), one per channel
     or the largest for one scale."""
     if not site.present(index) or site.op.role(index) != "bias":
@@ -164,7 +166,8 @@ def _multiplier_floor(weight: Sequence[float] | Real, factor: float, numerics: N
 
 
 def coded_bias(
-    site: Site, index: int, x: QuantType, y: QuantType, weight: QuantType, codes: Array, numerics: Numerics
+    site: OpContext, index: int, x: QuantType, y: QuantType, weight: QuantType, codes: Array,
+    numerics: Numerics,
 ) -> tuple[Array, QuantType]:
     """Codes and type of the bias: the accumulator's unit times the smallest power of
     two with which all fit; beside sums that are scaled group by group, 2^-n output codes."""
@@ -200,7 +203,8 @@ def coded_bias(
 
 
 def _bias_of_groups(
-    site: Site, index: int, x: QuantType, y: QuantType, weight: QuantType, codes: Array, numerics: Numerics
+    site: OpContext, index: int, x: QuantType, y: QuantType, weight: QuantType, codes: Array,
+    numerics: Numerics,
 ) -> tuple[Array, QuantType]:
     """64 bits, n as the multipliers of the groups have it."""
     stored = site.consts[index]

@@ -10,7 +10,7 @@ from npuflow.base.errors import InternalError
 
 
 @dataclass(frozen=True)
-class Life:
+class Lifetime:
     """Bytes that must stay from step `first` to step `last`, both included."""
 
     name: str
@@ -18,7 +18,7 @@ class Life:
     first: int
     last: int
 
-    def meets(self, other: Life) -> bool:
+    def meets(self, other: Lifetime) -> bool:
         return self.first <= other.last and other.first <= self.last
 
 
@@ -40,9 +40,9 @@ def aligned(value: int, unit: int) -> int:
     return -(-value // unit) * unit
 
 
-def place(lives: Sequence[Life], align: int) -> Layout:
+def place(lives: Sequence[Lifetime], align: int) -> Layout:
     """Greedy best fit under several orders; the smallest result wins (the first of equals)."""
-    orders: tuple[Callable[[Life], tuple[object, ...]], ...] = (
+    orders: tuple[Callable[[Lifetime], tuple[object, ...]], ...] = (
         lambda v: (-v.size, v.first, v.name),
         lambda v: (-v.size * (v.last - v.first + 1), v.first, v.name),
         lambda v: (v.first, -v.size, v.name),
@@ -60,7 +60,7 @@ def place(lives: Sequence[Life], align: int) -> Layout:
     return best
 
 
-def in_order(lives: Sequence[Life], align: int) -> dict[str, int]:
+def in_order(lives: Sequence[Lifetime], align: int) -> dict[str, int]:
     """Each in turn into the tightest gap between the placed ones that live with it, else above them."""
     placed: dict[int, list[tuple[int, int]]] = {}            # by step: (address, end), by address
     addresses: dict[str, int] = {}
@@ -83,7 +83,7 @@ def in_order(lives: Sequence[Life], align: int) -> dict[str, int]:
     return addresses
 
 
-def peak(lives: Iterable[Life], align: int) -> int:
+def peak(lives: Iterable[Lifetime], align: int) -> int:
     """Most bytes alive in one step."""
     change: dict[int, int] = {}
     for life in lives:
@@ -96,7 +96,7 @@ def peak(lives: Iterable[Life], align: int) -> int:
     return most
 
 
-def check_layout(lives: Sequence[Life], addresses: Mapping[str, int], limit: int, align: int) -> None:
+def check_layout(lives: Sequence[Lifetime], addresses: Mapping[str, int], limit: int, align: int) -> None:
     """Independent of `place`: a sweep over time; raises if two live ranges share a
     byte or one leaves the memory."""
     events = sorted(

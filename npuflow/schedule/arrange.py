@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from npuflow.schedule.allocate import Layout, Life, aligned, in_order, place
+from npuflow.schedule.allocate import Layout, Lifetime, aligned, in_order, place
 
 Method = Literal["greedy", "climb", "exact"]
 METHODS: tuple[Method, ...] = ("greedy", "climb", "exact")
@@ -17,7 +17,7 @@ CLIMBS = 400                              # orders tried by climbing
 START = 4_000                             # orders tried before the solver begins
 
 
-def arrange(lives: Sequence[Life], align: int, method: Method = "greedy") -> Layout:
+def arrange(lives: Sequence[Lifetime], align: int, method: Method = "greedy") -> Layout:
     """Addresses by one of METHODS. `proven` says whether fewer bytes are impossible."""
     found = place(lives, align)
     if method == "greedy" or found.total == found.bound:
@@ -30,7 +30,7 @@ def arrange(lives: Sequence[Life], align: int, method: Method = "greedy") -> Lay
     return replace(found, proven=found.total == found.bound)
 
 
-def climb(lives: Sequence[Life], align: int, best: Layout, tries: int = CLIMBS) -> Layout:
+def climb(lives: Sequence[Lifetime], align: int, best: Layout, tries: int = CLIMBS) -> Layout:
     """From the order of the best layout: what reaches the top is placed earlier; seeded, bounded by tries."""
     rng = random.Random(0)
     by_name = {v.name: v for v in lives}

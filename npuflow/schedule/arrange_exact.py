@@ -13,14 +13,14 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
 from npuflow.base.native_output import without_prints
-from npuflow.schedule.allocate import Layout, Life, aligned
+from npuflow.schedule.allocate import Layout, Lifetime, aligned
 
 NODES = 300  # of the solver's tree
 PAIRS = 600  # of lives that meet: a binary variable each
 OPTIMAL, INFEASIBLE = 0, 2  # scipy's status codes
 
 
-def exact(lives: Sequence[Life], align: int, best: Layout) -> Layout:
+def exact(lives: Sequence[Lifetime], align: int, best: Layout) -> Layout:
     """A layout of fewer bytes than `best`, or `best` itself; `proven` if the solver finished.
 
     The solver stops after NODES nodes and never by time, so that the result is the same on any machine. More
@@ -51,13 +51,13 @@ class _Problem:
     a[j] + s[j] <= a[i] + M * (1 - u)  u = 1: j lies below i
     """
 
-    lives: Sequence[Life]
+    lives: Sequence[Lifetime]
     sizes: npt.NDArray[np.int64]  # in units
     unit: int  # bytes
     pairs: Sequence[tuple[int, int]]
 
     @classmethod
-    def of(cls, lives: Sequence[Life], align: int) -> _Problem:
+    def of(cls, lives: Sequence[Lifetime], align: int) -> _Problem:
         sizes = [aligned(v.size, align) for v in lives]
         unit = reduce(gcd, sizes)
         pairs = [(i, j) for j in range(len(lives)) for i in range(j) if lives[i].meets(lives[j])]

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from npuflow.hw.target import Memory
 from npuflow.schedule import tuned
-from npuflow.schedule.allocate import Layout, Life, aligned, check_layout
+from npuflow.schedule.allocate import Layout, Lifetime, aligned, check_layout
 from npuflow.schedule.frame import Frame
 from npuflow.schedule.local import Local, held_slots
 from npuflow.schedule.machine import Machine
@@ -79,12 +79,12 @@ def _slots(frame: Frame, g: int, value: str) -> list[str]:
     return [f"{held_slots(g, value)}/{k}" for k in range(dict(frame.group.held).get(value, 0))]
 
 
-def conflicts(lives: Sequence[Life], addresses: Mapping[str, int], who: Users, memory: Memory) -> float:
+def conflicts(lives: Sequence[Lifetime], addresses: Mapping[str, int], who: Users, memory: Memory) -> float:
     """Bytes that lie in one bank with bytes that another engine uses in the same part, summed over pairs."""
     return _Map(lives, addresses, who, memory, 1).total()
 
 
-def spread(lives: Sequence[Life], layout: Layout, who: Users, memory: Memory, align: int) -> Layout:
+def spread(lives: Sequence[Lifetime], layout: Layout, who: Users, memory: Memory, align: int) -> Layout:
     """The layout with lives moved apart; the same one where nothing is gained."""
     bank = _Map(lives, layout.addresses, who, memory, align)
     before = bank.total()
@@ -99,7 +99,7 @@ def spread(lives: Sequence[Life], layout: Layout, who: Users, memory: Memory, al
 
 class _Map:
     def __init__(
-        self, lives: Sequence[Life], addresses: Mapping[str, int], who: Users, memory: Memory, align: int
+        self, lives: Sequence[Lifetime], addresses: Mapping[str, int], who: Users, memory: Memory, align: int
     ) -> None:
         self.low = np.array([addresses[v.name] for v in lives], np.int64)
         self.size = np.array([aligned(v.size, align) for v in lives], np.int64)

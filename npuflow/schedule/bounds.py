@@ -15,13 +15,13 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.moves import Move
 from npuflow.ir.op import Node
-from npuflow.ir.space import Operand, Space
+from npuflow.ir.space import IterationDomain, Operand
 from npuflow.place.partition import is_npu, segments
 from npuflow.schedule.frame import moves_of
 from npuflow.schedule.late import LateConstants
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import packed_arrays, space_of
-from npuflow.schedule.needed import Part, needed_parts, size, takes_all, touched
+from npuflow.schedule.needed import NeededPart, needed_parts, size, takes_all, touched
 from npuflow.schedule.views import Views, views_of
 from npuflow.schedule.work import LeastWork, least_work
 
@@ -36,7 +36,7 @@ class Chain:
     graph: Graph
     nodes: Sequence[int]
     moving: Mapping[int, tuple[Move, ...]]
-    space: Callable[[int], Space]
+    space: Callable[[int], IterationDomain]
     least: Callable[[int], LeastWork]
     front: int
     first: bool
@@ -92,7 +92,7 @@ class Chain:
         return first, max(first, whole + least.latency, begin + least.alone / self.cores)
 
 
-def _whole(operand: Operand, space: Space) -> bool:
+def _whole(operand: Operand, space: IterationDomain) -> bool:
     """Whether every result depends on the whole operand."""
     made = {m.axis for o in space.outputs for m in o.maps}
     return all(
@@ -101,7 +101,7 @@ def _whole(operand: Operand, space: Space) -> bool:
     )
 
 
-def _covered(operand: Operand, space: Space) -> bool:
+def _covered(operand: Operand, space: IterationDomain) -> bool:
     """Whether every element of an operand is read: windows move by one place, and reach both ends."""
     for m, extent in zip(operand.maps, operand.shape, strict=True):
         if m.axis is None or extent == 1:
@@ -118,7 +118,7 @@ WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 @dataclass(frozen=True)
-class Bounds:
+class LowerBounds:
     """What no program for this network and machine can beat, in cycles and external bytes."""
 
     compute: float  # useful work of the busiest engine, spread evenly over the cores
@@ -150,7 +150,7 @@ class BoundedNetwork:
     machine: Machine
     numerics: Numerics
     _least: dict[int, LeastWork] = field(default_factory=dict)
-    _spaces: dict[int, Space] = field(default_factory=dict)
+    _spaces: dict[int, IterationDomain] = field(default_factory=dict)
 
     @cached_property
     def parts(self) -> list[tuple[int, ...]]:
@@ -165,13 +165,13 @@ class BoundedNetwork:
     def views(self) -> Views:
         return views_of(self.graph, list(enumerate(self.graph.nodes)), self.moving)
 
-    def space(self, node: int) -> Space:
+    def space(self, node: int) -> IterationDomain:
         if node not in self._spaces:
             self._spaces[node] = space_of(self.graph.site(self.graph.nodes[node]), self.numerics)
         return self._spaces[node]
 
     @cached_property
-    def needed(self) -> Mapping[int, Part]:
+    def needed(self) -> Mapping[int, NeededPart]:
         """By node with an iteration space the part of it that somebody needs: see needed.py."""
         nodes = [n for part in self.parts for n in part]
         return needed_parts(self.graph, nodes, self.moving, self.space)
@@ -201,7 +201,7 @@ class BoundedNetwork:
         return self.machine.compute.command_cycles + self.machine.dma.setup_cycles
 
 
-def bounds_of(graph: Graph, machine: Machine, numerics: Numerics) -> Bounds:
+def bounds_of(graph: Graph, machine: Machine, numerics: Numerics) -> LowerBounds:
     net, cores = BoundedNetwork(graph, machine, numerics), machine.compute.cores
     macs = sum(net.space(n).macs * prod(map(len, part.values())) for n, part in net.needed.items())
     loads, amount, inside = _compulsory(net)
@@ -209,7 +209,7 @@ def bounds_of(graph: Graph, machine: Machine, numerics: Numerics) -> Bounds:
     bus = max(amount / memory.external_bandwidth, inside / memory.shared_bandwidth if inside else 0.0)
     rate = max(memory.external_bandwidth, memory.shared_bandwidth if inside else 0.0)
     queues = (loads[0] * net.front + loads[1] / min(rate, memory.local_bandwidth)) / (cores * dma.channels)
-    return Bounds(
+    return LowerBounds(
         sum(_engines(net, number, cores) for number in range(len(net.parts))),
         max(bus + net.front, queues) if loads[0] else bus,
         macs / machine.compute.macs / cores,

@@ -8,7 +8,7 @@ from npuflow.ir.space import Interval
 
 
 @dataclass(frozen=True)
-class Choice:
+class TileChoice:
     """How a layer is cut: tile size per axis, nesting (outermost first), and local slots per stream. `begin`:
     an axis and the tile that runs first on it (those before it run last); negative: tiles run from the axis'
     end to its start (where `search.tilings.reverses` allows it)."""

@@ -13,7 +13,7 @@ from math import ceil, prod
 
 from npuflow.hw.elements import having
 from npuflow.hw.target import Compute, Memory
-from npuflow.ir.space import DimMap, Operand, Space
+from npuflow.ir.space import DimMap, IterationDomain, Operand
 from npuflow.schedule import tuned
 from npuflow.schedule.model import COLUMNS, Layer, MacMap, Ref, Stream
 
@@ -57,7 +57,7 @@ def gathered(layer: Layer, compute: Compute, memory: Memory) -> Layer:
     )
 
 
-def slides(space: Space) -> bool:
+def slides(space: IterationDomain) -> bool:
     """Whether a constant weight [out, in, taps...] slides over an input, every
     channel meeting every output."""
     if len(space.inputs) < 2 or space.macs < 2 or len(space.outputs) != 1:

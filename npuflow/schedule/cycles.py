@@ -13,7 +13,7 @@ from itertools import groupby, product
 from math import ceil, prod
 
 from npuflow.hw.target import Compute
-from npuflow.ir.space import Box, Interval, Space, Tile, elements
+from npuflow.ir.space import Box, Interval, IterationDomain, Tile, elements
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Layer, MacMap, Ref
 
@@ -85,7 +85,7 @@ def held_operand(layer: Layer) -> Ref | None:
     return next(found, None)
 
 
-def vector_cycles(space: Space, tile: Tile, finished: bool, c: Compute) -> int:
+def vector_cycles(space: IterationDomain, tile: Tile, finished: bool, c: Compute) -> int:
     """Cycles of the vector unit for a node's tile, after what the array did."""
     made = elements(space.outputs[0].box(tile))
     ending = c.command_cycles + ceil(made / c.vector_lanes) if finished else 0
@@ -104,7 +104,7 @@ def vector_cycles(space: Space, tile: Tile, finished: bool, c: Compute) -> int:
     return commands * (c.command_cycles + ceil(made * space.ops / max(1, commands) / c.vector_lanes))
 
 
-def _reductions(space: Space, tile: Tile) -> tuple[int, int]:
+def _reductions(space: IterationDomain, tile: Tile) -> tuple[int, int]:
     """Commands that reduce a tile, and the elements that each takes: a command has two kept runs
     of dimensions, and one more."""
     read, made = next(o for o in space.inputs if o is not None), {m.axis for m in space.outputs[0].maps}
@@ -114,7 +114,7 @@ def _reductions(space: Space, tile: Tile) -> tuple[int, int]:
     return commands, prod(n for _, n in box) // commands
 
 
-def gather_cycles(space: Space, tile: Tile, c: Compute) -> tuple[int, int]:
+def gather_cycles(space: IterationDomain, tile: Tile, c: Compute) -> tuple[int, int]:
     """Cycles of the vector unit to lay a tile's columns: to fill what lies in the padding, to
     copy windows in runs of taps."""
     x, weight, y = space.inputs[0], space.inputs[1], space.outputs[0]

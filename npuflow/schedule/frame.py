@@ -12,12 +12,12 @@ import numpy as np
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.moves import Move
-from npuflow.ir.op import Site
-from npuflow.ir.space import Box, Space, elements
+from npuflow.ir.op import OpContext
+from npuflow.ir.space import Box, IterationDomain, elements
 from npuflow.place.partition import is_npu, segments
 from npuflow.schedule.columns import gathered
 from npuflow.schedule.geometry import GroupWalk, Member, Spread, Stripe, hull
-from npuflow.schedule.groups import Group
+from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Layer, describe, space_of
 from npuflow.schedule.moves import assembled, piece_bytes
@@ -38,20 +38,20 @@ class Topology:
             self.maker.update({o: index for o in node.outputs if o})
         self.moving = moves_of(graph)
         self._outputs = frozenset(graph.outputs)
-        self._sites: dict[int, Site] = {}
-        self._spaces: dict[int, Space] = {}
+        self._sites: dict[int, OpContext] = {}
+        self._spaces: dict[int, IterationDomain] = {}
         self._needed: dict[tuple[int, ...], Sequence[str]] = {}
         self._touched: dict[tuple[int, ...], frozenset[str]] = {}
         self._members: dict[tuple[tuple[int, ...], frozenset[str]], Member] = {}
         self._layers: dict[Layer, Layer] = {}
         self._passages: dict[object, Passage] = {}
 
-    def site(self, index: int) -> Site:
+    def site(self, index: int) -> OpContext:
         if index not in self._sites:
             self._sites[index] = self.graph.site(self.graph.nodes[index])
         return self._sites[index]
 
-    def space(self, index: int) -> Space:
+    def space(self, index: int) -> IterationDomain:
         if index not in self._spaces:
             self._spaces[index] = space_of(self.site(index), self.numerics)
         return self._spaces[index]
@@ -158,7 +158,7 @@ class Topology:
             self._members[key] = Member(nodes, sites, tuple(self.space(n) for n in nodes), layer)
         return self._members[key]
 
-    def passage(self, group: Group, kept: frozenset[str]) -> Passage:
+    def passage(self, group: FusionGroup, kept: frozenset[str]) -> Passage:
         """Of all frames in this graph with the same parts, cuts and buffers."""
         key = (
             tuple(p.nodes for p in group.parts),
@@ -199,7 +199,7 @@ class Frame:
     the strips that stand for all of them, where a search looks at some only."""
 
     topology: Topology
-    group: Group
+    group: FusionGroup
     kept: frozenset[str]
     sampled: Passage | None = None
 

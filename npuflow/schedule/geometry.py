@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice, product
 
-from npuflow.ir.op import Site
-from npuflow.ir.space import Box, Interval, Space, Tile, elements
+from npuflow.ir.op import OpContext
+from npuflow.ir.space import Box, Interval, IterationDomain, Tile, elements
 from npuflow.schedule.groups import Cut
 from npuflow.schedule.model import Layer, Ref, leads
 
@@ -20,8 +20,8 @@ class Member:
     behind every activation operand."""
 
     nodes: tuple[int, ...]
-    sites: tuple[Site, ...]
-    spaces: tuple[Space, ...]
+    sites: tuple[OpContext, ...]
+    spaces: tuple[IterationDomain, ...]
     layer: Layer
 
     @cached_property

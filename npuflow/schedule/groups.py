@@ -5,24 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from npuflow.schedule.choice import Choice, Costs
+from npuflow.schedule.choice import Costs, TileChoice
 
 Cut = tuple[int, int]                     # a dimension of the results, and into how many pieces it is cut
 
 
 @dataclass(frozen=True)
-class Part:
+class FusedOp:
     """A node with the ones that follow it point by point, tiled as one. `choice`
     None: the node only moves data."""
 
     nodes: tuple[int, ...]
-    choice: Choice | None
+    choice: TileChoice | None
     # where the parts of a group follow each other; None: see the group's
     costs: Costs | None = None
 
 
 @dataclass(frozen=True)
-class Group:
+class FusionGroup:
     """Parts that run together.
 
     `strips`: cuts of the results, outermost first; all parts run for one strip, then for the next. `cores`:
@@ -30,7 +30,7 @@ class Group:
     group runs: 1 (the whole of what a core needs) or 2 (the strip's part, and the strip's before).
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[FusedOp, ...]
     costs: Costs
     strips: tuple[Cut, ...] = ()
     cores: Cut = (0, 1)
@@ -41,7 +41,7 @@ class Group:
         return tuple(n for p in self.parts for n in p.nodes)
 
     @property
-    def choice(self) -> Choice | None:
+    def choice(self) -> TileChoice | None:
         """The tiling of a group of one part."""
         return self.parts[0].choice if len(self.parts) == 1 else None
 

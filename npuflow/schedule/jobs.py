@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from npuflow.ir.moves import Move
-from npuflow.ir.op import Site
+from npuflow.ir.op import OpContext
 from npuflow.ir.space import Box, Interval, Tile, elements
 from npuflow.schedule.banks import Touched
 from npuflow.schedule.geometry import Border, Member
@@ -120,7 +120,7 @@ class BorderCopy(NamedTuple):
 class PieceCopy(NamedTuple):
     """Loads or stores a piece of a data mover."""
 
-    site: Site
+    site: OpContext
     move: Move
     piece: Piece
 
@@ -128,7 +128,7 @@ class PieceCopy(NamedTuple):
 class FillRun(NamedTuple):
     """Writes a run of a mover's constant, of `most` elements."""
 
-    site: Site
+    site: OpContext
     move: Move
     most: int
 

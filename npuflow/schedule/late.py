@@ -16,9 +16,9 @@ import numpy.typing as npt
 from npuflow.ir.graph import Graph
 from npuflow.ir.moves import Move
 from npuflow.ir.op import Node
-from npuflow.ir.space import DimMap, Operand, Space
+from npuflow.ir.space import DimMap, IterationDomain, Operand
 from npuflow.schedule.model import WEIGHTS
-from npuflow.schedule.needed import Part, takes_all
+from npuflow.schedule.needed import NeededPart, takes_all
 
 Indices = npt.NDArray[np.int64]
 # Of one dimension, by each index that the last result may have: where the part that it takes part in begins
@@ -34,8 +34,8 @@ class LateConstants:
     graph: Graph
     nodes: Sequence[int]
     moving: Mapping[int, tuple[Move, ...]]
-    space: Callable[[int], Space]
-    needed: Mapping[int, Part]
+    space: Callable[[int], IterationDomain]
+    needed: Mapping[int, NeededPart]
     bytes: Mapping[str, int]
 
     @cached_property
@@ -158,7 +158,7 @@ class LateConstants:
         return _farthest([_reached(space, operand, read[0], part)])
 
 
-def _places(space: Space, part: Part) -> Reached | None:
+def _places(space: IterationDomain, part: NeededPart) -> Reached | None:
     """Every single place of the only result; None: it has none, or is not followed."""
     maps = [m for o in space.outputs for m in o.maps]
     if len(space.outputs) != 1 or any(m != DimMap(m.axis) for m in maps):
@@ -189,7 +189,7 @@ def _least(spans: Reached) -> int:
     return prod(int(length.min()) for _, length in spans)
 
 
-def _reached(space: Space, operand: Operand, spans: Reached, part: Part) -> Reached:
+def _reached(space: IterationDomain, operand: Operand, spans: Reached, part: NeededPart) -> Reached:
     """The part of the only result that depends on part of an operand."""
     (y,) = space.outputs
     return tuple(
@@ -198,7 +198,7 @@ def _reached(space: Space, operand: Operand, spans: Reached, part: Part) -> Reac
     )
 
 
-def _results(axis: str, operand: Operand, spans: Reached, part: Part) -> Span:
+def _results(axis: str, operand: Operand, spans: Reached, part: NeededPart) -> Span:
     """Indices of an axis whose windows meet part of an operand; all of them where none of its dimensions
     follows the axis."""
     wanted, none = part[axis], np.zeros(1, np.int64)
@@ -233,7 +233,7 @@ def _reshaped(spans: Reached, old: Sequence[int], new: Sequence[int]) -> Reached
     return _farthest([tuple(found)])
 
 
-def _joined(space: Space, read: Mapping[int, Reached], part: Part) -> Reached | None:
+def _joined(space: IterationDomain, read: Mapping[int, Reached], part: NeededPart) -> Reached | None:
     """What is joined of parts that are whole along the joined axis, or of one of them."""
     (y,) = space.outputs
     operands = [o for o in space.inputs if o is not None]
@@ -282,7 +282,7 @@ def _common(spans: Sequence[Span]) -> Span:
     return low, np.maximum(high - low, 0)
 
 
-def _share(space: Space, weight: Operand, read: Reached, made: Reached, part: Part) -> float:
+def _share(space: IterationDomain, weight: Operand, read: Reached, made: Reached, part: NeededPart) -> float:
     """The part of a layer's weights that meets part of its input."""
     x = space.inputs[0]
     assert x is not None

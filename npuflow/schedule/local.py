@@ -18,19 +18,19 @@ import numpy as np
 from npuflow.base.errors import FitError
 from npuflow.ir.space import elements
 from npuflow.schedule import tuned
-from npuflow.schedule.allocate import Layout, Life, aligned, check_layout, peak
+from npuflow.schedule.allocate import Layout, Lifetime, aligned, check_layout, peak
 from npuflow.schedule.arrange import Method, arrange
 from npuflow.schedule.borders import spreads
 from npuflow.schedule.frame import Frame
-from npuflow.schedule.groups import Group
+from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.staying import candidates, chosen, with_staying
 from npuflow.schedule.units import SlotUnit, units_of
 
 
 def go_round(
-    lives: Sequence[Life], movable: Mapping[str, int], limit: int, align: int, method: Method = "greedy"
-) -> tuple[list[Life], Layout] | None:
+    lives: Sequence[Lifetime], movable: Mapping[str, int], limit: int, align: int, method: Method = "greedy"
+) -> tuple[list[Lifetime], Layout] | None:
     """(lives, constants begun as early as they may; addresses), or None where constants
     find no room beside the rest."""
     fixed = [v for v in lives if v.name not in movable]
@@ -71,7 +71,7 @@ class _Ground:
         # the same, or the step behind `now` where something lies
         self.free, self.now = self.through, (-1, -1)
 
-    def lay(self, life: Life, size: int, least: int, limit: int) -> _Lying | None:
+    def lay(self, life: Lifetime, size: int, least: int, limit: int) -> _Lying | None:
         """Where the bytes have been free the longest, since `least` or later; None
         where something lies everywhere."""
         self._come((life.first, life.last))
@@ -130,7 +130,7 @@ LOOK = 1 << 30                            # parts ahead of its own that a consta
 class Local:
     """Local memory over the whole program: lives by item, and their addresses."""
 
-    lives: tuple[Life, ...]
+    lives: tuple[Lifetime, ...]
     layout: Layout
     shared: Mapping[str, str] = field(default_factory=dict)
     """Units whose constants stay in local memory, by the name of the slots that they share."""
@@ -172,7 +172,7 @@ def lay_local(
 
 
 def _laid(
-    lives: Sequence[Life], movable: Mapping[str, int], limit: int, align: int, look: int, method: Method
+    lives: Sequence[Lifetime], movable: Mapping[str, int], limit: int, align: int, look: int, method: Method
 ) -> Local | None:
     """Addresses, with constants as early as there is room; None where the lives find none."""
     base = arrange(lives, align, method)
@@ -192,7 +192,7 @@ def _laid(
     return Local(tuple(early), best)
 
 
-def widened(frames: Sequence[Frame], kept: Collection[str], machine: Machine) -> list[Group]:
+def widened(frames: Sequence[Frame], kept: Collection[str], machine: Machine) -> list[FusionGroup]:
     """Constants get a slot for every tile where there is room: they come in early,
     and none comes in twice."""
     lives, _ = _lives(frames, kept, machine)
@@ -232,7 +232,9 @@ def widened(frames: Sequence[Frame], kept: Collection[str], machine: Machine) ->
     return found
 
 
-def _early(lives: Sequence[Life], movable: Mapping[str, int], cap: int, align: int, look: int) -> list[Life]:
+def _early(
+    lives: Sequence[Lifetime], movable: Mapping[str, int], cap: int, align: int, look: int
+) -> list[Lifetime]:
     """Constants live longer to the front, nearest first, as long as the sum of all
     lives stays under the cap."""
     use = [0] * (max((v.last for v in lives), default=0) + 1)
@@ -252,9 +254,9 @@ def _early(lives: Sequence[Life], movable: Mapping[str, int], cap: int, align: i
 
 def _lives(
     frames: Sequence[Frame], kept: Collection[str], machine: Machine
-) -> tuple[list[Life], dict[str, int]]:
+) -> tuple[list[Lifetime], dict[str, int]]:
     """(lives, constants that may come earlier -> the first moment of their segment)."""
-    lives: list[Life] = []
+    lives: list[Lifetime] = []
     movable: dict[str, int] = {}
     spans: dict[str, list[int]] = {}
     now, align, segment, start = 0, machine.memory.slot_align, -1, 0
@@ -264,7 +266,7 @@ def _lives(
             segment, start = own, now
         if frame.moves:
             lives += [
-                Life(f"{g}.move/{k}", frame.topology.staging(frame.group.nodes[0], machine), now, now)
+                Lifetime(f"{g}.move/{k}", frame.topology.staging(frame.group.nodes[0], machine), now, now)
                 for k in range(2)
             ]
             now += 1
@@ -280,7 +282,7 @@ def _lives(
                     span[0], span[1] = min(span[0], at[p]), max(span[1], at[p])
         lives += _held(frame, g, at, kept)
         for name, size, moment, fixed in _parts(frame, g, at, align):
-            lives.append(Life(name, size, moment, moment))
+            lives.append(Lifetime(name, size, moment, moment))
             if not fixed:
                 movable[name] = start
         now = at[-1] + 1
@@ -288,7 +290,7 @@ def _lives(
         size = max((elements(b) for b in spread.boxes if b is not None), default=0) * frames[
             spread.maker
         ].item(value)
-        lives.append(Life(f"kept.{value}/0", max(1, size), *spans[value]))
+        lives.append(Lifetime(f"kept.{value}/0", max(1, size), *spans[value]))
     return lives, movable
 
 
@@ -311,7 +313,7 @@ def held_slots(g: int, value: str) -> str:
     return f"{g}.held.{value}"
 
 
-def _held(frame: Frame, g: int, at: Sequence[int], kept: Collection[str]) -> Iterator[Life]:
+def _held(frame: Frame, g: int, at: Sequence[int], kept: Collection[str]) -> Iterator[Lifetime]:
     for value, slots in frame.group.held:
         if value in kept or value not in frame.holds:
             continue
@@ -322,7 +324,7 @@ def _held(frame: Frame, g: int, at: Sequence[int], kept: Collection[str]) -> Ite
         ]
         made = any(value in m.outputs for m in frame.members)
         for k in range(slots):
-            yield Life(
+            yield Lifetime(
                 f"{held_slots(g, value)}/{k}", max(1, frame.holds[value]),
                 min(uses) if made else at[0], max(uses),
             )

@@ -12,8 +12,8 @@ from npuflow.base.errors import InternalError
 from npuflow.hw.elements import ELEMENTS, packing, sparse_packing
 from npuflow.hw.target import Numerics
 from npuflow.ir import forms
-from npuflow.ir.op import Site
-from npuflow.ir.space import Axis, DimMap, Interval, Operand, Space, Tile
+from npuflow.ir.op import OpContext
+from npuflow.ir.space import Axis, DimMap, Interval, IterationDomain, Operand, Tile
 
 # inner: made and used up tile by tile; source and result: lie in local memory before and
 # after, in buffers of the group
@@ -124,7 +124,7 @@ class Layer:
     `space` is that of the first member; the others work point by point on its output.
     """
 
-    space: Space
+    space: IterationDomain
     streams: tuple[Stream, ...]
     mac: MacMap | None
     follower_ops: int = 0                 # vector operations of the other members, per output element
@@ -172,7 +172,7 @@ class Layer:
 
 
 def describe(
-    sites: Sequence[Site], numerics: Numerics, stored: Collection[str], kept: Collection[str] = ()
+    sites: Sequence[OpContext], numerics: Numerics, stored: Collection[str], kept: Collection[str] = ()
 ) -> Layer:
     """The layer of a part: its first member's space, and members that follow it point by point.
 
@@ -202,13 +202,13 @@ def describe(
     return Layer(space, tuple(streams), mac, ops, len(sites) - 1, tuple(resident))
 
 
-def _value(sites: Sequence[Site], ref: Ref) -> str:
+def _value(sites: Sequence[OpContext], ref: Ref) -> str:
     value = sites[ref.member].inputs[int(ref.key)]
     assert value is not None
     return value.id
 
 
-def space_of(site: Site, numerics: Numerics) -> Space:
+def space_of(site: OpContext, numerics: Numerics) -> IterationDomain:
     space = forms.space(site, numerics) or site.op.local_space(site)
     if space is None:
         raise InternalError(
@@ -218,8 +218,8 @@ def space_of(site: Site, numerics: Numerics) -> Space:
 
 
 def _operands(
-    site: Site,
-    space: Space,
+    site: OpContext,
+    space: IterationDomain,
     member: int,
     made: Mapping[str, int],
     axes: Mapping[str, str | None],
@@ -257,7 +257,7 @@ def _operands(
     return activations, constants, results
 
 
-def _packed(site: Site, space: Space, operand: Operand, numerics: Numerics) -> str | None:
+def _packed(site: OpContext, space: IterationDomain, operand: Operand, numerics: Numerics) -> str | None:
     """The type of weights that lie packed, where the target's array takes them in fewer
     bits than a byte has, or two."""
     if not space.macs or operand.name not in WEIGHTS or site.consts[1] is None or site.number:
@@ -271,7 +271,7 @@ def _packed(site: Site, space: Space, operand: Operand, numerics: Numerics) -> s
     return packing(width, quant.signed) if flat else None
 
 
-def packed_arrays(site: Site, space: Space, numerics: Numerics) -> Iterator[tuple[str, str]]:
+def packed_arrays(site: OpContext, space: IterationDomain, numerics: Numerics) -> Iterator[tuple[str, str]]:
     """Digests of a node's constants that lie packed, and their types."""
     params = {name: digest for name, digest in site.node.params or () if isinstance(digest, str)}
     for index, operand in (*enumerate(space.inputs), *((None, p) for p in space.params)):
@@ -284,13 +284,13 @@ def packed_arrays(site: Site, space: Space, numerics: Numerics) -> Iterator[tupl
             yield digest, dtype
 
 
-def _axes_between(first: Space, other: Space) -> dict[str, str | None]:
+def _axes_between(first: IterationDomain, other: IterationDomain) -> dict[str, str | None]:
     """Axes of a follower -> axes of the first member, by the dimensions of their outputs."""
     pairs = zip(other.outputs[0].maps, first.outputs[0].maps, strict=True)
     return {theirs.axis: mine.axis for theirs, mine in pairs if theirs.axis is not None}
 
 
-def follower_ranges(first: Space, other: Space, tile: Tile) -> dict[str, Interval]:
+def follower_ranges(first: IterationDomain, other: IterationDomain, tile: Tile) -> dict[str, Interval]:
     """The tile of a follower that belongs to a tile of the first member."""
     between = _axes_between(first, other)
     return {
@@ -298,12 +298,12 @@ def follower_ranges(first: Space, other: Space, tile: Tile) -> dict[str, Interva
     }
 
 
-def leads(space: Space) -> bool:
+def leads(space: IterationDomain) -> bool:
     """Whether other members can work on this space's output: one output, each dimension an axis as it is."""
     return len(space.outputs) == 1 and all(m == DimMap(m.axis) for m in space.outputs[0].maps)
 
 
-def follows(space: Space, shape: tuple[int, ...], inner: Collection[int]) -> bool:
+def follows(space: IterationDomain, shape: tuple[int, ...], inner: Collection[int]) -> bool:
     """Whether a space works point by point on tensors of a shape; `inner`: inputs made inside the group."""
     plain = (
         all(a.kind == "par" and a.multiple == 1 for a in space.axes)
@@ -326,7 +326,7 @@ def bundles(refs: list[Ref], split: frozenset[str]) -> list[Stream]:
     return [Stream("const", tuple(g)) for g in groups.values()]
 
 
-def _mac_map(space: Space, refs: list[Ref], blocks: str) -> MacMap | None:
+def _mac_map(space: IterationDomain, refs: list[Ref], blocks: str) -> MacMap | None:
     """Operand 0 streams through the array, operand 1 is held in it: their axes say
     what rows and columns are. `blocks`: the type of a weight in blocks, whose last dimension is bytes."""
     if not space.macs:

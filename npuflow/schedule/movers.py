@@ -9,7 +9,7 @@ from math import ceil, prod
 import numpy as np
 
 from npuflow.ir.moves import Move
-from npuflow.ir.op import Site
+from npuflow.ir.op import OpContext
 from npuflow.schedule.cores import Core, Slot
 from npuflow.schedule.cycles import Transfer, strided_transfer
 from npuflow.schedule.frame import Frame
@@ -54,7 +54,7 @@ def move(core: Core, frame: Frame) -> None:
 
 
 class _Mover:
-    def __init__(self, core: Core, site: Site, node: int) -> None:
+    def __init__(self, core: Core, site: OpContext, node: int) -> None:
         self.core, self.site, self.node = core, site, node
 
     def fill(self, move: Move, most: int, slot: Slot) -> None:
@@ -106,6 +106,6 @@ class _Mover:
         return strided_transfer(dims, item, self.core.machine), Outside(owner, value, NO_BOX, span)
 
 
-def item_of(site: Site, move: Move) -> int:
+def item_of(site: OpContext, move: Move) -> int:
     """Bytes of an element that a move moves."""
     return np.dtype(site.outputs[move.output].dtype).itemsize

@@ -10,20 +10,21 @@ import numpy.typing as npt
 
 from npuflow.ir.graph import Graph
 from npuflow.ir.moves import Move
-from npuflow.ir.space import DimMap, Operand, Space
+from npuflow.ir.space import DimMap, IterationDomain, Operand
 
 Indices = npt.NDArray[np.int64]
-Part = Mapping[str, Indices]  # per axis of a layer the indices that somebody needs
+NeededPart = Mapping[str, Indices]  # per axis of a layer the indices that somebody needs
 Reach = tuple[Indices, ...]  # of a value, per dimension
 
 
 def needed_parts(
-    graph: Graph, nodes: Sequence[int], moving: Mapping[int, tuple[Move, ...]], space: Callable[[int], Space]
-) -> dict[int, Part]:
+    graph: Graph, nodes: Sequence[int], moving: Mapping[int, tuple[Move, ...]],
+    space: Callable[[int], IterationDomain],
+) -> dict[int, NeededPart]:
     """Per node with an iteration space the part whose results are read: all of what the host, the caller or a
     data mover reads, what the windows of other layers touch. Of several readers the one with the most
     counts."""
-    found: dict[int, Part] = {}
+    found: dict[int, NeededPart] = {}
     mine = set(nodes)
     wanted = {v: _all(graph, v) for v in graph.outputs if v}
     for number, node in enumerate(graph.nodes):
@@ -47,7 +48,7 @@ def size(reach: Reach) -> int:
     return prod(len(indices) for indices in reach)
 
 
-def touched(operand: Operand, part: Part) -> Reach:
+def touched(operand: Operand, part: NeededPart) -> Reach:
     """Indices of an operand that a part's windows reach."""
     return tuple(
         np.arange(extent) if m.axis is None else _reached(m, extent, part[m.axis])
@@ -64,7 +65,7 @@ def _reached(m: DimMap, extent: int, indices: Indices) -> Indices:
     return np.flatnonzero(np.cumsum(ends)[:extent])
 
 
-def _part(space: Space, wanted: Sequence[Reach | None]) -> Part:
+def _part(space: IterationDomain, wanted: Sequence[Reach | None]) -> NeededPart:
     """What of a layer makes these parts of its results."""
     live = [
         (operand, reach) for operand, reach in zip(space.outputs, wanted, strict=False) if reach is not None

@@ -15,7 +15,7 @@ from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.target import Compute as Engines
 from npuflow.ir.space import Box, Interval, Tile, elements, extent
 from npuflow.schedule.allocate import aligned
-from npuflow.schedule.choice import Choice
+from npuflow.schedule.choice import TileChoice
 from npuflow.schedule.cores import Core, Slot
 from npuflow.schedule.cycles import array_cycles, extents_of, gather_cycles, vector_cycles
 from npuflow.schedule.geometry import Member
@@ -109,7 +109,7 @@ class Reads(NamedTuple):
 class CorePart:
     """A part of a group on a core; every run is for a window."""
 
-    def __init__(self, core: Core, member: Member, choice: Choice, units: Sequence[UnitSlots]) -> None:
+    def __init__(self, core: Core, member: Member, choice: TileChoice, units: Sequence[UnitSlots]) -> None:
         self.core, self.member, self.choice, self.units = core, member, choice, units
         layer, homes = member.layer, [u.unit.home for u in units]
         self.array = layer.mac is not None
@@ -278,7 +278,7 @@ class CorePart:
         return found
 
 
-def tiles_of(window: Tile, choice: Choice) -> Iterator[dict[str, Interval]]:
+def tiles_of(window: Tile, choice: TileChoice) -> Iterator[dict[str, Interval]]:
     """Every tile of a window, as the choice nests them."""
     for ranges in product(*(choice.cuts(axis, window[axis]) for axis in choice.order)):
         yield dict(zip(choice.order, ranges, strict=True))

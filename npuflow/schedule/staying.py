@@ -8,11 +8,11 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from npuflow.ir.op import Site
-from npuflow.schedule.allocate import Life, aligned
+from npuflow.ir.op import OpContext
+from npuflow.schedule.allocate import Lifetime, aligned
 from npuflow.schedule.frame import Frame
 from npuflow.schedule.geometry import Member
-from npuflow.schedule.groups import Group
+from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.units import SlotUnit
 
 Name = tuple[int, int, int]               # group, part, unit
@@ -31,9 +31,9 @@ class Staying:
     last: int
 
     @property
-    def lives(self) -> Iterator[Life]:
+    def lives(self) -> Iterator[Lifetime]:
         for k in range(self.slots):
-            yield Life(f"{self.name}/{k}", max(1, self.size), self.first, self.last)
+            yield Lifetime(f"{self.name}/{k}", max(1, self.size), self.first, self.last)
 
     @property
     def saved(self) -> int:
@@ -62,7 +62,7 @@ def candidates(frames: Sequence[Frame], moments: Sequence[Sequence[int]]) -> lis
     return made
 
 
-def chosen(found: Sequence[Staying], lives: Sequence[Life], limit: int, align: int) -> list[Staying]:
+def chosen(found: Sequence[Staying], lives: Sequence[Lifetime], limit: int, align: int) -> list[Staying]:
     """Those that there is room for beside the other lives, the ones that save most first."""
     end = max((v.last for v in lives), default=0) + 1
     use = [0] * end
@@ -82,8 +82,8 @@ def chosen(found: Sequence[Staying], lives: Sequence[Life], limit: int, align: i
 
 
 def with_staying(
-    lives: Sequence[Life], movable: Mapping[str, int], staying: Sequence[Staying]
-) -> tuple[list[Life], dict[str, int]]:
+    lives: Sequence[Lifetime], movable: Mapping[str, int], staying: Sequence[Staying]
+) -> tuple[list[Lifetime], dict[str, int]]:
     """Lives and movable constants, those that stay in the place of their units'."""
     gone = {name for one in staying for name in _names(one)}
     rest = [v for v in lives if v.name not in gone]
@@ -96,7 +96,7 @@ def _names(one: Staying) -> list[str]:
     return [f"{g}.{p}.{u}/{k}" for g, p, u in one.units for k in range(one.slots)]
 
 
-def _tiles(group: Group, p: int, member: Member, unit: SlotUnit) -> int:
+def _tiles(group: FusionGroup, p: int, member: Member, unit: SlotUnit) -> int:
     """Blocks that the unit has over all tiles of its part."""
     choice = group.parts[p].choice
     assert choice is not None
@@ -108,7 +108,7 @@ def _content(member: Member, unit: SlotUnit) -> Hashable:
     return tuple(_digest(member.sites[r.member], r.key) for r in unit.refs)
 
 
-def _digest(site: Site, key: int | str) -> Hashable:
+def _digest(site: OpContext, key: int | str) -> Hashable:
     if isinstance(key, str):
         return dict(site.node.params or ())[key]
     value = site.inputs[key]

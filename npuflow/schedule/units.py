@@ -9,9 +9,9 @@ from math import prod
 
 import numpy as np
 
-from npuflow.ir.space import DimMap, Operand, Space
+from npuflow.ir.space import DimMap, IterationDomain, Operand
 from npuflow.schedule.allocate import aligned
-from npuflow.schedule.choice import Choice
+from npuflow.schedule.choice import TileChoice
 from npuflow.schedule.model import PACK, Home, Layer, Ref, Stream, bundles
 
 
@@ -28,7 +28,7 @@ class SlotUnit:
         return self.refs[0].home
 
 
-def units_of(layer: Layer, choice: Choice, whole: Layer) -> list[SlotUnit]:
+def units_of(layer: Layer, choice: TileChoice, whole: Layer) -> list[SlotUnit]:
     """Streams as the tiling of a window leaves them: constants whose split axes
     coincide are packed into one block.
 
@@ -40,7 +40,7 @@ def units_of(layer: Layer, choice: Choice, whole: Layer) -> list[SlotUnit]:
     ]
 
 
-def _units(layer: Layer, choice: Choice) -> list[SlotUnit]:
+def _units(layer: Layer, choice: TileChoice) -> list[SlotUnit]:
     sizes = dict(choice.sizes)
     split = frozenset(a.name for a in layer.axes if sizes[a.name] < a.size)
     slots = {ref: n for stream, n in zip(layer.streams, choice.slots, strict=True) for ref in stream.refs}
@@ -105,7 +105,7 @@ def _based(layer: Layer, cut: tuple[tuple[str, int], ...]) -> Layer:
         return replace(r, operand=operand(r.operand))
 
     axes = tuple(replace(a, size=lengths.get(a.name, a.size)) for a in space.axes)
-    small = Space(
+    small = IterationDomain(
         axes,
         tuple(operand(o) if o is not None else None for o in space.inputs),
         tuple(map(operand, space.outputs)),

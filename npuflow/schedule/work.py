@@ -10,11 +10,11 @@ from itertools import product
 from math import ceil, prod
 
 from npuflow.hw.target import Compute, Numerics
-from npuflow.ir.op import Site
+from npuflow.ir.op import OpContext
 from npuflow.schedule.columns import slides
 from npuflow.schedule.cycles import Extents, held_operand
 from npuflow.schedule.model import Layer, MacMap, describe
-from npuflow.schedule.needed import Part, size, touched
+from npuflow.schedule.needed import NeededPart, size, touched
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class LeastWork:
         return min(max(way.array, way.vector) for way in self.ways)
 
 
-def least_work(site: Site, part: Part, numerics: Numerics, c: Compute) -> LeastWork:
+def least_work(site: OpContext, part: NeededPart, numerics: Numerics, c: Compute) -> LeastWork:
     """Of a node with an iteration space, of which a part is needed. Products with padding or inserted zeros
     do not count."""
     layer = describe([site], numerics, {o.id for o in site.outputs})

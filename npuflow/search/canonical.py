@@ -20,9 +20,9 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node, Param
 from npuflow.ir.text import from_text, op_name, to_text
 from npuflow.ir.types import Array, QuantType, Value
-from npuflow.schedule.choice import Choice, Costs
+from npuflow.schedule.choice import Costs, TileChoice
 from npuflow.schedule.frame import Topology
-from npuflow.schedule.groups import Group
+from npuflow.schedule.groups import FusionGroup
 from npuflow.search.cuts import GroupCandidate
 from npuflow.search.tilings import Solution
 
@@ -49,7 +49,7 @@ class CanonicalSubgraph:
 class Alone:
     """A part's own tiling (None: alone it moves external memory), and its cycles and bytes by itself."""
 
-    choice: Choice | None
+    choice: TileChoice | None
     costs: Costs
 
 
@@ -86,7 +86,7 @@ class SubgraphGroup:
     that it holds at most."""
 
     parts: int
-    group: Group
+    group: FusionGroup
     used: int
 
 
@@ -111,7 +111,7 @@ class Names:
     nodes: tuple[tuple[int, ...], ...]
     values: tuple[str, ...]
 
-    def renamed(self, group: Group, other: Names) -> Group:
+    def renamed(self, group: FusionGroup, other: Names) -> FusionGroup:
         """A group of the first parts of an equal subgraph, `other`, as a group of this one."""
         if other is self:
             return group
@@ -195,7 +195,7 @@ class Known:
 class Stretches:
     """Consecutive parts of a network that compute; equal ones are costed once."""
 
-    def __init__(self, topology: Topology, singles: Sequence[Group], known: Known) -> None:
+    def __init__(self, topology: Topology, singles: Sequence[FusionGroup], known: Known) -> None:
         self.topology, self.singles, self.known = topology, singles, known
         self._parts: dict[int, tuple[int, tuple[str, ...]]] = {}
 

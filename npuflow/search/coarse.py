@@ -14,7 +14,7 @@ from math import ceil, prod
 from npuflow.ir.space import Box, Tile, elements
 from npuflow.schedule import tuned
 from npuflow.schedule.accesses import meet
-from npuflow.schedule.choice import Choice, Costs
+from npuflow.schedule.choice import Costs, TileChoice
 from npuflow.schedule.cycles import gather_cycles
 from npuflow.schedule.frame import Frame
 from npuflow.schedule.geometry import Member
@@ -70,10 +70,10 @@ class CoarseSchedule:
             * tuned.BORDER_BUS
         )
         self.handed = (1 + len(late)) * (d.setup_cycles + c.command_cycles) + c.command_cycles + 2 * moved
-        self._tiles: dict[tuple[int, Choice], Tiles] = {}
+        self._tiles: dict[tuple[int, TileChoice], Tiles] = {}
         self._needs: dict[tuple[int, int], list[int]] = {}
 
-    def tiles(self, p: int, choice: Choice) -> Tiles:
+    def tiles(self, p: int, choice: TileChoice) -> Tiles:
         if (p, choice) not in self._tiles:
             self._tiles[p, choice] = self._found(p, choice)
         return self._tiles[p, choice]
@@ -109,7 +109,7 @@ class CoarseSchedule:
             last.append(mine)
         return found
 
-    def _found(self, p: int, choice: Choice) -> Tiles:
+    def _found(self, p: int, choice: TileChoice) -> Tiles:
         member, window, c, d = self.members[p], self.windows[p], self.machine.compute, self.machine.dma
         layer, tiles = member.layer, tuple(tiles_of(window, choice))
         ends = [(a.name, window[a.name][1]) for a in layer.axes if a.kind == "sum"]
@@ -130,7 +130,7 @@ class CoarseSchedule:
         made = tuple(layer.space.outputs[0].box(tile) for tile in tiles)
         return Tiles(tiles, tuple(costs), made, self._pieces(p, choice), len(self._tiles), work)
 
-    def _pieces(self, p: int, choice: Choice) -> int:
+    def _pieces(self, p: int, choice: TileChoice) -> int:
         """Loads of constants: of those that the same axes cut, one a tile."""
         sizes, layer = dict(choice.sizes), self.members[p].layer
         counts = {a: ceil((high - low) / sizes[a]) for a, (low, high) in self.windows[p].items()}

@@ -13,7 +13,7 @@ from npuflow.schedule.arrange import Method
 from npuflow.schedule.borders import spreads
 from npuflow.schedule.build import schedule_of
 from npuflow.schedule.frame import Frame, Topology
-from npuflow.schedule.groups import Group
+from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.jobs import Places
 from npuflow.schedule.local import lay_local
 from npuflow.schedule.machine import Machine
@@ -27,7 +27,7 @@ class Finalist:
     """A plan that could be taken: its groups, the values that stay in local memory between
     them, and how it was found."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[FusionGroup, ...]
     kept: tuple[str, ...] = ()
     origin: str = ""
     cycles: float = 0.0                   # by the replay

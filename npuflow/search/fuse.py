@@ -12,7 +12,7 @@ from npuflow.base.errors import FitError, TargetError
 from npuflow.schedule import tuned
 from npuflow.schedule.frame import Frame, Topology
 from npuflow.schedule.geometry import Uncuttable, inside
-from npuflow.schedule.groups import Group
+from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.local import lay_local, widened
 from npuflow.schedule.machine import Machine
 from npuflow.search.canonical import Cost, Cutting, Memo, Subgraph
@@ -37,14 +37,14 @@ class Fuser:
         self,
         topology: Topology,
         machine: Machine,
-        singles: Sequence[Group],
+        singles: Sequence[FusionGroup],
         level: int,
         pins: Pins = NO_PINS,
         known: Memo | None = None,
         scorer: Scorer | None = None,
     ) -> None:
         self.topology, self.machine, self.level = topology, machine, level
-        self.singles: Sequence[Group] = list(singles)
+        self.singles: Sequence[FusionGroup] = list(singles)
         self.tiled = frozenset(part_named(topology.graph, self.singles, name) for name, _ in pins.tiles)
         self.pinned: Sequence[tuple[int, int]] = stretches(topology.graph, self.singles, pins, self.tiled)
         self.forced = frozenset(pins.keep)
@@ -360,7 +360,7 @@ class Fuser:
     def _apart(self, chosen: list[Scored]) -> list[Scored]:
         """Groups that the allocation cannot place run as single parts."""
         found: list[Scored] = []
-        by_nodes: Mapping[tuple[int, ...], Group] = {g.parts[0].nodes: g for g in self.singles}
+        by_nodes: Mapping[tuple[int, ...], FusionGroup] = {g.parts[0].nodes: g for g in self.singles}
         for c in chosen:
             try:
                 lay_local([Frame(self.topology, c.group, frozenset())], (), self.machine, look=0)

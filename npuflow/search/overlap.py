@@ -17,10 +17,10 @@ import numpy as np
 
 from npuflow.ir.space import Axis, Tile
 from npuflow.schedule import tuned
-from npuflow.schedule.choice import Choice
+from npuflow.schedule.choice import TileChoice
 from npuflow.schedule.frame import Frame
 from npuflow.schedule.geometry import Border, Member
-from npuflow.schedule.groups import Group
+from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Layer
 from npuflow.search.coarse import Boxes, CoarseSchedule, Tiles
@@ -33,9 +33,9 @@ class Overlap:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.known: dict[object, tuple[Choice, ...]] = {}
+        self.known: dict[object, tuple[TileChoice, ...]] = {}
 
-    def better(self, frame: Frame, borders: Sequence[Border] = ()) -> Group:
+    def better(self, frame: Frame, borders: Sequence[Border] = ()) -> FusionGroup:
         """The group with tiles that overlap better, or as it is. `borders`: that its cores load before it."""
         group = frame.group
         if frame.moves or group.strips or any(p.choice is None for p in group.parts):
@@ -90,7 +90,7 @@ class _Draw:
         self.frame, self.cores, self.machine = frame, cores, machine
         self.piece = tuned.CONSTANT_PIECE * (machine.dma.setup_cycles + machine.compute.command_cycles)
 
-    def settled(self) -> tuple[Choice, ...]:
+    def settled(self) -> tuple[TileChoice, ...]:
         now = [p.choice for p in self.frame.group.parts if p.choice is not None]
         best = self._end(now)
         options = [self._options(p, choice) for p, choice in enumerate(now)]
@@ -106,7 +106,7 @@ class _Draw:
                 break
         return tuple(now)
 
-    def _end(self, choices: Sequence[Choice], most: float = float("inf")) -> float:
+    def _end(self, choices: Sequence[TileChoice], most: float = float("inf")) -> float:
         """When the last core is through; loads of constants count a little. Beyond
         `most` it does not matter when."""
         found = 0.0
@@ -117,19 +117,19 @@ class _Draw:
                 break
         return found
 
-    def _options(self, p: int, choice: Choice) -> list[Choice]:
+    def _options(self, p: int, choice: TileChoice) -> list[TileChoice]:
         layer, first = self.frame.layers[p], self.cores[0]
         if layer.gathers or not _stay(layer, choice):
             return []
         room = max(choice.local_bytes, self.machine.memory.local_bytes // 8)
-        found: list[tuple[Choice, Tiles]] = [
+        found: list[tuple[TileChoice, Tiles]] = [
             (c, first.tiles(p, c)) for c in _choices(layer, self.machine) if c.local_bytes <= room
         ]
         least = min((t.work for _, t in found), default=0.0)
         return [c for c, t in found if t.work <= tuned.OVERLAP_WORK * least]
 
 
-def _choices(layer: Layer, machine: Machine) -> Iterator[Choice]:
+def _choices(layer: Layer, machine: Machine) -> Iterator[TileChoice]:
     """Few and even tiles of a layer, constants all there: channels outside positions, or
     positions outside channels."""
     names = [a.name for a in layer.axes]
@@ -152,7 +152,7 @@ def _choices(layer: Layer, machine: Machine) -> Iterator[Choice]:
         idle = [n for n, k in zip(names, counts, strict=True) if k == 1]
         for nesting in dict.fromkeys((tuple(split), (*split[1:], *split[:1]))):
             order = (*idle, *nesting, *sums)
-            plain = Choice(
+            plain = TileChoice(
                 tuple(zip(names, drawn, strict=True)), order, tuple(int(s[i]) for s in slots), int(used[i])
             )
             yield plain
@@ -177,7 +177,7 @@ def _sizes(layer: Layer, axis: Axis, machine: Machine) -> list[int]:
     return sorted(found, reverse=True)
 
 
-def _stay(layer: Layer, choice: Choice) -> bool:
+def _stay(layer: Layer, choice: TileChoice) -> bool:
     """Whether all constants of the layer are in local memory at once."""
     sizes = dict(choice.sizes)
     return all(

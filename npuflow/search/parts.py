@@ -10,11 +10,11 @@ import numpy as np
 from npuflow.base.errors import InternalError, TargetError
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
-from npuflow.ir.space import Space
+from npuflow.ir.space import IterationDomain
 from npuflow.place.partition import is_npu, segments
 from npuflow.schedule.columns import gathered
 from npuflow.schedule.frame import moves_of
-from npuflow.schedule.groups import Group, Part
+from npuflow.schedule.groups import FusedOp, FusionGroup
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Layer, describe, follows, leads, space_of
 from npuflow.schedule.moves import move_costs
@@ -51,13 +51,13 @@ class Planner:
         self.unfit: list[int] = []             # the nodes of these faults
         self.moving = moves_of(graph)
         self.saved = views_of(graph, list(enumerate(graph.nodes)), self.moving).saved
-        self._spaces: dict[int, Space] = {}
+        self._spaces: dict[int, IterationDomain] = {}
         self._subgraphs: dict[tuple[int, ...], Subgraph] = {}
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[FusionGroup]:
         """Each node with the ones that gain by following it in local memory; level 0
         leaves every node alone."""
-        found: list[Group] = []
+        found: list[FusionGroup] = []
         taken: set[int] = set()
         for index, node in enumerate(self.graph.nodes):
             if index in taken or not is_npu(node):
@@ -85,15 +85,15 @@ class Planner:
             self._subgraphs[nodes] = Subgraph(excerpt, self.machine.inside, self.level)
         return self._subgraphs[nodes]
 
-    def _moves(self, index: int) -> Group:
+    def _moves(self, index: int) -> FusionGroup:
         site = self.graph.site(self.graph.nodes[index])
         moves = [m for n, m in enumerate(self.moving[index]) if (index, n) not in self.saved]
-        return Group(
-            (Part((index,), None),),
+        return FusionGroup(
+            (FusedOp((index,), None),),
             move_costs(moves, [np.dtype(o.dtype).itemsize for o in site.outputs], self.machine),
         )
 
-    def _grown(self, index: int) -> Group | None:
+    def _grown(self, index: int) -> FusionGroup | None:
         best = self._solve((index,))
         if best is None:
             self.faults.append(self._refusal((index,)))
@@ -106,7 +106,7 @@ class Planner:
             if joint is None or alone is None or joint.costs.cycles > best.costs.cycles + alone.costs.cycles:
                 break
             nodes, best = longer, joint
-        return Group((Part(nodes, best.choice),), best.costs)
+        return FusionGroup((FusedOp(nodes, best.choice),), best.costs)
 
     def _solve(self, nodes: tuple[int, ...]) -> Solution | None:
         part = self.subgraph(nodes)
@@ -125,7 +125,7 @@ class Planner:
             f"{self.graph.nodes[nodes[0]].name} fits alone, but not in its network", code="NF-INTERNAL-019",
         )
 
-    def space(self, index: int) -> Space:
+    def space(self, index: int) -> IterationDomain:
         if index not in self._spaces:
             self._spaces[index] = space_of(self.graph.site(self.graph.nodes[index]), self.numerics)
         return self._spaces[index]

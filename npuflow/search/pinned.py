@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from npuflow.base.errors import TargetError, Where, suggestion
 from npuflow.ir.graph import Graph
-from npuflow.schedule.groups import Group, Part
+from npuflow.schedule.groups import FusedOp, FusionGroup
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Layer
 from npuflow.search.parts import Planner, layer_of
-from npuflow.search.tilings import Tilings
+from npuflow.search.tilings import TilingSearch
 
 Tiles = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]   # by layer: axis and size
 
@@ -29,7 +29,7 @@ class Pins:
 NO_PINS = Pins()
 
 
-def with_tiles(planner: Planner, groups: Sequence[Group], tiles: Tiles) -> list[Group]:
+def with_tiles(planner: Planner, groups: Sequence[FusionGroup], tiles: Tiles) -> list[FusionGroup]:
     """The parts of a network, those of pinned layers with the best tiling of their sizes."""
     found = list(groups)
     for name, sizes in tiles:
@@ -52,7 +52,7 @@ def tile_faults(planner: Planner, nodes: tuple[int, ...], name: str, sizes: Mapp
     return layer
 
 
-def part_named(graph: Graph, groups: Sequence[Group], name: str) -> int:
+def part_named(graph: Graph, groups: Sequence[FusionGroup], name: str) -> int:
     """The part that holds a layer, by its name in the model."""
     names = {
         n: i
@@ -95,14 +95,15 @@ def _axes(layer: Layer) -> str:
 
 def _tiled(
     layer: Layer, machine: Machine, level: int, nodes: tuple[int, ...], name: str, sizes: Mapping[str, int]
-) -> Group:
-    tilings = Tilings(layer, machine, level, fixed=sizes)
+) -> FusionGroup:
+    tilings = TilingSearch(layer, machine, level, fixed=sizes)
     found = tilings.best(machine.memory.local_bytes)
     if found is None:
         fault = tilings.refusal(name)
         hint = "smaller tiles; without the pin the search takes one that fits"
         raise fault.with_(because=fault.because, hint=hint)
     costs = replace(
-        found.costs, bound_cycles=min(found.costs.bound_cycles, Tilings(layer, machine, level).bound_cycles)
+        found.costs,
+        bound_cycles=min(found.costs.bound_cycles, TilingSearch(layer, machine, level).bound_cycles),
     )
-    return Group((Part(nodes, found.choice),), costs)
+    return FusionGroup((FusedOp(nodes, found.choice),), costs)

@@ -8,7 +8,7 @@ from npuflow.base.errors import NpuflowError, RecipeError, TargetError, Where, n
 from npuflow.base.tables_toml import dotted
 from npuflow.ir.graph import Graph
 from npuflow.place.partition import is_npu, segments
-from npuflow.schedule.groups import Group
+from npuflow.schedule.groups import FusionGroup
 from npuflow.search.parts import Planner
 from npuflow.search.pinned import Pins, part_named, tile_faults
 
@@ -16,7 +16,7 @@ from npuflow.search.pinned import Pins, part_named, tile_faults
 Names = Mapping[str, int]
 
 
-def check(planner: Planner, groups: Sequence[Group], pins: Pins) -> None:
+def check(planner: Planner, groups: Sequence[FusionGroup], pins: Pins) -> None:
     """Every fault of the pins at once, each at its own key. `groups`: the parts of the network."""
     graph = planner.graph
     names = part_names(graph, groups)
@@ -45,7 +45,7 @@ def float_faults(graph: Graph, on_npu: Callable[[int], bool], pins: Pins) -> Ite
             yield _no_tensor(graph, value, Where(key=dotted(("tiling", "keep", i))))
 
 
-def part_names(graph: Graph, groups: Sequence[Group]) -> Names:
+def part_names(graph: Graph, groups: Sequence[FusionGroup]) -> Names:
     return {
         n: i
         for i, g in enumerate(groups)
@@ -56,7 +56,7 @@ def part_names(graph: Graph, groups: Sequence[Group]) -> Names:
 
 
 def stretches(
-    graph: Graph, groups: Sequence[Group], pins: Pins, tiled: frozenset[int]
+    graph: Graph, groups: Sequence[FusionGroup], pins: Pins, tiled: frozenset[int]
 ) -> list[tuple[int, int]]:
     """Stretches of parts that the recipe joins, of pins that hold no fault."""
     names = part_names(graph, groups)
@@ -65,7 +65,7 @@ def stretches(
     return list(dict.fromkeys([*found, *((min(m), max(m) + 1) for m in members)]))
 
 
-def _groups(graph: Graph, names: Names, groups: Sequence[Group], pins: Pins) -> Iterator[NpuflowError]:
+def _groups(graph: Graph, names: Names, groups: Sequence[FusionGroup], pins: Pins) -> Iterator[NpuflowError]:
     taken: dict[int, int] = {}            # part -> the pinned group that has it
     tiled = {names[n] for n, _ in pins.tiles if n in names}
     segment = {n: k for k, part in enumerate(segments(graph) if pins.groups else ()) for n in part.numbers}
@@ -169,7 +169,7 @@ def _outside(value: str, because: str, where: Where, twin: str = "") -> TargetEr
     )
 
 
-def _tiles(planner: Planner, groups: Sequence[Group], pins: Pins) -> Iterator[NpuflowError]:
+def _tiles(planner: Planner, groups: Sequence[FusionGroup], pins: Pins) -> Iterator[NpuflowError]:
     graph, names = planner.graph, part_names(planner.graph, groups)
     for name, sizes in pins.tiles:
         key = dotted(("tiling", "tiles", name))
@@ -200,5 +200,5 @@ def _no_layer(graph: Graph, names: Names, name: str, key: str) -> TargetError:
     )
 
 
-def _name(graph: Graph, group: Group) -> str:
+def _name(graph: Graph, group: FusionGroup) -> str:
     return graph.nodes[group.nodes[0]].name

@@ -11,11 +11,11 @@ from npuflow.hw.target import Memory, Numerics
 from npuflow.ir.graph import Graph
 from npuflow.place.partition import is_npu
 from npuflow.schedule import tuned
-from npuflow.schedule.allocate import Life, place
+from npuflow.schedule.allocate import Lifetime, place
 from npuflow.schedule.arrange import Method
-from npuflow.schedule.bounds import Bounds, bounds_of
+from npuflow.schedule.bounds import LowerBounds, bounds_of
 from npuflow.schedule.frame import Topology, moves_of
-from npuflow.schedule.groups import Group
+from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.views import views_of
 from npuflow.search.canonical import Memo
@@ -33,8 +33,8 @@ FUSING = 2                                # from this level on, parts are joined
 
 @dataclass(frozen=True)
 class TilingPlan:
-    groups: tuple[Group, ...]
-    bounds: Bounds
+    groups: tuple[FusionGroup, ...]
+    bounds: LowerBounds
     solved: int               # different layers searched; the others repeat one of them
     # values that stay in local memory from the group that makes them to the last that reads them
     kept: tuple[str, ...] = ()
@@ -210,7 +210,7 @@ def _planned(
     return Finalist(plan.groups, plan.kept, origin, plan.cycles, replayed=bool(plan.replayed))
 
 
-def _least_on_one_core(groups: Sequence[Group], bounds: Bounds) -> float:
+def _least_on_one_core(groups: Sequence[FusionGroup], bounds: LowerBounds) -> float:
     """Cycles below which the strategies hardly come with one core: each layer by its best tiling."""
     return max(sum(g.costs.bound_cycles for g in groups), bounds.traffic)
 
@@ -243,5 +243,5 @@ def fits_shared(graph: Graph, memory: Memory) -> bool:
         for value_id in (*node.inputs, *node.outputs):
             if value_id and graph.values[value_id].const is None:
                 spans.setdefault(views.root(value_id)[0], [step, step])[1] = step
-    lives = [Life(name, max(1, views.bytes(name)), a, b) for name, (a, b) in spans.items()]
+    lives = [Lifetime(name, max(1, views.bytes(name)), a, b) for name, (a, b) in spans.items()]
     return place(lives, memory.burst).total <= memory.shared_bytes if lives else False

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from npuflow.base.errors import FitError, TargetError
 from npuflow.schedule.frame import Topology
-from npuflow.schedule.groups import Group
+from npuflow.schedule.groups import FusionGroup
 from npuflow.search.score import Scored
 
 LARGER = (1.125, 1.25, 1.5, 2, 3, 4, 6, 8, 16, 64)   # local memories tried, in times of what there is
@@ -20,7 +20,7 @@ class PinnedGroups:
 
     topology: Topology
     local_bytes: int
-    singles: Sequence[Group]
+    singles: Sequence[FusionGroup]
     pinned: Sequence[tuple[int, int]]
     joins: Callable[[int, int], bool]
     best: Callable[[int, int], Scored | None]

@@ -10,14 +10,14 @@ from math import prod
 from npuflow.ir.space import Tile, elements
 from npuflow.schedule import tuned
 from npuflow.schedule.allocate import aligned
-from npuflow.schedule.choice import Choice, Costs
+from npuflow.schedule.choice import Costs, TileChoice
 from npuflow.schedule.frame import Frame, Passage, Topology
 from npuflow.schedule.geometry import GroupWalk, Uncuttable, piece
-from npuflow.schedule.groups import Cut, Group, Part
+from npuflow.schedule.groups import Cut, FusedOp, FusionGroup
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Layer
 from npuflow.schedule.units import units_of
-from npuflow.search.tilings import Solution, Tilings
+from npuflow.search.tilings import Solution, TilingSearch
 
 WASTE = Costs(*[0.0] * 12)
 
@@ -26,7 +26,7 @@ WASTE = Costs(*[0.0] * 12)
 class Scored:
     """A group with tilings, its costs, and the most local memory it holds at once."""
 
-    group: Group
+    group: FusionGroup
     costs: Costs
     used: int
 
@@ -40,7 +40,7 @@ class Scored:
 class Costed:
     """Tilings of layers on one machine."""
 
-    tilings: dict[tuple[Layer, bool, int, str | None], Tilings] = field(default_factory=dict)
+    tilings: dict[tuple[Layer, bool, int, str | None], TilingSearch] = field(default_factory=dict)
     solutions: dict[tuple[tuple[Layer, bool, int, str | None], int], Solution | None] = field(
         default_factory=dict
     )
@@ -70,7 +70,8 @@ class Scorer:
     ) -> Frame | None:
         """The group of these parts, not yet tiled; None where its operators cannot be cut so."""
         held = self._held(parts, kept)
-        group = Group(tuple(Part(p, None) for p in parts), WASTE, strips, cores, tuple((v, 1) for v in held))
+        fused = tuple(FusedOp(p, None) for p in parts)
+        group = FusionGroup(fused, WASTE, strips, cores, tuple((v, 1) for v in held))
         frame = Frame(self.topology, group, kept, Passage())
         if group.is_split and not all(m.can_split for m in frame.members):
             return None
@@ -115,7 +116,7 @@ class Scorer:
         frame, group = sampled, sampled.group
         alive, area = self._alive(frame, count)
         room = self._budget(room)
-        found: list[tuple[Choice, Costs]] = []
+        found: list[tuple[TileChoice, Costs]] = []
         resident = scratch = 0
         turns, layers = count > 1, frame.layers
         for p, layer in enumerate(layers):
@@ -149,7 +150,7 @@ class Scorer:
             return None
         costs = self._sum(frame, [c for _, c in found], count, area)
         moved = self._moved(frame, costs, [c for _, c in found])
-        parts = tuple(Part(q.nodes, c, m) for q, (c, _), m in zip(group.parts, found, moved, strict=True))
+        parts = tuple(FusedOp(q.nodes, c, m) for q, (c, _), m in zip(group.parts, found, moved, strict=True))
         return Scored(replace(group, parts=parts, costs=costs), costs, used)
 
     def _apart(self, layer: Layer, cores: Cut) -> str | None:
@@ -174,7 +175,7 @@ class Scorer:
             one = replace(self.machine, memory=own, together=together, apart=apart)
             other = tilings.get((layer, not stays, cores, apart))
             level = min(self.level, tuned.PART_LEVEL)
-            tilings[key] = Tilings(layer, one, level, stays, drawn=other)
+            tilings[key] = TilingSearch(layer, one, level, stays, drawn=other)
         if (key, budget) not in solutions:
             solutions[key, budget] = tilings[key].best(budget)
         return solutions[key, budget]
@@ -205,7 +206,7 @@ class Scorer:
             c.const,
         )
 
-    def _scratch(self, layer: Layer, choice: Choice) -> int:
+    def _scratch(self, layer: Layer, choice: TileChoice) -> int:
         units = units_of(layer, choice, layer)
         return sum(
             aligned(u.size, self.machine.memory.slot_align) * u.slots

@@ -8,7 +8,7 @@ from math import inf, prod
 from npuflow.hw.target import Numerics
 from npuflow.schedule import tuned
 from npuflow.schedule.frame import Topology
-from npuflow.schedule.groups import Cut, Group, Part
+from npuflow.schedule.groups import Cut, FusedOp, FusionGroup
 from npuflow.schedule.machine import Machine
 from npuflow.search.canonical import Alone, Cost, Cutting, Known, Stretches, Subgraph, SubgraphGroup, cutting
 from npuflow.search.cuts import GroupCandidate
@@ -20,7 +20,8 @@ class Coster:
     same level and parts' tilings."""
 
     def __init__(
-        self, topology: Topology, machine: Machine, level: int, singles: Sequence[Group], scorer: Scorer,
+        self, topology: Topology, machine: Machine, level: int, singles: Sequence[FusionGroup],
+        scorer: Scorer,
         known: Known | None = None,
     ) -> None:
         self.topology, self.machine, self.level, self.singles = topology, machine, level, singles
@@ -116,7 +117,7 @@ class Coster:
 
 
 def run_at(
-    topology: Topology, singles: Sequence[Group], start: int, level: int
+    topology: Topology, singles: Sequence[FusionGroup], start: int, level: int
 ) -> tuple[Subgraph, Cutting] | None:
     """The run of parts that groups from one part on may hold; None where this only moves data."""
     end = start
@@ -137,7 +138,7 @@ def reach(level: int) -> int:
     return tuned.GROUP_PARTS[max(2, min(5, level))]
 
 
-def joins(topology: Topology, singles: Sequence[Group], start: int, end: int) -> bool:
+def joins(topology: Topology, singles: Sequence[FusionGroup], start: int, end: int) -> bool:
     """Whether consecutive parts may be one group: all on the NPU, in one stretch, none that moves external
     memory. What joins values that the group makes may be one of its parts."""
     if end == start + 1:
@@ -165,7 +166,8 @@ class Shared:
         if (machine, run.level) not in self._known:
             self._known[machine, run.level] = Scorer(topology, machine, run.level), Known()
         singles = [
-            Group((Part(p, a.choice),), a.costs) for p, a in zip(run.excerpt.parts, run.alone, strict=True)
+            FusionGroup((FusedOp(p, a.choice),), a.costs)
+            for p, a in zip(run.excerpt.parts, run.alone, strict=True)
         ]
         coster = Coster(topology, machine, run.level, singles, *self._known[machine, run.level])
         ways, asked = grown(coster, 0, len(singles), run.trials)

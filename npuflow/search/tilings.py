@@ -15,7 +15,7 @@ import numpy.typing as npt
 from npuflow.base.errors import FitError, TargetError, Where
 from npuflow.ir.space import Axis
 from npuflow.schedule import tuned
-from npuflow.schedule.choice import Choice, Costs
+from npuflow.schedule.choice import Costs, TileChoice
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Layer
 from npuflow.search.cost import (
@@ -42,7 +42,7 @@ def reverses(layer: Layer, axis: Axis) -> bool:
 
 @dataclass(frozen=True)
 class Solution:
-    choice: Choice
+    choice: TileChoice
     costs: Costs
 
 
@@ -212,13 +212,13 @@ class _Tried:
         return (float(least), float(amount[first]), float(used[first])), row, column
 
 
-class Tilings:
+class TilingSearch:
     """Every candidate of a layer that fits local memory, costed once; then the best one that fits
     in less is looked up. `drawn`: candidates of the same layer on the same machine, to share."""
 
     def __init__(
         self, layer: Layer, machine: Machine, level: int = DEFAULT_LEVEL, stays: bool | None = None,
-        fixed: Mapping[str, int] | None = None, drawn: Tilings | None = None,
+        fixed: Mapping[str, int] | None = None, drawn: TilingSearch | None = None,
     ) -> None:
         self.layer, self.machine, self.stays = layer, machine, stays
         self.grid: CandidateGrid
@@ -329,7 +329,7 @@ class Tilings:
     def _solution(self, tried: _Tried, row: int, i: int) -> Solution:
         layer, e, at = self.layer, tried.estimate, tried.numbers[i]
         sizes = tuple((a.name, int(self.grid.sizes[a.name][at])) for a in layer.axes)
-        choice = Choice(
+        choice = TileChoice(
             sizes, tried.orders[row], tuple(int(s[at]) for s in tried.slots[row]), int(tried.used[row, i])
         )
         cycles, load, store, tensor, vector, bus, head, early, tail, amount = (
@@ -389,7 +389,7 @@ def solve(
     `stays`: constants are there from an earlier run and stay for the next one; None:
     this layer runs by itself.
     """
-    tilings = Tilings(layer, machine, level, stays)
+    tilings = TilingSearch(layer, machine, level, stays)
     found = tilings.best(machine.memory.local_bytes)
     if found is None:
         raise tilings.refusal(name)

@@ -27,7 +27,7 @@ from npuflow.schedule.model import Layer, Ref, describe
 from npuflow.search.parts import Planner, needed
 from npuflow.search.pinned import NO_PINS, Pins
 from npuflow.search.plan import FUSING, TilingPlan, plan_network
-from npuflow.search.tilings import Tilings
+from npuflow.search.tilings import TilingSearch
 
 MOST = 1 << 32                            # bytes of local memory beyond which nothing is tried
 HARDEST = 5                               # the level that tries nearly all sizes
@@ -85,7 +85,7 @@ class Unfit:
     @cached_property
     def demands(self) -> tuple[int, ...]:
         """Per layer the least local memory that suffices."""
-        return tuple(Tilings(x, self.wanted.machine, self.wanted.level).smallest() for x in self.layers)
+        return tuple(TilingSearch(x, self.wanted.machine, self.wanted.level).smallest() for x in self.layers)
 
     def name(self, index: int) -> str:
         return self.wanted.graph.nodes[index].name
@@ -347,7 +347,7 @@ def _layer(wanted: PlanRequest, index: int) -> Layer:
 
 
 def _runs(layer: Layer, machine: Machine, level: int) -> bool:
-    return Tilings(layer, machine, level).smallest() <= machine.memory.local_bytes
+    return TilingSearch(layer, machine, level).smallest() <= machine.memory.local_bytes
 
 
 def _sized(machine: Machine, size: int) -> Machine:

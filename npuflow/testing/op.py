@@ -14,7 +14,7 @@ import numpy.typing as npt
 from npuflow.hw.numerics import dequantize, quantize
 from npuflow.hw.target import Memory, Numerics, Target
 from npuflow.ir.graph import Graph, constant
-from npuflow.ir.op import OPS, Node, OpSample, Site
+from npuflow.ir.op import OPS, Node, OpContext, OpSample
 from npuflow.ir.text import from_text, to_text
 from npuflow.ir.types import Array, TensorType, Value
 from npuflow.onnx.export import export_model
@@ -121,7 +121,7 @@ def check_integer(sample: OpSample, numerics: Numerics, config: Quantize) -> int
     return worst
 
 
-def coarseness(site: Site, numerics: Numerics) -> float:
+def coarseness(site: OpContext, numerics: Numerics) -> float:
     """By how many codes a node's multipliers, each rounded to a whole number, can move a
     result that is not clamped."""
     held = [

@@ -41,7 +41,7 @@ Feed = Mapping[str, Array]
 
 
 @dataclass(frozen=True)
-class Correction:
+class BiasCorrection:
     """The graph with the corrections that were kept, and what each did; the last
     trial is that of all together."""
 
@@ -56,7 +56,7 @@ def correct_biases(
     fit: Sequence[Feed],
     held: Sequence[Feed],
     rule: Acceptance = CLOSER,
-) -> Correction:
+) -> BiasCorrection:
     """Correct the biases of a quantised graph. `real`: the float graph it was made of; `fit`: samples that
     the shifts are taken from; `held`: others, on which `rule` asks for less error of each correction, at the
     layer's own output, and of all together.
@@ -70,7 +70,7 @@ def correct_biases(
         if shared[graph.nodes[at].inputs[1]] < MANY
     ]
     if not layers:
-        return Correction(graph, ())
+        return BiasCorrection(graph, ())
     wanted = mean_outputs(real, [name for _, name in layers], fit)
     floats, walk = SampleWalk(real, held), SampleWalk(graph, [*held, *fit])
 
@@ -87,7 +87,7 @@ def correct_biases(
     truth = outputs_of(real, held)
     whole = Proposal("bias", made, rule=rule)
     done, last = improve(graph, [whole], lambda one: output_error(truth, outputs_of(one, held)))
-    return Correction(done, (*trials, *last))
+    return BiasCorrection(done, (*trials, *last))
 
 
 def _moved(

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from npuflow.hw.target import Numerics
 from npuflow.ir import forms
 from npuflow.ir.lowering import Buffer, TileView
-from npuflow.ir.op import Site
-from npuflow.ir.space import Space
+from npuflow.ir.op import OpContext
+from npuflow.ir.space import IterationDomain
 
 Emitted = tuple[str, Mapping[str, object]]     # an opcode, and its fields as `lower` gives them
 
@@ -28,7 +28,8 @@ class _Recorder:
 
 
 def lowered(
-    site: Site, space: Space, numerics: Numerics, inputs: Sequence[Buffer | None], outputs: Sequence[Buffer],
+    site: OpContext, space: IterationDomain, numerics: Numerics, inputs: Sequence[Buffer | None],
+    outputs: Sequence[Buffer],
     params: Mapping[str, Buffer], acc: Buffer | None,
 ) -> list[Emitted]:
     """The commands of the whole operator on whole tensors."""

@@ -16,7 +16,7 @@ from npuflow.ir.op import OPS
 from npuflow.program.container import Program
 from npuflow.quantise.config import Quantize
 from npuflow.schedule.frame import Frame, Topology
-from npuflow.schedule.groups import Part
+from npuflow.schedule.groups import FusedOp
 from npuflow.search.plan import plan_network
 from npuflow.testing.quantised import quantize_graph
 from tests.networks.harness import SMALL, check_exact, machine
@@ -101,7 +101,7 @@ def test_cores_that_share_an_undivided_axis_write_elsewhere() -> None:
     halved = replace(plan.groups[0], cores=(1, 2), held=((made, 1),))
     topology = Topology(graph, costs, machine_.numerics)
     tiles = choice(Frame(topology, halved, frozenset()).layers[0], costs, random.Random(0), 30)
-    halved = replace(halved, parts=(Part(halved.nodes, tiles),))
+    halved = replace(halved, parts=(FusedOp(halved.nodes, tiles),))
     program = check_exact(graph, {"x": b.arrays["x"]}, machine_, replace(plan, groups=(halved,)))
     assert not homes(program)
 

@@ -11,7 +11,7 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.schedule.frame import Frame, Topology
 from npuflow.schedule.geometry import Uncuttable
-from npuflow.schedule.groups import Group, Part
+from npuflow.schedule.groups import FusedOp, FusionGroup
 from npuflow.schedule.local import lay_local
 from npuflow.schedule.machine import Machine
 from npuflow.search.plan import Bounds, Planner, TilingPlan
@@ -20,8 +20,8 @@ from tests.networks.random_tilings import FREE, choice
 
 
 def joined(
-    topology: Topology, parts: list[Part], machine: Machine, rng: random.Random, kept: frozenset[str]
-) -> Group | None:
+    topology: Topology, parts: list[FusedOp], machine: Machine, rng: random.Random, kept: frozenset[str]
+) -> FusionGroup | None:
     """One group of these parts, cut and tiled at random; None if it does not work out."""
     nodes = [n for p in parts for n in p.nodes]
     made = {o for n in nodes for o in topology.graph.nodes[n].outputs if o}
@@ -44,7 +44,7 @@ def joined(
         (rng.choice((0, 1, 2, 2, 2, 3)), rng.randint(1, 4)) for _ in range(rng.choice((0, 1, 1, 2)))
     )
     cores = (rng.choice((0, 1, 2, 2)), rng.randint(1, machine.compute.cores))
-    group = Group(tuple(parts), FREE, strips, cores, tuple(held.items()))
+    group = FusionGroup(tuple(parts), FREE, strips, cores, tuple(held.items()))
     frame = Frame(topology, group, kept)
     if group.is_split and not all(m.can_split for m in frame.members):
         return None
@@ -55,7 +55,7 @@ def joined(
     drawn = [choice(layer, machine, rng, 30) for layer in layers]
     if any(d is None for d in drawn):
         return None
-    return replace(group, parts=tuple(Part(p.nodes, d) for p, d in zip(parts, drawn, strict=True)))
+    return replace(group, parts=tuple(FusedOp(p.nodes, d) for p, d in zip(parts, drawn, strict=True)))
 
 
 def plan(
@@ -67,7 +67,7 @@ def plan(
     if planner.faults:
         raise planner.faults[0]
     topology = Topology(graph, machine, numerics)
-    groups: list[Group] = []
+    groups: list[FusionGroup] = []
     kept: frozenset[str] = frozenset()
     rest = list(singles)
     several = 0
@@ -90,7 +90,7 @@ def plan(
     return TilingPlan(tuple(groups), Bounds(0, 0, 0, 0), 0, tuple(sorted(kept))), several + len(kept)
 
 
-def fits(groups: list[Group], topology: Topology, kept: frozenset[str], machine: Machine) -> bool:
+def fits(groups: list[FusionGroup], topology: Topology, kept: frozenset[str], machine: Machine) -> bool:
     try:
         lay_local([Frame(topology, g, kept) for g in groups], kept, machine, look=0)
     except TargetError:
@@ -98,14 +98,14 @@ def fits(groups: list[Group], topology: Topology, kept: frozenset[str], machine:
     return True
 
 
-def with_held(group: Group, topology: Topology, kept: frozenset[str]) -> Group:
+def with_held(group: FusionGroup, topology: Topology, kept: frozenset[str]) -> FusionGroup:
     made = {o for n in group.nodes for o in topology.graph.nodes[n].outputs}
     held = {v: n for v, n in group.held if v not in kept}
     held.update(dict.fromkeys(sorted(made & kept), 1))
     return replace(group, held=tuple(held.items()))
 
 
-def keep(groups: list[Group], topology: Topology, machine: Machine, rng: random.Random) -> set[str]:
+def keep(groups: list[FusionGroup], topology: Topology, machine: Machine, rng: random.Random) -> set[str]:
     """Values that stay between groups, whatever cores have to hand each other for it, where there is room."""
     kept: set[str] = set()
     for g, group in enumerate(groups):
@@ -124,7 +124,7 @@ def keep(groups: list[Group], topology: Topology, machine: Machine, rng: random.
 
 
 def retiled(
-    groups: list[Group], topology: Topology, kept: frozenset[str], machine: Machine, rng: random.Random
+    groups: list[FusionGroup], topology: Topology, kept: frozenset[str], machine: Machine, rng: random.Random
 ) -> bool:
     """Tilings for layers whose operands have become local."""
     for g, group in enumerate(groups):
@@ -137,13 +137,15 @@ def retiled(
                 drawn = choice(layer, machine, rng, 30)
                 if drawn is None:
                     return False
-                part = Part(part.nodes, drawn)
+                part = FusedOp(part.nodes, drawn)
             parts.append(part)
         groups[g] = replace(group, parts=tuple(parts))
     return True
 
 
-def legal(groups: list[Group], topology: Topology, kept: frozenset[str], value: str, maker: int) -> bool:
+def legal(
+    groups: list[FusionGroup], topology: Topology, kept: frozenset[str], value: str, maker: int
+) -> bool:
     segment = topology.segment
     try:
         for core in range(groups[maker].cores[1]):

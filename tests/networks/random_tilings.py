@@ -8,9 +8,9 @@ import numpy as np
 
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
-from npuflow.schedule.choice import Choice, Costs
+from npuflow.schedule.choice import Costs, TileChoice
 from npuflow.schedule.columns import gathered
-from npuflow.schedule.groups import Group, Part
+from npuflow.schedule.groups import FusedOp, FusionGroup
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Layer, describe
 from npuflow.search.cost import CandidateGrid, traffic
@@ -26,7 +26,7 @@ def grid_of(layer: Layer, sizes: dict[str, int]) -> CandidateGrid:
     return CandidateGrid(arrays, {a.name: -(-np.array([a.size]) // arrays[a.name]) for a in layer.axes}, 1)
 
 
-def choice(layer: Layer, machine: Machine, rng: random.Random, tries: int) -> Choice | None:
+def choice(layer: Layer, machine: Machine, rng: random.Random, tries: int) -> TileChoice | None:
     """Any sizes, any nesting, any slot policy that fits; None if none was found."""
     for _ in range(tries):
         sizes = {}
@@ -54,7 +54,7 @@ def choice(layer: Layer, machine: Machine, rng: random.Random, tries: int) -> Ch
         if axis
         else 0,
     )
-    return Choice(tuple(sizes.items()), order, tuple(int(s[0]) for s in slots), used, begin)
+    return TileChoice(tuple(sizes.items()), order, tuple(int(s[0]) for s in slots), used, begin)
 
 
 def plan(
@@ -75,6 +75,6 @@ def plan(
                 describe(sites, numerics, needed(graph, group.nodes)), machine.compute, machine.memory
             )
             drawn = choice(layer, machine, rng, tries)
-            group = Group((Part(group.nodes, drawn),), FREE) if drawn else group
+            group = FusionGroup((FusedOp(group.nodes, drawn),), FREE) if drawn else group
         groups.append(group)
     return TilingPlan(tuple(groups), Bounds(0, 0, 0, 0), 0)

@@ -9,7 +9,7 @@ import pytest
 
 from npuflow.base.errors import TargetError
 from npuflow.hw.target import Numerics
-from npuflow.ir.op import OPS, Site
+from npuflow.ir.op import OPS, OpContext
 from npuflow.ir.types import QuantType
 from npuflow.ops._table import TableOp
 from npuflow.testing.op import case, samples
@@ -35,7 +35,7 @@ def _farthest(op: TableOp, bits: int) -> int:
     result = _type(bits, float(y.min()), float(y.max()))
     one = case(SAMPLES[op])
     value, out = (replace(one.graph.values[v], quant=q) for v, q in (("i0", source), ("y0", result)))
-    site = Site(one.node, (value,), (out,), (None,), {})
+    site = OpContext(one.node, (value,), (out,), (None,), {})
     site = replace(site, params=op.prepare(site, Numerics()))
     made = op.integer(site, [EVERY.astype(source.dtype)], Numerics())[0].astype(np.int64)[inside]
     codes = np.clip(np.rint(y / result.scale[0]) + result.zero_point[0], result.lo, result.hi)

@@ -8,7 +8,7 @@ import pytest
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.quantise.config import Quantize, Weights
-from npuflow.tune.bias import Correction, correct_biases, shifted
+from npuflow.tune.bias import BiasCorrection, correct_biases, shifted
 from npuflow.tune.improve import ASKED
 from npuflow.tune.precision import ledger as account
 from npuflow.tune.precision.cost import CostModel
@@ -103,8 +103,8 @@ def test_noise_that_corrected_biases_add_goes_to_the_cause_they_answer_to(
         at = next(i for i, node in enumerate(made.nodes) if node.outputs[0] == "c2")
         return shifted(made, at, np.full(made.type(made.nodes[at].outputs[0]).shape[1], 0.4), BOTH)
 
-    def corrected(real: Graph, made: Graph, *others: object) -> Correction:
-        return Correction(made if answers else moved(made), ())
+    def corrected(real: Graph, made: Graph, *others: object) -> BiasCorrection:
+        return BiasCorrection(made if answers else moved(made), ())
 
     monkeypatch.setattr(account, "correct_biases", corrected)
     found = ledger(rig, moved(plain), cost_of(rig, target), 0, lambda done, of: None)

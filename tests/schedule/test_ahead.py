@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import random
 
-from npuflow.schedule.allocate import Life, aligned, check_layout
+from npuflow.schedule.allocate import Lifetime, aligned, check_layout
 from npuflow.schedule.local import go_round
 
 ALIGN = 16
 
 
-def drawn(rng: random.Random, steps: int) -> tuple[list[Life], dict[str, int]]:
+def drawn(rng: random.Random, steps: int) -> tuple[list[Lifetime], dict[str, int]]:
     lives, movable = [], {}
     for t in range(steps):
         for k in range(rng.randint(0, 2)):
-            lives.append(Life(f"v{t}.{k}", rng.randint(1, 200), t, min(steps - 1, t + rng.randint(0, 2))))
+            lives.append(Lifetime(f"v{t}.{k}", rng.randint(1, 200), t, min(steps - 1, t + rng.randint(0, 2))))
         for k in range(rng.randint(0, 3)):
-            lives.append(Life(f"c{t}.{k}", rng.randint(1, 300), t, t))
+            lives.append(Lifetime(f"c{t}.{k}", rng.randint(1, 300), t, t))
             movable[f"c{t}.{k}"] = 0 if t < steps // 2 else steps // 2
     return lives, movable
 
@@ -43,18 +43,18 @@ def test_drawn_at_random_no_two_share_a_byte() -> None:
 
 
 def test_with_room_everything_is_there_from_the_start() -> None:
-    lives = [Life(f"c{t}", 100, t, t) for t in range(9)]
+    lives = [Lifetime(f"c{t}", 100, t, t) for t in range(9)]
     chosen, _ = go_round(lives, {v.name: 0 for v in lives}, 9 * aligned(100, ALIGN), ALIGN) or ([], None)
     assert [v.first for v in chosen] == [0] * 9
 
 
 def test_over_time_constants_go_round() -> None:
     """With room for three, each takes the place of the third before it, as soon as that is done."""
-    lives = [Life(f"c{t}", 100, t, t) for t in range(9)]
+    lives = [Lifetime(f"c{t}", 100, t, t) for t in range(9)]
     chosen, layout = go_round(lives, {v.name: 0 for v in lives}, 3 * aligned(100, ALIGN), ALIGN) or ([], None)
     assert [v.first for v in chosen] == [0, 0, 0, 1, 2, 3, 4, 5, 6]
     assert layout is not None and layout.total == 3 * layout.bound == 3 * aligned(100, ALIGN)
 
 
 def test_what_does_not_fit_is_none() -> None:
-    assert go_round([Life("c", 100, 0, 0), Life("v", 100, 0, 0)], {"c": 0}, 150, ALIGN) is None
+    assert go_round([Lifetime("c", 100, 0, 0), Lifetime("v", 100, 0, 0)], {"c": 0}, 150, ALIGN) is None

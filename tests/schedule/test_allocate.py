@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from npuflow.base.code import closure
 from npuflow.base.errors import InternalError
-from npuflow.schedule.allocate import Layout, Life, check_layout, peak, place
+from npuflow.schedule.allocate import Layout, Lifetime, check_layout, peak, place
 from npuflow.schedule.arrange import METHODS, arrange
 from npuflow.schedule.arrange_exact import exact
 
@@ -21,7 +21,7 @@ LIVES = st.lists(
 @given(LIVES)
 @settings(max_examples=150, deadline=None)
 def test_no_two_live_values_share_a_byte(spec: list[tuple[int, int, int]]) -> None:
-    lives = [Life(f"v{i}", size, first, first + length) for i, (size, first, length) in enumerate(spec)]
+    lives = [Lifetime(f"v{i}", size, first, first + length) for i, (size, first, length) in enumerate(spec)]
     layout = place(lives, 16)
     check_layout(lives, layout.addresses, layout.total, 16)
     brute = max(sum(-(-v.size // 16) * 16 for v in lives if v.first <= t <= v.last) for t in range(50))
@@ -36,7 +36,7 @@ def test_no_two_live_values_share_a_byte(spec: list[tuple[int, int, int]]) -> No
 @given(LIVES, st.randoms())
 @settings(max_examples=100, deadline=None)
 def test_the_checker_sees_every_overlap(spec: list[tuple[int, int, int]], rng) -> None:
-    lives = [Life(f"v{i}", size, first, first + length) for i, (size, first, length) in enumerate(spec)]
+    lives = [Lifetime(f"v{i}", size, first, first + length) for i, (size, first, length) in enumerate(spec)]
     addresses = {v.name: rng.randrange(0, 4096, 16) for v in lives}
     clash = any(
         a.meets(b)
@@ -53,11 +53,11 @@ def test_the_checker_sees_every_overlap(spec: list[tuple[int, int, int]], rng) -
 
 
 def test_the_bound_is_reached_by_a_chain() -> None:
-    lives = [Life(f"v{i}", 64, i, i + 1) for i in range(10)]
+    lives = [Lifetime(f"v{i}", 64, i, i + 1) for i in range(10)]
     assert place(lives, 64).total == peak(lives, 64) == 128
 
 
-def fewest(lives: list[Life], align: int) -> int:
+def fewest(lives: list[Lifetime], align: int) -> int:
     """The fewest bytes, by laying lives one on another in every order."""
     best = 1 << 30
     for order in permutations(lives):
@@ -76,7 +76,7 @@ def test_exact_needs_no_more_than_any_order() -> None:
     for _ in range(150):
         count = rng.randint(2, 6)
         lives = [
-            Life(f"v{i}", rng.randint(1, 90), t := rng.randint(0, 5), t + rng.randint(0, 3))
+            Lifetime(f"v{i}", rng.randint(1, 90), t := rng.randint(0, 5), t + rng.randint(0, 3))
             for i in range(count)
         ]
         layouts = [arrange(lives, 4, m) for m in METHODS]
@@ -95,7 +95,8 @@ def test_the_solver_finds_the_fewest_bytes_and_proves_them() -> None:
     rng = random.Random(8)
     for _ in range(12):
         lives = [
-            Life(f"v{i}", rng.randint(1, 90), t := rng.randint(0, 4), t + rng.randint(0, 3)) for i in range(6)
+            Lifetime(f"v{i}", rng.randint(1, 90), t := rng.randint(0, 4), t + rng.randint(0, 3))
+            for i in range(6)
         ]
         stacked, top = {}, 0
         for v in lives:
@@ -107,7 +108,7 @@ def test_the_solver_finds_the_fewest_bytes_and_proves_them() -> None:
 
 
 def test_too_many_pairs_are_left_to_climbing() -> None:
-    lives = [Life(f"v{i}", 3, 0, 9) for i in range(40)] + [Life("w", 5, 10, 12)]
+    lives = [Lifetime(f"v{i}", 3, 0, 9) for i in range(40)] + [Lifetime("w", 5, 10, 12)]
     start = Layout({v.name: 4 * i for i, v in enumerate(lives)}, 999, peak(lives, 4))
     assert exact(lives, 4, start) is start
 
@@ -120,7 +121,7 @@ def test_larger_sets_end_within_bounds() -> None:
     rng, gained = random.Random(6), 0
     for _ in range(6):
         lives = [
-            Life(f"v{i}", rng.randint(1, 999), t := rng.randint(0, 20), t + rng.randint(0, 8))
+            Lifetime(f"v{i}", rng.randint(1, 999), t := rng.randint(0, 20), t + rng.randint(0, 8))
             for i in range(40)
         ]
         plain, climbed, exact = (arrange(lives, 16, m) for m in METHODS)

@@ -11,7 +11,7 @@ import pytest
 from npuflow.hw.target import Memory, Target
 from npuflow.report.profile import profile
 from npuflow.schedule import bank_layout as banks
-from npuflow.schedule.allocate import Layout, Life, check_layout
+from npuflow.schedule.allocate import Layout, Lifetime, check_layout
 from npuflow.schedule.arrange import arrange
 from npuflow.schedule.bank_layout import conflicts, spread
 from npuflow.search.plan import plan_network
@@ -24,7 +24,7 @@ LOAD, ARRAY = frozenset({"LOAD"}), frozenset({"TENSOR"})
 
 
 def test_what_is_used_at_once_goes_to_two_banks() -> None:
-    lives = [Life("a", 256, 0, 3), Life("b", 256, 0, 3)]
+    lives = [Lifetime("a", 256, 0, 3), Lifetime("b", 256, 0, 3)]
     layout = arrange(lives, 16)
     who = {(0, 0): {"a": LOAD, "b": ARRAY}}
     assert conflicts(lives, layout.addresses, who, MEMORY) == 256
@@ -35,14 +35,14 @@ def test_what_is_used_at_once_goes_to_two_banks() -> None:
 
 
 def test_one_engine_is_in_nobodys_way() -> None:
-    lives = [Life("a", 256, 0, 3), Life("b", 256, 0, 3)]
+    lives = [Lifetime("a", 256, 0, 3), Lifetime("b", 256, 0, 3)]
     layout = arrange(lives, 16)
     assert spread(lives, layout, {(0, 0): {"a": LOAD, "b": LOAD}}, MEMORY, 16) is layout
 
 
 def test_nothing_waits_longer_for_its_bytes() -> None:
     """The only other bank was left a step ago by somebody; where the life lies, nobody was before."""
-    lives = [Life("old", 3072, 0, 3), Life("a", 512, 4, 5), Life("b", 512, 4, 5)]
+    lives = [Lifetime("old", 3072, 0, 3), Lifetime("a", 512, 4, 5), Lifetime("b", 512, 4, 5)]
     layout = Layout({"old": 1024, "a": 0, "b": 512}, 4096, 3072)
     who = {(0, 0): {"a": LOAD, "b": ARRAY}}
     assert spread(lives, layout, who, MEMORY, 16) is layout
@@ -52,7 +52,7 @@ def test_nothing_waits_longer_for_its_bytes() -> None:
 def test_random_layouts_stay_legal_and_never_get_worse(seed: int) -> None:
     rng = random.Random(seed)
     lives = [
-        Life(f"v{i}", rng.randint(1, 500), t := rng.randint(0, 9), t + rng.randint(0, 3))
+        Lifetime(f"v{i}", rng.randint(1, 500), t := rng.randint(0, 9), t + rng.randint(0, 3))
         for i in range(rng.randint(2, 16))
     ]
     layout = arrange(lives, 16)

@@ -19,7 +19,7 @@ from npuflow.ir.op import OPS, OpSample
 from npuflow.program.codegen.generate import generate
 from npuflow.quantise.config import Quantize
 from npuflow.report.profile import profile
-from npuflow.schedule.bounds import Bounds, bounds_of
+from npuflow.schedule.bounds import LowerBounds, bounds_of
 from npuflow.schedule.model import space_of
 from npuflow.schedule.work import least_work
 from npuflow.search.plan import plan_network
@@ -45,7 +45,7 @@ def integers(b: Builder, outputs: tuple[str, ...], target: Target, host: int = -
     return quantize_graph(graph, lambda node: node != host, ranges, Quantize(), target.numerics).graph
 
 
-def bound(graph: Graph, target: Target) -> Bounds:
+def bound(graph: Graph, target: Target) -> LowerBounds:
     return bounds_of(graph, machine(target), target.numerics)
 
 

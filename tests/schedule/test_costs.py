@@ -10,7 +10,7 @@ import pytest
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.quantise.config import Quantize
-from npuflow.schedule.choice import Choice
+from npuflow.schedule.choice import TileChoice
 from npuflow.schedule.cycles import array_cycles, extents_of
 from npuflow.schedule.frame import Topology
 from npuflow.schedule.parts import tiles_of
@@ -39,7 +39,7 @@ def test_the_array_takes_a_lone_group_of_a_depthwise_layer_as_a_dense_one(
     (node,) = (n for n in topology.order if n not in topology.moving)
     layer = topology.member((node,), frozenset()).layer
     sizes = {a.name: a.size for a in layer.axes} | {layer.mac.group_axis: groups * each}
-    choice = Choice(tuple(sizes.items()), tuple(sizes), (2,) * len(layer.streams), 0)
+    choice = TileChoice(tuple(sizes.items()), tuple(sizes), (2,) * len(layer.streams), 0)
     tiles = list(tiles_of({a.name: (0, a.size) for a in layer.axes}, choice))
     sums = float(tensor_cycles(layer, machine(target), grid_of(layer, sizes))[0])
     assert sums == pytest.approx(

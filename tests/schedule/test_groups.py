@@ -16,9 +16,9 @@ from npuflow.hw.target import Memory
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.quantise.config import Quantize
-from npuflow.schedule.choice import Choice
+from npuflow.schedule.choice import TileChoice
 from npuflow.schedule.frame import Frame, Topology
-from npuflow.schedule.groups import Group, Part
+from npuflow.schedule.groups import FusedOp, FusionGroup
 from npuflow.search.pinned import Pins
 from npuflow.search.plan import Bounds, TilingPlan, plan_network
 from npuflow.testing.quantised import quantize_graph
@@ -112,11 +112,12 @@ def test_slots_are_as_large_as_the_tiles_of_every_window() -> None:
     graph = quantize_graph(graph, lambda _: True, ranges, Quantize(), target.numerics).graph
     topology = Topology(graph, machine(target), target.numerics)
     parts = [(n,) for n in topology.order if n not in topology.moving]
-    group = Group(tuple(Part(p, None) for p in parts), random_tilings.FREE, (), (2, 3), ((x, 1),))
+    group = FusionGroup(tuple(FusedOp(p, None) for p in parts), random_tilings.FREE, (), (2, 3), ((x, 1),))
     tiled = []
     for part, layer in zip(parts, Frame(topology, group, frozenset()).layers, strict=True):
         sizes = {a.name: min(a.size, 3) if a.name == "oh" else a.size for a in layer.axes}
-        tiled.append(Part(part, Choice(tuple(sizes.items()), tuple(sizes), (2,) * len(layer.streams), 0)))
+        choice = TileChoice(tuple(sizes.items()), tuple(sizes), (2,) * len(layer.streams), 0)
+        tiled.append(FusedOp(part, choice))
     plan = TilingPlan((replace(group, parts=tuple(tiled)),), Bounds(0, 0, 0, 0), 0)
     check_exact(graph, {"x": b.arrays["x"]}, target, plan)
 

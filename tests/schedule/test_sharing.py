@@ -21,9 +21,9 @@ from npuflow.quantise.config import Quantize
 from npuflow.report.profile import profile
 from npuflow.report.profile.schedule import apart
 from npuflow.schedule.build import meetings
-from npuflow.schedule.choice import Choice
+from npuflow.schedule.choice import TileChoice
 from npuflow.schedule.frame import Frame, Topology
-from npuflow.schedule.groups import Cut, Group, Part
+from npuflow.schedule.groups import Cut, FusedOp, FusionGroup
 from npuflow.schedule.tuned import MEETING_AHEAD
 from npuflow.search.plan import Bounds, TilingPlan
 from npuflow.testing.quantised import quantize_graph
@@ -120,11 +120,11 @@ def planned(
         (n for n in topology.order if n not in topology.moving), groups, strict=True
     ):
         held = tuple((v, 1) for v in topology.needed((node,)) if v in kept)
-        group = Group((Part((node,), None),), FREE, cores=cores, held=held)
+        group = FusionGroup((FusedOp((node,), None),), FREE, cores=cores, held=held)
         (layer,) = Frame(topology, group, frozenset(kept)).layers
         axes = {a.name: sizes.get(a.name, a.size) for a in layer.axes}
-        choice = Choice(tuple(axes.items()), tuple(axes), (2,) * len(layer.streams), 0)
-        found.append(replace(group, parts=(Part((node,), choice),)))
+        choice = TileChoice(tuple(axes.items()), tuple(axes), (2,) * len(layer.streams), 0)
+        found.append(replace(group, parts=(FusedOp((node,), choice),)))
     return TilingPlan(tuple(found), Bounds(0, 0, 0, 0), 0, tuple(kept))
 
 

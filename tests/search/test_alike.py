@@ -10,7 +10,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.quantise.config import Quantize
 from npuflow.schedule.frame import Topology
-from npuflow.schedule.groups import Group
+from npuflow.schedule.groups import FusionGroup
 from npuflow.search.canonical import Known, Stretches
 from npuflow.search.parts import Planner
 from npuflow.search.score import Scorer
@@ -35,7 +35,7 @@ def blocks(target: Target) -> Graph:
     return quantize_graph(graph, lambda _: True, ranges, Quantize(), target.numerics).graph
 
 
-def parts_of(graph: Graph) -> tuple[Topology, list[Group]]:
+def parts_of(graph: Graph) -> tuple[Topology, list[FusionGroup]]:
     return Topology(graph, machine(CORES), CORES.numerics), Planner(
         graph, machine(CORES), CORES.numerics, LEVEL
     ).groups()

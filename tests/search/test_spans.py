@@ -18,7 +18,7 @@ from npuflow.base.plain import plain, typed
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.schedule.frame import Topology
-from npuflow.schedule.groups import Group
+from npuflow.schedule.groups import FusionGroup
 from npuflow.search.canonical import Cost, Subgraph, cutting
 from npuflow.search.parts import Planner, layer_of
 from npuflow.search.plan import plan_network
@@ -30,12 +30,12 @@ from tests.networks.harness import machine
 LEVEL = 3
 
 
-def drawn(seeds: range) -> Iterator[tuple[Graph, Target, list[Group], Topology]]:
+def drawn(seeds: range) -> Iterator[tuple[Graph, Target, list[FusionGroup], Topology]]:
     yield from (found for seed in seeds if (found := drawn_once(seed)) is not None)
 
 
 @cache
-def drawn_once(seed: int) -> tuple[Graph, Target, list[Group], Topology] | None:
+def drawn_once(seed: int) -> tuple[Graph, Target, list[FusionGroup], Topology] | None:
     rng = random.Random(seed)
     target = random_networks.target(rng)
     graph, _ = random_networks.network(rng, target.numerics, 8)
@@ -46,7 +46,7 @@ def drawn_once(seed: int) -> tuple[Graph, Target, list[Group], Topology] | None:
     )
 
 
-def spans(parts: list[Group], topology: Topology) -> list[Subgraph]:
+def spans(parts: list[FusionGroup], topology: Topology) -> list[Subgraph]:
     found = [run_at(topology, parts, start, LEVEL) for start in range(len(parts))]
     return [one[0] for one in found if one is not None]
 
@@ -121,7 +121,7 @@ def test_names_weights_and_scales_are_no_part_of_a_span() -> None:
         assert mine == [s.key for s in spans(parts, Topology(other, machine(target), target.numerics))]
 
 
-def edited(graph: Graph, parts: list[Group]) -> tuple[int, Graph] | None:
+def edited(graph: Graph, parts: list[FusionGroup]) -> tuple[int, Graph] | None:
     """The graph with another width of one constant, and the part that reads it; None where
     the network has none to edit."""
     chosen = [

@@ -11,8 +11,8 @@ import numpy as np
 from npuflow.hw.numerics import multiplier_shift, requantize
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, No, OnnxCall, Op, OpSample, Site, Yes, first_no, need
-from npuflow.ir.space import Axis, DimMap, Operand, Space
+from npuflow.ir.op import OPS, No, OnnxCall, Op, OpContext, OpSample, Yes, first_no, need
+from npuflow.ir.space import Axis, DimMap, IterationDomain, Operand
 from npuflow.ir.types import Array, IntArray, TensorType
 
 
@@ -26,7 +26,7 @@ class AbsDiff(Op):
     elementwise: ClassVar[bool] = True
 
     # --- the source format: what runtimes that lack the operator compute instead
-    def to_onnx(self, site: Site) -> OnnxCall:
+    def to_onnx(self, site: OpContext) -> OnnxCall:
         return OnnxCall("AbsDiff", domain="acme", body="AbsDiff (a, b) => (y) { d = Sub(a, b) y = Abs(d) }")
 
     # --- floats
@@ -43,14 +43,14 @@ class AbsDiff(Op):
         return (np.abs(a - b),)
 
     # --- integers: y = clamp(R(|(a - za) * ma - (b - zb) * mb| / 2^n) + zy)
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+    def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
         y = site.out_quant
         ratios = [site.quant(i).scale[0] / y.scale[0] for i in (0, 1)]
         (a, b), shift = multiplier_shift(ratios, numerics, signed=True)
         return {"a_multiplier": int(a), "b_multiplier": int(b), "shift": shift, "lo": y.lo, "hi": y.hi}
 
     def integer(
-        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+        self, site: OpContext, inputs: Sequence[IntArray | None], numerics: Numerics
     ) -> tuple[IntArray, ...]:
         a, b = inputs
         assert a is not None and b is not None
@@ -61,7 +61,7 @@ class AbsDiff(Op):
         return (requantize(np.abs(left - right), 1, shift, *bounds, numerics.rounding).astype(y.dtype),)
 
     # --- the target
-    def accepts(self, site: Site, target: Target) -> Yes | No:
+    def accepts(self, site: OpContext, target: Target) -> Yes | No:
         rank = len(site.out_shape)
         return first_no(
             need(rank <= 4, f"rank {rank} > 4"),
@@ -70,13 +70,13 @@ class AbsDiff(Op):
             need(all(c is None for c in site.consts), "an operand is a constant"),
         )
 
-    def space(self, site: Site, numerics: Numerics) -> Space:
+    def space(self, site: OpContext, numerics: Numerics) -> IterationDomain:
         axes = tuple(Axis(f"d{i}", size) for i, size in enumerate(site.out_shape))
         maps = tuple(DimMap(axis.name) for axis in axes)
         a, b, y = (Operand(name, site.out_shape, maps) for name in "aby")
-        return Space(axes, (a, b), (y,), ops=1)
+        return IterationDomain(axes, (a, b), (y,), ops=1)
 
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+    def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         y = tile.outputs[0]
         em.emit(
             "ACME_ABSDIFF",

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from npuflow.hw.target import Target
-from npuflow.ir.op import OPS, No, OnnxCall, Op, OpSample, Role, Site, Yes
+from npuflow.ir.op import OPS, No, OnnxCall, Op, OpContext, OpSample, Role, Yes
 from npuflow.ir.types import Array, TensorType
 
 BODY = """Centroid (x) => (y) {
@@ -50,7 +50,7 @@ class Centroid(Op):
     onnx: ClassVar[str] = "Centroid"
     domain: ClassVar[str] = "acme"
 
-    def to_onnx(self, site: Site) -> OnnxCall:
+    def to_onnx(self, site: OpContext) -> OnnxCall:
         return OnnxCall("Centroid", domain="acme", body=BODY)
 
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
@@ -71,7 +71,7 @@ class Centroid(Op):
     def role(self, index: int) -> Role:
         return "plain"
 
-    def accepts(self, site: Site, target: Target) -> Yes | No:
+    def accepts(self, site: OpContext, target: Target) -> Yes | No:
         return No("a coordinate needs more than 8 bits; the host computes it in floats")
 
     @classmethod

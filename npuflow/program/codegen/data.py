@@ -8,7 +8,7 @@ from npuflow.base.errors import FitError
 from npuflow.hw.target import Memory
 from npuflow.program.codegen.commands import DataRange
 from npuflow.schedule.accesses import merge
-from npuflow.schedule.allocate import Layout, Life, check_layout
+from npuflow.schedule.allocate import Layout, Lifetime, check_layout
 from npuflow.schedule.arrange import Method, arrange
 from npuflow.schedule.jobs import Places
 from npuflow.schedule.views import Views
@@ -18,7 +18,7 @@ class DataStorage:
     """Storage of every integer value, opened in program order so that reused bytes are waited for."""
 
     def __init__(
-        self, views: Views, layout: Layout, lives: Sequence[Life], homes: Mapping[str, str] | None = None
+        self, views: Views, layout: Layout, lives: Sequence[Lifetime], homes: Mapping[str, str] | None = None
     ) -> None:
         self._views, self.layout, self.lives, self.homes = views, layout, tuple(lives), dict(homes or {})
         self._storages = {v.name: DataRange(layout.addresses[v.name], v.size) for v in lives}
@@ -71,9 +71,10 @@ class DataStorage:
 
 
 def lay_out(
-    views: Views, born: Mapping[str, int], dies: Mapping[str, int], borders: Sequence[Life], memory: Memory,
+    views: Views, born: Mapping[str, int], dies: Mapping[str, int], borders: Sequence[Lifetime],
+    memory: Memory,
     method: Method = "greedy", homes: Mapping[str, str] | None = None,
-) -> tuple[list[Life], Layout]:
+) -> tuple[list[Lifetime], Layout]:
     """Addresses for all values, checked by the independent sweep; refused with numbers
     when external memory is too small.
     `homes`: results that take over another value's bytes."""
@@ -83,7 +84,8 @@ def lay_out(
         root = (homes or {}).get(root, root)
         span = spans.setdefault(root, [first, dies.get(value_id, first)])
         span[0], span[1] = min(span[0], first), max(span[1], dies.get(value_id, first))
-    lives = [Life(name, max(1, views.bytes(name)), a, b) for name, (a, b) in spans.items()] + list(borders)
+    lives = [Lifetime(name, max(1, views.bytes(name)), a, b) for name, (a, b) in spans.items()]
+    lives += borders
     layout = arrange(lives, memory.burst, method)
     if layout.total > memory.external_bytes:
         raise FitError(

@@ -26,7 +26,7 @@ from npuflow.program.codegen.transfers import share_loads, transfer
 from npuflow.program.container import Program, fingerprint, target_meta
 from npuflow.program.taps import ProgramTaps, Tapped, encode_taps
 from npuflow.schedule.accesses import merge
-from npuflow.schedule.allocate import Life
+from npuflow.schedule.allocate import Lifetime
 from npuflow.schedule.bank_layout import set_apart
 from npuflow.schedule.borders import spreads
 from npuflow.schedule.build import in_turn, schedule_of
@@ -193,7 +193,9 @@ def _steps(topology: Topology, plan: TilingPlan) -> dict[int, int]:
     return step_of
 
 
-def _borders(spread: Mapping[str, Spread], frames: Sequence[Frame], step_of: Mapping[int, int]) -> list[Life]:
+def _borders(
+    spread: Mapping[str, Spread], frames: Sequence[Frame], step_of: Mapping[int, int]
+) -> list[Lifetime]:
     """What cores hand each other, from the group that makes it to the one that reads it."""
     found = []
     for s in spread.values():
@@ -201,7 +203,7 @@ def _borders(spread: Mapping[str, Spread], frames: Sequence[Frame], step_of: Map
             (step_of[frames[g].group.nodes[0]] for g in (s.maker, s.reader)) if s.borders else (0, 0)
         )
         found += [
-            Life(b.name, elements(b.box) * frames[s.maker].item(b.value), first, last) for b in s.borders
+            Lifetime(b.name, elements(b.box) * frames[s.maker].item(b.value), first, last) for b in s.borders
         ]
     return found
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from npuflow.ir.op import Site
+from npuflow.ir.op import OpContext
 from npuflow.ir.space import extent
 from npuflow.ir.types import Array
 from npuflow.program.codegen.commands import Pending, Touch
@@ -110,7 +110,7 @@ def _block(job: Job) -> bytes:
     return flat[np.asarray(index)].tobytes()
 
 
-def _array(site: Site, ref: Ref) -> Array:
+def _array(site: OpContext, ref: Ref) -> Array:
     if isinstance(ref.key, str):
         return site.array(ref.key)
     array = site.consts[ref.key]

@@ -19,7 +19,7 @@ from npuflow.program.container import Program
 from npuflow.program.order import Order, order_of
 from npuflow.report.profile.measure import Profile
 from npuflow.schedule.arrange import Method
-from npuflow.schedule.bounds import Bounds
+from npuflow.schedule.bounds import LowerBounds
 from npuflow.schedule.machine import Machine
 from npuflow.search.pinned import NO_PINS, Pins
 from npuflow.search.plan import plan_network
@@ -77,7 +77,7 @@ class MissedBudget:
 
     case: BudgetCase
     found: Profile
-    bounds: Bounds
+    bounds: LowerBounds
     allowed: float
 
     @cached_property

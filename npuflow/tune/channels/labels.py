@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.ir.graph import Graph
-from npuflow.ir.op import Node, Site
+from npuflow.ir.op import Node, OpContext
 from npuflow.ir.types import Array
 from npuflow.tune.channels.shrink import Cut, shrunk
 
@@ -118,7 +118,7 @@ class ChannelLabels:
                 self.consts.pop((node.outputs[0], i), None)
             self._stop(read, f"{node.name} reads it, and does not take channels away one by one")
 
-    def _layer(self, site: Site) -> bool:
+    def _layer(self, site: OpContext) -> bool:
         """A layer with a constant weight: its outputs are new channels, or those of its input where each has
         weights of its own."""
         node, weight = site.node, site.consts[1]
@@ -150,7 +150,7 @@ class ChannelLabels:
                 self.consts[out, 2] = (Labels(site.consts[2].ndim - 1, made.each),)
         return True
 
-    def _spread(self, site: Site) -> bool:
+    def _spread(self, site: OpContext) -> bool:
         """The labels of the results of an operator without weights, as far as its kind says."""
         node = site.node
         if node.op.elementwise:
@@ -169,7 +169,7 @@ class ChannelLabels:
                     return len(node.outputs) == 1
         return False
 
-    def _aligned(self, site: Site) -> bool:
+    def _aligned(self, site: OpContext) -> bool:
         """Operands element by element, with broadcasting."""
         rank = len(site.out_shape)
         found: Labels | None = None
@@ -194,7 +194,7 @@ class ChannelLabels:
         self.values[site.node.outputs[0]] = found
         return len(site.node.outputs) == 1
 
-    def _moved(self, site: Site) -> bool:
+    def _moved(self, site: OpContext) -> bool:
         """An operator that moves data: labels go where their elements go. Operands whose elements come to lie
         in one place of their dimensions (behind each other along another one) have the same labels."""
         own = [i for i, v in enumerate(site.node.inputs) if v and site.consts[i] is None]
@@ -214,7 +214,7 @@ class ChannelLabels:
             self._join(parts[0].each, one.each)
         return self._traced(site, own, parts, parts[0].each)
 
-    def _traced(self, site: Site, own: list[int], parts: list[Labels], labels: Ints) -> bool:
+    def _traced(self, site: OpContext, own: list[int], parts: list[Labels], labels: Ints) -> bool:
         """Follow a number for each label from the operands to the results."""
         first, real = 0, list(site.consts)
         for i, one in zip(own, parts, strict=True):
@@ -230,7 +230,7 @@ class ChannelLabels:
             self.values[name] = Labels(found[0], labels[found[1] - 1])
         return True
 
-    def _commutes(self, site: Site) -> bool:
+    def _commutes(self, site: OpContext) -> bool:
         """Whether the operator without some channels makes its results without these: tried out."""
         node = site.node
         known = [self.values.get(v) for v in (*node.inputs, *node.outputs)]
@@ -248,7 +248,7 @@ class ChannelLabels:
             self._probed[key] = self._tried(site, set(order))
         return self._probed[key]
 
-    def _tried(self, site: Site, labels: set[int]) -> bool:
+    def _tried(self, site: OpContext, labels: set[int]) -> bool:
         node, rng = site.node, np.random.default_rng(0)
         ordered = sorted(labels)
         gone = set(rng.permutation(ordered)[: len(ordered) // 2].tolist())
@@ -280,7 +280,7 @@ class ChannelLabels:
         return True
 
 
-def _is_layer(site: Site) -> bool:
+def _is_layer(site: OpContext) -> bool:
     return len(site.consts) > 1 and site.node.op.role(1) == "weight" and site.consts[1] is not None
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.ir.graph import Graph, constant
-from npuflow.ir.op import No, Node, Op, Site
+from npuflow.ir.op import No, Node, Op, OpContext
 from npuflow.ir.types import Array
 
 Real = npt.NDArray[np.float64]
@@ -84,7 +84,7 @@ class Fold:
         if np.any((bounds != 0) & (np.abs(bounds) < inf)):
             raise Refused(f"{node.name} clips")
 
-    def _moved(self, site: Site, by: Real) -> None:
+    def _moved(self, site: OpContext, by: Real) -> None:
         """An operator that moves data: every element of its one input has the number of where it goes."""
         if sum(one is not None for one in site.inputs) > 1:
             raise Refused(f"{site.node.name} has several inputs")
@@ -97,7 +97,7 @@ class Fold:
             raise Refused(f"{site.node.name} puts an element in several places")
         self.up(site.node.inputs[0], found.reshape(shape))
 
-    def _pair(self, site: Site, what: str, by: Real) -> None:
+    def _pair(self, site: OpContext, what: str, by: Real) -> None:
         """A sum with a constant, or a product."""
         at = next(i for i, c in enumerate(site.consts) if c is not None)
         stored = site.consts[at]
@@ -111,7 +111,7 @@ class Fold:
                 raise Refused(f"{site.node.name} broadcasts its input")
             self.up(other, by)
 
-    def _layer(self, site: Site, by: Real) -> None:
+    def _layer(self, site: OpContext, by: Real) -> None:
         """A layer with a constant weight: its output channels."""
         node, weight, bias = site.node, site.consts[1], site.consts[2] if site.present(2) else None
         assert weight is not None
@@ -128,7 +128,7 @@ class Fold:
             self.edits.consts[out, 2] = found[1]
             self.edits.ops[out] = node.op.unit_bias()
 
-    def _product(self, site: Site, by: Real) -> None:
+    def _product(self, site: OpContext, by: Real) -> None:
         """A product of two computed matrices: columns of the second."""
         rows = by[..., :1, :]
         if not np.array_equal(np.broadcast_to(rows, by.shape), by) or len(site.shape(1)) != by.ndim:

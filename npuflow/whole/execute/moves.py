@@ -10,14 +10,14 @@ import numpy as np
 
 from npuflow.ir.codes import encode
 from npuflow.ir.moves import Move, dense
-from npuflow.ir.op import Site
+from npuflow.ir.op import OpContext
 from npuflow.ir.types import Array
 from npuflow.kernels.opcode import Step
 from npuflow.whole.execute.layout import BatchTensor
 
 
 def moved(
-    site: Site, moves: Sequence[Move], inputs: Sequence[BatchTensor], outputs: Sequence[BatchTensor]
+    site: OpContext, moves: Sequence[Move], inputs: Sequence[BatchTensor], outputs: Sequence[BatchTensor]
 ) -> list[Step]:
     """The steps of a mover; AssertionError where a copy follows no dimensions of its tensors."""
     if not moves:

@@ -23,8 +23,8 @@ from npuflow.hw.target import Numerics
 from npuflow.ir import forms
 from npuflow.ir.graph import Graph
 from npuflow.ir.lowering import Buffer
-from npuflow.ir.op import Node, Site
-from npuflow.ir.space import Space
+from npuflow.ir.op import Node, OpContext
+from npuflow.ir.space import IterationDomain
 from npuflow.ir.types import Array
 from npuflow.kernels.fast import usable
 from npuflow.kernels.opcode import Step, simulated
@@ -284,7 +284,8 @@ class Stretch:
         self.calls += calls if calls is not None else [self._slow(node, site, inputs, outputs)]
 
     def _moves(
-        self, node: Node, site: Site, inputs: Sequence[BatchTensor | None], outputs: Sequence[BatchTensor]
+        self, node: Node, site: OpContext, inputs: Sequence[BatchTensor | None],
+        outputs: Sequence[BatchTensor],
     ) -> list[NodeCall] | None:
         moves = site.op.moves(site)
         if moves is None:
@@ -298,8 +299,8 @@ class Stretch:
     def _commands(
         self,
         node: Node,
-        site: Site,
-        space: Space,
+        site: OpContext,
+        space: IterationDomain,
         inputs: Sequence[BatchTensor | None],
         outputs: Sequence[BatchTensor],
     ) -> list[NodeCall] | None:
@@ -331,7 +332,8 @@ class Stretch:
         return found
 
     def _slow(
-        self, node: Node, site: Site, inputs: Sequence[BatchTensor | None], outputs: Sequence[BatchTensor]
+        self, node: Node, site: OpContext, inputs: Sequence[BatchTensor | None],
+        outputs: Sequence[BatchTensor],
     ) -> NodeCall:
         """The operator's specification, sample by sample."""
         views = [None if t is None else t.logical for t in inputs]
@@ -340,7 +342,7 @@ class Stretch:
 
 
 def _specified(
-    site: Site, numerics: Numerics, inputs: Sequence[Array | None], outputs: Sequence[Array], batch: int
+    site: OpContext, numerics: Numerics, inputs: Sequence[Array | None], outputs: Sequence[Array], batch: int
 ) -> None:
     for b in range(batch):
         given = [None if a is None else a[b if len(a) > 1 else 0] for a in inputs]

@@ -18,7 +18,7 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
 from npuflow.ir.types import Array, Value
-from npuflow.schedule.allocate import Layout, Life, aligned, check_layout
+from npuflow.schedule.allocate import Layout, Lifetime, aligned, check_layout
 from npuflow.schedule.arrange import arrange
 from npuflow.whole.export_c.kernel import KERNELS, Kernel, SourceWriter
 from npuflow.whole.export_c.network import IntegerNetwork
@@ -241,7 +241,8 @@ def _arena(w: SourceWriter, touched: list[set[int]], outside: Mapping[int, str])
             if w.buffers.every[number].kind != "const" and number not in outside:
                 span = spans.setdefault(number, [step, step])
                 span[1] = step
-    lives = [Life(_key(w.buffers.every[n]), w.buffers.every[n].bytes, a, b) for n, (a, b) in spans.items()]
+    held = w.buffers.every
+    lives = [Lifetime(_key(held[n]), held[n].bytes, a, b) for n, (a, b) in spans.items()]
     layout = arrange(lives, ALIGN, "climb" if lives else "greedy")
     check_layout(lives, layout.addresses, max(layout.total, 1), ALIGN)
     return layout

@@ -20,7 +20,7 @@ from npuflow.ir import forms
 from npuflow.ir.graph import Graph
 from npuflow.ir.lowering import Buffer
 from npuflow.ir.moves import Move, dense, merged
-from npuflow.ir.op import Node, Site
+from npuflow.ir.op import Node, OpContext
 from npuflow.ir.space import Box, Operand
 from npuflow.ir.types import Array
 from npuflow.whole.lowering import lowered
@@ -97,7 +97,7 @@ def commands_of(
     numerics: Numerics,
     last: frozenset[str],
     all_: Buffers,
-    site: Site | None = None,
+    site: OpContext | None = None,
 ) -> list[TensorCommand]:
     """A node as commands on whole tensors. `last`: the values whose channels lie innermost."""
     site = site or graph.site(node)
@@ -148,13 +148,13 @@ def _constant(all_: Buffers, name: str, array: Array) -> Buffer:
     return Buffer(own.base, own.dtype, box, tuple(s * array.dtype.itemsize for s in dense(array.shape)))
 
 
-def _as_it_lies(site: Site) -> tuple[Move, ...]:
+def _as_it_lies(site: OpContext) -> tuple[Move, ...]:
     """The bytes of the input in their order, as a copy of one run."""
     size = site.outputs[0].type.size
     return (Move(0, (size,), (1,), (1,)),)
 
 
-def _moved(site: Site, move: Move, last: frozenset[str], all_: Buffers) -> TensorCommand:
+def _moved(site: OpContext, move: Move, last: frozenset[str], all_: Buffers) -> TensorCommand:
     """A strided copy as a COPY or FILL of elements."""
     target = site.outputs[move.output]
     item = np.dtype(target.dtype).itemsize
