@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 
@@ -20,7 +21,7 @@ FAR = 1e300  # stands for infinity where NaN comes first
 @FORMS.entry
 class FloatRanking(OperatorForm):
     def compute(self, site: Site, inputs: Sequence[Array | None], numerics: Numerics) -> tuple[Array, ...]:
-        op, x, value = ranking(site), inputs[0], real(site, inputs, 0)
+        op, x, value = cast("RankingOp", site.op), inputs[0], real(site, inputs, 0)
         assert x is not None
         first = np.inf if op.largest else -np.inf
         at = op.order(np.where(np.isnan(value), first, np.clip(value, -FAR, FAR)))
@@ -30,9 +31,4 @@ class FloatRanking(OperatorForm):
         return (np.take_along_axis(x, at, op.axis), found) if op.values else (found,)
 
     def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
-        ranking(site).emit(site, tile, em, "FTOPK")
-
-
-def ranking(site: Site) -> RankingOp:
-    assert isinstance(site.op, RankingOp)
-    return site.op
+        cast("RankingOp", site.op).emit(site, tile, em, "FTOPK")
