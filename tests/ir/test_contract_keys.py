@@ -254,7 +254,9 @@ EXPECTED = {
     "evaluate fidelity model parse pixels placement precision qdq qdq_check quantize report "
     "rewrite_check search.items search.rivals sensitivity simulate tiling tune.items unify "
     "verdict",
-    "lane": "",
+    "lane": "baseline budget clipping codegen correct costs.layers costs.runs costs.tiles evaluate "
+    "fidelity precision qdq_check quantize search.items sensitivity simulate tiling unify "
+    "verdict",
 }
 """Method -> the steps that may call it. `role` counts wherever there is a graph: the class bodies of
 reductions refer to functions of which one asks it."""
