@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 
@@ -57,11 +57,11 @@ class Convolution(ProductForm):
     axis: ClassVar[str] = "ci"
 
     def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
-        return {**super().prepare(site, numerics), **convolution(site).stored(site)}
+        return {**super().prepare(site, numerics), **cast("ConvOp", site.op).stored(site)}
 
     def whole(self, site: OpContext, numerics: Numerics) -> int:
         """Terms that are summed exactly."""
-        op = convolution(site)
+        op = cast("ConvOp", site.op)
         depthwise = op.group > 1 and site.shape(0)[1] == op.group
         return prod(op.kernel_shape) if depthwise else self.chunk(site, numerics)
 
@@ -74,7 +74,7 @@ class Convolution(ProductForm):
     def compute(
         self, site: OpContext, inputs: Sequence[Array | None], numerics: Numerics
     ) -> tuple[Array, ...]:
-        op, chunk = convolution(site), self.whole(site, numerics)
+        op, chunk = cast("ConvOp", site.op), self.whole(site, numerics)
         x, w = self.sides(site, real(site, inputs, 0), 1, op.kernel(real(site, inputs, 1)), 1, op.group)
         groups, per, count, block = op.group, w.shape[1], prod(w.shape[2:]), self.chunk(site, numerics)
         order = np.concatenate(
@@ -97,7 +97,7 @@ class Convolution(ProductForm):
         return finished(site, out.reshape(site.out_shape))
 
     def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
-        op, weight, y, acc = convolution(site), site.inputs[1], tile.outputs[0], tile.acc
+        op, weight, y, acc = cast("ConvOp", site.op), site.inputs[1], tile.outputs[0], tile.acc
         assert weight is not None and acc is not None
         (height, width), (strides, insert) = out_hw(y), op.steps()
         first = op.group > 1 or tile.first("ci")
@@ -138,7 +138,7 @@ class MatrixProduct(ProductForm):
     def compute(
         self, site: OpContext, inputs: Sequence[Array | None], numerics: Numerics
     ) -> tuple[Array, ...]:
-        a, b = matrix(site).matrices(real(site, inputs, 0), real(site, inputs, 1))
+        a, b = cast("MatrixOp", site.op).matrices(real(site, inputs, 0), real(site, inputs, 1))
         left, right = self.sides(site, a, -1, b, -2)
         bias = inputs[2] if site.present(2) else None
         start = np.zeros((), np.float32) if bias is None else np.asarray(bias, np.float32)
@@ -146,18 +146,8 @@ class MatrixProduct(ProductForm):
 
     def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         bias = {"bias": tile.input(2).address} if site.present(2) and tile.first("k") else {}
-        for fields in matrix(site).commands(site, tile):
+        for fields in cast("MatrixOp", site.op).commands(site, tile):
             opcode, own = self.command(site, fields, em.numerics)
             em.emit(opcode, **own, **bias)
         if tile.last("k"):
             emit_round(site, tile, em, len(tile.outputs[0].box) - 1)
-
-
-def convolution(site: OpContext) -> ConvOp:
-    assert isinstance(site.op, ConvOp)
-    return site.op
-
-
-def matrix(site: OpContext) -> MatrixOp:
-    assert isinstance(site.op, MatrixOp)
-    return site.op

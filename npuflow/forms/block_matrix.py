@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 from npuflow.forms._blocks import InBlocks
-from npuflow.forms._products import MatrixProduct, matrix
+from npuflow.forms._products import MatrixProduct
 from npuflow.hw.target import Numerics
 from npuflow.ir.forms import FORMS, block_type
 from npuflow.ir.op import OpContext
+from npuflow.ops._matrix import MatrixOp
 
 
 @FORMS.entry
@@ -19,4 +21,5 @@ class BlockMatrix(InBlocks, MatrixProduct):
         if site.op.pair_type():
             return "BPAIRS", {**fields, "held_type": block_type(site)}
         held = {name: value for name, value in fields.items() if name != "b_strides"}
-        return "BMATMUL", {**held, "b_type": block_type(site), "columns": int(matrix(site).turned)}
+        columns = int(cast("MatrixOp", site.op).turned)
+        return "BMATMUL", {**held, "b_type": block_type(site), "columns": columns}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 
@@ -24,7 +25,7 @@ class FloatAveragePool(RoundedForm):
     def compute(
         self, site: OpContext, inputs: Sequence[Array | None], numerics: Numerics
     ) -> tuple[Array, ...]:
-        op, x = average(site), real(site, inputs, 0)
+        op, x = cast("AveragePool", site.op), real(site, inputs, 0)
         spec = op.windows(x.shape[2:])
         terms = np.stack([view for _, view in taps(x, spec)], -1)
         total = sums(terms, terms.shape[-1]).astype(np.float64)
@@ -35,14 +36,9 @@ class FloatAveragePool(RoundedForm):
         return pool_space(site, site.op.windows(site.shape(0)[2:]))
 
     def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
-        op, x = average(site), tile.input(0)
+        op, x = cast("AveragePool", site.op), tile.input(0)
         spec = op.windows(site.shape(0)[2:])
         counted = [[end - box[0] for end in op.counted(w)] for w, box in zip(spec, x.box[2:], strict=True)]
         ends = {"count_lo": pair([a for a, _ in counted], 0), "count_hi": pair([b for _, b in counted], 1)}
         fields = pool_operands(site, tile, spec)
         em.emit("FPOOL", **fields, **ends, maximum=0, **bound_fields(site, tile))
-
-
-def average(site: OpContext) -> AveragePool:
-    assert isinstance(site.op, AveragePool)
-    return site.op

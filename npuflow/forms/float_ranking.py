@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 
@@ -22,7 +23,7 @@ class FloatRanking(OperatorForm):
     def compute(
         self, site: OpContext, inputs: Sequence[Array | None], numerics: Numerics
     ) -> tuple[Array, ...]:
-        op, x, value = ranking(site), inputs[0], real(site, inputs, 0)
+        op, x, value = cast("RankingOp", site.op), inputs[0], real(site, inputs, 0)
         assert x is not None
         first = np.inf if op.largest else -np.inf
         at = op.order(np.where(np.isnan(value), first, np.clip(value, -FAR, FAR)))
@@ -32,9 +33,4 @@ class FloatRanking(OperatorForm):
         return (np.take_along_axis(x, at, op.axis), found) if op.values else (found,)
 
     def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
-        ranking(site).emit(site, tile, em, "FTOPK")
-
-
-def ranking(site: OpContext) -> RankingOp:
-    assert isinstance(site.op, RankingOp)
-    return site.op
+        cast("RankingOp", site.op).emit(site, tile, em, "FTOPK")

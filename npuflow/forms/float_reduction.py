@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import gcd, prod
+from typing import cast
 
 import numpy as np
 
@@ -24,7 +25,7 @@ class FloatReduction(RoundedForm):
     def compute(
         self, site: OpContext, inputs: Sequence[Array | None], numerics: Numerics
     ) -> tuple[Array, ...]:
-        op, x = reduction(site), real(site, inputs, 0)
+        op, x = cast("Reduction", site.op), real(site, inputs, 0)
         gone = op.reduced(x.ndim)
         kept = [d for d in range(x.ndim) if d not in gone]
         terms = x.transpose(*kept, *gone).reshape(*(x.shape[d] for d in kept), -1)
@@ -36,14 +37,14 @@ class FloatReduction(RoundedForm):
             return finished(site, (total / count).reshape(site.out_shape))
 
     def space(self, site: OpContext, numerics: Numerics) -> IterationDomain:
-        op, x = reduction(site), site.shape(0)
+        op, x = cast("Reduction", site.op), site.shape(0)
         found, inner = op.space(site, numerics), prod(x[d] for d in op.reduced(len(x))[1:])
         step = numerics.float_chunk // gcd(numerics.float_chunk, inner)
         axes = tuple(replace(a, multiple=step) if a.kind == "sum" else a for a in found.axes)
         return replace(found, axes=axes)
 
     def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
-        op, x, acc = reduction(site), tile.input(0), tile.acc
+        op, x, acc = cast("Reduction", site.op), tile.input(0), tile.acc
         assert acc is not None
         rank = len(site.shape(0))
         gone = op.reduced(rank)
@@ -62,8 +63,3 @@ class FloatReduction(RoundedForm):
         if split is None or tile.last(split):
             count = op.terms(site.shape(0)) if op.kind == "mean" else 1
             emit_round(site, tile, em, 0, count)
-
-
-def reduction(site: OpContext) -> Reduction:
-    assert isinstance(site.op, Reduction)
-    return site.op

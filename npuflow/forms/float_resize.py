@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 
@@ -26,7 +27,7 @@ class FloatResize(RoundedForm):
     def compute(
         self, site: OpContext, inputs: Sequence[Array | None], numerics: Numerics
     ) -> tuple[Array, ...]:
-        x, bits = real(site, inputs, 0), resize(site).weight_bits()
+        x, bits = real(site, inputs, 0), cast("Resize", site.op).weight_bits()
         rows, columns = (site.array(name).astype(np.int64) for name in ("rows", "columns"))
         terms = []
         for i, j in np.ndindex(2, 2):
@@ -48,11 +49,6 @@ class FloatResize(RoundedForm):
             rows=tile.params["rows"].address,
             columns=tile.params["columns"].address,
             origin=(-x.box[2][0], -x.box[3][0]),
-            weight_bits=resize(site).weight_bits(),
+            weight_bits=cast("Resize", site.op).weight_bits(),
             **bound_fields(site, tile),
         )
-
-
-def resize(site: OpContext) -> Resize:
-    assert isinstance(site.op, Resize)
-    return site.op

@@ -27,7 +27,8 @@ class Arithmetic(StrEnum):
 
 class OperatorForm:
     """How nodes of some operators compute in an arithmetic: the counterparts of the operator's own methods in
-    integers. Arrays are patterns of bits."""
+    integers. Arrays are patterns of bits. A form that asks for more than the contract casts to the operator's
+    class by its name in quotes: keys then hold the methods that it calls, and not the whole class."""
 
     def table(self, op: Any, number: str) -> int:
         """Bytes of a table that every tile needs whole in local memory, in a float type of the table of

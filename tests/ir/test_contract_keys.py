@@ -91,8 +91,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
         patch.undo()
 
 
+def function_of(method: Any) -> Any:
+    """What a class method or a property wraps; a plain method itself."""
+    return method.fget if isinstance(method, property) else getattr(method, "__func__", method)
+
+
 def traced(method: Any, name: str, calls: dict[str, set[str]]) -> Any:
-    plain = method.__func__ if isinstance(method, classmethod) else method
+    plain = function_of(method)
 
     @functools.wraps(plain)
     def call(self: Any, *args: Any, **more: Any) -> Any:
@@ -102,7 +107,7 @@ def traced(method: Any, name: str, calls: dict[str, set[str]]) -> Any:
             calls[name].add(running.get())
         return plain(self, *args, **more)
 
-    return classmethod(call) if isinstance(method, classmethod) else call
+    return type(method)(call) if isinstance(method, classmethod | property) else call
 
 
 def keys(result: Result) -> dict[str, tuple[str, ...]]:
@@ -154,8 +159,9 @@ def forget_closures() -> None:
 def override(name: str) -> str:
     """A method that passes everything on, with the parameters of the contract."""
     inherited = CONTRACT[name]
-    head = "@classmethod\n    " if isinstance(inherited, classmethod) else ""
-    parameters = inspect.signature(getattr(inherited, "__func__", inherited))
+    marks = {classmethod: "@classmethod\n    ", property: "@property\n    "}
+    head = marks.get(type(inherited), "")
+    parameters = inspect.signature(function_of(inherited))
     bare = parameters.replace(
         parameters=[
             one.replace(annotation=inspect.Parameter.empty) for one in parameters.parameters.values()
@@ -235,6 +241,22 @@ EXPECTED = {
     "tune.items unify verdict",
     "with_border": "pixels rewrite_check",
     "with_results": "model",
+    "block_axis": "baseline budget clipping precision quantize search.items sensitivity unify verdict",
+    "forms": "baseline budget clipping codegen correct costs.layers costs.runs costs.tiles evaluate "
+    "fidelity precision qdq_check quantize search.items sensitivity simulate tiling unify "
+    "verdict",
+    "in_pairs": "baseline budget clipping precision quantize search.items sensitivity unify verdict",
+    "pair_type": "baseline budget clipping codegen correct costs.layers costs.runs costs.tiles evaluate "
+    "fidelity precision qdq_check quantize search.items sensitivity simulate tiling unify "
+    "verdict",
+    "unit_gain": "baseline budget clipping precision quantize search.items sensitivity unify verdict",
+    "windows": "baseline budget checked clipping codegen correct costs.layers costs.runs costs.tiles "
+    "evaluate fidelity model parse pixels placement precision qdq qdq_check quantize report "
+    "rewrite_check search.items search.rivals sensitivity simulate tiling tune.items unify "
+    "verdict",
+    "lane": "baseline budget clipping codegen correct costs.layers costs.runs costs.tiles evaluate "
+    "fidelity precision qdq_check quantize search.items sensitivity simulate tiling unify "
+    "verdict",
 }
 """Method -> the steps that may call it. `role` counts wherever there is a graph: the class bodies of
 reductions refer to functions of which one asks it."""
