@@ -14,7 +14,7 @@ from npuflow.schedule.geometry import Uncuttable
 from npuflow.schedule.groups import FusedOp, FusionGroup
 from npuflow.schedule.local import lay_local
 from npuflow.schedule.machine import Machine
-from npuflow.search.plan import Bounds, Planner, TilingPlan
+from npuflow.search.plan import LowerBounds, Planner, TilingPlan
 from npuflow.search.spans import joins
 from tests.networks.random_tilings import FREE, choice
 
@@ -87,7 +87,7 @@ def plan(
         kept = frozenset()
     kept = frozenset(keep(groups, topology, machine, rng))
     groups = [with_held(g, topology, kept) for g in groups]
-    return TilingPlan(tuple(groups), Bounds(0, 0, 0, 0), 0, tuple(sorted(kept))), several + len(kept)
+    return TilingPlan(tuple(groups), LowerBounds(0, 0, 0, 0), 0, tuple(sorted(kept))), several + len(kept)
 
 
 def fits(groups: list[FusionGroup], topology: Topology, kept: frozenset[str], machine: Machine) -> bool:

@@ -15,7 +15,7 @@ from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Layer, describe
 from npuflow.search.cost import CandidateGrid, traffic
 from npuflow.search.parts import Planner, needed
-from npuflow.search.plan import Bounds, TilingPlan
+from npuflow.search.plan import LowerBounds, TilingPlan
 from npuflow.search.tilings import footprint, reverses, slot_counts, variants
 
 FREE = Costs(*[0.0] * 12)
@@ -77,4 +77,4 @@ def plan(
             drawn = choice(layer, machine, rng, tries)
             group = FusionGroup((FusedOp(group.nodes, drawn),), FREE) if drawn else group
         groups.append(group)
-    return TilingPlan(tuple(groups), Bounds(0, 0, 0, 0), 0)
+    return TilingPlan(tuple(groups), LowerBounds(0, 0, 0, 0), 0)

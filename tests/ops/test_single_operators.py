@@ -32,7 +32,8 @@ MADE = {
 }
 NEAREST = "GridSample, nearest"
 JUMPING = [row for row in ROWS_OF_TABLE if row.jumps]
-INNER = {"Identity", ""}  # codes of another type; whatever the host runs
+# codes of another type; whatever the host runs; an operator that ONNX does not have
+INNER = {"Identity", "", "AbsoluteDifference"}
 
 
 def _listed() -> set[str]:

@@ -20,7 +20,7 @@ from npuflow.schedule.choice import TileChoice
 from npuflow.schedule.frame import Frame, Topology
 from npuflow.schedule.groups import FusedOp, FusionGroup
 from npuflow.search.pinned import Pins
-from npuflow.search.plan import Bounds, TilingPlan, plan_network
+from npuflow.search.plan import LowerBounds, TilingPlan, plan_network
 from npuflow.testing.quantised import quantize_graph
 from tests.networks import random_groups, random_networks, random_tilings
 from tests.networks.harness import SMALL, check_exact, machine
@@ -118,7 +118,7 @@ def test_slots_are_as_large_as_the_tiles_of_every_window() -> None:
         sizes = {a.name: min(a.size, 3) if a.name == "oh" else a.size for a in layer.axes}
         choice = TileChoice(tuple(sizes.items()), tuple(sizes), (2,) * len(layer.streams), 0)
         tiled.append(FusedOp(part, choice))
-    plan = TilingPlan((replace(group, parts=tuple(tiled)),), Bounds(0, 0, 0, 0), 0)
+    plan = TilingPlan((replace(group, parts=tuple(tiled)),), LowerBounds(0, 0, 0, 0), 0)
     check_exact(graph, {"x": b.arrays["x"]}, target, plan)
 
 

@@ -25,7 +25,7 @@ from npuflow.schedule.choice import TileChoice
 from npuflow.schedule.frame import Frame, Topology
 from npuflow.schedule.groups import Cut, FusedOp, FusionGroup
 from npuflow.schedule.tuned import MEETING_AHEAD
-from npuflow.search.plan import Bounds, TilingPlan
+from npuflow.search.plan import LowerBounds, TilingPlan
 from npuflow.testing.quantised import quantize_graph
 from tests.networks import random_groups, random_networks
 from tests.networks.harness import SMALL, build, check_exact, local, machine
@@ -125,7 +125,7 @@ def planned(
         axes = {a.name: sizes.get(a.name, a.size) for a in layer.axes}
         choice = TileChoice(tuple(axes.items()), tuple(axes), (2,) * len(layer.streams), 0)
         found.append(replace(group, parts=(FusedOp((node,), choice),)))
-    return TilingPlan(tuple(found), Bounds(0, 0, 0, 0), 0, tuple(kept))
+    return TilingPlan(tuple(found), LowerBounds(0, 0, 0, 0), 0, tuple(kept))
 
 
 def agreed(graph: Graph, inputs: dict[str, np.ndarray], target: Target, plan: TilingPlan) -> Program:

@@ -87,7 +87,7 @@ def test_on_several_cores() -> None:
 
 
 def test_what_saves_most_stays_where_not_all_finds_room() -> None:
-    lives = [staying.Life(f"{g}.0.0/0", 64, g, g) for g in range(4)]
+    lives = [staying.Lifetime(f"{g}.0.0/0", 64, g, g) for g in range(4)]
     large = staying.Staying("const.0", ((0, 0, 0), (3, 0, 0)), 64, 1, 0, 3)
     other = staying.Staying("const.1", ((1, 0, 0), (2, 0, 0)), 64, 1, 1, 2)
     assert staying.chosen([other, large], lives, 128, 64) == [large, other]
