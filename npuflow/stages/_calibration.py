@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from npuflow.flow.stage import Items, View
@@ -47,7 +47,7 @@ class TuningSamples(View):
         fit, held = self.split(graph, count, held_out)
         return Judge(graph, held, fit, reference)
 
-    def split(self, graph: Graph, count: int, held_out: int) -> tuple[list[Feed], list[Feed]]:
+    def split(self, graph: Graph, count: int, held_out: int) -> tuple[Sequence[Feed], Sequence[Feed]]:
         """The samples that fit and those that judge, as `judge` takes them, for stages without a judge: their
         keys do not hold how one builds candidates."""
         held = list(feeds(self.choose, graph, min(held_out, count // 2)))
