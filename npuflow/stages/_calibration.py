@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from npuflow.flow.stage import Items, View
@@ -11,6 +11,7 @@ from npuflow.stages.choose import ChoosingSample
 from npuflow.stages.fit import FitSample
 from npuflow.stages.samples import Sample, feeds
 from npuflow.stages.statistics import Statistics
+from npuflow.tune.error import Feed
 from npuflow.tune.judge import Judge
 from npuflow.tune.precision.clipping import unclippable
 from npuflow.tune.precision.fakequant import FakeQuantNetwork
@@ -43,8 +44,14 @@ class TuningSamples(View):
     ) -> Judge:
         """The judge of a float network: at most `held_out` samples that choose, and others that fit; at most
         `count` in all. `reference`: as `Judge` has it."""
+        fit, held = self.split(graph, count, held_out)
+        return Judge(graph, held, fit, reference)
+
+    def split(self, graph: Graph, count: int, held_out: int) -> tuple[Sequence[Feed], Sequence[Feed]]:
+        """The samples that fit and those that judge, as `judge` takes them, for stages without a judge: their
+        keys do not hold how one builds candidates."""
         held = list(feeds(self.choose, graph, min(held_out, count // 2)))
-        return Judge(graph, held, list(feeds(self.fit, graph, count - len(held))), reference)
+        return list(feeds(self.fit, graph, count - len(held))), held
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,7 @@ def correct(
     if not any(biased(quantized.graph, originals(graph.graph, quantized.graph))):
         log("no layer in integers has a place for a bias: nothing is corrected")
         return quantized
-    judge = samples.judge(graph.graph, correct.samples, correct.held_out)
-    fit, held = judge.fit, judge.held
+    fit, held = samples.split(graph.graph, correct.samples, correct.held_out)
     if not held:
         log("one sample cannot both fit a correction and judge it: nothing is corrected")
         return quantized

@@ -53,11 +53,6 @@ class Closeness:
         return output_error(self.truth, self.made)
 
     @cached_property
-    def outputs(self) -> tuple[Output, ...]:
-        """Every output, or part of one, with its SQNR and share of equal answers."""
-        return quality(self.graph, self.truth, self.made)
-
-    @cached_property
     def rating(self) -> Rating:
         return rating(self.truth, self.made)
 
@@ -122,6 +117,12 @@ class Judge:
             self._built = [*self._built, (candidate, made)][-KEPT:]
         real = self.real if candidate.graph is self.graph else candidate.graph
         return correct_biases(real, made, candidate.numerics, fit, (), ASKED).graph if fit else made
+
+
+def judged_outputs(found: Closeness) -> tuple[Output, ...]:
+    """Every output, or part of one, with its SQNR and share of equal answers. No method: keys of stages that
+    compare errors alone do not hold how answers are read."""
+    return quality(found.graph, found.truth, found.made)
 
 
 def _equal(one: Candidate, other: Candidate) -> bool:

@@ -173,7 +173,7 @@ def override(name: str) -> str:
 
 EXPECTED = {
     "accepts": "budget checked placement",
-    "answer_axis": "baseline precision verdict",
+    "answer_axis": "baseline clipping precision verdict",
     "bias_factor": "baseline budget clipping correct precision quantize search.items sensitivity unify "
     "verdict",
     "border": "parse pixels rewrite_check",
@@ -210,10 +210,10 @@ EXPECTED = {
     "places": "",
     "prepare": "baseline budget clipping correct precision quantize search.items sensitivity unify "
     "verdict",
-    "reduced": "budget codegen costs.layers costs.runs evaluate fidelity parse precision qdq_check "
-    "rewrite_check simulate tiling verdict",
-    "reference": "baseline clipping correct model parse pixels precision rewrite_check sensitivity unify "
-    "verdict",
+    "reduced": "baseline budget clipping codegen correct costs.layers costs.runs evaluate fidelity parse "
+    "precision qdq_check quantize rewrite_check search.items sensitivity simulate tiling unify verdict",
+    "reference": "baseline clipping correct model parse pixels precision rewrite_check search.items "
+    "sensitivity unify verdict",
     "respelled": "parse rewrite_check",
     "role": "baseline budget channels.items checked clipping codegen correct costs.layers costs.runs "
     "costs.tiles evaluate evaluation_inputs fidelity footprints hardware input_check model "
@@ -224,8 +224,8 @@ EXPECTED = {
     "search.items sensitivity simulate unify verdict",
     "samples": "",
     "tap_places": "budget precision tiling verdict",
-    "space": "budget codegen costs.layers costs.runs costs.tiles evaluate fidelity precision qdq_check "
-    "simulate tiling verdict",
+    "space": "baseline budget clipping codegen correct costs.layers costs.runs costs.tiles evaluate "
+    "fidelity precision qdq_check quantize search.items sensitivity simulate tiling unify verdict",
     "then_scaled": "parse rewrite_check",
     "to_onnx": "baseline budget channels.items clipping codegen correct evaluate fidelity model "
     "precision qdq qdq_check rewrite_check search.items search.rivals segments sensitivity "

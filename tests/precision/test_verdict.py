@@ -21,7 +21,7 @@ from npuflow.report.statement import Advice, JudgedOn, Statement, evaluated, fig
 from npuflow.stages.verdict import Verdict
 from npuflow.strategies import Budget, Output
 from npuflow.tune.error import outputs_of
-from npuflow.tune.judge import Judge
+from npuflow.tune.judge import Judge, judged_outputs
 from npuflow.tune.precision.advice import FixSearch
 from npuflow.tune.precision.culprit import culprits
 from npuflow.tune.precision.fakequant import FakeQuantNetwork
@@ -154,7 +154,7 @@ def test_only_what_leads_to_the_output_is_substituted(net: Net) -> None:
 def test_advice_is_measured_and_does_what_it_says(net: Net) -> None:
     rig = rigged(net, plant=0.1)
     here = clinic(rig)
-    before = next(o for o in rig.judge.score(built(rig)).outputs if o.name == "y")
+    before = next(o for o in judged_outputs(rig.judge.score(built(rig))) if o.name == "y")
     fixes = here.fixes("y", before, culprits(rig, 0, lambda *_: None))
     first = fixes[0]
     assert first.what == 'min-max range for "c3"' and first.holds and first.cycles == pytest.approx(1.0)

@@ -297,9 +297,10 @@ def _results(opcode: str, f: Fields, tables: Tables) -> tuple[int, int] | None:
     if opcode == "SOFTMAX":
         least = f["multiplier"] if f["dims"][1] == 1 else 0
         return least + f["zero"], f["multiplier"] + f["zero"]
-    if opcode == "ADD":
+    if opcode in ("ADD", "ABSDIFFERENCE"):
         sides = [sorted(v * f[f"{n}_multiplier"] for v in span(n)) for n in "ab"]
-        return _rounded(f, sides[0][0] + sides[1][0], sides[0][1] + sides[1][1])
+        low, high = sides[0][0] + sides[1][0], sides[0][1] + sides[1][1]
+        return _rounded(f, *((low, high) if opcode == "ADD" else (max(low, -high, 0), max(-low, high))))
     if opcode == "MUL":
         corners = [a * b * f["multiplier"] for a in span("a") for b in span("b")]
         return _rounded(f, min(corners), max(corners))

@@ -261,7 +261,8 @@ def test_sums_with_a_nan_weight_are_nan(field: dict[str, Any]) -> None:
     assert same(case, **field) == (True, True)
     at, size = case.fields["w"], len(dict(case.consts)[case.fields["w"]])
     numbers = np.random.default_rng(0).normal(size=(1, size // 33 * 32))
-    finite = blocks.packed(blocks.encoded(numbers, "mxfp8", 1), "mxfp8", 1).tobytes()
+    kind = case.fields["w_type"]
+    finite = blocks.packed(blocks.encoded(numbers, kind, 1), kind, 1).tobytes()
     case.consts = [(a, finite if a == at else body) for a, body in case.consts]
     assert same(case, **field) == (False, False)
 

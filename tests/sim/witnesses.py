@@ -23,6 +23,7 @@ ELEMENTWISE = {
     "RESCALE": ("x",),
     "LUT": ("x",),
     "ADD": ("a", "b"),
+    "ABSDIFFERENCE": ("a", "b"),
     "MUL": ("a", "b"),
     "DIV": ("a", "b"),
     "MINMAX": ("a", "b"),

@@ -22,7 +22,7 @@ from npuflow.tune import judge as judging
 from npuflow.tune.bias import correct_biases
 from npuflow.tune.error import output_error, outputs_of
 from npuflow.tune.improve import ASKED
-from npuflow.tune.judge import KEPT, Judge
+from npuflow.tune.judge import KEPT, Judge, judged_outputs
 from npuflow.tune.quality import quality
 from tests.networks.floats import USUAL, Net, floats
 
@@ -51,7 +51,7 @@ def test_a_score_is_what_comes_of_building_running_and_comparing(net: Net) -> No
     better = correct_biases(one.graph, plain, USUAL, judge.fit, (), ASKED).graph
     corrected, made = judge.score(one, judge.fit), outputs_of(better, judge.held)
     assert corrected.error == output_error(truth, made) != judge.score(one).error
-    assert corrected.outputs == quality(one.graph, truth, made)
+    assert judged_outputs(corrected) == quality(one.graph, truth, made)
     assert judge.score(one.graph).error == 0.0
 
 

@@ -25,6 +25,7 @@ from npuflow.quantise.config import FLOATS, Override, Quantize
 from npuflow.strategies import FLOAT, NARROW, WIDE, Budget, Levels, Output
 from npuflow.tune import tuned
 from npuflow.tune.improve import Proposal
+from npuflow.tune.judge import judged_outputs
 from npuflow.tune.precision.cost import CostModel
 from npuflow.tune.precision.culprit import NoiseSource
 from npuflow.tune.precision.fakequant import FakeQuantNetwork, Ranges
@@ -110,7 +111,7 @@ class FixSearch:
         judge = self.rig.judge
         fit = judge.fit[: tuned.FIX_FITTED] if self.corrected or one.what == CORRECTION else ()
         try:
-            found = judge.score(one.changed, fit).outputs
+            found = judged_outputs(judge.score(one.changed, fit))
         except NpuflowError as error:
             self.log(f"not possible: {one.what}: {error.message}")
             return None

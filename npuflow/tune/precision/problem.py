@@ -17,6 +17,7 @@ from npuflow.quantise.candidate import Candidate
 from npuflow.strategies import FLOAT, NARROW, WIDE, Budget, Goal, Levels, Noise, Output, Unit
 from npuflow.tune import tuned
 from npuflow.tune.error import Feed
+from npuflow.tune.judge import judged_outputs
 from npuflow.tune.metric import MetricJudge
 from npuflow.tune.precision.cost import CostModel
 from npuflow.tune.precision.harness import Harness
@@ -92,7 +93,7 @@ class SearchProblem:
     def measured(self, levels: Levels) -> Sequence[Output]:
         if levels not in self.measures:
             rig, drop = self.rig, self.drop
-            found = rig.judge.of(rig.mixed(levels, rig.judge.held)).outputs
+            found = judged_outputs(rig.judge.of(rig.mixed(levels, rig.judge.held)))
             labelled = () if drop is None else (drop.drop(rig.mixed(levels, drop.judge.held)),)
             self.measures[levels] = (*found, *labelled)
         return self.measures[levels]
@@ -152,7 +153,7 @@ class SearchProblem:
     def _judged(self, candidate: Candidate, fit: Sequence[Feed]) -> tuple[Output, ...]:
         """Outputs of a candidate, and what it has lost of the metric."""
         made, drop = self.rig.judge.built(candidate, fit), self.drop
-        found = self.rig.judge.score(made).outputs
+        found = judged_outputs(self.rig.judge.score(made))
         return found if drop is None else (*found, drop.drop(drop.judge.outputs(made)))
 
     @cached_property
