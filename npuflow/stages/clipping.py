@@ -10,7 +10,7 @@ from npuflow.flow.stage import log, stage
 from npuflow.stages._calibration import CalibrationData
 from npuflow.stages._candidates import RecipeCandidate
 from npuflow.stages.thresholds import Thresholds
-from npuflow.tune.precision.config import PrecisionTable
+from npuflow.tune.precision.config import BudgetTable
 from npuflow.tune.precision.feedback import budget_of
 from npuflow.tune.precision.masks import masked
 from npuflow.tune.precision.named import automatic
@@ -24,9 +24,7 @@ USED = 64                                 # calibration samples that are looked 
     floats=True,
     minor=True,
 )
-def clipping(
-    candidate: RecipeCandidate, data: CalibrationData, precision: PrecisionTable
-) -> Thresholds:
+def clipping(candidate: RecipeCandidate, data: CalibrationData, wanted: BudgetTable) -> Thresholds:
     """Where extrema miss the budget of [precision], rate the methods that [calibrate.auto] names by the
     network's outputs. Ranges that the recipe states stay, and a method that it names is obeyed; the table's
     exceptions may name "auto" for some tensors alone."""
@@ -51,7 +49,7 @@ def clipping(
     masks = masked(graph.graph, statistics.content)
     for name, (low, high) in masks.items():
         log(f"{name} holds an additive mask: clipped to {low:.4g} .. {high:.4g}")
-    budget = budget_of(precision, network.graph)
+    budget = budget_of(wanted, network.graph)
     done = automatic(ready, statistics.content, calibrate, masks, auto, free, budget)
     if len(done.rated) == 1:
         log("the extrema hold the budget: nothing is clipped")

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper, parser
+from onnx.reference import ReferenceEvaluator
 from onnxruntime.quantization import QuantType as Kind
 from onnxruntime.quantization import quantize_dynamic
 
@@ -29,6 +30,15 @@ def text(signature: str, body: str, arrays: dict[str, np.ndarray]) -> onnx.Model
     return made
 
 
+def exact(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """By ONNX's own reference, whose sums are exact: onnxruntime adds pairs of products of uint8 and int8 in 16
+    bits that saturate, on processors with AVX2 and no VNNI. It alone knows the operators of com.microsoft, whose
+    weights are uint8 here, which do not."""
+    if any(n.domain == "com.microsoft" for n in model.graph.node):
+        return run(model.SerializeToString(), feeds)
+    return [np.asarray(a) for a in ReferenceEvaluator(model).run(None, feeds)]
+
+
 def judged(model: onnx.ModelProto, codes: int) -> list[str]:
     """The network as it is read gives the model's numbers but for roundings of activations, and runs on the
     NPU; operators of its graph. `codes`: weights that have the model's codes."""
@@ -38,7 +48,7 @@ def judged(model: onnx.ModelProto, codes: int) -> list[str]:
     assert any("quantises while it runs" in note for note in reading.notes)
     feeds = {i: normal(5, *reading.graph.type(i).shape) for i in reading.graph.inputs}
     done = rewrite(reading.graph)
-    (found,), (wanted,) = run(export_model(done.graph), feeds), run(data, feeds)
+    (found,), (wanted,) = run(export_model(done.graph), feeds), exact(model, feeds)
     assert np.abs(found - wanted).max() < 0.03 * np.abs(wanted).max()
     on_npu(done, feeds=feeds)
     return [kind(n) for n in done.graph.nodes]

@@ -64,10 +64,11 @@ def test_nothing_runs_again(project: Path) -> None:
 
 
 def test_a_changed_budget_measures_nothing_again(project: Path) -> None:
-    """The units' noise does not depend on what is asked for: the choice is made anew from what is known."""
+    """The units' noise does not depend on what is asked for: the choice is made anew from what is known.
+    Whether ranges must clip does depend on it, and is looked at again."""
     found = ran(project, "precision.sqnr_db=46.0")
-    assert not INFERENCE & set(found) and found["precision"] == 1
-    assert not {"parse", "statistics", "thresholds", "clipping"} & set(found)
+    assert not INFERENCE & set(found) and found["precision"] == found["clipping"] == 1
+    assert not {"parse", "statistics", "thresholds"} & set(found)
 
 
 def test_a_budget_that_needs_no_widths_and_one_again(project: Path) -> None:

@@ -73,7 +73,7 @@ def test_few_samples_leave_no_part_that_the_whole_does_not_have() -> None:
 
 
 def test_small_parts_are_not_measured_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(account, "MEASURED", 4)
+    monkeypatch.setattr("npuflow.tune.tuned.LEDGER_MEASURED", 4)
     found = split(rig_of(mixed_net()))
     measured = [one for one in found.entries if one.tensor and one.alone is not None]
     assert len(measured) == 4 and all(one.without is not None for one in measured)

@@ -122,17 +122,17 @@ def test_vectors_and_other_places_are_not_guarded() -> None:
 def test_the_harness_and_the_verdict_look_at_the_same_places() -> None:
     graph = detector(sigmoid=False)
     rig = rig_of(graph)
-    rig.truth[0][:] = [np.where(a > np.quantile(a, 0.95), 5.0, -5.0) for a in rig.truth[0]]
-    made = [rig.truth[0], [a + 0.1 * (np.asarray(s) < 0) for s, a in zip(*rig.truth, strict=True)]]
-    assert rig.noise(made)[:, 1].max() == 0.0
-    worse = [rig.truth[0], [a + 0.1 * (np.asarray(s) > 0) for s, a in zip(*rig.truth, strict=True)]]
-    assert rig.noise(worse)[:, 1].min() > 0.0
+    rig.judge.truth[0][:] = [np.where(a > np.quantile(a, 0.95), 5.0, -5.0) for a in rig.judge.truth[0]]
+    made = [rig.judge.truth[0], [a + 0.1 * (np.asarray(s) < 0) for s, a in zip(*rig.judge.truth, strict=True)]]
+    assert rig.judge.noise(made)[:, 1].max() == 0.0
+    worse = [rig.judge.truth[0], [a + 0.1 * (np.asarray(s) > 0) for s, a in zip(*rig.judge.truth, strict=True)]]
+    assert rig.judge.noise(worse)[:, 1].min() > 0.0
 
 
 def test_a_verdict_says_where() -> None:
     """The bias of the scores is so low that few places are high."""
     plain = rig_of(detector(sigmoid=False))
-    graph = detector(sigmoid=True, least=float(np.quantile(np.concatenate(plain.truth[0]), 0.97)))
-    made = {one.output.name: one for one in shown(graph, graph, rig_of(graph).held, Budget())}
+    graph = detector(sigmoid=True, least=float(np.quantile(np.concatenate(plain.judge.truth[0]), 0.97)))
+    made = {one.output.name: one for one in shown(graph, graph, rig_of(graph).judge.held, Budget())}
     assert made["map"].where == "" and made["boxes"].where == "map"
     assert 'where "map" is high' in figures(made["boxes"])

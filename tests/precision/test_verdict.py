@@ -264,7 +264,7 @@ def test_the_most_clipped_tensor_is_a_plain_number(share: float, text: str) -> N
 
 def test_a_search_that_ends_short_is_said_with_the_figures_of_the_program(net: Net) -> None:
     rig = rigged(net, plant=0.1)
-    found = shown(rig.network.graph, built(rig), rig.held, Budget())
+    found = shown(rig.network.graph, built(rig), rig.judge.held, Budget())
     poor = statement(found, JudgedOn(8), "", Budget(), Advice(short=True))
     reached = f"{found[0].output.sqnr:.1f} dB"
     assert reached in poor.text
@@ -306,9 +306,9 @@ def test_parts_that_disagree_are_warned_of(parts: tuple[float, ...], warns: bool
 def test_parts_of_the_samples_are_disjoint_and_need_two_samples_each(net: Net) -> None:
     rig = rigged(net)
     graph = rig.network.graph
-    assert all(len(one.parts_db) == 4 for one in shown(graph, built(rig), rig.held, Budget()))
-    assert all(one.parts_db == () for one in shown(graph, built(rig), rig.held[:7], Budget()))
-    quiet = [[np.zeros_like(a) if s % 4 else a for s, a in enumerate(c)] for c in rig.truth]
+    assert all(len(one.parts_db) == 4 for one in shown(graph, built(rig), rig.judge.held, Budget()))
+    assert all(one.parts_db == () for one in shown(graph, built(rig), rig.judge.held[:7], Budget()))
+    quiet = [[np.zeros_like(a) if s % 4 else a for s, a in enumerate(c)] for c in rig.judge.truth]
     ruined = [[a + (s % 4 == 0) for s, a in enumerate(column)] for column in quiet]
     assert [level < 100 for level in apart(graph, quiet, ruined)["y"]] == [True, False, False, False]
 
@@ -316,7 +316,7 @@ def test_parts_of_the_samples_are_disjoint_and_need_two_samples_each(net: Net) -
 def test_a_part_with_hardly_a_signal_counts_as_a_tenth_of_the_usual_one(net: Net) -> None:
     """Not as nothing but noise."""
     rig = rigged(net)
-    truth = [[a * (0.001 if s % 4 == 0 else 1.0) for s, a in enumerate(column)] for column in rig.truth]
+    truth = [[a * (0.001 if s % 4 == 0 else 1.0) for s, a in enumerate(column)] for column in rig.judge.truth]
     made = [[a + 0.01 * np.sqrt((a**2).mean() + 0.1) for a in column] for column in truth]
     parts = apart(rig.network.graph, truth, made)["y"]
     assert max(parts) - min(parts) < 12 and min(parts) > 20

@@ -16,12 +16,9 @@ from npuflow.tune.rounding.config import CandidateWidths
 
 
 @dataclass(frozen=True)
-class PrecisionTable(Config, table="precision"):
-    """Bit widths by need, on held-out calibration samples. Overrides of [quantize]
-    stay as they are written."""
+class BudgetTable(Config, table="precision"):
+    """How close outputs must come to the float network's."""
 
-    strategy: Annotated[str, STRATEGIES] = "auto"
-    """Who chooses the widths; "none" keeps those of [quantize], "auto" those of weights that are not 8."""
     sqnr_db: Annotated[float, Range(0, 120)] = 20.0
     """What every output must reach: over all held-out samples, and on four of five of them."""
     agreement: Annotated[float, Range(0, 1)] = 0.99
@@ -31,6 +28,19 @@ class PrecisionTable(Config, table="precision"):
     type of an input that it depends on, beside others), or a layer that takes its own results (LSTM,
     GRU, RNN). Errors add up there."""
 
+    @property
+    def budget(self) -> Budget:
+        """Of the outputs' closeness to the float network's, which the verdict goes by, too."""
+        return Budget(self.sqnr_db, self.agreement)
+
+
+@dataclass(frozen=True)
+class PrecisionTable(BudgetTable, table="precision"):
+    """Bit widths by need, on held-out calibration samples. Overrides of [quantize]
+    stay as they are written."""
+
+    strategy: Annotated[str, STRATEGIES] = "auto"
+    """Who chooses the widths; "none" keeps those of [quantize], "auto" those of weights that are not 8."""
     max_drop: Annotated[float, Range(0, 1)] | None = None
     """What the metric of [precision.labelled] may lose against the float network, in place of sqnr_db and
     agreement: 0.01 is a point of top-1. An error where no mixture keeps it."""
@@ -66,11 +76,6 @@ class PrecisionTable(Config, table="precision"):
     def goal(self) -> Goal:
         limits = {"cycles": self.max_cycles, "bytes": self.max_bytes, "bits": self.max_bits}
         return Goal(self.minimise, {what: most for what, most in limits.items() if most is not None})
-
-    @property
-    def budget(self) -> Budget:
-        """Of the outputs' closeness to the float network's, which the verdict goes by, too."""
-        return Budget(self.sqnr_db, self.agreement)
 
 
 @dataclass(frozen=True)

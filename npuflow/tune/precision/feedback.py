@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from npuflow.ir.graph import Graph
 from npuflow.strategies import Budget
-from npuflow.tune.precision.config import PrecisionTable
+from npuflow.tune.precision.config import BudgetTable
 
 
-def budget_of(table: PrecisionTable, graph: Graph) -> Budget:
+def budget_of(table: BudgetTable, graph: Graph) -> Budget:
     """The table's budget; `state_db` where that is more and the network feeds back, for
     which no layer leaves the NPU."""
     budget = table.budget
