@@ -31,9 +31,9 @@ def text(signature: str, body: str, arrays: dict[str, np.ndarray]) -> onnx.Model
 
 
 def exact(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """By ONNX's own reference, whose sums are exact: onnxruntime adds pairs of products of uint8 and int8 in 16
-    bits that saturate, on processors with AVX2 and no VNNI. It alone knows the operators of com.microsoft, whose
-    weights are uint8 here, which do not."""
+    """By ONNX's own reference, whose sums are exact: on processors with AVX2 and no VNNI onnxruntime adds
+    pairs of products of uint8 and int8 in 16 bits that saturate. It alone knows the operators of
+    com.microsoft, whose weights are uint8 here, of which sums are exact."""
     if any(n.domain == "com.microsoft" for n in model.graph.node):
         return run(model.SerializeToString(), feeds)
     return [np.asarray(a) for a in ReferenceEvaluator(model).run(None, feeds)]

@@ -121,12 +121,12 @@ def test_vectors_and_other_places_are_not_guarded() -> None:
 
 def test_the_harness_and_the_verdict_look_at_the_same_places() -> None:
     graph = detector(sigmoid=False)
-    rig = rig_of(graph)
-    rig.judge.truth[0][:] = [np.where(a > np.quantile(a, 0.95), 5.0, -5.0) for a in rig.judge.truth[0]]
-    made = [rig.judge.truth[0], [a + 0.1 * (np.asarray(s) < 0) for s, a in zip(*rig.judge.truth, strict=True)]]
-    assert rig.judge.noise(made)[:, 1].max() == 0.0
-    worse = [rig.judge.truth[0], [a + 0.1 * (np.asarray(s) > 0) for s, a in zip(*rig.judge.truth, strict=True)]]
-    assert rig.judge.noise(worse)[:, 1].min() > 0.0
+    judge = rig_of(graph).judge
+    judge.truth[0][:] = [np.where(a > np.quantile(a, 0.95), 5.0, -5.0) for a in judge.truth[0]]
+    made = [judge.truth[0], [a + 0.1 * (np.asarray(s) < 0) for s, a in zip(*judge.truth, strict=True)]]
+    assert judge.noise(made)[:, 1].max() == 0.0
+    worse = [judge.truth[0], [a + 0.1 * (np.asarray(s) > 0) for s, a in zip(*judge.truth, strict=True)]]
+    assert judge.noise(worse)[:, 1].min() > 0.0
 
 
 def test_a_verdict_says_where() -> None:
