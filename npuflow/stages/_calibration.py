@@ -78,4 +78,5 @@ class CalibrationData(View):
             tensor, room = known[name].tensor, 1.0 if name in bounded else ROOM
             wide[name] = (min(0.0, room * tensor.lo), max(0.0, room * tensor.hi))
         wide |= {name: span for name, span in masked(graph, seen).items() if name in wide}
-        return Harness(network, wide, self.samples.judge(graph, count, held_out, network.reference))
+        judge = self.samples.judge(graph, count, held_out, network.reference)
+        return Harness(network, wide, judge.objects_first())

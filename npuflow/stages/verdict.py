@@ -176,6 +176,7 @@ def verdict(
         return made
     network, ranges = chosen.fake_quantised(), _Ranges(chosen.placed, statistics, thresholds, calibrate)
     chooses = Judge(network.graph, affordable(graph.graph, judge.held), judge.fit, network.reference)
+    chooses = chooses.objects_first()
     rig = Harness(network, ranges.extrema, chooses)
     mine = shown(real, integers, rig.judge.held, budget, reference) if unseen else found
     if not poor:

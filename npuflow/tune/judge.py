@@ -92,6 +92,16 @@ class Judge:
     def signal(self) -> Noise:
         return energies(self.truth, self.parts, self.where)
 
+    def objects_first(self) -> Judge:
+        """With those samples in front that have places at which parts count: a search that looks at the first
+        few would see no noise in the others."""
+        guards = [one for one in self.where if one is not None]
+        if not guards:
+            return self
+        empty = [sum(not guard.flags[s].any() for guard in guards) for s in range(len(self.held))]
+        held = [self.held[s] for s in sorted(range(len(empty)), key=empty.__getitem__)]
+        return Judge(self.graph, held, self.fit, self.reference)
+
     def noise(self, made: Outputs) -> Noise:
         """[samples, parts]: noise over signal of the first samples, as many as `made` has."""
         return noise_of(self.truth, made, self.parts, self.signal, self.where)

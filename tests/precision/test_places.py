@@ -129,6 +129,21 @@ def test_the_harness_and_the_verdict_look_at_the_same_places() -> None:
     assert judge.noise(worse)[:, 1].min() > 0.0
 
 
+def test_samples_with_objects_come_first() -> None:
+    """The first few rank tensors and weights: without an object they show no noise at all."""
+    graph = detector(sigmoid=False)
+    judge = rig_of(graph).judge
+    objects = [0, 0, 6] + [0, 6] * len(judge.held)
+    truth = judge.truth[0]
+    truth[:] = [scene(graph, n, -5.0)[graph.outputs[0]] for n, _ in zip(objects, truth, strict=False)]
+    first = judge.objects_first()
+    whose = [next(i for i, one in enumerate(judge.held) if one is mine) for mine in first.held]
+    assert whose == sorted(range(len(judge.held)), key=lambda s: objects[s] == 0)
+    assert whose != list(range(len(judge.held)))
+    everywhere = rig_of(detector(sigmoid=False, joined=False, last=False)).judge
+    assert everywhere.where == (None, None) and everywhere.objects_first() is everywhere
+
+
 def test_a_verdict_says_where() -> None:
     """The bias of the scores is so low that few places are high."""
     plain = rig_of(detector(sigmoid=False))
