@@ -211,6 +211,8 @@ def test_an_interrupted_build_says_so(installed: Environment, texts: Path) -> No
         time.sleep(pause)
         running.send_signal(signal.SIGINT)
         said, _ = running.communicate(timeout=60)
+        if said.count("File ") == said.count('File "<string>"') == 1:
+            continue                          # the program stood between its last two calls
         if running.returncode != 0:  # it had ended before
             assert running.returncode == 130 and "interrupted" in said and "resume" in said, said
             assert "Traceback" not in said, said
