@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Telling:
-    """How a build is told. `strict`: outputs that are too far from the float network's end it with status 1;
-    the others as `npuflow build` has them."""
+class OutputOptions:
+    """What a build prints and how it ends, as options of `npuflow build` say. `strict`: it ends with status 1
+    where outputs are too far from the float network's."""
 
     as_json: bool = False
     quiet: bool = False
@@ -51,7 +51,8 @@ class Telling:
 
 
 def run(
-    paths: Sequence[Path], sets: Sequence[str], settings: Settings, how: Telling, command: Sequence[str] = ()
+    paths: Sequence[Path], sets: Sequence[str], settings: Settings, how: OutputOptions,
+    command: Sequence[str] = (),
 ) -> int:
     """Build every recipe in turn; the worst exit code. No recipe is built before all
     of them are known to be right.
@@ -84,7 +85,7 @@ def _waiting(event: Event) -> None:
 
 def _all(
     planned: Sequence[tuple[Recipe, Plan]], settings: Settings, begun: int, command: Sequence[str],
-    how: Telling,
+    how: OutputOptions,
 ) -> int:
     """Build them in turn, their output folders for this command alone."""
     built: list[BuiltRecipe] = []
@@ -115,7 +116,7 @@ def prepare(path: Path, sets: Sequence[str], settings: Settings) -> tuple[Recipe
 
 
 def _one(
-    recipe: Recipe, plan: Plan, settings: Settings, how: Telling, alone: bool
+    recipe: Recipe, plan: Plan, settings: Settings, how: OutputOptions, alone: bool
 ) -> tuple[int, BuiltRecipe | None, str]:
     """Build one recipe: exit code, what was built, and what a build that finds all of it again would say."""
     from npuflow.flow.events import StepEvent, Warned

@@ -60,7 +60,7 @@ def build(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="A line for every step.")] = False,
 ) -> None:
     """Build recipes: run what is not in the cache, and write the products."""
-    from npuflow.cli._build import Telling, run
+    from npuflow.cli._build import OutputOptions, run
     from npuflow.cli._engine import settings, typed, with_batch
 
     sets = with_batch(sets, batch)
@@ -73,5 +73,5 @@ def build(
 
         show(recipes, sets or [], chosen, as_json=as_json)
         return
-    how = Telling(as_json, quiet, strict, verbose)
+    how = OutputOptions(as_json, quiet, strict, verbose)
     raise typer.Exit(run(recipes, sets or [], chosen, how, typed(context)))

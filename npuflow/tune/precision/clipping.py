@@ -1,8 +1,8 @@
 """Clipping ranges of the default: extrema, unless they miss the budget and another method is clearly better.
 
 A range that clips is right for the samples at hand and wrong for inputs that reach further, by many decibels;
-what it gains is a decibel or two (benchmarks/shifts.md). So it must be needed, and win on each of several
-disjoint parts of the samples.
+what it gains is a decibel or two (docs/studies/0061-shifts.md). So it must be needed, and win on each of
+several disjoint parts of the samples.
 
 Every method is a table of a fake-quantised network, so that rating one is a forward pass. What it
 would do to a tensor is then compared with the tensor's extrema by the error of the layers that read
