@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
+sys.path[:0] = [str(DOCS), str(ROOT)]  # the pages' own code, and the tests, which are not installed
 NOTE = "<!-- Written by docs/generate.py from the code; do not edit. -->\n\n"
 
 
