@@ -17,6 +17,7 @@ from npuflow.ir.moves import Move
 from npuflow.ir.op import Node
 from npuflow.ir.space import IterationDomain, Operand
 from npuflow.place.partition import is_npu, segments
+from npuflow.schedule import tuned
 from npuflow.schedule.frame import moves_of
 from npuflow.schedule.late import LateConstants
 from npuflow.schedule.machine import Machine
@@ -242,7 +243,7 @@ def _work(net: BoundedNetwork, nodes: Collection[int]) -> float:
 
 def _late(net: BoundedNetwork, number: int) -> float:
     """Of all layers that a segment has to pass the one behind which most is left: see late.py. Those that
-    promise most are looked at first."""
+    promise most are looked at first, and only a few dozen: each takes a walk over all that is behind it."""
     memory, cores = net.machine.memory, net.machine.compute.cores
     late = LateConstants(net.graph, net.parts[number], net.moving, net.space, net.needed, net.packed_bytes)
     room, rate = memory.local_bytes * cores, memory.external_bandwidth
@@ -254,7 +255,7 @@ def _late(net: BoundedNetwork, number: int) -> float:
         begin = max(begin, late.before(before) / rate)
         promising.append((begin + (most - room) / rate, begin, node))
     found = 0.0
-    for least, begin, node in sorted(promising, reverse=True):
+    for least, begin, node in sorted(promising, reverse=True)[: tuned.LATE_LAYERS]:
         if least <= found:
             break
         found = max(found, begin + max(0, late.behind(node) - room) / rate)

@@ -67,5 +67,8 @@ CONSTANT_PIECE = 0.25
 # what comes from other cores finds the bus busy: its bytes take so many times as long
 BORDER_BUS = 2.0
 
+# Lower bounds
+LATE_LAYERS = 64             # layers of a segment behind which the weights that are left are counted
+
 # Banks
 BANK_SWEEPS, BANK_LOOKS = 2, 16   # rounds over all lives, and addresses that one may take in a round
