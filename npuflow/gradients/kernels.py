@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from math import floor, trunc
 
-import numba
 import numpy as np
 import numpy.typing as npt
+
+from npuflow.base.compiled import compiled, reordering
 
 Floats = npt.NDArray[np.float32]
 MODES = ("half_up", "half_even", "half_away", "truncate")
 BLOCK = 4096  # elements whose gradients of the scale are added in float32
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def rounded(ratio: float, mode: int) -> float:
     """A whole number by the rounding with that place in MODES."""
     if mode == 0:
@@ -25,14 +26,14 @@ def rounded(ratio: float, mode: int) -> float:
     return trunc(ratio)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def forward(x: Floats, y: Floats, scale: np.float32, low: np.float32, high: np.float32, mode: int) -> None:
     for i in range(x.size):
         code = np.float32(rounded(x[i] / scale, mode))
         y[i] = min(max(code, low), high) * scale
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nsz"})
+@reordering
 def block(
     x: Floats, gradient: Floats, of_x: Floats, scale: np.float32, low: np.float32, high: np.float32, mode: int
 ) -> np.float32:
@@ -47,7 +48,7 @@ def block(
     return total
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def backward(
     x: Floats, gradient: Floats, of_x: Floats, scale: np.float32, low: np.float32, high: np.float32, mode: int
 ) -> float:

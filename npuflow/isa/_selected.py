@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.kernels.compiled import compiled
+from npuflow.base.compiled import compiled
 
 
 def rows_meant(index: npt.NDArray[Any], entries: int, wrap: int) -> npt.NDArray[np.int64]:

@@ -7,11 +7,11 @@ from functools import partial
 
 import numpy as np
 
+from npuflow.base.compiled import compiled
 from npuflow.hw.command import Command
 from npuflow.hw.isa import OPCODES, Fields, numbers, tensor
 from npuflow.hw.region import Region
 from npuflow.isa._selected import row_meant, rows_meant
-from npuflow.kernels.compiled import compiled
 from npuflow.kernels.memory import SimulatedMemory
 from npuflow.kernels.opcode import Simulated, Step
 from npuflow.kernels.operands import Bench

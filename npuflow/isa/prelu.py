@@ -7,11 +7,12 @@ from functools import partial
 
 import numpy as np
 
+from npuflow.base.compiled import compiled
 from npuflow.hw.command import Command
 from npuflow.hw.isa import CLAMP, OPCODES, ROUNDING, numbers, tensor
 from npuflow.hw.region import Region
 from npuflow.kernels import exact, fast
-from npuflow.kernels.compiled import compiled, rounded
+from npuflow.kernels.compiled import rounded
 from npuflow.kernels.memory import SimulatedMemory
 from npuflow.kernels.opcode import Simulated, Step
 from npuflow.kernels.operands import Bench

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from npuflow.base.compiled import compiled
 from npuflow.hw.command import Command
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.isa import CLAMP, OPCODES, ROUNDING, ROUNDINGS, Fields, element, numbers, pointer, tensor
 from npuflow.hw.region import Region
 from npuflow.kernels import exact, fast
-from npuflow.kernels.compiled import compiled, rounded, rounded_wide
+from npuflow.kernels.compiled import rounded, rounded_wide
 from npuflow.kernels.memory import SimulatedMemory
 from npuflow.kernels.opcode import Simulated, Step
 from npuflow.kernels.operands import Bench, walk

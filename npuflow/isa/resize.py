@@ -7,12 +7,13 @@ from functools import partial
 
 import numpy as np
 
+from npuflow.base.compiled import compiled
 from npuflow.hw.check import SHIFT
 from npuflow.hw.command import Command
 from npuflow.hw.isa import CLAMP, OPCODES, ROUNDING, Fields, numbers, pointer, tensor
 from npuflow.isa._resampling import ResamplingOpcode
 from npuflow.kernels import exact, fast
-from npuflow.kernels.compiled import compiled, rounded
+from npuflow.kernels.compiled import rounded
 from npuflow.kernels.memory import SimulatedMemory
 from npuflow.kernels.opcode import Step
 from npuflow.kernels.operands import Bench

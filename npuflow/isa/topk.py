@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from npuflow.base.compiled import compiled
 from npuflow.hw.command import NONE, Command
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.isa import OPCODES, Fields, numbers, tensor
 from npuflow.hw.region import Region
-from npuflow.kernels.compiled import compiled
 from npuflow.kernels.memory import SimulatedMemory
 from npuflow.kernels.opcode import Simulated, Step
 from npuflow.kernels.operands import Bench

@@ -7,59 +7,9 @@ Kernels of one opcode are in its file.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cached_property
-from types import FunctionType
-from typing import Any
-
 import numpy as np
 
-
-class CompiledFunction:
-    """A function that becomes machine code when it is first called; until then nothing loads the compiler.
-
-    The code is cached on disk and releases the interpreter lock. Functions of this kind that
-    it calls are compiled with it.
-    """
-
-    def __init__(self, function: FunctionType, **options: bool) -> None:
-        self.function, self.options = function, options
-        self.__name__, self.__module__, self.__doc__ = (
-            function.__name__,
-            function.__module__,
-            function.__doc__,
-        )
-
-    @cached_property
-    def code(self) -> Callable[..., Any]:
-        import numba
-
-        f = self.function
-        called = {name: f.__globals__.get(name) for name in f.__code__.co_names}
-        inner = {name: value.code for name, value in called.items() if isinstance(value, CompiledFunction)}
-        bound = FunctionType(
-            f.__code__, {**f.__globals__, **inner}, f.__name__, f.__defaults__, f.__closure__
-        )
-        bound.__qualname__, bound.__module__, bound.__doc__ = f.__qualname__, f.__module__, f.__doc__
-        compile_: Any = numba.njit
-        made: Callable[..., Any] = compile_(cache=True, nogil=True, **self.options)(bound)
-        return made
-
-    def __call__(self, *args: Any) -> Any:
-        return self.code(*args)
-
-
-def compiled(function: Callable[..., Any]) -> CompiledFunction:
-    """Mark a function to be compiled when it is first called."""
-    assert isinstance(function, FunctionType)
-    return CompiledFunction(function)
-
-
-def borrowing(function: Callable[..., Any]) -> CompiledFunction:
-    """The same of a function that allocates no array: references to those that it is given or cuts slices
-    from are not counted, which takes longer than a short row."""
-    assert isinstance(function, FunctionType)
-    return CompiledFunction(function, _nrt=False)
+from npuflow.base.compiled import compiled
 
 
 @compiled

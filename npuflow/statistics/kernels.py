@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
-from numba import njit
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 from numba.np.numpy_support import carray
+
+from npuflow.base.compiled import compiled
 
 MANTISSA = 9                      # mantissa bits of a key: cells are 2^-9 of an octave wide
 SHIFT = 23 - MANTISSA
@@ -21,15 +21,8 @@ LARGE = 255                       # the least count that has no room of its own 
 SMALL = 1 << 15                   # values of a tensor below which one table of counters does
 _BLOCK = 4096                     # stays in the first-level cache between the two passes over it
 
-F = TypeVar("F", bound=Callable[..., Any])
 
-
-def _compiled(function: F) -> F:
-    """Machine code, kept on disk, that releases the interpreter lock."""
-    return cast(F, njit(cache=True, nogil=True)(function))
-
-
-@_compiled
+@compiled
 def _peaks(bits: Any) -> Any:
     """Of one block: greatest pattern as signed and as unsigned integer, and least of (2 * pattern - 2).
 
@@ -46,7 +39,7 @@ def _peaks(bits: Any) -> Any:
     return top, bottom, least
 
 
-@_compiled
+@compiled
 def _survey(bits: Any, pairs: Any, peaks: Any, a: Any, b: Any, c: Any, d: Any) -> None:
     """One tensor of float32 patterns (uint32; `pairs`: the same as uint64, without an odd last one). The
     tables gain its cells: four tables [KEYS], since neighbours often share a key and two additions to one
@@ -87,7 +80,7 @@ def _survey(bits: Any, pairs: Any, peaks: Any, a: Any, b: Any, c: Any, d: Any) -
     peaks[2] = (least >> 1) + 1 if least < 0xFFFFFFFE else -1
 
 
-@_compiled
+@compiled
 def _survey_few(bits: Any, peaks: Any, a: Any) -> None:
     """The same of a small tensor with one table: to gather four would take longer than
     neighbours wait for each other."""
@@ -100,7 +93,7 @@ def _survey_few(bits: Any, peaks: Any, a: Any) -> None:
     peaks[2] = (small >> 1) + 1 if small < 0xFFFFFFFE else -1
 
 
-@_compiled
+@compiled
 def _gathered(first: int, last: int, a: Any, b: Any, c: Any, d: Any) -> None:
     """Everything of [first, last] in the first table, the others cleared."""
     w, x, y, z = a[first : last + 1], b[first : last + 1], c[first : last + 1], d[first : last + 1]
@@ -111,7 +104,7 @@ def _gathered(first: int, last: int, a: Any, b: Any, c: Any, d: Any) -> None:
     z[:] = 0
 
 
-@_compiled
+@compiled
 def _specials(bits: Any, whole: Any, peaks: Any) -> None:
     """NaN, +inf and -inf counted into `whole`, and `peaks` of what is finite: the slow way,
     for tensors that have them."""
@@ -128,7 +121,7 @@ def _specials(bits: Any, whole: Any, peaks: Any) -> None:
             peaks[2] = mag if peaks[2] < 0 else min(peaks[2], mag)
 
 
-@_compiled
+@compiled
 def _descend(counts: Any, first: Any, last: Any, low: Any, limits: Any, out: Any, sign: Any) -> None:
     """Patterns of the values that at most limits[j] (falling) greater ones precede, walking keys down from
     `first` on the side of `sign`, past zero, and up to `last` on the other; none is occupied between zero and
@@ -159,7 +152,7 @@ def _descend(counts: Any, first: Any, last: Any, low: Any, limits: Any, out: Any
             k = np.int64(-low)
 
 
-@_compiled
+@compiled
 def _tails(counts: Any, top: int, bottom: int, low: int, limits: Any, out: Any) -> None:
     """out[0]: of the least values, out[1]: of the greatest, those that `limits` others
     lie beyond (see `_descend`)."""
@@ -169,7 +162,7 @@ def _tails(counts: Any, top: int, bottom: int, low: int, limits: Any, out: Any) 
     _descend(counts, up, down, low, limits, out[1], 0)
 
 
-@_compiled
+@compiled
 def _emit(counts: Any, first: int, last: int, groups: Any, cells: Any, large: Any, at: int, end: int) -> Any:
     """Append the groups of keys of the occupied lines from `first` to `last` that are not all zero, and clear
     them; returns the new ends of groups and of large counts (see `Observation`)."""
@@ -201,7 +194,7 @@ def _emit(counts: Any, first: int, last: int, groups: Any, cells: Any, large: An
     return at, end
 
 
-@_compiled
+@compiled
 def _encode(
     peaks: Any,
     limits: Any,
@@ -246,10 +239,10 @@ def _as_pointer(context: Any, address: Any) -> Any:
     return types.voidptr(address), generate
 
 
-_pointer = cast(Callable[[int], Any], intrinsic(_as_pointer))
+_pointer: Any = intrinsic(_as_pointer)
 
 
-@_compiled
+@compiled
 def observe(
     addresses: Any,
     sizes: Any,
@@ -310,7 +303,7 @@ def observe(
     return int(sizes.shape[0]), end
 
 
-@_compiled
+@compiled
 def collect(
     groups: Any, cells: Any, large: Any, starts: Any, stops: Any, counts: Any, sign: int, span: Any
 ) -> None:
@@ -334,7 +327,7 @@ def collect(
         counts[large[at, 0]] += sign * (large[at, 1] - LARGE)
 
 
-@_compiled
+@compiled
 def occupied(counts: Any, span: Any, keys: Any, found: Any) -> int:
     """Move the counts of the spans that are not zero into `keys` and `found`, ascending, and clear them."""
     at = 0

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from npuflow.base.compiled import borrowing
 from npuflow.hw.command import Command
 from npuflow.hw.elements import ELEMENTS
 from npuflow.kernels.blocks import blocks
-from npuflow.kernels.compiled import borrowing
 from npuflow.kernels.floats import fast_floats, float_products, floats
 from npuflow.kernels.operands import Bench, FlatOperand
 

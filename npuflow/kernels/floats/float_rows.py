@@ -8,7 +8,8 @@ import math
 
 import numpy as np
 
-from npuflow.kernels.compiled import borrowing, inside
+from npuflow.base.compiled import borrowing
+from npuflow.kernels.compiled import inside
 from npuflow.kernels.floats.float_lanes import (
     EXPONENT,
     NOTHING,

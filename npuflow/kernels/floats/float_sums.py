@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from npuflow.kernels.compiled import borrowing
+from npuflow.base.compiled import borrowing
 from npuflow.kernels.floats.float_lanes import (
     EXPONENT,
     LANES,

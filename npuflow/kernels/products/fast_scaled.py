@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from npuflow.base.compiled import compiled
 from npuflow.hw.command import Command
 from npuflow.hw.elements import ELEMENTS
-from npuflow.kernels.compiled import compiled
 from npuflow.kernels.operands import Bench, FlatOperand
 from npuflow.kernels.products import windows as w
 from npuflow.kernels.products.fast_columns import filler

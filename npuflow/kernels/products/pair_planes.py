@@ -12,7 +12,8 @@ import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import types
 
-from npuflow.kernels.compiled import borrowing, inside
+from npuflow.base.compiled import borrowing
+from npuflow.kernels.compiled import inside
 from npuflow.kernels.vector_loop import intrinsic
 
 BLOCK = 16                       # numbers copied together where more than needed may be

@@ -13,7 +13,7 @@ from typing import Any
 from llvmlite import binding, ir  # type: ignore[import-untyped]
 from numba.core import types
 
-from npuflow.kernels.compiled import borrowing
+from npuflow.base.compiled import borrowing
 from npuflow.kernels.products.pair_planes import braid, plane, vector_at, weave
 from npuflow.kernels.vector_loop import counted, intrinsic
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from npuflow.kernels.compiled import compiled, inside
+from npuflow.base.compiled import compiled
+from npuflow.kernels.compiled import inside
 
 
 @compiled

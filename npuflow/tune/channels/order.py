@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from npuflow.base.compiled import compiled
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
 from npuflow.ir.sparsity import Pattern
@@ -171,7 +171,7 @@ def exchanged(losses: Singles, places: Ints, size: int, keep: int, seed: int) ->
     return float(first), float(last)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _climbed(
     losses: Singles, places: Ints, size: int, drop: int, tries: int, seed: int
 ) -> tuple[float, float]:
@@ -202,7 +202,7 @@ def _climbed(
     return first, costs.sum()
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _lost(losses: Singles, members: Ints, least: Singles) -> float:
     """The sum over all outputs of the least numbers of a group, as many as `least` holds."""
     total, drop = 0.0, len(least)

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
-from numba import njit
+
+from npuflow.base.compiled import compiled
 
 TOP = 2**15 - 1                           # of what lies on a grid
 
-F = TypeVar("F", bound=Callable[..., Any])
 
-
-def _compiled(function: F) -> F:
-    """Machine code, kept on disk, that releases the interpreter lock."""
-    return cast(F, njit(cache=True, nogil=True)(function))
-
-
-@_compiled
+@compiled
 def _fixed(real: Any, scale: Any) -> Any:
     """A number on the grid: half to even, what lies beyond it becomes its end, and NaN zero."""
     scaled = real * scale
@@ -27,7 +20,7 @@ def _fixed(real: Any, scale: Any) -> Any:
     return np.int16(np.rint(min(max(scaled, np.float32(-TOP)), np.float32(TOP))))
 
 
-@_compiled
+@compiled
 def gather(x: Any, index: Any, step: int, scale: Any, out: Any) -> None:
     """out[group, place, channel * taps + tap] of a flat float32 input, -1 in `index` [places, taps] being
     zero. A channel of which more numbers are looked at than it has is put on the grid first, as a whole."""
@@ -46,7 +39,7 @@ def gather(x: Any, index: Any, step: int, scale: Any, out: Any) -> None:
                     out[g, p, into + t] = _fixed(x[base + at], scale) if at >= 0 else np.int16(0)
 
 
-@_compiled
+@compiled
 def _gather_channels(x: Any, index: Any, step: int, scale: Any, out: Any) -> None:
     """As `gather`."""
     groups, places, terms = out.shape
@@ -64,7 +57,7 @@ def _gather_channels(x: Any, index: Any, step: int, scale: Any, out: Any) -> Non
                     out[g, p, into + t] = channel[at[p, t]]
 
 
-@_compiled
+@compiled
 def taken(x: Any, index: Any, step: int, out: Any) -> None:
     """As `gather`, of reals as they are."""
     groups, places, terms = out.shape
@@ -79,7 +72,7 @@ def taken(x: Any, index: Any, step: int, out: Any) -> None:
                     out[g, p, into + t] = x[base + at] if at >= 0 else np.float32(0)
 
 
-@_compiled
+@compiled
 def given_back(slope: Any, index: Any, step: int, out: Any) -> None:
     """The transpose of `taken`: every number is added to where it was taken from in the flat `out`."""
     groups, places, terms = slope.shape

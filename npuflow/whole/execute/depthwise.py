@@ -7,8 +7,8 @@ from math import prod
 
 import numpy as np
 
+from npuflow.base.compiled import compiled
 from npuflow.ir.types import Array
-from npuflow.kernels.compiled import compiled
 from npuflow.kernels.opcode import Step
 from npuflow.kernels.operands import FlatOperand
 from npuflow.whole.execute import tables

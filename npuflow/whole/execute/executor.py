@@ -12,11 +12,11 @@ from functools import partial
 
 import numpy as np
 
+from npuflow.base.compiled import compiled
 from npuflow.hw.target import Numerics
 from npuflow.ir.codes import encode
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array, FloatType, QuantType
-from npuflow.kernels.compiled import compiled
 from npuflow.kernels.fast import usable
 from npuflow.place.partition import HostStep, Segment
 from npuflow.run.driver import RunPart, driven

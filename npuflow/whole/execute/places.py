@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from npuflow.kernels.compiled import compiled
+from npuflow.base.compiled import compiled
+
+
+@compiled
+def _copy(x, y):  # type: ignore[no-untyped-def]
+    """A slice: numba's own assignment compiles the text of an error about shapes with it, for seconds."""
+    for i in range(x.shape[0]):
+        y[i] = x[i]
 
 
 @compiled
@@ -26,12 +33,12 @@ def pad(x, x0, strides, dims, origin, size, groups, deep, fill, out):  # type: i
         at = x0 + sy * strides[1] + (left + origin[1]) * strides[2]
         if plain and pitch == channels and strides[2] == channels:
             count = (right - left) * pitch
-            out[to + left * pitch : to + left * pitch + count] = x[at : at + count]
+            _copy(x[at : at + count], out[to + left * pitch : to + left * pitch + count])
         elif plain:
             for c in range(right - left):
                 dst = to + (left + c) * pitch
                 src = at + c * strides[2]
-                out[dst : dst + channels] = x[src : src + channels]
+                _copy(x[src : src + channels], out[dst : dst + channels])
         else:
             for c in range(right - left):
                 for g in range(groups):

@@ -1,0 +1,91 @@
+"""Machine code of compiled functions, kept in the user's cache by what their sources hold.
+
+numba keeps code beside a source file, and takes it while that file has not changed. A function that is
+compiled in may lie elsewhere, and another environment or checkout has other files with the same content.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import numba
+from numba.core import caching
+
+from npuflow.base.digest import digest, digest_file
+
+KEPT_DAYS = 60                            # that code of other sources stays, after it was made
+
+
+def folder() -> Path:
+    """The cache of machine code; what is missing there is compiled again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "npuflow-kernels"
+
+
+def machine_code(function: FunctionType, files: Iterable[Path], **options: Any) -> Callable[..., Any]:
+    """The function, to be compiled by numba for the types that it is called with. `files`: all that its code
+    comes from. Where NUMBA_CACHE_DIR is set, or the user's cache cannot be written, numba decides."""
+    config: Any = numba.config
+    usual = getattr(config, "CACHE_LOCATOR_CLASSES", None)
+    if usual is not None and not usual and not config.CACHE_DIR:
+        function.__dict__["files"] = tuple(sorted(files))
+        config.CACHE_LOCATOR_CLASSES = ",".join([f"{__name__}.{ByContent.__name__}", *_USUAL])
+    compile_: Any = numba.njit
+    try:
+        made: Callable[..., Any] = compile_(cache=True, nogil=True, **options)(function)
+    finally:
+        if usual is not None:
+            config.CACHE_LOCATOR_CLASSES = usual
+    return made
+
+
+_USUAL = ("InTreeCacheLocator", "UserWideCacheLocator")
+_Base: Any = getattr(caching, _USUAL[0], object)          # numba 0.61 has no such choice
+
+
+class ByContent(_Base):  # type: ignore[misc]
+    """A folder for a module and the content of the files that its code comes from."""
+
+    def __init__(self, function: Any, file: str) -> None:
+        super().__init__(function, file)
+        self.stamp = digest([_content(path) for path in function.files])
+        self.path = folder() / f"{function.__module__}-{self.stamp.rpartition(':')[2][:20]}"
+
+    @classmethod
+    def from_function(cls, function: Any, file: str) -> ByContent | None:
+        """None: numba's own places are tried next."""
+        if not hasattr(function, "files"):
+            return None
+        try:
+            found = cls(function, file)
+            known = found.path.exists()
+            found.ensure_cache_path()
+            if not known:
+                _forget_old()
+        except OSError:
+            return None
+        return found
+
+    def get_cache_path(self) -> str:
+        return str(self.path)
+
+    def get_source_stamp(self) -> str:
+        return self.stamp
+
+
+@cache
+def _content(path: Path) -> str:
+    return digest_file(path)
+
+
+def _forget_old() -> None:
+    oldest = time.time() - KEPT_DAYS * 86400
+    for path in folder().iterdir():
+        if path.stat().st_mtime < oldest:
+            shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,83 @@
+"""Machine code of compiled functions: kept by the content of their sources, shared by copies of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from npuflow.base.compiled import compiled
+
+INNER = "from npuflow.base.compiled import compiled\n\n@compiled\ndef inner(x):\n    return x + {add}\n"
+OUTER = (
+    "from npuflow.base.compiled import compiled\nfrom {package}.inner import inner\n\n"
+    "@compiled\ndef outer(x):\n    return 10 * inner(x)\n"
+)
+ASK = (
+    "import sys; from {package}.outer import outer; print(outer(1), "
+    "outer.code.stats.cache_hits[outer.code.signatures[0]] if outer.code.stats.cache_hits else 0)"
+)
+
+
+def made(folder: Path, add: int, package: str = "npuflow_kernels_of_a_test") -> Path:
+    """A package with a function that calls another one of another file."""
+    place = folder / package
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "__init__.py").write_text("")
+    (place / "inner.py").write_text(INNER.format(add=add))
+    (place / "outer.py").write_text(OUTER.format(package=package))
+    return folder
+
+
+def asked(folder: Path, cache: Path, package: str = "npuflow_kernels_of_a_test", **more: str) -> list[int]:
+    """What the outer function gives of 1, and whether its code was there, in a new process."""
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(folder), **more}
+    environment.pop("NUMBA_CACHE_DIR", None)
+    environment.update(more)
+    command = [sys.executable, "-c", ASK.format(package=package)]
+    said = subprocess.check_output(command, env=environment, text=True, cwd=folder)
+    return [int(word) for word in said.split()]
+
+
+def test_another_checkout_of_the_same_sources_finds_the_code(tmp_path: Path) -> None:
+    assert asked(made(tmp_path / "one", 1), tmp_path / "cache") == [20, 0]
+    assert asked(made(tmp_path / "two", 1), tmp_path / "cache") == [20, 1]
+    assert not list((tmp_path / "one").rglob("*.nbc"))
+
+
+def test_a_changed_function_of_another_file_is_seen_by_what_calls_it(tmp_path: Path) -> None:
+    place = made(tmp_path / "one", 1)
+    assert asked(place, tmp_path / "cache") == [20, 0]
+    made(place, 2)
+    assert asked(place, tmp_path / "cache") == [30, 0]
+    made(place, 1)
+    assert asked(place, tmp_path / "cache") == [20, 1]
+
+
+def test_a_folder_that_the_user_names_is_taken(tmp_path: Path) -> None:
+    named = tmp_path / "named"
+    assert asked(made(tmp_path / "one", 1), tmp_path / "cache", NUMBA_CACHE_DIR=str(named)) == [20, 0]
+    assert list(named.rglob("*.nbc")) and not (tmp_path / "cache").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
+def test_a_cache_that_cannot_be_written_is_no_fault(tmp_path: Path) -> None:
+    closed = tmp_path / "cache"
+    closed.mkdir(mode=0o500)
+    assert asked(made(tmp_path / "one", 1), closed) == [20, 0]
+
+
+def test_a_cache_that_is_a_file_is_no_fault(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("")
+    assert asked(made(tmp_path / "one", 1), tmp_path / "cache") == [20, 0]
+
+
+def test_files_are_those_of_all_that_is_compiled_in() -> None:
+    from npuflow.isa.requant import requant_rows
+    from npuflow.kernels import compiled as shared
+
+    assert Path(shared.__file__) in requant_rows.files()
+    assert compiled(made).files() == {Path(__file__)}
