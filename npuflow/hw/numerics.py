@@ -19,6 +19,7 @@ from npuflow.hw.target import Numerics, Rounding
 
 Ints = npt.NDArray[Any]               # int64, or Python integers where products may not fit
 Floats = npt.NDArray[np.float64]
+EXACT_BYTES = 4                       # of codes whose differences from a zero point float64 holds
 
 
 def quantize(real: npt.ArrayLike, scale: npt.ArrayLike, zero_point: npt.ArrayLike, lo: int, hi: int) -> Ints:
@@ -32,8 +33,13 @@ def quantize(real: npt.ArrayLike, scale: npt.ArrayLike, zero_point: npt.ArrayLik
 
 def dequantize(q: npt.ArrayLike, scale: npt.ArrayLike, zero_point: npt.ArrayLike) -> npt.NDArray[np.float32]:
     """float32(scale * (q - zero_point)), computed in float64."""
-    centred = np.asarray(q, np.int64) - np.asarray(zero_point, np.int64)
-    return (np.asarray(scale, np.float64) * centred).astype(np.float32)
+    codes, zero, size = np.asarray(q), np.asarray(zero_point, np.int64), np.asarray(scale, np.float64)
+    if codes.dtype.itemsize > EXACT_BYTES or np.broadcast(codes, zero, size).shape != codes.shape:
+        return (size * (codes.astype(np.int64) - zero)).astype(np.float32)
+    # in place: a large array anew takes several times as long as the arithmetic
+    real = np.asarray(np.subtract(codes, zero, dtype=np.float64))
+    real *= size
+    return real.astype(np.float32)
 
 
 def along(values: Sequence[float] | npt.ArrayLike, axis: int | None, rank: int) -> npt.NDArray[Any]:
