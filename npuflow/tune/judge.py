@@ -7,9 +7,10 @@ itself, or a graph.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import is_
 
 import numpy as np
 
@@ -18,13 +19,14 @@ from npuflow.ir.graph import Graph
 from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.graph import build
 from npuflow.strategies import Noise, Output
-from npuflow.tune.bias import correct_biases
+from npuflow.tune.bias import Real, correct_biases, mean_outputs
 from npuflow.tune.error import Feed, output_error, outputs_of
 from npuflow.tune.improve import ASKED
 from npuflow.tune.parts import OutputPart, output_parts
 from npuflow.tune.places import ObjectPlaces, places
 from npuflow.tune.quality import Outputs, energies, noise_of, quality
 
+LayerMeans = tuple[Graph, list[str], list[Feed], Mapping[str, Real]]
 KEPT = 2                                  # candidates whose graphs are kept
 
 
@@ -68,6 +70,7 @@ class Judge:
     fit: Sequence[Feed] = ()
     reference: Graph | None = None
     _built: list[tuple[Candidate, Graph]] = field(default_factory=list, init=False, repr=False)
+    _means: list[LayerMeans] = field(default_factory=list, init=False, repr=False)
 
     @property
     def real(self) -> Graph:
@@ -126,7 +129,17 @@ class Judge:
             made = build(candidate).graph
             self._built = [*self._built, (candidate, made)][-KEPT:]
         real = self.real if candidate.graph is self.graph else candidate.graph
-        return correct_biases(real, made, candidate.numerics, fit, (), ASKED).graph if fit else made
+        if not fit:
+            return made
+        return correct_biases(real, made, candidate.numerics, fit, (), ASKED, self._mean_outputs).graph
+
+    def _mean_outputs(self, real: Graph, names: Sequence[str], fit: Sequence[Feed]) -> Mapping[str, Real]:
+        """As `mean_outputs`, once: candidates differ in widths, and seldom in the layers that have biases."""
+        for graph, some, feeds, means in self._means:
+            if graph is real and some == names and len(feeds) == len(fit) and all(map(is_, feeds, fit)):
+                return means
+        self._means.append((real, list(names), list(fit), mean_outputs(real, names, fit)))
+        return self._means[-1][-1]
 
 
 def judged_outputs(found: Closeness) -> tuple[Output, ...]:
