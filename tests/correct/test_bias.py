@@ -112,16 +112,14 @@ def test_the_mean_of_a_convolution_is_that_of_all_its_outputs(
 ) -> None:
     monkeypatch.setattr("npuflow.tune.bias.AT_ONCE", 7)          # places in several parts
     k, group, batch = case["kernel"], case.get("group", 1), case.get("batch", 1)
-    shape = batch, 4, 9, 8
-    attributes = f"kernel_shape=[{k},{k}], strides=[{case.get('stride', 1)},{case.get('stride', 1)}], " \
-        f"dilations=[{case.get('dilation', 1)},{case.get('dilation', 1)}], group={group}, " \
-        f"pads=[{','.join([str(case.get('pad', 0))] * 4)}]"
+    each = {"strides": case.get("stride", 1), "dilations": case.get("dilation", 1), "kernel_shape": k}
+    attributes = ", ".join(f"{name}=[{n}, {n}]" for name, n in each.items())
+    attributes += f", group={group}, pads={[case.get('pad', 0)] * 4}"
     weights = {"w": normal(1, 8, 4 // group, k, k), "b": normal(2, 8)}
-    data = model(
-        f"float[{batch},4,9,8] x => float[{batch},8,H,W] y", f"y = Conv<{attributes}>(x, w, b)", weights
-    )
+    text = f"float[{batch},4,9,8] x => float[{batch},8,H,W] y"
+    data = model(text, f"y = Conv<{attributes}>(x, w, b)", weights)
     graph = through(data)
-    mean = normal(3, *shape).astype(np.float64)
+    mean = normal(3, batch, 4, 9, 8).astype(np.float64)
     [node] = graph.nodes
     (whole,) = node.op.reference(mean, *(graph.const(v) for v in node.inputs[1:]))
     assert np.allclose(mean_output(graph, node, mean), channel_means([whole]), rtol=1e-12, atol=1e-12)
