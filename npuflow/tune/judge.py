@@ -7,7 +7,7 @@ itself, or a graph.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import is_
@@ -16,9 +16,11 @@ import numpy as np
 
 from npuflow.compare.comparison import Comparison
 from npuflow.ir.graph import Graph
+from npuflow.ir.types import Array
 from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.graph import build
-from npuflow.strategies import Noise, Output
+from npuflow.run.walk import SampleWalk
+from npuflow.strategies import Budget, Noise, Output
 from npuflow.tune.bias import Real, correct_biases, mean_outputs
 from npuflow.tune.error import Feed, output_error, outputs_of
 from npuflow.tune.improve import ASKED
@@ -28,6 +30,7 @@ from npuflow.tune.quality import Outputs, energies, noise_of, quality
 
 LayerMeans = tuple[Graph, list[str], list[Feed], Mapping[str, Real]]
 KEPT = 2                                  # candidates whose graphs are kept
+AT_ONCE = 8                               # samples after which outputs are looked at
 
 
 @dataclass(frozen=True)
@@ -140,6 +143,60 @@ class Judge:
                 return means
         self._means.append((real, list(names), list(fit), mean_outputs(real, names, fit)))
         return self._means[-1][-1]
+
+
+@dataclass(eq=False)
+class PartialOutputs:
+    """Outputs of the first samples. `run`: makes those of some samples in a row."""
+
+    judge: Judge
+    run: Callable[[slice], Outputs]
+    count: int = field(default=0, init=False)
+    _made: list[list[Array]] = field(default_factory=list, init=False)
+
+    @classmethod
+    def of(cls, judge: Judge, network: Graph | Callable[[Sequence[Feed]], Outputs]) -> PartialOutputs:
+        """Of a graph, or of what runs samples."""
+        if not isinstance(network, Graph):
+            return cls(judge, lambda some: network(judge.held[some]))
+        walk, graph = SampleWalk(network, judge.held), network
+
+        def run(some: slice) -> Outputs:
+            made = walk.ahead(len(graph.nodes), graph.outputs, samples=some)
+            given = {o: walk.values[o][some] for o in graph.outputs if o in walk.values}
+            return [walk.real(o, found) for o in graph.outputs if (found := {**given, **made}.get(o))]
+
+        return cls(judge, run)
+
+    def hold(self, budget: Budget) -> bool:
+        """Whether all outputs hold a budget. No sample is run behind those that miss it even if the outputs
+        on all others were exact."""
+        truth, held = self.judge.truth, len(self.judge.held)
+        # all samples of both networks decide how a map with few answers is weighed
+        step = held if any(part.answers == "threshold" for part in self.judge.parts) else AT_ONCE
+        while self.count < held:
+            self._more(min(self.count + step, held))
+            best = [[*own, *real[len(own) :]] for own, real in zip(self._made, truth, strict=True)]
+            if not budget.holds(quality(self.judge.graph, truth, best)):
+                return False
+        return budget.holds(self.judged)
+
+    @property
+    def complete(self) -> bool:
+        return self.count == len(self.judge.held)
+
+    @cached_property
+    def judged(self) -> tuple[Output, ...]:
+        """Every output, by all samples."""
+        self._more(len(self.judge.held))
+        return judged_outputs(self.judge.of(self._made))
+
+    def _more(self, stop: int) -> None:
+        if stop > self.count:
+            found = self.run(slice(self.count, stop))
+            known = self._made or [[] for _ in found]
+            self._made = [[*own, *new] for own, new in zip(known, found, strict=True)]
+            self.count = stop
 
 
 def judged_outputs(found: Closeness) -> tuple[Output, ...]:

@@ -11,8 +11,7 @@ from npuflow.ir.op import OPS
 from npuflow.quantise.graph import build
 from npuflow.strategies import Budget
 from npuflow.tune.error import Feed, outputs_of
-from npuflow.tune.judge import Judge, judged_outputs
-from npuflow.tune.partial import AT_ONCE, PartialOutputs
+from npuflow.tune.judge import AT_ONCE, Judge, PartialOutputs, judged_outputs
 from npuflow.tune.quality import MAP, Outputs
 from tests.networks.floats import Net
 from tests.tune.test_judge import candidate

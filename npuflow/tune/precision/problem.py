@@ -16,9 +16,8 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.noise import EXACT, noise_decibels
 from npuflow.strategies import FLOAT, NARROW, WIDE, Budget, Goal, Levels, Noise, Output, Unit
 from npuflow.tune import tuned
-from npuflow.tune.judge import judged_outputs
+from npuflow.tune.judge import PartialOutputs, judged_outputs
 from npuflow.tune.metric import MetricJudge
-from npuflow.tune.partial import PartialOutputs
 from npuflow.tune.precision.cost import CostModel
 from npuflow.tune.precision.harness import Harness
 from npuflow.tune.precision.sensitivity import wide_noises
