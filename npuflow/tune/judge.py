@@ -16,6 +16,7 @@ import numpy as np
 
 from npuflow.compare.comparison import Comparison
 from npuflow.ir.graph import Graph
+from npuflow.ir.macs import pass_macs
 from npuflow.ir.types import Array
 from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.graph import build
@@ -30,7 +31,8 @@ from npuflow.tune.quality import Outputs, energies, noise_of, quality
 
 LayerMeans = tuple[Graph, list[str], list[Feed], Mapping[str, Real]]
 KEPT = 2                                  # candidates whose graphs are kept
-AT_ONCE = 8                               # samples after which outputs are looked at
+AT_ONCE = 4                               # samples after which outputs are looked at ...
+LOOKED = 1 << 15                          # ... where one number of theirs has so many multiplications behind it
 
 
 @dataclass(frozen=True)
@@ -172,14 +174,21 @@ class PartialOutputs:
         """Whether all outputs hold a budget. No sample is run behind those that miss it even if the outputs
         on all others were exact."""
         truth, held = self.judge.truth, len(self.judge.held)
-        # all samples of both networks decide how a map with few answers is weighed
-        step = held if any(part.answers == "threshold" for part in self.judge.parts) else AT_ONCE
         while self.count < held:
-            self._more(min(self.count + step, held))
+            self._more(min(self.count + self._step, held))
             best = [[*own, *real[len(own) :]] for own, real in zip(self._made, truth, strict=True)]
             if not budget.holds(quality(self.judge.graph, truth, best)):
                 return False
         return budget.holds(self.judged)
+
+    @cached_property
+    def _step(self) -> int:
+        """All samples where outputs take long to compare, and where samples of both networks together decide
+        how a map with few answers is weighed."""
+        judge = self.judge
+        numbers = sum(array[0].size for array in judge.truth if array)
+        maps = any(part.answers == "threshold" for part in judge.parts)
+        return len(judge.held) if maps or numbers * LOOKED > pass_macs(judge.graph) else AT_ONCE
 
     @property
     def complete(self) -> bool:

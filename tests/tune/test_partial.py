@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 
+from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.quantise.graph import build
 from npuflow.strategies import Budget
+from npuflow.tune import judge as judging
 from npuflow.tune.error import Feed, outputs_of
 from npuflow.tune.judge import AT_ONCE, Judge, PartialOutputs, judged_outputs
 from npuflow.tune.quality import MAP, Outputs
@@ -25,6 +27,21 @@ def small(answers: str = "", side: int = 6) -> Net:
     if answers:
         net.add("y", OPS[answers](), "c")
     return net
+
+
+def scaled(graph: Graph, by: float, ran: list[int]) -> Callable[[Sequence[Feed]], Outputs]:
+    """The outputs times a number; how many samples were run goes into a list."""
+    def run(feeds: Sequence[Feed]) -> Outputs:
+        ran.append(len(feeds))
+        return [[by * array for array in column] for column in outputs_of(graph, feeds)]
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def looked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These networks are so small that their outputs take longer than they do."""
+    monkeypatch.setattr(judging, "LOOKED", 1)
 
 
 @pytest.mark.parametrize("answers", ["", "sigmoid", "softmax"])
@@ -47,11 +64,7 @@ def test_a_clear_miss_ends_the_run_and_the_rest_is_made_when_asked_for() -> None
     one = candidate(net)
     judge = Judge(one.graph, net.feeds(4 * AT_ONCE))
 
-    def wrong(feeds: Sequence[Feed]) -> Outputs:
-        ran.append(len(feeds))
-        return [[1.5 * array for array in column] for column in outputs_of(one.graph, feeds)]
-
-    partly = PartialOutputs.of(judge, wrong)
+    partly = PartialOutputs.of(judge, scaled(one.graph, 1.5, ran))
     assert not partly.hold(Budget(20.0)) and not partly.complete and sum(ran) < len(judge.held)
     assert partly.judged[0].sqnr == pytest.approx(20 * np.log10(2.0), abs=1e-3)
     assert sum(ran) == len(judge.held) and partly.complete
@@ -64,8 +77,14 @@ def test_maps_with_few_answers_are_judged_by_all_samples() -> None:
     assert one.graph.type("y").size >= MAP
     judge = Judge(one.graph, net.feeds(3 * AT_ONCE))
 
-    def nothing(feeds: Sequence[Feed]) -> Outputs:
-        ran.append(len(feeds))
-        return [[0 * array for array in column] for column in outputs_of(one.graph, feeds)]
+    assert not PartialOutputs.of(judge, scaled(one.graph, 0.0, ran)).hold(Budget(20.0))
+    assert ran == [len(judge.held)]
 
-    assert not PartialOutputs.of(judge, nothing).hold(Budget(20.0)) and ran == [len(judge.held)]
+
+def test_outputs_that_take_longer_than_networks_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judging, "LOOKED", 1 << 40)
+    one, ran = candidate(small()), list[int]()
+    judge = Judge(one.graph, small().feeds(3 * AT_ONCE))
+
+    assert not PartialOutputs.of(judge, scaled(one.graph, 0.0, ran)).hold(Budget(20.0))
+    assert ran == [len(judge.held)]
