@@ -32,7 +32,7 @@ from npuflow.tune.quality import Outputs, energies, noise_of, quality
 LayerMeans = tuple[Graph, list[str], list[Feed], Mapping[str, Real]]
 KEPT = 2                                  # candidates whose graphs are kept
 AT_ONCE = 4                               # samples after which outputs are looked at ...
-LOOKED = 1 << 15                          # ... where one number of theirs has so many multiplications behind it
+LOOKED = 1 << 15                          # ... where a number of theirs has so many multiplications behind it
 
 
 @dataclass(frozen=True)
