@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -117,12 +118,17 @@ def house(row: str) -> Callable[[Path | None], float]:
 WIDE, ALONE = "functions with more than 7 parameters", "files with one importer, outside plug-ins"
 
 
-def default_build(shared: Path | None) -> float | None:
-    """Clock seconds of a cold default build of EfficientNet-Lite0 over a float pass of its photos."""
-    if shared is None:
-        return None
-    text = said("benchmarks/build_over_pass.py", str(shared), "photos")
-    return figure(r"clock ([\d.]+)x", text)
+@cache
+def built_photos(shared: Path) -> str:
+    """A cold default build of EfficientNet-Lite0, once for all its figures."""
+    return said("benchmarks/build_over_pass.py", str(shared), "photos")
+
+
+def default_build(pattern: str) -> Callable[[Path | None], float | None]:
+    def measured(shared: Path | None) -> float | None:
+        return None if shared is None else figure(pattern, built_photos(shared))
+
+    return measured
 
 
 BARS = {
@@ -135,7 +141,15 @@ BARS = {
     "recurrent-cycles": Bar("LSTM of 16, 1,024 steps: cycles", 200_000, recurrent(8)),
     "executor": Bar("whole-tensor executor over onnxruntime, ResNet-50", 0.6, executor),
     "statistics": Bar("statistics and every threshold method over a float pass", 2.0, statistics),
-    "default-build": Bar("default build of EfficientNet-Lite0 over a float pass, clock", 30, default_build),
+    "default-build": Bar(
+        "default build of EfficientNet-Lite0 over a float pass, clock", 30, default_build(r"clock ([\d.]+)x")
+    ),
+    "lite0-processor": Bar(
+        "the same: processor seconds of all processes", 72, default_build(r"build .* processor ([\d.]+) s:")
+    ),
+    "lite0-judging": Bar(
+        "the same: clock seconds of the stages that judge", 30, default_build(r"judging ([\d.]+) s")
+    ),
     "fast-tests": Bar("the fast tier of tests, seconds", 60, fast_tests),
     "wide-functions": Bar(WIDE, 60, house(WIDE)),
     "one-importer": Bar(ALONE, 110, house(ALONE)),

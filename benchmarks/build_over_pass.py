@@ -5,7 +5,7 @@
 SHARED holds `models`, `data`, `models2` and `data2`, TASK is one of defaults.py. The pass is onnxruntime's,
 fp32, one thread, one sample at a time; the build is `npuflow build` in a process of its own with an empty
 cache, its kernels compiled before by a build that is not measured. Printed: clock and processor seconds (all
-processes) of both.
+processes) of both, and the clock seconds of every stage that judges networks, and of all that take a second.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import resource
 import shutil
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
-from builds import built
+from builds import Events, built
 from defaults import Task, recipe
 
 
@@ -35,6 +36,27 @@ def passed(model: Path, samples: Path) -> tuple[float, float]:
     for i in range(count):
         session.run(None, {name: array[i] for name, array in stacked.items()})
     return time.perf_counter() - clock, time.process_time() - processor
+
+
+JUDGING = ("baseline", "sensitivity", "precision", "correct")
+
+
+def by_stage(events: Events) -> Counter[str]:
+    """Clock seconds of every stage that ran."""
+    spent: Counter[str] = Counter()
+    for event in events:
+        if event["event"] == "step" and event["status"] == "ran":
+            spent[event["stage"]] += event["seconds"]
+    return spent
+
+
+def stages(events: Events) -> str:
+    """The same in a line, those that judge first, with their sum."""
+    spent = by_stage(events)
+    judging = {stage: spent.pop(stage, 0.0) for stage in JUDGING}
+    others = {stage: seconds for stage, seconds in spent.most_common() if seconds >= 1}
+    listed = (", ".join(f"{k} {v:.1f}" for k, v in some.items()) for some in (judging, others))
+    return f"judging {sum(judging.values()):.1f} s: {next(listed)}; others: {next(listed)}"
 
 
 def children() -> float:
@@ -60,13 +82,14 @@ def main() -> None:
         for _ in range(args.rounds):
             clock, processor = passed(Path(task.model), path.parent / "calibration.npz")
             before = children()
-            _, seconds = built(path, out / "out", out / "cache", [])
+            events, seconds = built(path, out / "out", out / "cache", [])
             used = children() - before
             shutil.rmtree(out / "cache")
             print(
                 f"float pass {clock:.2f} s, processor {processor:.2f} s; build {seconds:.2f} s, processor "
-                f"{used:.2f} s: clock {seconds / clock:.1f}x, processor {used / processor:.1f}x", flush=True,
+                f"{used:.2f} s: clock {seconds / clock:.1f}x, processor {used / processor:.1f}x"
             )
+            print(stages(events), flush=True)
 
 
 if __name__ == "__main__":

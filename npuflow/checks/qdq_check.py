@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from npuflow.base.wording import first_line
 from npuflow.compare.difference import unequal
 from npuflow.hw.target import Numerics, Rounding
 from npuflow.ir.graph import Graph
@@ -196,7 +197,7 @@ def _session(model: SessionModel, *, optimised: bool = True) -> Any:
     try:
         return plain_session(model, optimised=optimised)
     except Exception as fault:  # onnxruntime's errors share no public base class
-        raise CannotRunError(str(fault).strip().splitlines()[0]) from fault
+        raise CannotRunError(first_line(fault)) from fault
 
 
 def _multiplier(site: OpContext) -> int:
@@ -211,7 +212,7 @@ def _run(
     try:
         return [np.asarray(array) for array in session.run(list(names), dict(feed))] if names else []
     except Exception as fault:  # as above
-        raise CannotRunError(str(fault).strip().splitlines()[0]) from fault
+        raise CannotRunError(first_line(fault)) from fault
 
 
 def parted(

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from npuflow.base.wording import first_line
 from npuflow.compare.difference import Difference, difference
 from npuflow.compare.prefixes import first_prefix
 from npuflow.ir.graph import Graph
@@ -151,7 +152,7 @@ def _run(ready: Any, outputs: Sequence[str], feeds: Sequence[Feed]) -> list[list
     try:
         return [[np.asarray(a) for a in ready.run(list(outputs), dict(feed))] for feed in feeds]
     except Exception as fault:  # onnxruntime's errors share no public base class
-        raise CannotRunError(str(fault).strip().splitlines()[0]) from fault
+        raise CannotRunError(first_line(fault)) from fault
 
 
 def _error(name: str, wanted: Sequence[Array], found: Sequence[Array]) -> OutputError:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from npuflow.base.digest import bytes_digest
 from npuflow.base.errors import UsageError
+from npuflow.base.wording import first_line
 from npuflow.cli._loaded import Build
 from npuflow.flow.recipe_cache import cache_folder
 from npuflow.flow.store_files import replace
@@ -147,7 +148,7 @@ def _onnx_bytes(model: Any) -> bytes:
         return bytes(model.SerializeToString(deterministic=True))
     except Exception as fault:  # protobuf's errors share no base class
         raise UsageError(
-            "the onnx.ModelProto cannot be written", because=str(fault).split("\n")[0],
+            "the onnx.ModelProto cannot be written", because=first_line(fault),
             hint=f"above 2 GB, {hint}, with save_as_external_data=True", code="NF-USAGE-269",
         ) from fault
 

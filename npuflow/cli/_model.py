@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npuflow.base.errors import ModelError
+from npuflow.base.wording import first_line
 
 FORMATS = "is the file whole? its suffix names its format; others are exported to ONNX first"
 
@@ -52,7 +53,7 @@ def ports(path: Path) -> Ports:
     except Exception as error:  # protobuf's errors share no base class
         raise ModelError(
             f'"{path}" is not an ONNX model',
-            because=str(error).split("\n")[0],
+            because=first_line(error),
             hint=FORMATS,
             code="NF-MODEL-002",
         ) from None

@@ -19,21 +19,36 @@ from npuflow.hw.target import Numerics, Rounding
 
 Ints = npt.NDArray[Any]               # int64, or Python integers where products may not fit
 Floats = npt.NDArray[np.float64]
+EXACT_BYTES = 4                       # of codes whose differences from a zero point float64 holds
+FLOAT_EXACT = 2**52                   # whole numbers below it are exact in float64
 
 
 def quantize(real: npt.ArrayLike, scale: npt.ArrayLike, zero_point: npt.ArrayLike, lo: int, hi: int) -> Ints:
     """clamp(round_half_even(real / scale) + zero_point, lo, hi) in float64; NaN becomes the zero point."""
-    ratio = np.nan_to_num(
-        np.asarray(real, np.float64) / np.asarray(scale, np.float64), nan=0.0, posinf=1e18, neginf=-1e18
-    )
-    rounded = np.clip(np.rint(ratio), -(2.0**62), 2.0**62).astype(np.int64)
-    return np.clip(rounded + np.asarray(zero_point, np.int64), lo, hi)
+    zero = np.asarray(zero_point, np.int64)
+    ratio = np.asarray(np.asarray(real, np.float64) / np.asarray(scale, np.float64))
+    wide = max(-lo, hi, int(np.abs(zero).max(initial=0))) >= FLOAT_EXACT
+    if wide or np.broadcast(ratio, zero).shape != ratio.shape:
+        ratio = np.nan_to_num(ratio, nan=0.0, posinf=1e18, neginf=-1e18)
+        return np.clip(np.clip(np.rint(ratio), -(2.0**62), 2.0**62).astype(np.int64) + zero, lo, hi)
+    # in place; whole numbers too large for float64 to add to lie beyond the codes before and after
+    np.rint(ratio, out=ratio)
+    ratio[np.isnan(ratio)] = 0.0
+    ratio += zero
+    found: Ints = np.clip(ratio, lo, hi, out=ratio).astype(np.int64)[()]
+    return found
 
 
 def dequantize(q: npt.ArrayLike, scale: npt.ArrayLike, zero_point: npt.ArrayLike) -> npt.NDArray[np.float32]:
     """float32(scale * (q - zero_point)), computed in float64."""
-    centred = np.asarray(q, np.int64) - np.asarray(zero_point, np.int64)
-    return (np.asarray(scale, np.float64) * centred).astype(np.float32)
+    codes, zero, size = np.asarray(q), np.asarray(zero_point, np.int64), np.asarray(scale, np.float64)
+    if codes.dtype.itemsize > EXACT_BYTES or np.broadcast(codes, zero, size).shape != codes.shape:
+        return (size * (codes.astype(np.int64) - zero)).astype(np.float32)
+    # in place: a large array anew takes several times as long as the arithmetic
+    real = np.asarray(np.subtract(codes, zero, dtype=np.float64))
+    real *= size
+    found: npt.NDArray[np.float32] = real.astype(np.float32)[()]
+    return found
 
 
 def along(values: Sequence[float] | npt.ArrayLike, axis: int | None, rank: int) -> npt.NDArray[Any]:

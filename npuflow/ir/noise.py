@@ -53,11 +53,12 @@ def energy(array: Array) -> float:
 def difference(made: Array, truth: Array) -> Array:
     """What `made` has beside `truth`, in float64. Where the truth is no finite number nothing is compared;
     where only the other is none, all of it is noise."""
-    wide, found = truth.astype(np.float64), made.astype(np.float64)
+    plain = made.astype(np.float64)
     with np.errstate(invalid="ignore"):
-        plain = found - wide
+        plain = np.subtract(plain, truth, out=plain) if plain.shape == truth.shape else plain - truth
     if np.isfinite(plain).all():
         return plain
+    wide, found = truth.astype(np.float64), made.astype(np.float64)
     real, found = np.isfinite(wide), np.nan_to_num(found, posinf=LARGEST, neginf=-LARGEST)
     return np.where(real, found - np.where(real, wide, 0.0), 0.0)
 

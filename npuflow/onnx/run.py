@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from npuflow.base.wording import first_line
 from npuflow.ir.types import Array, TensorType
 from npuflow.onnx.fed import SessionModel
 from npuflow.onnx.session import opened
@@ -63,7 +64,7 @@ def session(model: SessionModel, *, optimised: bool = True) -> Any:
     try:
         return opened(model, optimised=optimised, deterministic=True)
     except Exception as fault:  # onnxruntime raises its own classes, RuntimeError and ValueError alike
-        raise CannotRunError(_first_line(fault)) from fault
+        raise CannotRunError(first_line(fault)) from fault
 
 
 def run(model: SessionModel, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> list[Any]:
@@ -71,7 +72,7 @@ def run(model: SessionModel, feeds: Mapping[str, Any], outputs: Sequence[str] | 
     try:
         found: list[Any] = ready.run(outputs, dict(feeds))
     except Exception as fault:
-        raise CannotRunError(_first_line(fault)) from fault
+        raise CannotRunError(first_line(fault)) from fault
     return found
 
 
@@ -110,9 +111,4 @@ def _by_reference(
         with np.errstate(all="ignore"):
             return list(ReferenceEvaluator(model_of(graph, {"": version})).run(None, dict(feeds)))
     except Exception as second:
-        raise CannotRunError(f"{fault}; reference evaluator: {_first_line(second)}") from second
-
-
-def _first_line(fault: Exception) -> str:
-    lines = str(fault).strip().splitlines()
-    return lines[0][:300] if lines else type(fault).__name__
+        raise CannotRunError(f"{fault}; reference evaluator: {first_line(second)}") from second

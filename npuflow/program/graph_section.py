@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from npuflow.base.errors import ModelError
+from npuflow.base.wording import first_line
 from npuflow.ir.graph import Graph, merge_consts
 from npuflow.ir.text import from_text, to_text
 from npuflow.ir.types import Array
@@ -99,7 +100,7 @@ def decode_graph(body: Body) -> Graph:
     except (struct.error, ValueError, KeyError, TypeError, AttributeError, ModelError) as error:
         raise ModelError(
             "the program's graph is malformed",
-            because=str(error).splitlines()[0] if str(error) else "",
+            because=first_line(error),
             hint="build the program again",
             code="NF-RUN-001",
         ) from None

@@ -8,7 +8,7 @@ from typing import Any
 
 from npuflow.strategies import Output
 from npuflow.tune.precision.advice import Fix
-from npuflow.tune.precision.judge import JudgedOutput
+from npuflow.tune.precision.output_check import JudgedOutput
 from npuflow.tune.precision.widened import Widened
 
 Table = tuple[str, Sequence[str], Sequence[Sequence[Any]]]

@@ -11,7 +11,7 @@ from npuflow.input.data.splits import VERIFIED_FROM
 from npuflow.strategies import Budget
 from npuflow.tune.precision.advice import Fix
 from npuflow.tune.precision.culprit import NoiseSource
-from npuflow.tune.precision.judge import JudgedOutput
+from npuflow.tune.precision.output_check import JudgedOutput
 
 MORE = "npuflow show verdict RECIPE"
 FEW = 8                                   # samples below which a good verdict says little

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npuflow.base.errors import DataError, ModelError
+from npuflow.base.wording import first_line
 from npuflow.frontends import Reading
 from npuflow.input.given import array_of, converted
 from npuflow.input.pixels.pixels import given, pixel_inputs
@@ -50,7 +51,7 @@ class OnnxModel:
         except Exception as error:  # onnxruntime's errors share no public base class
             raise ModelError(
                 f'"{name}" does not load',
-                because=str(error).splitlines()[0],
+                because=first_line(error),
                 code="NF-MODEL-004",
             ) from error
         self.pixels = pixel_inputs(self.session)
@@ -102,7 +103,7 @@ class OnnxModel:
         except Exception as error:  # as above
             raise DataError(
                 "onnxruntime rejects the inputs of the model",
-                because=str(error).splitlines()[0],
+                because=first_line(error),
                 code="NF-DATA-011",
             ) from error
 

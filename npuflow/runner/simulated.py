@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from npuflow.base.errors import ModelError
 from npuflow.base.forked import renewed_in_children
+from npuflow.base.wording import first_line
 from npuflow.hw.rows import check_rows
 from npuflow.onnx.session import opened
 from npuflow.program.container import Program, load_program
@@ -167,7 +168,7 @@ class ProgramRunner:
             try:
                 rows.append(session.run(names, {name: arrays[b] for name, arrays in read.items()}))
             except Exception as error:  # onnxruntime's errors share no public base class
-                said = str(error).splitlines()[0]
+                said = first_line(error)
                 raise ModelError(
                     f"host model {step['model']} failed: {said}", code="NF-PROGRAM-017",
                 ) from error
@@ -213,7 +214,7 @@ class ProgramRunner:
                 try:
                     self._sessions[index] = opened(self.program.hosts[index])
                 except Exception as error:  # onnxruntime's errors share no public base class
-                    said = str(error).splitlines()[0]
+                    said = first_line(error)
                     raise ModelError(
                         f"host model {index} cannot run: {said}", code="NF-PROGRAM-020",
                     ) from error

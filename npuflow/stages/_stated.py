@@ -65,7 +65,7 @@ def faults(
     numerics = target.numerics
     yield from scheme_faults(wishes.quantize, numerics, others)
     yield from name_faults(graph, wishes.names, history)
-    yield from width_faults(wishes.precision, wishes.widths, numerics)
+    yield from width_faults(wishes.precision, wishes.widths, numerics, wishes.quantize)
     yield from lacking_types("floats", wishes.widths.floats or (), numerics, others, "precision")
     if wishes.tiling.pins != Pins():
         yield from float_faults(graph, place(graph, target).on_npu, wishes.tiling.pins)

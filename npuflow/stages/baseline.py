@@ -12,7 +12,7 @@ from npuflow.stages._calibration import CalibrationData
 from npuflow.stages._candidates import RecipeCandidate
 from npuflow.strategies import NARROW, Output
 from npuflow.tune.correct.config import Correct
-from npuflow.tune.judge import judged_outputs
+from npuflow.tune.judge import PartialOutputs, judged_outputs
 from npuflow.tune.precision.config import PrecisionTable, Probing, Widths
 from npuflow.tune.precision.feedback import budget_of, feedback
 from npuflow.tune.precision.problem import described
@@ -61,13 +61,13 @@ def baseline(
             "used"
         )
         return Baseline((), False)
-    judge, plain = ready.judge, ready.candidate((NARROW,) * len(ready.names))
-    found = judged_outputs(judge.score(plain))
+    judge, candidate = ready.judge, ready.candidate((NARROW,) * len(ready.names))
     budget, again = budget_of(precision, network.graph), feedback(placed.graph.graph)
     if again:
         log(f"{budget.sqnr_db:g} dB are asked for: {again}")
-    if options.correct.bias != "off" and not budget.holds(found):
-        found = judged_outputs(judge.score(plain, judge.fit))
+    plain = PartialOutputs.of(judge, judge.built(candidate))
+    corrects = options.correct.bias != "off" and not plain.hold(budget)
+    found = judged_outputs(judge.score(candidate, judge.fit)) if corrects else plain.judged
     for one in found:
         log(described(one))
     wider = (

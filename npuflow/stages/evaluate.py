@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from npuflow.base.errors import DataError, ModelError
-from npuflow.base.wording import counted
+from npuflow.base.wording import counted, first_line
 from npuflow.checks import evaluate as scoring
 from npuflow.checks.evaluate import Evaluate, Score
 from npuflow.flow.artifact import Artifact, Reader, Writer
@@ -238,7 +238,7 @@ def exported(model: SessionModel, graph: Parsed) -> SampleModel:
     except Exception as fault:  # onnxruntime's errors share no public base class
         raise ModelError(
             "onnxruntime cannot load the model",
-            because=str(fault).splitlines()[0],
+            because=first_line(fault),
             code="NF-MODEL-004",
         ) from fault
     return _Named(_Fed(made, graph.pixels, pixel_inputs(made.session)), made.names, graph.graph.outputs)

@@ -85,6 +85,7 @@ def precision(
         return Precision(before=baseline.outputs, after=baseline.outputs, holds=not baseline.search)
     network, chosen = candidate.fake_quantised(), candidate.thresholds.chosen
     ready = data.rig(network, chosen, probing.samples, probing.held_out)
+    ready.signal = sensitivity.signal
     modes = widths.float_modes(precision.strategy, numerics, quantize)
     ready.types = widths.types(modes, planned.memory.local_bytes)
     cost = cost_of(ready, planned.target)

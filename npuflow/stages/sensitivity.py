@@ -3,7 +3,7 @@ everything else is float."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,11 +21,12 @@ from npuflow.tune.precision.sensitivity import noises
 
 @dataclass(frozen=True)
 class Sensitivity(Artifact):
-    """`noise` [units, samples, outputs]: noise over signal; `names`: (kind, name) of every unit. Empty where
-    the recipe's widths are enough."""
+    """`noise` [units, samples, outputs]: noise over signal; `names`: (kind, name) of every unit; `signal`
+    [all samples that choose, outputs]: energies. Empty where the recipe's widths are enough."""
 
     names: tuple[tuple[str, str], ...]
     noise: Noise
+    signal: Noise = field(default_factory=lambda: np.zeros((0, 0)))
 
     def summary(self) -> dict[str, Any]:
         if not self.names:
@@ -48,4 +49,4 @@ def sensitivity(
     for k in order[:20]:
         kind, name = ready.names[k]
         log(f"{kind} {name}: {decibels(1.0, float(found[k].mean())):.1f} dB alone")
-    return Sensitivity(tuple(ready.names), found)
+    return Sensitivity(tuple(ready.names), found, ready.probed_signal)

@@ -37,9 +37,9 @@ from npuflow.tune.precision.advice import Fix, FixSearch
 from npuflow.tune.precision.config import PrecisionTable, Probing
 from npuflow.tune.precision.culprit import NoiseSource, culprits
 from npuflow.tune.precision.harness import Harness
-from npuflow.tune.precision.judge import MOST, JudgedOutput, affordable, clipped, no_numbers, shown
 from npuflow.tune.precision.masks import masked
 from npuflow.tune.precision.named import BetterMethod, automatic, compared
+from npuflow.tune.precision.output_check import MOST, JudgedOutput, affordable, clipped, no_numbers, shown
 from npuflow.tune.precision.problem import SearchProblem, cost_of, described
 from npuflow.tune.precision.sensitivity import noises
 from npuflow.tune.ranges.thresholds import Calibrate, RangeChoice, choices
@@ -158,9 +158,9 @@ def verdict(
     if not held:
         lone = "sequence" if graph.graph.state else "sample"
         return _unjudged(f"there is only one calibration {lone}, which cannot both calibrate and judge")
-    real, integers = with_fixed_outputs(graph.graph), with_fixed_outputs(quantized.graph)
-    reference = with_fixed_outputs(reference_of(graph))
-    found = shown(real, integers, held, budget, reference)
+    integers, reference = with_fixed_outputs(quantized.graph), with_fixed_outputs(reference_of(graph))
+    verifies = Judge(with_fixed_outputs(graph.graph), held, reference=reference)
+    found = shown(verifies, integers, budget)
     shares = _looked(graph.graph, quantized.graph, found, held)
     made = Verdict(
         found, len(held), "", budget, shares, inputs=unlike, untried=MORE, verified=bool(unseen),
@@ -178,7 +178,7 @@ def verdict(
     chooses = Judge(network.graph, affordable(graph.graph, judge.held), judge.fit, network.reference)
     chooses = chooses.objects_first()
     rig = Harness(network, ranges.extrema, chooses)
-    mine = shown(real, integers, rig.judge.held, budget, reference) if unseen else found
+    mine = shown(replace(verifies, held=rig.judge.held), integers, budget) if unseen else found
     if not poor:
         return replace(made, better=ranges.automatic(rig, mine, frozenset(precision.ranges), budget))
     target, corrected = planned.target, correct.bias != "off"

@@ -136,6 +136,9 @@ class Problem(Protocol):
     def measured(self, levels: Levels) -> Sequence[Output]:
         """Outputs of the float network with fake quantisation: quick, biases not corrected."""
 
+    def promises(self, levels: Levels) -> bool:
+        """Whether `measured` holds the budget: quicker to know where it does not."""
+
     def steady(self, levels: Levels) -> float:
         """The same in dB where noise adds up, before a last Softmax or Sigmoid: the worst output's mean over
         samples. It grows with every unit that is widened, where outputs behind an arg-max jump."""

@@ -167,12 +167,12 @@ def _first_measured(problem: Problem, front: Sequence[Levels]) -> int:
     the front, then halves. A front has hundreds of points, and what holds there begins at one of them."""
     below = -1
     for at in sorted({i * (len(front) - 1) // tuned.FRONT_CHECKS for i in range(tuned.FRONT_CHECKS + 1)}):
-        if problem.budget.holds(problem.measured(front[at])):
+        if problem.promises(front[at]):
             break
         below = at
     while at - below > 1:
         middle = (below + at) // 2
-        if problem.budget.holds(problem.measured(front[middle])):
+        if problem.promises(front[middle]):
             at = middle
         else:
             below = middle

@@ -95,7 +95,7 @@ class AutoStrategy(Strategy):
             chosen = set(order[:count])
             return tuple(level if k in chosen else WIDE for k in range(len(wide)))
 
-        count = _least(lambda n: budget.holds(problem.measured(left(n))), 1, len(order))
+        count = _least(lambda n: problem.promises(left(n)), 1, len(order))
         worth = budget.level(found) + tuned.LADDER_FAILS
         if not order or budget.level(problem.measured(left(count))) < worth:
             return first
@@ -204,7 +204,7 @@ class _Prefixes:
             return budget.holds(problem.verified(self.levels(self.rungs[place])))
 
         guess = next(
-            (i for i, n in enumerate(self.rungs) if budget.holds(problem.measured(self.levels(n)))), last
+            (i for i, n in enumerate(self.rungs) if problem.promises(self.levels(n))), last
         )
         if holds(guess):
             last = max(guess - tuned.LADDER_CHECKS, -1)

@@ -10,7 +10,7 @@ count what one layer does in all that follow it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -38,6 +38,7 @@ from npuflow.tune.improve import CLOSER, Acceptance, Proposal, Trial, improve
 
 Real = npt.NDArray[np.float64]
 Feed = Mapping[str, Array]
+AT_ONCE = 1 << 16                     # numbers that become real together, and places whose columns are found
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,11 @@ def correct_biases(
     fit: Sequence[Feed],
     held: Sequence[Feed],
     rule: Acceptance = CLOSER,
+    means: Callable[[Graph, Sequence[str], Sequence[Feed]], Mapping[str, Real]] | None = None,
 ) -> BiasCorrection:
     """Correct the biases of a quantised graph. `real`: the float graph it was made of; `fit`: samples that
     the shifts are taken from; `held`: others, on which `rule` asks for less error of each correction, at the
-    layer's own output, and of all together.
+    layer's own output, and of all together; `means`: in the place of `mean_outputs`, by who knows them.
     """
     places = {o: i for i, n in enumerate(real.nodes) for o in n.outputs if o}
     shared = Counter(node.inputs[1] for node in graph.nodes if takes_bias(graph, node))
@@ -71,7 +73,7 @@ def correct_biases(
     ]
     if not layers:
         return BiasCorrection(graph, ())
-    wanted = mean_outputs(real, [name for _, name in layers], fit)
+    wanted = (means or mean_outputs)(real, [name for _, name in layers], fit)
     floats, walk = SampleWalk(real, held), SampleWalk(graph, [*held, *fit])
 
     def moved(at: int, name: str, now: Graph) -> Proposal[Graph] | Sequence[Trial]:
@@ -79,8 +81,7 @@ def correct_biases(
         walk.to(at)
         if places[name] >= floats.at:
             floats.to(places[name] + 1, keep=(name,))
-        fed = walk.values[node.inputs[0]][len(held) :]
-        delta = wanted[name] - mean_output(now, node, walk.real(node.inputs[0], fed))
+        delta = wanted[name] - mean_output(now, node, _mean_read(walk, node.inputs[0], len(held)))
         return _moved(walk, at, delta, floats.values[name], numerics, rule)
 
     made, trials = improve(graph, (partial(moved, at, name) for at, name in layers))
@@ -142,15 +143,50 @@ def takes_bias(graph: Graph, node: Node) -> bool:
         and node.op.role(2) == "bias"
 
 
-def mean_output(graph: Graph, node: Node, inputs: Sequence[Array]) -> Real:
-    """Mean per channel of what a linear layer makes before its clip: the layer of the
+def _mean_read(walk: SampleWalk, value_id: str, first: int) -> Real:
+    """The mean of a value's numbers over the samples from `first` on."""
+    arrays, quant = walk.values[value_id][first:], walk.graph.values[value_id].quant
+    total = np.zeros(arrays[0].shape)
+    if quant is None or not quant.per_tensor or not arrays[0].flags.c_contiguous:
+        for array in walk.real(value_id, arrays):
+            total += array
+        return total / len(arrays)
+    flat, rows = total.reshape(-1), [array.reshape(-1) for array in arrays]
+    for start in range(0, flat.size, AT_ONCE):            # whole tensors of numbers would take longer
+        some = slice(start, start + AT_ONCE)
+        for row in rows:
+            flat[some] += walk.real(value_id, [row[some]])[0]
+    return total / len(arrays)
+
+
+def mean_output(graph: Graph, node: Node, mean: Real) -> Real:
+    """Mean per channel of what a linear layer makes of inputs, before its clip: the layer of the
     mean input, for it is linear."""
-    total = np.zeros(inputs[0].shape)
-    for array in inputs:
-        total += array
-    consts = [_real(graph, v) for v in node.inputs[1:]]
-    (made,) = node.op.reference(total / len(inputs), *consts)
-    return _by_channel(made)
+    weight, *bias = (_real(graph, v) for v in node.inputs[1:])
+    places = node.op.places(graph.site(node)) if node.op.algebra == "convolution" else 0
+    if weight is None or not places:
+        (made,) = node.op.reference(mean, weight, *bias)
+        return _by_channel(made)
+    columns = _mean_columns(node, mean, places)
+    rows = node.op.rows(weight.astype(np.float64)).reshape(len(columns), -1, columns.shape[1])
+    found = np.matmul(rows, columns[:, :, None]).reshape(-1)
+    return found if not bias or bias[0] is None else found + bias[0].astype(np.float64).reshape(-1)
+
+
+def _mean_columns(node: Node, array: Array, places: int) -> Real:
+    """[groups, terms]: the mean of the columns of a convolution's input over all places of its output."""
+    batch, channels = array.shape[:2]
+    plane = array.size // max(batch * channels, 1)
+    counts: Real | None = None                # [taps, elements of a channel]: places whose column holds it
+    for start in range(0, places, AT_ONCE):
+        first = node.op.columns(array.shape, np.arange(start, min(start + AT_ONCE, places))).first
+        image, place = np.divmod(first, channels * plane)
+        at = np.where(first < 0, batch * plane, image * plane + place)      # padding: behind all
+        some = np.array([np.bincount(tap, minlength=batch * plane + 1)[:-1] for tap in at.T], np.float64)
+        counts = some if counts is None else counts + some
+    rows = array.reshape(batch, channels, plane).swapaxes(0, 1).reshape(channels, -1)
+    assert counts is not None
+    return np.asarray((rows @ counts.T).reshape(node.op.column_groups(), -1) / places)
 
 
 def mean_outputs(graph: Graph, names: Sequence[str], feeds: Sequence[Feed]) -> dict[str, Real]:

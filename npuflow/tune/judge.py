@@ -7,25 +7,32 @@ itself, or a graph.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import is_
 
 import numpy as np
 
 from npuflow.compare.comparison import Comparison
 from npuflow.ir.graph import Graph
+from npuflow.ir.macs import pass_macs
+from npuflow.ir.types import Array
 from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.graph import build
-from npuflow.strategies import Noise, Output
-from npuflow.tune.bias import correct_biases
+from npuflow.run.walk import SampleWalk
+from npuflow.strategies import Budget, Noise, Output
+from npuflow.tune.bias import Real, correct_biases, mean_outputs
 from npuflow.tune.error import Feed, output_error, outputs_of
 from npuflow.tune.improve import ASKED
 from npuflow.tune.parts import OutputPart, output_parts
 from npuflow.tune.places import ObjectPlaces, places
 from npuflow.tune.quality import Outputs, energies, noise_of, quality
 
+LayerMeans = tuple[Graph, list[str], list[Feed], Mapping[str, Real]]
 KEPT = 2                                  # candidates whose graphs are kept
+AT_ONCE = 4                               # samples after which outputs are looked at ...
+LOOKED = 1 << 15                          # ... where a number of theirs has so many multiplications behind it
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,7 @@ class Judge:
     fit: Sequence[Feed] = ()
     reference: Graph | None = None
     _built: list[tuple[Candidate, Graph]] = field(default_factory=list, init=False, repr=False)
+    _means: list[LayerMeans] = field(default_factory=list, init=False, repr=False)
 
     @property
     def real(self) -> Graph:
@@ -126,7 +134,78 @@ class Judge:
             made = build(candidate).graph
             self._built = [*self._built, (candidate, made)][-KEPT:]
         real = self.real if candidate.graph is self.graph else candidate.graph
-        return correct_biases(real, made, candidate.numerics, fit, (), ASKED).graph if fit else made
+        if not fit:
+            return made
+        return correct_biases(real, made, candidate.numerics, fit, (), ASKED, self._mean_outputs).graph
+
+    def _mean_outputs(self, real: Graph, names: Sequence[str], fit: Sequence[Feed]) -> Mapping[str, Real]:
+        """As `mean_outputs`, once: candidates differ in widths, and seldom in the layers that have biases."""
+        for graph, some, feeds, means in self._means:
+            if graph is real and some == names and len(feeds) == len(fit) and all(map(is_, feeds, fit)):
+                return means
+        self._means.append((real, list(names), list(fit), mean_outputs(real, names, fit)))
+        return self._means[-1][-1]
+
+
+@dataclass(eq=False)
+class PartialOutputs:
+    """Outputs of the first samples. `run`: makes those of some samples in a row."""
+
+    judge: Judge
+    run: Callable[[slice], Outputs]
+    count: int = field(default=0, init=False)
+    _made: list[list[Array]] = field(default_factory=list, init=False)
+
+    @classmethod
+    def of(cls, judge: Judge, network: Graph | Callable[[Sequence[Feed]], Outputs]) -> PartialOutputs:
+        """Of a graph, or of what runs samples."""
+        if not isinstance(network, Graph):
+            return cls(judge, lambda some: network(judge.held[some]))
+        walk, graph = SampleWalk(network, judge.held), network
+
+        def run(some: slice) -> Outputs:
+            made = walk.ahead(len(graph.nodes), graph.outputs, samples=some)
+            given = {o: walk.values[o][some] for o in graph.outputs if o in walk.values}
+            return [walk.real(o, found) for o in graph.outputs if (found := {**given, **made}.get(o))]
+
+        return cls(judge, run)
+
+    def hold(self, budget: Budget) -> bool:
+        """Whether all outputs hold a budget. No sample is run behind those that miss it even if the outputs
+        on all others were exact."""
+        truth, held = self.judge.truth, len(self.judge.held)
+        while self.count < held:
+            self._more(min(self.count + self._step, held))
+            best = [[*own, *real[len(own) :]] for own, real in zip(self._made, truth, strict=True)]
+            if not budget.holds(quality(self.judge.graph, truth, best)):
+                return False
+        return budget.holds(self.judged)
+
+    @cached_property
+    def _step(self) -> int:
+        """All samples where outputs take long to compare, and where samples of both networks together decide
+        how a map with few answers is weighed."""
+        judge = self.judge
+        numbers = sum(array[0].size for array in judge.truth if array)
+        maps = any(part.answers == "threshold" for part in judge.parts)
+        return len(judge.held) if maps or numbers * LOOKED > pass_macs(judge.graph) else AT_ONCE
+
+    @property
+    def complete(self) -> bool:
+        return self.count == len(self.judge.held)
+
+    @cached_property
+    def judged(self) -> tuple[Output, ...]:
+        """Every output, by all samples."""
+        self._more(len(self.judge.held))
+        return judged_outputs(self.judge.of(self._made))
+
+    def _more(self, stop: int) -> None:
+        if stop > self.count:
+            found = self.run(slice(self.count, stop))
+            known = self._made or [[] for _ in found]
+            self._made = [[*own, *new] for own, new in zip(known, found, strict=True)]
+            self.count = stop
 
 
 def judged_outputs(found: Closeness) -> tuple[Output, ...]:

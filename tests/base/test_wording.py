@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from npuflow.base.wording import counted
+from npuflow.base.wording import counted, first_line
 from npuflow.cli import main
 from tests.networks.onnx_text import model
 
@@ -23,3 +23,14 @@ def test_a_network_of_one_node(tmp_path: Path, capfd: pytest.CaptureFixture[str]
     assert "before: 1 node\n" in out and "1 nodes" not in out
     assert main(["extract", str(tmp_path / "one.onnx"), "-o", str(tmp_path / "part.onnx")]) == 0
     assert "1 of 1 node, x -> y" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        ("one\ntwo\n", "one"), ("\n  one\r\ntwo", "one"), ("", "ValueError"), (" \n ", "ValueError"),
+        ("x" * 999, "x" * 300),
+    ],
+)
+def test_errors_of_other_packages_in_one_line(said: str, line: str) -> None:
+    assert first_line(ValueError(said)) == line

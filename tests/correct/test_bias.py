@@ -13,7 +13,7 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.quantise.config import Activations, Quantize, Weights
-from npuflow.tune.bias import biased, correct_biases, mean_outputs, originals, shifted
+from npuflow.tune.bias import biased, correct_biases, mean_output, mean_outputs, originals, shifted
 from npuflow.tune.improve import ASKED, NETWORK, Trial
 from tests.networks.floats import USUAL, Feed, Net, channel_means, floats, integers, quantised
 from tests.networks.onnx_cases import through
@@ -101,6 +101,28 @@ def test_means_through_clips_are_those_before_the_clip() -> None:
     same = [floats(open_net.graph("logits"), f)["a"] for f in feeds]
     assert np.allclose(found["a"], channel_means(same), atol=1e-5)
     assert np.allclose(found["logits"], channel_means([floats(graph, f)["logits"] for f in feeds]), atol=1e-5)
+
+
+@pytest.mark.parametrize("case", [
+    {"kernel": 1}, {"kernel": 3, "pad": 1, "group": 4}, {"kernel": 3, "stride": 2, "pad": 1, "group": 2},
+    {"kernel": 2, "dilation": 2, "batch": 3}, {"kernel": 5, "stride": 3, "pad": 2, "batch": 2, "group": 4},
+])
+def test_the_mean_of_a_convolution_is_that_of_all_its_outputs(
+    case: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("npuflow.tune.bias.AT_ONCE", 7)          # places in several parts
+    k, group, batch = case["kernel"], case.get("group", 1), case.get("batch", 1)
+    each = {"strides": case.get("stride", 1), "dilations": case.get("dilation", 1), "kernel_shape": k}
+    attributes = ", ".join(f"{name}=[{n}, {n}]" for name, n in each.items())
+    attributes += f", group={group}, pads={[case.get('pad', 0)] * 4}"
+    weights = {"w": normal(1, 8, 4 // group, k, k), "b": normal(2, 8)}
+    text = f"float[{batch},4,9,8] x => float[{batch},8,H,W] y"
+    data = model(text, f"y = Conv<{attributes}>(x, w, b)", weights)
+    graph = through(data)
+    mean = normal(3, batch, 4, 9, 8).astype(np.float64)
+    [node] = graph.nodes
+    (whole,) = node.op.reference(mean, *(graph.const(v) for v in node.inputs[1:]))
+    assert np.allclose(mean_output(graph, node, mean), channel_means([whole]), rtol=1e-12, atol=1e-12)
 
 
 def test_the_error_falls_and_the_trials_say_so() -> None:

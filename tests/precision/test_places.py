@@ -12,7 +12,7 @@ from npuflow.report.statement import figures
 from npuflow.strategies import Budget
 from npuflow.tune.parts import output_parts
 from npuflow.tune.places import places
-from npuflow.tune.precision.judge import shown
+from npuflow.tune.precision.output_check import shown
 from npuflow.tune.quality import guarded, quality
 from tests.networks.floats import Net
 from tests.precision.rigs import rig_of
@@ -148,6 +148,6 @@ def test_a_verdict_says_where() -> None:
     """The bias of the scores is so low that few places are high."""
     plain = rig_of(detector(sigmoid=False))
     graph = detector(sigmoid=True, least=float(np.quantile(np.concatenate(plain.judge.truth[0]), 0.97)))
-    made = {one.output.name: one for one in shown(graph, graph, rig_of(graph).judge.held, Budget())}
+    made = {one.output.name: one for one in shown(rig_of(graph).judge, graph, Budget())}
     assert made["map"].where == "" and made["boxes"].where == "map"
     assert 'where "map" is high' in figures(made["boxes"])

@@ -26,7 +26,7 @@ from npuflow.tune.precision.advice import FixSearch
 from npuflow.tune.precision.culprit import culprits
 from npuflow.tune.precision.fakequant import FakeQuantNetwork
 from npuflow.tune.precision.harness import Harness
-from npuflow.tune.precision.judge import JudgedOutput, affordable, clipped, close, shown
+from npuflow.tune.precision.output_check import JudgedOutput, affordable, clipped, close, shown
 from npuflow.tune.precision.widened import override_text, widened
 from npuflow.tune.quality import apart, quality
 from tests.networks.floats import Net, floats
@@ -83,10 +83,10 @@ def built(rig: Harness) -> Graph:
 
 def test_a_ruined_output_is_poor_and_others_are_not(net: Net) -> None:
     rig = rigged(net, plant=0.1)
-    found = {s.output.name: s for s in shown(rig.network.graph, built(rig), rig.judge.held, Budget())}
+    found = {s.output.name: s for s in shown(rig.judge, built(rig), Budget())}
     assert not found["y"].ok and found["y"].output.sqnr < 15 and found["other"].ok
     fine = rigged(net)
-    assert all(s.ok for s in shown(fine.network.graph, built(fine), fine.judge.held, Budget()))
+    assert all(s.ok for s in shown(fine.judge, built(fine), Budget()))
 
 
 def test_the_budget_has_a_slack_and_answers_may_stand_in_for_decibels() -> None:
@@ -98,7 +98,7 @@ def test_the_budget_has_a_slack_and_answers_may_stand_in_for_decibels() -> None:
 def test_large_networks_are_judged_on_fewer_samples(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
     graph, feeds = net.graph("y"), [{"x": np.full((1, 4, 8, 8), i, np.float32)} for i in range(32)]
     assert len(affordable(graph, feeds)) == 32 and affordable(graph, []) == []
-    monkeypatch.setattr("npuflow.tune.precision.judge.EFFORT", 1.0)
+    monkeypatch.setattr("npuflow.tune.precision.output_check.EFFORT", 1.0)
     assert [int(f["x"].max()) for f in affordable(graph, feeds)] == [0, 4, 9, 13, 18, 22, 27, 31]
 
 
@@ -110,7 +110,7 @@ def test_indices_are_compared_by_equality() -> None:
     nodes = (Node(OPS["relu"](), ("x",), ("a",), ("r",)), Node(host, ("a",), ("i",), ("m",)))
     graph = Graph(("x",), ("i",), nodes, values)
     feeds = [{"x": np.eye(4, dtype=np.float32)[k : k + 1]} for k in range(4)]
-    (same,) = shown(graph, graph, feeds, Budget())
+    (same,) = shown(Judge(graph, feeds), graph, Budget())
     assert same.ok and same.output.agreement == 1.0
 
 
@@ -190,7 +190,7 @@ def test_clipped_values_are_counted(net: Net) -> None:
 
 def test_the_statement_says_it_with_numbers(net: Net) -> None:
     rig = rigged(net, plant=0.1)
-    found = shown(rig.network.graph, built(rig), rig.judge.held, Budget())
+    found = shown(rig.judge, built(rig), Budget())
     first = culprits(rig, 0, lambda *_: None)[0]
     said = statement(found, JudgedOn(8), "", Budget(), Advice(first, ()))
     assert (
@@ -264,7 +264,7 @@ def test_the_most_clipped_tensor_is_a_plain_number(share: float, text: str) -> N
 
 def test_a_search_that_ends_short_is_said_with_the_figures_of_the_program(net: Net) -> None:
     rig = rigged(net, plant=0.1)
-    found = shown(rig.network.graph, built(rig), rig.judge.held, Budget())
+    found = shown(rig.judge, built(rig), Budget())
     poor = statement(found, JudgedOn(8), "", Budget(), Advice(short=True))
     reached = f"{found[0].output.sqnr:.1f} dB"
     assert reached in poor.text
@@ -306,8 +306,8 @@ def test_parts_that_disagree_are_warned_of(parts: tuple[float, ...], warns: bool
 def test_parts_of_the_samples_are_disjoint_and_need_two_samples_each(net: Net) -> None:
     rig = rigged(net)
     graph = rig.network.graph
-    assert all(len(one.parts_db) == 4 for one in shown(graph, built(rig), rig.judge.held, Budget()))
-    assert all(one.parts_db == () for one in shown(graph, built(rig), rig.judge.held[:7], Budget()))
+    assert all(len(one.parts_db) == 4 for one in shown(rig.judge, built(rig), Budget()))
+    assert all(one.parts_db == () for one in shown(Judge(graph, rig.judge.held[:7]), built(rig), Budget()))
     quiet = [[np.zeros_like(a) if s % 4 else a for s, a in enumerate(c)] for c in rig.judge.truth]
     ruined = [[a + (s % 4 == 0) for s, a in enumerate(column)] for column in quiet]
     assert [level < 100 for level in apart(graph, quiet, ruined)["y"]] == [True, False, False, False]

@@ -139,6 +139,21 @@ def test_a_search_without_widths(folder: Path) -> None:
     assert not faults(folder, '[precision]\nstrategy = "none"\nweights = []')
 
 
+def test_widths_that_the_default_search_never_gives(folder: Path) -> None:
+    """It widens from the recipe's width to the target's most: others would be passed over in silence."""
+    most = "as [quantize] says, and 16, the target's most"
+    assert faults(folder, "[precision]\nweights = [4, 8]") == [
+        ("precision.weights", f'strategy = "auto" never gives weights 4 bits: only 8, {most}')
+    ]
+    stated = "[quantize.weights]\nbits = 4\n[precision]\nweights = [2, 4, 8]"
+    assert faults(folder, stated, target="edge-8t") == [
+        ("precision.weights", f'strategy = "auto" never gives weights 2 or 8 bits: only 4, {most}')
+    ]
+    for fine in ("weights = [8, 16]", "weights = [8]\nactivations = [8, 16]", "weights = []",
+                 'weights = [4, 8]\nstrategy = "none"', 'weights = [4, 8]\nstrategy = "greedy"'):
+        assert not faults(folder, f"[precision]\n{fine}")
+
+
 def test_widths_of_a_search_that_the_target_lacks(folder: Path) -> None:
     found = faults(folder, '[precision]\nstrategy = "ilp"\nweights = [8, 16]', target="zhouyi-z2")
     assert found == [("precision.weights", "16 bits; the target computes with 8")]

@@ -69,6 +69,9 @@ class Layers:
     def measured(self, levels: Levels) -> Sequence[Output]:
         return [Output("y", self.level(levels), self.level(levels))]
 
+    def promises(self, levels: Levels) -> bool:
+        return self.budget.holds(self.measured(levels))
+
     def verified(self, levels: Levels) -> Sequence[Output]:
         self.asked.append(levels)
         return self.measured(levels)

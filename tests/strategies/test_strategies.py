@@ -45,6 +45,9 @@ class Made:
     def measured(self, levels: Levels) -> Sequence[Output]:
         return [Output("y", self.level(levels), self.level(levels))]
 
+    def promises(self, levels: Levels) -> bool:
+        return self.budget.holds(self.measured(levels))
+
     def steady(self, levels: Levels) -> float:
         return self.level(levels)
 

@@ -19,7 +19,7 @@ from npuflow.stages.fit import FitSample
 from npuflow.stages.verify import VerifyingSample
 from npuflow.testing.quantised import placed_by
 from npuflow.tune import judge as judging
-from npuflow.tune.bias import correct_biases
+from npuflow.tune.bias import correct_biases, mean_outputs
 from npuflow.tune.error import output_error, outputs_of
 from npuflow.tune.improve import ASKED
 from npuflow.tune.judge import KEPT, Judge, judged_outputs
@@ -30,7 +30,8 @@ from tests.networks.floats import USUAL, Net, floats
 def candidate(net: Net, scheme: Quantize | None = None) -> Candidate:
     graph = net.graph("y")
     seen = [floats(graph, feed) for feed in net.feeds(8)]
-    ranges = {v: (float(min(f[v].min() for f in seen)), float(max(f[v].max() for f in seen))) for v in "xaby"}
+    ends = {v: [(float(f[v].min()), float(f[v].max())) for f in seen] for v in "xabcy" if v in seen[0]}
+    ranges = {v: (min(lo for lo, _ in some), max(hi for _, hi in some)) for v, some in ends.items()}
     return Candidate(graph, placed_by(graph, lambda _: True), scheme or Quantize(), USUAL, ranges)
 
 
@@ -84,6 +85,28 @@ def test_equal_candidates_are_built_once_and_others_are_not_taken_for_them(
         assert len(built) == k
     judge.built(one)                                       # more than are kept came between
     assert len(others) > KEPT and len(built) == len(others) + 2
+
+
+def test_the_float_layers_means_are_taken_once(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of candidates with the same layers; other samples that fit have means of their own."""
+    taken: list[tuple[int, int]] = []
+
+    def counted(graph: Any, names: Any, fit: Any) -> Any:
+        taken.append((len(names), len(fit)))
+        return mean_outputs(graph, names, fit)
+
+    monkeypatch.setattr(judging, "mean_outputs", counted)
+    one = candidate(net)
+    judge = Judge(one.graph, net.feeds(2), net.feeds(6, mean=0.2))
+    other = one.with_(scheme=Quantize(activations=Activations(bits=16)))
+    for some in (one, other):
+        built = judge.built(some, judge.fit)
+        assert built.consts.keys() == correct_biases(
+            one.graph, build(some).graph, USUAL, judge.fit, (), ASKED
+        ).graph.consts.keys()
+    assert taken == [(2, 6)]
+    judge.built(other, judge.fit[:3])
+    assert taken == [(2, 6), (2, 3)]
 
 
 def test_only_the_verdict_can_see_samples_that_verify() -> None:

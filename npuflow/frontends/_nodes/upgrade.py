@@ -9,6 +9,7 @@ from typing import Any
 import onnx
 
 from npuflow.base.errors import ModelError
+from npuflow.base.wording import first_line
 from npuflow.frontends._nodes.forms import rewritten
 from npuflow.frontends._nodes.microsoft import spelled
 from npuflow.frontends._nodes.recurrent import sequence_first
@@ -198,7 +199,7 @@ def _convert(
         name = next((o for o in node.output if o), node.op_type)
         raise ModelError(
             f"{node.op_type} of opset {version} has no form in opset {target}",
-            because=str(fault).strip().split("\n")[0][:300], code="NF-MODEL-032",
+            because=first_line(fault), code="NF-MODEL-032",
         ).at(node=node.name or name) from fault
     ours = {i.name for i in graph.input} | {o.name for o in graph.output} | {""}
     nodes = [

@@ -30,8 +30,8 @@ from npuflow.tune.precision.cost import CostModel
 from npuflow.tune.precision.culprit import NoiseSource
 from npuflow.tune.precision.fakequant import FakeQuantNetwork, Ranges
 from npuflow.tune.precision.harness import Harness
-from npuflow.tune.precision.judge import close
 from npuflow.tune.precision.levels import LevelTypes
+from npuflow.tune.precision.output_check import close
 from npuflow.tune.precision.problem import cost_of
 
 SHOWN = 6                                 # and printed

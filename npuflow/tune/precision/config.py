@@ -141,17 +141,26 @@ class Widths(CandidateWidths, table="precision"):
         return found
 
 
-def width_faults(table: PrecisionTable, widths: Widths, numerics: Numerics) -> Iterator[NpuflowError]:
+def width_faults(
+    table: PrecisionTable, widths: Widths, numerics: Numerics, quantize: Quantize
+) -> Iterator[NpuflowError]:
     """What a search for widths cannot do with this target, before anything is measured."""
     if table.strategy == "none" or not numerics.integers:
         return
     allowed = {"weights": numerics.weight_bits, "activations": numerics.activation_bits}
+    usual = {"weights": quantize.weights.bits, "activations": quantize.activations.bits}
     for key, containers in allowed.items():
         some: tuple[int, ...] | None = getattr(widths, key)
         for bits in some or ():
             if bits > max(containers):
                 text = f"{bits} bits; the target computes with {', '.join(map(str, sorted(containers)))}"
                 yield _fault(key, text, f"at most {max(containers)}, or another target", code="NF-QUANT-002")
+        between = [n for n in some or () if n != usual[key] and n < max(containers)]
+        if between and table.strategy == "auto":
+            listed = " or ".join(map(str, sorted(between)))
+            both = f"only {usual[key]}, as [quantize] says, and {max(containers)}, the target's most"
+            text = f'strategy = "auto" never gives {key} {listed} bits: {both}'
+            yield _fault(key, text, 'strategy = "ilp" or "greedy", for every width', code="NF-QUANT-110")
         if some is not None and not some and table.strategy != "auto":
             text = f'strategy = "{table.strategy}" has no widths of {key} to choose from'
             yield _fault(key, text, f"{key} = [8, 16], or leave it out", code="NF-QUANT-108")

@@ -42,12 +42,15 @@ class WidthChoice:
 @dataclass
 class Harness:
     """A candidate ready to be run in any mixture of widths. `wide_ranges`: of every activation, without
-    clipping. `judge`: of the candidate's float network. `types`: what the levels from OWN on stand for."""
+    clipping. `judge`: of the candidate's float network. `types`: what the levels from OWN on stand for.
+    `signal`: [samples, outputs] of the float network where noise is measured, if it is known."""
 
     network: FakeQuantNetwork
     wide_ranges: Ranges
     judge: Judge
     types: LevelTypes = field(default_factory=LevelTypes)
+    signal: Noise | None = None
+    _shown: list[list[Array]] = field(default_factory=list, init=False)
     _known: dict[tuple[str, int], Mapping[str, Array]] = field(default_factory=dict, init=False)
     _tables: dict[int, Table] = field(default_factory=dict, init=False)
     _floatable: dict[int, frozenset[int]] = field(default_factory=dict, init=False)
@@ -70,10 +73,13 @@ class Harness:
         graph = self.network.graph
         return [probe(graph, p.value or graph.outputs[p.output]) for p in self.judge.parts]
 
-    @cached_property
-    def probed(self) -> Outputs:
-        """What the probes show of the float network on the held-out samples."""
-        return self.fake.run(self.judge.held, self.plain, probes=True)
+    def probed(self, count: int) -> Outputs:
+        """What the probes show of the float network on the first held-out samples."""
+        known = len(self._shown[0]) if self._shown else 0
+        if known < count:
+            more = self.fake.run(self.judge.held[known:count], self.plain, probes=True)
+            self._shown = [[*a, *b] for a, b in zip(self._shown or [[] for _ in more], more, strict=True)]
+        return self._shown
 
     @cached_property
     def _probes(self) -> list[OutputPart]:
@@ -88,7 +94,9 @@ class Harness:
 
     @cached_property
     def probed_signal(self) -> Noise:
-        return energies(self.probed, self._probes, self.judge.where)
+        if self.signal is not None:
+            return self.signal
+        return energies(self.probed(len(self.judge.held)), self._probes, self.judge.where)
 
     def table(self, level: int) -> Table:
         """Quantisers of all groups at one level."""
@@ -162,8 +170,7 @@ class Harness:
                 weights.update(self.weight(unit - first, level))
         count = len(self.judge.held[:probes])
         if self.prefix is not None and self.prefix.pays(units):
-            made = self.prefix.run(units, table, weights, count)
-            return noise_of(self.probed, made, self._probes, self.probed_signal, self.judge.where)
+            return self._noise(self.prefix.run(units, table, weights, count))
         return self.probe_noise(table, weights, probes)
 
     @cached_property
@@ -175,8 +182,11 @@ class Harness:
 
     def probe_noise(self, table: Table, weights: Mapping[str, Array], probes: int) -> Noise:
         """Noise over signal where it adds up: before a last Softmax or Sigmoid."""
-        made = self.fake.run(self.judge.held[:probes], table, weights, probes=True)
-        return noise_of(self.probed, made, self._probes, self.probed_signal, self.judge.where)
+        return self._noise(self.fake.run(self.judge.held[:probes], table, weights, probes=True))
+
+    def _noise(self, made: Outputs) -> Noise:
+        signal = self.probed_signal
+        return noise_of(self.probed(len(made[0])), made, self._probes, signal, self.judge.where)
 
     def mixed(self, levels: Levels, feeds: Sequence[Feed]) -> Outputs:
         """Outputs with fake quantisation at the levels."""

@@ -32,7 +32,7 @@ from npuflow.tune.error import outputs_of
 from npuflow.tune.precision.cost import CostModel
 from npuflow.tune.precision.culprit import layer_of, reaches
 from npuflow.tune.precision.harness import Harness
-from npuflow.tune.precision.judge import clipped
+from npuflow.tune.precision.output_check import clipped
 from npuflow.tune.quality import NOTHING, Outputs
 
 FINER = 2.0**14                           # a step so much finer rounds to nothing that matters

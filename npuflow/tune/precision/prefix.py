@@ -40,6 +40,7 @@ class PrefixEvaluation:
         self.live = [tuple(v for v, (made, last) in known if made <= at <= last) for at in self.ends]
         self._fake: dict[int, tuple[FakeQuant, Sequence[str]]] = {}
         self._rest: dict[int, FloatRun] = {}
+        self._known: dict[int, Sequence[State]] = {}
 
     @property
     def sections(self) -> int:
@@ -63,7 +64,7 @@ class PrefixEvaluation:
         return [[row[v] for row in rows] for v in self.asked]
 
     def _through(self, first: int, last: int, sample: int, table: Table, weights: State) -> State:
-        state = dict(self._states[sample][first])
+        state = dict(self._states(sample)[first])
         for i in range(first, last + 1):
             end = i == self.sections - 1
             part, made = self._section(i)
@@ -92,15 +93,15 @@ class PrefixEvaluation:
             yield self.network.graph.nodes[start:end]
 
     @cached_property
-    def _states(self) -> list[list[State]]:
-        """Of every sample what the float network has before every section."""
-        graph = self.network.graph
-        network = FloatRun.of(graph, [v for some in self.live for v in some])
-        found: list[list[State]] = []
-        for feed in self.feeds:
-            values = {**feed, **network.run(feed)}
-            found.append([{v: values[v] for v in some} for some in self.live])
-        return found
+    def _whole(self) -> FloatRun:
+        return FloatRun.of(self.network.graph, [v for some in self.live for v in some])
+
+    def _states(self, sample: int) -> Sequence[State]:
+        """What the float network has of a sample before every section."""
+        if sample not in self._known:
+            values = {**self.feeds[sample], **self._whole.run(self.feeds[sample])}
+            self._known[sample] = [{v: values[v] for v in some} for some in self.live]
+        return self._known[sample]
 
     def _section(self, i: int) -> tuple[FakeQuant, Sequence[str]]:
         """A section with quantisers, and what it shows."""

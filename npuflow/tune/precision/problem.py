@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal
 
 import numpy as np
 
 from npuflow.base.errors import InputError, TargetError, Where
 from npuflow.hw.target import Target
+from npuflow.ir.graph import Graph
 from npuflow.ir.noise import EXACT, noise_decibels
-from npuflow.quantise.candidate import Candidate
 from npuflow.strategies import FLOAT, NARROW, WIDE, Budget, Goal, Levels, Noise, Output, Unit
 from npuflow.tune import tuned
-from npuflow.tune.error import Feed
-from npuflow.tune.judge import judged_outputs
+from npuflow.tune.judge import PartialOutputs, judged_outputs
 from npuflow.tune.metric import MetricJudge
 from npuflow.tune.precision.cost import CostModel
 from npuflow.tune.precision.harness import Harness
@@ -43,6 +42,7 @@ class SearchProblem:
     verdicts: dict[Levels, tuple[Output, ...]] = field(default_factory=dict)
     measures: dict[Levels, tuple[Output, ...]] = field(default_factory=dict)
     plans: dict[Levels, float] = field(default_factory=dict)
+    _promised: dict[Levels, bool] = field(default_factory=dict, init=False)
     _alone: dict[tuple[int, int], Noise] = field(default_factory=dict)
 
     @cached_property
@@ -98,6 +98,18 @@ class SearchProblem:
             self.measures[levels] = (*found, *labelled)
         return self.measures[levels]
 
+    def promises(self, levels: Levels) -> bool:
+        if levels in self.measures or self.drop is not None:
+            return self.budget.holds(self.measured(levels))
+        if levels not in self._promised:
+            table, weights = self.rig.mixture(levels)
+            run = partial(self.rig.fake.run, table=table, weights=weights)
+            found = PartialOutputs.of(self.rig.judge, run)
+            self._promised[levels] = found.hold(self.budget)
+            if found.complete:
+                self.measures[levels] = found.judged
+        return self._promised[levels]
+
     def steady(self, levels: Levels) -> float:
         rig = self.rig
         noise = rig.probe_noise(*rig.mixture(levels), min(len(rig.judge.held), tuned.MIXTURE_STEADY))
@@ -137,22 +149,30 @@ class SearchProblem:
     def _verified(self, levels: Levels) -> tuple[Output, ...]:
         rig = self.rig
         try:
-            found = self._judged(rig.candidate(levels), ())
+            candidate = rig.candidate(levels)
+            plain = rig.judge.built(candidate)
         except TargetError as error:
             self.log(f"a mixture cannot be quantised: {error.message}")
             return tuple(
                 replace(one, sqnr=-200.0, low=-200.0, agreement=None) for one in self.measured(levels)
             )
-        if not self.corrected or self.budget.holds(found):
-            return found
-        better = self._judged(rig.candidate(levels), rig.judge.fit)
-        return max(
-            found, better, key=lambda outputs: (self.budget.holds(outputs), self.budget.level(outputs))
-        )
+        if not self.corrected or self.drop is not None:
+            found = self._judged(plain)
+            if not self.corrected or self.budget.holds(found):
+                return found
+            return self._better(found, self._judged(rig.judge.built(candidate, rig.judge.fit)))
+        partly = PartialOutputs.of(rig.judge, plain)
+        if partly.hold(self.budget):
+            return partly.judged
+        better = self._judged(rig.judge.built(candidate, rig.judge.fit))
+        return better if self.budget.holds(better) else self._better(partly.judged, better)
 
-    def _judged(self, candidate: Candidate, fit: Sequence[Feed]) -> tuple[Output, ...]:
-        """Outputs of a candidate, and what it has lost of the metric."""
-        made, drop = self.rig.judge.built(candidate, fit), self.drop
+    def _better(self, *some: tuple[Output, ...]) -> tuple[Output, ...]:
+        return max(some, key=lambda outputs: (self.budget.holds(outputs), self.budget.level(outputs)))
+
+    def _judged(self, made: Graph) -> tuple[Output, ...]:
+        """Outputs of a quantised graph, and what it has lost of the metric."""
+        drop = self.drop
         found = judged_outputs(self.rig.judge.score(made))
         return found if drop is None else (*found, drop.drop(drop.judge.outputs(made)))
 

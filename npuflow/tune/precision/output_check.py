@@ -1,5 +1,4 @@
-"""Whether a quantised network's outputs are close enough to the float network's, on
-samples that no bias was fitted to.
+"""Checks whether each output of a quantised network is close enough to the float network's.
 
 The budget of [precision] is what is asked for. A few samples place an output's dB and its share of
 equal answers only so well, so that a warning takes a clear miss: `SLACK` dB, and shares that
@@ -19,8 +18,7 @@ from npuflow.ir.noise import EXACT
 from npuflow.ir.types import Array, QuantType
 from npuflow.run.floats import FloatRun
 from npuflow.strategies import Budget, Output
-from npuflow.tune.error import outputs_of
-from npuflow.tune.parts import output_parts
+from npuflow.tune.judge import Judge
 from npuflow.tune.quality import Outputs, apart, guarded, quality
 
 Feed = Mapping[str, Array]
@@ -68,15 +66,12 @@ def affordable(graph: Graph, feeds: Sequence[Feed]) -> list[Feed]:
     return [feeds[int(i)] for i in np.linspace(0, len(feeds) - 1, count).round()] if count else []
 
 
-def shown(
-    real: Graph, graph: Graph, feeds: Sequence[Feed], budget: Budget, reference: Graph | None = None
-) -> tuple[JudgedOutput, ...]:
-    """Every output of the quantised `graph` beside that of `real`, or of `reference`: the same graph with the
-    roundings that its file states."""
-    truth, made = outputs_of(reference or real, feeds), outputs_of(graph, feeds)
-    found = (*quality(real, truth, made), *_whole(real, truth, made))
+def shown(judge: Judge, graph: Graph, budget: Budget) -> tuple[JudgedOutput, ...]:
+    """Every output of the quantised `graph` beside the float network's, on the samples of a judge."""
+    real, truth, made = judge.graph, judge.truth, judge.outputs(graph)
+    found = (*quality(real, truth, made), *_whole(judge, made))
     whole = {n: _absent(a, np.asarray) for n, a in zip(real.outputs, truth, strict=True)}
-    absent = whole | {part.name: _absent(truth[part.output], part.of) for part in output_parts(real)}
+    absent = whole | {part.name: _absent(truth[part.output], part.of) for part in judge.parts}
     parts, where = apart(real, truth, made), guarded(real, truth)
     return tuple(
         JudgedOutput(
@@ -107,11 +102,11 @@ def close(budget: Budget, one: Output) -> bool:
     return replace(budget, sqnr_db=budget.sqnr_db - SLACK).met(one)
 
 
-def _whole(real: Graph, truth: Outputs, made: Outputs) -> list[Output]:
+def _whole(judge: Judge, made: Outputs) -> list[Output]:
     """Outputs that are no real numbers (indices, labels) or have no fixed shape: the
     share of equal values."""
-    found, plain = [], {part.output for part in output_parts(real)}
-    for i, name in enumerate(real.outputs):
+    truth, found, plain = judge.truth, list[Output](), {part.output for part in judge.parts}
+    for i, name in enumerate(judge.graph.outputs):
         if i in plain or not truth[i]:
             continue
         share = float(np.mean([_equal(a, b) for a, b in zip(truth[i], made[i], strict=True)]))
