@@ -145,7 +145,7 @@ def calibrated(task: Task, kind: Kind) -> tuple[Items[Sample], Statistics, Thres
         samples,
         statistics,
         run(
-            clipping, thresholds=first, statistics=statistics, precision=kind.widths,
+            clipping, thresholds=first, statistics=statistics, wanted=kind.widths,
             **divided(samples), **_given(task, kind),
         ),
     )

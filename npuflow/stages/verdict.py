@@ -44,6 +44,7 @@ from npuflow.tune.precision.problem import SearchProblem, cost_of, described
 from npuflow.tune.precision.sensitivity import noises
 from npuflow.tune.ranges.thresholds import Calibrate, RangeChoice, choices
 from npuflow.tune.ranges.thresholds import thresholds as chosen_by
+from npuflow.whole.execute.executor import real_outputs
 
 MORE_SAMPLES = "more calibration samples, some of every kind of input that the network will see"
 OFF = "[verdict] advice = true, which looks for the cause and measures fixes"
@@ -144,8 +145,8 @@ def verdict(
     options: VerdictOptions,
     planned: PlannedTarget,
 ) -> Verdict:
-    """Run samples that no choice has seen through both networks; where an output is poor, look for
-    the cause and for what helps."""
+    """Run samples that no choice has seen through the float network and the program's integers; where an
+    output is poor, look for the cause and for what helps."""
     graph, quantize = chosen.placed.graph, chosen.placed.quantize
     thresholds, precision = chosen.choices.thresholds, chosen.choices.precision
     verdict, calibrate, correct = options.verdict, options.calibrate, options.correct
@@ -160,7 +161,7 @@ def verdict(
         return _unjudged(f"there is only one calibration {lone}, which cannot both calibrate and judge")
     integers, reference = with_fixed_outputs(quantized.graph), with_fixed_outputs(reference_of(graph))
     verifies = Judge(with_fixed_outputs(graph.graph), held, reference=reference)
-    found = shown(verifies, integers, budget)
+    found = shown(verifies, real_outputs(integers, planned.numerics, held), budget)
     shares = _looked(graph.graph, quantized.graph, found, held)
     made = Verdict(
         found, len(held), "", budget, shares, inputs=unlike, untried=MORE, verified=bool(unseen),
@@ -178,7 +179,9 @@ def verdict(
     chooses = Judge(network.graph, affordable(graph.graph, judge.held), judge.fit, network.reference)
     chooses = chooses.objects_first()
     rig = Harness(network, ranges.extrema, chooses)
-    mine = shown(replace(verifies, held=rig.judge.held), integers, budget) if unseen else found
+    # fixes are networks in fake quantisation, and so is what they are compared with
+    choosing = replace(verifies, held=rig.judge.held)
+    mine = shown(choosing, choosing.outputs(integers), budget)
     if not poor:
         return replace(made, better=ranges.automatic(rig, mine, frozenset(precision.ranges), budget))
     target, corrected = planned.target, correct.bias != "off"

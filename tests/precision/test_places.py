@@ -148,6 +148,7 @@ def test_a_verdict_says_where() -> None:
     """The bias of the scores is so low that few places are high."""
     plain = rig_of(detector(sigmoid=False))
     graph = detector(sigmoid=True, least=float(np.quantile(np.concatenate(plain.judge.truth[0]), 0.97)))
-    made = {one.output.name: one for one in shown(rig_of(graph).judge, graph, Budget())}
+    judge = rig_of(graph).judge
+    made = {one.output.name: one for one in shown(judge, judge.outputs(graph), Budget())}
     assert made["map"].where == "" and made["boxes"].where == "map"
     assert 'where "map" is high' in figures(made["boxes"])

@@ -83,10 +83,10 @@ def built(rig: Harness) -> Graph:
 
 def test_a_ruined_output_is_poor_and_others_are_not(net: Net) -> None:
     rig = rigged(net, plant=0.1)
-    found = {s.output.name: s for s in shown(rig.judge, built(rig), Budget())}
+    found = {s.output.name: s for s in shown(rig.judge, rig.judge.outputs(built(rig)), Budget())}
     assert not found["y"].ok and found["y"].output.sqnr < 15 and found["other"].ok
     fine = rigged(net)
-    assert all(s.ok for s in shown(fine.judge, built(fine), Budget()))
+    assert all(s.ok for s in shown(fine.judge, fine.judge.outputs(built(fine)), Budget()))
 
 
 def test_the_budget_has_a_slack_and_answers_may_stand_in_for_decibels() -> None:
@@ -110,7 +110,8 @@ def test_indices_are_compared_by_equality() -> None:
     nodes = (Node(OPS["relu"](), ("x",), ("a",), ("r",)), Node(host, ("a",), ("i",), ("m",)))
     graph = Graph(("x",), ("i",), nodes, values)
     feeds = [{"x": np.eye(4, dtype=np.float32)[k : k + 1]} for k in range(4)]
-    (same,) = shown(Judge(graph, feeds), graph, Budget())
+    judge = Judge(graph, feeds)
+    (same,) = shown(judge, judge.outputs(graph), Budget())
     assert same.ok and same.output.agreement == 1.0
 
 
@@ -190,7 +191,7 @@ def test_clipped_values_are_counted(net: Net) -> None:
 
 def test_the_statement_says_it_with_numbers(net: Net) -> None:
     rig = rigged(net, plant=0.1)
-    found = shown(rig.judge, built(rig), Budget())
+    found = shown(rig.judge, rig.judge.outputs(built(rig)), Budget())
     first = culprits(rig, 0, lambda *_: None)[0]
     said = statement(found, JudgedOn(8), "", Budget(), Advice(first, ()))
     assert (
@@ -264,7 +265,7 @@ def test_the_most_clipped_tensor_is_a_plain_number(share: float, text: str) -> N
 
 def test_a_search_that_ends_short_is_said_with_the_figures_of_the_program(net: Net) -> None:
     rig = rigged(net, plant=0.1)
-    found = shown(rig.judge, built(rig), Budget())
+    found = shown(rig.judge, rig.judge.outputs(built(rig)), Budget())
     poor = statement(found, JudgedOn(8), "", Budget(), Advice(short=True))
     reached = f"{found[0].output.sqnr:.1f} dB"
     assert reached in poor.text
@@ -306,8 +307,9 @@ def test_parts_that_disagree_are_warned_of(parts: tuple[float, ...], warns: bool
 def test_parts_of_the_samples_are_disjoint_and_need_two_samples_each(net: Net) -> None:
     rig = rigged(net)
     graph = rig.network.graph
-    assert all(len(one.parts_db) == 4 for one in shown(rig.judge, built(rig), Budget()))
-    assert all(one.parts_db == () for one in shown(Judge(graph, rig.judge.held[:7]), built(rig), Budget()))
+    assert all(len(one.parts_db) == 4 for one in shown(rig.judge, rig.judge.outputs(built(rig)), Budget()))
+    few = Judge(graph, rig.judge.held[:7])
+    assert all(one.parts_db == () for one in shown(few, few.outputs(built(rig)), Budget()))
     quiet = [[np.zeros_like(a) if s % 4 else a for s, a in enumerate(c)] for c in rig.judge.truth]
     ruined = [[a + (s % 4 == 0) for s, a in enumerate(column)] for column in quiet]
     assert [level < 100 for level in apart(graph, quiet, ruined)["y"]] == [True, False, False, False]

@@ -66,9 +66,10 @@ def affordable(graph: Graph, feeds: Sequence[Feed]) -> list[Feed]:
     return [feeds[int(i)] for i in np.linspace(0, len(feeds) - 1, count).round()] if count else []
 
 
-def shown(judge: Judge, graph: Graph, budget: Budget) -> tuple[JudgedOutput, ...]:
-    """Every output of the quantised `graph` beside the float network's, on the samples of a judge."""
-    real, truth, made = judge.graph, judge.truth, judge.outputs(graph)
+def shown(judge: Judge, made: Outputs, budget: Budget) -> tuple[JudgedOutput, ...]:
+    """Every output of a quantised network beside the float network's. `made`: per output what it gave on the
+    samples of the judge."""
+    real, truth = judge.graph, judge.truth
     found = (*quality(real, truth, made), *_whole(judge, made))
     whole = {n: _absent(a, np.asarray) for n, a in zip(real.outputs, truth, strict=True)}
     absent = whole | {part.name: _absent(truth[part.output], part.of) for part in judge.parts}

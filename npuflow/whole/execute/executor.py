@@ -14,7 +14,7 @@ import numpy as np
 
 from npuflow.base.compiled import compiled
 from npuflow.hw.target import Numerics
-from npuflow.ir.codes import encode
+from npuflow.ir.codes import decode, encode
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array, FloatType, QuantType
 from npuflow.kernels.fast import usable
@@ -130,6 +130,18 @@ class Executor:
                 if isinstance(part, Segment)
             }
         return self._bound[key]
+
+
+def real_outputs(
+    graph: Graph, numerics: Numerics, samples: Sequence[Mapping[str, Array]]
+) -> list[list[Array]]:
+    """Per output what the program gives, sample by sample: codes as the numbers that they stand for."""
+    rows = Executor(graph, numerics).run_many(samples)
+    quants = [graph.values[o].quant for o in graph.outputs]
+    return [
+        [row[o] if quant is None else decode(row[o], quant) for row in rows]
+        for o, quant in zip(graph.outputs, quants, strict=True)
+    ]
 
 
 def _put(to: Array, samples: Sequence[Array]) -> None:
