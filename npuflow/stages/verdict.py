@@ -180,14 +180,12 @@ def verdict(
     chooses = chooses.objects_first()
     rig = Harness(network, ranges.extrema, chooses)
     # fixes are networks in fake quantisation, and so is what they are compared with
-    choosing = replace(verifies, held=rig.judge.held)
-    mine = shown(choosing, choosing.outputs(integers), budget)
+    mine = shown(choosing := replace(verifies, held=chooses.held), choosing.outputs(integers), budget)
     if not poor:
         return replace(made, better=ranges.automatic(rig, mine, frozenset(precision.ranges), budget))
-    target, corrected = planned.target, correct.bias != "off"
     rivals = partial(ranges.others, verdict.methods, frozenset(precision.ranges))
-    searched = partial(_searched, rig, quantize, target, options)
-    clinic = FixSearch(rig, quantize, target, budget, corrected, ranges.extrema, rivals, searched, log)
+    searched, corrected = partial(_searched, rig, quantize, planned.target, options), correct.bias != "off"
+    clinic = FixSearch(rig, quantize, planned.target, budget, corrected, ranges.extrema, rivals, searched, log)
     name = min(poor, key=lambda one: min(one.sqnr, one.low)).name
     worst = next(one.output for one in mine if one.output.name == name)
     column = next((i for i, part in enumerate(rig.judge.parts) if part.name == worst.name), None)
