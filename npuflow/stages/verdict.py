@@ -184,8 +184,9 @@ def verdict(
     if not poor:
         return replace(made, better=ranges.automatic(rig, mine, frozenset(precision.ranges), budget))
     rivals = partial(ranges.others, verdict.methods, frozenset(precision.ranges))
-    searched, corrected = partial(_searched, rig, quantize, planned.target, options), correct.bias != "off"
-    clinic = FixSearch(rig, quantize, planned.target, budget, corrected, ranges.extrema, rivals, searched, log)
+    target, corrected = planned.target, correct.bias != "off"
+    searched = partial(_searched, rig, quantize, target, options)
+    clinic = FixSearch(rig, quantize, target, budget, corrected, ranges.extrema, rivals, searched, log)
     name = min(poor, key=lambda one: min(one.sqnr, one.low)).name
     worst = next(one.output for one in mine if one.output.name == name)
     column = next((i for i, part in enumerate(rig.judge.parts) if part.name == worst.name), None)
