@@ -168,8 +168,7 @@ def verdict(
         short=precision is not None and not precision.holds,
     )
     poor = [s.output for s in found if not s.ok]
-    strange = any(s.nan for s in found)
-    if strange or not verdict.advice:
+    if (strange := any(s.nan for s in found)) or not verdict.advice:
         return replace(made, untried=OFF, weights=no_numbers(graph.graph) if strange else {})
     if thresholds is None or precision is None or statistics is None:
         return made                        # nothing was calibrated: there are no ranges or widths to choose
