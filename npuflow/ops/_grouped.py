@@ -111,7 +111,13 @@ def scale_operands(site: OpContext, inner: str, outer: str) -> tuple[Operand, ..
     return (Operand("scales", tuple(site.array("scales").shape), (DimMap(inner, 1, group), DimMap(outer))),)
 
 
-def scale_fields(site: OpContext, tile: TileView) -> dict[str, object]:
-    """The fields of a command that scales its sums group by group."""
-    scales = tile.params["scales"]
-    return {"group": site.quant(1).group, "scales": scales.address, "scales_type": scales.dtype}
+def weight_fields(site: OpContext, tile: TileView, name: str) -> dict[str, object]:
+    """What a command says of a weight: its zero point, `<name>_zero`, or the address of several,
+    `<name>_zeros`; and where it scales its sums group by group, the groups and their scales."""
+    given: dict[str, object] = {}
+    if grouped(site):
+        scales = tile.params["scales"]
+        given = {"group": site.quant(1).group, "scales": scales.address, "scales_type": scales.dtype}
+    if "w_zeros" in site.params:
+        return {**given, f"{name}_zeros": tile.params["w_zeros"].address}
+    return {**given, f"{name}_zero": site.param("w_zero")}
