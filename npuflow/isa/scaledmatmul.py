@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import ceil
+from math import ceil, prod
 
 from npuflow.hw.command import Command
 from npuflow.hw.isa import OPCODES
@@ -32,6 +32,9 @@ class ScaledMatMulOpcode(MatMulOpcode):
         yield from _scaled.accesses(c, len(_scaled.pieces(c, c.number("k"))), c.number("n"))
         yield from super().accesses(c)
 
+    def zero_count(self, c: Command) -> int:
+        return prod(_scaled.zeros_shape(len(_scaled.pieces(c, c.number("k"))), c.number("n")))
+
     def passes(self, c: Command, compute: Compute) -> tuple[int, int, int]:
         work, passes, macs = super().passes(c, compute)
         if compute.dataflow == "weight_stationary":
@@ -43,12 +46,13 @@ class ScaledMatMulOpcode(MatMulOpcode):
     def execute(self, memory: SimulatedMemory, c: Command) -> None:
         batch, m, k, n = (c.number(i) for i in ("batch", "m", "k", "n"))
         a = exact.signed(memory, c, "a", (batch, m, k))
-        b = self._matrix(memory, c, (batch, k, n)) - exact.zeros(memory, c, "b", n)[:, None, None, :]
-        parts = _scaled.pieces(c, k)
+        b, parts = self._matrix(memory, c, (batch, k, n)), _scaled.pieces(c, k)
+        zeros = _scaled.zeros(memory, c, "b", len(parts), n)
         scales = _scaled.scales(memory, c, len(parts), n)
         total: exact.Wide | None = None
         for g, (first, last) in enumerate(parts):
-            sums = exact.matmul(a[..., first:last], b[..., first:last, :])
+            own = b[..., first:last, :] - zeros[:, g][:, None, None, :]
+            sums = exact.matmul(a[..., first:last], own)
             scaled = exact.times(sums, scales[:, g][:, None, None, :])
             total = scaled if total is None else exact.plus(total, scaled)
         assert total is not None
@@ -57,4 +61,5 @@ class ScaledMatMulOpcode(MatMulOpcode):
     def bind(self, bench: Bench, i: int, c: Command) -> Step | None:
         from npuflow.kernels.products.fast_scaled import matmul  # its kernels are slow to load
 
-        return matmul(bench, i, c, _scaled.pieces(c, c.number("k")))
+        parts = _scaled.pieces(c, c.number("k"))
+        return matmul(bench, i, c, parts, _scaled.zeros_shape(len(parts), c.number("n")))
