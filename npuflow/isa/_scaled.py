@@ -25,8 +25,8 @@ def pieces(c: Command, terms: int) -> list[tuple[int, int]]:
 
 
 def zeros_shape(groups: int, channels: int) -> tuple[int, int]:
-    """What several zero points of a weight are dense in: [groups or 1, channels]."""
-    return 1, channels
+    """What several zero points of a weight are dense in: [groups, channels]."""
+    return groups, channels
 
 
 def accesses(c: Command, groups: int, channels: int) -> Iterator[Region]:

@@ -21,7 +21,8 @@ from npuflow.kernels.operands import Bench
 class ScaledConvOpcode(ConvOpcode):
     """CONV with groups = 1 whose products are summed in groups of `group` consecutive input channels, each
     sum times a number of its own: acc[n,o,y,x] (+)= sum over g of scales[g,o] * (the sum of CONV over input
-    channels g*group to (g+1)*group - 1). `scales` is dense [ceil(C / group), out_channels].
+    channels g*group to (g+1)*group - 1). `scales` is dense [ceil(C / group), out_channels], and so is
+    `w_zeros` when it is not NONE: each group has zero points of its own.
     """
 
     code = 21

@@ -21,7 +21,8 @@ from npuflow.kernels.operands import Bench
 class ScaledMatMulOpcode(MatMulOpcode):
     """MATMUL whose products are summed in groups of `group` consecutive terms, each sum times a number of its
     own: acc[b,m,n] (+)= sum over g of scales[g,n] * (the sum of MATMUL over k from g*group to (g+1)*group -
-    1). `scales` is dense [ceil(k / group), n].
+    1). `scales` is dense [ceil(k / group), n], and so is `b_zeros` when it is not NONE: each group has zero
+    points of its own.
     """
 
     code = 22

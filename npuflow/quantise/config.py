@@ -303,8 +303,6 @@ def _group_misfits(config: Quantize, numerics: Numerics) -> Iterator[TargetError
                 key, f"weight scales by groups of {group} input channels; the target has {text}",
                 f"{other}, or a target with such groups (target.numerics.weight_groups)",
             )
-    if asked and not weights.symmetric:
-        yield _misfit(asked[0][0], "weights with a scale by group have no zero points", "symmetric = true")
     if asked and weights.per == "tensor":
         yield _misfit(asked[0][0], "scales by groups are scales of channels, too", 'per = "channel"')
     if weights.sub_scale_bits and not asked:
