@@ -26,7 +26,8 @@ from npuflow.whole.export_c.program import program_of
 
 GROUP = 4
 SYMMETRIC = Numerics(weight_bits=(4, 8), activation_bits=(8, 16), weight_groups=(GROUP,), wide_acc_bits=48)
-NUMERICS = replace(SYMMETRIC, weight_zero_point=True)
+OF_CHANNELS = replace(SYMMETRIC, weight_zero_point=True)
+NUMERICS = replace(OF_CHANNELS, group_zero_points=True)
 TARGET = Target(
     numerics=NUMERICS,
     memory=Memory(local_bytes=2048, local_align=16),
@@ -56,7 +57,8 @@ SAMPLES = {
 }
 SCHEMES = {
     f"{name}, {bits} bits": Quantize(
-        weights=Weights(**{"bits": 4, **more}, group=GROUP, sub_scale_bits=sub), activations=Activations(bits=bits)
+        weights=Weights(**{"bits": 4, **more}, group=GROUP, sub_scale_bits=sub),
+        activations=Activations(bits=bits),
     )
     for name, sub, more in (
         ("a multiplier a group", 0, {}),
@@ -145,6 +147,40 @@ def test_a_target_without_zero_points_says_so() -> None:
     with pytest.raises(RecipeError, match="weights with zero points; the target has none") as caught:
         check_scheme(config, SYMMETRIC)
     assert [one.where.key for one in caught.value.faults()] == ["quantize.weights.symmetric"]
+
+
+@pytest.mark.parametrize(
+    ("config", "key"),
+    [
+        (Quantize(Weights(group=GROUP, symmetric=False)), "weights.symmetric"),
+        (
+            Quantize(Weights(symmetric=False), overrides=(Override(("fc",), weight_group=GROUP),)),
+            "overrides[0].weight_group",
+        ),
+        (
+            Quantize(Weights(group=GROUP), overrides=(Override(("fc",), weight_symmetric=False),)),
+            "overrides[0].weight_symmetric",
+        ),
+    ],
+)
+def test_a_target_with_zero_points_of_channels_alone_says_so(config: Quantize, key: str) -> None:
+    with pytest.raises(RecipeError, match="the target has zero points of channels alone") as caught:
+        check_scheme(config, OF_CHANNELS)
+    assert [one.where.key for one in caught.value.faults()] == [f"quantize.{key}"]
+
+
+def test_an_exception_may_leave_out_either() -> None:
+    neither = Override(("fc",), weight_group=0, weight_symmetric=False)
+    check_scheme(Quantize(Weights(group=GROUP), overrides=(neither,)), OF_CHANNELS)
+    without = Override(("fc",), weight_group=0), Override(("conv",), weight_symmetric=True)
+    check_scheme(Quantize(Weights(symmetric=False), overrides=without), OF_CHANNELS)
+
+
+def test_a_target_states_zero_points_of_groups_with_what_they_need() -> None:
+    for lacking in (Numerics(group_zero_points=True), replace(SYMMETRIC, group_zero_points=True)):
+        (fault,) = lacking.check()
+        assert fault.field == "group_zero_points"
+    assert not list(NUMERICS.check())
 
 
 def test_two_level_scales_are_integers_of_a_channel() -> None:
