@@ -1,5 +1,5 @@
-"""Products with a weight that has a scale, and maybe a zero point, for every group of input channels:
-parameters, the specification, operands and commands."""
+"""Products with weights that have scales by groups of input channels: parameters, the specification, operands
+and commands."""
 
 from __future__ import annotations
 
