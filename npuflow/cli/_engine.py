@@ -111,9 +111,11 @@ def settings(options: object = None, **more: Any) -> Settings:
     names = {field.name for field in fields(Settings)}
     stated = {k: v for k, v in vars(options).items() if k in names} if options is not None else {}
     chosen = replace(Settings(), **stated, **more)
-    given = {"force": tuple(chosen.force or ()), "override": overrides(stated.get("override"))}
-    out = chosen.out
-    return replace(chosen, **given, out=Path(out).absolute() if out is not None else None)
+    paths, out = overrides(stated.get("override")), chosen.out
+    return replace(
+        chosen, force=tuple(chosen.force or ()), override=paths,
+        out=Path(out).absolute() if out is not None else None,
+    )
 
 
 def typed(context: typer.Context) -> list[str]:

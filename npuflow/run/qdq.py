@@ -247,10 +247,8 @@ class QdqBuilder:
         zero: Array = np.broadcast_to(np.array(q.zero_point), scale.shape).astype(dtype)
         if q.group is not None:                    # by block: of the tensor's own rank
             first = tuple(slice(None, None, q.group if d == q.group_axis else 1) for d in range(len(shape)))
-            scale, zero = (
-                np.ascontiguousarray(np.broadcast_to(one, shape)[first], kind)
-                for one, kind in zip(q.spread(shape), (np.float32, dtype), strict=True)
-            )
+            scale, zero = (np.broadcast_to(one, shape)[first] for one in q.spread(shape))
+            scale, zero = np.ascontiguousarray(scale, np.float32), np.ascontiguousarray(zero, dtype)
         if q.axis is None:
             scale, zero = scale[0], zero[0]
         of_scale, of_zero = self.named(f"{name}:scale"), self.named(f"{name}:zero")
