@@ -254,3 +254,15 @@ def test_a_corrected_bias_moves_the_outputs(scheme: str) -> None:
     assert quant is not None
     # all but those that the clamp cuts
     assert np.median(np.abs(now - was - delta)) <= 1.01 * quant.scale[0]
+
+
+def test_blocks_of_another_quantiser_get_their_codes_back() -> None:
+    """Where a block uses its first and its last code: what a model with blocks and zero points is read as."""
+    codes = RNG.integers(0, 16, (6, 8 * GROUP))
+    codes[:, ::GROUP], codes[:, 1::GROUP] = 0, 15
+    scale = RNG.uniform(0.01, 0.1, (6, 8)).astype(np.float32).repeat(GROUP, 1)
+    zero = RNG.integers(0, 16, (6, 8)).repeat(GROUP, 1)
+    real = ((codes - zero) * scale).astype(np.float32)
+    quant = weight_type(real, 0, Weights(bits=4, group=GROUP, symmetric=False, signed=False), NUMERICS, 1)
+    np.testing.assert_array_equal(encode(real, quant), codes)
+    np.testing.assert_array_equal(np.reshape(quant.zero_point, (6, 8)), zero[:, ::GROUP])
