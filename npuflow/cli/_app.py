@@ -14,6 +14,7 @@ import typer
 
 from npuflow.base.errors import InternalError, NpuflowError
 from npuflow.cli import STOPPED, interrupted
+from npuflow.cli._options import expanded
 from npuflow.flow.interrupt import Interrupted
 
 
@@ -55,7 +56,7 @@ def _add(app: typer.Typer, name: str) -> None:
             f'{module.__name__} does not define the verb "{name}"',
             hint=f'define a function "{name}" or a typer app', code="NF-INTERNAL-005",
         )
-    app.command(name)(function)
+    app.command(name)(expanded(function))
 
 
 def _print_version(wanted: bool) -> None:

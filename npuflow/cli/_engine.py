@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -105,22 +106,15 @@ def overrides(pairs: Sequence[str] | None) -> dict[str, Path]:
     return found
 
 
-def settings(
-    *,
-    cache: Path | None = None,
-    remote: str | None = None,
-    jobs: int | None = None,
-    scheduler: str | None = None,
-    until: str | None = None,
-    keep_going: bool = False,
-    force: Sequence[str] | None = None,
-    override: Sequence[str] | None = None,
-    out: Path | None = None,
-) -> Settings:
-    """The build settings that the options of a verb state."""
-    return Settings(
-        cache, remote, jobs, scheduler, until, keep_going, tuple(force or ()), overrides(override),
-        out.absolute() if out is not None else None,
+def settings(options: object = None, **more: Any) -> Settings:
+    """The build settings that a verb's dataclass of options has under the same names, or keywords."""
+    names = {field.name for field in fields(Settings)}
+    stated = {k: v for k, v in vars(options).items() if k in names} if options is not None else {}
+    chosen = replace(Settings(), **stated, **more)
+    paths, out = overrides(stated.get("override")), chosen.out
+    return replace(
+        chosen, force=tuple(chosen.force or ()), override=paths,
+        out=Path(out).absolute() if out is not None else None,
     )
 
 
@@ -132,7 +126,7 @@ def typed(context: typer.Context) -> list[str]:
 
 def plan(recipe: Recipe, until: str | None = None, override: Sequence[str] | None = None) -> Plan:
     """The wired plan of a recipe."""
-    return plan_recipe(recipe, stages(), settings(until=until, override=override))
+    return plan_recipe(recipe, stages(), Settings(until=until, override=overrides(override)))
 
 
 def store(recipe: Recipe | None, flag: str | Path | None) -> Store:

@@ -4,6 +4,7 @@ why, what rules refused."""
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,25 +40,32 @@ OutputOption = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class InspectOptions:
+    """What of a model is shown, and on which target."""
+
+    target: Annotated[
+        str | None,
+        typer.Option("--target", "-t", help="A target's name or TOML file; else the recipe's, or edge-4t."),
+    ] = None
+    inputs: ShapeOption = None
+    dims: DimOption = None
+    constants: ConstantOption = None
+    outputs: OutputOption = None
+    sets: SetOption = None
+    batch: BatchOption = None
+    nodes: Annotated[bool, typer.Option("--nodes", help="One line per node.")] = False
+    text: Annotated[
+        bool, typer.Option("--text", help="Print the rewritten graph as text, and nothing else.")
+    ] = False
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False
+
+
 def inspect(
     model: Annotated[
         Path, typer.Argument(metavar="MODEL", help="A model file, or a recipe (TOML).", show_default=False)
     ],
-    target: Annotated[
-        str | None,
-        typer.Option("--target", "-t", help="A target's name or TOML file; else the recipe's, or edge-4t."),
-    ] = None,
-    inputs: ShapeOption = None,
-    dims: DimOption = None,
-    constants: ConstantOption = None,
-    outputs: OutputOption = None,
-    sets: SetOption = None,
-    batch: BatchOption = None,
-    nodes: Annotated[bool, typer.Option("--nodes", help="One line per node.")] = False,
-    text: Annotated[
-        bool, typer.Option("--text", help="Print the rewritten graph as text, and nothing else.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    options: InspectOptions,
 ) -> None:
     """Show a model as npuflow sees it: nodes before and after rewriting, placement with reasons, refusals."""
     from npuflow.cli._inspected import asked
@@ -65,21 +73,22 @@ def inspect(
     from npuflow.rewrite.rewrite import rewrite
     from npuflow.rules import RULES, Hardware
 
-    bindings = bindings_of(inputs, dims, constants, outputs)
-    what = asked(model, target, bindings, with_batch(sets, batch))
+    bindings = bindings_of(options.inputs, options.dims, options.constants, options.outputs)
+    what = asked(model, options.target, bindings, with_batch(options.sets, options.batch))
     _, reader, source = gathered(what.model)
     reading = what.batched(reader.read(source, what.bindings))
     hardware = Hardware.of(what.chip.compute, what.chip.memory, what.chip.dma)
     names = [name for name in RULES.names() if name not in what.skip]
     done = rewrite(reading.graph, names, hardware=hardware)
-    if text:
+    if options.text:
         from npuflow.ir.text import to_text
 
         typer.echo(to_text(done.graph), nl=False)
         return
     report = _report(reading.graph, done, what.place(done.graph), reading.notes, what.chip)
     named = what.chip.name or what.target
-    typer.echo(json.dumps(report) if as_json else _page(model.name, named, report, nodes=nodes))
+    page = _page(model.name, named, report, nodes=options.nodes)
+    typer.echo(json.dumps(report) if options.as_json else page)
 
 
 def bindings_of(

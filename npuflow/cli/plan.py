@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -18,27 +19,31 @@ from npuflow.cli._engine import (
 )
 
 
-def plan(
-    recipes: RecipeArgs,
-    sets: SetOption = None,
-    batch: BatchOption = None,
-    until: UntilOption = None,
+@dataclass(frozen=True)
+class PlanOptions:
+    """What a plan takes beside its recipes."""
+
+    sets: SetOption = None
+    batch: BatchOption = None
+    until: UntilOption = None
     force: Annotated[
         list[str] | None,
         typer.Option("--force", metavar="STAGE", help="Plan as if this stage were not cached."),
-    ] = None,
-    override: OverrideOption = None,
-    cache: CacheOption = None,
+    ] = None
+    override: OverrideOption = None
+    cache: CacheOption = None
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Compare with the lock in DIR/NAME.")
-    ] = None,
-    items: Annotated[bool, typer.Option("--items", help="List every item that is not in the cache.")] = False,
+    ] = None
+    items: Annotated[bool, typer.Option("--items", help="List every item that is not in the cache.")] = False
     graph: Annotated[
         Path | None,
         typer.Option("--graph", metavar="FILE.svg", help="Draw the stages, with what is in the cache."),
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
+    ] = None
+    as_json: JsonOption = False
+
+
+def plan(recipes: RecipeArgs, options: PlanOptions) -> None:
     """List what a build would run and why, without running it; `maybe` is what early cutoff may still spare.
 
     Stages that only read the model's structure are run to know more, in memory; nothing is written.
@@ -46,5 +51,7 @@ def plan(
     from npuflow.cli._engine import settings, with_batch
     from npuflow.cli._plan import show
 
-    chosen = settings(cache=cache, until=until, force=force, override=override, out=out)
-    show(recipes, with_batch(sets, batch), chosen, as_json=as_json, items=items, graph=graph)
+    show(
+        recipes, with_batch(options.sets, options.batch), settings(options),
+        as_json=options.as_json, items=options.items, graph=options.graph,
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,58 +23,63 @@ COMMANDS = ("command", "core", "queue", "opcode", "layer", "start", "end", "stal
 WORDS = ("name", "op", "limit", "stall", "queue", "opcode", "cause", "layer", "what")
 
 
-def profile(
-    program: ProgramArgument,
+@dataclass(frozen=True)
+class ProfileOptions:
+    """What of a program is shown, and where it is written."""
+
     other: Annotated[
         Path | None, typer.Argument(metavar="[OTHER]", help="A second one, to compare with.")
-    ] = None,
+    ] = None
     groups: Annotated[
         bool, typer.Option("--groups", help="One row per group that runs together, with its schedule time.")
-    ] = False,
+    ] = False
     commands: Annotated[
         bool, typer.Option("--commands", help="One row per command instead of per layer.")
-    ] = False,
-    memory: Annotated[bool, typer.Option("--memory", help="The map of memory instead.")] = False,
+    ] = False
+    memory: Annotated[bool, typer.Option("--memory", help="The map of memory instead.")] = False
     roofline: Annotated[
         Path | None, typer.Option("--roofline", help="Draw the roofline: .svg, .png or .html.")
-    ] = None,
+    ] = None
     memory_map: Annotated[
         Path | None, typer.Option("--memory-map", help="Draw both memories over time: .svg, .png or .html.")
-    ] = None,
+    ] = None
     trace: Annotated[
         Path | None, typer.Option("--trace", help="Write a Chrome/Perfetto trace to this file.")
-    ] = None,
-    csv: Annotated[Path | None, typer.Option("--csv", help="Write the rows to this CSV file.")] = None,
+    ] = None
+    csv: Annotated[Path | None, typer.Option("--csv", help="Write the rows to this CSV file.")] = None
     xlsx: Annotated[
         Path | None, typer.Option("--xlsx", help="Write all tables to this XLSX file (needs xlsxwriter).")
-    ] = None,
+    ] = None
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object per line on standard output.")
-    ] = False,
-) -> None:
+    ] = False
+
+
+def profile(program: ProgramArgument, options: ProfileOptions) -> None:
     """What a program's cycles and bytes are spent on, by the simulator's clock, with its
     schedule time and the lower bounds."""
     import json
 
-    if (found := _only(program, csv, as_json)) is None:
+    o = options
+    if (found := _only(program, o.csv, o.as_json)) is None:
         return
-    if other is not None:
-        if groups or commands or memory or roofline or memory_map or trace or xlsx:
+    if o.other is not None:
+        if o.groups or o.commands or o.memory or o.roofline or o.memory_map or o.trace or o.xlsx:
             raise UsageError(
                 "two programs are compared by layer",
                 hint="pictures and traces are of one program; --csv, --json", code="NF-USAGE-046",
             )
-        _compare(found, _measured(other), (program, other), csv, as_json)
+        _compare(found, _measured(o.other), (program, o.other), o.csv, o.as_json)
         return
-    rows, columns = _chosen(found, groups, commands, memory)
-    _files(found, rows, trace, csv, xlsx)
-    _figures(found, roofline, memory_map)
-    if as_json:
+    rows, columns = _chosen(found, o.groups, o.commands, o.memory)
+    _files(found, rows, o.trace, o.csv, o.xlsx)
+    _figures(found, o.roofline, o.memory_map)
+    if o.as_json:
         total = _totals(found)
         for row in [*rows, {"total": {**total, "throughput": total["throughput"].row()}}]:
             typer.echo(json.dumps(row))
         return
-    if memory:
+    if o.memory:
         from npuflow.report.profile.memory import text_map
 
         typer.echo(text_map(found))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sized
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,6 +29,33 @@ class NotANumber(StrEnum):
     ALLOW = "allow"
 
 
+@dataclass(frozen=True)
+class RunOptions:
+    """How a program runs, and what is written."""
+
+    out: Annotated[Path, typer.Option("--out", "-o", help="The npz file to write.")] = Path("outputs.npz")
+    dump_all: Annotated[bool, typer.Option("--dump-all", help="Also every intermediate tensor.")] = False
+    batch: Annotated[int, typer.Option("--batch", min=1, max=64, help="Samples simulated together.")] = 8
+    exact: Annotated[
+        Kind | None,
+        typer.Option(
+            "--exact", help="What computes a program: whole tensors, or its commands.", show_default=False
+        ),
+    ] = None
+    state: Annotated[
+        list[str] | None,
+        typer.Option("--state", help="OUTPUT=INPUT of an .onnx model that follow from sample to sample."),
+    ] = None
+    target: Annotated[
+        str | None,
+        typer.Option("--target", "-t", help="Refuse the program if it was not compiled for this target."),
+    ] = None
+    nan: Annotated[
+        NotANumber, typer.Option("--nan", help="NaN in inputs, which integers have not: say so, or refuse.")
+    ] = NotANumber.WARN
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False
+
+
 def run(
     program: Annotated[
         Path,
@@ -44,27 +72,7 @@ def run(
             show_default=False,
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The npz file to write.")] = Path("outputs.npz"),
-    dump_all: Annotated[bool, typer.Option("--dump-all", help="Also every intermediate tensor.")] = False,
-    batch: Annotated[int, typer.Option("--batch", min=1, max=64, help="Samples simulated together.")] = 8,
-    exact: Annotated[
-        Kind | None,
-        typer.Option(
-            "--exact", help="What computes a program: whole tensors, or its commands.", show_default=False
-        ),
-    ] = None,
-    state: Annotated[
-        list[str] | None,
-        typer.Option("--state", help="OUTPUT=INPUT of an .onnx model that follow from sample to sample."),
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option("--target", "-t", help="Refuse the program if it was not compiled for this target."),
-    ] = None,
-    nan: Annotated[
-        NotANumber, typer.Option("--nan", help="NaN in inputs, which integers have not: say so, or refuse.")
-    ] = NotANumber.WARN,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    options: RunOptions,
 ) -> None:
     """Run a program, or a model on onnxruntime. A program is computed on whole tensors from the graph that it
     keeps, or by its commands on the simulator: the bits are the same. Inputs with a leading axis of samples
@@ -74,14 +82,18 @@ def run(
     from npuflow.cli._run_model import noted, open_model, save_outputs
     from npuflow.cli._run_samples import run_samples
 
-    if target is not None:
-        _require(program, target)
-    model = open_model(program, batch, dump_all, state=_pairs(state or ()), exact=_kind(exact), nan=nan.value)
+    batch, out = options.batch, options.out
+    if options.target is not None:
+        _require(program, options.target)
+    model = open_model(
+        program, batch, options.dump_all, state=_pairs(options.state or ()), exact=_kind(options.exact),
+        nan=options.nan.value,
+    )
     for note in model.notes:
         noted(note)
     outputs, stacked = run_samples(model, inputs, model.preparation, batch, note=noted)
     written = save_outputs(out, outputs, stacked)
-    if as_json:
+    if options.as_json:
         typer.echo(json.dumps({"out": str(out), "samples": len(outputs), "tensors": written}))
         return
     typer.echo(f"{len(outputs)} sample{_s(outputs)}, {len(written)} tensor{_s(written)} -> {out}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +21,37 @@ SWITCH = 1e-4                             # seconds after which a thread hands o
 TAKEN = ("stats",)                        # what stands for no model behind /v2/models/
 
 
+@dataclass(frozen=True)
+class ServeOptions:
+    """Where programs are served, and within which limits."""
+
+    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free port.")] = 8000
+    max_batch: Annotated[
+        int,
+        typer.Option("--max-batch", min=1, max=64, help="Samples of different requests computed together."),
+    ] = 8
+    delay: Annotated[
+        float, typer.Option("--delay", min=0.0, help="Milliseconds that a batch waits for more samples.")
+    ] = 0.0
+    workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="Batches computed at a time.")] = 1
+    max_waiting: Annotated[
+        int, typer.Option("--max-waiting", min=1, help="Samples that may wait; beyond it: status 503.")
+    ] = 1024
+    max_samples: Annotated[int, typer.Option("--max-samples", min=1, help="Samples of one request.")] = 64
+    max_mb: Annotated[float, typer.Option("--max-mb", help="Megabytes of one request.")] = 64.0
+    timeout: Annotated[float, typer.Option("--timeout", help="Seconds until an answer: status 504.")] = 30.0
+    stop_seconds: Annotated[
+        float, typer.Option("--stop-seconds", help="Seconds left to requests in progress when it stops.")
+    ] = 10.0
+    exact: Annotated[
+        Kind | None, typer.Option("--exact", help="What computes programs, as for `run`.", show_default=False)
+    ] = None
+    nan: Annotated[
+        NotANumber, typer.Option("--nan", help="NaN in inputs: say so once, or answer it with status 400.")
+    ] = NotANumber.WARN
+
+
 def serve(
     programs: Annotated[
         list[str],
@@ -29,31 +61,7 @@ def serve(
             show_default=False,
         ),
     ],
-    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free port.")] = 8000,
-    max_batch: Annotated[
-        int,
-        typer.Option("--max-batch", min=1, max=64, help="Samples of different requests computed together."),
-    ] = 8,
-    delay: Annotated[
-        float, typer.Option("--delay", min=0.0, help="Milliseconds that a batch waits for more samples.")
-    ] = 0.0,
-    workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="Batches computed at a time.")] = 1,
-    max_waiting: Annotated[
-        int, typer.Option("--max-waiting", min=1, help="Samples that may wait; beyond it: status 503.")
-    ] = 1024,
-    max_samples: Annotated[int, typer.Option("--max-samples", min=1, help="Samples of one request.")] = 64,
-    max_mb: Annotated[float, typer.Option("--max-mb", help="Megabytes of one request.")] = 64.0,
-    timeout: Annotated[float, typer.Option("--timeout", help="Seconds until an answer: status 504.")] = 30.0,
-    stop_seconds: Annotated[
-        float, typer.Option("--stop-seconds", help="Seconds left to requests in progress when it stops.")
-    ] = 10.0,
-    exact: Annotated[
-        Kind | None, typer.Option("--exact", help="What computes programs, as for `run`.", show_default=False)
-    ] = None,
-    nan: Annotated[
-        NotANumber, typer.Option("--nan", help="NaN in inputs: say so once, or answer it with status 400.")
-    ] = NotANumber.WARN,
+    options: ServeOptions,
 ) -> None:
     """Serve until Ctrl-C or SIGTERM: health, metadata, inference with JSON and binary tensors, /metrics for
     Prometheus. Samples that wait together are computed together. Requests name models, never files."""
@@ -67,9 +75,12 @@ def serve(
         code="NF-RUN-021",
     ):
         from npuflow.apps.serve.running import serve as run
-    how = {"exact": None if exact is None else exact.value, "nan": nan.value}
-    options = {"batch": max_batch, "linger": delay / 1e3, "workers": workers, "limit": max_waiting, **how}
-    models = {name: _opened(name, path, options, max_samples, timeout) for name, path in _named(programs)}
+    o = options
+    how = {
+        "batch": o.max_batch, "linger": o.delay / 1e3, "workers": o.workers, "limit": o.max_waiting,
+        "exact": None if o.exact is None else o.exact.value, "nan": o.nan.value,
+    }
+    models = {name: _opened(name, path, how, o.max_samples, o.timeout) for name, path in _named(programs)}
 
     def started(address: str) -> None:
         for name, one in models.items():
@@ -78,7 +89,10 @@ def serve(
     # kernels release the interpreter lock many times a run: they should not wait 5 ms for it each time
     sys.setswitchinterval(SWITCH)
     asyncio.run(
-        run(models, host, port, max_bytes=int(max_mb * 1e6), stop_seconds=stop_seconds, started=started)
+        run(
+            models, o.host, o.port, max_bytes=int(o.max_mb * 1e6), stop_seconds=o.stop_seconds,
+            started=started,
+        )
     )
 
 

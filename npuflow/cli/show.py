@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,35 @@ from npuflow.cli._engine import CacheOption, SetOption
 PLOTS = "npuflow show statistics RECIPE --plot FILE.svg"
 
 
+@dataclass(frozen=True)
+class ShowOptions:
+    """What is shown of it, and how."""
+
+    path: Annotated[Path | None, typer.Argument(metavar="[RECIPE]", show_default=False)] = None
+    log: Annotated[bool, typer.Option("--log", help="Print the log of the step.")] = False
+    export: Annotated[
+        Path | None,
+        typer.Option("--export", metavar="DIR", help="Copy the artifact there, to read or to edit."),
+    ] = None
+    tensor: Annotated[
+        list[str] | None,
+        typer.Option("--tensor", metavar="NAME", help="With `statistics`: only this tensor, or a pattern."),
+    ] = None
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="With `statistics`: histograms as .svg, .png or .html."),
+    ] = None
+    strategies: Annotated[
+        bool,
+        typer.Option(
+            "--strategies", help="With `tiling`: what every search strategy proposed, and which plan won."
+        ),
+    ] = False
+    as_json: Annotated[bool, typer.Option("--json", help="With `strategy`: as JSON.")] = False
+    sets: SetOption = None
+    cache: CacheOption = None
+
+
 def show(
     what: Annotated[
         str,
@@ -22,55 +52,34 @@ def show(
             show_default=False,
         ),
     ],
-    path: Annotated[Path | None, typer.Argument(metavar="[RECIPE]", show_default=False)] = None,
-    log: Annotated[bool, typer.Option("--log", help="Print the log of the step.")] = False,
-    export: Annotated[
-        Path | None,
-        typer.Option("--export", metavar="DIR", help="Copy the artifact there, to read or to edit."),
-    ] = None,
-    tensor: Annotated[
-        list[str] | None,
-        typer.Option("--tensor", metavar="NAME", help="With `statistics`: only this tensor, or a pattern."),
-    ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option("--plot", metavar="FILE", help="With `statistics`: histograms as .svg, .png or .html."),
-    ] = None,
-    strategies: Annotated[
-        bool,
-        typer.Option(
-            "--strategies", help="With `tiling`: what every search strategy proposed, and which plan won."
-        ),
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With `strategy`: as JSON.")] = False,
-    sets: SetOption = None,
-    cache: CacheOption = None,
+    options: ShowOptions,
 ) -> None:
     """Show a recipe with every default, an artifact, or a step of the last build (with --log, its log).
     `statistics` is a table of tensors with what they suggest, `parse` lists every rewrite with its nodes,
     `verdict` is the accuracy with fixes that were measured, `precision` what was given wider codes,
     `strategy` everything that was chosen for every layer and tensor, as TOML or JSON that a recipe
     reads with `extends`."""
+    o, path, sets, cache = options, options.path, options.sets, options.cache
     if what.endswith(".toml") and path is None:
         what, path = "recipe", Path(what)
-    if export is not None and what != "recipe":
+    if o.export is not None and what != "recipe":
         from npuflow.cli._show_step import export as copy
 
-        found = copy(what, path, sets, cache, export)
-    elif what == "statistics" and not log:
+        found = copy(what, path, sets, cache, o.export)
+    elif what == "statistics" and not o.log:
         from npuflow.cli._show_statistics import text as statistics
 
-        found = statistics(_needed(path), sets, cache, tensor or [], plot)
-    elif strategies and what != "recipe":
+        found = statistics(_needed(path), sets, cache, o.tensor or [], o.plot)
+    elif o.strategies and what != "recipe":
         found = _strategies(what, _needed(path), sets, cache)
-    elif (plot is not None or tensor) and what not in ("recipe", "verdict", "precision"):
+    elif (o.plot is not None or o.tensor) and what not in ("recipe", "verdict", "precision"):
         raise UsageError("--tensor and --plot are for statistics", hint=PLOTS, code="NF-USAGE-050")
     elif what.startswith("x3:"):
         from npuflow.cli._show_step import artifact_text
 
         found = artifact_text(what, path, cache)
     else:
-        found = _recipe_or_step(what, _needed(path), sets, cache, log, as_json)
+        found = _recipe_or_step(what, _needed(path), sets, cache, o.log, o.as_json)
     typer.echo(found, nl=False)
 
 

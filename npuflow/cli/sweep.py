@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +11,10 @@ import typer
 from npuflow.cli._engine import CacheOption, JsonOption, RecipeArg, SetOption, UntilOption
 
 
-def sweep(
-    recipe: RecipeArg,
+@dataclass(frozen=True)
+class SweepOptions:
+    """What a sweep takes beside its recipe."""
+
     over: Annotated[
         list[str] | None,
         typer.Option(
@@ -21,8 +24,8 @@ def sweep(
             "'target.memory.local_bytes=\\[131072, 262144]'. "
             "May be repeated.",
         ),
-    ] = None,
-    sets: SetOption = None,
+    ] = None
+    sets: SetOption = None
     goals: Annotated[
         list[str] | None,
         typer.Option(
@@ -32,34 +35,37 @@ def sweep(
             "more. "
             "May be repeated.",
         ),
-    ] = None,
+    ] = None
     show: Annotated[
         str | None,
         typer.Option("--show", metavar="NAMES", help="Columns, with commas between; all of them: all."),
-    ] = None,
+    ] = None
     csv: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Write every figure of every point.")
-    ] = None,
+    ] = None
     plot: Annotated[
         Path | None,
         typer.Option("--plot", metavar="FILE", help="Draw the first two goals: .svg, .png or .html."),
-    ] = None,
-    until: UntilOption = None,
+    ] = None
+    until: UntilOption = None
     jobs: Annotated[
         int | None, typer.Option("--jobs", "-j", min=1, help="Steps at once, as for build.")
-    ] = None,
-    scheduler: Annotated[str | None, typer.Option("--scheduler", help="As for build.")] = None,
-    cache: CacheOption = None,
+    ] = None
+    scheduler: Annotated[str | None, typer.Option("--scheduler", help="As for build.")] = None
+    cache: CacheOption = None
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Put the products into DIR/NAME/sweep.")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
+    ] = None
+    as_json: JsonOption = False
+
+
+def sweep(recipe: RecipeArg, options: SweepOptions) -> None:
     """Build a recipe for every combination of the values of some keys, a target's parameters among them; what
     they have in common runs once. A table of the figures, and the points that no other beats."""
     from npuflow.cli._engine import settings
     from npuflow.cli._sweep import SweepView, run
 
-    chosen = settings(cache=cache, jobs=jobs, scheduler=scheduler, until=until, out=out)
-    wanted = SweepView(tuple(goals or ()), show, csv, plot, as_json)
-    raise typer.Exit(run(recipe, sets or [], over or [], chosen, wanted))
+    wanted = SweepView(
+        tuple(options.goals or ()), options.show, options.csv, options.plot, options.as_json
+    )
+    raise typer.Exit(run(recipe, options.sets or [], options.over or [], settings(options), wanted))

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar, get_type_hints, overload
+from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, get_type_hints, overload
 
 from npuflow.base.registry import Registry
 from npuflow.flow.memory import shown, size
@@ -104,6 +104,37 @@ class Groups(Mapping[str, Items[A_co]], Generic[A_co]):
 
 
 _Function = Callable[..., Any]
+
+
+class PartOptions(TypedDict, total=False):
+    """What `part` takes; `stage` says what each means."""
+
+    over: str | None
+    by: str | None
+    files: Callable[..., Listing] | None
+    when: str | None
+    cpu: Literal["python", "native"]
+    memory: str | None
+    lighter: str
+    batch: int
+    floats: bool
+
+
+class StageOptions(PartOptions, total=False):
+    """What `stage` takes."""
+
+    refines: str | None
+    always: bool
+    wanted: Callable[..., bool] | None
+    unless: Callable[..., str] | None
+    after: tuple[str, ...]
+    quick: bool
+    minor: bool
+    replaces: tuple[str, ...]
+    merge: _Function | tuple[_Function, ...]
+    parts: tuple[Stage, ...]
+
+
 _DEFAULTS: dict[str, Any] = {
     "over": None, "by": None, "files": None, "when": None, "refines": None, "always": False, "wanted": None,
     "unless": None,
@@ -240,28 +271,7 @@ def steps_of(registry: Registry) -> dict[str, Stage]:
 @overload
 def stage(function: _Function, /) -> Stage: ...
 @overload
-def stage(
-    *,
-    over: str | None = None,
-    by: str | None = None,
-    files: Callable[..., Listing] | None = None,
-    when: str | None = None,
-    refines: str | None = None,
-    always: bool = False,
-    wanted: Callable[..., bool] | None = None,
-    unless: Callable[..., str] | None = None,
-    after: tuple[str, ...] = (),
-    cpu: Literal["python", "native"] = "python",
-    memory: str | None = None,
-    lighter: str = "",
-    batch: int = 8,
-    floats: bool = False,
-    quick: bool = False,
-    minor: bool = False,
-    replaces: tuple[str, ...] = (),
-    merge: _Function | tuple[_Function, ...] = (),
-    parts: tuple[Stage, ...] = (),
-) -> Callable[[_Function], Stage]: ...
+def stage(**options: Unpack[StageOptions]) -> Callable[[_Function], Stage]: ...
 def stage(function: _Function | None = None, /, **options: Any) -> Any:
     """Make a function a stage, and the entry of its file.
 
@@ -299,18 +309,7 @@ def stage(function: _Function | None = None, /, **options: Any) -> Any:
 @overload
 def part(function: _Function, /) -> Stage: ...
 @overload
-def part(
-    *,
-    over: str | None = None,
-    by: str | None = None,
-    files: Callable[..., Listing] | None = None,
-    when: str | None = None,
-    cpu: Literal["python", "native"] = "python",
-    memory: str | None = None,
-    lighter: str = "",
-    batch: int = 8,
-    floats: bool = False,
-) -> Callable[[_Function], Stage]: ...
+def part(**options: Unpack[PartOptions]) -> Callable[[_Function], Stage]: ...
 def part(function: _Function | None = None, /, **options: Any) -> Any:
     """A step that belongs to a stage of the same file, which names it in `parts` or `merge`: wired, keyed,
     cached and run like a stage, but seen by that stage alone. The options are those of `stage`; `when` is

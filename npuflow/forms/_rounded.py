@@ -10,7 +10,7 @@ import numpy.typing as npt
 from npuflow.hw.floats import clamped, encoded
 from npuflow.hw.target import Numerics
 from npuflow.ir.codes import real_of
-from npuflow.ir.forms import OperatorForm
+from npuflow.ir.forms import OperatorSpace
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import OpContext, bound_array
 from npuflow.ir.space import Axis, DimMap, IterationDomain, Operand
@@ -77,7 +77,7 @@ def emit_round(site: OpContext, tile: TileView, em: Emitter, channel_dim: int, d
     )
 
 
-class RoundedForm(OperatorForm):
+class RoundedForm(OperatorSpace):
     """Results are rounded once and clamped."""
 
     def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:

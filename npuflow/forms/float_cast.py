@@ -9,14 +9,14 @@ import numpy as np
 from npuflow.forms._rounded import bounds
 from npuflow.hw.floats import decoded, encoded
 from npuflow.hw.target import Numerics
-from npuflow.ir.forms import FORMS, OperatorForm
+from npuflow.ir.forms import FORMS, OperatorSpace
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import OpContext
 from npuflow.ir.types import Array, FloatType
 
 
 @FORMS.entry
-class FloatCast(OperatorForm):
+class FloatCast(OperatorSpace):
     def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
         source, target = site.quant(0), site.out_quant
         params: dict[str, int | Array] = {"factor": _word(1.0), "zero": 0}

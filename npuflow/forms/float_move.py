@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from npuflow.hw.target import Numerics
-from npuflow.ir.forms import FORMS, OperatorForm
+from npuflow.ir.forms import FORMS, OperatorSpace
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import OpContext
 from npuflow.ir.types import Array
 
 
 @FORMS.entry
-class FloatMove(OperatorForm):
+class FloatMove(OperatorSpace):
     """What the operator does with integers, it does with patterns."""
 
     def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:

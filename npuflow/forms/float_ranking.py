@@ -9,7 +9,7 @@ import numpy as np
 
 from npuflow.forms._rounded import real
 from npuflow.hw.target import Numerics
-from npuflow.ir.forms import FORMS, OperatorForm
+from npuflow.ir.forms import FORMS, OperatorSpace
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import OpContext
 from npuflow.ir.types import Array
@@ -19,7 +19,7 @@ FAR = 1e300  # stands for infinity where NaN comes first
 
 
 @FORMS.entry
-class FloatRanking(OperatorForm):
+class FloatRanking(OperatorSpace):
     def compute(
         self, site: OpContext, inputs: Sequence[Array | None], numerics: Numerics
     ) -> tuple[Array, ...]:

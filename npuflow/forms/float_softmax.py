@@ -9,14 +9,14 @@ import numpy as np
 from npuflow.forms._rounded import real, result
 from npuflow.hw.floats import encoded, rounded, sums
 from npuflow.hw.target import Numerics
-from npuflow.ir.forms import FORMS, OperatorForm
+from npuflow.ir.forms import FORMS, OperatorSpace
 from npuflow.ir.lowering import Emitter, TileView, blocks3
 from npuflow.ir.op import OpContext
 from npuflow.ir.types import Array
 
 
 @FORMS.entry
-class FloatSoftmax(OperatorForm):
+class FloatSoftmax(OperatorSpace):
     def compute(
         self, site: OpContext, inputs: Sequence[Array | None], numerics: Numerics
     ) -> tuple[Array, ...]:

@@ -146,6 +146,7 @@ class Numerics(Config, table="target.numerics"):
     per_channel_clamp: bool = True
     activation_zero_point: bool = True
     weight_zero_point: bool = False
+    group_zero_points: bool = False       # groups of weight_groups may have zero points of their own, too
     signed_activations: bool = True
     unsigned_activations: bool = True
     table_bits: Annotated[int, Range(4, 15)] = 10        # 16-bit tables have at most 2^table_bits + 2 entries
@@ -189,6 +190,13 @@ class Numerics(Config, table="target.numerics"):
                 "weight_groups",
                 "scales by groups need a scale per channel and multipliers of more than one bit",
                 hint="leave it out", code="NF-TARGET-014",
+            )
+        if self.group_zero_points and not (self.weight_groups and self.weight_zero_point):
+            yield Fault(
+                "group_zero_points",
+                "zero points of groups need groups of weights and weights with zero points",
+                hint="weight_groups = [64] and weight_zero_point = true, or leave it out",
+                code="NF-TARGET-017",
             )
         if self.multiplier_bits == 1 and not self.power_of_two:
             because = "with 1 bit the multiplier is 1, so that all scales must be powers of two"

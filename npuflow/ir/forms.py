@@ -47,12 +47,20 @@ class OperatorForm:
         raise NotImplementedError
 
     def space(self, site: OpContext, numerics: Numerics) -> IterationDomain | None:
-        """Iteration space; None for operators that only move data."""
-        return site.op.space(site, numerics)
+        """Iteration space; None for operators that only move data. The default is in a class of its own
+        (`OperatorSpace`): this one is in the key of every stage that asks any form for anything."""
+        raise NotImplementedError(f"{type(self).__name__}.space")
 
     def lower(self, site: OpContext, tile: TileView, em: Emitter) -> None:
         """Commands of the compute queues for one tile."""
         raise NotImplementedError(f"{type(self).__name__}.lower")
+
+
+class OperatorSpace(OperatorForm):
+    """A form whose tiles are cut as those of the operator in integers."""
+
+    def space(self, site: OpContext, numerics: Numerics) -> IterationDomain | None:
+        return site.op.space(site, numerics)
 
 
 def has_form(op: Op, arithmetic: Arithmetic) -> bool:

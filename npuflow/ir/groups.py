@@ -31,10 +31,10 @@ def group_of_terms(op: Op, weight: QuantType, shape: tuple[int, ...]) -> npt.NDA
 
 def group_bounds(op: Op, codes: IntArray, weight: QuantType, x: QuantType) -> tuple[IntArray, IntArray]:
     """[channels, groups]: the lowest and the highest sum of every group over all codes of the input."""
-    rows = op.rows(codes)
+    rows = op.rows(codes.astype(np.int64) - weight.spread(codes.shape)[1])
     groups = group_of_terms(op, weight, codes.shape)
     low, high = min(x.lo - x.zero_point[0], 0), max(x.hi - x.zero_point[0], 0)
-    sums = [_sums(rows[:, groups == g].astype(np.int64)) for g in range(int(groups.max()) + 1)]
+    sums = [_sums(rows[:, groups == g]) for g in range(int(groups.max()) + 1)]
     above, below = (np.stack(ends, 1) for ends in zip(*sums, strict=True))
     return above * low + below * high, above * high + below * low
 

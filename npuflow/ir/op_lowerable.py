@@ -25,7 +25,8 @@ class Lowerable(Generic[S]):
 
     @property
     def lane(self) -> str:
-        """The operation of the vector unit on floats that it is; empty: there is none."""
+        """The operation of the vector unit on floats that it is; empty: there is none. Of two operands also
+        several, one after the other ("sub abs"): the first on both, those behind it on its result."""
         return ""
 
     def accepts(self, site: S, target: Target) -> Yes | No:

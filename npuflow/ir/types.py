@@ -49,8 +49,8 @@ class QuantType:
 
     `axis` None: one scale and zero point for the tensor; else one per index of that dimension.
     `group`: with an axis, weights have a scale for every so many consecutive indices of `group_axis`, too,
-    the scales of a channel one after another; their one zero point is 0. `sub_bits`: the scales of a channel
-    are integers of so many bits times one number (two-level scales); None: any numbers.
+    the scales of a channel one after another. `sub_bits`: the scales of a channel are integers of so many
+    bits times one number (two-level scales); None: any numbers. Zero points are one, or as many as scales.
     `narrow`: the restricted range that leaves out the most negative code (signed only). `sparse`: (n, m), of
     every m consecutive elements of these weights at most n are other than zero, and the target skips them.
     """
@@ -91,12 +91,18 @@ class QuantType:
         along = [-1 if d == self.axis else 1 for d in range(len(shape))]
         if self.group is None or self.group_axis is None:
             return scale.reshape(along), zero.reshape(along if zero.size > 1 else (1,) * len(shape))
-        size = shape[self.group_axis]
-        by_term = np.repeat(scale.reshape(shape[self.axis], -1), self.group, axis=1)[:, :size]
+        one = (1,) * len(shape)
+        return self._by_term(scale, shape), self._by_term(zero, shape) if zero.size > 1 else zero.reshape(one)
+
+    def _by_term(self, numbers: Array, shape: Sequence[int]) -> Array:
+        """Numbers of the groups in a shape that broadcasts over a tensor of that shape."""
+        assert self.group is not None and self.axis is not None and self.group_axis is not None
+        count, size = shape[self.axis], shape[self.group_axis]
+        by_term = np.repeat(numbers.reshape(count, -1), self.group, axis=1)[:, :size]
         if self.axis > self.group_axis:
             by_term = by_term.T
         wide = [shape[d] if d in (self.axis, self.group_axis) else 1 for d in range(len(shape))]
-        return by_term.reshape(wide), zero[:1].reshape((1,) * len(shape))
+        return by_term.reshape(wide)
 
     def channel_scale(self, channels: int) -> npt.NDArray[np.float64]:
         """Of two-level scales the number of every channel, which its integers are multiples of."""

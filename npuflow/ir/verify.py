@@ -97,8 +97,6 @@ def _quant(value: Value, quant: QuantType) -> Iterator[str]:
             yield f"{where} has scales by groups along axis {quant.group_axis} of {value.type.shape}"
             return
         size *= -(-value.type.shape[quant.group_axis] // quant.group)
-        if any(quant.zero_point):
-            yield f"{where} has scales by groups and a zero point other than 0"
     if len(quant.scale) != size or len(quant.zero_point) not in (1, size):
         yield f"{where} has {len(quant.scale)} scales for {size} channels or groups"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 import numpy as np
 
@@ -23,8 +24,20 @@ def pieces(c: Command, terms: int) -> list[tuple[int, int]]:
     return [(at, min(at + size, terms)) for at in range(0, terms, size)]
 
 
+def zeros_shape(groups: int, channels: int) -> tuple[int, int]:
+    """What several zero points of a weight are dense in: [groups, channels]."""
+    return groups, channels
+
+
 def accesses(c: Command, groups: int, channels: int) -> Iterator[Region]:
     yield from access.flat(c, "scales", groups * channels, ELEMENTS[c.text("scales_type")].bytes)
+
+
+def zeros(memory: SimulatedMemory, c: Command, name: str, groups: int, channels: int) -> exact.Wide:
+    """[B, groups, channels]"""
+    shape = zeros_shape(groups, channels) if c.pointer(f"{name}_zeros") is not None else (1, channels)
+    found = exact.zeros(memory, c, name, prod(shape)).reshape(-1, *shape)
+    return np.broadcast_to(found, (len(found), groups, channels))
 
 
 def scales(memory: SimulatedMemory, c: Command, groups: int, channels: int) -> exact.Wide:

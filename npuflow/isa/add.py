@@ -48,6 +48,6 @@ class AddOpcode(Simulated):
         found = fast.rounding(c, fast.spread(c, "a") * abs(ma) + fast.spread(c, "b") * abs(mb), 1)
         if found is None:
             return None
-        zeros = c.number("a_zero"), c.number("b_zero"), ma * found[0], mb * found[0]
+        factors = c.number("a_zero"), c.number("b_zero"), ma * found[0], mb * found[0]
         where = fast.elementwise(bench, i, c, "a", "b", "y")
-        return partial(linear_rows, *where, *zeros, *fast.end(c, found))
+        return partial(linear_rows, *where, factors, *fast.end(c, found))

@@ -77,16 +77,17 @@ class AvgPoolOpcode(Simulated):
             step = np.arange(c.vector("kernel")[axis])[:, None] * c.vector("dilation")[axis]
             at = step + np.arange(out) * c.vector("stride")[axis] + c.vector("origin")[axis]
             counts.append(((at >= c.vector("count_lo")[axis]) & (at < c.vector("count_hi")[axis])).sum(0))
-        numbers = c.number("x_zero"), m.astype(np.int64) * found[0], np.multiply.outer(*counts)
-        return partial(avgpool, *fast.window(bench, i, c), *numbers, *fast.end(c, found))
+        factors = c.number("x_zero"), m.astype(np.int64) * found[0], np.multiply.outer(*counts)
+        return partial(avgpool, *fast.window(bench, i, c), factors, fast.end(c, found))
 
 
 @compiled
-def avgpool(  # type: ignore[no-untyped-def]
-    x, x0, xb, xs, dims, y, y0, yb, ys, batch, kernel, stride, dilation, origin, size,
-    zero_x, m, counts, shift, half, mode, zero, lo, hi,
-):
-    """`counts` [oh, ow] is how many window positions count at each output."""
+def avgpool(source, target, batch, window, size, factors, end):  # type: ignore[no-untyped-def]
+    """`factors`: x's zero point, multipliers by count, and how many window positions count at each output
+    [oh, ow]."""
+    (x, x0, xb, xs, dims), (y, y0, yb, ys) = source, target
+    (kernel, stride, dilation, origin), (zero_x, m, counts) = window, factors
+    (shift, half, mode), (zero, lo, hi) = end
     n, channels, height, width = dims
     for b in range(batch):
         for s in range(n):

@@ -58,9 +58,13 @@ class ConvOpcode(Simulated):
             yield access.packed(c, "w", 0, count - 1)
         else:
             yield from access.flat(c, "w", count, weight.bytes)
-        yield from access.flat(c, "w_zeros", out, 4)
+        yield from access.flat(c, "w_zeros", self.zero_count(c), 4)
         made = (c.number("batch"), out, c.number("out_height"), c.number("out_width"))
         yield from access.sums(c, made, bool(c.number("accumulate")))
+
+    def zero_count(self, c: Command) -> int:
+        """How many zero points lie at `w_zeros`."""
+        return c.number("out_channels")
 
     def latency(self, c: Command, target: Target) -> Terms:
         return cycles.on_array(target, *self.passes(c, target.compute), cycles.widths(c, "x", "w"))

@@ -57,15 +57,14 @@ class DivOpcode(Simulated):
         if max(fast.spread(c, "a") * above, fast.spread(c, "b") * below) >= fast.LIMIT:
             return None
         where = fast.elementwise(bench, i, c, "a", "b", "y")
-        zeros, mode = (c.number("a_zero"), c.number("b_zero")), ROUNDINGS.index(c.text("rounding"))
-        ends = c.number("zero"), c.number("lo"), c.number("hi")
-        return partial(quotient_rows, *where, *zeros, above, below, mode, *ends)
+        factors, mode = (c.number("a_zero"), c.number("b_zero"), above, below), c.text("rounding")
+        return partial(quotient_rows, *where, factors, ROUNDINGS.index(mode), fast.clamp(c))
 
 
 @compiled
-def quotient_rows(  # type: ignore[no-untyped-def]
-    a, ao, ast, b, bo, bs, y, yo, ys, n, za, zb, above, below, mode, zero, lo, hi
-):
+def quotient_rows(left, right, out, n, factors, mode, clamp):  # type: ignore[no-untyped-def]
+    (a, ao, ast), (b, bo, bs), (y, yo, ys) = left, right, out
+    (za, zb, above, below), (zero, lo, hi) = factors, clamp
     for r in range(yo.shape[0]):
         for i in range(n):
             p = (np.int64(a[ao[r] + i * ast]) - za) * above

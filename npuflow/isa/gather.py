@@ -56,15 +56,13 @@ class GatherOpcode(Simulated):
 
     def bind(self, bench: Bench, i: int, c: Command) -> Step | None:
         x, index, y = (bench.operand(i, c, name) for name in ("x", "index", "y"))
-        ends = [o.parts for o in (x, index, y)]
         numbers = c.vector("dims"), c.number("entries"), c.number("wrap"), bench.batch
-        return partial(gathered, *(part for end in ends for part in end), *numbers)
+        return partial(gathered, x.parts, index.parts, y.parts, *numbers)
 
 
 @compiled
-def gathered(  # type: ignore[no-untyped-def]
-    x, x0, xb, xs, k, k0, kb, ks, y, y0, yb, ys, dims, entries, wrap, batch
-):
+def gathered(source, index, target, dims, entries, wrap, batch):  # type: ignore[no-untyped-def]
+    (x, x0, xb, xs), (k, k0, kb, ks), (y, y0, yb, ys) = source, index, target
     outer, rows, inner = dims
     for b in range(batch):
         for a in range(outer):

@@ -75,9 +75,10 @@ class LutOpcode(Simulated):
         wrong = "an index outside the table"
         lo, hi = ELEMENTS[c.text("x_type")].range
         if bits:
+            scale, clamp = (bits, c.number("fraction")), (c.number("lo"), c.number("hi"))
             return partial(
-                fast.checked(slope_rows, c, wrong), x.flat, xo, p, table.copy(), c.number("base"), bits,
-                c.number("fraction"), c.number("lo"), c.number("hi"), y.flat, yo, s, n,
+                fast.checked(slope_rows, c, wrong), (x.flat, xo, p), (table.copy(), c.number("base")), scale,
+                clamp, (y.flat, yo, s), n,
             )
         if hi < 256 and p == s == 1 and lo >= c.number("base") and hi - c.number("base") < count:
             codes = np.arange(256)
@@ -85,12 +86,13 @@ class LutOpcode(Simulated):
             entries = table[codes - c.number("base")].copy()
             return partial(codes_rows, x.flat.view(np.uint8), xo, entries, y.flat, yo, n)
         run = fast.checked(table_rows, c, wrong)
-        return partial(run, x.flat, xo, p, table.copy(), c.number("base"), y.flat, yo, s, n)
+        return partial(run, (x.flat, xo, p), (table.copy(), c.number("base")), (y.flat, yo, s), n)
 
 
 @compiled
-def table_rows(x, xo, xs, table, base, y, yo, ys, n):  # type: ignore[no-untyped-def]
-    """False when an index leaves the table."""
+def table_rows(source, entries, out, n):  # type: ignore[no-untyped-def]
+    """False when an index leaves the table. `entries`: it, and the code of its first one."""
+    (x, xo, xs), (table, base), (y, yo, ys) = source, entries, out
     size, inside = table.shape[0], True
     for r in range(yo.shape[0]):
         for i in range(n):
@@ -112,7 +114,9 @@ def codes_rows(x, xo, table, y, yo, n):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def slope_rows(x, xo, xs, table, base, bits, fraction, lo, hi, y, yo, ys, n):  # type: ignore[no-untyped-def]
+def slope_rows(source, entries, scale, clamp, out, n):  # type: ignore[no-untyped-def]
+    (x, xo, xs), (table, base), (y, yo, ys) = source, entries, out
+    (bits, fraction), (lo, hi) = scale, clamp
     size, inside = table.shape[0], True
     one, steps = np.int64(1) << bits, bits + fraction
     half = np.int64(1) << (steps - 1)

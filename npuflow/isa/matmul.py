@@ -48,8 +48,12 @@ class MatMulOpcode(Simulated):
             yield access.packed(c, "b", sum(min(r, 0) for r in reach), sum(max(r, 0) for r in reach))
         else:
             yield access.tensor(c, "b", (batch, k, n))
-        yield from access.flat(c, "b_zeros", n, 4)
+        yield from access.flat(c, "b_zeros", self.zero_count(c), 4)
         yield from access.sums(c, (batch, m, n), bool(c.number("accumulate")))
+
+    def zero_count(self, c: Command) -> int:
+        """How many zero points lie at `b_zeros`."""
+        return c.number("n")
 
     def latency(self, c: Command, target: Target) -> Terms:
         return cycles.on_array(target, *self.passes(c, target.compute), cycles.widths(c, "a", "b"))

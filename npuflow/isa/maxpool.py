@@ -62,14 +62,15 @@ class MaxPoolOpcode(Simulated):
             return None               # an empty window gives lo, and would be mistaken for the smallest code
         size = (c.vector("x_dims")[2] + 1) * c.number("out_width")
         lines = bench.scratch("lines", c.text("x_type"), (size,))
-        return partial(maxpool, *fast.window(bench, i, c), least, lines, c.number("lo"), c.number("hi"))
+        return partial(maxpool, *fast.window(bench, i, c), (least, lines), (c.number("lo"), c.number("hi")))
 
 
 @compiled
-def maxpool(  # type: ignore[no-untyped-def]
-    x, x0, xb, xs, dims, y, y0, yb, ys, batch, kernel, stride, dilation, origin, size, least, lines, lo, hi
-):
-    """First along rows, into `lines` [height, out width], then along columns. `least`: x's smallest code."""
+def maxpool(source, target, batch, window, size, room, clamp):  # type: ignore[no-untyped-def]
+    """First along rows, into lines [height, out width], then along columns. `room`: x's smallest code, and
+    these lines."""
+    (x, x0, xb, xs, dims), (y, y0, yb, ys) = source, target
+    (kernel, stride, dilation, origin), (least, lines), (lo, hi) = window, room, clamp
     n, channels, height, width = dims
     for b in range(batch):
         for s in range(n):

@@ -41,12 +41,13 @@ class MinMaxOpcode(Simulated):
     def bind(self, bench: Bench, i: int, c: Command) -> Step | None:
         if not fast.same(c, "a", "b"):
             return None
-        last = c.number("maximum"), c.number("lo"), c.number("hi")
+        last = bool(c.number("maximum")), c.number("lo"), c.number("hi")
         return partial(minmax_rows, *fast.elementwise(bench, i, c, "a", "b", "y"), *last)
 
 
 @compiled
-def minmax_rows(a, ao, ast, b, bo, bs, y, yo, ys, n, largest, lo, hi):  # type: ignore[no-untyped-def]
+def minmax_rows(left, right, out, n, largest, lo, hi):  # type: ignore[no-untyped-def]
+    (a, ao, ast), (b, bo, bs), (y, yo, ys) = left, right, out
     for r in range(yo.shape[0]):
         for i in range(n):
             p, q = np.int32(a[ao[r] + i * ast]), np.int32(b[bo[r] + i * bs])

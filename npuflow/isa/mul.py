@@ -47,15 +47,15 @@ class MulOpcode(Simulated):
         found = fast.rounding(c, fast.spread(c, "a") * fast.spread(c, "b"), c.number("multiplier"))
         if found is None:
             return None
-        numbers = c.number("a_zero"), c.number("b_zero"), c.number("multiplier") * found[0]
+        factors = c.number("a_zero"), c.number("b_zero"), c.number("multiplier") * found[0]
         where = fast.elementwise(bench, i, c, "a", "b", "y")
-        return partial(product_rows, *where, *numbers, *fast.end(c, found))
+        return partial(product_rows, *where, factors, *fast.end(c, found))
 
 
 @compiled
-def product_rows(  # type: ignore[no-untyped-def]
-    a, ao, ast, b, bo, bs, y, yo, ys, n, za, zb, m, shift, half, mode, zero, lo, hi
-):
+def product_rows(left, right, out, n, factors, rounding, clamp):  # type: ignore[no-untyped-def]
+    (a, ao, ast), (b, bo, bs), (y, yo, ys) = left, right, out
+    (za, zb, m), (shift, half, mode), (zero, lo, hi) = factors, rounding, clamp
     for r in range(yo.shape[0]):
         if ast == 1 and bs == 1 and ys == 1:
             p, q, dst = a[ao[r] : ao[r] + n], b[bo[r] : bo[r] + n], y[yo[r] : yo[r] + n]

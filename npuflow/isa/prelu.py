@@ -55,17 +55,16 @@ class PReluOpcode(Simulated):
         below = fast.rounding(c, peak, abs(c.number("negative")), field="negative_shift")
         if above is None or below is None:
             return None
-        factors = c.number("multiplier") * above[0], c.number("negative") * below[0]
-        end = c.number("zero"), c.number("lo"), c.number("hi")
         where = fast.elementwise(bench, i, c, "x", "slope", "y")
         zeros = c.number("x_zero"), c.number("slope_zero")
-        return partial(prelu_rows, *where, *zeros, *factors, below[1:], above[1:], *end)
+        factors = (*zeros, c.number("multiplier") * above[0], c.number("negative") * below[0])
+        return partial(prelu_rows, *where, factors, (below[1:], above[1:]), fast.clamp(c))
 
 
 @compiled
-def prelu_rows(  # type: ignore[no-untyped-def]
-    x, xo, xs, w, wo, ws, y, yo, ys, n, zx, zw, m, negative, below, above, zero, lo, hi
-):
+def prelu_rows(source, slope, out, n, factors, roundings, clamp):  # type: ignore[no-untyped-def]
+    (x, xo, xs), (w, wo, ws), (y, yo, ys) = source, slope, out
+    (zx, zw, m, negative), (below, above), (zero, lo, hi) = factors, roundings, clamp
     for r in range(yo.shape[0]):
         for i in range(n):
             d = np.int64(x[xo[r] + i * xs]) - zx

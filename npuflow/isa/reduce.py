@@ -51,12 +51,13 @@ class ReduceOpcode(Simulated):
         keep = bool(c.number("accumulate"))
         bench.grow(i, fast.spread(c, "x") * (1 if c.number("maximum") else dims[1]), keep)
         flat, starts = bench.sum(i, c, dims[0] * dims[2])
-        numbers = c.number("x_zero"), flat, starts, c.number("maximum"), keep
-        return partial(reduce, *x.parts, dims, *numbers)
+        largest = bool(c.number("maximum"))
+        return partial(reduce, x.parts, dims, c.number("x_zero"), (flat, starts), largest, keep)
 
 
 @compiled
-def reduce(x, x0, xb, xs, dims, zero, acc, offsets, largest, keep):  # type: ignore[no-untyped-def]
+def reduce(source, dims, zero, sums, largest, keep):  # type: ignore[no-untyped-def]
+    (x, x0, xb, xs), (acc, offsets) = source, sums
     count, rows, inner = dims
     for b in range(offsets.shape[0]):
         for a in range(count):

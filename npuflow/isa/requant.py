@@ -114,25 +114,24 @@ class RequantOpcode(Simulated):
         sample = int(starts[1] - starts[0]) if bench.batch > 1 else 0
         strides = ((sample, *dense), (y.sample, *y.strides))
         length, (ao, yo), steps, kept = walk((bench.batch, *dims), strides, 1 + axis)
-        end = (shift, half, mode, c.number("zero"))
+        totals, out = (flat, ao + starts[0]), (y.flat, yo + y.base, steps[1])
+        each, end = (bias, m * scale, lo, hi), (shift, half, mode, c.number("zero"))
         if len(kept):
-            first = (flat, ao + starts[0], y.flat, yo + y.base)
-            numbers = (length, kept, bias, m * scale, lo, hi, *end)
+            numbers = (totals, out, length, kept, each, end)
             if wide:
-                return partial(wide_rows, *first, steps[1], *numbers)
+                return partial(wide_rows, *numbers)
             narrow = sums < 1 << 31 and int(m.max()) * scale < 1 << 32 and shift < 62
             fits = narrow and (products * scale >> shift) + 1 < 1 << 30
             if fits and flat.dtype == np.int32 and steps[1] == 1 and mode < 2:
-                return partial(requant_dense, *first, *numbers)
-            return partial(requant_rows, *first, steps[1], *numbers)
-        rows = (flat, ao + starts[0], y.flat, yo + y.base, steps[1], length)
-        return partial(wide_inner if wide else requant_inner, *rows, bias, m * scale, lo, hi, *end)
+                return partial(requant_dense, *numbers)
+            return partial(requant_rows, *numbers)
+        return partial(wide_inner if wide else requant_inner, totals, out, length, each, end)
 
 
 @compiled
-def requant_rows(  # type: ignore[no-untyped-def]
-    acc, ao, y, yo, ys, n, channel, bias, m, lo, hi, shift, half, mode, zero
-):
+def requant_rows(sums, out, n, channel, each, end):  # type: ignore[no-untyped-def]
+    (acc, ao), (y, yo, ys) = sums, out
+    (bias, m, lo, hi), (shift, half, mode, zero) = each, end
     for r in range(ao.shape[0]):
         c = channel[r]
         b, k, low, high = bias[c], m[c], lo[c] - zero, hi[c] - zero
@@ -149,15 +148,15 @@ def requant_rows(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def requant_dense(  # type: ignore[no-untyped-def]
-    acc, ao, y, yo, n, channel, bias, m, lo, hi, shift, half, mode, zero
-):
+def requant_dense(sums, out, n, channel, each, end):  # type: ignore[no-untyped-def]
     """Rows without gaps whose sums, multipliers and results fit 32 bits: vector code.
 
     Products of unsigned 32-bit numbers are what processors have. So 2^31 is added to every sum, and taken
     off again with 2^62 more, which keeps the total positive: a logical shift is then as good as an
     arithmetic one.
     """
+    (acc, ao), (y, yo, _) = sums, out
+    (bias, m, lo, hi), (shift, half, mode, zero) = each, end
     top = np.uint64(1) << np.uint64(62)
     up = np.uint64(shift)
     less = np.int64(np.int32(top >> up))
@@ -182,9 +181,9 @@ def requant_dense(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def requant_inner(  # type: ignore[no-untyped-def]
-    acc, ao, y, yo, ys, n, bias, m, lo, hi, shift, half, mode, zero
-):
+def requant_inner(sums, out, n, each, end):  # type: ignore[no-untyped-def]
+    (acc, ao), (y, yo, ys) = sums, out
+    (bias, m, lo, hi), (shift, half, mode, zero) = each, end
     for r in range(ao.shape[0]):
         src = acc[ao[r] : ao[r] + n]
         for i in range(n):
@@ -193,9 +192,9 @@ def requant_inner(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def wide_rows(  # type: ignore[no-untyped-def]
-    acc, ao, y, yo, ys, n, channel, bias, m, lo, hi, shift, half, mode, zero
-):
+def wide_rows(sums, out, n, channel, each, end):  # type: ignore[no-untyped-def]
+    (acc, ao), (y, yo, ys) = sums, out
+    (bias, m, lo, hi), (shift, _, mode, zero) = each, end
     for r in range(ao.shape[0]):
         c = channel[r]
         for i in range(n):
@@ -204,9 +203,9 @@ def wide_rows(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def wide_inner(  # type: ignore[no-untyped-def]
-    acc, ao, y, yo, ys, n, bias, m, lo, hi, shift, half, mode, zero
-):
+def wide_inner(sums, out, n, each, end):  # type: ignore[no-untyped-def]
+    (acc, ao), (y, yo, ys) = sums, out
+    (bias, m, lo, hi), (shift, _, mode, zero) = each, end
     for r in range(ao.shape[0]):
         for i in range(n):
             v = rounded_wide(np.int64(acc[ao[r] + i]) + bias[i], m[i], shift, mode) + zero

@@ -41,6 +41,6 @@ class RescaleOpcode(Simulated):
         found = fast.rounding(c, fast.spread(c, "x"), c.number("multiplier"))
         if found is None:
             return None
-        numbers = c.number("x_zero"), 0, c.number("multiplier") * found[0], 0
+        factors = c.number("x_zero"), 0, c.number("multiplier") * found[0], 0
         where = fast.elementwise(bench, i, c, "x", "x", "y")
-        return partial(linear_rows, *where, *numbers, *fast.end(c, found))
+        return partial(linear_rows, *where, factors, *fast.end(c, found))

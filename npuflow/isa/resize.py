@@ -77,18 +77,18 @@ class ResizeOpcode(ResamplingOpcode):
         if found is None:
             return None
         x, y = (bench.operand(i, c, n) for n in "xy")
-        where = (*x.parts, c.vector("x_dims"))
-        to = (*y.parts, bench.batch)
         run = fast.checked(resize, c, "a table names a row or column outside the tile")
-        numbers = c.number("x_zero"), c.number("multiplier") * found[0]
-        return partial(run, *where, *to, *tables, c.vector("origin"), *numbers, *fast.end(c, found))
+        factors = c.number("x_zero"), c.number("multiplier") * found[0]
+        where = (*x.parts, c.vector("x_dims")), y.parts, bench.batch
+        return partial(run, *where, (*tables, c.vector("origin")), factors, fast.end(c, found))
 
 
 @compiled
-def resize(  # type: ignore[no-untyped-def]
-    x, x0, xb, xs, dims, y, y0, yb, ys, batch, rows, cols, origin, zero_x, m, shift, half, mode, zero, lo, hi
-):
-    """False when a table names a row or column that the tile does not have."""
+def resize(source, target, batch, tables, factors, end):  # type: ignore[no-untyped-def]
+    """False when a table names a row or column that the tile does not have. `tables`: of rows, of columns,
+    and the place of the tile."""
+    (x, x0, xb, xs, dims), (y, y0, yb, ys), (rows, cols, origin) = source, target, tables
+    (zero_x, m), ((shift, half, mode), (zero, lo, hi)) = factors, end
     n, channels, height, width = dims
     good = True
     for t, extent, start in ((rows, height, origin[0]), (cols, width, origin[1])):

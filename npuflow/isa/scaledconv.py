@@ -21,7 +21,8 @@ from npuflow.kernels.operands import Bench
 class ScaledConvOpcode(ConvOpcode):
     """CONV with groups = 1 whose products are summed in groups of `group` consecutive input channels, each
     sum times a number of its own: acc[n,o,y,x] (+)= sum over g of scales[g,o] * (the sum of CONV over input
-    channels g*group to (g+1)*group - 1). `scales` is dense [ceil(C / group), out_channels].
+    channels g*group to (g+1)*group - 1). `scales` is dense [ceil(C / group), out_channels], and so is
+    `w_zeros` when it is not NONE: each group has zero points of its own.
     """
 
     code = 21
@@ -38,6 +39,10 @@ class ScaledConvOpcode(ConvOpcode):
         groups = len(_scaled.pieces(c, c.vector("x_dims")[1]))
         yield from _scaled.accesses(c, groups, c.number("out_channels"))
         yield from super().accesses(c)
+
+    def zero_count(self, c: Command) -> int:
+        groups = len(_scaled.pieces(c, c.vector("x_dims")[1]))
+        return prod(_scaled.zeros_shape(groups, c.number("out_channels")))
 
     def passes(self, c: Command, compute: Compute) -> tuple[int, int, int]:
         work, passes, macs = super().passes(c, compute)
@@ -56,14 +61,15 @@ class ScaledConvOpcode(ConvOpcode):
         weight = self._weights(memory, c, out * dims[1] * prod(kernel)).reshape(
             -1, out, dims[1], prod(kernel)
         )
-        weight = weight - exact.zeros(memory, c, "w", out)[..., None, None]
         parts = _scaled.pieces(c, dims[1])
+        zeros = _scaled.zeros(memory, c, "w", len(parts), out)
         scales = _scaled.scales(memory, c, len(parts), out)
         total: exact.Wide | None = None
         for g, (a, b) in enumerate(parts):
             terms = (b - a) * prod(kernel)
             x = columns[:, :, a:b].reshape(*columns.shape[:2], terms, height * width)
-            sums = exact.matmul(weight[:, :, a:b].reshape(-1, 1, out, terms), x)
+            own = weight[:, :, a:b] - zeros[:, g][..., None, None]
+            sums = exact.matmul(own.reshape(-1, 1, out, terms), x)
             scaled = exact.times(sums, scales[:, g][:, None, :, None])
             total = scaled if total is None else exact.plus(total, scaled)
         assert total is not None
@@ -73,4 +79,5 @@ class ScaledConvOpcode(ConvOpcode):
     def bind(self, bench: Bench, i: int, c: Command) -> Step | None:
         from npuflow.kernels.products.fast_scaled import conv  # its kernels are slow to load
 
-        return conv(bench, i, c, _scaled.pieces(c, c.vector("x_dims")[1]))
+        parts = _scaled.pieces(c, c.vector("x_dims")[1])
+        return conv(bench, i, c, parts, _scaled.zeros_shape(len(parts), c.number("out_channels")))

@@ -84,18 +84,16 @@ class SoftmaxOpcode(Simulated):
         if two and int(low.max()) * int(high.max()) >= fast.LIMIT:
             return None
         x, y = (bench.operand(i, c, n) for n in "xy")
-        where = (*x.parts, *y.parts, bench.batch, dims)
-        end = (c.number("multiplier"), c.number("zero"), c.number("lo"), c.number("hi"))
+        where, tables = (x.parts, y.parts, bench.batch, dims), (low.copy(), high.copy(), bits)
         run = fast.checked(softmax, c, "an index outside a table, or a sum of 0")
-        return partial(run, *where, low.copy(), high.copy(), bits, *end)
+        return partial(run, *where, tables, c.number("multiplier"), fast.clamp(c))
 
 
 @compiled
-def softmax(  # type: ignore[no-untyped-def]
-    x, x0, xb, xs, y, y0, yb, ys, batch, dims, low, high, bits, m, zero, lo, hi
-):
-    """False when an index leaves a table or the exponentials sum to 0. `high` is
-    empty if there is one table."""
+def softmax(source, target, batch, dims, tables, m, clamp):  # type: ignore[no-untyped-def]
+    """False when an index leaves a table or the exponentials sum to 0. `tables`: low, high (empty if there is
+    one table), and the bits of the lower one."""
+    (x, x0, xb, xs), (y, y0, yb, ys), (low, high, bits), (zero, lo, hi) = source, target, tables, clamp
     count, rows, inner = dims
     e = np.empty(rows, np.int64)
     good = True

@@ -93,16 +93,16 @@ class TopKOpcode(Simulated):
         names = "x", "y" if there[0] else "x", "at" if there[1] else "x"
         ends = [o.parts for o in (bench.operand(i, c, name) for name in names)]
         taken = bench.scratch("taken", "bool", (c.vector("dims")[1],))
-        numbers = c.vector("dims"), c.number("count"), c.number("maximum"), c.number("last"), *there
-        parts = (part for end in ends for part in end)
-        return partial(selected, *parts, *numbers, self.top(c), taken, bench.batch)
+        order = c.number("count"), bool(c.number("maximum")), bool(c.number("last")), self.top(c)
+        return partial(selected, *ends, c.vector("dims"), order, (*there, taken), bench.batch)
 
 
 @compiled
-def selected(  # type: ignore[no-untyped-def]
-    x, x0, xb, xs, y, y0, yb, ys, p, p0, pb, ps, dims, count, largest, last, kept, placed, top, taken, batch
-):
-    """`top`: the pattern of infinity, beyond which NaN lies; -1: x is integers."""
+def selected(source, values, places, dims, order, wanted, batch):  # type: ignore[no-untyped-def]
+    """`order`: how many, whether the largest, whether the last of equals, and the pattern of infinity, beyond
+    which NaN lies (-1: x is integers). `wanted`: elements, places, and room for what is taken."""
+    (x, x0, xb, xs), (y, y0, yb, ys), (p, p0, pb, ps) = source, values, places
+    (count, largest, last, top), (kept, placed, taken) = order, wanted
     outer, rows, inner = dims
     for n in range(batch * outer * inner):
         b, a, i = n // (outer * inner), n // inner % outer, n % inner

@@ -1,8 +1,8 @@
 """Compiled kernels (numba): rows of elements with explicit offsets, so that one kernel serves every layout.
 
-Every operand is a flat typed array; `xo[r]` is where row r of x starts and `xs` the step within the
-row. Roundings are numbered as in hw.isa.ROUNDINGS. Products fit 62 bits: who calls has proved it.
-Kernels of one opcode are in its file.
+An operand is one argument, (x, xo, xs): a flat typed array, where each row of it starts, and the step
+within a row. So are (shift, half, mode) of a rounding and (zero, lo, hi) of a result. Roundings are numbered
+as in hw.isa.ROUNDINGS. Products fit 62 bits: who calls has proved it. Kernels of one opcode are in its file.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ def inside(left, step, width, count):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def linear_rows(  # type: ignore[no-untyped-def]
-    a, ao, ast, b, bo, bs, y, yo, ys, n, za, zb, ma, mb, shift, half, mode, zero, lo, hi
-):
+def linear_rows(left, right, out, n, factors, rounding, clamp):  # type: ignore[no-untyped-def]
+    """y = R(((a - za) * ma + (b - zb) * mb) / 2^shift) + zero, clamped. `factors`: za, zb, ma, mb."""
+    (a, ao, ast), (b, bo, bs), (y, yo, ys) = left, right, out
+    (za, zb, ma, mb), (shift, half, mode), (zero, lo, hi) = factors, rounding, clamp
     for r in range(yo.shape[0]):
         if ast == 1 and bs == 1 and ys == 1:
             p, q, dst = a[ao[r] : ao[r] + n], b[bo[r] : bo[r] + n], y[yo[r] : yo[r] + n]

@@ -88,17 +88,22 @@ def rows(
 
 
 def elementwise(bench: Bench, i: int, c: Command, *names: str) -> tuple[Any, ...]:
-    """First arguments of a kernel that works element by element: of each operand its elements, the offsets of
-    its rows and its step, then the length of a row."""
+    """First arguments of a kernel that works element by element: each operand (its elements, the offsets of
+    its rows, its step), then the length of a row."""
     operands = [bench.operand(i, c, name) for name in names]
     length, offsets, steps = rows(bench, c.vector("dims"), *operands)
     each = zip(operands, offsets, steps, strict=True)
-    return (*(part for o, offset, step in each for part in (o.flat, offset, step)), length)
+    return (*((o.flat, offset, step) for o, offset, step in each), length)
 
 
-def end(c: Command, found: tuple[int, int, int, int]) -> tuple[int, ...]:
-    """Last arguments of the kernels that scale, round and clamp."""
-    return (*found[1:], c.number("zero"), c.number("lo"), c.number("hi"))
+def end(c: Command, found: tuple[int, int, int, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Last arguments of the kernels that scale, round and clamp: (shift, half, mode) and (zero, lo, hi)."""
+    return found[1:], clamp(c)
+
+
+def clamp(c: Command) -> tuple[int, int, int]:
+    """The zero point and the bounds of a result."""
+    return c.number("zero"), c.number("lo"), c.number("hi")
 
 
 def checked(kernel: Callable[..., Any], c: Command, why: str) -> Callable[..., None]:
@@ -112,20 +117,8 @@ def checked(kernel: Callable[..., Any], c: Command, why: str) -> Callable[..., N
 
 
 def window(bench: Bench, i: int, c: Command) -> tuple[Any, ...]:
-    """Leading arguments of the pools."""
+    """Leading arguments of the pools: both operands, samples, the window and the size of the result."""
     x, y = (bench.operand(i, c, n) for n in "xy")
     shape = (c.vector("kernel"), c.vector("stride"), c.vector("dilation"), c.vector("origin"))
     size = (c.number("out_height"), c.number("out_width"))
-    ends = (
-        x.flat,
-        x.base,
-        x.sample,
-        x.strides,
-        c.vector("x_dims"),
-        y.flat,
-        y.base,
-        y.sample,
-        y.strides,
-        bench.batch,
-    )
-    return (*ends, *shape, size)
+    return (*x.parts, c.vector("x_dims")), y.parts, bench.batch, shape, size

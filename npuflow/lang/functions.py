@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -36,7 +36,7 @@ def onnx_operator(kind: str, *operands: Any, outputs: int = 1, name: str = "", *
     schema = schema_of(kind, "")
     if schema is None:
         raise UsageError(f'ONNX has no operator "{kind}"', code="NF-USAGE-092")
-    return applied(kind.lower(), kind, "", schema, operands, attributes, name, outputs)
+    return applied(Called(kind.lower(), kind, "", schema), operands, attributes, name, outputs)
 
 
 @cache
@@ -65,7 +65,7 @@ def function(name: str) -> Function:
             found += _several(value) if parameter.kind is parameter.VAR_POSITIONAL else [value]
         own = {p.name for p in formal} | {"name"}
         attributes = {k: v for k, v in bound.arguments.items() if k not in own and v is not None}
-        return applied(name, kind, domain, schema, found, attributes, str(given.get("name", "")))
+        return applied(Called(name, kind, domain, schema), found, attributes, str(given.get("name", "")))
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = documentation(name, op, schema)
@@ -155,17 +155,20 @@ def _sentence(text: str) -> str:
     return caption(" ".join(text.split()).replace(". ", ".\n", 1)) or "see ONNX"
 
 
+class Called(NamedTuple):
+    """The operator that a function stands for: the function's name, and ONNX's; no schema: ONNX has none."""
+
+    shown: str
+    kind: str
+    domain: str
+    schema: Any
+
+
 def applied(
-    shown: str,
-    kind: str,
-    domain: str,
-    schema: Any,
-    operands: Sequence[Any],
-    attributes: Mapping[str, Any],
-    name: str,
-    outputs: int = 0,
+    called: Called, operands: Sequence[Any], attributes: Mapping[str, Any], name: str, outputs: int = 0
 ) -> Any:
     """An operator applied to tensors and plain values: its results, with their types."""
+    shown, kind, domain, schema = called
     rows = list(operands)
     while rows and rows[-1] is None:
         rows.pop()

@@ -1,5 +1,5 @@
-"""Products with a weight that has a scale for every group of input channels: parameters, the specification,
-operands and commands."""
+"""Products with weights that have scales by groups of input channels: parameters, the specification, operands
+and commands."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def grouped(site: OpContext, weight: int = 1) -> bool:
 
 
 def group_params(site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
-    """`scales` [groups, channels] of the sums, and REQUANT's parameters."""
+    """`scales` [groups, channels] of the sums, `group_zeros` where the weight has several zero points, and
+    REQUANT's parameters."""
     codes, weight, x = site.consts[1], site.quant(1), site.quant(0)
     assert codes is not None
     low, high = group_bounds(site.op, codes, weight, x)
@@ -52,7 +53,11 @@ def group_params(site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
         lowest, highest = _sums(low, high, steps.astype(object), bias, int(params.get("bias_shift", 0)))
         prove(lowest, highest, site.accumulator_bits(numerics), "scaled groups")
         scales = steps.astype(np.uint8)
-    return {**params, "w_zero": 0, "scales": np.ascontiguousarray(scales.T)}
+    params["scales"] = np.ascontiguousarray(scales.T)
+    if len(weight.zero_point) == 1:
+        return {**params, "w_zero": weight.zero_point[0]}
+    zeros = np.array(weight.zero_point, np.int32).reshape(len(low), -1)
+    return {**params, "group_zeros": np.ascontiguousarray(zeros.T)}
 
 
 def _sums(low: IntArray, high: IntArray, m: Array, bias: IntArray | None, shift: int) -> tuple[Array, Array]:
@@ -103,15 +108,25 @@ def sum_axis(site: OpContext, name: str, size: int) -> Axis:
 
 
 def scale_operands(site: OpContext, inner: str, outer: str) -> tuple[Operand, ...]:
-    """The operand of the scales, by the axis that is summed over and by the one of the channels."""
+    """The operands of scales and zero points, by the axis that is summed over and by the one of the
+    channels."""
     if "scales" not in site.params:
         return ()
     group = site.quant(1).group
     assert group is not None
-    return (Operand("scales", tuple(site.array("scales").shape), (DimMap(inner, 1, group), DimMap(outer))),)
+    maps = DimMap(inner, 1, group), DimMap(outer)
+    names = (name for name in ("scales", "group_zeros") if name in site.params)
+    return tuple(Operand(name, tuple(site.array(name).shape), maps) for name in names)
 
 
-def scale_fields(site: OpContext, tile: TileView) -> dict[str, object]:
-    """The fields of a command that scales its sums group by group."""
-    scales = tile.params["scales"]
-    return {"group": site.quant(1).group, "scales": scales.address, "scales_type": scales.dtype}
+def weight_fields(site: OpContext, tile: TileView, name: str) -> dict[str, object]:
+    """What a command says of a weight: its zero point, `<name>_zero`, or the address of several,
+    `<name>_zeros`; and where it scales its sums group by group, the groups and their scales."""
+    given: dict[str, object] = {}
+    if grouped(site):
+        scales = tile.params["scales"]
+        given = {"group": site.quant(1).group, "scales": scales.address, "scales_type": scales.dtype}
+    for held in ("w_zeros", "group_zeros"):
+        if held in site.params:
+            return {**given, f"{name}_zeros": tile.params[held].address}
+    return {**given, f"{name}_zero": site.param("w_zero")}

@@ -94,11 +94,10 @@ def zero_points(quant: QuantType) -> dict[str, int | Array]:
 
 
 def centred(q: IntArray, quant: QuantType) -> npt.NDArray[np.int64]:
-    """q - zero_point, per channel if the type has an axis."""
-    zero = np.asarray(quant.zero_point, np.int64)
-    if quant.axis is not None and zero.size > 1:
-        zero = zero.reshape([-1 if d == quant.axis else 1 for d in range(q.ndim)])
-    return q.astype(np.int64) - (zero if zero.size > 1 else zero.reshape(-1)[0])
+    """q - zero_point, of channels and groups of weights their own."""
+    if len(quant.zero_point) == 1:
+        return q.astype(np.int64) - quant.zero_point[0]
+    return q.astype(np.int64) - quant.spread(q.shape)[1]
 
 
 def finish(

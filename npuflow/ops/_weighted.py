@@ -20,9 +20,9 @@ from npuflow.ops._grouped import (
     group_params,
     group_sums,
     grouped,
-    scale_fields,
     scale_operands,
     sum_axis,
+    weight_fields,
 )
 from npuflow.ops._matrix import MatrixOp
 from npuflow.ops._requant import (
@@ -83,7 +83,7 @@ class WeightedOp(Op):
         x, w = inputs[0], inputs[1]
         assert x is not None and w is not None
         if grouped(site):
-            pair = centred(x, site.quant(0)), w.astype(np.int64)
+            pair = centred(x, site.quant(0)), centred(w, site.quant(1))
             sums = group_sums(site, *pair, self.products, 1)
             return (finish(site, sums, 1, numerics, inputs[2] if site.present(2) else None),)
         axis = self.channel_axis(site, 1) if self.column_groups() == 1 else None
@@ -127,20 +127,11 @@ def scaled_bias(bias: Array | None, scale: Array, shift: Array) -> Array | None:
     return np.asarray(bias.astype(np.float64) * scale + shift)
 
 
-def zero_fields(site: OpContext, tile: TileView, name: str) -> dict[str, object]:
-    """The weight's zero point as a command takes it: `<name>_zero`, or the address of one
-    per channel, `<name>_zeros`."""
-    if "w_zeros" in site.params:
-        return {f"{name}_zeros": tile.params["w_zeros"].address}
-    return {f"{name}_zero": site.param("w_zero")}
-
-
 def emit_products(op: MatrixOp, site: OpContext, tile: TileView, em: Emitter) -> None:
     """MATMUL, or SCALEDMATMUL with scales by groups, for each command of a product of matrices."""
-    scaled = scale_fields(site, tile) if "scales" in site.params else None
-    zeros: dict[str, object] = {"a_zero": site.quant(0).zero_point[0], **zero_fields(site, tile, "b")}
+    given = {"a_zero": site.quant(0).zero_point[0], **weight_fields(site, tile, "b")}
     for fields in op.commands(site, tile):
-        em.emit("MATMUL" if scaled is None else "SCALEDMATMUL", **(scaled or {}), **fields, **zeros)
+        em.emit("SCALEDMATMUL" if grouped(site) else "MATMUL", **fields, **given)
 
 
 @dataclass(frozen=True)
@@ -256,15 +247,13 @@ class ConvOp(WeightedOp):
         assert acc is not None
         (height, width), (stride, insert) = out_hw(y), self.steps()
         out_channels = y.extent[1]
-        scaled = scale_fields(site, tile) if "scales" in site.params else None
         em.emit(
-            "CONV" if scaled is None else "SCALEDCONV",
-            **(scaled or {}),
+            "SCALEDCONV" if grouped(site) else "CONV",
             **x.image("x"),
             x_zero=site.quant(0).zero_point[0],
             w=w.address,
             w_type=w.dtype,
-            **zero_fields(site, tile, "w"),
+            **weight_fields(site, tile, "w"),
             acc=acc.address,
             acc_type=acc.dtype,
             batch=y.extent[0],

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from npuflow.hw.numerics import requantize
 from npuflow.hw.target import Numerics
-from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import OPS, OnnxCall, OpContext
 from npuflow.ir.types import Array, IntArray, Span
@@ -27,8 +26,9 @@ class AbsoluteDifference(SumOp):
     sums: ClassVar[bool] = False
     sign: ClassVar[int] = -1
 
-    def forms(self) -> Mapping[str, Any]:
-        return {"float": FORMS["float_difference"]}
+    @property
+    def lane(self) -> str:
+        return "sub abs"
 
     def to_onnx(self, site: OpContext) -> OnnxCall:
         body = "AbsoluteDifference (a, b) => (y) { d = Sub (a, b) y = Abs (d) }"

@@ -115,7 +115,7 @@ class MatMul(MatrixOp):
         a, b = inputs[0], inputs[1]
         assert a is not None and b is not None
         if grouped(site):
-            pair = centred(a, site.quant(0)), b.astype(np.int64)
+            pair = centred(a, site.quant(0)), centred(b, site.quant(1))
             return (finish(site, group_sums(site, *pair, np.matmul, -1), -1, numerics),)
         ends = b.ndim - 1 if site.consts[1] is not None and b.ndim > 1 else None, -1, a.shape[-1]
         sums = whole_sums(centred(a, site.quant(0)), b, site.quant(1), np.matmul, ends)

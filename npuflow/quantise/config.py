@@ -303,14 +303,32 @@ def _group_misfits(config: Quantize, numerics: Numerics) -> Iterator[TargetError
                 key, f"weight scales by groups of {group} input channels; the target has {text}",
                 f"{other}, or a target with such groups (target.numerics.weight_groups)",
             )
-    if asked and not weights.symmetric:
-        yield _misfit(asked[0][0], "weights with a scale by group have no zero points", "symmetric = true")
+    yield from _group_zero_misfits(config, numerics)
     if asked and weights.per == "tensor":
         yield _misfit(asked[0][0], "scales by groups are scales of channels, too", 'per = "channel"')
     if weights.sub_scale_bits and not asked:
         yield _misfit("weights.sub_scale_bits", "integer scales of groups without groups", "group = 64")
     if weights.sub_scale_bits == 1:
         yield _misfit("weights.sub_scale_bits", "integer scales of one bit are all alike", "4")
+
+
+def _group_zero_misfits(config: Quantize, numerics: Numerics) -> Iterator[TargetError]:
+    """Zero points by groups of input channels that the target lacks."""
+    weights = config.weights
+    asked = [("weights.symmetric", weights.group, weights.symmetric)]
+    for i, rule in enumerate(config.overrides):
+        group = weights.group if rule.weight_group is None else rule.weight_group
+        symmetric = weights.symmetric if rule.weight_symmetric is None else rule.weight_symmetric
+        if rule.weight_group is not None or rule.weight_symmetric is not None:
+            key = "weight_symmetric" if rule.weight_symmetric is not None else "weight_group"
+            asked.append((f"overrides[{i}].{key}", group, symmetric))
+    for key, group, symmetric in asked:
+        if group and not symmetric and numerics.weight_zero_point and not numerics.group_zero_points:
+            yield _misfit(
+                key,
+                f"zero points by groups of {group} channels; the target has zero points of channels alone",
+                "symmetric = true, or group = 0",
+            )
 
 
 def _float_misfits(

@@ -69,25 +69,32 @@ def weight_type(
         axis = None
     symmetric = scheme.symmetric or not numerics.weight_zero_point
     codes = QuantType(scheme.bits, scheme.signed or symmetric, (1.0,), axis=axis, narrow=scheme.narrow)
+    pow2 = numerics.power_of_two
+    grid = Grid(codes.bits, codes.signed, symmetric, codes.narrow, pow2)
     if axis is not None and inner is not None and 0 < scheme.group < array.shape[inner]:
-        return _grouped_type(array, axis, inner, scheme, codes, numerics)
+        return _grouped_type(array, axis, inner, scheme, codes, grid)
     rows = array.reshape(1, -1)
     if axis is not None:
         rows = np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
-    pow2 = numerics.power_of_two
-    grid = Grid(codes.bits, codes.signed, symmetric, codes.narrow, pow2)
     lo, hi = _spans(rows, scheme, grid)
-    if symmetric:
-        need = np.maximum(hi / codes.hi, lo / codes.lo)
-    else:
-        need = (hi - lo) / (codes.hi - codes.lo)
+    need = _needed(lo, hi, codes, symmetric)
     # A channel of zeros takes the layer's largest scale: its codes are 0 anyway, and multipliers stay alike.
     need = np.where(need > 0, need, need.max() if need.max() > 0 else 1.0 / codes.hi)
     scales = tuple(usable_scale(float(s), pow2) for s in need)
     if symmetric:
         return codes.with_(scale=scales, zero_point=(0,) * len(scales))
-    zeros = np.clip(np.rint(codes.lo - lo / np.array(scales)), codes.lo, codes.hi).astype(int)
-    return codes.with_(scale=scales, zero_point=tuple(zeros.tolist()))
+    return codes.with_(scale=scales, zero_point=_zero_points(lo, np.array(scales), codes))
+
+
+def _needed(lo: Real, hi: Real, codes: QuantType, symmetric: bool) -> Real:
+    """The smallest scales whose codes cover [lo, hi]."""
+    return np.maximum(hi / codes.hi, lo / codes.lo) if symmetric else (hi - lo) / (codes.hi - codes.lo)
+
+
+def _zero_points(lo: Real, scale: Real, codes: QuantType) -> tuple[int, ...]:
+    """The codes of 0 where the lowest codes stand for `lo`."""
+    zeros = np.clip(np.rint(codes.lo - lo / scale), codes.lo, codes.hi)
+    return tuple(zeros.astype(int).reshape(-1).tolist())
 
 
 def _spans(rows: Array, scheme: Weights, grid: Grid) -> tuple[Real, Real]:
@@ -102,25 +109,22 @@ def _spans(rows: Array, scheme: Weights, grid: Grid) -> tuple[Real, Real]:
 
 
 def _grouped_type(
-    real: Array, axis: int, inner: int, scheme: Weights, codes: QuantType, numerics: Numerics
+    real: Array, axis: int, inner: int, scheme: Weights, codes: QuantType, grid: Grid
 ) -> QuantType:
-    """Symmetric scales by channel and group."""
-    grid = Grid(codes.bits, codes.signed, True, codes.narrow, numerics.power_of_two)
+    """Scales by channel and group, and zero points where the grid is not symmetric."""
     moved = np.moveaxis(real, (axis, inner), (0, 1))
-    need = np.stack([
-        np.maximum(hi / codes.hi, lo / codes.lo)
-        for lo, hi in (
-            _spans(part.reshape(len(part), -1), scheme, grid)
-            for part in np.split(moved, range(scheme.group, moved.shape[1], scheme.group), axis=1)
-        )
-    ], axis=1)                                            # [channels, groups]
+    parts = np.split(moved, range(scheme.group, moved.shape[1], scheme.group), axis=1)
+    spans = [_spans(part.reshape(len(part), -1), scheme, grid) for part in parts]
+    lo, hi = (np.stack(ends, axis=1) for ends in zip(*spans, strict=True))    # [channels, groups]
+    need = _needed(lo, hi, codes, grid.symmetric)
     largest = need.max(1, keepdims=True)
     largest = np.where(largest > 0, largest, need.max() if need.max() > 0 else 1.0 / codes.hi)
     need = np.where(need > 0, need, largest)              # groups of zeros: any scale will do
     bits = scheme.sub_scale_bits or None
-    scale = group_scales(need, bits, numerics.power_of_two)
+    scale = group_scales(need, bits, grid.power_of_two)
+    zeros = (0,) if grid.symmetric else _zero_points(lo, scale, codes)
     return codes.with_(
-        scale=tuple(scale.reshape(-1).tolist()), zero_point=(0,), group=scheme.group, group_axis=inner,
+        scale=tuple(scale.reshape(-1).tolist()), zero_point=zeros, group=scheme.group, group_axis=inner,
         sub_bits=bits,
     )
 
@@ -169,4 +173,6 @@ def _widened_groups(quant: QuantType, floor: Real, power_of_two: bool) -> QuantT
     else:
         raised = np.exp2(np.ceil(np.log2(floor) - 1e-6)) if power_of_two else floor
         scale = np.where(floor > scale, raised, scale)
-    return quant.with_(scale=tuple(scale.tolist()))
+    low = (quant.lo - np.array(quant.zero_point)) * np.array(quant.scale)
+    zeros = _zero_points(low, scale, quant) if len(quant.zero_point) > 1 else quant.zero_point
+    return quant.with_(scale=tuple(scale.tolist()), zero_point=zeros)

@@ -38,11 +38,12 @@ class LayerProblem:
 
     `weight` [groups, outputs, terms]; `gram` [groups, terms, terms], the mean product of every two terms,
     around their means where the layer's bias takes up the mean; `scale` and `zero` [groups, outputs], the
-    format's usual scales and zero points. Codes go from `lo` to `hi`. `shared`: all outputs have one scale,
-    which must stay one. `fixed`: scales stay powers of two; `pinned`: they may not change at all. `part`: so
-    many terms after one another share a scale, and `scale` is [groups, outputs, terms]; 0: all terms of an
-    output do. `sub_bits`: the scales of an output's parts are integers of so many bits times one number.
-    `keep`: [groups, outputs, terms], weights that may be other than zero (None: all).
+    format's usual scales and zero points (`zero` by term where parts have their own). Codes go from `lo` to
+    `hi`. `shared`: all outputs have one scale, which must stay one. `fixed`: scales stay powers of two;
+    `pinned`: they may not change at all. `part`: so many terms after one another share a scale, and `scale`
+    is [groups, outputs, terms]; 0: all terms of an output do. `sub_bits`: the scales of an output's parts are
+    integers of so many bits times one number. `keep`: [groups, outputs, terms], weights that may be other
+    than zero (None: all).
     """
 
     weight: Reals
@@ -63,6 +64,11 @@ class LayerProblem:
         """Scales in a shape that broadcasts over the weight."""
         return scale if self.part else scale[..., None]
 
+    @property
+    def zeros(self) -> Reals:
+        """Zero points in a shape that broadcasts over the weight."""
+        return self.zero if self.zero.ndim == self.weight.ndim else self.zero[..., None]
+
     def stored(self, scale: Reals) -> Reals:
         """Scales as the format keeps them."""
         if self.sub_bits is None:
@@ -76,12 +82,12 @@ class LayerProblem:
     def nearest(self, scale: Reals | None = None) -> Rounding:
         """Every weight by itself."""
         scale = self.scale if scale is None else scale
-        codes = np.rint(self.weight / self.by_term(scale)) + self.zero[..., None]
+        codes = np.rint(self.weight / self.by_term(scale)) + self.zeros
         return Rounding(np.clip(codes, self.lo, self.hi), scale)
 
     def real(self, made: Rounding) -> Reals:
         """The weights that codes stand for."""
-        return np.asarray(self.by_term(made.scale) * (made.codes - self.zero[..., None]))
+        return np.asarray(self.by_term(made.scale) * (made.codes - self.zeros))
 
     def errors(self, made: Rounding) -> Reals:
         """[groups, outputs]: mean squared error of what the layer's outputs sum up."""

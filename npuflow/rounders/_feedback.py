@@ -22,15 +22,15 @@ def feedback(problem: LayerProblem, gram: Reals, scale: Reals, block: int, order
     factor = np.linalg.cholesky(np.linalg.inv(sorted_gram)).swapaxes(1, 2)
     weight = np.take_along_axis(problem.weight, order[:, None, :], 2)
     codes = np.empty_like(weight)
-    zero = problem.zero
-    wide = np.broadcast_to(problem.by_term(scale), weight.shape)
-    wide = np.take_along_axis(wide, order[:, None, :], 2) if problem.part else wide
+    wide, zeros = (np.broadcast_to(one, weight.shape) for one in (problem.by_term(scale), problem.zeros))
+    if problem.part:
+        wide, zeros = (np.take_along_axis(one, order[:, None, :], 2) for one in (wide, zeros))
     keep = None if problem.keep is None else np.take_along_axis(problem.keep, order[:, None, :], 2)
     for first in range(0, terms, block):
         last = min(first + block, terms)
         errors = np.empty((*weight.shape[:2], last - first))
         for k in range(first, last):
-            column = weight[..., k]
+            column, zero = weight[..., k], zeros[..., k]
             code = np.clip(np.rint(column / wide[..., k]) + zero, problem.lo, problem.hi)
             code = code if keep is None else np.where(keep[..., k], code, zero)
             error = (column - wide[..., k] * (code - zero)) / factor[:, None, k, k]

@@ -47,7 +47,7 @@ class AdaRound(Rounder):
         return problem.best(problem.nearest(), *made)
 
     def _descended(self, problem: LayerProblem, gram: Reals, scale: Reals) -> Rounding:
-        wide, zero = problem.by_term(scale), problem.zero[..., None]
+        wide, zero = problem.by_term(scale), problem.zeros
         real = problem.weight / wide
         low, high = problem.lo - zero, problem.hi - zero
         below = np.clip(np.floor(real), low, high)

@@ -46,7 +46,7 @@ class Coordinate(Rounder):
 
     def _descended(self, problem: LayerProblem, gram: Reals, moved: Reals, start: Rounding) -> Rounding:
         """`moved`: the weights times the moments."""
-        codes, scale = start.codes - problem.zero[..., None], start.scale
+        codes, scale = start.codes - problem.zeros, start.scale
         slope = moved - np.matmul(problem.by_term(scale) * codes, gram) if problem.part else (
             moved - scale[..., None] * np.matmul(codes, gram)
         )
@@ -62,14 +62,14 @@ class Coordinate(Rounder):
                 new = _refit(problem, codes, scale, moved, slope)
                 slope = moved - (new / scale)[..., None] * (moved - slope)
                 scale = new
-        return Rounding(codes + problem.zero[..., None], scale)
+        return Rounding(codes + problem.zeros, scale)
 
 
 def _sweep(problem: LayerProblem, gram: Reals, codes: Reals, scale: Reals, slope: Reals, block: int) -> int:
     """Every code once, in place; `slope`: what is left of the weights times the
     moments. Gives how many changed."""
     terms, changed = gram.shape[-1], 0
-    low, high = problem.lo - problem.zero, problem.hi - problem.zero
+    low, high = (np.broadcast_to(end - problem.zeros, codes.shape) for end in (problem.lo, problem.hi))
     for first in range(0, terms, block):
         last = min(first + block, terms)
         inner = gram[:, first:last, first:last]
@@ -77,7 +77,8 @@ def _sweep(problem: LayerProblem, gram: Reals, codes: Reals, scale: Reals, slope
         for k in range(last - first):
             now = codes[..., first + k]
             own = scale[..., first + k] if problem.part else scale
-            wanted = np.clip(np.rint(now + near[..., k] / (own * inner[:, None, k, k])), low, high)
+            ends = low[..., first + k], high[..., first + k]
+            wanted = np.clip(np.rint(now + near[..., k] / (own * inner[:, None, k, k])), *ends)
             wanted = wanted if problem.keep is None else np.where(problem.keep[..., first + k], wanted, 0.0)
             step = wanted - now
             moves = int(np.count_nonzero(step))

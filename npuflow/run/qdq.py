@@ -244,11 +244,11 @@ class QdqBuilder:
 
     def _scale(self, name: str, q: QuantType, dtype: str, shape: tuple[int, ...] = ()) -> tuple[str, str]:
         scale: Array = np.array(q.scale, np.float32)
-        if q.group is not None:                    # by block: of the tensor's own rank
-            whole = np.broadcast_to(q.spread(shape)[0], shape)
-            first = tuple(slice(None, None, q.group if d == q.group_axis else 1) for d in range(len(shape)))
-            scale = np.ascontiguousarray(whole[first], np.float32)
         zero: Array = np.broadcast_to(np.array(q.zero_point), scale.shape).astype(dtype)
+        if q.group is not None:                    # by block: of the tensor's own rank
+            first = tuple(slice(None, None, q.group if d == q.group_axis else 1) for d in range(len(shape)))
+            scale, zero = (np.broadcast_to(one, shape)[first] for one in q.spread(shape))
+            scale, zero = np.ascontiguousarray(scale, np.float32), np.ascontiguousarray(zero, dtype)
         if q.axis is None:
             scale, zero = scale[0], zero[0]
         of_scale, of_zero = self.named(f"{name}:scale"), self.named(f"{name}:zero")

@@ -26,6 +26,7 @@ from npuflow.flow.recipe_build import Settings, plan_recipe, run_plan
 from npuflow.flow.run import Result
 from npuflow.flow.stage import STAGES
 from npuflow.flow.store import Store
+from npuflow.ir.forms import form_in
 from npuflow.ir.op import OPS, Op
 
 Built = tuple[Result, dict[str, set[str]]]
@@ -210,8 +211,8 @@ EXPECTED = {
     "places": "",
     "prepare": "baseline budget clipping correct precision quantize search.items sensitivity unify "
     "verdict",
-    "reduced": "baseline budget clipping codegen correct costs.layers costs.runs evaluate fidelity parse "
-    "precision qdq_check quantize rewrite_check search.items sensitivity simulate tiling unify verdict",
+    "reduced": "budget codegen costs.layers costs.runs evaluate fidelity parse precision qdq_check "
+    "rewrite_check simulate tiling verdict",
     "reference": "baseline clipping correct model parse pixels precision rewrite_check search.items "
     "sensitivity unify verdict",
     "respelled": "parse rewrite_check",
@@ -224,8 +225,8 @@ EXPECTED = {
     "search.items sensitivity simulate unify verdict",
     "samples": "",
     "tap_places": "budget precision tiling verdict",
-    "space": "baseline budget clipping codegen correct costs.layers costs.runs costs.tiles evaluate "
-    "fidelity precision qdq_check quantize search.items sensitivity simulate tiling unify verdict",
+    "space": "budget codegen costs.layers costs.runs costs.tiles evaluate fidelity precision qdq_check "
+    "simulate tiling verdict",
     "then_scaled": "parse rewrite_check",
     "to_onnx": "baseline budget channels.items clipping codegen correct evaluate fidelity model "
     "precision qdq qdq_check rewrite_check search.items search.rivals segments sensitivity "
@@ -260,6 +261,12 @@ EXPECTED = {
 }
 """Method -> the steps that may call it. `role` counts wherever there is a graph: the class bodies of
 reductions refer to functions of which one asks it."""
+
+
+def test_asking_for_a_form_names_no_other_method_of_the_operator() -> None:
+    """Stages that ask a form for constants or results alone do not depend on how tiles are cut."""
+    named = {mention.partition("(")[0] for mention in code.closure(form_in).mentions}
+    assert named & set(METHODS) == {"forms", "role"}     # roles: the widths of sums, which every node knows
 
 
 @pytest.fixture(scope="module")

@@ -149,10 +149,11 @@ def judge(data: st.DataObject, kind: str) -> None:
     check_onnx(sample, rtol=1e-3, atol=1e-4)
     scheme, arithmetic = data.draw(schemes), data.draw(numerics)
     wanted = scheme.weights
-    if wanted.per == "channel" and wanted.symmetric and data.draw(st.booleans()):
+    if wanted.per == "channel" and data.draw(st.booleans()):
         group, levels = data.draw(st.integers(1, 4)), data.draw(st.sampled_from([0, 0, 2, 4]))
         scheme = replace(scheme, weights=replace(wanted, group=group, sub_scale_bits=levels))
-        arithmetic = replace(arithmetic, weight_groups=(group,))
+        zeros = arithmetic.weight_zero_point
+        arithmetic = replace(arithmetic, weight_groups=(group,), group_zero_points=zeros)
     if not arithmetic.weight_zero_point:  # else the recipe is refused, whatever the layer
         scheme = replace(scheme, weights=replace(scheme.weights, symmetric=True))
     target = Target(

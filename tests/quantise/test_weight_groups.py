@@ -1,5 +1,5 @@
-"""Weights with a scale for every group of input channels: exact from the reference to the program, closer
-than one scale per channel, and refused where the target has none."""
+"""Weights with a scale for every group of input channels, and maybe a zero point: exact from the reference to
+the program, closer than one scale per channel, and refused where the target has none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from npuflow.ir.codes import encode
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS, OpSample
 from npuflow.quantise.config import Activations, Override, Quantize, Weights, check_scheme
-from npuflow.quantise.types import weight_type
+from npuflow.quantise.types import weight_type, widened
 from npuflow.run.interpret import interpret
 from npuflow.run.qdq import to_qdq
 from npuflow.testing.op import check_integer, check_text, check_tiles, quantised
@@ -25,7 +25,9 @@ from npuflow.whole.export_c.network import network_of
 from npuflow.whole.export_c.program import program_of
 
 GROUP = 4
-NUMERICS = Numerics(weight_bits=(4, 8), activation_bits=(8, 16), weight_groups=(GROUP,), wide_acc_bits=48)
+SYMMETRIC = Numerics(weight_bits=(4, 8), activation_bits=(8, 16), weight_groups=(GROUP,), wide_acc_bits=48)
+OF_CHANNELS = replace(SYMMETRIC, weight_zero_point=True)
+NUMERICS = replace(OF_CHANNELS, group_zero_points=True)
 TARGET = Target(
     numerics=NUMERICS,
     memory=Memory(local_bytes=2048, local_align=16),
@@ -55,9 +57,16 @@ SAMPLES = {
 }
 SCHEMES = {
     f"{name}, {bits} bits": Quantize(
-        weights=Weights(bits=4, group=GROUP, sub_scale_bits=sub), activations=Activations(bits=bits)
+        weights=Weights(**{"bits": 4, **more}, group=GROUP, sub_scale_bits=sub),
+        activations=Activations(bits=bits),
     )
-    for name, sub in (("a multiplier a group", 0), ("two levels", 4))
+    for name, sub, more in (
+        ("a multiplier a group", 0, {}),
+        ("two levels", 4, {}),
+        ("a zero point a group", 0, {"symmetric": False}),
+        ("unsigned with a zero point a group", 0, {"symmetric": False, "signed": False, "bits": 8}),
+        ("two levels and zero points", 4, {"symmetric": False}),
+    )
     for bits in (8, 16)
 }
 
@@ -82,10 +91,11 @@ def test_program_and_executor_make_the_integers_of_the_reference(kind: str, sche
             np.testing.assert_array_equal(found[node.outputs[0]], want[node.outputs[0]])
 
 
+@pytest.mark.parametrize("scheme", ["a multiplier a group, 8 bits", "a zero point a group, 8 bits"])
 @pytest.mark.parametrize("kind", SAMPLES)
-def test_exported_as_blocks(kind: str) -> None:
+def test_exported_as_blocks(kind: str, scheme: str) -> None:
     """DequantizeLinear with a block size gives the weights back; the outputs agree to a code."""
-    graph, one = quantised(SAMPLES[kind], NUMERICS, SCHEMES["a multiplier a group, 8 bits"])
+    graph, one = quantised(SAMPLES[kind], NUMERICS, SCHEMES[scheme])
     exported = to_qdq(graph)
     session = ort.InferenceSession(exported.model, providers=["CPUExecutionProvider"])
     (found,) = session.run(None, {k: v for k, v in one.inputs.items() if k in graph.inputs})
@@ -108,6 +118,69 @@ def test_groups_are_closer_than_channels() -> None:
         scale, zero = quant.spread(weight.shape)
         errors.append(np.square((encode(weight, quant) - zero) * scale - weight).mean())
     assert errors[2] < errors[1] < 0.5 * errors[0]
+
+
+def test_zero_points_spend_codes_on_the_numbers_that_a_group_has() -> None:
+    """Groups of one sign, as those of a weight around a mean that moves from group to group."""
+    weight = RNG.uniform(0, 1, (8, 64)) * RNG.choice((-1, 1), (8, 64 // GROUP)).repeat(GROUP, 1)
+    errors = []
+    for scheme in (Weights(bits=4, group=GROUP), Weights(bits=4, group=GROUP, symmetric=False)):
+        quant = weight_type(weight, 0, scheme, NUMERICS, 1)
+        scale, zero = quant.spread(weight.shape)
+        errors.append(np.square((encode(weight, quant) - zero) * scale - weight).mean())
+    assert len(set(quant.zero_point)) > 1 and len(quant.zero_point) == len(quant.scale)
+    assert errors[1] < 0.35 * errors[0]                 # half the step: a quarter, and clipped ends
+
+
+@pytest.mark.parametrize("factor", [1.0, 1e3])
+def test_raised_scales_move_their_zero_points(factor: float) -> None:
+    weight = RNG.uniform(-0.2, 1, (4, 8))
+    quant = weight_type(weight, 0, Weights(bits=4, group=GROUP, symmetric=False), NUMERICS, 1)
+    raised = widened(quant, factor * np.array(quant.scale), False)
+    scale, zero = raised.spread(weight.shape)
+    off = np.abs((encode(weight, raised) - zero) * scale - weight)
+    assert (off <= scale).all()
+
+
+def test_a_target_without_zero_points_says_so() -> None:
+    config = Quantize(Weights(group=GROUP, symmetric=False))
+    with pytest.raises(RecipeError, match="weights with zero points; the target has none") as caught:
+        check_scheme(config, SYMMETRIC)
+    assert [one.where.key for one in caught.value.faults()] == ["quantize.weights.symmetric"]
+
+
+@pytest.mark.parametrize(
+    ("config", "key"),
+    [
+        (Quantize(Weights(group=GROUP, symmetric=False)), "weights.symmetric"),
+        (
+            Quantize(Weights(symmetric=False), overrides=(Override(("fc",), weight_group=GROUP),)),
+            "overrides[0].weight_group",
+        ),
+        (
+            Quantize(Weights(group=GROUP), overrides=(Override(("fc",), weight_symmetric=False),)),
+            "overrides[0].weight_symmetric",
+        ),
+    ],
+)
+def test_a_target_with_zero_points_of_channels_alone_says_so(config: Quantize, key: str) -> None:
+    with pytest.raises(RecipeError, match="the target has zero points of channels alone") as caught:
+        check_scheme(config, OF_CHANNELS)
+    assert [one.where.key for one in caught.value.faults()] == [f"quantize.{key}"]
+
+
+def test_an_exception_may_leave_out_either() -> None:
+    neither = Override(("fc",), weight_group=0, weight_symmetric=False)
+    check_scheme(Quantize(Weights(group=GROUP), overrides=(neither,)), OF_CHANNELS)
+    without = Override(("fc",), weight_group=0), Override(("conv",), weight_symmetric=True)
+    check_scheme(Quantize(Weights(symmetric=False), overrides=without), OF_CHANNELS)
+
+
+def test_a_target_states_zero_points_of_groups_with_what_they_need() -> None:
+    for lacking in (Numerics(group_zero_points=True), replace(SYMMETRIC, group_zero_points=True)):
+        (fault,) = lacking.check()
+        assert fault.field == "group_zero_points"
+    assert not list(NUMERICS.check())
 
 
 def test_two_level_scales_are_integers_of_a_channel() -> None:
@@ -181,3 +254,15 @@ def test_a_corrected_bias_moves_the_outputs(scheme: str) -> None:
     assert quant is not None
     # all but those that the clamp cuts
     assert np.median(np.abs(now - was - delta)) <= 1.01 * quant.scale[0]
+
+
+def test_blocks_of_another_quantiser_get_their_codes_back() -> None:
+    """Where a block uses its first and its last code: what a model with blocks and zero points is read as."""
+    codes = RNG.integers(0, 16, (6, 8 * GROUP))
+    codes[:, ::GROUP], codes[:, 1::GROUP] = 0, 15
+    scale = RNG.uniform(0.01, 0.1, (6, 8)).astype(np.float32).repeat(GROUP, 1)
+    zero = RNG.integers(0, 16, (6, 8)).repeat(GROUP, 1)
+    real = ((codes - zero) * scale).astype(np.float32)
+    quant = weight_type(real, 0, Weights(bits=4, group=GROUP, symmetric=False, signed=False), NUMERICS, 1)
+    np.testing.assert_array_equal(encode(real, quant), codes)
+    np.testing.assert_array_equal(np.reshape(quant.zero_point, (6, 8)), zero[:, ::GROUP])

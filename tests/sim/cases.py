@@ -99,20 +99,22 @@ def _scaled_conv(c: Case) -> None:
         if c.fields["groups"] == 1:
             break
         c.fields, c.consts, c.at = {}, [], 0
-    _scales(c, c.fields["x_dims"][1], c.fields["out_channels"])
+    _scales(c, "w_zeros", c.fields["x_dims"][1], c.fields["out_channels"])
 
 
 def _scaled_matmul(c: Case) -> None:
     _matmul(c)
-    _scales(c, c.fields["k"], c.fields["n"])
+    _scales(c, "b_zeros", c.fields["k"], c.fields["n"])
 
 
-def _scales(c: Case, terms: int, channels: int) -> None:
+def _scales(c: Case, zeros: str, terms: int, channels: int) -> None:
     c.fields["group"] = group = c.number(1, terms + 1)
     dtype = c.pick("uint8", "uint32")
     values = c.rng.integers(0, ELEMENTS[dtype].range[1], -(-terms // group) * channels, endpoint=True)
     c.fields["scales_type"] = dtype
     c.const("scales", values.astype(dtype))
+    if zeros in c.fields:                          # those of a plain product are one a channel
+        c.const(zeros, c.rng.integers(-5, 6, values.size).astype(np.int32))
 
 
 def requant(c: Case, dims=None, acc=None) -> None:

@@ -66,13 +66,15 @@ def _factors(f: Fields, tables: Tables) -> set[int] | None:
     """What the zero point of x is multiplied by, at each place of the result; None: not known."""
     out, depth, kernel = f["out_channels"], f["x_dims"][1] // f["groups"], f["kernel"]
     weights = _weights(f, (out, depth, *kernel), tables)
-    zeros = _numbers(tables, f["w_zeros"], "int32", out) if f["w_zeros"] != NONE else [f["w_zero"]] * out
     groups = -(-depth // f["group"]) if "group" in f else 1
+    zeros: list[int] | None = [f["w_zero"]] * groups * out
+    if f["w_zeros"] != NONE:
+        zeros = _numbers(tables, f["w_zeros"], "int32", groups * out)
     scales = _numbers(tables, f["scales"], f["scales_type"], groups * out) if "scales" in f else [1] * out
     if weights is None or zeros is None or scales is None:
         return None
-    terms = weights - np.array(zeros, object)[:, None, None, None]
     per = np.arange(depth) // f.get("group", depth)
+    terms = weights - np.array(zeros, object).reshape(groups, out)[per].T[:, :, None, None]
     terms = terms * np.array(scales, object).reshape(groups, out)[per].T[:, :, None, None]
     taps = terms.sum(1)
     return {

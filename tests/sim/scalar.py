@@ -182,7 +182,7 @@ class Scalar:
                 w = self.at(c, "w", c.text("w_type"), (o * channels + k) * taps + i * kw + j)
                 scale = self.at(c, "scales", c.text("scales_type"), k // c.number("group") * size[1] + o)
                 value = x(n, k, row // iy, col // ix) - c.number("x_zero")
-                total += scale * value * (w - self.zero(c, "w", o))
+                total += scale * value * (w - self.zero(c, "w", k // c.number("group") * size[1] + o))
             self.accumulate(c, place, total)
 
     def scaledmatmul(self, c: Command) -> None:
@@ -192,7 +192,8 @@ class Scalar:
             total = 0
             for k in range(c.number("k")):
                 scale = self.at(c, "scales", c.text("scales_type"), k // c.number("group") * size[2] + j)
-                total += scale * (a(s, i, k) - c.number("a_zero")) * (b(s, k, j) - self.zero(c, "b", j))
+                zero = self.zero(c, "b", k // c.number("group") * size[2] + j)
+                total += scale * (a(s, i, k) - c.number("a_zero")) * (b(s, k, j) - zero)
             self.accumulate(c, place, total)
 
     def requant(self, c: Command) -> None:

@@ -159,8 +159,7 @@ class _Lifter:
             )
         if self.blocked:
             what = (
-                "scales by blocks within a channel, which no target multiplies by, of "
-                f"{counted(len(self.blocked), 'weight')}"
+                f"scales by blocks within a channel of {counted(len(self.blocked), 'weight')} are not kept"
             )
             notes.append(
                 f"{what}: read as floats, with scales of their own, {self.blocked[0]} the first"

@@ -61,16 +61,12 @@ def rounding(bench: Bench, i: int, c: Command) -> Step | None:
         return None
     return partial(
         float_rows.round_rows,
-        flat,
-        ao + starts[0],
-        y.flat,
-        yo + y.base,
-        steps[1],
+        (flat, ao + starts[0]),
+        (y.flat, yo + y.base, steps[1], kind == "float16"),
         length,
         kept,
         c.number("divisor"),
-        kind == "float16",
-        *ends,
+        tuple(ends),
         _block(bench, "one"),
     )
 
@@ -80,11 +76,9 @@ def arithmetic(bench: Bench, i: int, c: Command) -> Step | None:
     if not usable(*kinds):
         return None
     operands, length = _rows(bench, i, c, *"aby")
-    parts = [v for o, kind in zip(operands, kinds, strict=True) for v in (*o, kind == "float16")]
-    op = float_rows.OPERATIONS.index(c.text("op"))
-    return partial(
-        float_rows.arith_rows, *parts, length, op, *_ends(c), *(_block(bench, n) for n in ("one", "two"))
-    )
+    parts = [(*o, kind == "float16") for o, kind in zip(operands, kinds, strict=True)]
+    op, room = float_rows.OPERATIONS.index(c.text("op")), (_block(bench, "one"), _block(bench, "two"))
+    return partial(float_rows.arith_rows, *parts, length, op, _ends(c), room)
 
 
 def unary(bench: Bench, i: int, c: Command) -> Step | None:
@@ -93,8 +87,8 @@ def unary(bench: Bench, i: int, c: Command) -> Step | None:
         return None
     (x, y), length = _rows(bench, i, c, *"xy")
     halves, op = [kind == "float16" for kind in kinds], float_rows.ALONE.index(c.text("op"))
-    parts = (*x, halves[0], *y, halves[1], length)
-    return partial(float_rows.unary_rows, *parts, op, *_ends(c), _block(bench, "one"))
+    parts = (*x, halves[0]), (*y, halves[1])
+    return partial(float_rows.unary_rows, *parts, length, op, _ends(c), _block(bench, "one"))
 
 
 def cast(bench: Bench, i: int, c: Command) -> Step | None:
@@ -102,20 +96,20 @@ def cast(bench: Bench, i: int, c: Command) -> Step | None:
     if not usable(source, target):
         return None
     (x, y), length = _rows(bench, i, c, *"xy")
-    factor, zero = float(np.uint32(c.number("factor")).view(np.float32)), c.number("zero")
+    scale = float(np.uint32(c.number("factor")).view(np.float32)), c.number("zero")
     wide, made, block = source == "float16", target == "float16", _block(bench, "one")
     if ELEMENTS[source].kind == "int":
-        return partial(float_rows.from_codes, *x, *y, made, length, factor, zero, *_ends(c), block)
+        return partial(float_rows.from_codes, x, (*y, made), length, scale, _ends(c), block)
     if ELEMENTS[target].kind == "int":
         ends = c.number("low"), c.number("high")
-        return partial(float_rows.to_codes, *x, wide, *y, length, factor, zero, *ends, block)
-    return partial(float_rows.cast_rows, *x, wide, *y, made, length, *_ends(c), block)
+        return partial(float_rows.to_codes, (*x, wide), y, length, scale, ends, block)
+    return partial(float_rows.cast_rows, (*x, wide), (*y, made), length, _ends(c), block)
 
 
 def table(bench: Bench, i: int, c: Command, every: Array) -> Step:
     """`every`: the result of each pattern."""
     (x, y), length = _rows(bench, i, c, *"xy")
-    return partial(float_rows.table_rows, *x, every, *y, length)
+    return partial(float_rows.table_rows, x, every, y, length)
 
 
 def reduction(bench: Bench, i: int, c: Command) -> Step | None:
@@ -135,18 +129,13 @@ def reduction(bench: Bench, i: int, c: Command) -> Step | None:
     flat, starts = bench.sum(i, c, len(kept))
     return partial(
         float_rows.reduce_rows,
-        x.flat,
-        x.base + np.arange(bench.batch) * x.sample,
+        (x.flat, x.base + np.arange(bench.batch) * x.sample, kind == "float16", DIGITS[kind]),
         places(gone),
-        kind == "float16",
-        DIGITS[kind],
         bool(c.number("maximum")),
-        flat,
-        starts,
+        (flat, starts, bool(c.number("accumulate"))),
         kept,
-        bool(c.number("accumulate")),
         c.number("chunk"),
-        *unclear(bench.scratch, c.number("chunk")),
+        tuple(unclear(bench.scratch, c.number("chunk"))),
     )
 
 
@@ -157,23 +146,16 @@ def pool(bench: Bench, i: int, c: Command) -> Step | None:
     x, y = (bench.operand(i, c, n) for n in "xy")
     shape = (c.vector("kernel"), c.vector("stride"), c.vector("dilation"), c.vector("origin"))
     size = (c.number("out_height"), c.number("out_width"))
-    counted = c.vector("count_lo"), c.vector("count_hi")
+    longest = max(c.vector("x_dims")[3], prod(shape[0]))
     return partial(
         float_rows.pool_rows,
-        *x.parts,
-        c.vector("x_dims"),
-        kinds[0] == "float16",
-        DIGITS[kinds[0]],
-        *y.parts,
-        kinds[1] == "float16",
+        (*x.parts, c.vector("x_dims"), kinds[0] == "float16", DIGITS[kinds[0]]),
+        (*y.parts, kinds[1] == "float16"),
         bench.batch,
-        *shape,
-        size,
-        *counted,
-        bool(c.number("maximum")),
-        *_ends(c),
-        _block(bench, "one", size[1]),
-        *unclear(bench.scratch, max(c.vector("x_dims")[3], prod(shape[0]))),
+        (*shape, size),
+        (c.vector("count_lo"), c.vector("count_hi"), bool(c.number("maximum"))),
+        _ends(c),
+        (_block(bench, "one", size[1]), *unclear(bench.scratch, longest)),
     )
 
 
@@ -190,21 +172,21 @@ def softmax(bench: Bench, i: int, c: Command) -> Step | None:
     if not usable(*kinds):
         return None
     x, y = (bench.operand(i, c, n) for n in "xy")
-    ends = (np.uint16(v) for v in INFINITE[kinds[1]])
+    rows = c.vector("dims")[1]
     return partial(
         float_rows.softmax_rows,
-        *x.parts,
-        kinds[0] == "float16",
-        *y.parts,
-        kinds[1] == "float16",
+        (*x.parts, kinds[0] == "float16"),
+        (*y.parts, kinds[1] == "float16"),
         bench.batch,
         c.vector("dims"),
         c.number("chunk"),
-        *ends,
-        _exponential(kinds[1]),
-        _block(bench, "one", c.vector("dims")[1]),
-        bench.scratch("float patterns", "uint16", (c.vector("dims")[1],)),
-        unclear(bench.scratch, 0)[1],
+        tuple(np.uint16(v) for v in INFINITE[kinds[1]]),
+        (
+            _exponential(kinds[1]),
+            _block(bench, "one", rows),
+            bench.scratch("float patterns", "uint16", (rows,)),
+            unclear(bench.scratch, 0)[1],
+        ),
     )
 
 
@@ -233,9 +215,8 @@ def resize(bench: Bench, i: int, c: Command) -> Step | None:
         (*x.parts, dims, kinds[0] == "float16"),
         (*y.parts, kinds[1] == "float16"),
         bench.batch,
-        *tables,
+        tuple(tables),
         (0.25 ** c.number("weight_bits"), digits),
-        *_ends(c),
-        _block(bench, "one", c.number("out_width")),
-        *unclear(bench.scratch, 4),
+        _ends(c),
+        (_block(bench, "one", c.number("out_width")), *unclear(bench.scratch, 4)),
     )

@@ -30,8 +30,10 @@ ALONE = ("neg", "abs", "square", "sqrt", "reciprocal", "floor", "ceil", "round")
 
 
 @borrowing
-def narrow(values, first, n, halves, low, high, y, at, step):  # type: ignore[no-untyped-def]
-    """y[at + i * step] = the pattern of values[first + i], rounded once and clamped. NaN stays NaN."""
+def narrow(values, first, n, bounds, target):  # type: ignore[no-untyped-def]
+    """y[at + i * step] = the pattern of values[first + i], rounded once and clamped. NaN stays NaN. `target`:
+    y, at, step, and whether these are float16."""
+    (low, high), (y, at, step, halves) = bounds, target
     if step == 1 and halves:
         to_halves(values, first, y, at, n, low, high)
     elif step == 1:
@@ -43,43 +45,42 @@ def narrow(values, first, n, halves, low, high, y, at, step):  # type: ignore[no
 
 
 @borrowing
-def round_rows(  # type: ignore[no-untyped-def]
-    acc, ao, y, yo, ys, n, channel, divisor, halves, lows, highs, buffer
-):
+def round_rows(sums, out, n, channel, divisor, bounds, buffer):  # type: ignore[no-untyped-def]
+    (acc, ao), (y, yo, ys, halves), (lows, highs) = sums, out, bounds
     for r in range(yo.shape[0]):
         c = channel[r]
         if divisor == 1:
-            narrow(acc, ao[r], n, halves, lows[c], highs[c], y, yo[r], ys)
+            narrow(acc, ao[r], n, (lows[c], highs[c]), (y, yo[r], ys, halves))
             continue
         for first in range(0, n, BLOCK):
             size = min(BLOCK, n - first)
             for i in range(size):
                 buffer[i] = acc[ao[r] + first + i]
             np.divide(buffer[:size], np.float64(divisor), buffer[:size])
-            narrow(buffer, 0, size, halves, lows[c], highs[c], y, yo[r] + first * ys, ys)
+            narrow(buffer, 0, size, (lows[c], highs[c]), (y, yo[r] + first * ys, ys, halves))
 
 
 @borrowing
-def arith_rows(  # type: ignore[no-untyped-def]
-    a, ao, ast, ah, b, bo, bs, bh, y, yo, ys, yh, n, op, low, high, one, two
-):
+def arith_rows(left, right, out, n, op, bounds, room):  # type: ignore[no-untyped-def]
+    (a, ao, ast, ah), (b, bo, bs, bh), (y, yo, ys, yh), (one, two) = left, right, out, room
     for r in range(yo.shape[0]):
         for first in range(0, n, BLOCK):
             size = min(BLOCK, n - first)
             widen(a, ao[r] + first * ast, ast, size, ah, one, 0)
             widen(b, bo[r] + first * bs, bs, size, bh, two, 0)
             combined(one[:size], two[:size], op)
-            narrow(one, 0, size, yh, low, high, y, yo[r] + first * ys, ys)
+            narrow(one, 0, size, bounds, (y, yo[r] + first * ys, ys, yh))
 
 
 @borrowing
-def unary_rows(x, xo, xs, xh, y, yo, ys, yh, n, op, low, high, buffer):  # type: ignore[no-untyped-def]
+def unary_rows(source, out, n, op, bounds, buffer):  # type: ignore[no-untyped-def]
+    (x, xo, xs, xh), (y, yo, ys, yh) = source, out
     for r in range(yo.shape[0]):
         for first in range(0, n, BLOCK):
             size = min(BLOCK, n - first)
             widen(x, xo[r] + first * xs, xs, size, xh, buffer, 0)
             alone(buffer[:size], op)
-            narrow(buffer, 0, size, yh, low, high, y, yo[r] + first * ys, ys)
+            narrow(buffer, 0, size, bounds, (y, yo[r] + first * ys, ys, yh))
 
 
 @borrowing
@@ -139,27 +140,30 @@ def combined(p, q, op):  # type: ignore[no-untyped-def]
 
 
 @borrowing
-def cast_rows(x, xo, xs, xh, y, yo, ys, yh, n, low, high, buffer):  # type: ignore[no-untyped-def]
+def cast_rows(source, out, n, bounds, buffer):  # type: ignore[no-untyped-def]
+    (x, xo, xs, xh), (y, yo, ys, yh) = source, out
     for r in range(yo.shape[0]):
         for first in range(0, n, BLOCK):
             size = min(BLOCK, n - first)
             widen(x, xo[r] + first * xs, xs, size, xh, buffer, 0)
-            narrow(buffer, 0, size, yh, low, high, y, yo[r] + first * ys, ys)
+            narrow(buffer, 0, size, bounds, (y, yo[r] + first * ys, ys, yh))
 
 
 @borrowing
-def from_codes(x, xo, xs, y, yo, ys, yh, n, factor, zero, low, high, buffer):  # type: ignore[no-untyped-def]
+def from_codes(source, out, n, scale, bounds, buffer):  # type: ignore[no-untyped-def]
+    (x, xo, xs), (y, yo, ys, yh), (factor, zero) = source, out, scale
     for r in range(yo.shape[0]):
         for first in range(0, n, BLOCK):
             size = min(BLOCK, n - first)
             for i in range(size):
                 buffer[i] = np.float64(np.int64(x[xo[r] + (first + i) * xs]) - zero) * factor
-            narrow(buffer, 0, size, yh, low, high, y, yo[r] + first * ys, ys)
+            narrow(buffer, 0, size, bounds, (y, yo[r] + first * ys, ys, yh))
 
 
 @borrowing
-def to_codes(x, xo, xs, xh, y, yo, ys, n, factor, zero, low, high, buffer):  # type: ignore[no-untyped-def]
-    lowest, highest = np.float64(low), np.float64(high)
+def to_codes(source, out, n, scale, bounds, buffer):  # type: ignore[no-untyped-def]
+    (x, xo, xs, xh), (y, yo, ys), (factor, zero) = source, out, scale
+    lowest, highest = np.float64(bounds[0]), np.float64(bounds[1])
     for r in range(yo.shape[0]):
         for first in range(0, n, BLOCK):
             size = min(BLOCK, n - first)
@@ -171,7 +175,8 @@ def to_codes(x, xo, xs, xh, y, yo, ys, n, factor, zero, low, high, buffer):  # t
 
 
 @borrowing
-def table_rows(x, xo, xs, table, y, yo, ys, n):  # type: ignore[no-untyped-def]
+def table_rows(source, table, out, n):  # type: ignore[no-untyped-def]
+    (x, xo, xs), (y, yo, ys) = source, out
     for r in range(yo.shape[0]):
         if xs == 1 and ys == 1:
             src, dst = x[xo[r] : xo[r] + n], y[yo[r] : yo[r] + n]
@@ -196,10 +201,9 @@ def summed(terms, first, n, digits, limbs):  # type: ignore[no-untyped-def]
 
 
 @borrowing
-def reduce_rows(  # type: ignore[no-untyped-def]
-    x, xo, terms, halves, digits, maximum, acc, ao, kept, keep, chunk, buffer, limbs
-):
+def reduce_rows(source, terms, maximum, sums, kept, chunk, room):  # type: ignore[no-untyped-def]
     """acc[ao[s] + j] over x[xo[s] + kept[j] + terms[..]], `chunk` terms at a time."""
+    (x, xo, halves, digits), (acc, ao, keep), (buffer, limbs) = source, sums, room
     count = terms.shape[0]
     size = min(chunk, count)
     for s in range(xo.shape[0]):
@@ -224,71 +228,30 @@ def reduce_rows(  # type: ignore[no-untyped-def]
 
 
 @borrowing
-def pool_rows(  # type: ignore[no-untyped-def]
-    x,
-    x0,
-    xb,
-    xs,
-    dims,
-    xh,
-    digits,
-    y,
-    y0,
-    yb,
-    ys,
-    yh,
-    batch,
-    kernel,
-    stride,
-    dilation,
-    origin,
-    size,
-    count_lo,
-    count_hi,
-    maximum,
-    low,
-    high,
-    buffer,
-    wide,
-    limbs,
-):
+def pool_rows(source, target, batch, window, counted, bounds, room):  # type: ignore[no-untyped-def]
+    """`window`: kernel, stride, dilation, origin, size of the result. `counted`: the first place that counts,
+    the last, and whether the largest is wanted."""
+    (x, x0, xb, xs, dims, xh, digits), (y, y0, yb, ys, yh) = source, target
+    size, (buffer, wide, limbs), maximum = window[4], room, counted[2]
     for b in range(batch):
         for n in range(dims[0]):
             for c in range(dims[1]):
                 at = x0 + b * xb + n * xs[0] + c * xs[1]
                 to = y0 + b * yb + n * ys[0] + c * ys[1]
+                plane = (x, at, xs, dims, xh, digits)
                 for o in range(size[0]):
                     if maximum:
-                        _largest(
-                            x, at, xs, dims, xh, kernel, stride, dilation, origin, o, wide, buffer, size[1]
-                        )
+                        _largest(plane, window, o, wide, buffer)
                     else:
                         for q in range(size[1]):
-                            buffer[q] = _mean(
-                                x,
-                                at,
-                                xs,
-                                dims,
-                                xh,
-                                digits,
-                                kernel,
-                                stride,
-                                dilation,
-                                origin,
-                                o,
-                                q,
-                                count_lo,
-                                count_hi,
-                                wide,
-                                limbs,
-                            )
-                    narrow(buffer, 0, size[1], yh, low, high, y, to + o * ys[2], ys[3])
+                            buffer[q] = _mean(plane, window, o, q, counted, wide, limbs)
+                    narrow(buffer, 0, size[1], bounds, (y, to + o * ys[2], ys[3], yh))
 
 
 @borrowing
-def _largest(  # type: ignore[no-untyped-def]
-    x, at, xs, dims, xh, kernel, stride, dilation, origin, o, wide, out, n
-):
+def _largest(plane, window, o, wide, out):  # type: ignore[no-untyped-def]
+    (x, at, xs, dims, xh, _), (kernel, stride, dilation, origin, size) = plane, window
+    n = size[1]
     for q in range(n):
         out[q] = -np.inf
     for i in range(kernel[0]):
@@ -307,9 +270,9 @@ def _largest(  # type: ignore[no-untyped-def]
 
 
 @borrowing
-def _mean(  # type: ignore[no-untyped-def]
-    x, at, xs, dims, xh, digits, kernel, stride, dilation, origin, o, q, count_lo, count_hi, terms, limbs
-):
+def _mean(plane, window, o, q, counted, terms, limbs):  # type: ignore[no-untyped-def]
+    (x, at, xs, dims, xh, digits), (kernel, stride, dilation, origin, _) = plane, window
+    count_lo, count_hi, _ = counted
     n, rows, columns = 0, 0, 0
     for j in range(kernel[1]):
         s = q * stride[1] + j * dilation[1] + origin[1]
@@ -329,10 +292,10 @@ def _mean(  # type: ignore[no-untyped-def]
 
 
 @borrowing
-def softmax_rows(  # type: ignore[no-untyped-def]
-    x, x0, xb, xs, xh, y, y0, yb, ys, yh, batch, dims, chunk, low, high, exponential, values, patterns, limbs
-):
-    """`exponential`: the float32 nearest to exp(-d) for every pattern d."""
+def softmax_rows(source, target, batch, dims, chunk, bounds, room):  # type: ignore[no-untyped-def]
+    """`room` begins with the float32 nearest to exp(-d) for every pattern d."""
+    (x, x0, xb, xs, xh), (y, y0, yb, ys, yh) = source, target
+    exponential, values, patterns, limbs = room
     size = dims[1]
     for b in range(batch):
         for a in range(dims[0]):
@@ -343,7 +306,7 @@ def softmax_rows(  # type: ignore[no-untyped-def]
                     best = values[k] if values[k] > best or values[k] != values[k] else best
                 for k in range(size):
                     values[k] = best - values[k]
-                narrow(values, 0, size, yh, low, high, patterns, 0, 1)
+                narrow(values, 0, size, bounds, (patterns, 0, 1, yh))
                 for k in range(size):
                     values[k] = exponential[patterns[k]]
                 total = np.float32(0.0)
@@ -351,16 +314,15 @@ def softmax_rows(  # type: ignore[no-untyped-def]
                     # numbers of 24 bits
                     total = total + summed(values, first, min(chunk, size - first), 24, limbs)
                 np.divide(values[:size], np.float64(total), values[:size])
-                narrow(values, 0, size, yh, low, high, y, y0 + b * yb + a * ys[0] + i * ys[2], ys[1])
+                to = y0 + b * yb + a * ys[0] + i * ys[2]
+                narrow(values, 0, size, bounds, (y, to, ys[1], yh))
 
 
 @borrowing
-def resize_rows(  # type: ignore[no-untyped-def]
-    source, target, batch, rows, columns, weights, low, high, buffer, terms, limbs
-):
+def resize_rows(source, target, batch, tables, weights, bounds, room):  # type: ignore[no-untyped-def]
     """Tables are of places in the tile; `weights`: what one unit of a product of two is, and the digits of
     terms."""
-    unit, digits = weights
+    (rows, columns), (unit, digits), (buffer, terms, limbs) = tables, weights, room
     (x, x0, xb, xs, dims, xh), (y, y0, yb, ys, yh) = source, target
     width = columns.shape[0]
     for b in range(batch):
@@ -378,4 +340,4 @@ def resize_rows(  # type: ignore[no-untyped-def]
                             terms[count] = np.float64(half(p) if xh else brain(p)) * (weight * unit)
                             count += 1
                     buffer[q] = summed(terms, 0, count, digits, limbs)
-                narrow(buffer, 0, width, yh, low, high, y, to + o * ys[2], ys[3])
+                narrow(buffer, 0, width, bounds, (y, to + o * ys[2], ys[3], yh))

@@ -54,23 +54,56 @@ class _Scaled:
             add(one.part, self.flat, one.offsets, one.scales, one.weight, one.keep)
 
 
-def matmul(bench: Bench, i: int, c: Command, parts: Parts) -> Step | None:
+@dataclass(frozen=True)
+class _Weight:
+    """A weight [channels of input, channels of output, ...] as products of bytes take it: numbers, how these
+    split into bytes, and what they are less their zero points."""
+
+    numbers: Array
+    halves: tuple[Half, ...]
+    size: Array
+
+
+def _weight(
+    bench: Bench, i: int, c: Command, name: str, codes: Array, parts: Parts, shape: tuple[int, int]
+) -> _Weight | None:
+    """`shape`: of several zero points, [groups or 1, channels]. Where there are several, the numbers are less
+    these. None: not known, or too large."""
+    if c.pointer(f"{name}_zeros") is None:
+        zero = c.number(f"{name}_zero")
+        found = halves(c.text(f"{name}_type"), zero)
+        return None if found is None else _Weight(codes, found, codes - zero)
+    zeros = bench.constant(i, c, f"{name}_zeros", "int32", prod(shape))
+    if zeros is None:
+        return None
+    of_groups = np.broadcast_to(zeros.astype(np.int64).reshape(shape), (len(parts), shape[1]))
+    of_terms = np.repeat(of_groups, [last - first for first, last in parts], axis=0)
+    less = codes - of_terms.reshape(*of_terms.shape, *(1,) * (codes.ndim - 2))
+    for kind in ("int8", "int16"):
+        lo, hi = ELEMENTS[kind].range
+        if lo <= less.min() and less.max() <= hi:
+            found = halves(kind, 0)
+            return None if found is None else _Weight(less, found, less)
+    return None
+
+
+def matmul(bench: Bench, i: int, c: Command, parts: Parts, zeros: tuple[int, int]) -> Step | None:
+    """`zeros`: the shape of the weight's zero points, where there are several."""
     batch, m, k, n = (c.number(name) for name in ("batch", "m", "k", "n"))
     scales = bench.constant(i, c, "scales", c.text("scales_type"), len(parts) * n)
-    a_halves, b_halves = (
-        halves(c.text("a_type"), c.number("a_zero")),
-        halves(c.text("b_type"), c.number("b_zero")),
-    )
+    a_halves = halves(c.text("a_type"), c.number("a_zero"))
     known = not ELEMENTS[c.text("b_type")].packed or bench.knows(i, "b")
-    if scales is None or batch > 1 or c.pointer("b_zeros") is not None or not known:
+    if scales is None or batch > 1 or not known:
         return None
     b = bench.operand(i, c, "b")
-    if a_halves is None or b_halves is None or b.sample or c.number("group") > EXACT_K:
+    if a_halves is None or b.sample or c.number("group") > EXACT_K:
         return None
     a, rows = bench.operand(i, c, "a"), bench.batch * m
     m_of = scales.astype(np.int64).reshape(len(parts), n)
     index = b.base + np.arange(k)[:, None] * b.strides[1] + np.arange(n) * b.strides[2]
-    matrix = b.flat[index].astype(np.int64)
+    weight = _weight(bench, i, c, "b", b.flat[index].astype(np.int64), parts, zeros)
+    if weight is None:
+        return None
     flat, starts = bench.sum(i, c, m * n)
     offsets = (starts[:, None] + np.arange(m) * n).reshape(-1)
     part = bench.scratch("part", "int32", (rows, n))
@@ -81,14 +114,13 @@ def matmul(bench: Bench, i: int, c: Command, parts: Parts) -> Step | None:
             fill = _filled(
                 bench, replace(a, base=a.base + first * a.strides[2]), (1, m, last - first), left, h
             )
-            for g in b_halves:
-                right = as_bytes(matrix[first:last], g)
+            for g in weight.halves:
+                right = as_bytes(weight.numbers[first:last], g)
                 call = product(left, h.zero, right, g.zero, part)
                 adds.append(_Add(fill, call, part, offsets, scale, True, h.weight + g.weight, keep))
                 keep = True
     spread = _reach(c, "a")
-    size = np.abs(matrix - c.number("b_zero"))
-    bench.grow(i, _peak(size, m_of, parts) * spread, bool(c.number("accumulate")))
+    bench.grow(i, _peak(np.abs(weight.size), m_of, parts) * spread, bool(c.number("accumulate")))
     return _Scaled(flat, adds)
 
 
@@ -112,20 +144,19 @@ def _peak(size: Array, scales: Array, parts: Parts) -> int:
     return int((sums.astype(object) * scales.astype(object)).sum(0).max())
 
 
-def conv(bench: Bench, i: int, c: Command, parts: Parts) -> Step | None:
+def conv(bench: Bench, i: int, c: Command, parts: Parts, zeros: tuple[int, int]) -> Step | None:
+    """`zeros`: the shape of the weight's zero points, where there are several."""
     dims, out, kernel = c.vector("x_dims"), c.number("out_channels"), c.vector("kernel")
     taps, pixels = prod(kernel), c.number("out_height") * c.number("out_width")
     scales = bench.constant(i, c, "scales", c.text("scales_type"), len(parts) * out)
     weights = bench.constant(i, c, "w", c.text("w_type"), out * dims[1] * taps)
-    x_halves, w_halves = (
-        halves(c.text("x_type"), c.number("x_zero")),
-        halves(c.text("w_type"), c.number("w_zero")),
-    )
-    if scales is None or weights is None or x_halves is None or w_halves is None:
+    x_halves = halves(c.text("x_type"), c.number("x_zero"))
+    if scales is None or weights is None or x_halves is None or c.number("group") * taps > EXACT_K:
         return None
-    if c.pointer("w_zeros") is not None or c.number("group") * taps > EXACT_K:
+    codes = weights.reshape(out, dims[1], taps).astype(np.int64).swapaxes(0, 1)
+    weight = _weight(bench, i, c, "w", codes, parts, zeros)
+    if weight is None:
         return None
-    weights = weights.reshape(out, dims[1], taps).astype(np.int64)
     m_of = scales.astype(np.int64).reshape(len(parts), out)
     flat, starts = bench.sum(i, c, dims[0] * out * pixels)
     places = np.concatenate([start + np.arange(dims[0]) * out * pixels for start in starts])
@@ -144,8 +175,9 @@ def conv(bench: Bench, i: int, c: Command, parts: Parts) -> Step | None:
                 shape = (count, (last - first) * taps, pixels)
                 columns = bench.scratch("scaled columns", "uint8", shape)
                 fill = filler(bench, own, shifted, columns, start, h)
-                for g in w_halves:
-                    plane = as_bytes(weights[:, first:last].reshape(out, -1), g)
+                for g in weight.halves:
+                    own_numbers = weight.numbers[first:last].swapaxes(0, 1)
+                    plane = as_bytes(own_numbers.reshape(out, -1), g)
                     call = product(plane, g.zero, columns, h.zero, part)
                     scaled = np.tile(scale, count)
                     adds.append(
@@ -161,7 +193,7 @@ def conv(bench: Bench, i: int, c: Command, parts: Parts) -> Step | None:
                         )
                     )
                     keep = True
-    size = np.abs(weights - c.number("w_zero")).sum(2).T
+    size = np.abs(weight.size).sum(2)
     bench.grow(i, _peak(size, m_of, parts) * _reach(c, "x"), bool(c.number("accumulate")))
     return _Scaled(flat, adds)
 

@@ -191,7 +191,7 @@ def rounded(
     made = rounder(problem) if asked else plain
     judge = problem if held is None else replace(problem, gram=held.around(center))
     signal = max(
-        float(judge.errors(Rounding(np.zeros_like(made.codes) + judge.zero[..., None], made.scale)).sum()),
+        float(judge.errors(Rounding(np.zeros_like(made.codes) + judge.zeros, made.scale)).sum()),
         TINY,
     )
     was, now = (float(judge.errors(one).sum()) / signal for one in (plain, made))
@@ -233,19 +233,18 @@ def _problem(source: Matrix, quant: QuantType, gram: Reals, numerics: Numerics) 
     rows = source.rows(source.tensor)
     shape, terms = (len(rows) // source.parts, rows.shape[1]), rows.shape[-1] * source.parts
 
-    scale, part = np.asarray(quant.scale), 0
-    if quant.group is not None:
-        # terms are input channels, each with its taps
-        part = quant.group * terms // source.tensor.shape[quant.group_axis or 0]
-        scale = source.cut(np.repeat(scale.reshape(*shape, -1), part, axis=-1)[..., :terms])
+    # terms are input channels, each with its taps
+    part = 0 if quant.group is None else quant.group * terms // source.tensor.shape[quant.group_axis or 0]
 
-    def by_output(values: tuple[float, ...] | tuple[int, ...]) -> Reals:
+    def of_format(values: tuple[float, ...] | tuple[int, ...]) -> Reals:
         found = np.asarray(values, np.float64)
+        if part and found.size > 1:
+            return source.cut(np.repeat(found.reshape(*shape, -1), part, axis=-1)[..., :terms])
         each = quant.axis is not None and found.size > 1
         return source.cut(found.reshape(shape) if each else np.full(shape, found[0]))
 
     return LayerProblem(
-        rows, gram, scale if part else by_output(quant.scale), by_output(quant.zero_point),
+        rows, gram, of_format(quant.scale), of_format(quant.zero_point),
         quant.lo, quant.hi, quant.bits,
         shared=quant.axis is None, fixed=numerics.power_of_two, part=part, sub_bits=quant.sub_bits,
         pinned=source.parts > 1,
