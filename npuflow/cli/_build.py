@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npuflow.base.errors import NpuflowError
+from npuflow.cli._build_profile import BuildProfile
 from npuflow.cli._engine import stages
 from npuflow.cli._errors import show
 from npuflow.cli._events import as_json as line
@@ -42,12 +43,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class OutputOptions:
     """What a build prints and how it ends, as options of `npuflow build` say. `strict`: it ends with status 1
-    where outputs are too far from the float network's."""
+    where outputs are too far from the float network's. `profile`: it says where its time went."""
 
     as_json: bool = False
     quiet: bool = False
     strict: bool = False
     verbose: bool = False
+    profile: bool = False
 
 
 def run(
@@ -119,7 +121,7 @@ def _one(
     recipe: Recipe, plan: Plan, settings: Settings, how: OutputOptions, alone: bool
 ) -> tuple[int, BuiltRecipe | None, str]:
     """Build one recipe: exit code, what was built, and what a build that finds all of it again would say."""
-    from npuflow.flow.events import StepEvent, Warned
+    from npuflow.flow.events import StepEvent, Summary, Warned
     from npuflow.flow.interrupt import Interrupted
     from npuflow.flow.memo_write import BuiltRecipe
 
@@ -128,11 +130,15 @@ def _one(
     again: list[str] = []
     warnings: list[Warned] = []
     verdict: dict[str, Any] = {}
+    spent = BuildProfile()
 
     def tell(event: Event) -> None:
         warning = warned(event) if isinstance(event, StepEvent) else None
         warnings.extend([warning] if warning is not None else [])
         verdict.update(judged(event))
+        spent.add(event)
+        if how.profile and how.as_json and isinstance(event, Summary):
+            emit({"event": "profile", "stages": spent.rows(), **({} if alone else {"recipe": recipe.name})})
         for one in (event, warning) if how.as_json else ():
             body = line(one, None if alone else recipe.name, verdict) if one is not None else None
             if body is not None:
@@ -161,6 +167,8 @@ def _one(
         sys.stdout.write(_conclusion(recipe, result, result.ran, result.hit, took, number) + said)
         sys.stdout.write(_page(store, recipe, settings) if result.ok else "")
         again = [(_conclusion(recipe, result, 0, result.hit + result.ran, MARK, number) + said)[:-1]]
+    if how.profile and not how.as_json:
+        sys.stdout.write("".join(f"{text}\n" for text in spent.text(result.seconds)))
     poor = int(how.strict and verdict.get("verdict_ok") is False)
     code = max((fault.exit_code for fault in result.errors), default=poor)
     lock = lock_path(recipe, settings) if settings.until is None else None

@@ -38,6 +38,11 @@ FIELDS: dict[str, dict[str, str]] = {
         "workers": "processes that have worked on the stage",
         "memory": "bytes: the most that one of them has had in memory at once",
     },
+    "profile": {
+        "event": '"profile"; of `build --profile` alone, before the summary',
+        "stages": "rows of what ran, the longest first: stage, ran and hit (steps), seconds and processor "
+        "(of its workers), memory (bytes, the most of one worker)",
+    },
     "point": {
         "event": '"point"; of `sweep` alone, which prints no steps',
         "values": "the keys of the sweep with their values at this point",

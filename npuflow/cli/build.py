@@ -60,6 +60,9 @@ class BuildOptions:
         bool, typer.Option("--quiet", "-q", help="Only warnings, errors and the result.")
     ] = False
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="A line for every step.")] = False
+    profile: Annotated[
+        bool, typer.Option("--profile", help="A table of stages at the end: time, memory, cache.")
+    ] = False
 
 
 def build(context: typer.Context, recipes: RecipeArgs, options: BuildOptions) -> None:
@@ -74,5 +77,7 @@ def build(context: typer.Context, recipes: RecipeArgs, options: BuildOptions) ->
 
         show(recipes, sets, chosen, as_json=options.as_json)
         return
-    how = OutputOptions(options.as_json, options.quiet, options.strict, options.verbose)
+    how = OutputOptions(
+        options.as_json, options.quiet, options.strict, options.verbose, options.profile
+    )
     raise typer.Exit(run(recipes, sets, chosen, how, typed(context)))

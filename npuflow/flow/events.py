@@ -71,6 +71,18 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class Spent:
+    """A task has come back: what its steps took together."""
+
+    stage: str
+    seconds: float
+    processor: float
+    """Seconds of the clock in its worker, and of the processor in its thread."""
+    memory: int
+    """Bytes: the most that its worker has had in memory by then."""
+
+
+@dataclass(frozen=True, slots=True)
 class Warned:
     """Something the user should know and the build survives: a quarantine, an unreachable remote, a retry."""
 
@@ -92,4 +104,4 @@ class Summary:
     products: Mapping[str, str] = field(default_factory=dict)
 
 
-Event = Started | Opened | StepEvent | Running | Progress | Warned | Summary
+Event = Started | Opened | StepEvent | Running | Progress | Spent | Warned | Summary

@@ -11,7 +11,7 @@ from typing import Any
 
 from npuflow.base.code_loaded import LOADED
 from npuflow.base.errors import BuildError, DataError, NpuflowError, StoreError
-from npuflow.flow.events import Event, Opened, Started, Status, StepEvent, Summary, Warned
+from npuflow.flow.events import Event, Opened, Spent, Started, Status, StepEvent, Summary, Warned
 from npuflow.flow.executor import TaskExecutor, one_thread_each
 from npuflow.flow.executor_code import edited_meanwhile
 from npuflow.flow.executor_deaths import died, one_died
@@ -272,6 +272,7 @@ class _Driver:
     def _arrived(self, sent: Task, outcome: Outcome) -> None:
         self.workers.learn(sent, outcome)
         self.queue.ended(sent)
+        self.emit(Spent(sent.step, outcome.took, outcome.busy, outcome.memory))
         if outcome.fatal and outcome.error is not None:
             raise outcome.error
         state = self.states[sent.step]

@@ -123,8 +123,10 @@ class Outcome:
     worker: str = ""
     memory: int = 0
     """The process that ran it, and the most that this has had in memory, in bytes."""
+    took: float = 0.0
     busy: float = 0.0
-    """CPU seconds of its thread, which other load on the machine does not change."""
+    """Seconds of the clock, and of the processor in its thread, which other load on the machine does not
+    change."""
     fatal: bool = False
     """No later step can succeed: the cache cannot be written, or every worker is refused."""
     unfit: str = ""
@@ -135,7 +137,7 @@ class Outcome:
 
 def execute(task: Task) -> Outcome:
     """Settle a task's keys; what goes wrong is in the outcome, so that it survives any scheduler."""
-    outcome, begun = Outcome(worker=here()), time.thread_time()
+    outcome, begun, clock = Outcome(worker=here()), time.thread_time(), time.perf_counter()
     collect_rarely()
     try:
         unmixed()
@@ -161,7 +163,8 @@ def execute(task: Task) -> Outcome:
             _refuse(task, outcome, str(refused))
         except Edited as edited:
             outcome.error, outcome.fatal = edited_meanwhile(edited.args), True
-    outcome.memory, outcome.busy = peak(), time.thread_time() - begun
+    outcome.memory, outcome.took = peak(), time.perf_counter() - clock
+    outcome.busy = time.thread_time() - begun
     return outcome
 
 

@@ -81,6 +81,23 @@ def test_json_lines(npuflow: Npuflow, project: Path) -> None:
     assert not [line for line in again if line["event"] == "progress"]
 
 
+def test_a_profile_says_where_the_time_went(npuflow: Npuflow) -> None:
+    """Stages that ran, with their steps, and those of them that were in the cache."""
+    *_, profile, summary = npuflow("build", "words.toml", "--json", "--profile").lines
+    rows = {row["stage"]: row for row in profile["stages"]}
+    assert (profile["event"], summary["event"]) == ("profile", "summary")
+    assert {name: (row["ran"], row["hit"]) for name, row in rows.items()} == {
+        "words": (2, 0), "tally": (2, 0), "total": (1, 0), "page": (1, 0)
+    }
+    assert all(row["seconds"] >= row["processor"] > 0 for row in rows.values())
+    assert all(row["memory"] > 10_000_000 for row in rows.values())
+    said = npuflow("build", "words.toml", "--set", "page.title=Hi", "--profile").out.splitlines()
+    at = next(i for i, text in enumerate(said) if text.startswith("stage"))
+    assert said[at].split() == ["stage", "ran", "hit", "clock", "processor", "share", "memory"]
+    assert [text.split()[:3] for text in said[at + 1 : -1]] == [["page", "1", "0"]]
+    assert npuflow("build", "words.toml", "--profile").out.splitlines()[-1] == "nothing ran"
+
+
 def test_a_change_runs_only_what_it_reaches(npuflow: Npuflow, project: Path) -> None:
     npuflow("build", "words.toml")
     (project / "texts/three.txt").write_text("e\n")
