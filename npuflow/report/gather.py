@@ -54,12 +54,13 @@ class ReportSources:
 def report_data(s: ReportSources) -> dict[str, Any]:
     """JSON for `page.render` and for machines; numbers that are not finite become null."""
     meta, layers = s.profile.program.meta, _layers(s.profile)
+    reasons = {place.node: place.reason for place in s.placement.places}
     found = {
         "title": s.title,
         "accuracy": {**asdict(s.accuracy), "outputs": [dict(one) for one in s.outputs]},
         "warnings": [{"message": s.accuracy.text, "hint": s.accuracy.hint}] if s.accuracy.ok is False else [],
         "tiles": [list(f) for f in s.facts],
-        "nodes": [_node(s, n, layers.get(i, {})) for i, n in enumerate(s.graph.nodes)],
+        "nodes": [_node(s, n, layers.get(i, {}), reasons) for i, n in enumerate(s.graph.nodes)],
         "tensors": [
             _tensor(s, v) for v in s.graph.values.values() if v.const is None and v.quant is not None
         ],
@@ -104,13 +105,14 @@ def _layers(profile: Profile) -> dict[int, dict[str, Any]]:
     return found
 
 
-def _node(s: ReportSources, node: Node, measured: Mapping[str, Any]) -> dict[str, Any]:
+def _node(
+    s: ReportSources, node: Node, measured: Mapping[str, Any], reasons: Mapping[str, str]
+) -> dict[str, Any]:
     on_npu = is_npu(node)
     outputs = [o for o in node.outputs if o]
     quality = next(
         (s.fidelity[k] for o in outputs for k in (o, o.removesuffix(":q")) if k in s.fidelity), None
     )
-    reasons = {p.node: p.reason for p in s.placement.places}
     stated = vars(node.op)
     attributes = ", ".join(f"{name}={value}" for name, value in stated.items() if value not in (None, (), ""))
     reason = "boundary between float and integers" if boundary(s.graph, node) else reasons.get(node.name, "")
