@@ -19,7 +19,8 @@ from npuflow.hw.target import Numerics, Rounding
 
 Ints = npt.NDArray[Any]               # int64, or Python integers where products may not fit
 Floats = npt.NDArray[np.float64]
-EXACT_BYTES = 4                       # of codes whose differences from a zero point float64 holds
+EXACT_BYTES = 4                       # of codes whose differences from a zero point float64 holds ...
+SMALL_BYTES, SMALL_BITS = 2, 16       # ... and float32: with zero points of so many bits
 FLOAT_EXACT = 2**52                   # whole numbers below it are exact in float64
 
 
@@ -44,10 +45,13 @@ def dequantize(q: npt.ArrayLike, scale: npt.ArrayLike, zero_point: npt.ArrayLike
     codes, zero, size = np.asarray(q), np.asarray(zero_point, np.int64), np.asarray(scale, np.float64)
     if codes.dtype.itemsize > EXACT_BYTES or np.broadcast(codes, zero, size).shape != codes.shape:
         return (size * (codes.astype(np.int64) - zero)).astype(np.float32)
-    # in place: a large array anew takes several times as long as the arithmetic
-    real = np.asarray(np.subtract(codes, zero, dtype=np.float64))
-    real *= size
-    found: npt.NDArray[np.float32] = real.astype(np.float32)[()]
+    # in place: a large array anew takes several times as long as the arithmetic. Products of float32 scales
+    # with numbers of 17 bits are exact in float64: rounded at once they are the same
+    small = codes.dtype.itemsize <= SMALL_BYTES and np.abs(zero).max(initial=0) < 2**SMALL_BITS
+    single = small and bool((size.astype(np.float32) == size).all())
+    real = np.asarray(np.subtract(codes, zero, dtype=np.float32 if single else np.float64))
+    real *= size.astype(real.dtype)
+    found: npt.NDArray[np.float32] = real.astype(np.float32, copy=False)[()]
     return found
 
 

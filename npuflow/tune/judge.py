@@ -76,6 +76,7 @@ class Judge:
     reference: Graph | None = None
     _built: list[tuple[Candidate, Graph]] = field(default_factory=list, init=False, repr=False)
     _means: list[LayerMeans] = field(default_factory=list, init=False, repr=False)
+    _noise: dict[int, float] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def real(self) -> Graph:
@@ -114,6 +115,17 @@ class Judge:
         """[samples, parts]: noise over signal of the first samples, as many as `made` has."""
         return noise_of(self.truth, made, self.parts, self.signal, self.where)
 
+    @property
+    def noisiest_first(self) -> list[int]:
+        """The samples, by the noise that networks had on them which missed a budget; the mean where none is
+        known."""
+        usual = sum(self._noise.values()) / max(len(self._noise), 1)
+        return sorted(range(len(self.held)), key=lambda sample: -self._noise.get(sample, usual))
+
+    def remember(self, noise: Noise, samples: Sequence[int]) -> None:
+        """Noise that a network had on some samples, in the place of what others had."""
+        self._noise.update({sample: float(noise[sample].max(initial=0.0)) for sample in samples})
+
     def outputs(self, graph: Graph) -> Outputs:
         """What a graph makes of the samples."""
         return outputs_of(graph, self.held)
@@ -149,35 +161,41 @@ class Judge:
 
 @dataclass(eq=False)
 class PartialOutputs:
-    """Outputs of the first samples. `run`: makes those of some samples in a row."""
+    """Outputs of some samples, in the `order` of which most noise is expected first: that of networks that
+    were run before. `run`: makes those of some samples in that order."""
 
     judge: Judge
     run: Callable[[slice], Outputs]
+    order: Sequence[int]
     count: int = field(default=0, init=False)
-    _made: list[list[Array]] = field(default_factory=list, init=False)
+    _made: list[dict[int, Array]] = field(default_factory=list, init=False)
 
     @classmethod
     def of(cls, judge: Judge, network: Graph | Callable[[Sequence[Feed]], Outputs]) -> PartialOutputs:
         """Of a graph, or of what runs samples."""
+        order = judge.noisiest_first
+        feeds = [judge.held[sample] for sample in order]
         if not isinstance(network, Graph):
-            return cls(judge, lambda some: network(judge.held[some]))
-        walk, graph = SampleWalk(network, judge.held), network
+            return cls(judge, lambda some: network(feeds[some]), order)
+        walk, graph = SampleWalk(network, feeds), network
 
         def run(some: slice) -> Outputs:
             made = walk.ahead(len(graph.nodes), graph.outputs, samples=some)
             given = {o: walk.values[o][some] for o in graph.outputs if o in walk.values}
             return [walk.real(o, found) for o in graph.outputs if (found := {**given, **made}.get(o))]
 
-        return cls(judge, run)
+        return cls(judge, run, order)
 
     def hold(self, budget: Budget) -> bool:
         """Whether all outputs hold a budget. No sample is run behind those that miss it even if the outputs
         on all others were exact."""
-        truth, held = self.judge.truth, len(self.judge.held)
+        judge, held = self.judge, len(self.judge.held)
         while self.count < held:
             self._more(min(self.count + self._step, held))
-            best = [[*own, *real[len(own) :]] for own, real in zip(self._made, truth, strict=True)]
-            if not budget.holds(quality(self.judge.graph, truth, best)):
+            best = self._filled()
+            if not budget.holds(self.judged if self.complete else quality(judge.graph, judge.truth, best)):
+                if self._step < held:
+                    judge.remember(judge.noise(best), self.order[: self.count])
                 return False
         return budget.holds(self.judged)
 
@@ -198,13 +216,19 @@ class PartialOutputs:
     def judged(self) -> tuple[Output, ...]:
         """Every output, by all samples."""
         self._more(len(self.judge.held))
-        return judged_outputs(self.judge.of(self._made))
+        return judged_outputs(self.judge.of(self._filled()))
+
+    def _filled(self) -> Outputs:
+        """The outputs, exact ones for samples that were not run."""
+        pairs = zip(self.judge.truth, self._made, strict=True)
+        return [[made.get(s, array) for s, array in enumerate(real)] for real, made in pairs]
 
     def _more(self, stop: int) -> None:
         if stop > self.count:
             found = self.run(slice(self.count, stop))
-            known = self._made or [[] for _ in found]
-            self._made = [[*own, *new] for own, new in zip(known, found, strict=True)]
+            self._made = self._made or [{} for _ in found]
+            for made, new in zip(self._made, found, strict=True):
+                made.update(zip(self.order[self.count : stop], new, strict=True))
             self.count = stop
 
 

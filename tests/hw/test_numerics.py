@@ -173,13 +173,15 @@ def test_numbers_of_codes_are_rounded_once(dtype: str) -> None:
     """Scale times whole difference in float64, whatever the container; one scale or one for each channel."""
     ends = np.iinfo(dtype)
     codes = np.random.default_rng(0).integers(ends.min // 2, ends.max // 2, (3, 4, 5), dtype)
+    channels = np.arange(4)[None, :, None]
     scales: list[tuple[object, object]] = [
-        (0.0321, 7), (np.full((1, 4, 1), 0.7) ** np.arange(4)[None, :, None], np.arange(4)[None, :, None]),
-        (np.array([0.5, 0.3]).reshape(2, 1, 1, 1), 0),
+        (0.0321, 7), (float(np.float32(0.0321)), -3), (1e-44, 1), (3e38, 0),
+        (np.full((1, 4, 1), 0.7) ** channels, channels), (np.array([0.5, 0.3]).reshape(2, 1, 1, 1), 0),
     ]
     for scale, zero in scales:
         exact = codes.astype(object) - np.asarray(zero, object)
-        wanted = (np.asarray(scale, np.float64) * exact.astype(np.float64)).astype(np.float32)
-        found = dequantize(codes, scale, zero)             # type: ignore[arg-type]
+        with np.errstate(over="ignore"):
+            wanted = (np.asarray(scale, np.float64) * exact.astype(np.float64)).astype(np.float32)
+            found = dequantize(codes, scale, zero)         # type: ignore[arg-type]
         assert found.dtype == np.float32 and found.tobytes() == wanted.tobytes()
         assert found.shape == wanted.shape

@@ -70,6 +70,29 @@ def test_a_clear_miss_ends_the_run_and_the_rest_is_made_when_asked_for() -> None
     assert sum(ran) == len(judge.held) and partly.complete
 
 
+def test_samples_that_were_noisy_come_first_and_change_no_figure() -> None:
+    """Four samples are ruined, the last ones: the second network is known to miss the budget by them."""
+    one, ran = candidate(small()), list[int]()
+    judge = Judge(one.graph, small().feeds(4 * AT_ONCE))
+    last = judge.held[-AT_ONCE:]
+
+    def ruined(feeds: Sequence[Feed]) -> Outputs:
+        ran.append(len(feeds))
+        noise = [3.0 if any(feed is some for some in last) else 1.001 for feed in feeds]
+        return [[by * a for by, a in zip(noise, c, strict=True)] for c in outputs_of(one.graph, feeds)]
+
+    counts = list[int]()
+    for _ in range(2):
+        ran.clear()
+        partly = PartialOutputs.of(judge, ruined)
+        assert not partly.hold(Budget(20.0))
+        counts.append(sum(ran))
+        whole = judged_outputs(judge.of(ruined(judge.held)))
+        assert partly.judged == whole and not Budget(20.0).holds(whole)
+    assert counts == [len(judge.held), AT_ONCE]
+    assert sorted(judge.noisiest_first[:AT_ONCE]) == list(range(3 * AT_ONCE, 4 * AT_ONCE))
+
+
 def test_maps_with_few_answers_are_judged_by_all_samples() -> None:
     """How their scores are weighed depends on every sample."""
     net, ran = small("sigmoid", side=12), list[int]()

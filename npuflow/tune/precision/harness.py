@@ -49,7 +49,7 @@ class Harness:
     wide_ranges: Ranges
     judge: Judge
     types: LevelTypes = field(default_factory=LevelTypes)
-    signal: Noise | None = None
+    signal: Noise | None = field(default=None, init=False)
     _shown: list[list[Array]] = field(default_factory=list, init=False)
     _known: dict[tuple[str, int], Mapping[str, Array]] = field(default_factory=dict, init=False)
     _tables: dict[int, Table] = field(default_factory=dict, init=False)
