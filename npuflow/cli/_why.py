@@ -23,10 +23,12 @@ def explain(what: str, path: Path, sets: Sequence[str], settings: Settings) -> s
     """The whole answer for one step."""
     from npuflow.flow.dry import dry
     from npuflow.flow.lock import read
+    from npuflow.flow.recipe_files import shown_path
 
     recipe, plan = prepare(path, sets, settings)
     stage, item = split(plan, what)
-    last = read(lock_path(recipe, settings))
+    lock = lock_path(recipe, settings)
+    last = read(lock)
     planned = dry(plan, open_cache(recipe, settings), last)
     keep_memos()
     mine = [step for step in planned.steps if step.stage == stage]
@@ -35,7 +37,12 @@ def explain(what: str, path: Path, sets: Sequence[str], settings: Settings) -> s
         if not mine:
             raise UsageError(f'"{stage}" has no item "{item}"', code="NF-USAGE-020")
     if any(step.status != "hit" for step in mine):
-        return "\n".join(_would(what, stage, mine, planned)) + "\n"
+        told = [*_would(what, stage, mine, planned)]
+        if last is None:
+            told.append(
+                f"  no build to compare with: there is no {shown_path(lock)}; --out names another folder"
+            )
+        return "\n".join(told) + "\n"
     before = read(previous_lock_path(recipe, settings))
     return "\n".join(_did(what, stage, planned, before, last)) + "\n"
 

@@ -21,6 +21,14 @@ def test_why_names_the_field_and_the_chain(npuflow: Npuflow) -> None:
     assert out.startswith("tally would run (2 of its items)\n") and "config.count.least: 1 -> 2" in out
 
 
+def test_why_of_a_build_into_another_folder(npuflow: Npuflow) -> None:
+    npuflow("build", "words.toml", "--out", "elsewhere")
+    asked = ("why", "page", "words.toml", "--set", "page.title=Hi")
+    found = npuflow(*asked).out
+    assert "no build to compare with: there is no out/words/words.lock; --out names another folder" in found
+    assert "--out" not in npuflow(*asked, "--out", "elsewhere").out
+
+
 def test_why_after_the_build_that_ran_it(npuflow: Npuflow) -> None:
     npuflow("build", "words.toml")
     npuflow("build", "words.toml", "--set", "count.least=2")
