@@ -68,7 +68,7 @@ class ByContent(_Base):  # type: ignore[misc]
             found.ensure_cache_path()
             if not known:
                 _forget_old()
-        except OSError:
+        except (OSError, RuntimeError):   # it cannot be written, or the user has no home
             return None
         return found
 
