@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from npuflow.flow.run_state import shares
-from tests.stages.test_sharded_builds import network, products, run
+from tests.stages.test_sharded_builds import network, observed, products, run
 
 COUNT = 200
 BATCH = 32                     # of the stage `observed`
@@ -96,9 +96,9 @@ def test_a_killed_worker_costs_at_most_its_batch(recipe: Path, deaths: int) -> N
         assassin.join()
     assert len(killed) == deaths and products(result) == one
     seen = Counter(sample for _, sample in lines(trace))
-    twice = sum(seen.values()) - len(seen)
-    assert len(seen) == COUNT
-    assert twice <= deaths * shares(BATCH, COUNT, 2)(COUNT)
+    twice, count = sum(seen.values()) - len(seen), len(observed(result))
+    assert len(seen) == count > COUNT / 2              # others choose and verify
+    assert twice <= deaths * shares(BATCH, count, 2)(count)
     # What the dead had finished of their batches was kept, so that only the sample under way is run again.
     assert twice <= 2 * deaths, twice
 
