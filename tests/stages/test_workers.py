@@ -144,7 +144,8 @@ with Client(address) as client:
 far, out = recipe.parent / "far", recipe.parent / "far-out"
 found = build(recipe, cache=far, out=out, until="thresholds", scheduler=address)
 outputs = {stage: found.outputs[stage] for stage in ("statistics", "thresholds")}
-print(json.dumps({"outputs": outputs, "places": places, "ran": found.ran}))
+observed = Counter(found.status["statistics.items"].values())
+print(json.dumps({"outputs": outputs, "places": places, "observed": observed}))
 """
 
 
@@ -178,5 +179,6 @@ def test_workers_in_networks_of_their_own_give_the_bytes_of_one_thread(
             process.wait()
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
-    assert found["outputs"] == one and found["ran"] > 2 * COUNT
+    assert found["outputs"] == one and found["observed"].keys() == {"ran"}
+    assert found["observed"]["ran"] > COUNT / 2            # others choose and verify
     assert [place.rpartition(":")[0] for place in found["places"]] == ["tcp://10.77.1.2", "tcp://10.77.2.2"]
