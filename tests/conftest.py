@@ -56,7 +56,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if TESTS in item.path.parents and may_be_fast(item.path) and not item.get_closest_marker("slow"):
+        long = item.get_closest_marker("slow") or item.get_closest_marker("campaign")
+        if TESTS in item.path.parents and may_be_fast(item.path) and not long:
             parameters = getattr(item, "callspec", None)
             if parameters is None or one_of_each(parameters.params):
                 item.add_marker("fast")

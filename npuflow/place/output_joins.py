@@ -73,10 +73,12 @@ def _ends(
 
 def _size(graph: Graph, value_id: str, known: dict[str, _Size]) -> _Size:
     """Whether a value holds scores (what a Sigmoid or a Softmax makes, and products of it), other numbers, or
-    both."""
+    both, as constants from 0 to 1 do, which any scale has."""
     if value_id not in known:
-        node = maker(graph, value_id)
-        known[value_id] = "number" if node is None else _made(graph, node, value_id, known)
+        node, const = maker(graph, value_id), graph.const(value_id)
+        within = const is not None and bool(const.size) and 0 <= const.min() <= const.max() <= 1
+        other: _Size = "both" if within else "number"
+        known[value_id] = other if node is None else _made(graph, node, value_id, known)
     return known[value_id]
 
 

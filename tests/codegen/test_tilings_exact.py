@@ -9,6 +9,7 @@ from npuflow.quantise.config import Quantize
 from npuflow.testing.op import quantised, samples
 from tests.networks import random_tilings
 from tests.networks.harness import SMALL, check_exact, local, machine
+from tests.tiers import tiered
 
 RUNS = [(name, n) for name in OPS.names() for n in range(len(samples(name)))]
 TARGET = local(SMALL, 1 << 16)
@@ -26,15 +27,15 @@ def test_planned_and_random_tilings(name: str, number: int) -> None:
         check_exact(graph, case.inputs, TARGET, plan)
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("part", tiered(range(5), 1))
 @pytest.mark.parametrize("name", OPS.names())
-def test_many_random_tilings(name: str) -> None:
-    rng = random.Random(name)
+def test_many_random_tilings(name: str, part: int) -> None:
+    rng = random.Random(f"{name} {part}")
     for sample in samples(name):
         graph, case = quantised(sample, SMALL.numerics, Quantize())
         if not any(n.is_integer for n in graph.nodes):
             continue
-        for _ in range(25):
+        for _ in range(5):
             check_exact(
                 graph, case.inputs, TARGET, random_tilings.plan(graph, machine(TARGET), SMALL.numerics, rng)
             )

@@ -13,6 +13,7 @@ from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.onnx.export import export_model
 from npuflow.rewrite.rewrite import rewrite
 from tests.networks.onnx_cases import cases
+from tests.tiers import tiered
 
 SECONDS = 30.0
 
@@ -57,8 +58,7 @@ def test_damaged_files_are_refused() -> None:
     assert found["refused"] > 40
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("seed", tiered(range(1, 5), 2))
 def test_many_damaged_files(seed: int) -> None:
     found = campaign(seed, 300)
     assert found["refused"] > 150 and found["built"] > 0

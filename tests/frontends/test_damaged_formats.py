@@ -17,8 +17,9 @@ from tests.frontends.caffe_models import caffemodel
 from tests.frontends.caffe_networks import network
 from tests.frontends.damaged_files import campaign, forked
 from tests.frontends.test_damaged import damaged
+from tests.tiers import tiered
 
-FEW, MANY = 6, 300
+FEW, SOME, MANY = 6, 60, 300
 FORMS = {
     "pt2": ("torch", "net.pt2", ({},)),
     "torchscript": ("torch", "net.pt", ({"x": (1, 2, 6, 6)},)),
@@ -87,15 +88,15 @@ def test_damaged_files_are_one_error_each(form: str, tmp_path: Path) -> None:
     assert found["refused"] and not found["stopped"]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("count", tiered((SOME, MANY), 1))
 @pytest.mark.parametrize("form", FORMS)
-def test_many_damaged_files(form: str, tmp_path: Path) -> None:
+def test_many_damaged_files(form: str, count: int, tmp_path: Path) -> None:
     """A parser that stops is one error as well; exceptions that nobody expects are not to be its cause."""
-    found = spoil(form, tmp_path, MANY)
+    found = spoil(form, tmp_path, count)
     sys.stdout.write(f"{form}: {dict(found)}\n")
-    sys.stdout.flush()  # each form takes minutes
-    assert found["refused"] > MANY // 4 and found["stopped"] <= MANY // 20
+    sys.stdout.flush()  # 300 of a form take minutes
+    assert found["refused"] > count // 4 and found["stopped"] <= count // 20
 
 
 def caffe(names: Sequence[str], count: int) -> Counter[str]:

@@ -17,6 +17,7 @@ from npuflow.ir.op import OPS, No, Op, OpSample
 from npuflow.ir.types import TensorType
 from npuflow.quantise.config import Activations, Quantize, Weights
 from npuflow.testing.op import case, check_infer, check_integer, check_onnx, check_text, check_tiles
+from tests.tiers import tiered
 
 clips = st.sampled_from([None, (0.0, float("inf")), (0.0, 1.0), (-0.5, 0.75)])
 schemes = st.builds(
@@ -214,9 +215,12 @@ def test_random_layers_agree(kind: str, data: st.DataObject) -> None:
     judge(data, kind)
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("examples", tiered((200, 1500), 1))
 @pytest.mark.parametrize("kind", MAKERS)
-@settings(max_examples=1500, deadline=None)
-@given(data=st.data())
-def test_many_random_layers_agree(kind: str, data: st.DataObject) -> None:
-    judge(data, kind)
+def test_many_random_layers_agree(kind: str, examples: int) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @given(data=st.data())
+    def agrees(data: st.DataObject) -> None:
+        judge(data, kind)
+
+    agrees()

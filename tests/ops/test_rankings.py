@@ -18,6 +18,7 @@ from npuflow.ir.types import QuantType
 from npuflow.testing.target import load
 from tests.ops.programs import decibels, types_of
 from tests.ops.ranking_heads import HEADS, Array, Head
+from tests.tiers import covering, tiered
 
 TARGETS = sorted((Path(npuflow.__file__).parent / "targets").glob("*.toml"))
 INTEGERS = [path.stem for path in TARGETS if load(path).numerics.integers]
@@ -100,10 +101,11 @@ def test_heads_by_defaults(name: str, tmp_path: Path) -> None:
         assert decibels(found.real[output], found.made[output]) > 28, output
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("target", INTEGERS)
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize(
+    ("name", "target"),
+    tiered([(name, target) for name in HEADS for target in INTEGERS], covering(list(HEADS), INTEGERS, 5)),
+)
 def test_heads_on_every_target(name: str, target: str, tmp_path: Path) -> None:
     """By the narrowest widths, without searches. Two targets multiply by constants alone: their host has the
     products of an attention."""

@@ -79,6 +79,19 @@ def test_what_stays(body: str, signature: str) -> None:
     assert hosted(graph(body, signature)) == []
 
 
+@pytest.mark.parametrize(("largest", "wanted"), [(0.0, []), (1.0, []), (600.0, ["concat"])])
+def test_constants_among_the_scores_need_no_other_scale(largest: float, wanted: list[str]) -> None:
+    """A recurrent layer's states behind the end of a sequence are zeros. Larger constants take the scale."""
+    given = {"c": np.linspace(0, largest, 24, dtype=np.float32).reshape(1, 4, 6)}
+    data = model(X, "s = Sigmoid(x) y = Concat<axis=1>(s, c)", given)
+    assert hosted(rewrite(graph_of(data)).graph) == wanted
+
+
+def test_small_constants_beside_boxes_are_no_scores() -> None:
+    data = model(X, "b = Add(x, x) y = Concat<axis=1>(b, c)", {"c": np.zeros((1, 4, 6), np.float32)})
+    assert hosted(rewrite(graph_of(data)).graph) == []
+
+
 PICKED = {
     "the best scores": "v, p = TopK(s, k) f = Cast<to=1>(p) y = Concat<axis=1>(v, f)",
     "scores picked by positions": (

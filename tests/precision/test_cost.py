@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npuflow.base.errors import FitError
 from npuflow.strategies import FLOAT, NARROW, WIDE
 from npuflow.tune.precision.cost import CostModel
 from npuflow.tune.precision.group_cost import GroupCost
@@ -43,3 +44,14 @@ def test_a_step_costs_the_difference_of_the_mixtures(monkeypatch: pytest.MonkeyP
             assert cost.delta(levels, unit, level) == pytest.approx(cost.cycles(other) - direct, abs=1e-6)
         before = len(asked)
         assert cost.cycles(levels) == direct and len(asked) == before
+
+
+def test_a_network_without_tiles_is_explained_as_by_the_tiling_search() -> None:
+    """The search for widths plans first: its refusal has the constraints, and what would make the plan."""
+    rig = rig_of(mixed_net())
+    memory = replace(TARGET.memory, local_bytes=128, local_align=16)
+    cost = cost_of(rig, replace(TARGET, numerics=rig.network.numerics, memory=memory))
+    with pytest.raises(FitError) as caught:
+        _ = cost.layers
+    assert "minimal set of conflicting constraints" in caught.value.because
+    assert "target.memory.local_bytes >= " in caught.value.hint and ": fits, " in caught.value.hint

@@ -19,6 +19,7 @@ from npuflow.runner.simulated import ProgramRunner
 from npuflow.sim.hazards import hazards_of
 from tests.networks.random_graphs import subject
 from tests.sim.campaigns import coded, compiled
+from tests.tiers import tiered
 
 SECONDS = 30.0                   # of the processor: other work on the machine does not count
 
@@ -97,8 +98,7 @@ def test_damaged_programs_are_refused_or_run() -> None:
     assert found["refused"] > 10 and found["loaded"] > 5, found
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 7))
+@pytest.mark.parametrize("seed", tiered(range(1, 7), 2))
 def test_many_damaged_programs(seed: int) -> None:
     found = campaign(seed, 200)
     assert found["refused"] > 40 and found["loaded"] > 20, found

@@ -31,6 +31,7 @@ from npuflow.runner.simulated import ProgramRunner
 from npuflow.schedule.machine import Machine
 from npuflow.search.plan import plan_network
 from npuflow.testing.quantised import quantize_graph
+from tests.tiers import tiered
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TARGETS = ("edge-4t", "edge-pow2", "server-32t")
@@ -134,8 +135,7 @@ def test_a_sample_of_all_combinations() -> None:
     assert found["whole"] > 8 and found["refused"] > 2, found
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2, 12))
+@pytest.mark.parametrize("seed", tiered(range(2, 12), 1))
 def test_many_combinations(seed: int) -> None:
     found = campaign(200, 20, seed)
     assert found["whole"] > 80 and found["refused"] > 30, found

@@ -1,4 +1,4 @@
-"""Recurrent layers by seeds: reference and simulator agree, all thousand with -m slow."""
+"""Recurrent layers by seeds: reference and simulator agree, a tenth of a thousand in the slow suite."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.rules.recurrent_campaign import BAR, COUNT, drawn, ratio
+from tests.tiers import tiered
 
 CHUNK = 50
 
@@ -23,8 +24,7 @@ def test_states_that_stay_zero_are_exact() -> None:
     assert ratio(zeros + 1, zeros + 1.1) == pytest.approx(20.0)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, COUNT, CHUNK))
+@pytest.mark.parametrize("first", tiered(range(0, COUNT, CHUNK), 2))
 def test_all_layers(first: int) -> None:
     ratios = [
         r

@@ -21,6 +21,7 @@ from npuflow.schedule.geometry import Spread
 from npuflow.search.plan import TilingPlan
 from tests.networks import random_groups, random_networks
 from tests.networks.harness import check_exact, machine
+from tests.tiers import tiered
 
 
 def spread_of(graph: Graph, plan: TilingPlan, target: Target) -> dict[str, Spread]:
@@ -62,8 +63,7 @@ def test_borders_of_plans_drawn_at_random() -> None:
     assert sum(tried(seed, 5) > 0 for seed in range(3, 28)) >= 3
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("first", range(1000, 2000, 100))
+@pytest.mark.parametrize("first", tiered(range(1000, 2000, 100), 2))
 def test_borders_of_many_plans(first: int) -> None:
     assert sum(tried(seed) > 0 for seed in range(first, first + 100)) >= 20
 

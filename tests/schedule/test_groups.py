@@ -25,6 +25,7 @@ from npuflow.testing.quantised import quantize_graph
 from tests.networks import random_groups, random_networks, random_tilings
 from tests.networks.harness import SMALL, check_exact, machine
 from tests.networks.small import Builder
+from tests.tiers import tiered
 
 LEVELS = (0, 2, 3, 5)
 SHARD = 100
@@ -85,14 +86,12 @@ def test_groups_of_the_search() -> None:
     assert count["several"] > 4 and count["cores"] > 1, count
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("first", range(1000, 3000, SHARD))
+@pytest.mark.parametrize("first", tiered(range(1000, 3000, SHARD), 2))
 def test_many_groups_drawn_at_random(first: int) -> None:
     campaign(range(first, first + SHARD), drawn)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("first", range(1000, 3000, SHARD))
+@pytest.mark.parametrize("first", tiered(range(1000, 3000, SHARD), 2))
 def test_many_groups_of_the_search(first: int) -> None:
     campaign(range(first, first + SHARD), planned)
 

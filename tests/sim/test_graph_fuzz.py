@@ -10,9 +10,10 @@ import pytest
 
 from tests.networks.random_graphs import subject
 from tests.sim.campaigns import bounded, campaign
+from tests.tiers import tiered
 
 SHARD = 500
-# of the slow campaign
+# of the slow suite, which takes the first of them, and of the campaign
 SEEDS = range(*(int(n) for n in os.environ.get("NPUFLOW_FUZZ", "1000:11000").split(":")))
 
 
@@ -33,16 +34,14 @@ def test_a_tile_of_softmax_may_be_a_part_of_what_is_held() -> None:
     assert drawn([4144])["compared"] == 1
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("first", SEEDS[::SHARD])
-def test_many_random_graphs_agree(first: int, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("first", tiered(SEEDS[::SHARD], 1))
+def test_many_random_graphs_agree(first: int) -> None:
     """NPUFLOW_FUZZ=FIRST:END chooses other seeds, or a share of them for one of several processes."""
     seeds = range(first, min(first + SHARD, SEEDS.stop))
     found = drawn(seeds)
-    with capsys.disabled():
-        print(
-            f"\n{len(seeds)} graphs from seed {first}: "
-            f"{', '.join(f'{n} {name}' for name, n in sorted(found.items()))}"
-        )
+    print(
+        f"{len(seeds)} graphs from seed {first}: "
+        f"{', '.join(f'{n} {name}' for name, n in sorted(found.items()))}"
+    )
     bounded(found, len(seeds))
     assert {f"level {n}" for n in (0, 3, 5)} <= {*found} and found["several cores"] > 0, found

@@ -22,6 +22,7 @@ from npuflow.testing.target import load
 from tests.networks.random_graphs import Subject, subject
 from tests.networks.random_targets import fitting
 from tests.sim.campaigns import bounded, campaign
+from tests.tiers import tiered
 
 FOLDER = Path(__file__).resolve().parents[2] / "npuflow" / "targets"
 SHIPPED = {p.stem: load(p) for p in sorted(FOLDER.glob("*.toml"))}
@@ -87,8 +88,8 @@ def reported(s: Subject, graph: Graph) -> Iterator[str]:
 
 
 def test_the_draw_is_even() -> None:
-    """Of as many seeds as the slow campaign has, every target has 180, and every pair of a target and a
-    level 30; sizes and 4 bits come with each of them."""
+    """Of as many seeds as the slow suite and the campaign have, every target has 180, and every pair of a
+    target and a level 30; sizes and 4 bits come with each of them."""
     count, levels = len(TARGETS), len(LEVELS)
     assert (count >= 14 and len(SEEDS) >= EACH * ROUND) or "NPUFLOW_SHIPPED_FUZZ" in os.environ
     draws = [drawn(seed) for seed in range(EACH * ROUND)]
@@ -107,18 +108,16 @@ def test_every_target_once() -> None:
     assert found["compared"] >= 7 and found["tensors"] > 20, found
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("first", SEEDS[::SHARD])
-def test_random_graphs_on_shipped_targets(first: int, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("first", tiered(SEEDS[::SHARD], 2))
+def test_random_graphs_on_shipped_targets(first: int) -> None:
     """NPUFLOW_SHIPPED_FUZZ=FIRST:END chooses a share of the seeds for one of several processes."""
     seeds = range(first, min(first + SHARD, SEEDS.stop))
     found = campaign(seeds, case, 3, reported)
-    with capsys.disabled():
-        print(
-            f"\n{len(seeds)} graphs from seed {first}: "
-            f"{', '.join(f'{n} {name}' for name, n in sorted(found.items()))}"
-        )
+    print(
+        f"{len(seeds)} graphs from seed {first}: "
+        f"{', '.join(f'{n} {name}' for name, n in sorted(found.items()))}"
+    )
     bounded(found, len(seeds))
     if len(seeds) == SHARD:
         assert all(found[name] >= 6 for name in TARGETS) and all(found[f"level {n}"] >= 12 for n in LEVELS), (

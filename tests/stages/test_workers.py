@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from npuflow.flow.run_state import shares
-from tests.stages.test_sharded_builds import network, products, run
+from tests.stages.test_sharded_builds import network, observed, products, run
 
 COUNT = 200
 BATCH = 32                     # of the stage `observed`
@@ -96,9 +96,9 @@ def test_a_killed_worker_costs_at_most_its_batch(recipe: Path, deaths: int) -> N
         assassin.join()
     assert len(killed) == deaths and products(result) == one
     seen = Counter(sample for _, sample in lines(trace))
-    twice = sum(seen.values()) - len(seen)
-    assert len(seen) == COUNT
-    assert twice <= deaths * shares(BATCH, COUNT, 2)(COUNT)
+    twice, count = sum(seen.values()) - len(seen), len(observed(result))
+    assert len(seen) == count > COUNT / 2              # others choose and verify
+    assert twice <= deaths * shares(BATCH, count, 2)(count)
     # What the dead had finished of their batches was kept, so that only the sample under way is run again.
     assert twice <= 2 * deaths, twice
 
@@ -144,7 +144,8 @@ with Client(address) as client:
 far, out = recipe.parent / "far", recipe.parent / "far-out"
 found = build(recipe, cache=far, out=out, until="thresholds", scheduler=address)
 outputs = {stage: found.outputs[stage] for stage in ("statistics", "thresholds")}
-print(json.dumps({"outputs": outputs, "places": places, "ran": found.ran}))
+observed = Counter(found.status["statistics.items"].values())
+print(json.dumps({"outputs": outputs, "places": places, "observed": observed}))
 """
 
 
@@ -178,5 +179,6 @@ def test_workers_in_networks_of_their_own_give_the_bytes_of_one_thread(
             process.wait()
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
-    assert found["outputs"] == one and found["ran"] > 2 * COUNT
+    assert found["outputs"] == one and found["observed"].keys() == {"ran"}
+    assert found["observed"]["ran"] > COUNT / 2            # others choose and verify
     assert [place.rpartition(":")[0] for place in found["places"]] == ["tcp://10.77.1.2", "tcp://10.77.2.2"]

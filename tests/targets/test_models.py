@@ -1,7 +1,8 @@
 """The fashion example and a LeNet on every shipped target, from recipe to simulated
 program: bit for bit, without hazards.
 
-A few targets by default, all with -m slow; they share one cache, so that statistics are taken once.
+A few targets by default, the others in turn with -m slow, and whatever is left with -m campaign; they share
+one cache, so that statistics are taken once.
 """
 
 from __future__ import annotations
@@ -20,14 +21,13 @@ from npuflow.program.container import load_program
 from npuflow.report.profile import profile
 from npuflow.report.profile.schedule import compare
 from npuflow.testing.target import load
+from tests.tiers import tiered
 
 TARGETS = sorted(p.stem for p in Path(str(shipped.__file__)).parent.glob("*.toml"))
 FLOATS = {"gc200": "fp16"}
 OFTEN = ("cv18xx", "dpuczdx8g-b4096", "zhouyi-x2")
+OTHERS = [target for target in TARGETS if target not in OFTEN]
 ROOT = Path(__file__).resolve().parents[2]
-every = pytest.mark.parametrize(
-    "target", [t if t in OFTEN else pytest.param(t, marks=pytest.mark.slow) for t in TARGETS]
-)
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +50,12 @@ def check(recipe: Path, target: str, place: Path, *sets: str) -> None:
     assert sum(n["macs"] for n in program.meta["nodes"]) > 400_000
 
 
-@every
+@pytest.mark.parametrize("target", [*OFTEN, *tiered(OTHERS, OTHERS[::2])])
 def test_fashion(target: str, place: Path) -> None:
     check(ROOT / "recipes" / "fashion.toml", target, place, "data.count=16", "simulate.samples=1")
 
 
-@every
+@pytest.mark.parametrize("target", [*OFTEN, *tiered(OTHERS, OTHERS[1::2])])
 def test_lenet(target: str, place: Path) -> None:
     check(lenet(place), target, place, "simulate.samples=1")
 

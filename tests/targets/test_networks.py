@@ -11,9 +11,10 @@ import pytest
 
 from npuflow.testing.target import load
 from tests.networks.subjects import Subject, judge, subject
+from tests.tiers import covering, tiered
 
 ROOT = Path(__file__).resolve().parents[2]
-TARGETS = sorted((ROOT / "npuflow" / "targets").glob("*.toml"))
+TARGETS = {path.stem: path for path in sorted((ROOT / "npuflow" / "targets").glob("*.toml"))}
 NETWORKS = (
     "fashion",
     "squeezenet",
@@ -42,6 +43,10 @@ LIMITS = {
     ("bvlc_alexnet", "cv18xx"): ("a tile needs 156464 bytes of local memory", 0),
     ("bvlc_alexnet", "zhouyi-z2"): ("a tile needs 336000 bytes of local memory", 0),
 }
+# the slow suite has every network on two targets, and what is stated above; the campaign the whole product
+CASES = [(name, target) for name in NETWORKS for target in TARGETS]
+STATED = [*POWERS, *LIMITS]
+SLOW = list(dict.fromkeys([*covering(NETWORKS, list(TARGETS), 2), *STATED]))
 
 
 @lru_cache(maxsize=1)
@@ -55,15 +60,13 @@ def network(name: str) -> Subject:
         sys.path.remove(str(ROOT / "benchmarks"))
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("path", TARGETS, ids=lambda p: p.stem)
-@pytest.mark.parametrize("name", NETWORKS)
-def test_network(name: str, path: Path) -> None:
+@pytest.mark.parametrize(("name", "target"), tiered(CASES, SLOW))
+def test_network(name: str, target: str) -> None:
     """In full on the small ones; of the large ones every address, hazard and bar, and in full by
     benchmarks/models_targets.py."""
-    found = judge(network(name), load(path), exact=name in SMALL)
-    limit, share = LIMITS.get((name, path.stem), ("", 1.0))
+    found = judge(network(name), load(TARGETS[target]), exact=name in SMALL)
+    limit, share = LIMITS.get((name, target), ("", 1.0))
     assert not limit or any(limit in why for why in (found.reason, *found.host)), (found.reason, found.host)
     if limit and not share:
         assert found.reason
@@ -72,7 +75,7 @@ def test_network(name: str, path: Path) -> None:
     if limit:
         assert found.share == pytest.approx(share, abs=1e-6), found.host
     else:
-        assert found.share >= POWERS.get((name, path.stem), 0.98), found.host
+        assert found.share >= POWERS.get((name, target), 0.98), found.host
     assert (found.tensors > 10) == (name in SMALL) and found.commands and found.cycles >= found.bound
     assert abs(found.schedule) <= 0.05, f"schedule time {found.schedule:+.1%}"
 
@@ -81,7 +84,7 @@ def test_what_a_judge_tells(tmp_path: Path) -> None:
     """A refusal is a reason, a host node has one, and a share is of multiply-accumulates."""
     from dataclasses import replace
 
-    target = load(next(p for p in TARGETS if p.stem == "edge-4t"))
+    target = load(TARGETS["edge-4t"])
     one = network("fashion")
     fine = judge(one, target, 1)
     assert not fine.reason and fine.share == 1.0 and fine.tensors > 40 and fine.cycles > fine.bound > 0

@@ -26,6 +26,7 @@ from npuflow.search.plan import plan_network
 from npuflow.testing import target as suite
 from tests.networks.harness import SMALL, build, check_exact, machine
 from tests.networks.small import Builder, mixed
+from tests.tiers import covering, tiered
 
 FOLDER = Path(str(shipped.__file__)).parent
 TARGETS = sorted(FOLDER.glob("*.toml"))
@@ -75,11 +76,15 @@ def test_operators(path: Path, name: str) -> None:
     suite.check_operator(suite.load(path), name, most=2)
 
 
-@pytest.mark.slow
-@by_name
-@pytest.mark.parametrize("name", sorted(OPS.names()))
-def test_every_operator(path: Path, name: str) -> None:
-    suite.check_operator(suite.load(path), name)
+OPERATORS = sorted(OPS.names())
+PAIRS = [(name, path.stem) for name in OPERATORS for path in TARGETS]
+
+
+@pytest.mark.parametrize(
+    ("name", "target"), tiered(PAIRS, covering(OPERATORS, [path.stem for path in TARGETS], 3))
+)
+def test_every_operator(name: str, target: str) -> None:
+    suite.check_operator(suite.load(FOLDER / f"{target}.toml"), name)
 
 
 def test_all_faults_at_once() -> None:

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from npuflow.base.errors import TargetError
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.target import Target
 from npuflow.ir.forms import float_table
@@ -30,7 +31,7 @@ from npuflow.place.place import op_name
 from npuflow.schedule.choice import Costs
 from npuflow.schedule.machine import Machine
 from npuflow.search.plan import TilingPlan, plan_network
-from npuflow.search.unfit import PlanRequest, without_tile
+from npuflow.search.unfit import PlanRequest, explained, without_tile
 from npuflow.strategies import FLOAT, NARROW, WIDE, Levels
 from npuflow.tune import tuned
 from npuflow.tune.bias import originals
@@ -129,7 +130,11 @@ class CostModel:
             )
 
     def _plan(self, graph: Graph, level: int) -> TilingPlan:
-        return plan_network(graph, self.machine, self.target.numerics, level)
+        wanted = PlanRequest(graph, self.machine, self.target.numerics, level)
+        try:
+            return plan_network(*wanted.arguments)
+        except TargetError as fault:
+            raise explained(wanted, fault, {}) from None
 
     @cached_property
     def _narrow_plan(self) -> TilingPlan:
