@@ -17,7 +17,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.op import Bound, Node, OnnxCall, bound_array
 from npuflow.ir.types import UNRANKED, Array, TensorType
 from npuflow.onnx.fed import MOST, FedModel, SessionModel, fed_from
-from npuflow.onnx.run import EXPORT_OPSET, model_of
+from npuflow.onnx.run import EXPORT_OPSET, finished
 from npuflow.onnx.types import value_info
 
 if TYPE_CHECKING:
@@ -82,7 +82,9 @@ class _Exporter:
         self.graph, self.fed_from, self.most = graph, fed_from, most
         self.fed: dict[str, Array] = {}
         self.digests: dict[str, str] = {}
-        self.proto = onnx.GraphProto(name="npuflow")
+        self.whole = onnx.ModelProto()
+        self.proto = self.whole.graph         # filled in place: a copy of all constants takes its time
+        self.proto.name = "npuflow"
         self.opsets: dict[str, int] = {"": EXPORT_OPSET}
         self.functions: dict[tuple[str, str], onnx.FunctionProto] = {}
         self.stored: set[str] = set()
@@ -195,7 +197,12 @@ class _Exporter:
             raise ModelError(
                 "the network does not fit one ONNX model", because=said, hint=hint, code="NF-MODEL-005",
             )
-        self.proto.initializer.append(onnx.numpy_helper.from_array(values, name))
+        if values.dtype.kind not in "biuf":
+            self.proto.initializer.append(onnx.numpy_helper.from_array(values, name))
+            return name
+        little = values.astype(values.dtype.newbyteorder("<"), copy=False)
+        stored = self.proto.initializer.add(name=name, dims=values.shape, raw_data=little.tobytes())
+        stored.data_type = onnx.helper.np_dtype_to_tensor_dtype(values.dtype)
         return name
 
     def feed(self, name: str, values: Array) -> str:
@@ -225,7 +232,7 @@ class _Exporter:
                     value_info(i, TensorType(UNRANKED, kind.dtype) if self.nested else kind)
                 )
         self.proto.output.extend(value_info(o, self.graph.type(o)) for o in dict.fromkeys(outputs))
-        model = model_of(self.proto, self.opsets)
+        model = finished(self.whole, self.opsets)
         model.functions.extend(self.functions.values())
         for key, text in sorted(metadata.items()):
             model.metadata_props.add(key=key, value=text)

@@ -46,9 +46,15 @@ def newest_opset() -> int:
 
 
 def model_of(graph: onnx.GraphProto, opsets: Mapping[str, int]) -> onnx.ModelProto:
+    """A model of a copy of the graph."""
     import onnx
 
-    model = onnx.ModelProto(ir_version=IR_VERSION, producer_name="npuflow", graph=graph)
+    return finished(onnx.ModelProto(graph=graph), opsets)
+
+
+def finished(model: onnx.ModelProto, opsets: Mapping[str, int]) -> onnx.ModelProto:
+    """The model, with all but its graph."""
+    model.ir_version, model.producer_name = IR_VERSION, "npuflow"
     if opsets.get("", 0) > 25:
         model.ir_version = 13
     elif opsets.get("", 0) > EXPORT_OPSET:

@@ -46,10 +46,11 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def made(project: Path, *sets: str) -> tuple[Precision, Quantized, Rounded]:
     result = build(project / "net.toml", sets, cache=project / "cache", until="quantize", publish=False)
     store = open_cache(load(project / "net.toml", sets), Settings(cache=project / "cache"))
+    rounded = result.outputs.get("rounded")               # nothing is rounded where all weights have 8 bits
     return (
         store.load(result.outputs["precision"], Precision),
         store.load(result.outputs["quantize"], Quantized),
-        store.load(result.outputs["rounded"], Rounded),
+        Rounded() if rounded is None else store.load(rounded, Rounded),
     )
 
 
@@ -101,7 +102,8 @@ def test_the_default_search_leaves_weights_at_the_width_that_the_recipe_states(p
     [
         (("precision.max_bytes=0.4",), "max_bytes = 0.4"),
         (("precision.point=50", "precision.points=0"), "point = 50 of a Pareto front of"),
-        (("precision.strategy=auto",), 'strategy = "auto" finds one mixture'),
+        (("precision.strategy=auto",), 'strategy = "auto" never gives weights 4 bits'),
+        (("precision.strategy=auto", "precision.weights=[8]"), 'strategy = "auto" finds one mixture'),
         (("precision.activations=[8, 32]",), "32"),
         (('precision.floats=["bf16"]', "target='edge-4t'"), "the target does not compute in bf16"),
         (("precision.float_layers=['nothing']",), 'no layer is called "nothing"'),
@@ -159,10 +161,12 @@ def test_exceptions_of_one_layer_that_activations_have_as_a_whole(project: Path)
     assert "quantize.overrides[0].signed" in str(caught.value)
 
 
-@pytest.mark.parametrize("strategy", ["auto", "ilp"])
-def test_float_types_of_the_npu_are_chosen_written_down_and_built(project: Path, strategy: str) -> None:
+@pytest.mark.parametrize(("strategy", "weights"), [("auto", [8]), ("ilp", [4, 8])])
+def test_float_types_of_the_npu_are_chosen_written_down_and_built(
+    project: Path, strategy: str, weights: list[int]
+) -> None:
     sets = (
-        f"precision.strategy='{strategy}'", "precision.points=0",
+        f"precision.strategy='{strategy}'", "precision.points=0", f"precision.weights={weights}",
         "precision.floats=['bf16', 'fp16']", "precision.minimise='cycles'", "precision.sqnr_db=48",
         "precision.agreement=1.0", "target.memory.external_bandwidth=4096.0",
         "target.compute.array_rates=[{activations=16, weights=16, times=0.01}]",
