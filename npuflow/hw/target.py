@@ -11,20 +11,13 @@ from typing import Annotated, Literal
 from npuflow.base.tables import Config, Fault, Range
 from npuflow.hw import limits as inequalities
 from npuflow.hw.elements import ELEMENTS, LEAST, WIDEST, wide
+from npuflow.hw.ranges import Bits as Bits
+from npuflow.hw.ranges import BlockName as BlockName
+from npuflow.hw.ranges import Bytes, Cycles, Limit, Positive, Rate
+from npuflow.hw.ranges import FloatName as FloatName
 
 Rounding = Literal["half_up", "half_even", "half_away", "truncate"]
 QUEUES = ("LOAD", "STORE", "TENSOR", "VECTOR")   # queue kinds of a core, in encoding order; see queue_names
-
-Positive = Annotated[int, Range(1, 1 << 20)]
-Cycles = Annotated[int, Range(0, 1 << 20)]
-Bytes = Annotated[int, Range(1, 1 << 32)]
-Bits = Annotated[int, Range(LEAST, WIDEST)]    # of a quantised tensor
-Limit = Annotated[int, Range(0, None)]
-Rate = Annotated[float, Range(0.001, 1e6)]
-BlockName = Literal[
-    "bfp16", "bfp16_16", "mx9", "mx6", "mxint8", "mxfp8", "mxfp8_e5m2", "mxfp4", "mxfp6", "mxfp6_e3m2",
-]
-FloatName = Literal["float16", "bfloat16", BlockName]
 
 
 @dataclass(frozen=True)
