@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from npuflow.base.tables import Config, Fault, Range
 from npuflow.hw import limits as inequalities
 from npuflow.hw.elements import ELEMENTS, LEAST, WIDEST, wide
+from npuflow.hw.energy import Energy as Energy
 from npuflow.hw.ranges import Bits as Bits
 from npuflow.hw.ranges import BlockName as BlockName
 from npuflow.hw.ranges import Bytes, Cycles, Limit, Positive, Rate
@@ -317,6 +318,7 @@ class Target(Config, table="target"):
     dma: Dma = field(default_factory=Dma)
     limits: Limits = field(default_factory=Limits)
     host: HostProcessor = field(default_factory=HostProcessor)
+    energy: Energy | None = None
 
     def check(self) -> Iterator[Fault]:
         blocks = [name for name in self.numerics.float_types if ELEMENTS[name].block is not None]
@@ -336,6 +338,26 @@ class Target(Config, table="target"):
                     hint=f'add {{ type = "{name}", times = 0.5 }}',
                     code="NF-TARGET-015",
                 )
+        yield from self._priced()
+
+    def _priced(self) -> Iterator[Fault]:
+        """Every arithmetic that the target has must have a figure, where it has a table of energy."""
+        if self.energy is None:
+            return
+        priced = {one.type for one in self.energy.float_macs}
+        for name in self.numerics.float_types:
+            if name not in priced:
+                yield Fault(
+                    "energy.float_macs",
+                    f"no figure for {name}, which numerics.float_types lists",
+                    hint=f'add {{ type = "{name}", pj = 2.0 }}',
+                    code="NF-TARGET-072",
+                )
+        if self.numerics.integers and not self.energy.macs:
+            yield Fault(
+                "energy.macs", "no figure for integers, which numerics lists widths of",
+                hint="macs = [{ activations = 16, weights = 16, pj = 0.9 }]", code="NF-TARGET-073",
+            )
 
 
 def queue_names(dma_channels: int) -> tuple[str, ...]:
