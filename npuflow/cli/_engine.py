@@ -15,6 +15,7 @@ from npuflow.flow.recipe_build import Settings, open_cache, plan_recipe
 
 if TYPE_CHECKING:
     from npuflow.base.registry import Registry
+    from npuflow.cli._gate import Gate
     from npuflow.flow.plan import Plan
     from npuflow.flow.recipe import Recipe
     from npuflow.flow.store import Store
@@ -60,6 +61,31 @@ OverrideOption = Annotated[
     list[str] | None,
     typer.Option("--override", metavar="STAGE=PATH", help="Use this edited artifact as the stage's product."),
 ]
+BaselineOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--baseline",
+        metavar="FILE",
+        help="Exit with 3 where a figure is worse than here: a file of --record, an earlier build's "
+        "report.json, or its output folder.",
+    ),
+]
+RecordOption = Annotated[
+    Path | None,
+    typer.Option("--record", metavar="FILE", help="Keep figures and keys for --baseline and `history`."),
+]
+DropOption = Annotated[
+    float,
+    typer.Option(
+        "--max-drop", min=0.0, help="Points of a score that may be lost; of one in decibels, dB."
+    ),
+]
+CyclesOption = Annotated[float, typer.Option("--max-cycles", min=0.0, help="Per cent more cycles allowed.")]
+BytesOption = Annotated[
+    float,
+    typer.Option("--max-bytes", min=0.0, help="Per cent more external traffic or program size allowed."),
+]
+EnergyOption = Annotated[float, typer.Option("--max-energy", min=0.0, help="Per cent more energy allowed.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object per line on standard output.")]
 
 
@@ -122,6 +148,19 @@ def settings(
         cache, remote, jobs, scheduler, until, keep_going, tuple(force or ()), overrides(override),
         out.absolute() if out is not None else None,
     )
+
+
+def gate_of(
+    baseline: Path | None, record: Path | None, limits: tuple[float, float, float, float], until: str | None
+) -> Gate | None:
+    """What `--baseline` and `--record` ask for, with limits of drop, cycles, bytes and energy; where there
+    is neither, nothing of it is imported."""
+    if baseline is None and record is None:
+        return None
+    from npuflow.cli._gate import opened
+    from npuflow.report.gate.compare import Allowance
+
+    return opened(baseline, record, Allowance(*limits), until)
 
 
 def typed(context: typer.Context) -> list[str]:

@@ -8,14 +8,31 @@ from typing import Annotated
 import typer
 
 from npuflow.cli._engine import (
+    BaselineOption,
     BatchOption,
+    BytesOption,
     CacheOption,
+    CyclesOption,
+    DropOption,
+    EnergyOption,
     JsonOption,
     OverrideOption,
     RecipeArgs,
+    RecordOption,
     SetOption,
     UntilOption,
 )
+
+ForceOption = Annotated[
+    list[str] | None, typer.Option("--force", metavar="STAGE", help="Run this stage even if it is cached.")
+]
+KeepGoingOption = Annotated[
+    bool, typer.Option("--keep-going", "-k", help="After a failure, build what does not depend on it.")
+]
+JobsOption = Annotated[
+    int | None,
+    typer.Option("--jobs", "-j", min=1, help="Steps at once; as many as there are cores by default."),
+]
 
 
 def build(
@@ -24,18 +41,10 @@ def build(
     sets: SetOption = None,
     batch: BatchOption = None,
     until: UntilOption = None,
-    force: Annotated[
-        list[str] | None,
-        typer.Option("--force", metavar="STAGE", help="Run this stage even if it is cached."),
-    ] = None,
+    force: ForceOption = None,
     override: OverrideOption = None,
-    keep_going: Annotated[
-        bool, typer.Option("--keep-going", "-k", help="After a failure, build what does not depend on it.")
-    ] = False,
-    jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", "-j", min=1, help="Steps at once; as many as there are cores by default."),
-    ] = None,
+    keep_going: KeepGoingOption = False,
+    jobs: JobsOption = None,
     scheduler: Annotated[
         str | None,
         typer.Option("--scheduler", help="threads, processes[:N], or a dask scheduler's tcp://host:port."),
@@ -53,6 +62,12 @@ def build(
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with 1 if an output is too far from the float model's.")
     ] = False,
+    baseline: BaselineOption = None,
+    max_drop: DropOption = 0.3,
+    max_cycles: CyclesOption = 1.0,
+    max_bytes: BytesOption = 1.0,
+    max_energy: EnergyOption = 1.0,
+    record: RecordOption = None,
     as_json: JsonOption = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Only warnings, errors and the result.")
@@ -61,7 +76,7 @@ def build(
 ) -> None:
     """Build recipes: run what is not in the cache, and write the products."""
     from npuflow.cli._build import OutputOptions, run
-    from npuflow.cli._engine import settings, typed, with_batch
+    from npuflow.cli._engine import gate_of, settings, typed, with_batch
 
     sets = with_batch(sets, batch)
     chosen = settings(
@@ -73,5 +88,6 @@ def build(
 
         show(recipes, sets or [], chosen, as_json=as_json)
         return
-    how = OutputOptions(as_json, quiet, strict, verbose)
+    gate = gate_of(baseline, record, (max_drop, max_cycles, max_bytes, max_energy), until)
+    how = OutputOptions(as_json, quiet, strict, verbose, gate)
     raise typer.Exit(run(recipes, sets or [], chosen, how, typed(context)))
