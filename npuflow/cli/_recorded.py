@@ -55,18 +55,18 @@ def read(path: Path) -> BuildRecord:
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise _fault(path, error.strerror or str(error)) from None
+        raise _unusable(path, error.strerror or str(error)) from None
     except ValueError:
-        raise _fault(path, "it is not JSON") from None
+        raise _unusable(path, "it is not JSON") from None
     if not isinstance(body, dict):
-        raise _fault(path, f"it holds a {type(body).__name__}, not an object")
+        raise _unusable(path, f"it holds a {type(body).__name__}, not an object")
     if body.get("kind") != KIND:
         return BuildRecord(path, {_name(path.parent): _reported(path, body)})
     if body.get("version") != VERSION:
-        raise _fault(path, f"it is a record of version {body.get('version')}, not {VERSION}")
+        raise _unusable(path, f"it is a record of version {body.get('version')}, not {VERSION}")
     builds = body.get("builds")
     if not isinstance(builds, dict) or not builds:
-        raise _fault(path, "it records no build")
+        raise _unusable(path, "it records no build")
     found = {name: _build(path, name, one) for name, one in builds.items()}
     return BuildRecord(path, found, str(body.get("commit", "")), str(body.get("made", "")))
 
@@ -103,7 +103,7 @@ def _lock(one: RecordedBuild) -> dict[str, str]:
 def _build(path: Path, name: str, body: Any) -> RecordedBuild:
     figures = HeadlineFigures.of(body.get("figures")) if isinstance(body, dict) else None
     if figures is None:
-        raise _fault(path, f'the figures of "{name}" are malformed')
+        raise _unusable(path, f'the figures of "{name}" are malformed')
     lock = body.get("lock")
     return RecordedBuild(figures, parse(lock, path.name) if isinstance(lock, str) else None)
 
@@ -112,13 +112,13 @@ def _folder(path: Path) -> BuildRecord:
     """The builds whose reports lie in a folder, in the folders in it, or in those of its sweep."""
     places = sorted({*path.glob(REPORT), *path.glob(f"*/{REPORT}"), *path.glob(f"sweep/*/{REPORT}")})
     if not places:
-        raise _fault(path, f"there is no {REPORT} in it")
+        raise _unusable(path, f"there is no {REPORT} in it")
     builds = {}
     for report in places:
         try:
             builds[_name(report.parent)] = _reported(report, json.loads(report.read_text(encoding="utf-8")))
         except ValueError:
-            raise _fault(report, "it is not JSON") from None
+            raise _unusable(report, "it is not JSON") from None
     return BuildRecord(path, builds)
 
 
@@ -141,11 +141,11 @@ def _reported(path: Path, body: Any) -> RecordedBuild:
 def _figures(path: Path, body: Any) -> HeadlineFigures:
     figures = HeadlineFigures.of(body.get("figures")) if isinstance(body, dict) else None
     if figures is None:
-        raise _fault(path, 'it has no "figures": another tool wrote it, or an older npuflow')
+        raise _unusable(path, 'it has no "figures": another tool wrote it, or an older npuflow')
     return figures
 
 
-def _fault(path: Path, because: str) -> UsageError:
+def _unusable(path: Path, because: str) -> UsageError:
     return UsageError(
         f'"{path}" is no record of a build', where=Where(file=str(path)), because=because,
         hint="a file of --record, a report.json, or the output folder of a build", code="NF-USAGE-350",

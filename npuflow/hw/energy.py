@@ -73,5 +73,10 @@ class Energy(Config, table="target.energy"):
                 code="NF-TARGET-070",
             )
         if not self.stated:
-            yield Fault("macs", "it says of no multiply-accumulate what it costs",
-                        hint="macs = [{ activations = 16, weights = 16, pj = 0.9 }]", code="NF-TARGET-071")
+            yield Fault(
+                "macs",
+                "the target's [energy] says of no multiply-accumulate what it costs",
+                "the table is absent, or has neither macs nor float_macs",
+                "macs = [{ activations = 16, weights = 16, pj = 0.9 }]",
+                code="NF-TARGET-071",
+            )

@@ -153,7 +153,7 @@ def test_a_program_does_not_depend_on_the_table() -> None:
 @pytest.mark.parametrize(
     ("table", "said"),
     [
-        ({"external_byte": 100.0}, "it says of no multiply-accumulate what it costs"),
+        ({"external_byte": 100.0}, "[energy] says of no multiply-accumulate what it costs"),
         ({"macs": [{"activations": 8, "weights": 8, "pj": 1.0}]}, "no entry covers 16 by 16 bits"),
         ({"float_macs": [{"type": "bfloat16", "pj": 1.0}]}, "no figure for integers, which numerics lists"),
         ({"macs": [{"pj": -1.0}]}, "-1"),
