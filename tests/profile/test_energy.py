@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 from npuflow.base.tables import canonical, read
 from npuflow.cli._app import application
 from npuflow.hw.energy import Energy, FloatMacEnergy, MacEnergy
+from npuflow.hw.ranges import FloatName
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
@@ -213,3 +215,16 @@ def test_every_shipped_target_has_a_table_and_says_where_it_is_from() -> None:
         generic = "generic" in target.energy.source
         assert not generic or "not of this part" in target.energy.source, name
         assert np.isfinite(target.energy.external_byte) and target.energy.external_byte > 0
+
+
+def test_a_target_that_extends_a_shipped_one_may_have_other_types() -> None:
+    """Its table has a figure for every type, so that other numerics are no fault."""
+    from npuflow.stages.tiling import shipped_targets
+
+    for name, target in shipped_targets().items():
+        body = canonical(target)
+        body["numerics"]["float_types"] = list(get_args(FloatName))
+        body["compute"]["float_rates"] = [{"type": t, "times": 0.5} for t in body["numerics"]["float_types"]]
+        body["numerics"]["weight_bits"] = body["numerics"]["activation_bits"] = [8, 16]
+        found, faults = read(Target, body)
+        assert found is not None, (name, faults)
