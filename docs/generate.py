@@ -107,7 +107,8 @@ def cli_page() -> str:
 
     text = "# The command line\n\n" + NOTE
     text += (
-        "Exit codes: 0 done, 1 the build failed, 2 the user's input is wrong, 130 interrupted.\n\n"
+        "Exit codes: 0 done, 1 the build failed, 2 the user's input is wrong, 3 worse than the "
+        "baseline allows, 130 interrupted.\n\n"
         "The cache is, in this order: `--cache DIR`, the environment's `NPUFLOW_CACHE`, the recipe's "
         "`[build] cache`,\n"
         "the nearest folder `cache/` with a `CACHEDIR.TAG` at or above the recipe, and `~/.cache/npuflow`.\n"
@@ -290,6 +291,7 @@ def _field(field: Any) -> str:
 def targets_page() -> str:
     """The keys of target files, the variables of their rules, and the shipped targets."""
     from npuflow.base.tables import table_of
+    from npuflow.hw.energy import Energy
     from npuflow.hw.limits import VARIABLES
     from npuflow.hw.target import Compute, Dma, HostProcessor, LimitRule, Limits, Memory, Numerics
     from npuflow.testing.target import load
@@ -301,7 +303,7 @@ def targets_page() -> str:
         "reported at once (`npuflow targets FILE.toml`). How to write one: [add a "
         "target](../how-to/add-a-target.md).\n"
     )
-    for cls in (Compute, Numerics, Memory, Dma, Limits, LimitRule, HostProcessor):
+    for cls in (Compute, Numerics, Memory, Dma, Limits, LimitRule, HostProcessor, Energy):
         name = "[limits.rules]" if cls is LimitRule else table_of(cls).removeprefix("target.")
         text += f"\n## [{name}]\n\n{inspect.cleandoc(cls.__doc__ or '')}\n\n"
         text += "\n".join(keys(cls, depth=0)) + "\n"
@@ -317,7 +319,8 @@ def targets_page() -> str:
             line.lstrip("# ").rstrip() for line in path.read_text().splitlines() if line.startswith("#")
         )
         text += f"\n### {path.stem}\n\n{target.about}\n\n{comment}\n\n| key | value |\n| --- | --- |\n"
-        for table in ("compute", "numerics", "memory", "dma", "limits"):
+        tables = ("compute", "numerics", "memory", "dma", "limits")
+        for table in (*tables, *(("energy",) if target.energy is not None else ())):
             rows = {
                 k: v for k, v in vars(getattr(target, table)).items() if k != "rules" and v not in (0, ())
             }

@@ -36,6 +36,16 @@ class ByteSink(Protocol):
     def write(self, data: bytes | memoryview, /) -> object: ...
 
 
+class ByteCount:
+    """A sink that counts its bytes and keeps none."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    def write(self, data: bytes | memoryview, /) -> None:
+        self.size += len(data)
+
+
 class FileDigests:
     """Digests by path; optionally kept in a file between processes. A wrong or lost memo costs time only."""
 

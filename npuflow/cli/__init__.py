@@ -15,8 +15,8 @@ STOPPED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code is 0 done, 1 the build failed, 2 the user's
-    input is wrong, 130 interrupted."""
+    """Run one command; the exit code is 0 done, 1 the build failed, 2 the user's input is wrong, 3 a figure
+    is worse than the baseline allows, 130 interrupted."""
     args = list(sys.argv[1:] if argv is None else argv)
     try:
         if args[:1] == ["build"]:

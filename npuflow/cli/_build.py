@@ -32,6 +32,7 @@ from npuflow.flow.recipe_build import (
 )
 
 if TYPE_CHECKING:
+    from npuflow.cli._gate import Gate
     from npuflow.flow.events import Event
     from npuflow.flow.memo_write import BuiltRecipe
     from npuflow.flow.plan import Plan
@@ -43,13 +44,15 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class OutputOptions:
     """What a build prints and how it ends, as options of `npuflow build` say. `strict`: it ends with status 1
-    where outputs are too far from the float network's. `profile`: it says where its time went."""
+    where outputs are too far from the float network's. `profile`: it says where its time went. `gate`: what
+    its figures are held against."""
 
     as_json: bool = False
     quiet: bool = False
     strict: bool = False
     verbose: bool = False
     profile: bool = False
+    gate: Gate | None = None
 
 
 def run(
@@ -72,6 +75,8 @@ def run(
             worst = max(worst, show(error, as_json=how.as_json))
     if worst:
         return worst
+    if how.gate is not None:
+        how.gate.check([recipe.name for recipe, _ in planned])
     with ExitStack() as claims:
         # all before the first, and in one order: two commands never wait for each other
         for recipe, _ in sorted(planned, key=lambda one: str(output_folder(one[0], settings).absolute())):
@@ -100,6 +105,8 @@ def _all(
         built += [whole] if whole is not None else []
         if worst and not settings.keep_going:
             break
+    if how.gate is not None and len(how.gate.built) == len(planned):
+        worst = max(worst, how.gate.close(as_json=how.as_json))
     folder = memo_folder(command)
     if folder is not None and not worst and not settings.force:
         from npuflow.flow.memo import Memo
@@ -172,6 +179,8 @@ def _one(
     poor = int(how.strict and verdict.get("verdict_ok") is False)
     code = max((fault.exit_code for fault in result.errors), default=poor)
     lock = lock_path(recipe, settings) if settings.until is None else None
+    if how.gate is not None and lock is not None and result.ok:
+        how.gate.add(recipe.name, result.products, plan)
     whole = BuiltRecipe(recipe, plan, store, result, lock)
     return code, whole, "".join(f"{text}\n" for text in again)
 

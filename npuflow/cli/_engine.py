@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +16,7 @@ from npuflow.flow.recipe_build import Settings, open_cache, plan_recipe
 
 if TYPE_CHECKING:
     from npuflow.base.registry import Registry
+    from npuflow.cli._gate import Gate
     from npuflow.flow.plan import Plan
     from npuflow.flow.recipe import Recipe
     from npuflow.flow.store import Store
@@ -62,6 +63,51 @@ OverrideOption = Annotated[
     typer.Option("--override", metavar="STAGE=PATH", help="Use this edited artifact as the stage's product."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object per line on standard output.")]
+
+
+@dataclass(frozen=True)
+class GateOptions:
+    """What figures are held against, and by how much they may be worse."""
+
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            "--baseline",
+            metavar="FILE",
+            help="Exit with 3 where a figure is worse than here: a file of --record, an earlier build's "
+            "report.json, or its output folder.",
+        ),
+    ] = None
+    max_drop: Annotated[
+        float,
+        typer.Option(
+            "--max-drop", min=0.0, help="Points of a score that may be lost; of one in decibels, dB."
+        ),
+    ] = 0.3
+    max_cycles: Annotated[
+        float, typer.Option("--max-cycles", min=0.0, help="Per cent more cycles allowed.")
+    ] = 1.0
+    max_bytes: Annotated[
+        float,
+        typer.Option("--max-bytes", min=0.0, help="Per cent more external traffic or program size allowed."),
+    ] = 1.0
+    max_energy: Annotated[
+        float, typer.Option("--max-energy", min=0.0, help="Per cent more energy allowed.")
+    ] = 1.0
+    record: Annotated[
+        Path | None,
+        typer.Option("--record", metavar="FILE", help="Keep figures and keys for --baseline and `history`."),
+    ] = None
+
+    def gate(self, until: str | None) -> Gate | None:
+        """None where nothing is held against a baseline or recorded: nothing of it is imported then."""
+        if self.baseline is None and self.record is None:
+            return None
+        from npuflow.cli._gate import opened
+        from npuflow.report.gate.compare import Allowance
+
+        allowed = Allowance(self.max_drop, self.max_cycles, self.max_bytes, self.max_energy)
+        return opened(self.baseline, self.record, allowed, until)
 
 
 def stages() -> Registry:

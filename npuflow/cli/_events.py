@@ -59,6 +59,26 @@ FIELDS: dict[str, dict[str, str]] = {
         "failed": "how many of them failed",
         "goals": "what decided which are best, in words",
     },
+    "gate": {
+        "event": '"gate"; of `build` and `sweep` with `--baseline`, one for every figure that it has',
+        "build": "the build or the point of the sweep; empty where there is one",
+        "figure": "score, sqnr_db, cycles, external_bytes, program_bytes or energy_uj",
+        "before": "the baseline's",
+        "now": "this build's; null where it is not measured any more",
+        "worse_by": "how much worse it is, in `unit`; negative: better",
+        "allowed": "how much worse it may be",
+        "unit": '"points" of a hundred, "dB" or "%" of the baseline\'s',
+        "verdict": '"worse" or "gone", which end the command with 3; "better", "same" or "within"',
+        "keys": "what changed it, nearest first: keys of the recipe with both values, code, files",
+    },
+    "history": {
+        "event": '"history"; of the verb of this name, one for every build of every record',
+        "commit": "its first ten digits; where no commit is known, the name of the file",
+        "made": "the date of the commit, else that of the record; empty of reports",
+        "build": "the name of the build or of the point of a sweep",
+        "score": "and the other figures of a record: score_name, samples, sqnr_db, cycles, external_bytes, "
+        "program_bytes, energy_uj",
+    },
     "summary": {
         "event": '"summary"',
         "version": f"the version of these lines, {VERSION}",

@@ -65,7 +65,7 @@ def asked(path: Path, target: str | None, options: Bindings, sets: Sequence[str]
     from npuflow.stages.parse import Parse
 
     if path.suffix == ".toml":
-        chosen = [f'target="{targets._path(target).resolve()}"'] if target is not None else []
+        chosen = [f'target="{targets.path_of(target).resolve()}"'] if target is not None else []
         recipe = load(path, [*chosen, *sets], lenient=True)
     else:
         text = str(path.resolve())
@@ -74,7 +74,7 @@ def asked(path: Path, target: str | None, options: Bindings, sets: Sequence[str]
             text = f"python:{made.path}:{made.function}"
         elif not path.is_file() and not path.is_dir():
             raise absent(path, "a model file, or a recipe that ends in .toml")
-        name = str(targets._path(target or DEFAULT).resolve())
+        name = str(targets.path_of(target or DEFAULT).resolve())
         recipe = load(
             None, sets, tables={"target": name, "model": {"path": text}}, lenient=True
         )

@@ -19,6 +19,7 @@ from npuflow.cli._progress import duration
 from npuflow.cli._sweep_asked import check_figures, check_files, check_names, names
 
 if TYPE_CHECKING:
+    from npuflow.cli._gate import Gate
     from npuflow.flow.recipe_build import Settings
     from npuflow.flow.recipe_sweep import SweepPoint
     from npuflow.flow.sweep import SweepOutcome
@@ -29,6 +30,7 @@ COLUMNS = (
     "tiling.cycles",
     "tiling.gap",
     "tiling.mb",
+    "energy.uj",
     "fidelity.worst_sqnr_db",
     "quantize.npu_macs",
 )
@@ -44,6 +46,7 @@ class SweepView:
     csv: Path | None
     plot: Path | None
     as_json: bool
+    gate: Gate | None = None
 
 
 def run(path: Path, sets: Sequence[str], over: Sequence[str], settings: Settings, wanted: SweepView) -> int:
@@ -60,10 +63,16 @@ def run(path: Path, sets: Sequence[str], over: Sequence[str], settings: Settings
     check_files(wanted.plot, wanted.csv, wanted.goals)
     todo = planned(lambda more: load(path, [*fixed, *more], lenient=True), points(axes), stages(), settings)
     keys = list(dict.fromkeys(key for point, _, _ in todo for key in _numbers(point)))
+    gate = wanted.gate
+    if gate is not None:
+        gate.check([point.name for point, _, _ in todo])
     check_names(asked, keys, list(dict.fromkeys(step.name for _, _, plan in todo for step in plan)))
     outcomes: list[SweepOutcome] = []
+    plans = {point.name: plan for point, _, plan in todo}
     for outcome in built(todo, open_cache(recipe, settings), settings):
         outcomes.append(outcome)
+        if gate is not None and not outcome.errors:
+            gate.add(outcome.point.name, outcome.products, plans[outcome.point.name])
         sys.stderr.write(f"{len(outcomes)}/{len(todo)}  {_progress(outcome)}\n")
         if not outcome.errors:                             # the others have the same figures
             check_figures(asked, keys, outcome.figures)
@@ -88,7 +97,8 @@ def run(path: Path, sets: Sequence[str], over: Sequence[str], settings: Settings
     else:
         _table(outcomes, rows, best, [axis.key for axis in axes], wanted.show)
         _conclude(outcomes, best, goals)
-    return _failures(outcomes)
+    closed = gate.close(as_json=wanted.as_json) if gate is not None else 0
+    return _failures(outcomes) or closed
 
 
 def _plot(

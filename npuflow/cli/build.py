@@ -11,6 +11,7 @@ import typer
 from npuflow.cli._engine import (
     BatchOption,
     CacheOption,
+    GateOptions,
     JsonOption,
     OverrideOption,
     RecipeArgs,
@@ -65,7 +66,9 @@ class BuildOptions:
     ] = False
 
 
-def build(context: typer.Context, recipes: RecipeArgs, options: BuildOptions) -> None:
+def build(
+    context: typer.Context, recipes: RecipeArgs, options: BuildOptions, limits: GateOptions
+) -> None:
     """Build recipes: run what is not in the cache, and write the products."""
     from npuflow.cli._build import OutputOptions, run
     from npuflow.cli._engine import settings, typed, with_batch
@@ -78,6 +81,7 @@ def build(context: typer.Context, recipes: RecipeArgs, options: BuildOptions) ->
         show(recipes, sets, chosen, as_json=options.as_json)
         return
     how = OutputOptions(
-        options.as_json, options.quiet, options.strict, options.verbose, options.profile
+        options.as_json, options.quiet, options.strict, options.verbose, options.profile,
+        limits.gate(options.until),
     )
     raise typer.Exit(run(recipes, sets, chosen, how, typed(context)))

@@ -20,6 +20,7 @@ LAYERS = ("name", "op", "group", "cycles", "utilisation", *UNITS)
 GROUPS = ("name", "op", "cycles", "utilisation", "schedule", *UNITS)
 NETWORKS = ("name", "cycles", "milliseconds", "bytes", "macs", "utilisation", "commands")
 COMMANDS = ("command", "core", "queue", "opcode", "layer", "start", "end", "stall", "cause", "bytes", "edge")
+USED = ("energy_uj",)
 WORDS = ("name", "op", "limit", "stall", "queue", "opcode", "cause", "layer", "what")
 
 
@@ -50,18 +51,27 @@ class ProfileOptions:
     xlsx: Annotated[
         Path | None, typer.Option("--xlsx", help="Write all tables to this XLSX file (needs xlsxwriter).")
     ] = None
+    energy: Annotated[
+        str | None,
+        typer.Option(
+            "--energy",
+            metavar="TARGET",
+            help="The target (a name or a TOML file) whose \\[energy] says what work costs; else that of the "
+            "shipped target that the program was built for.",
+        ),
+    ] = None
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object per line on standard output.")
     ] = False
 
 
 def profile(program: ProgramArgument, options: ProfileOptions) -> None:
-    """What a program's cycles and bytes are spent on, by the simulator's clock, with its
+    """What a program's cycles, bytes and energy are spent on, by the simulator's clock, with its
     schedule time and the lower bounds."""
     import json
 
     o = options
-    if (found := _only(program, o.csv, o.as_json)) is None:
+    if (found := _only(program, o.csv, o.as_json, o.energy)) is None:
         return
     if o.other is not None:
         if o.groups or o.commands or o.memory or o.roofline or o.memory_map or o.trace or o.xlsx:
@@ -69,7 +79,7 @@ def profile(program: ProgramArgument, options: ProfileOptions) -> None:
                 "two programs are compared by layer",
                 hint="pictures and traces are of one program; --csv, --json", code="NF-USAGE-046",
             )
-        _compare(found, _measured(o.other), (program, o.other), o.csv, o.as_json)
+        _compare(found, _measured(o.other, o.energy), (program, o.other), o.csv, o.as_json)
         return
     rows, columns = _chosen(found, o.groups, o.commands, o.memory)
     _files(found, rows, o.trace, o.csv, o.xlsx)
@@ -88,26 +98,30 @@ def profile(program: ProgramArgument, options: ProfileOptions) -> None:
     typer.echo(_summary(found))
 
 
-def _measured(program: Path) -> Profile:
+def _measured(program: Path, energy: str | None) -> Profile:
+    from npuflow.cli._energy import table_for
     from npuflow.program.packing.package import load_network
     from npuflow.report.profile import profile as measure
 
-    return measure(load_network(program))
+    loaded = load_network(program)
+    return measure(loaded, table_for(loaded, energy))
 
 
-def _only(program: Path, csv: Path | None, as_json: bool) -> Profile | None:
+def _only(program: Path, csv: Path | None, as_json: bool, energy: str | None) -> Profile | None:
     """The profile of a file's only program; of several, a row for each is printed."""
     import json
 
+    from npuflow.cli._energy import table_for
     from npuflow.program.packing.package import programs_of
     from npuflow.report.profile import profile as measure
     from npuflow.report.profile import tables
 
-    found = {name: measure(one) for name, one in programs_of(program).items()}
+    found = {name: measure(one, table_for(one, energy)) for name, one in programs_of(program).items()}
     if "" in found:
         return found[""]
+    networks = (*NETWORKS, *(USED if any(one.energy is not None for one in found.values()) else ()))
     rows = [
-        {"name": name, **{k: one.totals()[k] for k in NETWORKS[1:]}} for name, one in found.items()
+        {"name": name, **{k: one.totals().get(k) for k in networks[1:]}} for name, one in found.items()
     ]
     if csv is not None:
         _write(csv, tables.csv_text(rows))
@@ -115,7 +129,7 @@ def _only(program: Path, csv: Path | None, as_json: bool) -> Profile | None:
         for row in rows:
             typer.echo(json.dumps(row))
         return None
-    _table(rows, NETWORKS)
+    _table(rows, networks)
     typer.echo("layers, commands and memory of one of them: npuflow profile FILE#NAME")
     return None
 
@@ -162,7 +176,8 @@ def _chosen(
     if commands:
         return list(found.commands()), COMMANDS
     rows, columns = (found.layers(), GROUPS) if groups else (found.operators(), LAYERS)
-    return [*rows, *found.host_rows], (*columns, *(("host_macs",) if found.host_rows else ()))
+    more = (*(("host_macs",) if found.host_rows else ()), *(USED if found.energy is not None else ()))
+    return [*rows, *found.host_rows], (*columns, *more)
 
 
 def _compare(a: Profile, b: Profile, paths: tuple[Path, Path], csv: Path | None, as_json: bool) -> None:
@@ -222,6 +237,8 @@ def _cell(name: str, value: Any, what: str = "") -> str:
         return f"{value:.3f}"
     if name == "intensity":
         return f"{value:.1f}"
+    if "energy_uj" in (name, what):
+        return f"{value:.4g}"
     return f"{value:,.0f}" if isinstance(value, float) else f"{value:,}"
 
 
@@ -234,6 +251,7 @@ def _totals(found: Profile) -> dict[str, Any]:
 
 def _summary(found: Profile) -> str:
     from npuflow.report.profile import cores
+    from npuflow.report.profile.energy import text as energy_text
     from npuflow.report.profile.schedule import compare, worst_groups
 
     total = _totals(found)
@@ -271,5 +289,6 @@ def _summary(found: Profile) -> str:
             f"array roofline {total['roofline']:,.0f} cycles"
         )
     lines += [cores.text(found)] if total["cores"] else []
+    lines += [energy_text(total, found.energy)] if found.energy is not None else []
     lines.append(total["throughput"].text())
     return "\n".join(lines)

@@ -110,7 +110,8 @@ def _require(program: Path, target: str) -> None:
     from npuflow.program.container import require_target
     from npuflow.program.packing.package import programs_of
 
-    require_target(next(iter(programs_of(program).values())), targets._read(targets._path(target)), target)
+    wanted = targets.target_of(targets.path_of(target))
+    require_target(next(iter(programs_of(program).values())), wanted, target)
 
 
 def _kind(exact: Kind | None) -> Exact | None:

@@ -8,7 +8,14 @@ from typing import Annotated
 
 import typer
 
-from npuflow.cli._engine import CacheOption, JsonOption, RecipeArg, SetOption, UntilOption
+from npuflow.cli._engine import (
+    CacheOption,
+    GateOptions,
+    JsonOption,
+    RecipeArg,
+    SetOption,
+    UntilOption,
+)
 
 
 @dataclass(frozen=True)
@@ -59,13 +66,14 @@ class SweepOptions:
     as_json: JsonOption = False
 
 
-def sweep(recipe: RecipeArg, options: SweepOptions) -> None:
+def sweep(recipe: RecipeArg, options: SweepOptions, limits: GateOptions) -> None:
     """Build a recipe for every combination of the values of some keys, a target's parameters among them; what
     they have in common runs once. A table of the figures, and the points that no other beats."""
     from npuflow.cli._engine import settings
     from npuflow.cli._sweep import SweepView, run
 
     wanted = SweepView(
-        tuple(options.goals or ()), options.show, options.csv, options.plot, options.as_json
+        tuple(options.goals or ()), options.show, options.csv, options.plot, options.as_json,
+        limits.gate(options.until),
     )
     raise typer.Exit(run(recipe, options.sets or [], options.over or [], settings(options), wanted))

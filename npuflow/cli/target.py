@@ -15,8 +15,23 @@ if TYPE_CHECKING:
     from npuflow.hw.target import Target
     from npuflow.report.fitting.fit import Fit
     from npuflow.report.fitting.measured import Floats, Subject
+    from npuflow.report.fitting.power import PowerFit
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
+
+
+PowerOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--power", metavar="LOG",
+        help="A CSV file of the same layers: layer, one of uj, nj, mj (energy of an inference) or mw "
+        "(mean power while it runs), and program. Fits \\[energy], too.",
+    ),
+]
+EnergyOption = Annotated[
+    str | None,
+    typer.Option("--energy", metavar="TARGET", help="The target whose \\[energy] the fit starts from."),
+]
 
 
 @app.callback()
@@ -48,12 +63,15 @@ def fit(
         float,
         typer.Option("--held-out", min=0.0, max=0.5, help="Share of the layers that judge and do not fit."),
     ] = 0.25,
+    power: PowerOption = None,
+    energy: EnergyOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
-    """Fit set-up costs, bandwidths and rates of the programs' target to the layer times of a board. Prints
-    every constant and the mean error of the layers before and after."""
+    """Fit set-up costs, bandwidths and rates of the programs' target to the layer times of a board, and what
+    its work costs to a log of its power. Prints every constant and the mean error of the layers before and
+    after."""
     import json
-    from dataclasses import asdict
+    from dataclasses import replace
 
     from npuflow.report.fitting.fit import CONSTANTS
     from npuflow.report.fitting.fit import fit as fitted
@@ -65,14 +83,16 @@ def fit(
             )
     subjects, times, target = _given(measured, programs)
     found = fitted(subjects, times, target, only or list(CONSTANTS), held_out)
+    spent = _powered(power, energy, subjects, times, held_out) if power is not None else None
     if out is not None:
-        write_file(out, "\n".join(_document(found.target, measured.name)))
+        made = found.target if spent is None else replace(found.target, energy=spent.energy)
+        write_file(out, "\n".join(_document(made, measured.name)))
     if as_json:
-        rows = [asdict(row) for row in found.rows]
-        constants = {name: list(pair) for name, pair in found.constants.items()}
-        typer.echo(json.dumps({"constants": constants, "undetermined": found.undetermined, "layers": rows}))
+        typer.echo(json.dumps({**_plain("", found), **({} if spent is None else _plain("energy_", spent))}))
         return
-    _show(found)
+    _show(found, "cycles")
+    if spent is not None:
+        _show(spent, "uJ")
     if out is not None:
         typer.echo(f"wrote {out}")
 
@@ -89,7 +109,30 @@ def _given(measured: Path, programs: list[Path]) -> tuple[list[Subject], list[Fl
     return subjects, files.measured(files.read(measured), subjects, target.compute.clock_mhz), target
 
 
-def _show(found: Fit) -> None:
+def _powered(
+    log: Path, energy: str | None, subjects: list[Subject], times: list[Floats], held_out: float
+) -> PowerFit:
+    """The table of energy by a power log; it starts from a target's, if there is one."""
+    from npuflow.cli._energy import table_for
+    from npuflow.report.fitting import power
+
+    clock = subjects[0].program.target.compute.clock_mhz
+    milliseconds = [one / clock / 1000 for one in times]
+    start = table_for(subjects[0].program, energy)
+    return power.fit(subjects, power.read(log, subjects, milliseconds), milliseconds, start, held_out)
+
+
+def _plain(head: str, found: Fit | PowerFit) -> dict[str, object]:
+    """A fit as JSON has it, its names behind `head`."""
+    from dataclasses import asdict
+
+    return {
+        f"{head}constants": {name: list(pair) for name, pair in found.constants.items()},
+        f"{head}undetermined": found.undetermined, f"{head}layers": [asdict(row) for row in found.rows],
+    }
+
+
+def _show(found: Fit | PowerFit, unit: str) -> None:
     for name, (before, after) in found.constants.items():
         note = "  (no measured layer depends on it)" if name in found.undetermined else ""
         typer.echo(f"{name:26s} {before:>9g} -> {after:>9g}{note}")
@@ -102,14 +145,15 @@ def _show(found: Fit) -> None:
     typer.echo("farthest off:")
     for row in worst:
         mark = " (held out)" if row.held_out else ""
-        typer.echo(f"  {row.layer}: measured {row.measured:.0f} cycles, {row.after:.0f} after{mark}")
+        typer.echo(f"  {row.layer}: measured {row.measured:.4g} {unit}, {row.after:.4g} after{mark}")
 
 
 def _document(target: Target, source: str) -> list[str]:
     """The target's file: what it is of, and every table."""
     from npuflow.base.tables_write import document
 
-    names = ("compute", "numerics", "memory", "dma", "limits", "host")
+    tables = ("compute", "numerics", "memory", "dma", "limits", "host")
+    names = (*tables, *(("energy",) if target.energy is not None else ()))
     head = [f"# Constants fitted to {source} by npuflow target fit.", f"about = {_quoted(target.about)}", ""]
     return [*head, *document((getattr(target, name), name) for name in names)]
 

@@ -21,17 +21,19 @@ def targets(
     """List the shipped targets, or check and show one."""
     import json
 
+    from npuflow.base.tables import canonical
     from npuflow.program.container import fingerprint, target_meta
 
-    shown = [_path(name)] if name is not None else sorted(_folder().glob("*.toml"))
+    shown = [path_of(name)] if name is not None else sorted(_folder().glob("*.toml"))
     for path in shown:
-        target = _read(path)
+        target = target_of(path)
         if as_json:
             row = {
                 "name": path.stem,
                 "about": target.about,
                 "fingerprint": fingerprint(target),
                 **target_meta(target),
+                **({"energy": canonical(target.energy)} if target.energy is not None else {}),
             }
             typer.echo(json.dumps(row))
         elif name is None:
@@ -46,7 +48,7 @@ def _folder() -> Path:
     return library_folders()["target"]
 
 
-def _path(name: str) -> Path:
+def path_of(name: str) -> Path:
     found = _folder() / f"{name}.toml"
     if found.is_file():
         return found
@@ -56,7 +58,7 @@ def _path(name: str) -> Path:
     raise UsageError(f'there is no target "{name}"', hint=suggestion(name, known), code="NF-USAGE-034")
 
 
-def _read(path: Path) -> Any:
+def target_of(path: Path) -> Any:
     """The target of a file; all of its faults at once."""
     from npuflow.flow.recipe import load
     from npuflow.hw.target import Target
@@ -103,7 +105,8 @@ def _show(path: Path, target: Any, fingerprint: str) -> None:
     typer.echo(
         f"peak         {tops:.2f} TOPS at 8 bits, {rate:.1f} GB/s; balanced at {balance:.0f} MACs per byte"
     )
-    for table in ("compute", "numerics", "memory", "dma", "limits", "host"):
+    tables = ("compute", "numerics", "memory", "dma", "limits", "host")
+    for table in (*tables, *(("energy",) if target.energy is not None else ())):
         for key, value in vars(getattr(target, table)).items():
             if key != "rules":
                 shown = ", ".join(map(str, value)) or "none" if isinstance(value, tuple) else value

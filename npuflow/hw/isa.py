@@ -101,6 +101,11 @@ class Opcode:
         """Element operations of a command of the vector unit."""
         return prod(c.vector("dims"))
 
+    def products(self, c: Command) -> tuple[int, tuple[int, int, str]]:
+        """Multiply-accumulates of a command of the array; bits of the operand that streams through it and of
+        the one that it holds, and their type if they are floats, or what it holds is sparse or in blocks."""
+        return 0, (0, 0, "")
+
     def external_rows(self, c: Command) -> tuple[int, int]:
         """Of a transfer over the bus: contiguous rows on the external side, and the bytes of each."""
         raise NotImplementedError(f"{self.name}.external_rows")

@@ -11,20 +11,14 @@ from typing import Annotated, Literal
 from npuflow.base.tables import Config, Fault, Range
 from npuflow.hw import limits as inequalities
 from npuflow.hw.elements import ELEMENTS, LEAST, WIDEST, wide
+from npuflow.hw.energy import Energy as Energy
+from npuflow.hw.ranges import Bits as Bits
+from npuflow.hw.ranges import BlockName as BlockName
+from npuflow.hw.ranges import Bytes, Cycles, Limit, Positive, Rate
+from npuflow.hw.ranges import FloatName as FloatName
 
 Rounding = Literal["half_up", "half_even", "half_away", "truncate"]
 QUEUES = ("LOAD", "STORE", "TENSOR", "VECTOR")   # queue kinds of a core, in encoding order; see queue_names
-
-Positive = Annotated[int, Range(1, 1 << 20)]
-Cycles = Annotated[int, Range(0, 1 << 20)]
-Bytes = Annotated[int, Range(1, 1 << 32)]
-Bits = Annotated[int, Range(LEAST, WIDEST)]    # of a quantised tensor
-Limit = Annotated[int, Range(0, None)]
-Rate = Annotated[float, Range(0.001, 1e6)]
-BlockName = Literal[
-    "bfp16", "bfp16_16", "mx9", "mx6", "mxint8", "mxfp8", "mxfp8_e5m2", "mxfp4", "mxfp6", "mxfp6_e3m2",
-]
-FloatName = Literal["float16", "bfloat16", BlockName]
 
 
 @dataclass(frozen=True)
@@ -332,6 +326,7 @@ class Target(Config, table="target"):
     dma: Dma = field(default_factory=Dma)
     limits: Limits = field(default_factory=Limits)
     host: HostProcessor = field(default_factory=HostProcessor)
+    energy: Energy | None = None
 
     def check(self) -> Iterator[Fault]:
         blocks = [name for name in self.numerics.float_types if ELEMENTS[name].block is not None]
@@ -351,6 +346,26 @@ class Target(Config, table="target"):
                     hint=f'add {{ type = "{name}", times = 0.5 }}',
                     code="NF-TARGET-015",
                 )
+        yield from self._priced()
+
+    def _priced(self) -> Iterator[Fault]:
+        """Every arithmetic that the target has must have a figure, where it has a table of energy."""
+        if self.energy is None:
+            return
+        priced = {one.type for one in self.energy.float_macs}
+        for name in self.numerics.float_types:
+            if name not in priced:
+                yield Fault(
+                    "energy.float_macs",
+                    f"no figure for {name}, which numerics.float_types lists",
+                    hint=f'add {{ type = "{name}", pj = 2.0 }}',
+                    code="NF-TARGET-072",
+                )
+        if self.numerics.integers and not self.energy.macs:
+            yield Fault(
+                "energy.macs", "no figure for integers, which numerics lists widths of",
+                hint="macs = [{ activations = 16, weights = 16, pj = 0.9 }]", code="NF-TARGET-073",
+            )
 
 
 def queue_names(dma_channels: int) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from npuflow.hw.command import Command
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.isa import FLOAT_SUM, OPCODES, Fields, Terms, element, numbers, pointer, tensor
 from npuflow.hw.region import Region
-from npuflow.hw.target import Target
+from npuflow.hw.target import Compute, Target
 from npuflow.isa.conv import ConvOpcode
 from npuflow.kernels import cycles, exact
 from npuflow.kernels.blocks import blocks
@@ -56,6 +56,9 @@ class BConv(Simulated):
 
     def latency(self, c: Command, target: Target) -> Terms:
         return cycles.on_array(target, *ConvOpcode().passes(c, target.compute), cycles.widths(c, "x", "w"))
+
+    def products(self, c: Command) -> tuple[int, tuple[int, int, str]]:
+        return ConvOpcode().passes(c, Compute())[2], cycles.widths(c, "x", "w")
 
     def execute(self, memory: SimulatedMemory, c: Command) -> None:
         dims, kind, groups = c.vector("x_dims"), c.text("w_type"), c.number("groups")

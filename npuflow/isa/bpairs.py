@@ -10,7 +10,7 @@ from npuflow.hw.command import Command
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.isa import FLOAT_SUM, OPCODES, Fields, Terms, element, numbers, pointer, tensor
 from npuflow.hw.region import Region
-from npuflow.hw.target import Target
+from npuflow.hw.target import Compute, Target
 from npuflow.isa.matmul import MatMulOpcode
 from npuflow.kernels import cycles
 from npuflow.kernels.blocks import blocks
@@ -57,6 +57,9 @@ class BPairs(Simulated):
     def latency(self, c: Command, target: Target) -> Terms:
         bits = cycles.widths(c, "a", "held")
         return cycles.on_array(target, *MatMulOpcode().passes(c, target.compute), bits)
+
+    def products(self, c: Command) -> tuple[int, tuple[int, int, str]]:
+        return MatMulOpcode().passes(c, Compute())[2], cycles.widths(c, "a", "held")
 
     def execute(self, memory: SimulatedMemory, c: Command) -> None:
         batch, m, k, n = (c.number(i) for i in ("batch", "m", "k", "n"))

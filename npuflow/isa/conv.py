@@ -69,6 +69,9 @@ class ConvOpcode(Simulated):
     def latency(self, c: Command, target: Target) -> Terms:
         return cycles.on_array(target, *self.passes(c, target.compute), cycles.widths(c, "x", "w"))
 
+    def products(self, c: Command) -> tuple[int, tuple[int, int, str]]:
+        return self.passes(c, Compute())[2], cycles.widths(c, "x", "w")
+
     def passes(self, c: Command, compute: Compute) -> tuple[int, int, int]:
         """(array cycles, passes, multiply-accumulates)."""
         groups, out = c.number("groups"), c.number("out_channels")

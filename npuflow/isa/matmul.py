@@ -58,6 +58,9 @@ class MatMulOpcode(Simulated):
     def latency(self, c: Command, target: Target) -> Terms:
         return cycles.on_array(target, *self.passes(c, target.compute), cycles.widths(c, "a", "b"))
 
+    def products(self, c: Command) -> tuple[int, tuple[int, int, str]]:
+        return self.passes(c, Compute())[2], cycles.widths(c, "a", "b")
+
     def passes(self, c: Command, compute: Compute) -> tuple[int, int, int]:
         """(array cycles, passes, multiply-accumulates)."""
         batch, m, k, n = (c.number(i) for i in ("batch", "m", "k", "n"))

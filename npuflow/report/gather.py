@@ -16,6 +16,7 @@ from npuflow.ir.queries import title
 from npuflow.ir.types import Array, Value
 from npuflow.place.partition import boundary, boundary_bytes, is_npu, segments
 from npuflow.place.place import NodePlacement
+from npuflow.report.gate.figures import HeadlineFigures
 from npuflow.report.profile import Profile, roofline, timeline
 from npuflow.report.statement import Statement
 from npuflow.report.suggest import Suggestion
@@ -31,7 +32,9 @@ class ReportSources:
     """Products of a build. `histogram`: value id -> (lo, hi, counts); `methods`: value id -> threshold
     method; `suggestions`: value id -> what could be done about it; `channels`: value id -> [2, channels], the
     extrema where they were asked for; `facts`: headline figures; `notes`: further tables (title, columns,
-    rows); `accuracy`: the build's sentence about its outputs; `outputs`: each of them, as it was judged.
+    rows); `accuracy`: the build's sentence about its outputs; `outputs`: each of them, as it was judged;
+    `figures`: what later builds are held against; `energy`: uJ of an inference, by part and by node, where
+    the target says what work costs.
     """
 
     title: str
@@ -49,14 +52,21 @@ class ReportSources:
     channels: Mapping[str, Array] = field(default_factory=dict)
     accuracy: Statement = field(default_factory=lambda: Statement(None, ""))
     outputs: Sequence[Mapping[str, Any]] = ()
+    figures: HeadlineFigures = field(default_factory=HeadlineFigures)
+    energy: Mapping[str, Any] | None = None
 
 
 def report_data(s: ReportSources) -> dict[str, Any]:
     """JSON for `page.render` and for machines; numbers that are not finite become null."""
     meta, layers = s.profile.program.meta, _layers(s.profile)
     reasons = {place.node: place.reason for place in s.placement.places}
+    if s.energy is not None:
+        for index, amount in s.energy["nodes"].items():
+            layers.setdefault(int(index), {})["energy_uj"] = amount
     found = {
         "title": s.title,
+        "figures": s.figures.as_dict(),
+        "energy": None if s.energy is None else {k: s.energy[k] for k in ("total_uj", "parts", "source")},
         "accuracy": {**asdict(s.accuracy), "outputs": [dict(one) for one in s.outputs]},
         "warnings": [{"message": s.accuracy.text, "hint": s.accuracy.hint}] if s.accuracy.ok is False else [],
         "tiles": [list(f) for f in s.facts],

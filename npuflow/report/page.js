@@ -222,6 +222,7 @@ function nodePanel(n) {
       ["cycles", num(n.cycles)],
       ["utilisation", percent(n.utilisation)],
       ["external bytes", bytes(n.bytes)],
+      ["energy, uJ", has(n.energy_uj) ? n.energy_uj.toPrecision(4) : ""],
       ["limited by", n.limit],
       ["waits for", n.stall],
       ["schedule time", num(n.schedule)],
@@ -252,6 +253,7 @@ function layers() {
     ["cycles", "cycles", null, "", top("cycles")],
     ["utilisation", "utilisation", percent],
     ["bytes", "bytes", bytes],
+    ...(D.energy ? [["uJ", "energy_uj", (v) => (has(v) ? v.toPrecision(3) : ""), "", top("energy_uj")]] : []),
     ["limit", "limit", null, "text"],
     ["SQNR dB", "sqnr", (v) => (has(v) ? v.toFixed(1) : "")],
   ];

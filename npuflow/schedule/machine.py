@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from npuflow.hw.target import Compute, Dma, Memory
+
+Amount = TypeVar("Amount", float, npt.NDArray[np.float64])
 
 
 @dataclass(frozen=True)
@@ -20,10 +26,15 @@ class Machine:
     inside: bool = False
     together: int = 1
     apart: str | None = None
+    byte_cost: float = 0.0
 
     @cached_property
     def compute(self) -> Compute:
         return self.all_cores.of_one_inference
+
+    def worth(self, cycles: Amount, moved: Amount) -> Amount:
+        """What a search has least of: cycles, and external bytes at what they are worth."""
+        return cycles + self.byte_cost * moved if self.byte_cost else cycles
 
     @property
     def activation_width(self) -> float:

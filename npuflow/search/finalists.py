@@ -36,6 +36,11 @@ class Finalist:
     replayed: bool = True                 # otherwise its cycles are the search's sums
 
 
+def worth(finalist: Finalist, machine: Machine) -> float:
+    """What the search has least of, of a plan whose cycles are known."""
+    return machine.worth(finalist.cycles, finalist.moved or sum(g.costs.bytes for g in finalist.groups))
+
+
 def scheduled(
     finalist: Finalist, topology: Topology, machine: Machine, allocation: Method, replay: bool = True
 ) -> Finalist | None:
@@ -99,7 +104,9 @@ def least(finalist: Finalist, machine: Machine) -> float:
 
 def hopeless(finalist: Finalist, machine: Machine, best: Finalist) -> bool:
     """Whether the plan cannot be the faster one, or is so much slower by the search's sums
-    that a replay would not change the choice."""
+    that a replay would not change the choice. Never where bytes count, too."""
+    if machine.byte_cost:
+        return False
     pieces = [c for g in finalist.groups for c in g.pieces]
     behind = end_of(pieces, tuned.CONSTANT_ROOM * machine.memory.local_bytes)
     return max(least(finalist, machine), behind / tuned.HARDLY_BELOW) >= best.cycles

@@ -133,7 +133,7 @@ class Fuser:
 
         def total(before: float, group: GroupCandidate) -> float:
             costs = group.scored.costs
-            return before + costs.cycles + weight * costs.bus
+            return before + self.machine.worth(costs.cycles, costs.bytes) + weight * costs.bus
 
         chosen = cheapest(
             len(self.singles),

@@ -103,10 +103,13 @@ class Planner:
         while self.level and (follower := self._follower(nodes)) is not None:
             longer = (*nodes, follower)
             joint, alone = self._solve(longer), self._solve((follower,))
-            if joint is None or alone is None or joint.costs.cycles > best.costs.cycles + alone.costs.cycles:
+            if joint is None or alone is None or self._worth(joint) > self._worth(best) + self._worth(alone):
                 break
             nodes, best = longer, joint
         return FusionGroup((FusedOp(nodes, best.choice),), best.costs)
+
+    def _worth(self, found: Solution) -> float:
+        return self.machine.worth(found.costs.cycles, found.costs.bytes)
 
     def _solve(self, nodes: tuple[int, ...]) -> Solution | None:
         part = self.subgraph(nodes)

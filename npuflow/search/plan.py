@@ -20,7 +20,7 @@ from npuflow.schedule.machine import Machine
 from npuflow.schedule.views import views_of
 from npuflow.search.canonical import Memo
 from npuflow.search.coarse import end_of
-from npuflow.search.finalists import Finalist, hopeless, overlapping, rounds, scheduled
+from npuflow.search.finalists import Finalist, hopeless, overlapping, rounds, scheduled, worth
 from npuflow.search.fuse import Fuser
 from npuflow.search.parts import Planner
 from npuflow.search.pinned import NO_PINS, Pins, with_tiles
@@ -138,12 +138,13 @@ class Contest:
         return any(s.form == form for s in usable(self.machine.compute.cores, self.level, self.without))
 
     def open(self, least: float) -> bool:
-        """Whether a plan that takes at least so many cycles could be the best."""
-        return self.best is None or least < self.best.cycles
+        """Whether a plan that takes at least so many cycles could be the best; any, where bytes count."""
+        return self.best is None or least < self.best.cycles or self.machine.byte_cost > 0
 
     def enter(self, other: Finalist | None) -> None:
-        """A plan whose cycles are known."""
-        if other is not None and self.open(other.cycles):
+        """A plan whose cycles are known: it is the best if it is worth less than any before."""
+        best, machine = self.best, self.machine
+        if other is not None and (best is None or worth(other, machine) < worth(best, machine)):
             self.best = other
 
     def offer(self, finalists: Iterable[Finalist], most: float = inf, rival: Finalist | None = None) -> None:

@@ -1,5 +1,4 @@
-"""The best tiling of one layer: every candidate size, nesting order and slot count,
-costed at once in numpy."""
+"""The best tiling of one layer: every candidate size, nesting order and slot count, costed at once."""
 
 from __future__ import annotations
 
@@ -265,7 +264,7 @@ class TilingSearch:
                 for order in list(orders(self.layer, grid)):     # asked for one size of local memory only
                     e = estimate(self.layer, self.machine, grid, few, [(order, kinds)], self.tensor[fits])
                     found.append(
-                        _Tried([order], [slots], fits, used[None, fits], e, e.cycles + self.steps[fits])
+                        _Tried([order], [slots], fits, used[None, fits], e, self._worth(e) + self.steps[fits])
                     )
                     self.ceiling = min(self.ceiling, float(found[-1].worth.min()))
                     hopeful = fits[self.least[fits] <= self.ceiling]     # what cannot win is left out
@@ -293,9 +292,12 @@ class TilingSearch:
                 np.arange(self.grid.length),
             )
             found = _Tried(
-                [order for order, _ in tries], slots, every, np.array(used), e, e.cycles + self.steps
+                [order for order, _ in tries], slots, every, np.array(used), e, self._worth(e) + self.steps
             )
             self._tried[policies[0]].append(found)
+
+    def _worth(self, e: Estimate) -> Floats:
+        return self.machine.worth(e.cycles, e.bytes)
 
     def _fitting(self, kinds: tuple[str, ...]) -> tuple[Sequence[Ints], Ints, Ints]:
         """(slots of every stream, bytes of local memory, candidates that find room)."""
@@ -362,11 +364,8 @@ class TilingSearch:
         tile = ", ".join(f"{a.name}={int(self.grid.sizes[a.name][i])}" for a in self.layer.axes)
         fixed = [f"{a.name} ({a.size})" for a in self.layer.axes if a.kind == "whole" and a.size > 1]
         options = [f"target.memory.local_bytes >= {demand}"]
-        halved = demand - sum(
-            size // 2
-            for size, s in held
-            if s.home in ("input", "output") and all(r.itemsize == 2 for r in s.refs)
-        )
+        wide = [z for z, s in held if s.home in ("input", "output") and all(r.itemsize == 2 for r in s.refs)]
+        halved = demand - sum(size // 2 for size in wide)
         if halved <= bound:
             options.append(f"8-bit activations for this layer (demand {halved})")
         options.append(f'[[quantize.overrides]] layers = ["{name}"], float = true')
@@ -386,8 +385,7 @@ def solve(
 ) -> Solution:
     """The tiling with the fewest estimated cycles (then bytes, then local memory) that fits local memory.
 
-    `stays`: constants are there from an earlier run and stay for the next one; None:
-    this layer runs by itself.
+    `stays`: constants are there from an earlier run and stay for the next one; None: it runs by itself.
     """
     tilings = TilingSearch(layer, machine, level, stays)
     found = tilings.best(machine.memory.local_bytes)

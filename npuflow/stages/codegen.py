@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+from npuflow.base.files import ByteCount
 from npuflow.base.tables import Config
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
@@ -38,6 +39,15 @@ class CompiledProgram(Artifact):
         return self.source if self.graph is None else replace(
             self.source, graph_bytes=encode_graph(self.graph)
         )
+
+    @property
+    def size(self) -> int:
+        """Bytes of its file."""
+        if not isinstance(self.source, Program):
+            return self.source.stat().st_size
+        counted = ByteCount()
+        self.source.write(counted, [] if self.graph is None else graph_parts(self.graph))
+        return counted.size
 
     def save(self, folder: Writer) -> None:
         if not isinstance(self.source, Program):

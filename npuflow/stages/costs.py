@@ -11,15 +11,15 @@ from npuflow.base.tables import Config, Range
 from npuflow.base.wording import counted
 from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import Items, log, part, stage
-from npuflow.hw.target import Compute, Dma, Memory, Numerics
+from npuflow.hw.target import Numerics
 from npuflow.ir.persist import operators
 from npuflow.schedule.frame import Topology
-from npuflow.schedule.machine import Machine
 from npuflow.search.canonical import Memo, Subgraph
 from npuflow.search.parts import Planner, tiled
 from npuflow.search.plan import FUSING, fits_shared, levels
 from npuflow.search.spans import Shared, run_at
 from npuflow.search.tilings import DEFAULT_LEVEL
+from npuflow.stages.prices import PricedMachine
 from npuflow.stages.quantize import Quantized
 
 
@@ -64,10 +64,10 @@ class SubgraphCosts(Artifact, rows=("memo",), costs="memo"):
 
 @part
 def layers(
-    quantized: Quantized, effort: Effort, compute: Compute, memory: Memory, dma: Dma, numerics: Numerics,
+    quantized: Quantized, effort: Effort, hardware: PricedMachine, numerics: Numerics
 ) -> Iterator[tuple[str, SubgraphCost]]:
     """Every layer and run of point-wise followers that may be tiled as one."""
-    machine = Machine(compute, memory, dma, fits_shared(quantized.graph, memory))
+    machine = hardware.machine(fits_shared(quantized.graph, hardware.memory))
     planner, found, asked = Planner(quantized.graph, machine, numerics, effort.level), {}, 0
     for one in planner.candidates():
         found[one.name], asked = one, asked + 1
@@ -77,24 +77,24 @@ def layers(
 
 @part(over="layers", batch=16)
 def tiles(
-    layers: Items[SubgraphCost], compute: Compute, memory: Memory, dma: Dma, numerics: Numerics
+    layers: Items[SubgraphCost], hardware: PricedMachine, numerics: Numerics
 ) -> Iterator[tuple[str, SubgraphCosts]]:
     """Try all sizes, orders and slots of a level, by estimated cycles."""
     for name, one in layers.items():
-        machine = Machine(compute, memory, dma, one.content.inside)
+        machine = hardware.machine(one.content.inside)
         yield name, SubgraphCosts({one.content.key: tiled(one.content, machine, numerics)})
 
 
 @part
 def runs(
-    quantized: Quantized, tiles: Items[SubgraphCosts], effort: Effort, compute: Compute, memory: Memory,
-    dma: Dma, numerics: Numerics,
+    quantized: Quantized, tiles: Items[SubgraphCosts], effort: Effort, hardware: PricedMachine,
+    numerics: Numerics,
 ) -> Iterator[tuple[str, SubgraphCost]]:
     """From each part of the network the longest run of parts that a group may hold."""
     if effort.level < FUSING:
         return
     graph = quantized.graph
-    machine = Machine(compute, memory, dma, fits_shared(graph, memory))
+    machine = hardware.machine(fits_shared(graph, hardware.memory))
     planner = Planner(graph, machine, numerics, effort.level, _all(tiles))
     parts = planner.groups()
     if planner.faults:
@@ -114,13 +114,13 @@ def runs(
 
 @part(over="runs", batch=16)
 def groups(
-    runs: Items[SubgraphCost], compute: Compute, memory: Memory, dma: Dma, numerics: Numerics
+    runs: Items[SubgraphCost], hardware: PricedMachine, numerics: Numerics
 ) -> Iterator[tuple[str, SubgraphCosts]]:
     """The best number of stripes, split over cores, and tilings of every group that begins a run;
     what runs have in common is costed once a batch."""
     shared = Shared(numerics)
     for name, one in runs.items():
-        machine = Machine(compute, memory, dma, one.content.inside)
+        machine = hardware.machine(one.content.inside)
         yield name, SubgraphCosts({one.content.key: shared.cost(one.content, machine)})
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from npuflow.base.errors import InputError, Where
 from npuflow.flow.artifact import Artifact
-from npuflow.flow.stage import log, stage
+from npuflow.flow.stage import View, log, stage
 from npuflow.quantise.config import Override
 from npuflow.stages._calibration import CalibrationData
 from npuflow.stages._candidates import RecipeCandidate
@@ -16,10 +16,12 @@ from npuflow.stages._reference import reference_of
 from npuflow.stages._targets import PlannedTarget
 from npuflow.stages.baseline import Baseline, PrecisionOptions
 from npuflow.stages.judges import LabelledJudges, metric_drop
+from npuflow.stages.prices import EnergyPrices
 from npuflow.stages.sensitivity import Sensitivity
 from npuflow.strategies import NARROW, STRATEGIES, Levels, Output, Strategy
 from npuflow.tune import tuned
 from npuflow.tune.precision.config import PrecisionTable as Table
+from npuflow.tune.precision.energy_cost import EnergyModel
 from npuflow.tune.precision.feedback import budget_of
 from npuflow.tune.precision.problem import SearchProblem, cost_of, unreachable
 
@@ -67,6 +69,14 @@ class Precision(Artifact, outputs=("before", "after"), about=("cycles", "holds",
         }
 
 
+@dataclass(frozen=True)
+class PricedTarget(View):
+    """What a mixture's time depends on, and what energy costs where it counts."""
+
+    planned: PlannedTarget
+    prices: EnergyPrices | None
+
+
 @stage(cpu="native", memory="1GB", floats=True)
 def precision(
     baseline: Baseline,
@@ -75,10 +85,11 @@ def precision(
     data: CalibrationData,
     labelled: LabelledJudges,
     options: PrecisionOptions,
-    planned: PlannedTarget,
+    hardware: PricedTarget,
 ) -> Precision:
     """Ask the strategy for a level of every unit, and write it as overrides."""
     precision, widths, probing = options.precision, options.widths, options.probing
+    planned, prices = hardware.planned, hardware.prices
     quantize, numerics = candidate.placed.quantize, planned.numerics
     drop = metric_drop(reference_of(candidate.placed.graph), labelled, precision.max_drop)
     if not baseline.search or not len(sensitivity.noise):
@@ -103,6 +114,7 @@ def precision(
         goal=precision.goal, candidates=widths.candidates(quantize, numerics, precision.strategy),
         verdicts={narrow: baseline.outputs} if drop is None else {}, drop=drop,
         floats_last=widths.floats is None,
+        energy=EnergyModel(cost, prices.table) if prices is not None and prices.widths else None,
     )
     strategy: Strategy = precision.options or STRATEGIES[precision.strategy]()
     asked = bool(precision.points) or precision.point is not None

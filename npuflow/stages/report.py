@@ -18,6 +18,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.types import QuantType, span
 from npuflow.report.accuracy import judged, tables
 from npuflow.report.checks import Table, of_qdq, of_rewrites
+from npuflow.report.gate.figures import HeadlineFigures, first_score, worst
 from npuflow.report.gather import BINS, ReportSources, report_data
 from npuflow.report.page import render
 from npuflow.report.profile import profile
@@ -26,6 +27,7 @@ from npuflow.report.suggest import of_network
 from npuflow.stages.baseline import Baseline
 from npuflow.stages.channels import ChannelRanges
 from npuflow.stages.codegen import CompiledProgram
+from npuflow.stages.energy import EnergyUse
 from npuflow.stages.evaluate import Evaluation
 from npuflow.stages.fidelity import Fidelity
 from npuflow.stages.input_check import InputCheck
@@ -97,6 +99,7 @@ class Checks(View):
     qdq_check: QdqComparison
     verdict: Verdict
     evaluate: Evaluation | None
+    energy: EnergyUse | None
 
 
 @stage(minor=True)
@@ -138,7 +141,8 @@ def report(
         methods={**thresholds.methods, **given},
         histogram=partial(_histogram, known.content),
         facts=[
-            *_accuracy(evaluate), *_facts(clock.totals(), quantize, fidelity), *_simulated(checks.simulate)
+            *_accuracy(evaluate), *_facts(clock.totals(), quantize, fidelity), *_simulated(checks.simulate),
+            *_used(checks.energy),
         ],
         notes=[
             *tables(least, chosen.after, verdict.outputs, wider, verdict.fixes, verdict.clipped),
@@ -152,9 +156,32 @@ def report(
         channels=extrema,
         accuracy=said,
         outputs=judged(verdict.outputs),
+        figures=_figures(checks, clock.totals(), codegen.size),
+        energy=None if checks.energy is None else checks.energy.plain(),
     )
     data = report_data(sources)
     return Report(data, render(data, page_library.text))
+
+
+def _figures(checks: Checks, totals: dict[str, Any], size: int) -> HeadlineFigures:
+    """What a later build is held against."""
+    evaluate, energy = checks.evaluate, checks.energy
+    name, score = first_score(evaluate.score.figures) if evaluate is not None else ("", None)
+    return HeadlineFigures(
+        score=score, score_name=name, samples=evaluate.score.samples if evaluate is not None else 0,
+        sqnr_db=worst([one.output.sqnr for one in checks.verdict.outputs]), cycles=totals["cycles"],
+        external_bytes=totals["bytes"], program_bytes=size,
+        energy_uj=energy.total if energy is not None else None,
+    )
+
+
+def _used(energy: EnergyUse | None) -> list[tuple[str, Any]]:
+    if energy is None:
+        return []
+    most = max(energy.parts, key=lambda part: energy.parts[part])
+    share = energy.parts[most] / max(energy.total, 1e-30)
+    return [("energy of an inference, uJ", float(f"{energy.total:.4g}")),
+            (f"of it {most}", f"{100 * share:.0f} %")]
 
 
 def _codes(graph: Graph) -> dict[str, QuantType]:

@@ -20,6 +20,7 @@ from npuflow.search.strategies import check_names
 from npuflow.search.unfit import PlanRequest, explained
 from npuflow.stages._targets import PlannedTarget
 from npuflow.stages.costs import Effort, SubgraphCosts
+from npuflow.stages.prices import EnergyPrices
 from npuflow.stages.quantize import Quantized
 
 
@@ -50,10 +51,11 @@ class Tiling(Config):
 
 @dataclass(frozen=True)
 class Planning(View):
-    """How hard plans are searched for, and what of them is pinned."""
+    """How hard plans are searched for, what of them is pinned, and what energy costs where it counts."""
 
     effort: Effort
     tiling: Tiling
+    prices: EnergyPrices | None
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,9 @@ def tiling(
 ) -> Tiled:
     """Cut the network into groups by their costs, keep tensors in local memory, and take
     the plan that replays fastest."""
-    table, machine = planning.tiling, Machine(planned.compute, planned.memory, planned.dma)
+    table, prices = planning.tiling, planning.prices
+    cost = prices.byte_cost if prices is not None else 0.0
+    machine = Machine(planned.compute, planned.memory, planned.dma, byte_cost=cost)
     check_names(table.without)
     level = planning.effort.level
     wanted = PlanRequest(

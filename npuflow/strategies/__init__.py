@@ -98,10 +98,10 @@ class Goal:
     """What a mixture is to have least of, and upper limits by the same names.
 
     `cycles`: estimated, as a multiple of those with the recipe's widths. `bytes`: of weights, as a share of
-    8 bits for each. `bits`: the average width of a weight.
+    8 bits for each. `bits`: the average width of a weight. `energy`: estimated, as `cycles`.
     """
 
-    minimise: Literal["cycles", "bytes", "bits"] = "cycles"
+    minimise: Literal["cycles", "bytes", "bits", "energy"] = "cycles"
     limits: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -96,7 +96,7 @@ def test_the_verb_writes_a_target(subjects: list[Subject], times: list[np.ndarra
         and "mean error" in said.output
         and "memory.external_bandwidth" in said.output
     )
-    target = targets._read(out)
+    target = targets.target_of(out)
     plain = replace(SMALL, about=target.about, name=target.name)
     values = {name: getattr(getattr(target, name.split(".")[0]), name.split(".")[1]) for name in CONSTANTS}
     assert with_constants(plain, values) == target

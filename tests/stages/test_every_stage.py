@@ -37,6 +37,8 @@ permute = true
 multiple = 2
 [budget]
 cycles = 1000000
+[tiling]
+minimise = "energy"
 [ledger]
 [sequences]
 """

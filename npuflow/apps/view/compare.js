@@ -1,7 +1,7 @@
 "use strict";
 // All builds beside each other: a table of their figures, two of them as a plot with the Pareto front marked.
 let comparedRows = [];
-const LESS = /cycles|\.ms$|\.mb$|host_|gap|delta|wide_tensors|different|hazards|bytes/;
+const LESS = /cycles|\.ms$|\.mb$|\.uj$|host_|gap|delta|wide_tensors|different|hazards|bytes/;
 
 async function showCompare() {
   comparedRows = await (await asked("api/compare")).json();
@@ -48,6 +48,7 @@ async function redraw() {
       up,
       "simulate.ms",
       "simulate.mb",
+      "energy.uj",
       "tiling.gap",
       ...rows.flatMap((row) => Object.keys(row.figures).filter((key) => key.startsWith("evaluate."))),
     ]),

@@ -126,6 +126,7 @@ function chooseLayer(id, at, scroll) {
     cycles: row.cycles?.toLocaleString("en"),
     MACs: row.macs?.toLocaleString("en"),
     bytes: row.bytes?.toLocaleString("en"),
+    "energy, uJ": row.energy_uj?.toPrecision(4),
     limit: row.limit,
     attributes: row.attributes,
   };

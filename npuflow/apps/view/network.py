@@ -23,6 +23,7 @@ LAYER = (
     "cycles",
     "macs",
     "bytes",
+    "energy_uj",
     "limit",
     "sqnr",
     "attributes",
@@ -41,7 +42,7 @@ TENSOR = (
     "suggestions",
 )
 CODES, REAL = ":q", ":f"  # end the ids of an input's or output's codes, and of codes' real numbers
-FIGURES = ("simulate", "tiling", "evaluate", "fidelity", "quantize", "precision")
+FIGURES = ("simulate", "tiling", "energy", "evaluate", "fidelity", "quantize", "precision")
 
 
 def network(store: Store, name: str) -> dict[str, Any] | None:

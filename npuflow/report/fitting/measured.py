@@ -52,8 +52,10 @@ def subject(name: str, program: Program) -> Subject:
     return Subject(name, program, order, layers)
 
 
-def read(path: Path) -> list[Mapping[str, str]]:
-    """The rows of a CSV file with a header; empty ones are left out."""
+def read(
+    path: Path, units: Sequence[str] = (*UNITS, CYCLES), what: str = "layer times"
+) -> list[Mapping[str, str]]:
+    """The rows of a CSV file with a header, in one of the units; empty ones are left out."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = [row for row in csv.DictReader(file) if any((v or "").strip() for v in row.values() if v)]
@@ -61,12 +63,12 @@ def read(path: Path) -> list[Mapping[str, str]]:
         raise DataError(
             f'"{path}" is not a readable CSV file', because=str(error), code="NF-RUN-030"
         ) from None
-    unit = [u for u in (*UNITS, CYCLES) if rows and u in rows[0]]
+    unit = [u for u in units if rows and u in rows[0]]
     if not rows or "layer" not in rows[0] or len(unit) != 1:
         raise DataError(
-            f'"{path}" has no layer times',
+            f'"{path}" has no {what}',
             because=f"its columns are {', '.join(rows[0]) if rows else 'none'}",
-            hint=f"columns layer, one of {', '.join((*UNITS, CYCLES))}, and program where there are several",
+            hint=f"columns layer, one of {', '.join(units)}, and program where there are several",
             code="NF-RUN-031",
         )
     return list(rows)
@@ -77,7 +79,13 @@ def measured(
 ) -> list[Floats]:
     """Cycles of every layer of every program; NaN where nothing was measured. Rows of one layer add up."""
     unit = next(u for u in (*UNITS, CYCLES) if u in rows[0])
-    scale = 1.0 if unit == CYCLES else UNITS[unit] * clock_mhz
+    return by_layer(rows, subjects, unit, 1.0 if unit == CYCLES else UNITS[unit] * clock_mhz)
+
+
+def by_layer(
+    rows: Sequence[Mapping[str, str]], subjects: Sequence[Subject], unit: str, scale: float
+) -> list[Floats]:
+    """A column of the rows for every layer of every program, scaled; NaN where nothing was measured."""
     places = [{name: i for i, name in enumerate(one.layers)} for one in subjects]
     found = [np.full(len(one.layers), np.nan) for one in subjects]
     for number, row in enumerate(rows, 2):
@@ -94,7 +102,7 @@ def measured(
         except ValueError:
             taken = -1.0
         if not 0 < taken < 1e15:
-            raise DataError(f'line {number}: "{text}" is not a time', code="NF-RUN-033")
+            raise DataError(f'line {number}: "{text}" is not a positive number of {unit}', code="NF-RUN-033")
         index = places[which][layer]
         before = found[which][index]
         found[which][index] = taken + (0.0 if np.isnan(before) else before)

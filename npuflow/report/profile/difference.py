@@ -24,6 +24,8 @@ def totals(a: Profile, b: Profile) -> list[Row]:
     """Every total of both, and how the second differs."""
     first, second = a.totals(), b.totals()
     rows = [_row(name, first[name], second[name]) for name in TOTALS]
+    if "energy_uj" in first and "energy_uj" in second:
+        rows.append(_row("energy_uj", first["energy_uj"], second["energy_uj"]))
     for table in ("path", "terms"):
         for name in dict.fromkeys([*first[table], *second[table]]):
             what = f"{'critical path' if table == 'path' else 'busy'}: {name}"

@@ -3,7 +3,7 @@ engine waited for, and totals."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -13,11 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.html_table import titled
+from npuflow.hw.energy import Energy
 from npuflow.hw.region import LOCAL
 from npuflow.place.host import HostWork
 from npuflow.program.access import regions
-from npuflow.program.container import Program
+from npuflow.program.container import Program, instances_of
 from npuflow.program.order import Order, order_of
+from npuflow.report.profile.energy import CountedWork, columns, work_of
 from npuflow.report.profile.path import critical_path
 from npuflow.sim.clock import Timeline, timeline_of
 
@@ -30,11 +32,12 @@ TERMS = ("array", "vector", "set-up", "bus")
 
 @dataclass(frozen=True)
 class Profile:
-    """A program with its clock. `cycles` are the NPU's own."""
+    """A program with its clock. `cycles` are the NPU's own; `energy`: what work costs, if known."""
 
     program: Program
     order: Order
     timeline: Timeline
+    energy: Energy | None = None
 
     @property
     def cycles(self) -> float:
@@ -59,6 +62,7 @@ class Profile:
                     "nodes": [index], "name": self.name(index), "op": node["op"],
                     "cycles": work.cycles(target), "limit": "host", "host_terms": work.terms(target),
                     "host_macs": work.macs, "host_elements": work.elements, "host_bytes": work.bytes,
+                    **self._energy((), work.cycles(target)),
                 })
         return rows
 
@@ -259,7 +263,20 @@ class Profile:
             "schedule_terms": dict(scheduled.get("terms", {})) if scheduled else {},
             "path": path,
             "path_cycles": sum(path.values()),
+            **self._energy(chosen, cycles),
         }
+
+    def work(self, chosen: Iterable[int] | None = None) -> CountedWork:
+        """What commands do, by their places in the order; of all where none are chosen."""
+        some = range(len(self.order.sequence)) if chosen is None else chosen
+        return work_of(self.program, self.order, self.timeline, some)
+
+    def _energy(self, chosen: Iterable[int] | None, cycles: float) -> Row:
+        """Columns of the energy of some commands and cycles; none without a table."""
+        if self.energy is None:
+            return {}
+        milliseconds = cycles / self.program.target.compute.clock_mhz / 1000
+        return columns(self.work(chosen).microjoules(self.energy, milliseconds, instances_of(self.program)))
 
     def _from_const(self, i: int) -> bool:
         core, index = self.order.sequence[i]
@@ -340,6 +357,7 @@ class Profile:
             "schedule_terms": {name: sum(g[name] for g in scheduled) for name in TERMS} if scheduled else {},
             "searched_cycles": _with(plan.get("searched"), host),
             "searched_terms": {name: sum(g[name] for g in searched) for name in TERMS} if searched else {},
+            **self._energy(None, self.whole_cycles),
         }
 
 
@@ -354,7 +372,7 @@ def _together(names: list[str], most: int = 3) -> str:
     return "+".join(names) if len(names) <= most else f"{names[0]} .. {names[-1]} ({len(names)})"
 
 
-def profile(program: Program) -> Profile:
-    """Run the clock over a program."""
+def profile(program: Program, energy: Energy | None = None) -> Profile:
+    """Run the clock over a program. `energy`: the target's table, which no program holds."""
     order = order_of(program)
-    return Profile(program, order, timeline_of(program, order))
+    return Profile(program, order, timeline_of(program, order), energy)

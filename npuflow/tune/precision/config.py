@@ -45,9 +45,9 @@ class PrecisionTable(BudgetTable, table="precision"):
     """What the metric of [precision.labelled] may lose against the float network, in place of sqnr_db and
     agreement: 0.01 is a point of top-1. An error where no mixture keeps it."""
 
-    minimise: Literal["cycles", "bytes", "bits"] = "cycles"
-    """What greedy, ilp and the other searches pay for accuracy with: estimated cycles, bytes of weights, or
-    the average width of a weight."""
+    minimise: Literal["cycles", "bytes", "bits", "energy"] = "cycles"
+    """What greedy, ilp and the other searches pay for accuracy with: estimated cycles, bytes of weights, the
+    average width of a weight, or the energy that [target.energy] makes of products, traffic and time."""
     max_cycles: Annotated[float, Range(0, None)] | None = None
     """Upper limit of the estimated cycles, as a multiple of those with the recipe's widths."""
     max_bytes: Annotated[float, Range(0, None)] | None = None

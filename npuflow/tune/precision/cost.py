@@ -241,6 +241,10 @@ class CostModel:
         # everything was refused: equal for all
         return sum(self._cycles(g, self._sums(g, levels)) for g in range(len(self.groups))) or 1.0
 
+    def moved(self, levels: Levels) -> float:
+        """Bytes that cross the borders of the plan's groups."""
+        return sum(self._sums(g, levels).moved for g in range(len(self.groups)))
+
     def delta(self, levels: Levels, unit: int, level: int) -> float:
         changed = list(levels)
         changed[unit] = level

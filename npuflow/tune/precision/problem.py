@@ -19,6 +19,7 @@ from npuflow.tune import tuned
 from npuflow.tune.judge import PartialOutputs, judged_outputs
 from npuflow.tune.metric import MetricJudge
 from npuflow.tune.precision.cost import CostModel
+from npuflow.tune.precision.energy_cost import EnergyModel
 from npuflow.tune.precision.harness import Harness
 from npuflow.tune.precision.sensitivity import wide_noises
 
@@ -39,6 +40,7 @@ class SearchProblem:
     candidates: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     drop: MetricJudge | None = None
     floats_last: bool = False
+    energy: EnergyModel | None = None
     verdicts: dict[Levels, tuple[Output, ...]] = field(default_factory=dict)
     measures: dict[Levels, tuple[Output, ...]] = field(default_factory=dict)
     plans: dict[Levels, float] = field(default_factory=dict)
@@ -61,6 +63,9 @@ class SearchProblem:
         chosen = what or self.goal.minimise
         if chosen == "cycles":
             return self.cost.cycles(levels) / self._usual
+        if chosen == "energy":
+            assert self.energy is not None, "no search for the least energy begins without a table"
+            return self.energy.relative(levels)
         return self.cost.weight_bytes(levels) if chosen == "bytes" else self.cost.weight_bits(levels)
 
     def planned(self, levels: Levels) -> float:
@@ -138,6 +143,8 @@ class SearchProblem:
         costs = f"about {self.price(levels, 'cycles'):.2f} times the cycles"
         if any(kind == "weight" for kind, _ in counts):
             costs += f", {100 * self.price(levels, 'bytes'):.0f} % of the bytes of 8-bit weights"
+        if self.energy is not None:
+            costs += f", about {self.energy.relative(levels):.2f} times the energy"
         return f"{', '.join(parts) or 'the widths of the recipe'} of {len(levels)}, {costs}"
 
     def _called(self, kind: Literal["activation", "weight"], level: int) -> str:

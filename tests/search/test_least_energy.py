@@ -1,0 +1,32 @@
+"""Plans where bytes count beside cycles: never more traffic, and by default nothing changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from npuflow.report.profile import profile
+from npuflow.search.plan import plan_network
+from tests.networks.harness import SMALL, build, local, machine
+from tests.networks.small import mixed
+
+
+@pytest.mark.parametrize("size", [2048, 4096, 1 << 14])
+def test_bytes_that_count_are_fewer(size: int) -> None:
+    target = local(SMALL, size)
+    graph, _ = mixed(target.numerics)
+    fast = plan_network(graph, machine(target), target.numerics)
+    lean = plan_network(graph, replace(machine(target), byte_cost=1000.0), target.numerics)
+    moved = [profile(build(graph, target, plan)).totals()["bytes"] for plan in (fast, lean)]
+    assert lean.bytes <= fast.bytes and moved[1] <= moved[0]
+    assert fast.cycles <= lean.cycles
+
+
+def test_a_byte_that_costs_nothing_changes_nothing() -> None:
+    graph, _ = mixed(SMALL.numerics)
+    plans = [
+        plan_network(graph, replace(machine(SMALL), byte_cost=cost), SMALL.numerics) for cost in (0.0, 0.0)
+    ]
+    assert build(graph, SMALL, plans[0]).to_bytes() == build(graph, SMALL).to_bytes()
+    assert plans[0].cycles == plans[1].cycles
