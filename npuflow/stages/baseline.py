@@ -61,13 +61,13 @@ def baseline(
             "used"
         )
         return Baseline((), False)
-    judge, narrow = ready.judge, ready.candidate((NARROW,) * len(ready.names))
+    judge, own = ready.judge, ready.candidate((NARROW,) * len(ready.names))
     budget, again = budget_of(precision, network.graph), feedback(placed.graph.graph)
     if again:
         log(f"{budget.sqnr_db:g} dB are asked for: {again}")
-    plain = PartialOutputs.of(judge, judge.built(narrow))
+    plain = PartialOutputs.of(judge, judge.built(own))
     corrects = options.correct.bias != "off" and not plain.hold(budget)
-    found = judged_outputs(judge.score(narrow, judge.fit)) if corrects else plain.judged
+    found = judged_outputs(judge.score(own, judge.fit)) if corrects else plain.judged
     for one in found:
         log(described(one))
     wider = (
