@@ -125,8 +125,7 @@ class Outcome:
     """The process that ran it, and the most that this has had in memory, in bytes."""
     took: float = 0.0
     busy: float = 0.0
-    """Seconds of the clock, and of the processor in its thread, which other load on the machine does not
-    change."""
+    """Seconds of the clock, and of the processor in its thread, which other load does not change."""
     fatal: bool = False
     """No later step can succeed: the cache cannot be written, or every worker is refused."""
     unfit: str = ""
