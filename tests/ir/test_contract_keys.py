@@ -181,8 +181,10 @@ EXPECTED = {
     "channel_axis": "baseline budget clipping evaluate fidelity precision qdq_check quantize report "
     "search.items sensitivity simulate unify verdict",
     "clipped": "parse rewrite_check unify",
-    "column_groups": "evaluate fidelity qdq_check quantize simulate",
-    "columns": "evaluate fidelity qdq_check report simulate",
+    "column_groups": "baseline clipping correct evaluate fidelity precision qdq_check quantize search.items "
+    "sensitivity simulate unify verdict",
+    "columns": "baseline clipping correct evaluate fidelity precision qdq_check report search.items "
+    "sensitivity simulate unify verdict",
     "f": "baseline budget clipping correct evaluate fidelity model precision qdq_check quantize "
     "rewrite_check search.items search.rivals sensitivity simulate thresholds unify verdict",
     "from_onnx": "model parse rewrite_check",
@@ -193,10 +195,10 @@ EXPECTED = {
     "group_axis": "baseline budget clipping evaluate fidelity precision qdq_check quantize search.items "
     "sensitivity simulate unify verdict",
     "input_channels": "",
-    "integer": "evaluate fidelity qdq_check simulate",
+    "integer": "evaluate fidelity qdq_check simulate verdict",
     "local_space": "budget codegen costs.layers costs.runs costs.tiles precision tiling verdict",
-    "lower": "budget codegen evaluate fidelity qdq_check simulate",
-    "measures": "budget checked placement tiling",
+    "lower": "budget codegen evaluate fidelity qdq_check simulate verdict",
+    "measures": "budget checked placement precision tiling verdict",
     "moves": "budget checked codegen costs.layers costs.runs evaluate fidelity placement precision "
     "qdq_check simulate tiling verdict",
     "of_scaled": "parse pixels rewrite_check",
@@ -208,7 +210,7 @@ EXPECTED = {
     "sensitivity thresholds tiling tune.candidates unify verdict",
     "output_range": "baseline budget channels.items clipping precision quantize search.items search.rivals "
     "segments sensitivity thresholds unify verdict",
-    "places": "",
+    "places": "baseline clipping correct precision search.items sensitivity unify verdict",
     "prepare": "baseline budget clipping correct precision quantize search.items sensitivity unify "
     "verdict",
     "reduced": "budget codegen costs.layers costs.runs evaluate fidelity parse precision qdq_check "
@@ -252,7 +254,7 @@ EXPECTED = {
     "verdict",
     "unit_gain": "baseline budget clipping precision quantize search.items sensitivity unify verdict",
     "windows": "baseline budget checked clipping codegen correct costs.layers costs.runs costs.tiles "
-    "evaluate fidelity model parse pixels placement precision qdq qdq_check quantize report "
+    "evaluate fidelity model parse pixels placement precision qdq qdq_check report "
     "rewrite_check search.items search.rivals sensitivity simulate tiling tune.items unify "
     "verdict",
     "lane": "baseline budget clipping codegen correct costs.layers costs.runs costs.tiles evaluate "
