@@ -10,6 +10,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
 from types import FunctionType
@@ -42,7 +43,27 @@ def machine_code(function: FunctionType, files: Iterable[Path], **options: Any) 
     finally:
         if usual is not None:
             config.CACHE_LOCATOR_CLASSES = usual
+    kept: Any = getattr(made, "_cache", None)
+    if kept is not None:
+        kept.save_overload = _alone(kept.save_overload)
     return made
+
+
+def _alone(save: Callable[..., None]) -> Callable[..., None]:
+    """Saving that no other process does at the same time: numba reads an index, takes the next free name of a
+    file and writes both. Two that save code for other types would take one name, and the code of one would
+    stand in the index as the other's."""
+
+    def saved(*args: Any) -> None:
+        with ExitStack() as held:
+            with suppress(ImportError, OSError, RuntimeError):      # no locks here, or no folder for one
+                import fcntl
+
+                file = held.enter_context((folder() / "lock").open("a"))
+                fcntl.flock(file, fcntl.LOCK_EX)
+            save(*args)
+
+    return saved
 
 
 _USUAL = ("InTreeCacheLocator", "UserWideCacheLocator")
@@ -87,5 +108,5 @@ def _content(path: Path) -> str:
 def _forget_old() -> None:
     oldest = time.time() - KEPT_DAYS * 86400
     for path in folder().iterdir():
-        if path.stat().st_mtime < oldest:
+        if path.is_dir() and path.stat().st_mtime < oldest:
             shutil.rmtree(path, ignore_errors=True)

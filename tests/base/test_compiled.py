@@ -61,6 +61,47 @@ def test_a_folder_that_the_user_names_is_taken(tmp_path: Path) -> None:
     assert list(named.rglob("*.nbc")) and not (tmp_path / "cache").exists()
 
 
+RACE = """
+import sys, time
+from pathlib import Path
+from numba.core.caching import IndexDataCacheFile
+from npuflow_kernels_of_a_test.outer import outer
+
+plain, mine, other = IndexDataCacheFile._load_index, *map(Path, sys.argv[2:])
+calls = []
+def meeting(self):
+    found = plain(self)
+    calls.append(self)
+    if calls.count(self) == 2 and "outer" in self._index_name:      # the index is read to be written
+        mine.touch()
+        until = time.monotonic() + 3
+        while not other.exists() and time.monotonic() < until:
+            time.sleep(0.02)
+    return found
+IndexDataCacheFile._load_index = meeting
+outer(eval(sys.argv[1]))
+"""
+BOTH = (
+    "from npuflow_kernels_of_a_test.outer import outer; "
+    "print(outer(1), outer(1.5), outer.code.stats.cache_misses)"
+)
+
+
+def test_code_for_two_types_is_saved_one_after_the_other(tmp_path: Path) -> None:
+    """Two processes that compile a function for other types at once: without a lock both take one file."""
+    place = made(tmp_path / "one", 1)
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONPATH": str(place)}
+    environment.pop("NUMBA_CACHE_DIR", None)
+    marks = [tmp_path / "a", tmp_path / "b"]
+    runs = [
+        subprocess.Popen([sys.executable, "-c", RACE, x, *map(str, own)], env=environment, cwd=place)
+        for x, own in (("1", marks), ("1.5", marks[::-1]))
+    ]
+    assert [run.wait(60) for run in runs] == [0, 0]
+    said = subprocess.check_output([sys.executable, "-c", BOTH], env=environment, text=True, cwd=place)
+    assert said.split()[:2] == ["20", "25.0"] and said.endswith("Counter()\n"), said
+
+
 def test_a_cache_that_is_a_file_is_no_fault(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("")
     assert asked(made(tmp_path / "one", 1), tmp_path / "cache") == [20, 0]
