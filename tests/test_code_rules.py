@@ -38,6 +38,18 @@ def test_no_code_asks_a_targets_name() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_one_thread_at_a_time_parses() -> None:
+    """ast.parse of two threads at once is a SystemError in Python 3.11: base/syntax.py has the lock."""
+    wrong = [
+        at(path, node.lineno)
+        for path in FILES
+        if path != PACKAGE / "base" / "syntax.py"
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "ast.parse"
+    ]
+    assert not wrong, wrong
+
+
 # rooms that ask operators by their contract, and rooms of the algorithms: all but plug-ins and products
 ALGORITHMS = frozenset(COMPILER) - frozenset(SIBLINGS) - {"hw", "ir", "onnx", "forms"}
 ASKING = ALGORITHMS | {"ir", "onnx", "stages", "testing", "cli", "torch"}

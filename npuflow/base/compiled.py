@@ -10,6 +10,8 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
+from npuflow.base import syntax
+
 
 class CompiledFunction:
     """A function with its compiler's options. The code releases the interpreter lock, and is kept on disk (by
@@ -80,7 +82,7 @@ def _names(code: CodeType) -> Iterator[str]:
 def _imported(path: Path) -> dict[str, Path]:
     """Names that a module imports from others of its package, with their files."""
     found = {}
-    for node in ast.parse(path.read_bytes()).body:
+    for node in syntax.module(path.read_bytes()).body:
         if not isinstance(node, ast.ImportFrom) or node.module is None:
             continue
         for alias in node.names:

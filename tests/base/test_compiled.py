@@ -112,4 +112,8 @@ def test_files_are_those_of_all_that_is_compiled_in() -> None:
     from npuflow.kernels import compiled as shared
 
     assert Path(shared.__file__) in requant_rows.files()
-    assert compiled(made).files() == {Path(__file__)}
+    own = Path(compiled(made).function.__code__.co_filename)
+    assert compiled(made).files() == {own}
+    from npuflow.whole.execute import dense, dot
+
+    assert Path(dot.__file__) in dense._run.files(), "vector code that is imported, over several lines"
