@@ -53,9 +53,10 @@ def energy(array: Array) -> float:
 def difference(made: Array, truth: Array) -> Array:
     """What `made` has beside `truth`, in float64. Where the truth is no finite number nothing is compared;
     where only the other is none, all of it is noise."""
-    plain = made.astype(np.float64)
+    plain = np.asarray(made, np.float64)
     with np.errstate(invalid="ignore"):
-        plain = np.subtract(plain, truth, out=plain) if plain.shape == truth.shape else plain - truth
+        own = plain if plain is not made and plain.shape == truth.shape else None
+        plain = np.subtract(plain, truth, out=own)
     if np.isfinite(plain).all():
         return plain
     wide, found = truth.astype(np.float64), made.astype(np.float64)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Literal
 
+import numpy as np
+
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
 from npuflow.ir.queries import maker
@@ -88,10 +90,36 @@ def _made(graph: Graph, node: Node, value_id: str, known: dict[str, _Size]) -> _
     picked = _picked(graph, node, value_id)
     if not picked and node.op.algebra == "product" and all(graph.const(i) is None for i in node.inputs):
         picked = node.inputs              # of scores: a score
+    if node.op.algebra == "sum" and _chooses(graph, node):
+        picked = node.inputs              # one of both, as a state is that stays behind a sequence's end
     sizes = {_size(graph, i, known) for i in picked if graph.const(i) is None}
     if len(sizes) == 1:
         return sizes.pop()
     return "both" if node.op.moves_data else "number"
+
+
+def _chooses(graph: Graph, node: Node) -> bool:
+    """Whether a sum is of products with flags of 0 and 1 of which no two are 1 at one place."""
+    flags = [_flag(graph, value_id) for value_id in node.inputs]
+    if len(flags) != 2 or not all(flags):
+        return False
+    held = [graph.const(flag) for flag in flags]
+    if held[0] is not None and held[1] is not None:
+        return not np.any(held[0] * held[1])
+    for own, other in (flags, flags[::-1]):
+        made = maker(graph, own)
+        if made is not None and made.op.algebra == "difference" and made.inputs[1] == other:
+            ones = graph.const(made.inputs[0])
+            return ones is not None and bool((ones == 1).all())
+    return False
+
+
+def _flag(graph: Graph, value_id: str) -> str:
+    """The flags that a product is made with; empty: it is none, or has none."""
+    node = maker(graph, value_id)
+    if node is None or node.op.algebra != "product":
+        return ""
+    return next((i for i in node.inputs if whole_span(graph, i) == (0, 1)), "")
 
 
 def _picked(graph: Graph, node: Node, value_id: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import pytest
 from npuflow.checks.evaluate import decibels as evaluated
 from npuflow.compare.comparison import Comparison
 from npuflow.compare.difference import difference as compared
-from npuflow.ir.noise import decibels, noise_decibels
+from npuflow.ir.noise import decibels, difference, noise_decibels
 from npuflow.ir.types import Array
 from npuflow.metrics.psnr import Psnr
 from npuflow.metrics.sqnr import Sqnr
@@ -66,6 +66,14 @@ def test_no_noise_no_signal_and_no_numbers() -> None:
             assert found == pytest.approx(40, abs=1), name
     assert (decibels(1.0, nan), decibels(nan, 1.0), decibels(1.0, inf)) == (-200.0, -200.0, -200.0)
     assert decibels(1e-300, 1e-304) == pytest.approx(40)
+
+
+def test_single_numbers_differ_as_arrays_do() -> None:
+    """numpy's own scalars, which a sum over all of an array is."""
+    for made in (np.float32(1.5), np.array(1.5), np.float64(1.5)):
+        assert difference(made, np.float32(1.0)) == 0.5
+    one = np.array([1.5, 2.0])
+    assert difference(one, one.astype(np.float32)).tolist() == [0, 0] and one.tolist() == [1.5, 2.0]
 
 
 def test_a_number_beside_none_is_a_difference() -> None:

@@ -54,6 +54,21 @@ def test_scores_keep_a_scale_of_their_own() -> None:
     assert steps[False] == pytest.approx(1 / 255, rel=0.02) and steps[True] > 2
 
 
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_state_that_stays_behind_its_sequences_end_is_a_score(apart: bool) -> None:
+    """A step's result where the sequence goes on, else the last state: one of two scores. Where both may
+    count at one place, their sum is another number."""
+    mask = np.array([[1], [1], [0], [1]], np.float32)
+    rest = 1 - mask if apart else np.ones_like(mask)
+    m, r = ("{" + ", ".join(map(str, array.ravel())) + "}" for array in (mask, rest))
+    body = (
+        f"m = Constant<value = float[4,1] {m}>() r = Constant<value = float[4,1] {r}>()"
+        " s = Sigmoid(x) n = Neg(x) t = Sigmoid(n) a = Mul(s, m) b = Mul(t, r) c = Add(a, b)"
+        " y = Concat<axis=1>(c, s)"
+    )
+    assert hosted(graph(body)) == ([] if apart else ["concat"])
+
+
 def test_all_behind_the_join_follows() -> None:
     """Heads of several scales, joined again and turned."""
     body = (
