@@ -45,7 +45,7 @@ node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"], "product")
 graph = onnx.helper.make_graph([node], "g", [value("x", 1, [1, 16])], [value("y", 1, [1, 10])], [held])
 made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
 onnx.save(made, name + ".onnx")
-np.savez("x.npz", x=np.random.default_rng(5).normal(size=(24, 16)).astype(np.float32))
+np.savez("x.npz", x=np.random.default_rng(5).normal(size=(240, 16)).astype(np.float32))
 recipe = 'target = "edge-4t"\\n[model]\\npath = "%s.onnx"\\n[data]\\nsource = "x.npz"\\n' % name
 open(name + ".toml", "w").write(recipe + '[precision]\\nstrategy = "none"\\n[verdict]\\nadvice = false\\n')
 """
