@@ -1,4 +1,4 @@
-"""Machine code of compiled functions, kept in the user's cache by what their sources hold.
+"""Machine code of compiled functions, cached for the user by the content of their source files.
 
 numba keeps code beside a source file, and takes it while that file has not changed. A function that is
 compiled in may lie elsewhere, and another environment or checkout has other files with the same content.
@@ -50,9 +50,8 @@ def machine_code(function: FunctionType, files: Iterable[Path], **options: Any) 
 
 
 def _alone(save: Callable[..., None]) -> Callable[..., None]:
-    """Saving that no other process does at the same time: numba reads an index, takes the next free name of a
-    file and writes both. Two that save code for other types would take one name, and the code of one would
-    stand in the index as the other's."""
+    """Save under a lock that all processes share. numba reads an index, takes the next free file name and
+    writes both. Without a lock, two processes that compile for different types take the same file name."""
 
     def saved(*args: Any) -> None:
         with ExitStack() as held:

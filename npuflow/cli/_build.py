@@ -143,7 +143,8 @@ def _one(
         warning = warned(event) if isinstance(event, StepEvent) else None
         warnings.extend([warning] if warning is not None else [])
         verdict.update(judged(event))
-        spent.add(event)
+        if how.profile:
+            spent.add(event)
         if how.profile and how.as_json and isinstance(event, Summary):
             emit({"event": "profile", "stages": spent.rows(), **({} if alone else {"recipe": recipe.name})})
         for one in (event, warning) if how.as_json else ():

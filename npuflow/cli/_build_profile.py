@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from npuflow.cli._columns import columns
 from npuflow.cli._progress import duration
-from npuflow.cli._show_verdict import table
 
 if TYPE_CHECKING:
     from npuflow.flow.events import Event
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class StageCost:
-    """Of one stage: steps that ran and steps that were there, seconds of their workers, and the most memory
-    that one of these has had, in bytes."""
+    """Of one stage: steps that ran, cache hits, seconds of clock and processor in workers, and the peak
+    memory of one worker in bytes."""
 
     ran: int = 0
     hit: int = 0
@@ -27,7 +27,7 @@ class StageCost:
 
 @dataclass
 class BuildProfile:
-    """Adds up the events of one build. Parts of a stage ("statistics.items") count as the stage."""
+    """Sums the events of one build by stage. Parts of a stage ("statistics.items") count as the stage."""
 
     stages: dict[str, StageCost] = field(default_factory=dict)
 
@@ -68,7 +68,7 @@ class BuildProfile:
             yield "nothing ran"
             return
         whole = sum(row["processor"] for row in rows)
-        yield from table([
+        yield from columns([
             ("stage", "ran", "hit", "clock", "processor", "share", "memory"),
             *(
                 (

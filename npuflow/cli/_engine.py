@@ -81,7 +81,7 @@ class GateOptions:
     max_drop: Annotated[
         float,
         typer.Option(
-            "--max-drop", min=0.0, help="Points of a score that may be lost; of one in decibels, dB."
+            "--max-drop", min=0.0, help="Allowed drop of the score: percentage points; dB of a score in dB."
         ),
     ] = 0.3
     max_cycles: Annotated[

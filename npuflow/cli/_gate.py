@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from npuflow.base.errors import UsageError, suggestion
 from npuflow.base.wording import counted
+from npuflow.cli._columns import columns
 from npuflow.cli._events import emit
 from npuflow.cli._recorded import REPORT, BuildRecord, RecordedBuild, read, reported, write
 from npuflow.flow.lock import definitions
@@ -160,14 +161,11 @@ def _table(rows: Sequence[GateRow], base: BuildRecord) -> Iterator[str]:
     if worse:
         cells = [["", "figure", "before", "now", "worse by", "allowed", "changed"]]
         for row in worse:
-            first, *more = _shown(row.keys) or [""]
-            cells.append([row.build, *_figures(row.change), first])
+            nearest, *more = _shown(row.keys) or [""]
+            cells.append([row.build, *_figures(row.change), nearest])
             cells += [["", "", "", "", "", "", key] for key in more]
-        widths = [max(len(line[i]) for line in cells) for i in range(7)]
-        for line in cells:
-            parts = [f"{c:<{w}}" if i < 2 or i == 6 else f"{c:>{w}}"
-                     for i, (c, w) in enumerate(zip(line, widths, strict=True)) if i or widths[0]]
-            yield "  ".join(parts).rstrip()
+        first = 0 if any(row.build for row in worse) else 1        # of one build, its name is left out
+        yield from columns([line[first:] for line in cells], range(2 - first, 6 - first))
     number = counted(len(rows), "figure")
     ends = f"{len(worse)} of {number} worse" if worse else f"none of {number} is worse"
     yield f"gate: {ends} than {base.path} allows"

@@ -62,6 +62,23 @@ def read(path: Path) -> BuildRecord:
         raise _unusable(path, f"it holds a {type(body).__name__}, not an object")
     if body.get("kind") != KIND:
         return BuildRecord(path, {_name(path.parent): _reported(path, body)})
+    return _recorded(path, body)
+
+
+def records_in(folder: Path) -> list[BuildRecord]:
+    """The records in a folder, in the order of their names; none where it is no folder."""
+    found = []
+    for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
+        try:
+            body = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(body, dict) and body.get("kind") == KIND:
+            found.append(_recorded(path, body))
+    return found
+
+
+def _recorded(path: Path, body: Mapping[str, Any]) -> BuildRecord:
     if body.get("version") != VERSION:
         raise _unusable(path, f"it is a record of version {body.get('version')}, not {VERSION}")
     builds = body.get("builds")
@@ -69,15 +86,6 @@ def read(path: Path) -> BuildRecord:
         raise _unusable(path, "it records no build")
     found = {name: _build(path, name, one) for name, one in builds.items()}
     return BuildRecord(path, found, str(body.get("commit", "")), str(body.get("made", "")))
-
-
-def is_record(path: Path) -> bool:
-    """Whether a file says that it is a record."""
-    try:
-        body = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(body, dict) and body.get("kind") == KIND
 
 
 def write(path: Path, builds: Mapping[str, RecordedBuild]) -> None:

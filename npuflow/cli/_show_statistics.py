@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from npuflow.base.errors import DataError, UsageError, suggestion
 from npuflow.base.wording import counted
+from npuflow.cli._columns import columns
 
 if TYPE_CHECKING:
     from npuflow.flow.store import Store
@@ -158,10 +159,7 @@ def _table(found: Sequence[_Found]) -> Iterator[str]:
         span = f"{one.span[0]:.4g} .. {one.span[1]:.4g}" if one.span is not None else ""
         figures = (s.lo, s.hi, s.mean, s.std, s.quantile(0.999, absolute=True))
         rows.append((one.name, *(f"{v:.4g}" for v in figures), zeros, span, one.method))
-    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
-    for row in rows:
-        cells = [f"{row[0]:<{widths[0]}}", *(f"{c:>{w}}" for c, w in zip(row[1:], widths[1:], strict=True))]
-        yield "  ".join(cells).rstrip()
+    yield from columns(rows, range(1, len(head)))
 
 
 def panel(one: _Found) -> Panel:

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from npuflow.cli._show_verdict import loaded, opened, table
+from npuflow.cli._columns import columns
+from npuflow.cli._show_verdict import loaded, opened
 
 if TYPE_CHECKING:
     from npuflow.search.plan import TilingPlan
@@ -31,11 +32,11 @@ def _lines(plan: TilingPlan) -> Iterator[str]:
         rows.append(
             (one.origin, cycles, ratio, f"{one.result}, taken" if one.origin == plan.origin else one.result)
         )
-    yield from table(rows)
+    yield from columns(rows)
     yield ""
     yield f"taken: {plan.origin}, {plan.cycles:,.0f} cycles"
     yield ""
-    yield from table(
+    yield from columns(
         [("strategy", "applies", "what it does"), *((s.name, s.when, s.what) for s in STRATEGIES)]
     )
     yield ""

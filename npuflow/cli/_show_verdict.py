@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from npuflow.cli._columns import columns
+
 if TYPE_CHECKING:
     from npuflow.flow.store import Store
 
@@ -41,7 +43,7 @@ def _verdict(found: Any) -> Iterator[str]:
     words = ["NaN" if s.nan else "good" if s.ok else "poor" for s in found.outputs]
     rows = zip(found.outputs, words, strict=True)
     parts = [" ".join(f"{level:.1f}" for level in s.parts_db) for s in found.outputs]
-    yield from table([head, *((*_figures(s.output), p, w) for (s, w), p in zip(rows, parts, strict=True))])
+    yield from columns([head, *((*_figures(s.output), p, w) for (s, w), p in zip(rows, parts, strict=True))])
     if found.culprit is not None:
         one = found.culprit
         what = "tensor" if one.kind == "activation" else "weight"
@@ -63,7 +65,7 @@ def _verdict(found: Any) -> Iterator[str]:
     most = sorted(((n, s) for n, s in found.clipped.items() if s > 0), key=lambda pair: -pair[1])[:CLIPPED]
     if most:
         yield ""
-        yield from table(
+        yield from columns(
             [("clipped most", "of its values"), *((name, f"{100 * share:.3g} %") for name, share in most)]
         )
 
@@ -77,14 +79,14 @@ def _precision(found: Any, alone: Any, graph: Any) -> Iterator[str]:
         )
     else:
         rows = widened(graph, found.overrides, alone.names, alone.noise)
-        yield from table([
+        yield from columns([
             ("tensor or weight", "layer", "became", "dB when it alone is narrow"),
             *((w.name, w.layer, w.became, "" if w.alone is None else f"{w.alone:.1f}") for w in rows),
         ])
     was = {o.name: o for o in found.before}
     if found.after:
         yield ""
-        yield from table(
+        yield from columns(
             [
                 ("output", "dB before", "dB after", "four of five samples", "equal answers"),
                 *(
@@ -114,7 +116,7 @@ def _points(points: Sequence[Any]) -> Iterator[str]:
         worst = min(one.outputs, key=lambda o: min(o.sqnr, o.low))
         costs = f"{one.cycles:.2f}x", f"{100 * one.bytes:.0f} %", f"{one.bits:.2f}"
         rows.append((str(i), *costs, f"{worst.sqnr:.1f}", f"{worst.low:.1f}", _share(worst.agreement)))
-    yield from table(rows)
+    yield from columns(rows)
 
 
 def _figures(one: Any) -> tuple[str, str, str, str]:
@@ -123,12 +125,6 @@ def _figures(one: Any) -> tuple[str, str, str, str]:
 
 def _share(agreement: float | None) -> str:
     return "" if agreement is None else f"{100 * agreement:.1f} %"
-
-
-def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        yield "  ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)).rstrip()
 
 
 def opened(path: Path, sets: Sequence[str] | None, cache: Path | None) -> tuple[Any, Store]:

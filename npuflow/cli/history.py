@@ -49,9 +49,9 @@ def history(
 
 
 def _rows(files: list[Path], wanted: list[str]) -> list[dict[str, Any]]:
-    from npuflow.cli._recorded import read
+    from npuflow.cli._recorded import read, records_in
 
-    records = [read(one) for path in files for one in _files(path)]
+    records = [one for path in files for one in records_in(path) or [read(path)]]
     if all(one.made for one in records):
         records.sort(key=lambda one: one.made)
     rows = [
@@ -68,15 +68,8 @@ def _rows(files: list[Path], wanted: list[str]) -> list[dict[str, Any]]:
     return rows
 
 
-def _files(path: Path) -> list[Path]:
-    """The records of a folder, in the order of their names; else the path itself."""
-    from npuflow.cli._recorded import is_record
-
-    found = [one for one in sorted(path.glob("*.json")) if is_record(one)] if path.is_dir() else []
-    return found or [path]
-
-
 def _table(rows: list[dict[str, Any]]) -> list[str]:
+    from npuflow.cli._columns import columns
     from npuflow.cli._gate import number
     from npuflow.report.gate.compare import TITLES
 
@@ -85,9 +78,4 @@ def _table(rows: list[dict[str, Any]]) -> list[str]:
     for row in rows:
         figures = ["-" if row[name] is None else number(row[name]) for name in names]
         cells.append([row["commit"], row["made"][:10] or "-", row["build"], *figures])
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return [
-        "  ".join(f"{c:<{w}}" if i < 3 else f"{c:>{w}}"
-                  for i, (c, w) in enumerate(zip(line, widths, strict=True))).rstrip()
-        for line in cells
-    ]
+    return list(columns(cells, range(3, len(cells[0]))))

@@ -72,7 +72,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """A task has come back: what its steps took together."""
+    """A task has ended: what its steps took together."""
 
     stage: str
     seconds: float

@@ -107,9 +107,9 @@ def test_a_program_adds_no_more_noise_than_codes_of_8_bits() -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("name", "shapes"), tiered(SHAPES, covering(list(ROWS), PAIRS)))
 def test_programs_of_one_operator(name: str, shapes: str, tmp_path: Path) -> None:
-    """Shapes by their numbers, in four places. They are branches of one network, of which none reads another.
-    Choices are the network's, though: ranges that one output needs are clipped for all, so that what falls
-    short is built by itself. With NPUFLOW_PROGRAMS=single each is a build of its own."""
+    """The shapes with these numbers, each at every position of its row. All are independent branches of one
+    network, but share its clipping method; a branch that misses its bar is built again alone. With
+    NPUFLOW_PROGRAMS=single each is a build of its own."""
     row = ROWS[name]
     parts = [Part(row, int(number), place) for number in shapes for place in row.places]
     single = os.environ.get("NPUFLOW_PROGRAMS") == "single"

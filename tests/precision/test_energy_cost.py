@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from npuflow.hw.energy import Energy, MacEnergy
-from npuflow.strategies import NARROW, WIDE, Goal
+from npuflow.strategies import NARROW, WIDE, Budget, Goal
 from npuflow.tune.precision.energy_cost import EnergyModel
-from npuflow.tune.precision.problem import cost_of
+from npuflow.tune.precision.harness import Harness
+from npuflow.tune.precision.problem import SearchProblem, cost_of
 from tests.precision.rigs import BOTH, mixed_net, rig_of
 from tests.precision.test_float_levels import TARGET
 
@@ -18,8 +19,12 @@ TRAFFIC = replace(PRODUCTS, macs=(MacEnergy(16, 16, 0.0),), external_byte=1.0)
 
 
 @pytest.fixture(scope="module")
-def models() -> tuple[EnergyModel, EnergyModel]:
-    rig = rig_of(mixed_net(), numerics=BOTH)
+def rig() -> Harness:
+    return rig_of(mixed_net(), numerics=BOTH)
+
+
+@pytest.fixture(scope="module")
+def models(rig: Harness) -> tuple[EnergyModel, EnergyModel]:
     cost = cost_of(rig, replace(TARGET, numerics=rig.network.numerics))
     return EnergyModel(cost, PRODUCTS), EnergyModel(cost, TRAFFIC)
 
@@ -47,5 +52,15 @@ def test_one_wide_unit_costs_between(models: tuple[EnergyModel, EnergyModel]) ->
             assert 1.0 <= model.relative(levels) < model.relative((WIDE,) * count)
 
 
-def test_energy_is_a_goal() -> None:
-    assert Goal("energy").minimise == "energy"
+def test_a_search_for_the_least_energy_pays_with_energy(
+    rig: Harness, models: tuple[EnergyModel, EnergyModel]
+) -> None:
+    model = models[0]
+    wide = (WIDE,) * len(model.cost.at)
+    prices = [
+        SearchProblem(
+            rig, model.cost, Budget(), list, 2, False, print, goal=Goal(what), energy=model
+        ).price(wide)
+        for what in ("energy", "cycles")
+    ]
+    assert prices[0] == 4.0 and prices[1] != 4.0

@@ -25,8 +25,5 @@ def test_bytes_that_count_are_fewer(size: int) -> None:
 
 def test_a_byte_that_costs_nothing_changes_nothing() -> None:
     graph, _ = mixed(SMALL.numerics)
-    plans = [
-        plan_network(graph, replace(machine(SMALL), byte_cost=cost), SMALL.numerics) for cost in (0.0, 0.0)
-    ]
-    assert build(graph, SMALL, plans[0]).to_bytes() == build(graph, SMALL).to_bytes()
-    assert plans[0].cycles == plans[1].cycles
+    plan = plan_network(graph, replace(machine(SMALL), byte_cost=0.0), SMALL.numerics)
+    assert build(graph, SMALL, plan).to_bytes() == build(graph, SMALL).to_bytes()

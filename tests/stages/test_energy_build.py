@@ -1,4 +1,4 @@
-"""A table of energy in a build: what it moves, what is told, and what searches make of it."""
+"""Builds for targets with an [energy] table: changed keys, reported figures, searches for least energy."""
 
 from __future__ import annotations
 
@@ -16,20 +16,12 @@ from npuflow.report.profile import profile
 from npuflow.stages.codegen import CompiledProgram
 from npuflow.stages.energy import EnergyUse
 from npuflow.testing.target import load
+from tests.networks.recipes import RECIPE
 from tests.stages.builds import made, products
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,8,20,20] x) => (float[1,16,20,20] y) {
     a = Conv<pads=[1,1,1,1]>(x, k) b = Relu(a) y = Conv<pads=[1,1,1,1]>(b, l) }"""
 SHIPPED = Path(__file__).resolve().parents[2] / "npuflow/targets/edge-4t.toml"
-RECIPE = """
-target = "edge-4t"
-[model]
-path = "net.onnx"
-[data]
-source = "calib.npz"
-[precision]
-strategy = "none"
-"""
 LEAST = 'tiling.minimise="energy"'
 
 
@@ -45,7 +37,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.savez(folder / "calib.npz", x=np.kron(rng.normal(size=(8, 8, 5, 5)), np.ones((1, 1, 4, 4))))
     text = SHIPPED.read_text()
     (folder / "plain.toml").write_text(text[: text.index("[energy]")])
-    (folder / "recipe.toml").write_text(RECIPE)
+    (folder / "recipe.toml").write_text(RECIPE + '[precision]\nstrategy = "none"\n')
     return folder / "recipe.toml"
 
 
@@ -60,7 +52,7 @@ def table(path: Path) -> Energy:
     return target.energy
 
 
-def test_the_stage_tells_what_the_profile_counts(recipe: Path) -> None:
+def test_the_stage_reports_what_the_profile_counts(recipe: Path) -> None:
     found, program = products(recipe, made(recipe, until="energy"), "energy", "codegen")
     assert isinstance(found, EnergyUse) and isinstance(program, CompiledProgram)
     total = profile(program.program, table(SHIPPED)).totals()

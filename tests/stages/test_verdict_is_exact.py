@@ -14,16 +14,9 @@ from npuflow.flow.recipe import load as recipe_of
 from npuflow.flow.recipe_build import Settings, open_cache
 from npuflow.stages.splits import Splits
 from npuflow.stages.verdict import Verdict
+from tests.networks.recipes import RECIPE
 
-RECIPE = """
-target = "edge-4t"
-[model]
-path = "net.onnx"
-[data]
-source = "calib.npz"
-[quantize.activations]
-bits = 16
-"""
+WIDE = "[quantize.activations]\nbits = 16\n"
 
 
 def test_a_function_that_is_interpolated(tmp_path: Path) -> None:
@@ -37,7 +30,7 @@ def test_a_function_that_is_interpolated(tmp_path: Path) -> None:
     rows = rng.uniform(0, 20, (40, 1, 64)).astype(np.float32)
     np.savez(tmp_path / "calib.npz", x=rows)
     recipe = tmp_path / "net.toml"
-    recipe.write_text(RECIPE)
+    recipe.write_text(RECIPE + WIDE)
     made = build(recipe, cache=tmp_path / "cache", out=tmp_path / "out")
     store = open_cache(recipe_of(recipe), Settings(cache=tmp_path / "cache"))
     (said,) = store.load(made.outputs["verdict"], Verdict).outputs

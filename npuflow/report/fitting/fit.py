@@ -11,10 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from npuflow.base.errors import DataError
 from npuflow.hw.target import Target
 from npuflow.report.fitting.measured import Floats, Subject
+
+Mask = npt.NDArray[np.bool_]
 
 LEAST = 4  # measured layers
 STEP = 0.02  # of a logarithm, for derivatives: costs are whole cycles
@@ -60,10 +63,9 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Fit:
-    """The fitted target, each constant before and after, and the layers."""
+class FittedConstants:
+    """Each constant before and after, those that no measured layer depends on, and the layers."""
 
-    target: Target
     constants: Mapping[str, tuple[float, float]]
     undetermined: tuple[str, ...]
     rows: tuple[Row, ...]
@@ -74,13 +76,25 @@ class Fit:
         return float(np.mean([abs((row.after if after else row.before) / row.measured - 1) for row in rows]))
 
 
+@dataclass(frozen=True)
+class Fit(FittedConstants):
+    """The fitted target."""
+
+    target: Target
+
+
+def measured_layers(values: Sequence[Floats], held_out: float) -> tuple[list[tuple[int, int]], Mask]:
+    """Program and layer of every measured value (the others are NaN), and which of them are held out."""
+    there = [(p, g) for p, one in enumerate(values) for g in np.flatnonzero(~np.isnan(one)).tolist()]
+    every = max(2, round(1 / held_out)) if held_out else 0
+    return there, np.array([bool(every) and i % every == every - 1 for i in range(len(there))], bool)
+
+
 def fit(
     subjects: Sequence[Subject], times: Sequence[Floats], start: Target, names: Sequence[str], held_out: float
 ) -> Fit:
     """Fit the named constants to the measured layers but for the share that is held out, which judges."""
-    there = [(p, g) for p, one in enumerate(times) for g in np.flatnonzero(~np.isnan(one)).tolist()]
-    every = max(2, round(1 / held_out)) if held_out else 0
-    apart = np.array([bool(every) and i % every == every - 1 for i in range(len(there))], bool)
+    there, apart = measured_layers(times, held_out)
     if len(there) - int(apart.sum()) < LEAST:
         raise DataError(
             f"{len(there)} layers are measured, {int(apart.sum())} of them held out",
@@ -111,7 +125,7 @@ def fit(
         )
     )
     changed = {name: (_get(start, name), _get(target, name)) for name in names}
-    return Fit(target, changed, dark, rows)
+    return Fit(changed, dark, rows, target)
 
 
 def _solved(

@@ -16,7 +16,7 @@ from npuflow.base.errors import DataError
 from npuflow.hw.elements import ELEMENTS, WIDEST
 from npuflow.hw.energy import SPARSE_SKIPS, Energy, FloatMacEnergy, MacEnergy
 from npuflow.report.fitting import measured
-from npuflow.report.fitting.fit import Row
+from npuflow.report.fitting.fit import FittedConstants, Mask, Row, measured_layers
 from npuflow.report.fitting.measured import Floats, Subject
 from npuflow.report.profile.energy import CountedWork
 from npuflow.report.profile.measure import Profile
@@ -30,18 +30,10 @@ BYTES = {"local_byte": "local", "shared_byte": "shared", "external_byte": "exter
 
 
 @dataclass(frozen=True)
-class PowerFit:
-    """The fitted table, each constant before and after, and the layers in microjoules."""
+class PowerFit(FittedConstants):
+    """The fitted table; layers are in microjoules."""
 
     energy: Energy
-    constants: Mapping[str, tuple[float, float]]
-    undetermined: tuple[str, ...]
-    rows: tuple[Row, ...]
-
-    def error(self, after: bool, held_out: bool) -> float:
-        """Mean of |predicted / measured - 1|."""
-        rows = [row for row in self.rows if row.held_out == held_out]
-        return float(np.mean([abs((row.after if after else row.before) / row.measured - 1) for row in rows]))
 
 
 def read(path: Path, subjects: Sequence[Subject], milliseconds: Sequence[Floats]) -> list[Floats]:
@@ -58,12 +50,10 @@ def fit(
     start: Energy | None, held_out: float,
 ) -> PowerFit:
     """The table whose sums come closest to the measured energies, but for those of the share that judges."""
-    there = [(p, g) for p, one in enumerate(spent) for g in np.flatnonzero(~np.isnan(one)).tolist()]
+    there, apart = measured_layers(spent, held_out)
     works = [list(_works(one)) for one in subjects]
     table = _complete(start or Energy(), [works[p][g] for p, g in there])
     names = list(_constants(table))
-    every = max(2, round(1 / held_out)) if held_out else 0
-    apart = np.array([bool(every) and i % every == every - 1 for i in range(len(there))], bool)
     if len(there) - int(apart.sum()) < 1:
         raise DataError(
             "the power log measures no layer that the fit may use", hint="measure more layers",
@@ -75,7 +65,7 @@ def fit(
     )
     truth = np.array([spent[p][g] for p, g in there])
     before = np.array([_constants(table)[name] for name in names])
-    dark = ~(counts[~apart] > 0).any(axis=0)
+    dark = np.asarray(~(counts[~apart] > 0).any(axis=0), bool)
     solved = np.where(dark, before, _solved(counts[~apart], truth[~apart], before, dark))
     rounded = np.array([float(f"{value:.4g}") for value in solved])
     layers = [list(one.layers) for one in subjects]
@@ -88,10 +78,10 @@ def fit(
     hidden = tuple(f"energy.{name}" for name, gone in zip(names, dark, strict=True) if gone)
     source = "fitted to a power log by npuflow target fit"
     made = replace(_with(table, dict(zip(names, rounded.tolist(), strict=True))), source=source)
-    return PowerFit(made, constants, hidden, rows)
+    return PowerFit(constants, hidden, rows, made)
 
 
-def _solved(counts: Floats, truth: Floats, before: Floats, dark: Floats) -> Floats:
+def _solved(counts: Floats, truth: Floats, before: Floats, dark: Mask) -> Floats:
     """Constants of the least squared ratios, none below zero; a little is kept of what they were."""
     from scipy.optimize import nnls
 

@@ -47,7 +47,7 @@ class HeadlineFigures:
 
     @property
     def share(self) -> bool:
-        """Whether the score is a share, that is, is told in points of a hundred."""
+        """Whether the score is a fraction, whose drop is stated in percentage points."""
         return self.score is not None and -1.0 <= self.score <= 1.0 and not self.decibels
 
     @property
