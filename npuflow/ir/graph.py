@@ -108,12 +108,20 @@ def constant(value_id: str, array: Array, quant: QuantType | None = None) -> tup
 
 
 def prune(graph: Graph) -> Graph:
-    """Without the nodes that reach no output, and the values and constants nobody names."""
-    wanted, kept = set(graph.outputs), []
-    for node in reversed(graph.nodes):
-        if any(o in wanted for o in node.outputs):
-            wanted.update(i for i in node.inputs if i)
-            kept.append(node)
+    """Without the nodes that reach no output, and the values and constants nobody names. What a loop carries
+    to its next step is read there."""
+    wanted = set(graph.outputs)
+    back = {carried(n): n.outputs for n in graph.nodes if n.op.border_of_loop == "last"}
+    while True:
+        kept, before = [], len(wanted)
+        for node in reversed(graph.nodes):
+            if any(o in wanted for o in node.outputs):
+                wanted.update(i for i in node.inputs if i)
+                kept.append(node)
+                if node.op.border_of_loop == "carry" and carried(node) in back:
+                    wanted.update(back[carried(node)])
+        if not back or len(wanted) == before:
+            break
     kept.reverse()
     alive = wanted | set(graph.inputs) | {o for n in kept for o in n.outputs if o}
     values = {k: v for k, v in graph.values.items() if k in alive}
@@ -122,6 +130,11 @@ def prune(graph: Graph) -> Graph:
     }
     consts = MappingProxyType({d: graph.consts[d] for d in sorted(digests)})
     return graph.replaced(nodes=tuple(kept), values=MappingProxyType(values), consts=consts)
+
+
+def carried(node: Node) -> tuple[str, int]:
+    """Which value of which loop a border carries."""
+    return getattr(node.op, "loop", ""), getattr(node.op, "index", 0)
 
 
 def merge_consts(*parts: Mapping[str, Array] | Iterable[tuple[str, Array]]) -> Mapping[str, Array]:

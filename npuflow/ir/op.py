@@ -22,6 +22,7 @@ __all__ = [
     "Algebra",
     "Bound",
     "Imported",
+    "LoopBorder",
     "No",
     "Node",
     "OnnxCall",
@@ -39,6 +40,7 @@ __all__ = [
 
 OPS = Registry("ops", "npuflow.ops")
 
+LoopBorder = Literal["", "carry", "slice", "capture", "last", "stack"]
 Param = int | str | tuple[int, ...]   # an integer, integers, or the content digest of a constant array
 
 
@@ -89,6 +91,7 @@ class Op(FloatSemantics, Quantisable["OpContext"], Lowerable["OpContext"], Scala
     domain: ClassVar[str] = ""
     makes: ClassVar[Literal["", "codes", "floats"]] = ""  # of a step between float values and codes
     hosted: ClassVar[bool] = False        # a node of the source format kept whole: no NPU runs it
+    border_of_loop: ClassVar[LoopBorder] = ""   # enters or leaves a loop: see `ir/loops.py`
 
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> Imported | No:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from npuflow.base.errors import InternalError
+from npuflow.ir import loops
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node, Op
 from npuflow.ir.sparsity import Pattern
@@ -45,6 +46,7 @@ def faults(graph: Graph) -> Iterator[str]:
         if value_id not in known or value_id not in graph.values:
             yield f'output "{value_id}" is produced by nothing'
     yield from _state(graph)
+    yield from loops.faults(graph)
 
 
 def _state(graph: Graph) -> Iterator[str]:

@@ -14,9 +14,11 @@ import numpy as np
 from npuflow.base.digest import digest_array
 from npuflow.base.errors import InternalError, ModelError
 from npuflow.ir.graph import Graph
+from npuflow.ir.loops import seen
 from npuflow.ir.op import Bound, Node, OnnxCall, bound_array
 from npuflow.ir.types import UNRANKED, Array, TensorType
 from npuflow.onnx.fed import MOST, FedModel, SessionModel, fed_from
+from npuflow.onnx.loops import scanned
 from npuflow.onnx.run import EXPORT_OPSET, finished
 from npuflow.onnx.types import value_info
 
@@ -50,15 +52,17 @@ def session_model(
     nodes: Sequence[Node] | None = None,
     inputs: Sequence[str] | None = None,
     metadata: Mapping[str, str] = MappingProxyType({}),
+    flat: bool = False,
 ) -> SessionModel:
     """The same to be run by a session here. Where the graph says so, or its constants are more than one model
-    holds, large constants are inputs, which the session is given with every feed."""
+    holds, large constants are inputs, which the session is given with every feed. `flat`: loops as nodes
+    between borders, for `npuflow.onnx.loops.scanned`."""
     listed = graph.nodes if nodes is None else nodes
     exporter = _Exporter(graph, graph.fed or fed_from(_held(graph, listed)))
     for node in listed:
         exporter.node(node)
     wanted = tuple(graph.outputs if outputs is None else outputs)
-    proto = exporter.model(tuple(graph.inputs if inputs is None else inputs), wanted, metadata)
+    proto = exporter.model(tuple(graph.inputs if inputs is None else inputs), wanted, metadata, flat)
     return FedModel(proto, exporter.fed, exporter.digests) if exporter.fed else proto
 
 
@@ -219,7 +223,9 @@ class _Exporter:
             self.stored.add(value_id)
             self.array(value_id, values)
 
-    def model(self, inputs: Sequence[str], outputs: Sequence[str], metadata: Mapping[str, str]) -> bytes:
+    def model(
+        self, inputs: Sequence[str], outputs: Sequence[str], metadata: Mapping[str, str], flat: bool = False
+    ) -> bytes:
         for value_id in outputs:
             self.store(value_id)
         for i in inputs:
@@ -231,8 +237,13 @@ class _Exporter:
                 self.proto.input.append(
                     value_info(i, TensorType(UNRANKED, kind.dtype) if self.nested else kind)
                 )
-        self.proto.output.extend(value_info(o, self.graph.type(o)) for o in dict.fromkeys(outputs))
+        shown = seen(self.graph)
+        self.proto.output.extend(
+            value_info(o, shown.get(o) or self.graph.type(o)) for o in dict.fromkeys(outputs)
+        )
         model = finished(self.whole, self.opsets)
+        if not flat:
+            scanned(model, {name: value.type for name, value in self.graph.values.items()})
         model.functions.extend(self.functions.values())
         for key, text in sorted(metadata.items()):
             model.metadata_props.add(key=key, value=text)

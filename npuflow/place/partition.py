@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from npuflow.ir.graph import Graph
+from npuflow.ir.loops import loops
 from npuflow.ir.macs import node_macs
 from npuflow.ir.op import Node
 from npuflow.onnx.export import export_model
@@ -169,15 +170,17 @@ def _border(
 def _grouped(
     graph: Graph, numbers: Sequence[int], sides: Sequence[bool], first: bool
 ) -> list[tuple[bool, list[int]]]:
-    """Topological order that stays on one side as long as anything there is ready. `sides`:
-    of every node of the graph."""
+    """Topological order that stays on one side as long as anything there is ready; a loop is taken as a
+    whole. `sides`: of every node of the graph."""
     made = {o for n in numbers for o in graph.nodes[n].outputs}
+    owner = {n: loop for loop in loops(graph) for n in loop.nodes}
     ready: set[str] = set()
     waiting, groups, side = list(numbers), [], first
     while waiting:
-        taken, left = [], []
+        taken, left = list[int](), []
         for n in waiting:                 # graph order is topological: one sweep suffices
-            if sides[n] is side and all(i not in made or i in ready for i in graph.nodes[n].inputs):
+            read = owner[n].inputs if n in owner else graph.nodes[n].inputs
+            if sides[n] is side and all(i not in made or i in ready for i in read):
                 ready.update(graph.nodes[n].outputs)
                 taken.append(n)
             else:

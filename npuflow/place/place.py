@@ -10,6 +10,7 @@ from npuflow.hw.target import Target
 from npuflow.ir.elements import node_elements
 from npuflow.ir.graph import Graph
 from npuflow.ir.limits import allowed
+from npuflow.ir.loops import companions
 from npuflow.ir.macs import node_macs
 from npuflow.ir.op import No, Node, Yes, first_no
 from npuflow.ir.queries import kind, title
@@ -64,7 +65,9 @@ class NodePlacement:
         """Of nodes chosen for the NPU (fewer than here, as quantisation may refuse some), those on
         islands that are not worth it, with the reason; without `prices` those that only move data.
         `graph`: the one that was placed."""
-        return stranded(graph, chosen, [Doing(p.macs, p.elements, p.moves) for p in self.places], prices)
+        doing = [Doing(p.macs, p.elements, p.moves) for p in self.places]
+        lost = stranded(graph, chosen, doing, prices)
+        return lost | alone_in_loops(graph, [i for i in chosen if i not in lost])
 
     def reasons(self) -> Counter[tuple[str, str]]:
         """(operator, reason) of the host's nodes, with counts."""
@@ -82,9 +85,18 @@ def place(
     chosen = [i for i, p in enumerate(asked.places) if p.on_npu]
     lost = {} if least.joined_outputs else output_joins(graph, chosen, stated)
     lost |= asked.stranded(graph, [i for i in chosen if i not in lost], Prices(target, least))
+    lost |= alone_in_loops(graph, [i for i in chosen if i not in lost])
     places = tuple(replace(p, reason=lost[i]) if i in lost else p for i, p in enumerate(asked.places))
     where = {node.outputs: p.on_npu for node, p in zip(graph.nodes, places, strict=True)}
     return replace(asked, places=places, host=placed_work(graph, lambda n: where[n.outputs]))
+
+
+def alone_in_loops(graph: Graph, chosen: Collection[int]) -> dict[int, str]:
+    """Of nodes chosen for the NPU those whose loop has others that are not, with the reason."""
+    return {
+        i: f"a loop runs in one place, and the host runs {name} of it"
+        for i, name in companions(graph, set(chosen)).items()
+    }
 
 
 def op_name(node: Node) -> str:

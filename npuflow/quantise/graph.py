@@ -14,6 +14,7 @@ from npuflow.hw.target import Numerics
 from npuflow.ir import forms
 from npuflow.ir.codes import encode
 from npuflow.ir.graph import Graph, constant, prune
+from npuflow.ir.loops import contiguous
 from npuflow.ir.op import OPS, Node, OpContext, Param
 from npuflow.ir.overflow import Overflow
 from npuflow.ir.types import Array, FloatType, QuantType, Value, float_type, span
@@ -170,7 +171,7 @@ class _Builder:
             source.state,
             source.fed,
         )
-        return built if self.refused else own_names(prune(built), source)
+        return built if self.refused else own_names(contiguous(prune(built)), source)
 
     # --- boundaries
     def as_float(self, value_id: str) -> str:

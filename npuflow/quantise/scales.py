@@ -18,6 +18,7 @@ from npuflow.base.errors import TargetError
 from npuflow.hw.numerics import quantize
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
+from npuflow.ir.loops import loops
 from npuflow.ir.op import Node, Op
 from npuflow.ir.types import INDEX_BITS, QuantType, span
 from npuflow.ir.whole import code_type, constant_span, spans_of
@@ -250,9 +251,11 @@ def checked_rows(graph: Graph, chosen: Sequence[Node]) -> dict[str, int]:
 def join_recurrent(
     groups: ScaleGroups, graph: Graph, nodes: Sequence[Node], coded: Container[str]
 ) -> None:
-    """A state has one type from run to run: its codes are kept as they are. So has a value of a layer that is
-    unrolled, in all steps: the steps then have equal constants, which stay in local memory."""
-    for found in (*graph.state, *_steps(nodes)):
+    """A state has one type from run to run: its codes are kept as they are. So has what a loop carries from
+    step to step, and a value of a layer that is unrolled, in all steps: the steps then have equal constants,
+    which stay in local memory."""
+    carried = ((one.now, one.following) for loop in loops(graph) for one in loop.carried)
+    for found in (*graph.state, *carried, *_steps(nodes)):
         known = [v for v in found if v in coded]
         if len(known) == len(found):
             groups.join(known)

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from npuflow.base.errors import InternalError
 from npuflow.ir.graph import Graph, merge_consts, prune
+from npuflow.ir.loops import contiguous
 from npuflow.ir.op import OPS, Node
 from npuflow.ir.queries import kind
 from npuflow.ir.types import Value
@@ -83,7 +84,7 @@ def rewrite(
         else:
             if len(run.applied) == before or len(orders) == 1:
                 break
-    graph = prune(graph) if run.applied else graph
+    graph = contiguous(prune(graph) if run.applied else graph)
     standing = tuple(_standing(graph, run.applied, run.refusals))
     return Rewritten(_explained(verify(graph, "the rewrites"), standing), tuple(run.applied), standing)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from npuflow.ir.graph import Graph, prune
+from npuflow.ir.graph import Graph, carried, prune
 from npuflow.ir.op import Node
 from npuflow.ir.queries import remember
 from npuflow.rules import Change
@@ -26,6 +26,7 @@ class WorkingGraph:
         self.makers, self.readers = graph.producer(), graph.consumers()
         self.places = [k * _GAP for k in range(len(self.nodes))]
         self.place = {n.outputs: p for n, p in zip(self.nodes, self.places, strict=True)}
+        self.carries = {carried(n) for n in self.nodes if n.op.border_of_loop == "carry"}
         self.graph = self._graph()
 
     def pruned(self) -> Graph:
@@ -47,6 +48,7 @@ class WorkingGraph:
         for node in removed:
             self._take(node)
         self._put(change.nodes, spot)
+        self.carries.update(carried(n) for n in change.nodes if n.op.border_of_loop == "carry")
         for old, new in aliases.items():
             self._redirect(old, new)
         dead = self._bury([*removed, *change.nodes])
@@ -158,13 +160,27 @@ class WorkingGraph:
         while waiting:
             value = waiting.pop()
             maker = self.makers.get(value)
-            if maker is not None and not any(o in self.outputs or self.readers.get(o) for o in maker.outputs):
+            if maker is not None and not self._read_still(maker):
                 if maker.outputs not in fresh:
                     dead.append((self.place[maker.outputs], maker))
                 self._take(maker)
-                waiting += [v for v in (*maker.outputs, *maker.inputs) if v]
+                waiting += [v for v in (*maker.outputs, *maker.inputs, *self._after(maker)) if v]
             elif maker is None and not self.readers.get(value) and value not in self.source.inputs:
                 self.readers.pop(value, None)
                 if value not in self.outputs:
                     self.values.pop(value, None)
         return tuple(node for _, node in sorted(dead, key=lambda pair: pair[0]))
+
+    def _read_still(self, node: Node) -> bool:
+        """Whether something reads a result; what a loop carries on is read in its next step."""
+        if any(o in self.outputs or self.readers.get(o) for o in node.outputs):
+            return True
+        return node.op.border_of_loop == "last" and carried(node) in self.carries
+
+    def _after(self, node: Node) -> tuple[str, ...]:
+        """What nothing carries on any more without a node that is gone."""
+        if node.op.border_of_loop != "carry":
+            return ()
+        self.carries.discard(carried(node))
+        lasts = (n for n in self.nodes if n.op.border_of_loop == "last" and carried(n) == carried(node))
+        return next((n.outputs for n in lasts), ())

@@ -1,10 +1,11 @@
-"""What LSTM, GRU and RNN share: steps written one after another, input products as one Gemm."""
+"""What LSTM, GRU and RNN share: input products of all steps as one Gemm, and the steps as a loop."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -13,9 +14,13 @@ from npuflow.rules._masks import opposite
 from npuflow.rules._numbers import INTEGERS, number
 from npuflow.rules._parts import Parts
 
-# steps of all directions that are written out; each takes some ten operators
-MOST_STEPS = 2048
+# steps of a layer that are written out one after the other, and those that are where no loop is possible
+FEW_STEPS, MOST_STEPS = 3, 2048
 MAKES = (
+    "loopcarry",
+    "looplast",
+    "loopslice",
+    "loopstack",
     "gemm",
     "add",
     "sub",
@@ -81,8 +86,8 @@ class Direction:
 
 @dataclass(frozen=True)
 class RecurrentLayer:
-    """A recurrent node: its input as rows of all steps, and its directions. `valid`: by step, 1 for sequences
-    that have it and 0 for those that ended before, [batch, 1]; "" where all have it."""
+    """A recurrent node: its input as rows of all steps, and its directions. `valid`: `masks` that are
+    constants; `lasting`: all masks where they are computed, [batch, steps], else ""."""
 
     parts: Parts
     rows: str                             # [steps * batch, inputs]
@@ -92,10 +97,24 @@ class RecurrentLayer:
     clip: float
     directions: tuple[Direction, ...]
     valid: tuple[str, ...]
+    lasting: str = ""
 
-    def held(self, t: int, new: str, old: str) -> tuple[str, str]:
+    @property
+    def looped(self) -> bool:
+        """Whether the steps become a loop. Where the ends of sequences are constants, steps are written out:
+        what comes behind an end is left out."""
+        return self.steps > FEW_STEPS and not any(self.valid)
+
+    def masks(self) -> Sequence[str]:
+        """By step, 1 for sequences that have it and 0 for those that ended before, [batch, 1]; "" where all
+        have it."""
+        if not self.lasting or self.steps == 1:
+            return (self.lasting,) if self.lasting else self.valid
+        return self.parts.ops("split", (self.lasting,), "valid", sizes=(1,) * self.steps, axis=1)
+
+    def held(self, mask: str, new: str, old: str) -> tuple[str, str]:
         """A step's result, 0 behind the end of a sequence, and its state, which stays there as it was."""
-        mask, parts = self.valid[t], self.parts
+        parts = self.parts
         if not mask:
             return new, new
         given = parts.array(mask)
@@ -104,12 +123,15 @@ class RecurrentLayer:
         row = parts.mul(new, mask, "row")
         return row, parts.add(row, parts.mul(old, opposite(parts, mask), "stays"), "held") if old else row
 
-    def products(self, weights: Array, bias: Array, what: str) -> tuple[str, ...]:
+    def products(self, weights: Array, bias: Array, what: str) -> str:
         """The input's part of some gates, for every step: one Gemm."""
-        found = self.gemm(self.rows, self.matrix(weights, f"{what}_w"), bias, what)
+        return self.gemm(self.rows, self.matrix(weights, f"{what}_w"), bias, what)
+
+    def steps_of(self, rows: str, what: str) -> tuple[str, ...]:
+        """Rows of all steps, step by step."""
         if self.steps == 1:
-            return (found,)
-        return self.parts.ops("split", (found,), f"{what}_step", sizes=(self.batch,) * self.steps, axis=0)
+            return (rows,)
+        return self.parts.ops("split", (rows,), what, sizes=(self.batch,) * self.steps, axis=0)
 
     def matrix(self, weights: Array, what: str) -> str:
         return self.parts.const(weights, what)
@@ -134,14 +156,69 @@ class RecurrentLayer:
 
 @dataclass(frozen=True)
 class Swept:
-    """One direction's results in the order of the sequence, its last state and cell state; "" for zeros."""
+    """One direction's results in the order of the sequence, [steps * batch, hidden], its last state and cell
+    state; "" for zeros. `rows`: the results step by step, where the steps are written out."""
 
     rows: Sequence[str]
     h: str
     c: str = ""
 
 
-Run = Callable[[RecurrentLayer, Direction], Swept]
+class Cell(Protocol):
+    """What a kind of layer computes. `remembers`: it has a cell state beside its state."""
+
+    remembers: ClassVar[bool]
+
+    def sums(self, layer: RecurrentLayer, one: Direction) -> Sequence[str]:
+        """What the input adds to the gates, for all steps."""
+
+    def step(
+        self, layer: RecurrentLayer, one: Direction, sums: Sequence[str], h: str, c: str
+    ) -> tuple[str, str]:
+        """The next state and cell state ("" where there is none). `sums`: of the step; `h` and `c`: "" for
+        zeros."""
+
+
+def swept(layer: RecurrentLayer, one: Direction, cell: Cell) -> Swept:
+    """One direction, its steps one after the other or as a loop."""
+    sums = cell.sums(layer, one)
+    if layer.looped:
+        return _loop(layer, one, cell, sums)
+    steps = [layer.steps_of(rows, "step") for rows in sums]
+    h, c, rows, masks = one.h, one.c, [""] * layer.steps, layer.masks()
+    for t in one.steps:
+        new, memory = cell.step(layer, one, [some[t] for some in steps], h, c)
+        if memory:
+            _, c = layer.held(masks[t], memory, c)
+        rows[t], h = layer.held(masks[t], new, h)
+    return Swept(rows, h, c)
+
+
+def _loop(layer: RecurrentLayer, one: Direction, cell: Cell, sums: Sequence[str]) -> Swept:
+    parts, back = layer.parts, one.steps.step < 0
+    said = {"loop": f"{parts.base}:{'backward' if back else 'forward'}", "steps": layer.steps}
+
+    def step(rows: str, what: str) -> str:
+        return parts.op("loopslice", (rows,), what, **said, reverse=back)
+
+    def carried(initial: str, index: int, what: str) -> str:
+        zeros = initial or parts.const(np.zeros((layer.batch, layer.hidden)), "initial")
+        return parts.op("loopcarry", (zeros,), what, **said, index=index)
+
+    here = [step(rows, "step") for rows in sums]
+    mask = ""
+    if layer.lasting:
+        lasting = parts.reshape(parts.swapped(layer.lasting), (layer.steps * layer.batch, 1))
+        mask = step(lasting, "valid")
+    h = carried(one.h, 0, "state_before")
+    c = carried(one.c, 1, "memory_before") if cell.remembers else ""
+    new, memory = cell.step(layer, one, here, h, c)
+    row, after = layer.held(mask, new, h)
+    last_h = parts.op("looplast", (after,), "last", **said, index=0)
+    last_c = ""
+    if memory:
+        last_c = parts.op("looplast", (layer.held(mask, memory, c)[1],), "last_memory", **said, index=1)
+    return Swept((parts.op("loopstack", (row,), "rows", **said, reverse=back),), last_h, last_c)
 
 
 def read(parts: Parts, gates: int, functions: int, cell: bool) -> RecurrentLayer | str:
@@ -156,8 +233,6 @@ def read(parts: Parts, gates: int, functions: int, cell: bool) -> RecurrentLayer
     w, r, b, peepholes = held
     assert w is not None and r is not None
     count, hidden = w.shape[0], hidden or r.shape[2]
-    if steps * count > MOST_STEPS:
-        return f"{steps * count} steps, more than the {MOST_STEPS} that are written out one by one"
     valid = _valid(parts, steps, batch)
     if isinstance(valid, str):
         return valid
@@ -177,16 +252,19 @@ def read(parts: Parts, gates: int, functions: int, cell: bool) -> RecurrentLayer
         ))
     rows = parts.reshape(x, (steps * batch, inputs))
     clip = float(parts.real("clip", inf))
-    return RecurrentLayer(
-        parts, rows, steps, batch, hidden, clip if clip > 0 else inf, tuple(directions), valid
+    made = RecurrentLayer(
+        parts, rows, steps, batch, hidden, clip if clip > 0 else inf, tuple(directions), *valid
     )
+    if not made.looped and steps * count > MOST_STEPS:
+        return f"{steps * count} steps, more than the {MOST_STEPS} that are written out one by one"
+    return made
 
 
-def written(layer: RecurrentLayer, run: Run, cell: bool) -> tuple[str, ...]:
+def written(layer: RecurrentLayer, kind: Cell, cell: bool) -> tuple[str, ...]:
     """Y, Y_h and, of layers with a cell state, Y_c."""
     parts, hidden = layer.parts, layer.hidden
     count = len(layer.directions)
-    swept = [run(layer, direction) for direction in layer.directions]
+    found = [swept(layer, direction, kind) for direction in layer.directions]
 
     def placed(rows: Sequence[str], lead: tuple[int, ...]) -> str:
         """Rows of [batch, hidden] as one tensor."""
@@ -196,29 +274,32 @@ def written(layer: RecurrentLayer, run: Run, cell: bool) -> tuple[str, ...]:
         zeros = parts.const(np.zeros((layer.batch, hidden)), "initial")
         return placed([state or zeros for state in states], (count,))
 
-    y = (
-        placed([one.rows[t] for t in range(layer.steps) for one in swept], (layer.steps, count))
-        if parts.output(0)
-        else ""
-    )
-    y_h = last([one.h for one in swept]) if parts.output(1) else ""
-    y_c = last([one.c for one in swept]) if cell and parts.output(2) else ""
+    def joined() -> str:
+        """The results of all directions."""
+        if not layer.looped:
+            return placed([one.rows[t] for t in range(layer.steps) for one in found], (layer.steps, count))
+        shape = (layer.steps, 1, layer.batch, hidden)
+        return parts.concat([parts.reshape(one.rows[0], shape) for one in found], 1)
+
+    y = joined() if parts.output(0) else ""
+    y_h = last([one.h for one in found]) if parts.output(1) else ""
+    y_c = last([one.c for one in found]) if cell and parts.output(2) else ""
     return y, y_h, y_c
 
 
-def _valid(parts: Parts, steps: int, batch: int) -> tuple[str, ...] | str:
-    """By step which sequences have it; computed lengths pick a row of a triangle of ones."""
+def _valid(parts: Parts, steps: int, batch: int) -> tuple[tuple[str, ...], str] | str:
+    """By step which sequences have it, as constants; or, of computed lengths, as rows picked from a triangle
+    of ones."""
     given = parts.input(4)
     lengths = parts.number(4) if given else np.full(batch, steps)
     if lengths is not None:
         masks = (lengths.reshape(batch, 1) > np.arange(steps)).astype(np.float32)
-        return tuple("" if m.all() else parts.const(m[:, None], "valid") for m in masks.T)
+        return tuple("" if m.all() else parts.const(m[:, None], "valid") for m in masks.T), ""
     if parts.type(given).dtype not in INTEGERS:
         return f"sequence lengths of {parts.type(given).dtype}"
     table = parts.const(np.tri(steps + 1, steps, -1)[None], "lengths")
     picked = parts.op("lookup", (table, parts.reshape(number(parts, given), (batch,))))
-    rows = parts.reshape(picked, (batch, steps))
-    return (rows,) if steps == 1 else parts.ops("split", (rows,), "valid", sizes=(1,) * steps, axis=1)
+    return ("",) * steps, parts.reshape(picked, (batch, steps))
 
 
 def _initial(parts: Parts, index: int, direction: int) -> str:

@@ -21,6 +21,7 @@ class FoldConstants(Rule):
     def rewrite(self, graph: Graph, node: Node) -> Change | Refusal | None:
         if (
             kind(node).startswith("host:")
+            or node.op.border_of_loop
             or not any(node.inputs)
             or any(o in graph.outputs for o in node.outputs)
         ):

@@ -1,10 +1,13 @@
-"""RNN written out step by step: a function of the input's Gemm plus one of the state."""
+"""RNN as a loop, or written out step by step: a function of the input's Gemm plus one of the state."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import ClassVar
+
 from npuflow.rules import RULES
 from npuflow.rules._parts import Decomposition, Parts
-from npuflow.rules._recurrent import MAKES, Direction, RecurrentLayer, Swept, read, written
+from npuflow.rules._recurrent import MAKES, Direction, RecurrentLayer, read, written
 
 
 @RULES.entry
@@ -14,16 +17,20 @@ class UnrollRnn(Decomposition):
 
     def spelled(self, parts: Parts) -> tuple[str, ...] | str:
         layer = read(parts, 1, 1, cell=False)
-        return layer if isinstance(layer, str) else written(layer, _run, cell=False)
+        return layer if isinstance(layer, str) else written(layer, _Rnn(), cell=False)
 
 
-def _run(layer: RecurrentLayer, one: Direction) -> Swept:
-    parts, (function,) = layer.parts, one.functions
-    products = layer.products(one.w, one.bias.sum(0), "inner")
-    weights, h, rows = layer.matrix(one.r, "inner_r"), one.h, [""] * layer.steps
-    for t in one.steps:
-        total = (
-            parts.add(products[t], layer.gemm(h, weights, None, "inner_h"), "inner_sum") if h else products[t]
-        )
-        rows[t], h = layer.held(t, layer.active(function, total, "state"), h)
-    return Swept(rows, h)
+class _Rnn:
+    remembers: ClassVar[bool] = False
+
+    def sums(self, layer: RecurrentLayer, one: Direction) -> Sequence[str]:
+        return (layer.products(one.w, one.bias.sum(0), "inner"),)
+
+    def step(
+        self, layer: RecurrentLayer, one: Direction, sums: Sequence[str], h: str, c: str
+    ) -> tuple[str, str]:
+        parts, (function,), (total,) = layer.parts, one.functions, sums
+        if h:
+            own = layer.gemm(h, layer.matrix(one.r, "inner_r"), None, "inner_h")
+            total = parts.add(total, own, "inner_sum")
+        return layer.active(function, total, "state"), ""

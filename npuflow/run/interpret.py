@@ -13,6 +13,8 @@ from npuflow.hw.target import Numerics
 from npuflow.ir import forms
 from npuflow.ir.codes import encode
 from npuflow.ir.graph import Graph
+from npuflow.ir.loops import Loop, border, loops, stack
+from npuflow.ir.op import Node
 from npuflow.ir.types import Array
 from npuflow.onnx.fed import SessionModel
 from npuflow.onnx.session import opened
@@ -26,6 +28,7 @@ class Interpreter:
 
     def __init__(self, graph: Graph, numerics: Numerics) -> None:
         self.graph, self.numerics = graph, numerics
+        self._loops = loops(graph)
         self._sessions: dict[tuple[str, ...], Any] = {}
         self._parts = [RunPart(part.inputs, partial(self._run, part)) for part in parts_of(graph)]
 
@@ -83,17 +86,59 @@ class Interpreter:
 
     def _npu(self, part: Segment, outer: Mapping[str, Array]) -> dict[str, Array]:
         values = {v: outer[v] for v in part.inputs}
-        for node in part.nodes:
-            site = self.graph.site(node)
-            given = [
-                None if not v else values[v] if v in values else self.graph.const(v) for v in node.inputs
-            ]
-            results = forms.computed(site, given, self.numerics)
-            # numpy's scalars become arrays
-            made_here = zip(node.outputs, map(np.asarray, results), strict=False)
-            values.update({o: array for o, array in made_here if o})
+        first = {loop.nodes[0]: loop for loop in self._loops}
+        inner = {n for loop in self._loops for n in loop.nodes}
+        for number, node in zip(part.numbers, part.nodes, strict=True):
+            if number in first:
+                values.update(self._looped(first[number], values))
+            elif number not in inner:
+                values.update(self._made(node, values))
         made = {o for n in part.nodes for o in n.outputs}
         return {v: a for v, a in values.items() if v in made}
+
+    def _made(self, node: Node, values: Mapping[str, Array]) -> dict[str, Array]:
+        """A node's results."""
+        site = self.graph.site(node)
+        given = [None if not v else values[v] if v in values else self.graph.const(v) for v in node.inputs]
+        results = forms.computed(site, given, self.numerics)
+        # numpy's scalars become arrays
+        return {o: np.asarray(a) for o, a in zip(node.outputs, results, strict=False) if o}
+
+    def _looped(self, loop: Loop, outer: Mapping[str, Array]) -> dict[str, Array]:
+        """What the borders of a loop give, and the values of its body, stacked."""
+        held = {one.now: self._value(one.initial, outer) for one in loop.carried}
+        rows: dict[str, list[Array]] = {}
+        nodes = [self.graph.nodes[i] for i in loop.nodes]
+        for step in range(loop.steps):
+            values = dict(held)
+            for node in nodes:
+                side, own = border(node)
+                if side == "slice":
+                    whole = np.split(self._value(node.inputs[0], outer), loop.steps)
+                    values[node.outputs[0]] = whole[loop.steps - 1 - step if own.reverse else step]
+                elif side == "capture":
+                    values[node.outputs[0]] = self._value(node.inputs[0], outer)
+                elif not side:
+                    values.update(self._made(node, values))
+            for name, array in values.items():
+                rows.setdefault(name, []).append(array)
+            held = {one.now: self._value(one.following, values) for one in loop.carried}
+        made = {name: stack(parts) for name, parts in rows.items()}
+        made.update((one.last, held[one.now]) for one in loop.carried)
+        for node in nodes:
+            side, own = border(node)
+            if side == "stack":
+                parts = rows.get(node.inputs[0]) or [self._value(node.inputs[0], {})] * loop.steps
+                made[node.outputs[0]] = stack(parts[::-1] if own.reverse else parts)
+        return made
+
+    def _value(self, value_id: str, values: Mapping[str, Array]) -> Array:
+        """A value that was made, or a constant."""
+        if value_id in values:
+            return values[value_id]
+        held = self.graph.const(value_id)
+        assert held is not None, value_id
+        return held
 
     def _boundary(self, step: HostStep, values: Mapping[str, Array]) -> dict[str, Array]:
         (node,) = step.nodes

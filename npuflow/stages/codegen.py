@@ -90,7 +90,8 @@ def codegen(
     """Commands for every tile, with the fewest waits, and external memory by lifetimes."""
     compute = whole.planned.compute
     target = replace(whole.target, compute=compute.of_one_inference)
-    made = generate(quantized.graph, tiled.plan, target)
+    graph = quantized.straight(target.numerics)
+    made = generate(graph, tiled.plan, target)
     if compute.instances > 1:
         made = data_parallel(made, compute.instances)
         log(f"{compute.instances} cores run it at the same time, an inference each")
@@ -111,4 +112,4 @@ def codegen(
         pixels = {name: {"pixels": one.plain()} for name, one in quantized.pixels.items()}
         inputs = [{**entry, **pixels.get(entry["name"], {})} for entry in made.meta["inputs"]]
         made = replace(made, meta={**made.meta, "inputs": inputs})
-    return CompiledProgram(made, quantized.graph if program.graph else None)
+    return CompiledProgram(made, graph if program.graph else None)

@@ -9,10 +9,12 @@ from typing import Any
 
 from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import log, stage
+from npuflow.hw.target import Numerics
 from npuflow.input.pixels.pixels import Pixels
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import graph_macs
 from npuflow.ir.persist import operators
+from npuflow.ir.unroll import written_out
 from npuflow.place.host import host_work, total_work
 from npuflow.place.partition import npu_share
 from npuflow.quantise import graph as quantising
@@ -40,6 +42,10 @@ class Quantized(
     float_macs: int = 0
     pixels: Mapping[str, Pixels] = field(default_factory=dict)
     border: float = 0.0
+
+    def straight(self, numerics: Numerics) -> Graph:
+        """The graph that is planned and becomes commands: loops are written out."""
+        return written_out(self.graph, numerics)
 
     @property
     def share(self) -> float:

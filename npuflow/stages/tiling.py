@@ -86,8 +86,9 @@ def tiling(
     machine = Machine(planned.compute, planned.memory, planned.dma, byte_cost=cost)
     check_names(table.without)
     level = planning.effort.level
+    graph = quantized.straight(planned.numerics)
     wanted = PlanRequest(
-        quantized.graph, machine, planned.numerics, level, table.pins, table.allocation
+        graph, machine, planned.numerics, level, table.pins, table.allocation
     )
     try:
         plan = plan_network(*wanted.arguments, costs.memo, table.without)
@@ -111,7 +112,7 @@ def tiling(
         f"roofline {bounds.roofline:.0f}; gap {plan.gap:.2f}"
     )
     log(f"{plan.bytes / 1e6:.2f} MB external traffic, at least {bounds.bytes / 1e6:.2f} MB")
-    work, target = total_work(host_work(quantized.graph)), planned.target
+    work, target = total_work(host_work(graph)), planned.target
     if work:
         log(f"host: {work.described(target)}")
     return Tiled(plan, work, work.cycles(target))

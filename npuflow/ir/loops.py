@@ -1,0 +1,234 @@
+"""Loops: nodes of a graph that run once a step, between operators that enter and leave them.
+
+The nodes of a body stand in the graph as all others do, with the types that they have in one step, so that
+whatever works node by node (rules, placement, scales, widths) needs no second form. What belongs to a loop
+follows from its borders, five operators that name it: `carry` gives a carried value at the step and takes
+its initial one, `last` takes the value for the next step and gives the last one, `slice` gives the step's part
+of a tensor, `stack` joins what the steps made, and `capture` gives a value of the outside that no step
+changes. All nodes between an entering and a leaving border are the body. Constants need no border.
+
+Where a body's values are seen from outside (statistics, judges), they are stacked: step by step one behind the
+other along the first dimension, as a batch is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, cast
+
+import numpy as np
+
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import LoopBorder, Node
+from npuflow.ir.types import Array, TensorType
+
+ENTERS = ("carry", "slice", "capture")
+LEAVES = ("last", "stack")
+
+
+class Border(Protocol):
+    """What the operators at a loop's border say: see `ops/_loop.py`."""
+
+    @property
+    def loop(self) -> str: ...
+    @property
+    def steps(self) -> int: ...
+    @property
+    def index(self) -> int: ...
+    @property
+    def reverse(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A value that a step hands to the next one, by value ids: before the loop, at the step, for the next
+    step, and behind the loop."""
+
+    initial: str
+    now: str
+    following: str
+    last: str
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop of a graph. `nodes`: of the body and its borders, by position. `inputs`: values of the outside
+    that it reads, constants left out; `outputs`: what its borders give."""
+
+    name: str
+    steps: int
+    nodes: tuple[int, ...]
+    carried: tuple[Carried, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def border(node: Node) -> tuple[LoopBorder, Border]:
+    """Which border of a loop a node is, if any, and what it says."""
+    return node.op.border_of_loop, cast(Border, node.op)
+
+
+def has_loops(graph: Graph) -> bool:
+    return any(node.op.border_of_loop for node in graph.nodes)
+
+
+def inside(nodes: Sequence[Node]) -> dict[int, str]:
+    """The nodes of loops, borders included, by position: the loop's name."""
+    found: dict[int, str] = {}
+    within: dict[str, str] = {}           # values of bodies
+    for i, node in enumerate(nodes):
+        side, own = border(node)
+        name = own.loop if side else next((within[v] for v in node.inputs if v in within), "")
+        if not name:
+            continue
+        found[i] = name
+        if side not in LEAVES:
+            within.update(dict.fromkeys((o for o in node.outputs if o), name))
+    return found
+
+
+def loops(graph: Graph) -> tuple[Loop, ...]:
+    """The graph's loops, in the order of their first nodes."""
+    places: dict[str, list[int]] = {}
+    if has_loops(graph):
+        for i, name in inside(graph.nodes).items():
+            places.setdefault(name, []).append(i)
+    return tuple(_loop(graph, name, numbers) for name, numbers in places.items())
+
+
+def _loop(graph: Graph, name: str, numbers: Sequence[int]) -> Loop:
+    nodes = [graph.nodes[i] for i in numbers]
+    own = {o for node in nodes for o in node.outputs}
+    carries = {border(n)[1].index: n for n in nodes if border(n)[0] == "carry"}
+    lasts = {border(n)[1].index: n for n in nodes if border(n)[0] == "last"}
+    carried = tuple(
+        Carried(carry.inputs[0], carry.outputs[0], lasts[k].inputs[0], lasts[k].outputs[0])
+        for k, carry in sorted(carries.items()) if k in lasts
+    )
+    read = dict.fromkeys(
+        v for n in nodes for v in n.inputs if v and v not in own and graph.const(v) is None
+    )
+    given = tuple(n.outputs[0] for n in nodes if border(n)[0] in LEAVES)
+    steps = next(border(n)[1].steps for n in nodes if border(n)[0])
+    return Loop(name, steps, tuple(numbers), carried, tuple(read), given)
+
+
+def faults(graph: Graph) -> Iterator[str]:
+    """What is wrong with the loops of a graph, in words."""
+    names = inside(graph.nodes) if has_loops(graph) else {}
+    within = {o: names[i] for i in names for o in graph.nodes[i].outputs
+              if o and border(graph.nodes[i])[0] not in LEAVES}
+    for i, node in enumerate(graph.nodes):
+        side, own = border(node)
+        mine = own.loop if side in LEAVES else "" if side else names.get(i, "")
+        for v in node.inputs:
+            if within.get(v, mine) != mine:
+                yield f'{node.name} reads "{v}" of the loop "{within[v]}", ' + (
+                    f'and stands in "{mine}"' if mine else "which no border leads out of"
+                )
+            elif mine and v and v not in within and graph.const(v) is None:
+                yield f'{node.name} of the loop "{mine}" reads "{v}", which no border leads into it'
+    for v in graph.outputs:
+        if v in within:
+            yield f'the output "{v}" is a value of one step of the loop "{within[v]}"'
+    for loop in loops(graph):
+        yield from _loop_faults(graph, loop)
+
+
+def _loop_faults(graph: Graph, loop: Loop) -> Iterator[str]:
+    where = f'the loop "{loop.name}"'
+    ends = [(*border(graph.nodes[i]), graph.nodes[i]) for i in loop.nodes]
+    for side in ("carry", "last"):
+        found = sorted(own.index for kind, own, _ in ends if kind == side)
+        if found != list(range(len(found))) or len(found) != len(loop.carried):
+            yield f"{where} has other values that it {'carries in' if side == 'carry' else 'carries out'}"
+            return
+    if len({own.steps for side, own, _ in ends if side}) > 1 or loop.steps < 1:
+        yield f"{where} has borders of several numbers of steps, or of none"
+    for one in loop.carried:
+        kinds = {graph.type(v) for v in (one.initial, one.now, one.following, one.last)}
+        if len(kinds) > 1:
+            yield f'{where} carries "{one.now}" as {", ".join(sorted(map(str, kinds)))}'
+
+
+def stacked(kind: TensorType, steps: int) -> TensorType:
+    """The type of a value of a body as it is seen from outside."""
+    if not kind.is_static:
+        return kind
+    first, rest = (kind.shape[0], kind.shape[1:]) if kind.shape else (1, ())
+    return TensorType((steps * first, *rest), kind.dtype)
+
+
+def seen(graph: Graph) -> Mapping[str, TensorType]:
+    """The types of values of bodies as they are seen from outside."""
+    found: dict[str, TensorType] = {}
+    for loop in loops(graph):
+        for i in loop.nodes:
+            if border(graph.nodes[i])[0] not in LEAVES:
+                found.update({o: stacked(graph.type(o), loop.steps) for o in graph.nodes[i].outputs if o})
+    return found
+
+
+def contiguous(graph: Graph) -> Graph:
+    """The graph with the nodes of each loop next to each other, in an order that runs."""
+    found = loops(graph)
+    if all(loop.nodes == tuple(range(loop.nodes[0], loop.nodes[-1] + 1)) for loop in found):
+        return graph
+    return graph.replaced(nodes=tuple(graph.nodes[i] for unit in runs(graph) for i in unit))
+
+
+def runs(graph: Graph) -> list[tuple[int, ...]]:
+    """The nodes by position in an order that runs: single ones, and loops as a whole."""
+    owner = {i: loop for loop in loops(graph) for i in loop.nodes}
+    ready = set(graph.inputs) | {""} | {v for v, one in graph.values.items() if one.const is not None}
+    waiting = list(dict.fromkeys(
+        owner[i].nodes if i in owner else (i,) for i in range(len(graph.nodes))
+    ))
+    order: list[tuple[int, ...]] = []
+    while waiting:
+        rest = []
+        for unit in waiting:
+            read = owner[unit[0]].inputs if unit[0] in owner else graph.nodes[unit[0]].inputs
+            if all(v in ready for v in read):
+                ready.update(o for i in unit for o in graph.nodes[i].outputs)
+                order.append(unit)
+            else:
+                rest.append(unit)
+        if len(rest) == len(waiting):
+            names = ", ".join(graph.nodes[unit[0]].name for unit in rest[:3])
+            raise ValueError(f"nodes that wait for each other: {names}")
+        waiting = rest
+    return order
+
+
+def companions(graph: Graph, chosen: Collection[int]) -> dict[int, str]:
+    """Of nodes chosen for one place those of loops that are not chosen as a whole: a loop runs in one place.
+    With the name of a node that is not chosen."""
+    found: dict[int, str] = {}
+    for loop in loops(graph):
+        missing = [i for i in loop.nodes if i not in chosen]
+        if missing:
+            found.update(dict.fromkeys(
+                (i for i in loop.nodes if i in chosen), graph.nodes[missing[0]].name
+            ))
+    return found
+
+
+def before(graph: Graph, at: int) -> int:
+    """The last place up to `at` where the order of the nodes may be cut: none inside a loop."""
+    return next((loop.nodes[0] for loop in loops(graph) if loop.nodes[0] < at <= loop.nodes[-1]), at)
+
+
+def stack(parts: Sequence[Array]) -> Array:
+    """What the steps made, as it is seen from outside."""
+    return np.concatenate([np.reshape(part, (1,)) if not np.ndim(part) else part for part in parts])
+
+
+def renamed(node: Node, names: Mapping[str, str]) -> Node:
+    """The node with other value ids."""
+    return replace(
+        node,
+        inputs=tuple(names.get(i, i) for i in node.inputs),
+        outputs=tuple(names.get(o, o) for o in node.outputs),
+    )

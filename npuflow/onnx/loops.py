@@ -1,0 +1,187 @@
+"""Loops in ONNX: nodes between the borders of a loop become the body of a Scan.
+
+A model is written flat first, borders as nodes of their own domain, so that whoever adds nodes to it (quantisers
+behind values) need not know of bodies. `scanned` then takes each loop into one Scan. Values of a body that the
+model gives as outputs, or that nodes outside read, are stacked along the first dimension (see `ir/loops.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from npuflow.base.errors import InternalError
+from npuflow.ir.types import TensorType
+from npuflow.onnx.types import value_info
+
+if TYPE_CHECKING:
+    import onnx
+
+DOMAIN = "npuflow.loop"
+ENTERS, LEAVES = ("carry", "slice", "capture"), ("last", "stack")
+INSIDE = "@step"                          # behind the names of values in a body
+
+
+def scanned(model: onnx.ModelProto, types: Mapping[str, TensorType]) -> None:
+    """Take the loops of a flat model into Scans, in place. `types`: of values, by name, as one step has them.
+    """
+    graph = model.graph
+    names = dict.fromkeys(_said(n)["loop"] for n in graph.node if n.domain == DOMAIN)
+    if not names:
+        return
+    for name in names:
+        nodes = _Scan(graph, name, types).nodes()
+        del graph.node[:]
+        graph.node.extend(nodes)
+    kept = [one for one in model.opset_import if one.domain != DOMAIN]
+    del model.opset_import[:]
+    model.opset_import.extend(kept)
+
+
+def _said(node: onnx.NodeProto) -> dict[str, Any]:
+    import onnx
+
+    found = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    return {**found, "loop": found["loop"].decode()}
+
+
+@dataclass
+class _Scan:
+    """One loop on its way into a Scan."""
+
+    graph: onnx.GraphProto
+    loop: str
+    types: Mapping[str, TensorType]
+    mine: list[onnx.NodeProto] = field(default_factory=list)
+    body: list[onnx.NodeProto] = field(default_factory=list)
+    made: list[onnx.NodeProto] = field(default_factory=list)    # around the Scan
+    own: dict[str, None] = field(default_factory=dict)          # values of the body
+    steps: int = 1
+
+    def nodes(self) -> list[onnx.NodeProto]:
+        """All nodes of the graph, the loop as a Scan with reshapes around it, in an order that runs."""
+        for node in self.graph.node:
+            border = node.op_type if node.domain == DOMAIN and _said(node)["loop"] == self.loop else ""
+            if border or any(i in self.own for i in node.input):
+                self.mine.append(node)
+                if border not in LEAVES:
+                    self.own.update(dict.fromkeys(o for o in node.output if o))
+        rest = [n for n in self.graph.node if not any(n is one for one in self.mine)]
+        return _ordered(self.graph, [*rest, *self._scan()])
+
+    def _borders(self, kind: str) -> list[tuple[onnx.NodeProto, dict[str, Any]]]:
+        found = [(n, _said(n)) for n in self.mine if n.domain == DOMAIN and n.op_type == kind]
+        return sorted(found, key=lambda one: one[1]["index"]) if kind in ("carry", "last") else found
+
+    def _scan(self) -> list[onnx.NodeProto]:
+        import onnx
+
+        carries, lasts, slices = self._borders("carry"), self._borders("last"), self._borders("slice")
+        if len(carries) != len(lasts) or not slices:
+            raise InternalError(
+                f'the loop "{self.loop}" is not whole: {len(carries)} values carried in, {len(lasts)} out, '
+                f"{len(slices)} tensors cut into steps",
+                code="NF-INTERNAL-094",
+            )
+        self.steps = slices[0][1]["steps"]
+        for node in self.mine:
+            if node.domain != DOMAIN:
+                inner = onnx.NodeProto()
+                inner.CopyFrom(node)
+                inner.input[:] = [self.inner(i) for i in node.input]
+                inner.output[:] = [self.inner(o) for o in node.output]
+                self.body.append(inner)
+        for node, _ in self._borders("capture"):
+            self.body.insert(0, onnx.helper.make_node("Identity", [node.input[0]], [self.inner(node.output[0])]))
+        inputs = [n.input[0] for n, _ in carries]
+        inputs += [self.parted(n.input[0], n.output[0]) for n, _ in slices]
+        given = [value_info(self.inner(n.output[0]), self.type(n.output[0])) for n, _ in (*carries, *slices)]
+        results = [self.result(n.input[0], k) for k, (n, _) in enumerate(lasts)]
+        outputs, ways = [n.output[0] for n, _ in lasts], list[int]()
+        for value, target, back in self._stacked():
+            results.append(self.result(value, len(results)))
+            ways.append(back)
+            outputs.append(self.joined(value, target))
+        body = onnx.helper.make_graph(
+            self.body, f"{self.loop}:body", given, [onnx.ValueInfoProto(name=r) for r in results]
+        )
+        self.made.append(onnx.helper.make_node(
+            "Scan", inputs, outputs, self.loop, body=body, num_scan_inputs=len(slices),
+            scan_input_directions=[int(said["reverse"]) for _, said in slices],
+            **({"scan_output_directions": ways} if ways else {}),
+        ))
+        return self.made
+
+    def _stacked(self) -> list[tuple[str, str, int]]:
+        """What leaves the body stacked: the value, its name outside, and whether the last step comes first."""
+        found = [(n.input[0], n.output[0], int(said["reverse"])) for n, said in self._borders("stack")]
+        wanted = {o.name for o in self.graph.output}
+        wanted |= {
+            i for n in self.graph.node if not any(n is one for one in self.mine) for i in n.input
+        }
+        return found + [(v, v, 0) for v in self.own if v in wanted]
+
+    def inner(self, name: str) -> str:
+        """A value's name in the body: no name of the outside may come again there."""
+        return f"{name}{INSIDE}" if name in self.own else name
+
+    def type(self, value: str) -> TensorType:
+        return self.types[value]
+
+    def result(self, value: str, number: int) -> str:
+        """A result of the body with a name of its own."""
+        import onnx
+
+        name = f"{self.loop}:result{number}{INSIDE}"
+        self.body.append(onnx.helper.make_node("Identity", [self.inner(value)], [name]))
+        return name
+
+    def parted(self, source: str, part: str) -> str:
+        """A tensor with its steps as the first dimension."""
+        return self._reshaped(source, f"{part}:whole", (self.steps, *self.type(part).shape))
+
+    def joined(self, value: str, target: str) -> str:
+        """The name of what the Scan gives: steps are a dimension of their own there, and not in `target`."""
+        shape = self.type(value).shape if value in self.types else ()
+        first, rest = (shape[0], shape[1:]) if shape else (1, ())
+        name = f"{target}:steps"
+        self._reshaped(name, target, (self.steps * first, *rest))
+        return name
+
+    def _reshaped(self, source: str, target: str, shape: Sequence[int]) -> str:
+        import onnx
+
+        at = f"{target}:shape"
+        self.graph.initializer.append(onnx.numpy_helper.from_array(np.array(shape, np.int64), at))
+        self.made.append(onnx.helper.make_node("Reshape", [source, at], [target], allowzero=1))
+        return target
+
+
+def _ordered(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
+    """The nodes in an order that runs. Bodies read what nodes before them made."""
+    made = {o for n in nodes for o in n.output if o}
+    ready: set[str] = set()
+    waiting, order = list(nodes), list[Any]()
+    while waiting:
+        rest = []
+        for node in waiting:
+            if all(i in ready for i in _read(node) if i in made):
+                ready.update(node.output)
+                order.append(node)
+            else:
+                rest.append(node)
+        if len(rest) == len(waiting):
+            raise InternalError(
+                "the loops of a model wait for each other", because=rest[0].name, code="NF-INTERNAL-095",
+            )
+        waiting = rest
+    return order
+
+
+def _read(node: onnx.NodeProto) -> set[str]:
+    inner = {i for a in node.attribute for n in a.g.node for i in n.input}
+    return {*node.input, *inner}
+

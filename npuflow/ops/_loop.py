@@ -1,0 +1,62 @@
+"""What the borders of loops share: a loop's name and number of steps, and values that pass unchanged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from npuflow.base.errors import InternalError
+from npuflow.hw.target import Target
+from npuflow.ir.moves import Move
+from npuflow.ir.op import LoopBorder, No, OnnxCall, OpContext, Yes, need
+from npuflow.ir.types import Array, TensorType
+from npuflow.ops._movement import DataLayoutOp
+
+DOMAIN = "npuflow.loop"
+
+
+@dataclass(frozen=True)
+class BorderOp(DataLayoutOp):
+    """Base of the operators at a loop's border. `loop`: its name; `index`: of a carried value; `reverse`:
+    the first step has the last part."""
+
+    loop: str = ""
+    steps: int = 1
+    index: int = 0
+    reverse: bool = False
+    domain: ClassVar[str] = DOMAIN
+    # a rule that moves an operator over it would forget the way back from step to step
+    moves_data: ClassVar[bool] = False
+    border_of_loop: ClassVar[LoopBorder]
+
+    def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
+        assert types[0] is not None
+        return (types[0],)
+
+    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+        raise InternalError(
+            f'{type(self).__name__} of the loop "{self.loop}" means nothing without its loop',
+            code="NF-INTERNAL-093",
+        )
+
+    def to_onnx(self, site: OpContext) -> OnnxCall:
+        """A node that `onnx/loops.py` takes into a Scan."""
+        attributes = {"loop": self.loop, "steps": self.steps, "index": self.index, "reverse": self.reverse}
+        return OnnxCall(self.border_of_loop, attributes, DOMAIN)
+
+    def accepts(self, site: OpContext, target: Target) -> Yes | No:
+        return need(
+            all(o.type.dtype == "float32" for o in site.outputs), f"dtype {site.outputs[0].type.dtype}"
+        )
+
+    def moves(self, site: OpContext) -> tuple[Move, ...] | None:
+        return None
+
+
+def part_of(kind: TensorType | None, steps: int) -> TensorType:
+    """One of so many equal parts along the first dimension."""
+    assert kind is not None
+    if kind.shape[0] % steps:
+        raise ValueError(f"{steps} steps do not divide {kind.shape[0]}")
+    return TensorType((kind.shape[0] // steps, *kind.shape[1:]), kind.dtype)
+
