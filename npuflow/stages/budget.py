@@ -11,6 +11,7 @@ from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import log, stage
 from npuflow.hw.elements import wide as is_wide
 from npuflow.ir.graph import Graph
+from npuflow.ir.unroll import written_out
 from npuflow.quantise.graph import build
 from npuflow.report.profile import profile
 from npuflow.report.profile.budget import BudgetCase, MissedBudget, too_slow
@@ -86,16 +87,17 @@ def budget(
 
     def narrow() -> Graph:
         eight = replace(recipe, activations=replace(recipe.activations, bits=8), overrides=())
-        return build(chosen.candidate.with_(scheme=eight)).graph
+        return written_out(build(chosen.candidate.with_(scheme=eight)).graph, target.numerics)
 
+    target = whole.target
     wide = any(
         v.quant is not None and is_wide(v.quant.bits)
         for v in quantized.graph.values.values()
         if v.const is None
     )
-    table, level, target = planning.tiling, planning.effort.level, whole.target
+    table, level = planning.tiling, planning.effort.level
     narrower = narrow if wide and recipe.integers else None
-    case = BudgetCase(quantized.graph, target, level, table.pins, table.allocation, narrower)
+    case = BudgetCase(quantized.straight(target.numerics), target, level, table.pins, table.allocation, narrower)
     fault = too_slow(MissedBudget(case, found, tiled.plan.bounds, allowed), shipped_targets())
     if budget.on_miss == "refuse":
         raise fault

@@ -67,8 +67,9 @@ def layers(
     quantized: Quantized, effort: Effort, hardware: PricedMachine, numerics: Numerics
 ) -> Iterator[tuple[str, SubgraphCost]]:
     """Every layer and run of point-wise followers that may be tiled as one."""
-    machine = hardware.machine(fits_shared(quantized.graph, hardware.memory))
-    planner, found, asked = Planner(quantized.graph, machine, numerics, effort.level), {}, 0
+    graph = quantized.straight(numerics)
+    machine = hardware.machine(fits_shared(graph, hardware.memory))
+    planner, found, asked = Planner(graph, machine, numerics, effort.level), {}, 0
     for one in planner.candidates():
         found[one.name], asked = one, asked + 1
     log(f"{counted(asked, 'layer')} and runs of layers, {len(found)} of them different")
@@ -93,7 +94,7 @@ def runs(
     """From each part of the network the longest run of parts that a group may hold."""
     if effort.level < FUSING:
         return
-    graph = quantized.graph
+    graph = quantized.straight(numerics)
     machine = hardware.machine(fits_shared(graph, hardware.memory))
     planner = Planner(graph, machine, numerics, effort.level, _all(tiles))
     parts = planner.groups()

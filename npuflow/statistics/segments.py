@@ -9,6 +9,7 @@ import numpy as np
 
 from npuflow.base.digest import Hasher, digest
 from npuflow.ir.graph import Graph, prune
+from npuflow.ir.loops import before
 from npuflow.ir.macs import node_macs
 from npuflow.ir.op import Node
 from npuflow.ir.types import TensorType
@@ -123,7 +124,8 @@ def _runs(graph: Graph, counted: Collection[str]) -> Iterator[tuple[Node, ...]]:
             work + node_macs(graph, node) + tuned.SEGMENT_VALUE * own // 4,
         )
         worth = number >= tuned.SEGMENT_LEAST and work >= tuned.SEGMENT_WORK
-        if not crossing and (worth or size >= tuned.SEGMENT_MOST) and i + 1 < len(graph.nodes):
+        enough = worth or size >= tuned.SEGMENT_MOST
+        if not crossing and enough and i + 1 < len(graph.nodes) and before(graph, i + 1) == i + 1:
             yield graph.nodes[start : i + 1]
             start, number, size, work = i + 1, 0, 0, 0
     if graph.nodes:

@@ -17,6 +17,7 @@ from npuflow.ir.graph import Graph, constant
 from npuflow.ir.op import OPS, Node, OpContext, OpSample
 from npuflow.ir.text import from_text, to_text
 from npuflow.ir.types import Array, TensorType, Value
+from npuflow.ir.unroll import written_out
 from npuflow.onnx.export import export_model
 from npuflow.program.codegen.generate import generate
 from npuflow.program.container import Program
@@ -184,11 +185,15 @@ def check_tiles(sample: OpSample, target: Target, config: Quantize) -> None:
 
 def check_program(graph: Graph, inputs: Mapping[str, Array], target: Target, what: str) -> None:
     """The program of a quantised graph has no hazards and makes the interpreter's integers."""
+    looped, graph = graph, written_out(graph, target.numerics)
     plan = plan_network(graph, Machine(target.compute, target.memory, target.dma), target.numerics)
     program = Program.from_bytes(generate(graph, plan, target).to_bytes())
     hazards = hazards_of(program, order_of(program))
     assert not hazards, f"{what}: {hazards[0]}"
     expected = interpret(graph, inputs, target.numerics, keep=lambda _: True)
+    if looped is not graph:
+        for name, array in interpret(looped, inputs, target.numerics).items():
+            np.testing.assert_array_equal(array, expected[name], err_msg=f"{what} {name} as a loop")
     found = ProgramRunner(program).run(inputs, dump=True)
     made = [o for n in graph.nodes if n.is_integer for o in n.outputs if o]
     for value_id in made:

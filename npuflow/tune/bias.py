@@ -23,6 +23,7 @@ from npuflow.hw.target import Numerics
 from npuflow.ir import forms
 from npuflow.ir.codes import decode
 from npuflow.ir.graph import Graph, constant
+from npuflow.ir.loops import inside
 from npuflow.ir.op import OPS, Node, Param
 from npuflow.ir.queries import kind
 from npuflow.ir.types import Array, QuantType, TensorType, Value
@@ -65,11 +66,13 @@ def correct_biases(
     """
     places = {o: i for i, n in enumerate(real.nodes) for o in n.outputs if o}
     shared = Counter(node.inputs[1] for node in graph.nodes if takes_bias(graph, node))
+    looped = inside(graph.nodes)
     layers = [
         (at, name)
         for at, name in biased(graph, originals(real, graph))
-        # the steps of a recurrent layer keep equal constants, which are loaded once
-        if shared[graph.nodes[at].inputs[1]] < MANY
+        # what a bias in a loop does to a step it does to all later ones; and the steps of a recurrent layer
+        # keep equal constants, which are loaded once
+        if at not in looped and shared[graph.nodes[at].inputs[1]] < MANY
     ]
     if not layers:
         return BiasCorrection(graph, ())

@@ -25,10 +25,12 @@ from npuflow.hw.floats import least_exponent
 from npuflow.hw.target import Numerics
 from npuflow.ir.codes import decode, encode
 from npuflow.ir.graph import Graph
+from npuflow.ir.loops import seen
 from npuflow.ir.op import Node
 from npuflow.ir.types import Array, QuantType
 from npuflow.onnx.export import session_model
 from npuflow.onnx.fed import FedModel
+from npuflow.onnx.loops import scanned
 from npuflow.place.names import names_of
 from npuflow.place.place import op_name
 from npuflow.quantise.candidate import Candidate
@@ -317,7 +319,7 @@ class FakeQuant:
 
         graph, part = self.network.graph, self.section
         ends = () if part is None else (part.made, part.nodes, part.fed)
-        whole = session_model(graph, *ends)
+        whole = session_model(graph, *ends, flat=True)
         constants = {} if isinstance(whole, bytes) else dict(whole.constants)
         model = onnx.load_from_string(whole if isinstance(whole, bytes) else whole.proto)
         proto = model.graph
@@ -362,13 +364,16 @@ class FakeQuant:
         for output in proto.output:
             output.name = output.name if part is not None else named(output.name)
         self._outputs = [named(o) for o in graph.outputs] if part is None else list(part.made)
-        self._probed = [named(v) for v in self.probes]
+        self._probed, bodies = [named(v) for v in self.probes], seen(graph)
         for value_id in dict.fromkeys(self.probes):
             if named(value_id) not in self._outputs:
-                shape, element = list(graph.type(value_id).shape), onnx.TensorProto.FLOAT
+                kind = bodies.get(value_id) or graph.type(value_id)
+                shape, element = list(kind.shape), onnx.TensorProto.FLOAT
                 proto.output.append(onnx.helper.make_tensor_value_info(named(value_id), element, shape))
         del proto.node[:]
         proto.node.extend(nodes)
+        types = {name: value.type for name, value in graph.values.items()}
+        scanned(model, {**types, **{made: graph.type(v) for v, made in quantised.items()}})
         proto_bytes = bytes(model.SerializeToString())
         made = float_session(FedModel(proto_bytes, constants) if constants else proto_bytes)
         return made, {i.name for i in made.get_inputs()}

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from npuflow.ir.graph import Graph
+from npuflow.ir.loops import before
 from npuflow.ir.macs import node_macs
 from npuflow.ir.types import Array
 from npuflow.run.floats import FloatRun
@@ -149,7 +150,7 @@ def cuts(graph: Graph, probes: Sequence[str], samples: int) -> list[int]:
     found, each = [0], work[-1] / sections
     for i in range(1, sections):
         near = np.flatnonzero(np.abs(work - i * each) <= tuned.SECTION_NEAR * each)
-        some = [int(at) for at in near if found[-1] < at < count]
+        some = [int(at) for at in near if found[-1] < at < count and before(graph, int(at)) == at]
         if some:
             found.append(min(some, key=lambda at: (passing[at], at)))
     while len(found) > 1 and samples * sum(passing[at] for at in found[1:]) > tuned.SECTION_VALUES:

@@ -16,12 +16,14 @@ from npuflow.base.compiled import compiled
 from npuflow.hw.target import Numerics
 from npuflow.ir.codes import decode, encode
 from npuflow.ir.graph import Graph, prune
+from npuflow.ir.loops import Loop
 from npuflow.ir.types import Array, FloatType, QuantType
 from npuflow.kernels.fast import usable
 from npuflow.place.partition import HostStep, Segment
 from npuflow.run.driver import RunPart, driven
 from npuflow.run.interpret import Interpreter
 from npuflow.run.parts import constant_outputs, parts_of
+from npuflow.whole.execute.looping import LoopRun, split
 from npuflow.whole.execute.stretch import NodeCall, Stretch
 
 
@@ -54,9 +56,12 @@ class Executor:
 
     def __init__(self, graph: Graph, numerics: Numerics, batch: int = 8, kinds: int = KINDS) -> None:
         self.graph, self.numerics, self.batch, self.kinds = graph, numerics, batch, kinds
-        self.parts = parts_of(graph)
+        self.parts = tuple(
+            piece for part in parts_of(graph)
+            for piece in (split(graph, part) if isinstance(part, Segment) else (part,))
+        )
         self._host = Interpreter(graph, numerics)
-        self._bound: dict[tuple[int, bool], dict[int, Stretch]] = {}
+        self._bound: dict[tuple[int, bool], dict[int, Stretch | LoopRun]] = {}
 
     def run(
         self, inputs: Mapping[str, Array], keep: Iterable[str] | Callable[[str], bool] | None = None
@@ -80,7 +85,8 @@ class Executor:
     def timed(self, samples: Sequence[Mapping[str, Array]]) -> list[tuple[NodeCall, float]]:
         """One batch, with processor seconds by call of the integer nodes."""
         self.run_many(samples)
-        return [row for stretch in self._stretches(len(samples), False).values() for row in stretch.timed()]
+        bound = self._stretches(len(samples), False).values()
+        return [row for one in bound if isinstance(one, Stretch) for row in one.timed()]
 
     def _together(
         self, samples: Sequence[Mapping[str, Array]], wanted: Callable[[str], bool], keep: bool
@@ -88,15 +94,23 @@ class Executor:
         graph, count = self.graph, len(samples)
         stretches = self._stretches(count, keep)
         parts = [
-            RunPart(part.inputs, partial(self._npu, part, stretches[i], keep))
-            if isinstance(part, Segment)
-            else RunPart(part.inputs, partial(self._step, part, count))
+            RunPart(part.inputs, self._runner(part, stretches.get(i), count, keep))
             for i, part in enumerate(self.parts)
         ]
         given: _Values = {v: [self._host.fed(v, s) for s in samples] for v in graph.inputs}
         kept = driven(parts, given, lambda v: v in graph.outputs or wanted(v))
         kept |= {v: [stored] * count for v, stored in constant_outputs(graph).items()}
         return [{v: arrays[b] for v, arrays in kept.items()} for b in range(count)]
+
+    def _runner(
+        self, part: Segment | Loop | HostStep, bound: Stretch | LoopRun | None, count: int, keep: bool
+    ) -> Callable[[Mapping[str, list[Array]]], Mapping[str, list[Array]]]:
+        if isinstance(bound, LoopRun):
+            return bound.run
+        if isinstance(part, HostStep):
+            return partial(self._step, part, count)
+        assert isinstance(part, Segment) and bound is not None
+        return partial(self._npu, part, bound, keep)
 
     def _npu(
         self, part: Segment, stretch: Stretch, keep: bool, values: Mapping[str, list[Array]]
@@ -119,15 +133,16 @@ class Executor:
             return {node.outputs[0]: [encoded(array, quant) for array in source]}
         return {node.outputs[0]: [np.asarray(node.op.integer(site, [a], self.numerics)[0]) for a in source]}
 
-    def _stretches(self, count: int, keep: bool) -> Mapping[int, Stretch]:
+    def _stretches(self, count: int, keep: bool) -> Mapping[int, Stretch | LoopRun]:
         key = count, keep
         if key not in self._bound:
             while len(self._bound) >= self.kinds:
                 del self._bound[next(iter(self._bound))]
             self._bound[key] = {
-                i: Stretch(self.graph, part, self.numerics, count, keep)
+                i: Stretch(self.graph, part, self.numerics, count, keep) if isinstance(part, Segment)
+                else LoopRun(self.graph, part, self.numerics, count, keep)
                 for i, part in enumerate(self.parts)
-                if isinstance(part, Segment)
+                if not isinstance(part, HostStep)
             }
         return self._bound[key]
 
