@@ -25,6 +25,8 @@ class Roll:
     steps: tuple[tuple[int, ...], ...]
     numbers: tuple[int, ...]              # which steps they are
     rounds: int
+    # nodes that cut tensors into steps and join them again: a round needs them to move nothing
+    movers: tuple[int, ...] = ()
 
     @property
     def regular(self) -> bool:

@@ -25,7 +25,7 @@ ROUND = 2                                 # steps of a round
 
 def written_out(graph: Graph, numerics: Numerics) -> Graph:
     """The graph without loops. What a step computes of constants alone, as the first one of initial values,
-    is a constant; of a quantised graph by `numerics`."""
+    is a constant; of a quantised graph by `numerics`. Loops of the host stay in a quantised graph."""
     return _straight(graph, numerics, 0)
 
 
@@ -39,7 +39,11 @@ def _straight(graph: Graph, numerics: Numerics, lead: int) -> Graph:
     if not has_loops(graph):
         return graph
     made = _Straight(graph, numerics, lead)
-    first = {loop.nodes[0]: loop for loop in loops(graph)}
+    integer = any(node.is_integer for node in graph.nodes)
+    first = {
+        loop.nodes[0]: loop for loop in loops(graph)
+        if not integer or graph.nodes[loop.nodes[0]].is_integer
+    }
     inner = {i for loop in first.values() for i in loop.nodes}
     for i, node in enumerate(graph.nodes):
         if i in first:
@@ -51,9 +55,11 @@ def _straight(graph: Graph, numerics: Numerics, lead: int) -> Graph:
     ))
     place = {n.outputs: i for i, n in enumerate(whole.nodes)}
     rolls = tuple(
-        replace(roll, steps=tuple(
-            tuple(place[n.outputs] for n in nodes if n.outputs in place) for nodes in steps
-        ))
+        replace(
+            roll,
+            steps=tuple(tuple(place[n.outputs] for n in nodes if n.outputs in place) for nodes in steps),
+            movers=tuple(place[n.outputs] for n in made.movers.get(roll.loop, ()) if n.outputs in place),
+        )
         for roll, steps in made.rolls
     )
     return whole.replaced(rolls=rolls)
@@ -80,6 +86,7 @@ class _Straight:
     values: dict[str, Value] = field(default_factory=dict)
     consts: dict[str, Array] = field(default_factory=dict)
     rolls: list[tuple[Roll, list[list[Node]]]] = field(default_factory=list)
+    movers: dict[str, list[Node]] = field(default_factory=dict)      # by loop
 
     def __post_init__(self) -> None:
         self.values.update(self.source.values)
@@ -146,7 +153,7 @@ class _Straight:
             return names
         for name, place in zip(names, places, strict=True):
             ends = {"starts": (place * rows,), "ends": ((place + 1) * rows,)}
-            self.nodes.append(self.like(node, OPS["slice"](**ends, axes=(0,), steps=(1,)), (source,), (name,)))
+            self.moving(node, OPS["slice"](**ends, axes=(0,), steps=(1,)), (source,), (name,))
         return names
 
     def body(self, node: Node, step: int, names: dict[str, str], ends: Mapping[str, str]) -> None:
@@ -182,7 +189,12 @@ class _Straight:
         else:
             places = tuple(own.steps - 1 - step if own.reverse else step for step in steps)
             op = OPS["looprows"](places=places, steps=own.steps)
-            self.nodes.append(self.like(node, op, tuple(rows), node.outputs))
+            self.moving(node, op, tuple(rows), node.outputs)
+
+    def moving(self, node: Node, op: Op, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
+        made = self.like(node, op, inputs, outputs)
+        self.nodes.append(made)
+        self.movers.setdefault(border(node)[1].loop, []).append(made)
 
     def same(self, source: str, result: str) -> None:
         """A value under another name."""
@@ -202,8 +214,12 @@ class _Straight:
         self.consts.update(entry)
 
     def named(self, value: str, step: int) -> str:
-        """A value's name in one step."""
-        name = f"{value}@{step}"
-        while name in self.source.values:
-            name += "'"
-        return name
+        return step_name(self.source, value, step)
+
+
+def step_name(graph: Graph, value: str, step: int) -> str:
+    """The name that a value of a loop's body has in one step, where the loop is written out."""
+    name = f"{value}@{step}"
+    while name in graph.values:
+        name += "'"
+    return name

@@ -79,7 +79,8 @@ class Program:
     @cached_property
     def decoded(self) -> tuple[tuple[Command, ...], ...]:
         """The commands of every core, decoded once."""
-        return tuple(decode_all(words, core=core) for core, words in enumerate(self.commands))
+        alike = bool(self.stored)
+        return tuple(decode_all(words, core=core, alike=alike) for core, words in enumerate(self.commands))
 
     def __repr__(self) -> str:
         """A line: a program is megabytes of words and constants."""

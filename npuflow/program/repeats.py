@@ -30,11 +30,13 @@ class RoundsDifferError(Exception):
 @dataclass(frozen=True)
 class Rounds:
     """Where a loop's two rounds lie among a core's commands: from `first` on `length` commands, and as many
-    behind them; and how many rounds there are in all."""
+    behind them; and how many rounds there are in all. `tensors`: of all steps, by first and last byte, and by
+    how much a round goes on in each: no other address changes."""
 
     first: int
     length: int
     count: int
+    tensors: tuple[tuple[int, int, int], ...] = ()
 
 
 def has_repeats(words: Words) -> bool:
@@ -153,10 +155,12 @@ def _block(words: Words, loop: Rounds) -> tuple[Words, list[tuple[int, int, int]
     asked = np.where(wanted > none, wanted + before, 0) & 0xFFFF
     block = a.copy()
     block[:, 2:HEADER_WORDS] = np.ascontiguousarray(asked.astype("<u2")).view("<u4")
-    return block, list(_going(a, b))
+    return block, list(_going(a, b, loop.tensors))
 
 
-def _going(a: Words, b: Words) -> Iterator[tuple[int, int, int]]:
+def _going(
+    a: Words, b: Words, tensors: Sequence[tuple[int, int, int]]
+) -> Iterator[tuple[int, int, int]]:
     for command, word in zip(*np.nonzero(a[:, HEADER_WORDS:] != b[:, HEADER_WORDS:]), strict=True):
         at, opcode = int(word) + HEADER_WORDS, by_code(int(a[command, 0] & 0xFF))
         assert opcode is not None
@@ -164,6 +168,9 @@ def _going(a: Words, b: Words) -> Iterator[tuple[int, int, int]]:
         if names.get(at) not in _GOING.get(opcode.name, ()):
             raise RoundsDifferError(f"{opcode.name} {names.get(at, f'word {at}')}")
         step = (int(b[command, at]) - int(a[command, at]) + (1 << 31)) % (1 << 32) - (1 << 31)
+        place = int(a[command, at])
+        if opcode.transfers and not any(lo <= place < hi and step == far for lo, hi, far in tensors):
+            raise RoundsDifferError(f"{opcode.name} goes from {place} to {place + step}")
         yield int(command), at, step
 
 

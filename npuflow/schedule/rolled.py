@@ -18,6 +18,7 @@ from npuflow.schedule.allocate import Layout, Lifetime
 from npuflow.schedule.arrange import Method
 from npuflow.schedule.frame import Frame
 from npuflow.schedule.groups import FusionGroup
+from npuflow.schedule.jobs import Schedule
 from npuflow.schedule.local import LOOK, Local, all_moments, laid, lay_local, lives_of, shared_slots
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.staying import candidates, chosen, with_staying
@@ -36,6 +37,7 @@ class RolledLoop:
     groups: tuple[tuple[int, ...], ...]
     homes: Mapping[str, str]
     passed: frozenset[str]
+    mirror: Mapping[str, str]             # values of the second round by those of the first
 
     @property
     def extra(self) -> int:
@@ -78,53 +80,53 @@ def _of_loops(
             return None
         by_step = tuple(tuple(sorted({where[n] for n in step if n in where})) for step in roll.steps)
         inner = range(roll.lead - 1, len(roll.steps) - 1)
-        told = [_told(graph, roll.steps[k], [groups[g] for g in by_step[k]], kept) for k in inner]
+        told = [_told(graph, roll, k, [groups[g] for g in by_step[k]], kept) for k in inner]
         if any(one != told[0] for one in told):
             return None
-        found.append(RolledLoop(roll, by_step, homes_of(graph, roll), frozenset(_handed(graph, roll))))
+        mirror, passed = mirrored(graph, roll), frozenset(_handed(graph, roll))
+        found.append(RolledLoop(roll, by_step, homes_of(graph, roll, mirror, passed), passed, mirror))
     return tuple(found)
 
 
 def _told(
-    graph: Graph, nodes: Sequence[int], groups: Sequence[FusionGroup], kept: Collection[str]
+    graph: Graph, roll: Roll, step: int, groups: Sequence[FusionGroup], kept: Collection[str]
 ) -> object:
-    """How the groups of a step run, by the places of its nodes and values in it."""
-    place = {n: k for k, n in enumerate(nodes)}
-    values = {o: (k, i) for k, n in enumerate(nodes) for i, o in enumerate(graph.nodes[n].outputs) if o}
+    """How the groups of a step run, by the places of its nodes and values in it, and in the step before."""
+    place = {n: k for k, n in enumerate(roll.steps[step])}
+    values = _places(graph, roll.steps[step])
+    before = {v: ("before", *at) for v, at in _places(graph, roll.steps[step - 1]).items()}
     told = []
     for group in groups:
         parts = tuple((tuple(place.get(n, -1) for n in p.nodes), p.choice) for p in group.parts)
-        held = tuple((values.get(v, v), count) for v, count in group.held)
+        held = tuple(((before | values).get(v, v), count) for v, count in group.held)
         told.append((parts, group.strips, group.cores, held))
-    return told, sorted(at for v, at in values.items() if v in kept)
+    return told, sorted(str(at) for v, at in values.items() if v in kept)
 
 
-def homes_of(graph: Graph, roll: Roll) -> dict[str, str]:
-    """In whose place each value of the rounds lies. Of the first round only what is handed on from its last
-    step is not in a place of its own."""
-    lead, found = roll.lead, dict[str, str]()
-    passed = _passed(graph, roll)
-
-    def twins(step: int, other: int, only: Collection[tuple[int, int]] | None = None) -> None:
-        for k, (mine, theirs) in enumerate(zip(roll.steps[step], roll.steps[other], strict=True)):
-            pairs = zip(graph.nodes[mine].outputs, graph.nodes[theirs].outputs, strict=True)
-            for i, (value, home) in enumerate(pairs):
-                if value and home and (only is None or (k, i) in only):
-                    found[value] = found.get(home, home)
-
-    twins(lead + 1, lead - 1, passed)
-    twins(lead + 2, lead)
-    twins(lead + 3, lead + 1)
-    return found
+def _places(graph: Graph, nodes: Sequence[int]) -> dict[str, tuple[object, ...]]:
+    """Values of a step by the places of node and result."""
+    return {o: (k, i) for k, n in enumerate(nodes) for i, o in enumerate(graph.nodes[n].outputs) if o}
 
 
-def _passed(graph: Graph, roll: Roll) -> set[tuple[int, int]]:
-    """Results of a step that the next one reads, by the places of node and result."""
-    after = {v for n in roll.steps[roll.lead] for v in graph.nodes[n].inputs}
+def mirrored(graph: Graph, roll: Roll) -> dict[str, str]:
+    """Values that the second round reads and makes, by those of the first at the same place."""
+    pairs = ((roll.lead + 1, roll.lead - 1), (roll.lead + 2, roll.lead), (roll.lead + 3, roll.lead + 1))
     return {
-        (k, i) for k, n in enumerate(roll.steps[roll.lead - 1])
-        for i, o in enumerate(graph.nodes[n].outputs) if o in after
+        value: twin for step, other in pairs
+        for mine, theirs in zip(roll.steps[step], roll.steps[other], strict=True)
+        for value, twin in zip(graph.nodes[mine].outputs, graph.nodes[theirs].outputs, strict=True)
+        if value and twin
     }
+
+
+def homes_of(
+    graph: Graph, roll: Roll, twins: Mapping[str, str], passed: Collection[str]
+) -> dict[str, str]:
+    """In whose place each value of the rounds lies. Of the first round only what is handed on from its last
+    step is not in a place of its own: there lies what the last step that leads in handed on."""
+    first = {o for n in roll.steps[roll.lead + 1] for o in graph.nodes[n].outputs if o}
+    found = {v: twin for v, twin in twins.items() if v not in first or v in passed}
+    return {v: found.get(home, home) for v, home in found.items()}
 
 
 def _handed(graph: Graph, roll: Roll) -> Iterator[str]:
@@ -138,15 +140,35 @@ def place_local(
 ) -> tuple[Local, tuple[RolledLoop, ...]]:
     """Addresses of a plan, and its loops; a FitError where there is no room, or no round of a loop that
     stands for all."""
-    graph = frames[0].topology.graph if frames else None
-    if graph is None or not graph.rolls:
+    topology = frames[0].topology if frames else None
+    if topology is None or not topology.graph.rolls:
         return lay_local(frames, kept, machine, method=method), ()
+    graph, views = topology.graph, topology.views
+    movers = [n for roll in graph.rolls for n in roll.movers]
+    if not all((n, m) in views.saved for n in movers for m in range(len(topology.moving[n]))):
+        raise FitError("no plan of a loop: what its steps read or make is moved", code="NF-FIT-012")
     loops = rolled_loops(graph, [f.group for f in frames], kept)
     local = lay_rolled(frames, kept, machine, loops, method) if loops is not None else None
     if loops is None or local is None:
         why = "its steps run in different ways" if loops is None else "there is no room for it"
         raise FitError(f"no plan of a loop: {why}", code="NF-FIT-012")
     return local, loops
+
+
+def alike(schedule: Schedule, loops: Sequence[RolledLoop]) -> bool:
+    """Whether both rounds of every loop have the same jobs in the same places of local memory."""
+    return all(_jobs(schedule, loop.first) == _jobs(schedule, loop.second) for loop in loops)
+
+
+def _jobs(schedule: Schedule, groups: Sequence[int]) -> list[tuple[object, ...]]:
+    place = {g: k for k, g in enumerate(groups)}
+    return [
+        (
+            place[job.group], job.core, job.queue, type(job.what), job.cycles, job.bytes, job.tile,
+            *((a.low, a.size, box) for a, box in (*job.reads, *job.writes)),
+        )
+        for phase in schedule.phases for job in phase.jobs if job.group in place
+    ]
 
 
 def lay_rolled(
@@ -159,6 +181,7 @@ def lay_rolled(
     limit, align = machine.memory.local_bytes, machine.memory.slot_align
     twins = {g: twin for loop in loops for g, twin in loop.twins.items()}
     homes = {v: home for loop in loops for v, home in loop.homes.items()}
+    mirror = {v: twin for loop in loops for v, twin in loop.mirror.items()}
     passed = frozenset(v for loop in loops for v in loop.passed)
 
     def home(name: str) -> str:
@@ -171,7 +194,7 @@ def lay_rolled(
         group = twins.get(int(number), int(number))
         if rest.startswith("held."):
             value = rest.removeprefix("held.")
-            rest = f"held.{homes.get(value, value) if group != int(number) else value}"
+            rest = f"held.{mirror.get(value, value) if group != int(number) else value}"
         return f"{group}.{rest}/{slot}"
 
     merged: dict[str, Lifetime] = {}

@@ -16,7 +16,7 @@ from npuflow.schedule.frame import Frame, Topology
 from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.jobs import Places
 from npuflow.schedule.machine import Machine
-from npuflow.schedule.rolled import place_local
+from npuflow.schedule.rolled import alike, place_local
 from npuflow.schedule.time import time_of
 from npuflow.search.coarse import end_of
 from npuflow.search.overlap import Overlap
@@ -57,7 +57,10 @@ def scheduled(
         cycles = sum(g.costs.cycles for g in finalist.groups)
         cycles += sum(loop.extra * finalist.groups[g].costs.cycles for loop in loops for g in loop.second)
         return replace(finalist, cycles=cycles, moved=0.0, replayed=False)
-    found = time_of(schedule_of(frames, local, machine, places(topology, frames)), machine)
+    schedule = schedule_of(frames, local, machine, places(topology, frames))
+    if not alike(schedule, loops):
+        return None
+    found = time_of(schedule, machine)
     works = [max(t.array, t.vector) for t in found.terms]
     starved = frozenset(
         g for g, (span, work) in enumerate(zip(found.spans, works, strict=True))

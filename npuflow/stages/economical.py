@@ -35,7 +35,7 @@ def economical(
     table, prices = planning.tiling, planning.prices
     assert prices is not None, "it is on where [tiling] minimise is"
     wanted = PlanRequest(
-        quantized.straight(planned.numerics), machine, planned.numerics, planning.effort.level, table.pins, table.allocation
+        quantized.planned(planned.numerics, whole=not tiled.plan.rolled), machine, planned.numerics, planning.effort.level, table.pins, table.allocation
     )
     plans = {"the fewest bytes": tiled.plan}
     between = FEWER / planned.memory.external_bandwidth
@@ -51,4 +51,4 @@ def economical(
 def _spent(plan: TilingPlan, quantized: Quantized, target: Target, table: Energy) -> float:
     """Microjoules of the program of a plan."""
     one = replace(target, compute=target.compute.of_one_inference)
-    return float(profile(generate(quantized.straight(target.numerics), plan, one), table).totals()["energy_uj"])
+    return float(profile(generate(quantized.planned(target.numerics, whole=not plan.rolled), plan, one), table).totals()["energy_uj"])

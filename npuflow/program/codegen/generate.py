@@ -43,12 +43,17 @@ from npuflow.schedule.views import Views
 from npuflow.search.plan import TilingPlan
 
 
+NOTHING_MOVED: Mapping[str, int] = {}
+
+
 @dataclass
 class _Output:
     """What the segments add up to."""
 
     cores: tuple[CoreProgram, ...]
     loops: tuple[RolledLoop, ...] = ()
+    # of what the groups of a loop's last step read, by how many bytes it lies further
+    moved: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     # by core, where the commands of a group begin
     marks: list[dict[int, int]] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)
@@ -85,7 +90,19 @@ class _Output:
         first, second, last = firsts
         if min(firsts) < 0 or second - first != last - second:
             raise RoundsDifferError("other numbers of commands")
-        return Rounds(first, second - first, loop.roll.rounds)
+        return Rounds(first, second - first, loop.roll.rounds, self.tensors(loop))
+
+    def tensors(self, loop: RolledLoop) -> tuple[tuple[int, int, int], ...]:
+        """The tensors that the steps read and make parts of: first and last byte, and how far a round goes."""
+        data = self.cores[0].data
+        graph, found = data.graph, []
+        for node in (graph.nodes[n] for n in loop.roll.movers):
+            whole, part = sorted((*node.inputs[:1], *node.outputs[:1]), key=lambda v: -graph.type(v).size)
+            if whole in data:
+                low, size = data.address(whole), data.bytes(whole)
+                for way in (1, -1):
+                    found.append((low, low + size, way * ROUND * data.bytes(part)))
+        return tuple(dict.fromkeys(found))
 
 
 def generate(graph: Graph, plan: TilingPlan, target: Target, name: str = "") -> Program:
@@ -107,6 +124,7 @@ def generate(graph: Graph, plan: TilingPlan, target: Target, name: str = "") -> 
         CoreProgram(CommandList(c, target.dma.channels), consts, own, target.numerics, topology.maker)
         for c, own in enumerate(data)
     ), loops)
+    out.moved = {g: moved for loop in loops for moved in [_moved(loop, data[0])] for g in loop.groups[-1]}
     phases: dict[int, list[Phase]] = {}
     for phase in schedule.phases:
         phases.setdefault(phase.segment, []).append(phase)
@@ -138,6 +156,16 @@ def _data(
         homes = _same_places(topology, homes, born, loops)
     lives, layout = lay_out(topology.views, born, dies, borders, memory, plan.allocation, homes)
     return [DataStorage(topology.views, layout, lives, homes) for _ in range(cores)]
+
+
+def _moved(loop: RolledLoop, data: DataStorage) -> dict[str, int]:
+    """By how many bytes what the second round hands on lies further when all rounds have run: where it is a
+    part of a tensor of all steps."""
+    found = {}
+    for value, twin in loop.mirror.items():
+        if value in loop.passed and value in data and twin in data:
+            found[value] = loop.extra * (data.address(value) - data.address(twin))
+    return found
 
 
 def _same_places(
@@ -178,6 +206,7 @@ def _phase(phase: Phase, out: _Output) -> None:
     for number, job in enumerate(phase.jobs):
         core = out.cores[job.core]
         out.mark(job.group, (job.core,))
+        core.data.moved = out.moved.get(job.group, NOTHING_MOVED)
         COMPUTE.get(type(job.what), transfer)(core, job)
         if job.key is not None:
             loads[number] = core.commands.commands[-1]
@@ -360,20 +389,26 @@ def _program(
 def _of_last_round(
     topology: Topology, loops: Sequence[RolledLoop], values: Mapping[str, dict[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """Values as external memory has them when all rounds are done: what lies in bytes of its own is of the
-    last round."""
+    """Values as external memory has them when all rounds are done: what a round makes, and no tensor of all
+    steps holds, is of the last round."""
     found, graph = dict(values), topology.graph
     for loop in loops:
         lead, numbers, steps = loop.roll.lead, loop.roll.numbers, loop.roll.steps
-        for k in range(2 * ROUND):
-            for n in steps[lead + k]:
-                for o in graph.nodes[n].outputs:
-                    if o not in found or topology.views.root(o) != (o, 0):
-                        continue
-                    entry = found.pop(o)
-                    name = f"{o.removesuffix(f'@{numbers[lead + k]}')}@{numbers[-1] - ROUND + k}"
-                    if k < ROUND and name not in found:
-                        found[name] = {**entry, "owner": name}
+        own = [
+            (k, o) for k in range(2 * ROUND) for n in steps[lead + k] for o in graph.nodes[n].outputs
+            if o in found
+        ]
+        inner = {o for _, o in own}
+        names = {
+            o: f"{o.removesuffix(f'@{numbers[lead + k]}')}@{numbers[-1] - ROUND + k}" for k, o in own
+            if topology.views.root(o)[0] in inner
+        }
+        for k, o in own:
+            if o not in names:
+                continue
+            entry = found.pop(o)
+            if k < ROUND:
+                found[names[o]] = {**entry, "owner": names.get(entry["owner"], entry["owner"])}
     return found
 
 
