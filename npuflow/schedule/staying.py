@@ -54,7 +54,9 @@ def candidates(
         for p, (units, member) in enumerate(zip(frame.units, frame.members, strict=True)):
             for u, unit in enumerate(units):
                 if unit.home == "const" and unit.slots == _tiles(frame.group, p, member, unit):
-                    key = segment, unit, _content(member, unit), frame.group.parts[p].choice
+                    choice = frame.group.parts[p].choice
+                    assert choice is not None
+                    key = segment, unit, _content(member, unit), choice.sizes, choice.order
                     found.setdefault(key, []).append(((g, p, u), unit, moments[g][p]))
     made = []
     for n, uses in enumerate(uses for uses in found.values() if len(uses) >= least):

@@ -137,6 +137,8 @@ def generate(graph: Graph, plan: TilingPlan, target: Target, name: str = "") -> 
             core.commands.starts.add(len(core.commands.commands))
         for phase in phases.get(number, ()):
             _phase(phase, out)
+        for core in out.cores:
+            core.data.moved = NOTHING_MOVED
         count = [b - a for a, b in zip(first, out.counts(), strict=True)]
         segment = sum(step["kind"] == "npu" for step in out.steps)
         out.steps.append({"kind": "npu", "segment": segment, "first": first, "count": count})
