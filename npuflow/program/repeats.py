@@ -40,7 +40,9 @@ class Rounds:
 
 
 def has_repeats(words: Words) -> bool:
-    return bool((words[:, 0] & 0xFF == opcodes()[REPEAT].code).any())
+    """Whether there are commands that say how others are repeated."""
+    codes = [opcodes()[name].code for name in (REPEAT, ADVANCE)]
+    return bool(np.isin(words[:, 0] & 0xFF, codes).any())
 
 
 def expanded(words: Words, core: int = 0) -> Words:

@@ -1,0 +1,37 @@
+"""Recurrent layers as loops of integers, and their programs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from npuflow.hw.target import Target
+from npuflow.ir.graph import Graph
+from npuflow.ir.types import Array
+from npuflow.ir.unroll import rolled
+from npuflow.place.place import place
+from npuflow.program.codegen.generate import generate
+from npuflow.program.container import Program
+from npuflow.quantise.config import Quantize
+from npuflow.run.floats import FloatRun
+from npuflow.search.plan import plan_network
+from npuflow.testing.quantised import quantize_graph
+from tests.networks.harness import machine
+from tests.networks.onnx_text import normal, rewritten
+
+
+def quantised(data: bytes, target: Target) -> tuple[Graph, dict[str, Array]]:
+    """The integer graph of a model whose inputs are floats, and an input."""
+    graph = rewritten(data).graph
+    feeds = {i: normal(7, *graph.type(i).shape) for i in graph.inputs}
+    made = [o for n in graph.nodes for o in n.outputs if o]
+    real = {**feeds, **FloatRun.of(graph, made).run(feeds)}
+    ranges = {name: (float(a.min()), float(a.max())) for name, a in real.items() if a.dtype == np.float32}
+    placed = place(graph, target)
+    return quantize_graph(graph, placed.on_npu, ranges, Quantize(), target.numerics).graph, feeds
+
+
+def program_of(graph: Graph, target: Target) -> Program:
+    """The program of a graph, its loops as repeated commands, as a file has it."""
+    few = rolled(graph, target.numerics)
+    plan = plan_network(few, machine(target), target.numerics)
+    return Program.from_bytes(generate(few, plan, target).to_bytes())

@@ -1,0 +1,201 @@
+"""Repeated commands: what REPEAT and ADVANCE mean, and that programs of loops are those of the loops written
+out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from npuflow.base.errors import ModelError
+from npuflow.checks.agreement import compare
+from npuflow.hw.encode import Words, decode, decode_all, encode
+from npuflow.hw.target import Compute, Dma, Memory, Target
+from npuflow.ir.unroll import written_out
+from npuflow.program.container import Program
+from npuflow.program.order import order_of
+from npuflow.program.repeats import Rounds, RoundsDifferError, expanded, folded
+from npuflow.report.profile.measure import profile
+from npuflow.run.interpret import interpret
+from npuflow.runner.simulated import ProgramRunner
+from npuflow.sim.hazards import hazards_of
+from tests.networks.harness import build
+from tests.networks.looped import program_of, quantised
+from tests.rules.test_recurrent import layer
+
+LOAD = {"space": "DATA", "element": 1, "dims": (1, 1, 1, 1, 1, 4), "external_strides": (0,) * 5 + (1,),
+        "local_strides": (0,) * 5 + (1,)}
+TARGET = Target(
+    compute=Compute(array_rows=8, array_cols=8, vector_lanes=8, fill_cycles=8, command_cycles=4),
+    memory=Memory(local_bytes=32768, local_align=16, burst=16, external_bandwidth=8.0),
+    dma=Dma(setup_cycles=16),
+)
+CORES = replace(TARGET, compute=replace(TARGET.compute, cores=4))
+
+
+def entries(rows: list[tuple[int, int, int]]) -> dict[str, tuple[int, ...]]:
+    full = [*rows, *[(0, 0, 0)] * (17 - len(rows))]
+    commands, words, steps = zip(*full, strict=True)
+    return {"commands": commands, "words": words, "steps": steps}
+
+
+def block(count: int = 3, length: int = 2, rows: list[tuple[int, int, int]] | None = None) -> Words:
+    """One command, then a block of a LOAD and a STORE, then one more."""
+    load = encode("LOAD", {**LOAD, "external": 64}, queue=0, wait=(0, 1))
+    store = encode("STORE", {**LOAD, "external": 128}, queue=1, wait=(2,))
+    return np.stack([
+        encode("LOAD", LOAD, queue=0),
+        encode("REPEAT", {"count": count, "length": length, "advances": 1}),
+        encode("ADVANCE", entries([(0, 11, 8), (1, 11, -4)] if rows is None else rows)),
+        load, store, encode("STORE", LOAD, queue=1, wait=(4,)),
+    ])
+
+
+def test_every_round_goes_on_by_its_steps_and_waits_for_its_own_commands() -> None:
+    found = decode_all(expanded(block()))
+    assert [c.opcode for c in found] == ["LOAD", *["LOAD", "STORE"] * 3, "STORE"]
+    inner = found[1:-1]
+    assert [c.number("external") for c in inner[::2]] == [64, 72, 80]
+    assert [c.number("external") for c in inner[1::2]] == [128, 124, 120]
+    # each round has one command in either queue; a count of 0 goes on, too
+    assert [c.wait for c in inner[::2]] == [(0, 1), (1, 2), (2, 3)]
+    assert [c.wait for c in inner[1::2]] == [(2,), (3, 1), (4, 2)]
+    assert found[0].wait == () and found[-1].wait == (4,)
+
+
+def test_commands_without_a_repeat_stay_as_they_are() -> None:
+    words = block()[3:]
+    assert expanded(words) is words
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (block(count=0), "0 rounds of 2 commands"),
+        (block(length=0), "3 rounds of 0 commands"),
+        (block(length=9), "its block ends behind the program's 6 commands"),
+        (block(count=1 << 22), "are more than"),
+        (block(rows=[(2, 11, 8)]), "command 2 of a block of 2"),
+        (block(rows=[(0, 3, 8)]), "word 3 is none of the fields"),
+        (block(rows=[(0, 64, 8)]), "word 64 is none of the fields"),
+        (np.delete(block(), 1, axis=0), "an ADVANCE that no REPEAT announces"),
+        (np.delete(block(), 2, axis=0), "LOAD stands where it announces an ADVANCE"),
+        (np.concatenate([block()[:4], block()[1:3], block()[4:]]), "a REPEAT in its block"),
+    ],
+)
+def test_what_cannot_be_repeated_is_refused(words: Words, said: str) -> None:
+    with pytest.raises(ModelError, match=said):
+        expanded(words)
+
+
+def test_rounds_that_are_not_alike_are_no_block() -> None:
+    words = expanded(block())[1:5]
+    tensors = ((0, 1 << 20, 8), (0, 1 << 20, -4))
+    assert len(folded(words, [Rounds(0, 2, 5, tensors)])) == 4
+    other = words.copy()
+    other[2] = encode("LOAD", {**LOAD, "external": 72, "local": 16}, queue=0, wait=(1, 2))
+    with pytest.raises(RoundsDifferError, match="LOAD local"):
+        folded(other, [Rounds(0, 2, 5, tensors)])
+    with pytest.raises(RoundsDifferError, match="LOAD goes from 64 to 72"):
+        folded(words, [Rounds(0, 2, 5, ((64, 128, 16), *tensors[1:]))])
+    with pytest.raises(RoundsDifferError, match="other commands"):
+        folded(words[[0, 1, 1, 0]], [Rounds(0, 2, 5, tensors)])
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "lstm": {"op": "LSTM", "steps": 12},
+    "lstm, given states": {"op": "LSTM", "steps": 21, "states": "input"},
+    "lstm, both directions": {
+        "op": "LSTM", "steps": 13, "attributes": 'direction="bidirectional"', "directions": 2, "batch": 1,
+    },
+    "gru": {"op": "GRU", "steps": 17, "states": "constant"},
+    "gru, reset before": {"op": "GRU", "steps": 14, "attributes": "linear_before_reset=1"},
+    "rnn, backwards": {"op": "RNN", "steps": 19, "attributes": 'direction="reverse"'},
+}
+
+
+@pytest.mark.parametrize("target", [TARGET, CORES], ids=["one core", "four cores"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_repeated_block_computes_what_the_loop_does(name: str, target: Target) -> None:
+    graph, feeds = quantised(layer(**CASES[name]), target)
+    program = program_of(graph, target)
+    assert any(len(s) < len(w) for s, w in zip(program.stored, program.commands, strict=True))
+    assert not hazards_of(program, order_of(program))
+    checks = compare(graph, program, target.numerics, [feeds])
+    assert not [c for c in checks if c.different or c.executor]
+    assert {c.value for c in checks if c.elements} >= {o for o in graph.outputs if graph.values[o].quant}
+    found = profile(program)
+    # of some dozens of steps, the first ones count
+    assert abs(found.cycles / program.meta["plan"]["cycles"] - 1) < 0.05
+    # and what the same loop does that is written out
+    straight = written_out(graph, target.numerics)
+    long = build(straight, target)
+    wanted = ProgramRunner(long).run(feeds)
+    for output, array in ProgramRunner(program).run(feeds).items():
+        np.testing.assert_array_equal(array, wanted[output])
+        np.testing.assert_array_equal(array, interpret(graph, feeds, target.numerics)[output])
+
+
+def test_a_longer_loop_has_hardly_more_commands() -> None:
+    sizes = []
+    for steps in (20, 120):
+        graph, _ = quantised(layer("LSTM", steps=steps, batch=1), TARGET)
+        sizes.append(sum(len(w) for w in program_of(graph, TARGET).stored))
+    # the products of all steps come in more tiles
+    assert sizes[1] < 1.1 * sizes[0]
+
+
+def mutated(program: Program, change: Any) -> Program | None:
+    """The program with other stored words; None where it is refused."""
+    stored = [words.copy() for words in program.stored]
+    change(stored[0])
+    try:
+        return Program.from_bytes(
+            replace(program, stored=tuple(stored), commands=tuple(stored), meta=_counted(program, stored)).to_bytes()
+        )
+    except ModelError:
+        return None
+
+
+def _counted(program: Program, stored: list[Words]) -> dict[str, Any]:
+    """The metadata with as many commands as the words now say."""
+    count = [len(expanded(words, c)) for c, words in enumerate(stored)]
+    steps = [{**s, "count": count} if s["kind"] == "npu" else s for s in program.meta["steps"]]
+    return {**program.meta, "steps": steps}
+
+
+def test_other_words_of_a_repeat_are_refused_or_told_apart() -> None:
+    """A count, a step, the end of the block, a wait: none of them can be wrong unseen."""
+    graph, feeds = quantised(layer("LSTM", steps=16, states="input"), TARGET)
+    program = program_of(graph, TARGET)
+    words = program.stored[0]
+    at = next(i for i, row in enumerate(words) if decode(row, index=i).opcode == "REPEAT")
+    wanted = ProgramRunner(program).run(feeds)
+    used = [k for k, step in enumerate(decode(words[at + 1]).vector("steps")) if step]
+
+    def add(row: int, word: int, by: int) -> Any:
+        def change(stored: Words) -> None:
+            stored[row, word] = (int(stored[row, word]) + by) & 0xFFFFFFFF
+        return change
+
+    changes = [add(at, word, by) for word in (10, 11) for by in (-1, 1)]
+    changes += [add(at + 1, 10 + 2 * 17 + k, by) for k in used for by in (-16, 1)]
+    changes += [add(at + 1, 10 + k, 1) for k in used]
+    block = range(at + 2, at + 2 + decode(words[at]).number("length"))
+    waiting = [row for row in block if decode(words[row]).wait]
+    changes += [lambda stored, row=row: stored[row, 2:10].fill(0) for row in waiting]
+    unseen = 0
+    for change in changes:
+        try:
+            other = mutated(program, change)
+            if other is None:
+                continue
+            hazards = hazards_of(other, order_of(other))
+            found = ProgramRunner(other).run(feeds)
+        except ModelError:
+            continue
+        same = all(np.array_equal(found[name], wanted[name]) for name in wanted)
+        unseen += same and not hazards
+    assert len(changes) > 20 and not unseen
