@@ -11,15 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from npuflow.base.errors import ModelError, Where
 from npuflow.hw.encode import Words, decode, encode, layout
 from npuflow.hw.isa import HEADER_WORDS, WAIT_SLOTS, WORDS, by_code, opcodes
 
+Ints = npt.NDArray[Any]
 REPEAT, ADVANCE = "REPEAT", "ADVANCE"
+DEPTH = 2                                 # how deep blocks may lie in each other
 MOST = 1 << 22                            # commands of a core, of all rounds
+FAR = 1 << 14                             # counts from which on a 0 is no longer surely over
+LAG = 4                                   # rounds behind, of a queue that a command does not wait for
+SAVED = 8                                 # commands that a block must save
+LONGEST = 512                             # commands of a block of tiles
 _GOING = {"LOAD": ("external",), "STORE": ("external",), "BARRIER": ("id",)}
 
 
@@ -45,10 +53,13 @@ def has_repeats(words: Words) -> bool:
     return bool(np.isin(words[:, 0] & 0xFF, codes).any())
 
 
-def expanded(words: Words, core: int = 0) -> Words:
-    """The commands of all rounds; a ModelError that names the REPEAT which says what cannot be."""
+def expanded(words: Words, core: int = 0, depth: int = DEPTH) -> Words:
+    """The commands of all rounds; a ModelError that names the REPEAT which says what cannot be. `depth`: how
+    deep blocks may lie in each other."""
     if not has_repeats(words):
         return words
+    if not depth:
+        raise _fault(f"blocks lie more than {DEPTH} deep in each other", 0, core)
     found: list[Words] = []
     total = at = 0
     while at < len(words):
@@ -63,11 +74,9 @@ def expanded(words: Words, core: int = 0) -> Words:
         end, count = first + repeat.number("length"), repeat.number("count")
         if end > len(words):
             raise _fault(f"its block ends behind the program's {len(words)} commands", at, core)
-        total += count * (end - first)
-        if total > MOST:
-            raise _fault(f"{count} rounds of {end - first} commands are more than {MOST} in all", at, core)
-        found.append(_rounds(words[first:end], count, _advances(words, at, first, end - first, core), at, core))
-        at = end
+        rounds = _rounds(words[first:end], count, _advances(words, at, first, end - first, core), core, depth)
+        found.append(rounds)
+        total, at = total + len(rounds), end
     return np.concatenate(found)
 
 
@@ -88,22 +97,34 @@ def _advances(
 
 
 def _rounds(
-    block: Words, count: int, advances: Iterator[tuple[int, int, int]], at: int, core: int
+    block: Words, count: int, advances: Iterator[tuple[int, int, int]], core: int, depth: int
 ) -> Words:
-    inner = {code.name for raw in block[:, 0] & 0xFF if (code := by_code(int(raw))) is not None}
-    if inner & {REPEAT, ADVANCE}:
-        raise _fault("a REPEAT in its block", at, core)
+    one = expanded(block, core, depth - 1)
+    if count * len(one) > MOST:
+        raise _fault(f"{count} rounds of {len(one)} commands are more than {MOST} in all", 0, core)
     made = np.repeat(block[None], count, axis=0)
     turns = np.arange(count, dtype=np.int64)
     for command, word, step in advances:
         made[:, command, word] = (made[:, command, word].astype(np.int64) + turns * step) & 0xFFFFFFFF
-    waits = np.ascontiguousarray(made[:, :, 2:HEADER_WORDS]).view("<u2").astype(np.int64)
-    waits += turns[:, None, None] * _by_queue(block)
-    made[:, :, 2:HEADER_WORDS] = np.ascontiguousarray((waits & 0xFFFF).astype("<u2")).view("<u4")
-    return made.reshape(-1, WORDS)
+    waits = _waits(block)
+    every = np.where(waits > 0, waits + turns[:, None, None] * _by_queue(one), 0)
+    made[:, :, 2:HEADER_WORDS] = _packed(every)
+    if one is block:
+        return made.reshape(-1, WORDS)
+    return np.concatenate([expanded(each, core, depth - 1) for each in made])
 
 
-def _by_queue(words: Words) -> np.ndarray:
+def _waits(words: Words) -> Ints:
+    """The counts that commands wait for, [..., queues]."""
+    return np.ascontiguousarray(words[..., 2:HEADER_WORDS]).view("<u2").astype(np.int64)
+
+
+def _packed(waits: Ints) -> Words:
+    """Counts as words."""
+    return np.ascontiguousarray((waits & 0xFFFF).astype("<u2")).view("<u4")
+
+
+def _by_queue(words: Words) -> Ints:
     """How many of the commands each queue has."""
     return np.bincount((words[:, 0] >> 8 & 0xFF).astype(np.int64), minlength=WAIT_SLOTS)[:WAIT_SLOTS]
 
@@ -116,47 +137,52 @@ def _fault(message: str, at: int, core: int) -> ModelError:
 def folded(words: Words, loops: Sequence[Rounds], core: int = 0) -> Words:
     """The commands with each loop's two rounds as a block; RoundsDifferError where they are not alike.
     `loops` in the order of the commands."""
+    if not any(loop.length for loop in loops):
+        return words
     found: list[Words] = []
     done, more = 0, np.zeros(WAIT_SLOTS, np.int64)        # commands by queue of rounds that are not here
-    for loop in loops:
-        if not loop.length:
-            continue
+    for loop in (one for one in loops if one.length):
         second = loop.first + loop.length
-        found.append(_later(words[done : loop.first], more))
-        block, steps = _block(words, loop)
+        found.append(tiles_folded(_later(words[done : loop.first], more), core))
+        block, steps = _block(words, loop, more)
         own = _by_queue(words[loop.first : second])
-        found += [_head(loop, steps, core), _later(block, more)]
+        found += [_head(loop.count, loop.length, steps, core), block]
         done, more = second + loop.length, more + (loop.count - 2) * own
-    found.append(_later(words[done:], more))
+    found.append(tiles_folded(_later(words[done:], more), core))
     return np.concatenate(found)
 
 
-def _later(words: Words, more: np.ndarray) -> Words:
-    """The same commands where queues have had so many more before."""
+def _later(words: Words, more: Ints) -> Words:
+    """The same commands where queues have had so many more before. Where these are very many, a count of 0
+    would be taken for one that is yet to come."""
     if not more.any() or not len(words):
         return words
-    made = words.copy()
-    waits = np.ascontiguousarray(made[:, 2:HEADER_WORDS]).view("<u2").astype(np.int64) + more
-    made[:, 2:HEADER_WORDS] = np.ascontiguousarray((waits & 0xFFFF).astype("<u2")).view("<u4")
+    made, waits = words.copy(), _waits(words)
+    made[:, 2:HEADER_WORDS] = _packed(np.where((waits > 0) | (more >= FAR), waits + more, 0))
     return made
 
 
-def _block(words: Words, loop: Rounds) -> tuple[Words, list[tuple[int, int, int]]]:
-    """The first round with waits that hold for all rounds, and (command, word, step) of what goes on."""
+def _block(words: Words, loop: Rounds, more: Ints) -> tuple[Words, list[tuple[int, int, int]]]:
+    """The first round with waits that hold for all rounds, and (command, word, step) of what goes on. `more`:
+    commands that queues have had beside those that are here."""
     second = loop.first + loop.length
     a, b = words[loop.first : second], words[second : second + loop.length]
     if (a[:, 0] != b[:, 0]).any():
         raise RoundsDifferError("other commands")
     before, own = _by_queue(words[: loop.first]), _by_queue(a)
-    waits = [np.ascontiguousarray(w[:, 2:HEADER_WORDS]).view("<u2").astype(np.int64) for w in (a, b)]
     none = np.iinfo(np.int64).min
     relative = [
-        np.where(w > 0, w - start, none) for w, start in zip(waits, (before, before + own), strict=True)
+        np.where(w > 0, w - start, none)
+        for w, start in ((_waits(a), before), (_waits(b), before + own))
     ]
-    wanted = np.maximum(*relative)
-    asked = np.where(wanted > none, wanted + before, 0) & 0xFFFF
+    wanted, start = np.maximum(*relative), before + more
+    # where counts pass 2^16, a count of 0 would be taken for one that is yet to come
+    far = start + loop.count * own >= FAR
+    asked = np.where(wanted > none, wanted + start, np.where(far & (own > 0), start - LAG * own, 0))
+    if ((asked & 0xFFFF == 0) & (wanted > none)).any():
+        raise RoundsDifferError("a wait for nothing in the first round")
     block = a.copy()
-    block[:, 2:HEADER_WORDS] = np.ascontiguousarray(asked.astype("<u2")).view("<u4")
+    block[:, 2:HEADER_WORDS] = _packed(asked)
     return block, list(_going(a, b, loop.tensors))
 
 
@@ -176,13 +202,109 @@ def _going(
         yield int(command), at, step
 
 
-def _head(loop: Rounds, steps: Sequence[tuple[int, int, int]], core: int) -> Words:
-    size = len(opcodes()[ADVANCE].fields) and opcodes()[ADVANCE].fields[0].width
+def _head(count: int, length: int, steps: Sequence[tuple[int, int, int]], core: int) -> Words:
+    size = opcodes()[ADVANCE].fields[0].width
     groups = [steps[at : at + size] for at in range(0, len(steps), size)]
-    fields = {"count": loop.count, "length": loop.length, "advances": len(groups)}
+    fields = {"count": count, "length": length, "advances": len(groups)}
     rows = [encode(REPEAT, fields, core=core)]
     for group in groups:
         padded = [*group, *[(0, 0, 0)] * (size - len(group))]
         commands, places, far = zip(*padded, strict=True)
         rows.append(encode(ADVANCE, {"commands": commands, "words": places, "steps": far}, core=core))
     return np.stack(rows)
+
+
+def tiles_folded(words: Words, core: int = 0) -> Words:
+    """The commands with runs of alike tiles as blocks, and runs of these: `expanded` gives these very words
+    again."""
+    for _ in range(DEPTH):
+        words = _folded_once(words, core)
+    return words
+
+
+def _folded_once(words: Words, core: int) -> Words:
+    found: list[Words] = []
+    at, kinds, going = 0, *_kinds(words)
+    ends = _ends(words)
+    while at < len(words):
+        best = _run(words, kinds, going, at, ends) if at in ends else None
+        if best is None:
+            found.append(words[at : at + 1])
+            at += 1
+            continue
+        length, count = best
+        block = words[at : at + length]
+        steps = [
+            (k, int(word), int(_step(words, at + k, length, int(word))))
+            for k in range(length) for word in np.flatnonzero(going[at + k])
+            if _step(words, at + k, length, int(word))
+        ]
+        found += [_head(count, length, steps, core), block]
+        at += length * count
+    return np.concatenate(found) if found else words
+
+
+def _ends(words: Words) -> set[int]:
+    """Where a block may begin or end: not within another."""
+    found, at = set[int](), 0
+    while at < len(words):
+        found.add(at)
+        if words[at, 0] & 0xFF == opcodes()[REPEAT].code:
+            head = decode(words[at])
+            at += head.number("advances") + head.number("length")
+        at += 1
+    return found | {at}
+
+
+def _kinds(words: Words) -> tuple[list[bytes], npt.NDArray[np.bool_]]:
+    """Of every command what must be the same in all rounds, and which of its words may go on."""
+    going = np.zeros(words.shape, bool)
+    for name in _GOING:
+        rows = words[:, 0] & 0xFF == opcodes()[name].code
+        for entry, place in layout(name):
+            if entry.name in _GOING[name]:
+                going[rows, place] = True
+    fixed = np.where(going, 0, words)
+    fixed[:, 2:HEADER_WORDS] = _packed((_waits(words) > 0).astype(np.int64))
+    return [row.tobytes() for row in fixed], going
+
+
+def _step(words: Words, at: int, length: int, word: int) -> int:
+    far = int(words[at + length, word]) - int(words[at, word])
+    return (far + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+def _run(
+    words: Words, kinds: Sequence[bytes], going: npt.NDArray[np.bool_], at: int, ends: set[int]
+) -> tuple[int, int] | None:
+    """The block that begins at a command and saves most: its length and how many rounds of it follow each
+    other; None where none saves enough."""
+    best, most = None, SAVED
+    end = min(len(kinds), at + LONGEST)
+    for other in (k for k in range(at + 1, end) if k in ends and kinds[k] == kinds[at]):
+        length = other - at
+        if kinds[at:other] != kinds[other : other + length]:
+            continue
+        count = 2
+        while _alike(words, kinds, going, at, length, count):
+            count += 1
+        count -= not _alike(words, kinds, going, at, length, 1)
+        if (count - 1) * length - 2 > most:
+            best, most = (length, count), (count - 1) * length - 2
+    return best
+
+
+def _alike(
+    words: Words, kinds: Sequence[bytes], going: npt.NDArray[np.bool_], at: int, length: int, number: int
+) -> bool:
+    """Whether round `number`, counted from 0, is the first one gone on."""
+    here = at + number * length
+    if kinds[at : at + length] != kinds[here : here + length]:
+        return False
+    first, one, this = (words[k : k + length] for k in (at, at + length, here))
+    step = one.astype(np.int64) - first
+    if ((first + number * step - this) * going[at : at + length] & 0xFFFFFFFF).any():
+        return False
+    waits = _waits(first)
+    wanted = np.where(waits > 0, waits + number * _by_queue(expanded(first)), 0) & 0xFFFF
+    return bool((wanted == _waits(this)).all())

@@ -16,7 +16,7 @@ from npuflow.hw.target import Compute, Dma, Memory, Target
 from npuflow.ir.unroll import written_out
 from npuflow.program.container import Program
 from npuflow.program.order import order_of
-from npuflow.program.repeats import Rounds, RoundsDifferError, expanded, folded
+from npuflow.program.repeats import Rounds, RoundsDifferError, expanded, folded, tiles_folded
 from npuflow.report.profile.measure import profile
 from npuflow.run.interpret import interpret
 from npuflow.runner.simulated import ProgramRunner
@@ -59,9 +59,9 @@ def test_every_round_goes_on_by_its_steps_and_waits_for_its_own_commands() -> No
     inner = found[1:-1]
     assert [c.number("external") for c in inner[::2]] == [64, 72, 80]
     assert [c.number("external") for c in inner[1::2]] == [128, 124, 120]
-    # each round has one command in either queue; a count of 0 goes on, too
-    assert [c.wait for c in inner[::2]] == [(0, 1), (1, 2), (2, 3)]
-    assert [c.wait for c in inner[1::2]] == [(2,), (3, 1), (4, 2)]
+    # each round has one command in either queue; a count of 0 stays
+    assert [c.wait for c in inner[::2]] == [(0, 1), (0, 2), (0, 3)]
+    assert [c.wait for c in inner[1::2]] == [(2,), (3,), (4,)]
     assert found[0].wait == () and found[-1].wait == (4,)
 
 
@@ -82,12 +82,22 @@ def test_commands_without_a_repeat_stay_as_they_are() -> None:
         (block(rows=[(0, 64, 8)]), "word 64 is none of the fields"),
         (np.delete(block(), 1, axis=0), "an ADVANCE that no REPEAT announces"),
         (np.delete(block(), 2, axis=0), "LOAD stands where it announces an ADVANCE"),
-        (np.concatenate([block()[:4], block()[1:3], block()[4:]]), "a REPEAT in its block"),
+        (np.concatenate([block(3, 7)[1:3], block(2, 5)[1:3], block(2, 2)[1:]]), "more than 2 deep"),
     ],
 )
 def test_what_cannot_be_repeated_is_refused(words: Words, said: str) -> None:
     with pytest.raises(ModelError, match=said):
         expanded(words)
+
+
+def test_a_block_may_lie_in_a_block() -> None:
+    inner = block(count=2)[1:-1]
+    words = np.concatenate([block(3, 4, [(0, 10, 0), (2, 11, 100)])[1:3], inner])
+    found = decode_all(expanded(words))
+    assert [c.number("external") for c in found if c.opcode == "LOAD"] == [64, 72, 164, 172, 264, 272]
+    assert [c.wait for c in found if c.opcode == "STORE"] == [(2,), (3,), (4,), (5,), (6,), (7,)]
+    assert len(tiles_folded(expanded(words))) < len(found)
+    np.testing.assert_array_equal(expanded(tiles_folded(expanded(words))), expanded(words))
 
 
 def test_rounds_that_are_not_alike_are_no_block() -> None:
@@ -105,13 +115,11 @@ def test_rounds_that_are_not_alike_are_no_block() -> None:
 
 
 CASES: dict[str, dict[str, Any]] = {
-    "lstm": {"op": "LSTM", "steps": 12},
     "lstm, given states": {"op": "LSTM", "steps": 21, "states": "input"},
     "lstm, both directions": {
         "op": "LSTM", "steps": 13, "attributes": 'direction="bidirectional"', "directions": 2, "batch": 1,
     },
     "gru": {"op": "GRU", "steps": 17, "states": "constant"},
-    "gru, reset before": {"op": "GRU", "steps": 14, "attributes": "linear_before_reset=1"},
     "rnn, backwards": {"op": "RNN", "steps": 19, "attributes": 'direction="reverse"'},
 }
 
