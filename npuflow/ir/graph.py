@@ -111,15 +111,15 @@ def prune(graph: Graph) -> Graph:
     """Without the nodes that reach no output, and the values and constants nobody names. What a loop carries
     to its next step is read there."""
     wanted = set(graph.outputs)
-    back = {carried(n): n.outputs for n in graph.nodes if n.op.border_of_loop == "last"}
+    back = {n.op.carries(): n.outputs for n in graph.nodes if n.op.border_of_loop == "last"}
     while True:
         kept, before = [], len(wanted)
         for node in reversed(graph.nodes):
             if any(o in wanted for o in node.outputs):
                 wanted.update(i for i in node.inputs if i)
                 kept.append(node)
-                if node.op.border_of_loop == "carry" and carried(node) in back:
-                    wanted.update(back[carried(node)])
+                if node.op.border_of_loop == "carry" and node.op.carries() in back:
+                    wanted.update(back[node.op.carries()])
         if not back or len(wanted) == before:
             break
     kept.reverse()
@@ -130,11 +130,6 @@ def prune(graph: Graph) -> Graph:
     }
     consts = MappingProxyType({d: graph.consts[d] for d in sorted(digests)})
     return graph.replaced(nodes=tuple(kept), values=MappingProxyType(values), consts=consts)
-
-
-def carried(node: Node) -> tuple[str, int]:
-    """Which value of which loop a border carries."""
-    return getattr(node.op, "loop", ""), getattr(node.op, "index", 0)
 
 
 def merge_consts(*parts: Mapping[str, Array] | Iterable[tuple[str, Array]]) -> Mapping[str, Array]:

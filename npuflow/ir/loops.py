@@ -1,14 +1,14 @@
 """Loops: nodes of a graph that run once a step, between operators that enter and leave them.
 
-The nodes of a body stand in the graph as all others do, with the types that they have in one step, so that
-whatever works node by node (rules, placement, scales, widths) needs no second form. What belongs to a loop
-follows from its borders, five operators that name it: `carry` gives a carried value at the step and takes
-its initial one, `last` takes the value for the next step and gives the last one, `slice` gives the step's part
-of a tensor, `stack` joins what the steps made, and `capture` gives a value of the outside that no step
-changes. All nodes between an entering and a leaving border are the body. Constants need no border.
+The nodes of a body stand in the graph as all others do, with the types that they have in one step, so
+that whatever works node by node (rules, placement, scales, widths) needs no second form. What belongs to a
+loop follows from its borders, five operators that name it: `carry` gives a carried value at the step and
+takes its initial one, `last` takes the value for the next step and gives the last one, `slice` gives the
+step's part of a tensor, `stack` joins what the steps made, and `capture` gives a value of the outside that
+no step changes. All nodes between an entering and a leaving border are the body. Constants need no border.
 
-Where a body's values are seen from outside (statistics, judges), they are stacked: step by step one behind the
-other along the first dimension, as a batch is.
+Where a body's values are seen from outside (statistics, judges), they are stacked: step by step one behind
+the other along the first dimension, as a batch is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ENTERS = ("carry", "slice", "capture")
 LEAVES = ("last", "stack")
 
 
-class Border(Protocol):
+class SaysBorder(Protocol):
     """What the operators at a loop's border say: see `ops/_loop.py`."""
 
     @property
@@ -64,9 +64,9 @@ class Loop:
     outputs: tuple[str, ...]
 
 
-def border(node: Node) -> tuple[LoopBorder, Border]:
+def border(node: Node) -> tuple[LoopBorder, SaysBorder]:
     """Which border of a loop a node is, if any, and what it says."""
-    return node.op.border_of_loop, cast(Border, node.op)
+    return node.op.border_of_loop, cast(SaysBorder, node.op)
 
 
 def has_loops(graph: Graph) -> bool:

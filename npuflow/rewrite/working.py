@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from npuflow.ir.graph import Graph, carried, prune
+from npuflow.ir.graph import Graph, prune
 from npuflow.ir.op import Node
 from npuflow.ir.queries import remember
 from npuflow.rules import Change
@@ -26,7 +26,7 @@ class WorkingGraph:
         self.makers, self.readers = graph.producer(), graph.consumers()
         self.places = [k * _GAP for k in range(len(self.nodes))]
         self.place = {n.outputs: p for n, p in zip(self.nodes, self.places, strict=True)}
-        self.carries = {carried(n) for n in self.nodes if n.op.border_of_loop == "carry"}
+        self.carries = {n.op.carries() for n in self.nodes if n.op.border_of_loop == "carry"}
         self.graph = self._graph()
 
     def pruned(self) -> Graph:
@@ -48,7 +48,7 @@ class WorkingGraph:
         for node in removed:
             self._take(node)
         self._put(change.nodes, spot)
-        self.carries.update(carried(n) for n in change.nodes if n.op.border_of_loop == "carry")
+        self.carries.update(n.op.carries() for n in change.nodes if n.op.border_of_loop == "carry")
         for old, new in aliases.items():
             self._redirect(old, new)
         dead = self._bury([*removed, *change.nodes])
@@ -175,12 +175,13 @@ class WorkingGraph:
         """Whether something reads a result; what a loop carries on is read in its next step."""
         if any(o in self.outputs or self.readers.get(o) for o in node.outputs):
             return True
-        return node.op.border_of_loop == "last" and carried(node) in self.carries
+        return node.op.border_of_loop == "last" and node.op.carries() in self.carries
 
     def _after(self, node: Node) -> tuple[str, ...]:
         """What nothing carries on any more without a node that is gone."""
         if node.op.border_of_loop != "carry":
             return ()
-        self.carries.discard(carried(node))
-        lasts = (n for n in self.nodes if n.op.border_of_loop == "last" and carried(n) == carried(node))
+        mine = node.op.carries()
+        self.carries.discard(mine)
+        lasts = (n for n in self.nodes if n.op.border_of_loop == "last" and n.op.carries() == mine)
         return next((n.outputs for n in lasts), ())

@@ -34,9 +34,8 @@ def economical(
     machine = Machine(planned.compute, planned.memory, planned.dma)
     table, prices = planning.tiling, planning.prices
     assert prices is not None, "it is on where [tiling] minimise is"
-    wanted = PlanRequest(
-        quantized.straight(planned.numerics), machine, planned.numerics, planning.effort.level, table.pins, table.allocation
-    )
+    graph, level = quantized.straight(planned.numerics), planning.effort.level
+    wanted = PlanRequest(graph, machine, planned.numerics, level, table.pins, table.allocation)
     plans = {"the fewest bytes": tiled.plan}
     between = FEWER / planned.memory.external_bandwidth
     for name, cost in (("bytes that count less", between), ("the fewest cycles", 0.0)):
@@ -51,4 +50,5 @@ def economical(
 def _spent(plan: TilingPlan, quantized: Quantized, target: Target, table: Energy) -> float:
     """Microjoules of the program of a plan."""
     one = replace(target, compute=target.compute.of_one_inference)
-    return float(profile(generate(quantized.straight(target.numerics), plan, one), table).totals()["energy_uj"])
+    made = generate(quantized.straight(target.numerics), plan, one)
+    return float(profile(made, table).totals()["energy_uj"])
