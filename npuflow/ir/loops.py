@@ -149,7 +149,8 @@ def _loop_faults(graph: Graph, loop: Loop) -> Iterator[str]:
     for one in loop.carried:
         kinds = {graph.type(v) for v in (one.initial, one.now, one.following, one.last)}
         if len(kinds) > 1:
-            yield f'{where} carries "{one.now}" as {", ".join(sorted(map(str, kinds)))}'
+            said = (f"{'x'.join(map(str, k.shape))} {k.dtype}" for k in kinds)
+            yield f'{where} carries "{one.now}" as {", ".join(sorted(said))}'
 
 
 def stacked(kind: TensorType, steps: int) -> TensorType:

@@ -81,13 +81,12 @@ class _Scan:
         import onnx
 
         carries, lasts, slices = self._borders("carry"), self._borders("last"), self._borders("slice")
-        if len(carries) != len(lasts) or not slices:
+        if len(carries) != len(lasts):
             raise InternalError(
-                f'the loop "{self.loop}" is not whole: {len(carries)} values carried in, {len(lasts)} out, '
-                f"{len(slices)} tensors cut into steps",
+                f'the loop "{self.loop}" is not whole: {len(carries)} values carried in, {len(lasts)} out',
                 code="NF-INTERNAL-094",
             )
-        self.steps = slices[0][1]["steps"]
+        self.steps = next(said["steps"] for kind in (*ENTERS, *LEAVES) for _, said in self._borders(kind))
         for node in self.mine:
             if node.domain != DOMAIN:
                 inner = onnx.NodeProto()
@@ -102,6 +101,9 @@ class _Scan:
         inputs += [self.parted(n.input[0], n.output[0]) for n, _ in slices]
         entering = [n.output[0] for n, _ in (*carries, *slices)]
         given = [value_info(self.inner(v), self.type(v)) for v in entering]
+        if not slices:
+            given.append(value_info(f"{self.loop}:step{INSIDE}", TensorType((), "float32")))
+            inputs.append(self.counted())
         results = [self.result(n.input[0], k) for k, (n, _) in enumerate(lasts)]
         outputs, ways = [n.output[0] for n, _ in lasts], list[int]()
         for value, target, back in self._stacked():
@@ -112,9 +114,10 @@ class _Scan:
             self.body, f"{self.loop}:body", given, [onnx.ValueInfoProto(name=r) for r in results]
         )
         said: dict[str, Any] = {"scan_output_directions": ways} if ways else {}
-        said["scan_input_directions"] = [int(own["reverse"]) for _, own in slices]
+        if slices:
+            said["scan_input_directions"] = [int(own["reverse"]) for _, own in slices]
         self.made.append(onnx.helper.make_node(
-            "Scan", inputs, outputs, self.loop, body=body, num_scan_inputs=len(slices), **said
+            "Scan", inputs, outputs, self.loop, body=body, num_scan_inputs=len(slices) or 1, **said
         ))
         return self.made
 
@@ -140,6 +143,15 @@ class _Scan:
 
         name = f"{self.loop}:result{number}{INSIDE}"
         self.body.append(onnx.helper.make_node("Identity", [self.inner(value)], [name]))
+        return name
+
+    def counted(self) -> str:
+        """Something to scan, for a loop that reads nothing step by step: the steps need to be counted."""
+        import onnx
+
+        name = f"{self.loop}:steps"
+        steps = np.zeros(self.steps, np.float32)
+        self.graph.initializer.append(onnx.numpy_helper.from_array(steps, name))
         return name
 
     def parted(self, source: str, part: str) -> str:

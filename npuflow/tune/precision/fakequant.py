@@ -319,7 +319,7 @@ class FakeQuant:
         import onnx
 
         graph, part = self.network.graph, self.section
-        ends = () if part is None else (part.made, part.nodes, part.fed)
+        ends: tuple[Any, Any, Any] = (None,) * 3 if part is None else (part.made, part.nodes, part.fed)
         model, constants = taken_apart(session_model(graph, *ends, flat=True))
         proto = model.graph
         members = {v: k for k, group in enumerate(self.network.groups) for v in group}
