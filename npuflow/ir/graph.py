@@ -11,6 +11,7 @@ import numpy as np
 from npuflow.base.digest import digest_array
 from npuflow.base.html_table import titled
 from npuflow.base.mapped import spilled
+from npuflow.ir.borders import carries
 from npuflow.ir.op import Node, OpContext
 from npuflow.ir.types import Array, QuantType, TensorType, Value
 
@@ -123,7 +124,7 @@ def reaching(nodes: Sequence[Node], outputs: Iterable[str]) -> tuple[list[Node],
     """The nodes that reach an output, and the values that are read. What a loop carries to its next step is
     read there."""
     wanted, kept = set(outputs), list[Node]()
-    back = {n.op.carries(): n.outputs for n in nodes if n.op.border_of_loop == "last"}
+    back = {carries(n): n.outputs for n in nodes if n.op.border_of_loop == "last"}
     before = -1
     while len(wanted) != before:
         before, kept = len(wanted), []
@@ -132,7 +133,7 @@ def reaching(nodes: Sequence[Node], outputs: Iterable[str]) -> tuple[list[Node],
                 wanted.update(i for i in node.inputs if i)
                 kept.append(node)
                 if node.op.border_of_loop == "carry":
-                    wanted.update(back.get(node.op.carries(), ()))
+                    wanted.update(back.get(carries(node), ()))
         if not back:
             break
     return kept[::-1], wanted

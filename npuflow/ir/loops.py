@@ -15,29 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, cast
 
 import numpy as np
 
+from npuflow.ir.borders import border as border
 from npuflow.ir.graph import Graph
-from npuflow.ir.op import LoopBorder, Node
+from npuflow.ir.op import Node
 from npuflow.ir.types import Array, TensorType
 
 ENTERS = ("carry", "slice", "capture")
 LEAVES = ("last", "stack")
-
-
-class SaysBorder(Protocol):
-    """What the operators at a loop's border say: see `ops/_loop.py`."""
-
-    @property
-    def loop(self) -> str: ...
-    @property
-    def steps(self) -> int: ...
-    @property
-    def index(self) -> int: ...
-    @property
-    def reverse(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -62,11 +49,6 @@ class Loop:
     carried: tuple[Carried, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-
-
-def border(node: Node) -> tuple[LoopBorder, SaysBorder]:
-    """Which border of a loop a node is, if any, and what it says."""
-    return node.op.border_of_loop, cast(SaysBorder, node.op)
 
 
 def has_loops(graph: Graph) -> bool:

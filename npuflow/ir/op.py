@@ -93,10 +93,6 @@ class Op(FloatSemantics, Quantisable["OpContext"], Lowerable["OpContext"], Scala
     hosted: ClassVar[bool] = False        # a node of the source format kept whole: no NPU runs it
     border_of_loop: ClassVar[LoopBorder] = ""   # enters or leaves a loop: see `ir/loops.py`
 
-    def carries(self) -> tuple[str, int]:
-        """Of a border where a value is carried: its loop, and which of the loop's values."""
-        return "", 0
-
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> Imported | No:
         """The operator for an ONNX node, or why this file does not take it (then it runs on the host)."""

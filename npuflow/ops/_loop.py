@@ -29,9 +29,6 @@ class BorderOp(DataLayoutOp):
     moves_data: ClassVar[bool] = False
     border_of_loop: ClassVar[LoopBorder]
 
-    def carries(self) -> tuple[str, int]:
-        return self.loop, self.index
-
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
         assert types[0] is not None
         return (types[0],)
