@@ -15,7 +15,9 @@ from npuflow.compare.difference import unequal
 from npuflow.hw.target import Numerics
 from npuflow.input.pixels.pixels import model_inputs, of_program
 from npuflow.ir.graph import Graph
+from npuflow.ir.loops import LEAVES, loops
 from npuflow.ir.types import Array
+from npuflow.ir.unroll import step_name
 from npuflow.program.container import Program, instances_of
 from npuflow.program.copies import Copies
 from npuflow.run.interpret import Interpreter
@@ -53,10 +55,11 @@ def compare(
     """Every integer tensor, in external memory or in local memory alone, and every
     float output, in the graph's order: the simulator's and the executor's beside the reference's.
 
-    A tensor that the simulator shows nothing of has a check with 0 elements."""
+    A tensor that the simulator shows nothing of has a check with 0 elements. Of a loop's body there are checks
+    of the steps that the program shows."""
     reference, runner = Interpreter(graph, numerics), ProgramRunner(program, batch=max(1, min(8, len(feeds))))
     executor = Executor(graph, numerics, runner.batch)
-    pixels = of_program(program.meta)
+    pixels, told = of_program(program.meta), list(_told(graph, program))
     found: dict[str, TensorCheck] = {}
     for start in range(0, len(feeds), runner.batch):
         batch = feeds[start : start + runner.batch]
@@ -64,12 +67,47 @@ def compare(
         whole = executor.run_many(batch, keep=lambda _: True)
         for sample, (feed, got, fast) in enumerate(zip(batch, outputs, whole, strict=True)):
             want = reference.run(feed, keep=lambda _: True)
-            for node in graph.nodes:
-                for value in node.outputs:
-                    kept = graph.values[value].quant is not None or value in graph.outputs if value else False
-                    if kept and value in want:
-                        _add(found, value, want[value], list(_seen(runner, value, got, sample)), fast[value])
+            for value, name, step in told:
+                if value in want:
+                    own, other = step.of(want[value]), step.of(fast[value])
+                    _add(found, name, own, list(_seen(runner, name, got, sample)), other)
     return tuple(found.values())
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Which part of a stacked tensor one step made; all of a tensor that is not of a loop's body."""
+
+    number: int = 0
+    steps: int = 0
+    shape: tuple[int, ...] = ()
+
+    def of(self, array: Array) -> Array:
+        if not self.steps:
+            return array
+        rows = len(array) // self.steps
+        return array[self.number * rows : (self.number + 1) * rows].reshape(self.shape)
+
+
+def _told(graph: Graph, program: Program) -> Iterator[tuple[str, str, _Step]]:
+    """The tensors to compare: a value of the graph, its name in the program, and the step."""
+    inner = {
+        o: loop for loop in loops(graph) for i in loop.nodes for o in graph.nodes[i].outputs
+        if graph.nodes[i].op.border_of_loop not in LEAVES
+    }
+    known = program.meta["values"].keys() | program.taps.values.keys()
+    for node in graph.nodes:
+        for value in filter(None, node.outputs):
+            if graph.values[value].quant is None and value not in graph.outputs:
+                continue
+            loop = inner.get(value)
+            if loop is None:
+                yield value, value, _Step()
+                continue
+            for k in range(loop.steps):
+                name = step_name(graph, value, k)
+                if name in known:
+                    yield value, name, _Step(k, loop.steps, graph.type(value).shape)
 
 
 def _seen(runner: ProgramRunner, value: str, got: Mapping[str, Array], sample: int) -> Iterator[_Seen]:

@@ -8,6 +8,7 @@ one error that names the command.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -125,11 +126,8 @@ def decode(words: Words, *, index: int = 0, core: int | None = None) -> Command:
             fields[entry.name] = entry.enum[numbers[0]]
         else:
             fields[entry.name] = numbers[0] if entry.width == 1 else tuple(numbers)
-    counts = [n >> s & 0xFFFF for n in raw[2:HEADER_WORDS] for s in (0, 16)]
-    while counts and counts[-1] == 0:
-        counts.pop()
     command = Command(
-        opcode.name, fields, raw[0] >> 8 & 0xFF, raw[0] >> 16 & 0xFF, raw[1], tuple(counts), raw[0] >> 24
+        opcode.name, fields, raw[0] >> 8 & 0xFF, raw[0] >> 16 & 0xFF, raw[1], _counts(words), raw[0] >> 24
     )
     found = ["a reserved word is not 0"] if any(raw[end:]) else []
     found += ["flags are reserved and must be 0"] if command.flags else []
@@ -140,9 +138,27 @@ def decode(words: Words, *, index: int = 0, core: int | None = None) -> Command:
     return command
 
 
-def decode_all(words: Words, *, core: int | None = None) -> tuple[Command, ...]:
-    """Commands of one core; `words` is [n, 64]."""
-    return tuple(decode(row, index=i, core=core) for i, row in enumerate(words))
+def decode_all(words: Words, *, core: int | None = None, alike: bool = False) -> tuple[Command, ...]:
+    """Commands of one core; `words` is [n, 64]. `alike`: many are the same but for their waits."""
+    if not alike:
+        return tuple(decode(row, index=i, core=core) for i, row in enumerate(words))
+    known: dict[bytes, Command] = {}
+    bodies, found = words.copy(), []
+    bodies[:, 2:HEADER_WORDS] = 0
+    for i, (row, body) in enumerate(zip(words, bodies, strict=True)):
+        key = body.tobytes()
+        if key not in known:
+            known[key] = decode(body, index=i, core=core)
+        found.append(replace(known[key], wait=_counts(row)))
+    return tuple(found)
+
+
+def _counts(row: Words) -> tuple[int, ...]:
+    """The counts that a command waits for, without zeros at the end."""
+    counts = [int(n) >> s & 0xFFFF for n in row[2:HEADER_WORDS] for s in (0, 16)]
+    while counts and counts[-1] == 0:
+        counts.pop()
+    return tuple(counts)
 
 
 def _where(index: int, core: int, opcode: Opcode | None) -> Where:

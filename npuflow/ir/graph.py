@@ -17,11 +17,37 @@ from npuflow.ir.types import Array, QuantType, TensorType, Value
 
 
 @dataclass(frozen=True)
+class Roll:
+    """A loop of which a graph has some steps, one after the other, by the positions of their nodes: some that
+    lead in, four that stand for all that follow, and the last one. The four are two rounds of two steps: what
+    a step hands to the next lies in two places in turn. A round is repeated `rounds` times in all."""
+
+    loop: str
+    steps: tuple[tuple[int, ...], ...]
+    numbers: tuple[int, ...]              # which steps they are
+    rounds: int
+    # nodes that cut tensors into steps and join them again: a round needs them to move nothing
+    movers: tuple[int, ...] = ()
+
+    @property
+    def regular(self) -> bool:
+        """Whether the steps around and in both rounds have the same nodes."""
+        some = self.steps[self.lead - 1 : -1]
+        return len({len(step) for step in some}) == 1 and all(some)
+
+    @property
+    def lead(self) -> int:
+        """Steps before the first round."""
+        return len(self.steps) - 5
+
+
+@dataclass(frozen=True)
 class Graph:
     """Inputs and outputs are value ids; `values` maps id to Value; `consts` maps content digest to array.
 
     `state`: pairs of an output and the input that takes its value in the next run. `fed`: bytes from which a
-    constant is fed to whatever runs the network, and not copied into its model; 0: none is.
+    constant is fed to whatever runs the network, and not copied into its model; 0: none is. `rolls`: loops
+    some steps of which are written out, for a plan (see `ir/unroll.py`).
     """
 
     inputs: tuple[str, ...]
@@ -33,6 +59,7 @@ class Graph:
     )
     state: tuple[tuple[str, str], ...] = ()
     fed: int = 0
+    rolls: tuple[Roll, ...] = field(default=(), compare=False, repr=False)
 
     def const(self, value_id: str) -> Array | None:
         """The array of a constant value, or None for an activation (or the absent input "")."""
@@ -137,6 +164,13 @@ def reaching(nodes: Sequence[Node], outputs: Iterable[str]) -> tuple[list[Node],
         if not back:
             break
     return kept[::-1], wanted
+
+
+def step_of(graph: Graph) -> dict[int, int]:
+    """By position of a node that is of a step of a loop which number that step has, counted from 1 over all
+    steps that the graph has."""
+    every = [step for roll in graph.rolls for step in roll.steps]
+    return {node: k + 1 for k, step in enumerate(every) for node in step}
 
 
 def merge_consts(*parts: Mapping[str, Array] | Iterable[tuple[str, Array]]) -> Mapping[str, Array]:

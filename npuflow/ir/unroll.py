@@ -1,8 +1,12 @@
-"""Writes the loops of a graph out, step after step: nodes of one step under names of their own."""
+"""Writes the loops of a graph out, step after step: nodes of one step under names of their own.
+
+A plan needs only some steps of a long loop: `rolled` writes those that lead in, two rounds of two steps, and the
+last one. The second round shows in what the first one differs from it: by how much addresses go on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -10,28 +14,65 @@ import numpy as np
 
 from npuflow.hw.target import Numerics
 from npuflow.ir import forms
-from npuflow.ir.graph import Graph, constant, prune
+from npuflow.ir.graph import Graph, Roll, constant, prune
 from npuflow.ir.loops import Loop, border, has_loops, loops
 from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import Array, Value
 
+LEAD = 3                                  # steps before the rounds, at least: then all differences have gone
+ROUND = 2                                 # steps of a round
+
 
 def written_out(graph: Graph, numerics: Numerics) -> Graph:
     """The graph without loops. What a step computes of constants alone, as the first one of initial values,
-    is a constant; of a quantised graph by `numerics`."""
+    is a constant; of a quantised graph by `numerics`. Loops of the host stay in a quantised graph."""
+    return _straight(graph, numerics, 0)
+
+
+def rolled(graph: Graph, numerics: Numerics, more: int = 0) -> Graph:
+    """The graph with as many steps of its loops as a plan looks at: see `Graph.rolls`. Loops of few steps are
+    written out. `more`: rounds that lead in beside the usual steps."""
+    return _straight(graph, numerics, LEAD + more * ROUND)
+
+
+def _straight(graph: Graph, numerics: Numerics, lead: int) -> Graph:
     if not has_loops(graph):
         return graph
-    made = _Straight(graph, numerics)
-    first = {loop.nodes[0]: loop for loop in loops(graph)}
+    made = _Straight(graph, numerics, lead)
+    integer = any(node.is_integer for node in graph.nodes)
+    first = {
+        loop.nodes[0]: loop for loop in loops(graph)
+        if not integer or graph.nodes[loop.nodes[0]].is_integer
+    }
     inner = {i for loop in first.values() for i in loop.nodes}
     for i, node in enumerate(graph.nodes):
         if i in first:
             made.loop(first[i])
         elif i not in inner:
             made.nodes.append(node)
-    return prune(graph.replaced(
+    whole = prune(graph.replaced(
         nodes=tuple(made.nodes), values=MappingProxyType(made.values), consts=MappingProxyType(made.consts)
     ))
+    place = {n.outputs: i for i, n in enumerate(whole.nodes)}
+    rolls = tuple(
+        replace(
+            roll,
+            steps=tuple(tuple(place[n.outputs] for n in nodes if n.outputs in place) for nodes in steps),
+            movers=tuple(place[n.outputs] for n in made.movers.get(roll.loop, ()) if n.outputs in place),
+        )
+        for roll, steps in made.rolls
+    )
+    return whole.replaced(rolls=rolls)
+
+
+def chosen_steps(steps: int, lead: int) -> tuple[tuple[int, ...], int]:
+    """Of a loop's steps those that are written out, and how often the round among them runs; 0: all are."""
+    if lead:
+        lead += (steps - lead - 1) % ROUND
+        rounds = (steps - lead - 1) // ROUND
+        if rounds > ROUND:
+            return (*range(lead + 2 * ROUND), steps - 1), rounds
+    return tuple(range(steps)), 0
 
 
 @dataclass
@@ -40,9 +81,12 @@ class _Straight:
 
     source: Graph
     numerics: Numerics
+    lead: int
     nodes: list[Node] = field(default_factory=list)
     values: dict[str, Value] = field(default_factory=dict)
     consts: dict[str, Array] = field(default_factory=dict)
+    rolls: list[tuple[Roll, list[list[Node]]]] = field(default_factory=list)
+    movers: dict[str, list[Node]] = field(default_factory=dict)      # by loop
 
     def __post_init__(self) -> None:
         self.values.update(self.source.values)
@@ -50,13 +94,15 @@ class _Straight:
 
     def loop(self, loop: Loop) -> None:
         nodes = [self.source.nodes[i] for i in loop.nodes]
-        parts = {n.outputs[0]: self.parts(n, loop) for n in nodes if border(n)[0] == "slice"}
+        steps, rounds = chosen_steps(loop.steps, self.lead)
+        parts = {n.outputs[0]: self.parts(n, loop, steps) for n in nodes if border(n)[0] == "slice"}
         held = {one.now: one.initial for one in loop.carried}
         ends = self.ends(loop, nodes)
         rows: dict[str, list[str]] = {n.inputs[0]: [] for n in nodes if border(n)[0] == "stack"}
-        for step in range(loop.steps):
-            names = dict(held)
-            names.update((part, found[step]) for part, found in parts.items())
+        written: list[list[Node]] = []
+        for k, step in enumerate(steps):
+            names, begin = dict(held), len(self.nodes)
+            names.update((part, found[k]) for part, found in parts.items())
             for node in nodes:
                 side = border(node)[0]
                 if side == "capture":
@@ -66,12 +112,15 @@ class _Straight:
             for value, row in rows.items():
                 row.append(names.get(value, value))
             held = {one.now: names.get(one.following, one.following) for one in loop.carried}
+            written.append(self.nodes[begin:])
+        if rounds:
+            self.rolls.append((Roll(loop.name, (), steps, rounds), written))
         for one in loop.carried:
             if held[one.now] != one.last:
                 self.same(held[one.now], one.last)
         for node in nodes:
             if border(node)[0] == "stack":
-                self.stack(node, rows[node.inputs[0]])
+                self.stack(node, rows[node.inputs[0]], steps)
 
     def ends(self, loop: Loop, nodes: list[Node]) -> dict[str, str]:
         """Names that values of the last step have outside."""
@@ -82,23 +131,30 @@ class _Straight:
                 found[one.following] = one.last
         return found
 
-    def parts(self, node: Node, loop: Loop) -> list[str]:
-        """A tensor cut into steps, in the order of the steps."""
-        source, part, steps = node.inputs[0], node.outputs[0], loop.steps
-        names = [self.named(part, step) for step in range(steps)]
-        if border(node)[1].reverse:
-            names.reverse()
+    def parts(self, node: Node, loop: Loop, steps: Sequence[int]) -> list[str]:
+        """What the steps have of a tensor, in their order."""
+        source, part, back = node.inputs[0], node.outputs[0], border(node)[1].reverse
+        names = [self.named(part, step) for step in steps]
+        places = [loop.steps - 1 - step if back else step for step in steps]
         held = self.source.const(source)
         if held is not None:
-            for name, array in zip(names, np.split(held, steps), strict=True):
-                self.constant(name, array, self.values[part])
-        elif steps == 1:
+            cut = np.split(held, loop.steps)
+            for name, place in zip(names, places, strict=True):
+                self.constant(name, cut[place], self.values[part])
+            return names
+        if loop.steps == 1:
             self.same(source, names[0])
-        else:
-            self.values.update({name: replace(self.values[part], id=name) for name in names})
-            op = OPS["split"](sizes=(self.values[part].type.shape[0],) * steps, axis=0)
-            self.nodes.append(self.like(node, op, (source,), tuple(names)))
-        return names[::-1] if border(node)[1].reverse else names
+            return names
+        self.values.update({name: replace(self.values[part], id=name) for name in names})
+        rows = self.values[part].type.shape[0]
+        if len(steps) == loop.steps:
+            op = OPS["split"](sizes=(rows,) * loop.steps, axis=0)
+            self.nodes.append(self.like(node, op, (source,), tuple(names[::-1] if back else names)))
+            return names
+        for name, place in zip(names, places, strict=True):
+            ends = {"starts": (place * rows,), "ends": ((place + 1) * rows,)}
+            self.moving(node, OPS["slice"](**ends, axes=(0,), steps=(1,)), (source,), (name,))
+        return names
 
     def body(self, node: Node, step: int, names: dict[str, str], ends: Mapping[str, str]) -> None:
         """A node of one step, or constants."""
@@ -123,12 +179,22 @@ class _Straight:
             elif o:
                 self.constant(o, np.asarray(array), self.values[o])
 
-    def stack(self, node: Node, rows: list[str]) -> None:
-        ordered = rows[::-1] if border(node)[1].reverse else rows
-        if len(ordered) == 1:
-            self.same(ordered[0], node.outputs[0])
-        else:
+    def stack(self, node: Node, rows: list[str], steps: Sequence[int]) -> None:
+        own, (out,) = border(node)[1], node.outputs
+        if own.steps == 1:
+            self.same(rows[0], out)
+        elif len(steps) == own.steps:
+            ordered = rows[::-1] if own.reverse else rows
             self.nodes.append(self.like(node, OPS["concat"](axis=0), tuple(ordered), node.outputs))
+        else:
+            places = tuple(own.steps - 1 - step if own.reverse else step for step in steps)
+            op = OPS["looprows"](places=places, steps=own.steps)
+            self.moving(node, op, tuple(rows), node.outputs)
+
+    def moving(self, node: Node, op: Op, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
+        made = self.like(node, op, inputs, outputs)
+        self.nodes.append(made)
+        self.movers.setdefault(border(node)[1].loop, []).append(made)
 
     def same(self, source: str, result: str) -> None:
         """A value under another name."""
@@ -148,8 +214,12 @@ class _Straight:
         self.consts.update(entry)
 
     def named(self, value: str, step: int) -> str:
-        """A value's name in one step."""
-        name = f"{value}@{step}"
-        while name in self.source.values:
-            name += "'"
-        return name
+        return step_name(self.source, value, step)
+
+
+def step_name(graph: Graph, value: str, step: int) -> str:
+    """The name that a value of a loop's body has in one step, where the loop is written out."""
+    name = f"{value}@{step}"
+    while name in graph.values:
+        name += "'"
+    return name

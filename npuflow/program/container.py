@@ -34,6 +34,7 @@ from npuflow.hw.encode import Words, decode_all
 from npuflow.hw.isa import WORDS
 from npuflow.hw.target import Target
 from npuflow.program.meta import check_meta
+from npuflow.program.repeats import expanded, has_repeats
 from npuflow.program.taps import ProgramTaps, decode_taps
 
 MAGIC = b"NPUFLOW\0"
@@ -51,8 +52,9 @@ _ENTRY = struct.Struct("<16sQQ16s")
 
 @dataclass(frozen=True)
 class Program:
-    """A compiled network. `commands` has one uint32 array [n, 64] per core; `meta`
-    is described in program_meta."""
+    """A compiled network. `commands` has one uint32 array [n, 64] per core, with the commands of all rounds of
+    loops; `stored`: the same as the file has them, where it repeats some (see repeats.py). `meta` is described
+    in program_meta, and counts the commands of all rounds."""
 
     target_fingerprint: str
     meta: Mapping[str, Any]
@@ -61,6 +63,7 @@ class Program:
     hosts: tuple[bytes, ...] = ()
     tap_bytes: bytes = b""
     graph_bytes: Body = b""
+    stored: tuple[Words, ...] = ()
 
     @cached_property
     def taps(self) -> ProgramTaps:
@@ -76,7 +79,8 @@ class Program:
     @cached_property
     def decoded(self) -> tuple[tuple[Command, ...], ...]:
         """The commands of every core, decoded once."""
-        return tuple(decode_all(words, core=core) for core, words in enumerate(self.commands))
+        alike = bool(self.stored)
+        return tuple(decode_all(words, core=core, alike=alike) for core, words in enumerate(self.commands))
 
     def __repr__(self) -> str:
         """A line: a program is megabytes of words and constants."""
@@ -113,7 +117,8 @@ class Program:
         """Names and bodies, in the file's order."""
         sections: list[tuple[str, Body]] = [("meta", json_bytes(self.meta))]
         sections += [
-            (f"core{i}", np.ascontiguousarray(w, "<u4").tobytes()) for i, w in enumerate(self.commands)
+            (f"core{i}", np.ascontiguousarray(w, "<u4").tobytes())
+            for i, w in enumerate(self.stored or self.commands)
         ]
         sections += [("const", self.const)]
         sections += [("taps", self.tap_bytes)] if self.tap_bytes else []
@@ -158,13 +163,15 @@ class Program:
                     f"section core{i} is not a whole number of commands", where=where, code="NF-PROGRAM-002",
                 )
             commands.append(np.frombuffer(body, "<u4").astype(np.uint32).reshape(-1, WORDS))
-        program = cls(fingerprint, meta, tuple(commands), const, tuple(bytes(h) for h in hosts), taps, graph)
         try:
+            every = tuple(expanded(words, core) for core, words in enumerate(commands))
             target_of(meta["target"], fingerprint)
-            check_meta(meta, [len(w) for w in commands], len(const), len(hosts))
+            check_meta(meta, [len(w) for w in every], len(const), len(hosts))
         except ModelError as error:
             raise error.at(where) from None
-        return program
+        stored = tuple(commands) if any(map(has_repeats, commands)) else ()
+        held = tuple(bytes(h) for h in hosts)
+        return cls(fingerprint, meta, every, const, held, taps, graph, stored)
 
 
 def written(fingerprint: str, sections: Sequence[tuple[str, Body]]) -> bytes:

@@ -109,13 +109,17 @@ class Interpreter:
         held = {one.now: self._value(one.initial, outer) for one in loop.carried}
         rows: dict[str, list[Array]] = {}
         nodes = [self.graph.nodes[i] for i in loop.nodes]
+        parts = {
+            n.outputs[0]: np.split(self._value(n.inputs[0], outer), loop.steps)
+            for n in nodes if border(n)[0] == "slice"
+        }
         for step in range(loop.steps):
             values = dict(held)
             for node in nodes:
                 side, own = border(node)
                 if side == "slice":
-                    whole = np.split(self._value(node.inputs[0], outer), loop.steps)
-                    values[node.outputs[0]] = whole[loop.steps - 1 - step if own.reverse else step]
+                    at = loop.steps - 1 - step if own.reverse else step
+                    values[node.outputs[0]] = parts[node.outputs[0]][at]
                 elif side == "capture":
                     values[node.outputs[0]] = self._value(node.inputs[0], outer)
                 elif not side:
@@ -123,13 +127,13 @@ class Interpreter:
             for name, array in values.items():
                 rows.setdefault(name, []).append(array)
             held = {one.now: self._value(one.following, values) for one in loop.carried}
-        made = {name: stack(parts) for name, parts in rows.items()}
+        made = {name: stack(some) for name, some in rows.items()}
         made.update((one.last, held[one.now]) for one in loop.carried)
         for node in nodes:
             side, own = border(node)
             if side == "stack":
-                parts = rows.get(node.inputs[0]) or [self._value(node.inputs[0], {})] * loop.steps
-                made[node.outputs[0]] = stack(parts[::-1] if own.reverse else parts)
+                some = rows.get(node.inputs[0]) or [self._value(node.inputs[0], {})] * loop.steps
+                made[node.outputs[0]] = stack(some[::-1] if own.reverse else some)
         return made
 
     def _value(self, value_id: str, values: Mapping[str, Array]) -> Array:

@@ -12,7 +12,7 @@ from math import prod
 
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.target import Numerics
-from npuflow.ir.graph import Graph
+from npuflow.ir.graph import Graph, Roll
 from npuflow.ir.moves import Move
 from npuflow.ir.op import Node
 from npuflow.ir.space import IterationDomain, Operand
@@ -55,6 +55,20 @@ class Chain:
                 self.times[output] = found
                 last = max(last, found[1] + (self.front if output in self._outside else 0))
         return last
+
+    @property
+    def whole(self) -> float:
+        """With the rounds of loops that the graph does not have: one round takes what the second adds to the
+        first. Loops may run beside each other, so that the longest counts."""
+        end, more = self.end, 0.0
+        for roll in self.graph.rolls:
+            first, second = (self._last(roll.steps[roll.lead + k]) for k in (1, 3))
+            more = max(more, (roll.rounds - 2) * (second - first))
+        return end + more
+
+    def _last(self, step: Sequence[int]) -> float:
+        found = (self.times.get(o, (0.0, 0.0))[1] for n in step for o in self.graph.nodes[n].outputs)
+        return max(found, default=0.0)
 
     @cached_property
     def _outside(self) -> Collection[str]:
@@ -190,6 +204,15 @@ class BoundedNetwork:
         whole = {d: int(a.nbytes) for d, a in self.graph.consts.items()}
         return {**whole, **{d: ELEMENTS[t].storage(self.graph.consts[d].size) for d, t in packed.items()}}
 
+    def times(self, node: int) -> float:
+        """How often a node runs: those of a loop's rounds share all rounds."""
+        return self._times.get(node, 1.0)
+
+    @cached_property
+    def _times(self) -> Mapping[int, float]:
+        rolls = self.graph.rolls
+        return {n: roll.rounds / 2 for roll in rolls for step in roll.steps[roll.lead : -1] for n in step}
+
     def least(self, node: int) -> LeastWork:
         if node not in self._least:
             site = self.graph.site(self.graph.nodes[node])
@@ -204,9 +227,12 @@ class BoundedNetwork:
 
 def bounds_of(graph: Graph, machine: Machine, numerics: Numerics) -> LowerBounds:
     net, cores = BoundedNetwork(graph, machine, numerics), machine.compute.cores
-    macs = sum(net.space(n).macs * prod(map(len, part.values())) for n, part in net.needed.items())
+    macs = sum(
+        net.space(n).macs * prod(map(len, part.values())) * net.times(n) for n, part in net.needed.items()
+    )
     loads, amount, inside = _compulsory(net)
     memory, dma = machine.memory, machine.dma
+    amount += sum(_again(net, roll) for roll in graph.rolls)
     bus = max(amount / memory.external_bandwidth, inside / memory.shared_bandwidth if inside else 0.0)
     rate = max(memory.external_bandwidth, memory.shared_bandwidth if inside else 0.0)
     queues = (loads[0] * net.front + loads[1] / min(rate, memory.local_bandwidth)) / (cores * dma.channels)
@@ -215,7 +241,7 @@ def bounds_of(graph: Graph, machine: Machine, numerics: Numerics) -> LowerBounds
         max(bus + net.front, queues) if loads[0] else bus,
         macs / machine.compute.macs / cores,
         amount,
-        sum(_chain(net, number).end for number in range(len(net.parts))),
+        sum(_chain(net, number).whole for number in range(len(net.parts))),
         sum(_engines(net, number, 1) for number in range(len(net.parts))),
         sum(_late(net, number) for number in range(len(net.parts))),
     )
@@ -224,7 +250,7 @@ def bounds_of(graph: Graph, machine: Machine, numerics: Numerics) -> LowerBounds
 def _engines(net: BoundedNetwork, number: int, cores: int) -> float:
     """A segment's work on its busiest engine; before its first command comes a load, behind its last one of
     the array a command of the vector unit, and a store."""
-    work = _work(net, net.parts[number])
+    work = _work(net, net.parts[number], net.times)
     if not work:
         return 0.0
     before = net.front if number == 0 else 0
@@ -232,13 +258,24 @@ def _engines(net: BoundedNetwork, number: int, cores: int) -> float:
     return before + work / cores + behind
 
 
-def _work(net: BoundedNetwork, nodes: Collection[int]) -> float:
-    """Cycles of one core's busiest engine."""
-    layers = [net.least(n) for n in nodes if n not in net.moving]
+def _work(
+    net: BoundedNetwork, nodes: Collection[int], times: Callable[[int], float] = lambda node: 1.0
+) -> float:
+    """Cycles of one core's busiest engine. `times`: how often a node runs."""
+    layers = [(net.least(n), times(n)) for n in nodes if n not in net.moving]
     return max(
-        sum(min(w.array * share + w.vector * (1 - share) for w in layer.ways) for layer in layers)
+        sum(t * min(w.array * share + w.vector * (1 - share) for w in layer.ways) for layer, t in layers)
         for share in WEIGHTS
     )
+
+
+def _again(net: BoundedNetwork, roll: Roll) -> int:
+    """Bytes of a loop's constants that come again in every step: those that local memory has no room for."""
+    graph, room = net.graph, net.machine.memory.local_bytes * net.machine.compute.cores
+    nodes = [graph.nodes[n] for n in roll.steps[roll.lead] if n not in net.moving]
+    arrays = {p for node in nodes for _, p in node.params or () if isinstance(p, str)}
+    arrays |= {d for node in nodes for i in node.inputs if i and (d := graph.values[i].const) is not None}
+    return max(0, sum(net.packed_bytes[a] for a in arrays) - room) * (roll.numbers[-1] - 1)
 
 
 def _late(net: BoundedNetwork, number: int) -> float:

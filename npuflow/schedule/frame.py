@@ -10,7 +10,7 @@ from math import prod
 import numpy as np
 
 from npuflow.hw.target import Numerics
-from npuflow.ir.graph import Graph
+from npuflow.ir.graph import Graph, step_of
 from npuflow.ir.moves import Move
 from npuflow.ir.op import OpContext
 from npuflow.ir.space import Box, IterationDomain, elements
@@ -59,6 +59,12 @@ class Topology:
     @cached_property
     def segment(self) -> dict[int, int]:
         return {n: k for k, part in enumerate(segments(self.graph)) for n in part.numbers}
+
+    @cached_property
+    def stretch(self) -> dict[int, tuple[int, int]]:
+        """By node its segment, and which step of a loop it is of: nodes of several steps are in no group."""
+        steps = step_of(self.graph)
+        return {n: (segment, steps.get(n, 0)) for n, segment in self.segment.items()}
 
     @cached_property
     def everything(self) -> list[int]:

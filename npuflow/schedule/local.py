@@ -24,7 +24,7 @@ from npuflow.schedule.borders import spreads
 from npuflow.schedule.frame import Frame
 from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.machine import Machine
-from npuflow.schedule.staying import candidates, chosen, with_staying
+from npuflow.schedule.staying import Staying, candidates, chosen, with_staying
 from npuflow.schedule.units import SlotUnit, units_of
 
 
@@ -151,13 +151,12 @@ def lay_local(
     method: Method = "greedy",
 ) -> Local:
     """Addresses for all that local memory holds at any time; constants come early where there is room."""
-    lives, movable = _lives(frames, kept, machine)
+    lives, movable = lives_of(frames, kept, machine)
     limit, align = machine.memory.local_bytes, machine.memory.slot_align
-    if look and (staying := chosen(candidates(frames, _all_moments(frames)), lives, limit, align)):
-        found = _laid(*with_staying(lives, movable, staying), limit, align, look, method)
+    if look and (staying := chosen(candidates(frames, all_moments(frames)), lives, limit, align)):
+        found = laid(*with_staying(lives, movable, staying), limit, align, look, method)
         if found is not None:
-            shared = {f"{g}.{p}.{u}": one.name for one in staying for g, p, u in one.units}
-            return replace(found, shared=shared)
+            return replace(found, shared=shared_slots(staying))
     base = arrange(lives, align, method)
     if base.total > limit:
         raise FitError(
@@ -166,12 +165,17 @@ def lay_local(
             because=f"{base.bound} bytes are live at once in the worst step",
             code="NF-FIT-004",
         )
-    found = _laid(lives, movable, limit, align, look, method)
+    found = laid(lives, movable, limit, align, look, method)
     assert found is not None
     return found
 
 
-def _laid(
+def shared_slots(staying: Sequence[Staying]) -> dict[str, str]:
+    """By unit the name of the slots that it shares."""
+    return {f"{g}.{p}.{u}": one.name for one in staying for g, p, u in one.units}
+
+
+def laid(
     lives: Sequence[Lifetime], movable: Mapping[str, int], limit: int, align: int, look: int, method: Method
 ) -> Local | None:
     """Addresses, with constants as early as there is room; None where the lives find none."""
@@ -195,7 +199,7 @@ def _laid(
 def widened(frames: Sequence[Frame], kept: Collection[str], machine: Machine) -> list[FusionGroup]:
     """Constants get a slot for every tile where there is room: they come in early,
     and none comes in twice."""
-    lives, _ = _lives(frames, kept, machine)
+    lives, _ = lives_of(frames, kept, machine)
     align = machine.memory.slot_align
     use = [0] * (max((v.last for v in lives), default=0) + 1)
     for v in lives:
@@ -252,7 +256,7 @@ def _early(
     return [found[v.name] for v in lives]
 
 
-def _lives(
+def lives_of(
     frames: Sequence[Frame], kept: Collection[str], machine: Machine
 ) -> tuple[list[Lifetime], dict[str, int]]:
     """(lives, constants that may come earlier -> the first moment of their segment)."""
@@ -294,7 +298,7 @@ def _lives(
     return lives, movable
 
 
-def _all_moments(frames: Sequence[Frame]) -> list[list[int]]:
+def all_moments(frames: Sequence[Frame]) -> list[list[int]]:
     found, now = [], 0
     for frame in frames:
         found.append([now] if frame.moves else _moments(frame, now))

@@ -89,7 +89,8 @@ def _moved(graph: Graph, nodes: Sequence[int], moving: Mapping[int, tuple[Move, 
     """Values of which data movers, all together, take every element; a part of one may be all that is
     needed."""
     taken: dict[str, set[tuple[tuple[int, ...], tuple[int, ...], int]]] = {}
-    whole: list[str] = []
+    # of a tensor that a loop cuts into steps, the graph has some of the parts, and the loop reads all
+    whole = [i for roll in graph.rolls for n in roll.movers for i in graph.nodes[n].inputs if i]
     for number in nodes:
         node = graph.nodes[number]
         if number in moving and not moving[number]:

@@ -41,9 +41,11 @@ class Staying:
         return self.size * self.slots * (len(self.units) - 1)
 
 
-def candidates(frames: Sequence[Frame], moments: Sequence[Sequence[int]]) -> list[Staying]:
+def candidates(
+    frames: Sequence[Frame], moments: Sequence[Sequence[int]], least: int = USES
+) -> list[Staying]:
     """Units of constants with one content, whose slots hold all of it, in one segment. `moments`: by group,
-    when each part runs."""
+    when each part runs; `least`: uses of a content from which it may stay."""
     found: dict[Hashable, list[tuple[Name, SlotUnit, int]]] = {}
     for g, frame in enumerate(frames):
         if frame.moves:
@@ -52,10 +54,12 @@ def candidates(frames: Sequence[Frame], moments: Sequence[Sequence[int]]) -> lis
         for p, (units, member) in enumerate(zip(frame.units, frame.members, strict=True)):
             for u, unit in enumerate(units):
                 if unit.home == "const" and unit.slots == _tiles(frame.group, p, member, unit):
-                    key = segment, unit, _content(member, unit), frame.group.parts[p].choice
+                    choice = frame.group.parts[p].choice
+                    assert choice is not None
+                    key = segment, unit, _content(member, unit), choice.sizes, choice.order
                     found.setdefault(key, []).append(((g, p, u), unit, moments[g][p]))
     made = []
-    for n, uses in enumerate(uses for uses in found.values() if len(uses) >= USES):
+    for n, uses in enumerate(uses for uses in found.values() if len(uses) >= least):
         unit, at = uses[0][1], [moment for _, _, moment in uses]
         names = tuple(name for name, _, _ in uses)
         made.append(Staying(f"const.{n}", names, unit.size, unit.slots, min(at), max(at)))

@@ -15,8 +15,8 @@ from npuflow.schedule.build import schedule_of
 from npuflow.schedule.frame import Frame, Topology
 from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.jobs import Places
-from npuflow.schedule.local import lay_local
 from npuflow.schedule.machine import Machine
+from npuflow.schedule.rolled import alike, place_local
 from npuflow.schedule.time import time_of
 from npuflow.search.coarse import end_of
 from npuflow.search.overlap import Overlap
@@ -50,20 +50,26 @@ def scheduled(
     machine = replace(machine, inside=False)
     frames = [Frame(topology, g, frozenset(finalist.kept)) for g in finalist.groups]
     try:
-        local = lay_local(frames, finalist.kept, machine, method=allocation)
+        local, loops = place_local(frames, finalist.kept, machine, allocation)
     except TargetError:
         return None
     if not replay:
         cycles = sum(g.costs.cycles for g in finalist.groups)
+        cycles += sum(loop.extra * finalist.groups[g].costs.cycles for loop in loops for g in loop.second)
         return replace(finalist, cycles=cycles, moved=0.0, replayed=False)
-    found = time_of(schedule_of(frames, local, machine, places(topology, frames)), machine)
+    schedule = schedule_of(frames, local, machine, places(topology, frames))
+    if not alike(schedule, loops):
+        return None
+    found = time_of(schedule, machine)
     works = [max(t.array, t.vector) for t in found.terms]
     starved = frozenset(
         g for g, (span, work) in enumerate(zip(found.spans, works, strict=True))
         if span > tuned.STARVED * work + tuned.STARVED_CYCLES
     )
     moved = sum(t.bytes for t in found.terms)
-    return replace(finalist, cycles=found.cycles, moved=moved, starved=starved)
+    moved += sum(loop.extra * found.terms[g].bytes for loop in loops for g in loop.second)
+    cycles = found.cycles + sum(loop.extra * found.spans[g] for loop in loops for g in loop.second)
+    return replace(finalist, cycles=cycles, moved=moved, starved=starved)
 
 
 def overlapping(

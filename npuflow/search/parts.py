@@ -9,7 +9,7 @@ import numpy as np
 
 from npuflow.base.errors import InternalError, TargetError
 from npuflow.hw.target import Numerics
-from npuflow.ir.graph import Graph
+from npuflow.ir.graph import Graph, step_of
 from npuflow.ir.space import IterationDomain
 from npuflow.place.partition import is_npu, segments
 from npuflow.schedule.columns import gathered
@@ -144,7 +144,7 @@ class Planner:
         readers = [i for v in made for i in self._readers.get(v, ())]
         for index in sorted(set(readers) - set(nodes)):
             node = self.graph.nodes[index]
-            if index in self.moving or not is_npu(node) or self._segment[index] != self._segment[nodes[0]]:
+            if index in self.moving or not is_npu(node) or self._stretch(index) != self._stretch(nodes[0]):
                 continue
             if any(
                 v and v not in made and v not in before and self.graph.values[v].const is None
@@ -173,6 +173,14 @@ class Planner:
     @cached_property
     def _segment(self) -> dict[int, int]:
         return {n: k for k, part in enumerate(segments(self.graph)) for n in part.numbers}
+
+    @cached_property
+    def _steps(self) -> dict[int, int]:
+        return step_of(self.graph)
+
+    def _stretch(self, index: int) -> tuple[int, int]:
+        """A node's segment, and which step of a loop it is of."""
+        return self._segment[index], self._steps.get(index, 0)
 
     @cached_property
     def _made_at(self) -> dict[object, tuple[int, int]]:

@@ -48,6 +48,7 @@ class TilingPlan:
     origin: str = ""          # how the plan was found
     tried: tuple[Tried, ...] = ()   # what came of each strategy
     moved: float = 0.0        # bytes of external traffic as scheduled; 0: the estimate has to do
+    rolled: bool = False      # of a graph that has some steps of its loops, which stand for all
 
     @property
     def cycles(self) -> float:
@@ -119,6 +120,7 @@ def plan_network(
         best.origin,
         tuple(contest.tried),
         best.moved if best.replayed else 0.0,
+        bool(graph.rolls),
     )
 
 

@@ -144,7 +144,7 @@ def joins(topology: Topology, singles: Sequence[FusionGroup], start: int, end: i
     if end == start + 1:
         return True
     first, last = singles[start], singles[end - 1]
-    if first.choice is None or topology.segment[first.nodes[0]] != topology.segment[last.nodes[0]]:
+    if first.choice is None or topology.stretch[first.nodes[0]] != topology.stretch[last.nodes[0]]:
         return False
     made: set[int] = set()
     for single in singles[start:end]:

@@ -85,9 +85,9 @@ class ResidencySearch:
 
     def _together(self, start: int, last: int) -> bool:
         """Whether two parts may be in one group."""
-        segment = self.topology.segment
+        stretch = self.topology.stretch
         first, other = self.singles[start].nodes[0], self.singles[last].nodes[0]
-        return self.can[start] and self.can[last] and segment[first] == segment[other]
+        return self.can[start] and self.can[last] and stretch[first] == stretch[other]
 
     def _joins(self, parts: Sequence[tuple[int, ...]], kept: Collection[str]) -> bool:
         """Whether what parts join is made by those before, or kept."""

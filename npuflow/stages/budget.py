@@ -11,7 +11,7 @@ from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import log, stage
 from npuflow.hw.elements import wide as is_wide
 from npuflow.ir.graph import Graph
-from npuflow.ir.unroll import written_out
+from npuflow.ir.unroll import rolled
 from npuflow.quantise.graph import build
 from npuflow.report.profile import profile
 from npuflow.report.profile.budget import BudgetCase, MissedBudget, too_slow
@@ -87,7 +87,7 @@ def budget(
 
     def narrow() -> Graph:
         eight = replace(recipe, activations=replace(recipe.activations, bits=8), overrides=())
-        return written_out(build(chosen.candidate.with_(scheme=eight)).graph, target.numerics)
+        return rolled(build(chosen.candidate.with_(scheme=eight)).graph, target.numerics)
 
     target = whole.target
     wide = any(
@@ -97,7 +97,7 @@ def budget(
     )
     table, level = planning.tiling, planning.effort.level
     narrower = narrow if wide and recipe.integers else None
-    graph = quantized.straight(target.numerics)
+    graph = quantized.planned(target.numerics, whole=not tiled.plan.rolled)
     case = BudgetCase(graph, target, level, table.pins, table.allocation, narrower)
     fault = too_slow(MissedBudget(case, found, tiled.plan.bounds, allowed), shipped_targets())
     if budget.on_miss == "refuse":

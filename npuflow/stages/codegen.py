@@ -90,7 +90,7 @@ def codegen(
     """Commands for every tile, with the fewest waits, and external memory by lifetimes."""
     compute = whole.planned.compute
     target = replace(whole.target, compute=compute.of_one_inference)
-    graph = quantized.straight(target.numerics)
+    graph = quantized.planned(target.numerics, whole=not tiled.plan.rolled)
     made = generate(graph, tiled.plan, target)
     if compute.instances > 1:
         made = data_parallel(made, compute.instances)
@@ -112,4 +112,4 @@ def codegen(
         pixels = {name: {"pixels": one.plain()} for name, one in quantized.pixels.items()}
         inputs = [{**entry, **pixels.get(entry["name"], {})} for entry in made.meta["inputs"]]
         made = replace(made, meta={**made.meta, "inputs": inputs})
-    return CompiledProgram(made, graph if program.graph else None)
+    return CompiledProgram(made, quantized.graph if program.graph else None)

@@ -34,7 +34,8 @@ def economical(
     machine = Machine(planned.compute, planned.memory, planned.dma)
     table, prices = planning.tiling, planning.prices
     assert prices is not None, "it is on where [tiling] minimise is"
-    graph, level = quantized.straight(planned.numerics), planning.effort.level
+    level = planning.effort.level
+    graph = quantized.planned(planned.numerics, whole=not tiled.plan.rolled)
     wanted = PlanRequest(graph, machine, planned.numerics, level, table.pins, table.allocation)
     plans = {"the fewest bytes": tiled.plan}
     between = FEWER / planned.memory.external_bandwidth
@@ -50,5 +51,5 @@ def economical(
 def _spent(plan: TilingPlan, quantized: Quantized, target: Target, table: Energy) -> float:
     """Microjoules of the program of a plan."""
     one = replace(target, compute=target.compute.of_one_inference)
-    made = generate(quantized.straight(target.numerics), plan, one)
+    made = generate(quantized.planned(target.numerics, whole=not plan.rolled), plan, one)
     return float(profile(made, table).totals()["energy_uj"])

@@ -14,7 +14,7 @@ from npuflow.input.pixels.pixels import Pixels
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import graph_macs
 from npuflow.ir.persist import operators
-from npuflow.ir.unroll import written_out
+from npuflow.ir.unroll import rolled, written_out
 from npuflow.place.host import host_work, total_work
 from npuflow.place.partition import npu_share
 from npuflow.quantise import graph as quantising
@@ -44,8 +44,13 @@ class Quantized(
     border: float = 0.0
 
     def straight(self, numerics: Numerics) -> Graph:
-        """The graph that is planned and becomes commands: loops are written out."""
+        """The graph with its loops written out: what commands are compared with."""
         return written_out(self.graph, numerics)
+
+    def planned(self, numerics: Numerics, whole: bool = False) -> Graph:
+        """The graph that is planned and becomes commands: of loops the steps that stand for all, or `whole`
+        all steps."""
+        return written_out(self.graph, numerics) if whole else rolled(self.graph, numerics)
 
     @property
     def share(self) -> float:

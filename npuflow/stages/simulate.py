@@ -78,7 +78,7 @@ def simulate(
 ) -> Simulation:
     """Judge the program's hazards, run it beside the reference, and read the clock."""
     fed = list(feeds(samples, parsed.graph, simulate.samples))
-    return simulated(quantized.straight(numerics), compiled.program, fed, numerics)
+    return simulated(quantized.graph, compiled.program, fed, numerics)
 
 
 def simulated(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from npuflow.base.errors import TargetError
@@ -86,14 +86,11 @@ def tiling(
     machine = Machine(planned.compute, planned.memory, planned.dma, byte_cost=cost)
     check_names(table.without)
     level = planning.effort.level
-    graph = quantized.straight(planned.numerics)
+    graph = quantized.planned(planned.numerics)
     wanted = PlanRequest(
         graph, machine, planned.numerics, level, table.pins, table.allocation
     )
-    try:
-        plan = plan_network(*wanted.arguments, costs.memo, table.without)
-    except TargetError as fault:
-        raise explained(wanted, fault, shipped_targets()) from None
+    plan = _planned(wanted, quantized, costs, table.without)
     bounds = plan.bounds
     members = sum(len(g.nodes) for g in plan.groups)
     groups = counted(len(plan.groups), "group")
@@ -116,6 +113,21 @@ def tiling(
     if work:
         log(f"host: {work.described(target)}")
     return Tiled(plan, work, work.cycles(target))
+
+
+def _planned(
+    wanted: PlanRequest, quantized: Quantized, costs: SubgraphCosts, without: tuple[str, ...]
+) -> TilingPlan:
+    """The plan. Where no round of a loop stands for all of them, loops are written out."""
+    try:
+        return plan_network(*wanted.arguments, costs.memo, without)
+    except TargetError as fault:
+        if wanted.graph.rolls:
+            log(f"loops are written out, step after step: {fault.message}")
+            return _planned(
+                replace(wanted, graph=quantized.straight(wanted.numerics)), quantized, costs, without
+            )
+        raise explained(wanted, fault, shipped_targets()) from None
 
 
 def shipped_targets() -> dict[str, Target]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from npuflow.base.errors import FitError
 from npuflow.hw.target import Memory
+from npuflow.ir.graph import Graph
 from npuflow.program.codegen.commands import DataRange
 from npuflow.schedule.accesses import merge
 from npuflow.schedule.allocate import Layout, Lifetime, check_layout
@@ -22,6 +23,8 @@ class DataStorage:
     ) -> None:
         self._views, self.layout, self.lives, self.homes = views, layout, tuple(lives), dict(homes or {})
         self._storages = {v.name: DataRange(layout.addresses[v.name], v.size) for v in lives}
+        # of values, by how many bytes they lie further than there; see `generate.py`
+        self.moved: Mapping[str, int] = {}
         by_start = sorted(lives, key=lambda v: v.first)
         self._older: dict[str, list[str]] = {}
         for i, life in enumerate(by_start):
@@ -38,11 +41,18 @@ class DataStorage:
         """Storage and byte address of a value, or of a border between cores by its name."""
         root, offset = self._root(value_id)
         storage = self._storages[root]
-        return storage, storage.address + offset
+        return storage, storage.address + offset + self.moved.get(value_id, 0)
 
     def _root(self, value_id: str) -> tuple[str, int]:
         root, offset = self._views.root(value_id)
         return self.homes.get(root, root), offset
+
+    @property
+    def graph(self) -> Graph:
+        return self._views.graph
+
+    def bytes(self, value_id: str) -> int:
+        return self._views.bytes(value_id)
 
     def seen_as(self, value_id: str) -> str:
         """The value whose boxes identify an access; of a result in place, the value that owns its bytes."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from npuflow.base.errors import InternalError
@@ -24,6 +24,7 @@ from npuflow.program.codegen.in_place import in_place
 from npuflow.program.codegen.tiles import COMPUTE
 from npuflow.program.codegen.transfers import share_loads, transfer
 from npuflow.program.container import Program, fingerprint, target_meta
+from npuflow.program.repeats import Rounds, RoundsDifferError, expanded, folded, has_repeats
 from npuflow.program.taps import ProgramTaps, Tapped, encode_taps
 from npuflow.schedule.accesses import merge
 from npuflow.schedule.allocate import Lifetime
@@ -34,11 +35,15 @@ from npuflow.schedule.choice import Costs
 from npuflow.schedule.frame import Frame, Topology
 from npuflow.schedule.geometry import Spread
 from npuflow.schedule.jobs import Barrier, Phase, Schedule
-from npuflow.schedule.local import Local, lay_local
+from npuflow.schedule.local import Local
 from npuflow.schedule.machine import Machine
+from npuflow.schedule.rolled import ROUND, RolledLoop, place_local
 from npuflow.schedule.time import CycleBreakdown, ScheduleTime, time_of
 from npuflow.schedule.views import Views
 from npuflow.search.plan import TilingPlan
+
+
+NOTHING_MOVED: Mapping[str, int] = {}
 
 
 @dataclass
@@ -46,16 +51,62 @@ class _Output:
     """What the segments add up to."""
 
     cores: tuple[CoreProgram, ...]
+    loops: tuple[RolledLoop, ...] = ()
+    # of what the groups of a loop's last step read, by how many bytes it lies further
+    moved: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    # by core, where the commands of a group begin
+    marks: list[dict[int, int]] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)
     hosts: list[bytes] = field(default_factory=list)
     barriers: int = 0
 
+    def __post_init__(self) -> None:
+        self.marks = [{} for _ in self.cores]
+
+    def mark(self, group: int, cores: Iterable[int]) -> None:
+        """A group begins on cores, if it has not yet."""
+        for core in cores:
+            self.marks[core].setdefault(group, len(self.cores[core].commands.commands))
+
     def counts(self) -> list[int]:
-        return [len(c.commands.commands) for c in self.cores]
+        """Commands of each core so far, those of all rounds of loops among them."""
+        every = (len(c.commands.commands) for c in self.cores)
+        return [n + sum(self.more(core, loop) for loop in self.loops) for core, n in enumerate(every)]
+
+    def more(self, core: int, loop: RolledLoop) -> int:
+        """Commands of rounds of a loop that are not written, if its last step has begun."""
+        rounds = self.rounds(core, loop)
+        return loop.extra * rounds.length if rounds is not None else 0
+
+    def rounds(self, core: int, loop: RolledLoop) -> Rounds | None:
+        """Where the two rounds of a loop lie; None while the second is not done."""
+        marks, end = self.marks[core], loop.groups[-1]
+        firsts = [
+            min((marks[g] for g in groups if g in marks), default=-1)
+            for groups in (loop.first, loop.second, end)
+        ]
+        if firsts[-1] < 0:
+            return None
+        first, second, last = firsts
+        if min(firsts) < 0 or second - first != last - second:
+            raise RoundsDifferError("other numbers of commands")
+        return Rounds(first, second - first, loop.roll.rounds, self.tensors(loop))
+
+    def tensors(self, loop: RolledLoop) -> tuple[tuple[int, int, int], ...]:
+        """The tensors that the steps read and make parts of: first and last byte, and how far a round goes."""
+        data = self.cores[0].data
+        graph, found = data.graph, []
+        for node in (graph.nodes[n] for n in loop.roll.movers):
+            whole, part = sorted((*node.inputs[:1], *node.outputs[:1]), key=lambda v: -graph.type(v).size)
+            if whole in data:
+                low, size = data.address(whole), data.bytes(whole)
+                for way in (1, -1):
+                    found.append((low, low + size, way * ROUND * data.bytes(part)))
+        return tuple(dict.fromkeys(found))
 
 
 def generate(graph: Graph, plan: TilingPlan, target: Target, name: str = "") -> Program:
-    """The program of a planned network."""
+    """The program of a planned network; RoundsDifferError where a loop's rounds have other commands."""
     parts = segments(graph)
     machine = Machine(target.compute, target.memory, target.dma)
     topology = Topology(graph, machine, target.numerics)
@@ -65,13 +116,15 @@ def generate(graph: Graph, plan: TilingPlan, target: Target, name: str = "") -> 
         raise InternalError(
             f"the plan does not hold {graph.nodes[min(missing)].name}", code="NF-INTERNAL-013"
         )
-    data = _data(topology, plan, frames)
-    local, schedule, time = _scheduled(frames, plan, machine, data[0])
+    local, loops = place_local(frames, plan.kept, machine, plan.allocation)
+    data = _data(topology, plan, frames, loops)
+    local, schedule, time = _scheduled(frames, local, machine, data[0])
     consts = ConstPool(target.memory.burst)
     out = _Output(tuple(
         CoreProgram(CommandList(c, target.dma.channels), consts, own, target.numerics, topology.maker)
         for c, own in enumerate(data)
-    ))
+    ), loops)
+    out.moved = {g: moved for loop in loops for moved in [_moved(loop, data[0])] for g in loop.groups[-1]}
     phases: dict[int, list[Phase]] = {}
     for phase in schedule.phases:
         phases.setdefault(phase.segment, []).append(phase)
@@ -84,33 +137,61 @@ def generate(graph: Graph, plan: TilingPlan, target: Target, name: str = "") -> 
             core.commands.starts.add(len(core.commands.commands))
         for phase in phases.get(number, ()):
             _phase(phase, out)
+        for core in out.cores:
+            core.data.moved = NOTHING_MOVED
         count = [b - a for a, b in zip(first, out.counts(), strict=True)]
         segment = sum(step["kind"] == "npu" for step in out.steps)
         out.steps.append({"kind": "npu", "segment": segment, "first": first, "count": count})
-    return _program(topology, target, name, out, frames, local, _plan_meta(plan, time))
+    return _program(topology, target, name, out, frames, local, _plan_meta(plan, time, loops))
 
 
-def _data(topology: Topology, plan: TilingPlan, frames: Sequence[Frame]) -> list[DataStorage]:
+def _data(
+    topology: Topology, plan: TilingPlan, frames: Sequence[Frame], loops: Sequence[RolledLoop]
+) -> list[DataStorage]:
     """Where values lie in external memory, and by core who has touched them."""
     memory, cores = topology.machine.memory, topology.machine.compute.cores
     spread, steps = spreads(frames, plan.kept, cores), _steps(topology, plan)
     borders = _borders(spread, frames, steps)
     born, dies = _lifetimes(topology.graph, steps, _in_data(topology.graph, frames))
     homes = in_place(frames, topology.views, born, dies)
+    if loops:
+        homes = _same_places(topology, homes, born, loops)
     lives, layout = lay_out(topology.views, born, dies, borders, memory, plan.allocation, homes)
     return [DataStorage(topology.views, layout, lives, homes) for _ in range(cores)]
 
 
+def _moved(loop: RolledLoop, data: DataStorage) -> dict[str, int]:
+    """By how many bytes what the second round hands on lies further when all rounds have run: where it is a
+    part of a tensor of all steps."""
+    found = {}
+    for value, twin in loop.mirror.items():
+        if value in loop.passed and value in data and twin in data:
+            found[value] = loop.extra * (data.address(value) - data.address(twin))
+    return found
+
+
+def _same_places(
+    topology: Topology, homes: Mapping[str, str], born: Mapping[str, int], loops: Sequence[RolledLoop]
+) -> dict[str, str]:
+    """Results that lie over others', those of a loop's second round over those of the first. In a loop no
+    others do. What has no bytes of its own in both rounds lies where its owner does."""
+    views, graph = topology.views, topology.graph
+    inner = {o for one in loops for step in one.roll.steps for n in step for o in graph.nodes[n].outputs}
+    kept = {v: home for v, home in homes.items() if v not in inner and home not in inner}
+    twins = {v: home for loop in loops for v, home in loop.homes.items()}
+    alone = {v for v in twins if v in born and views.root(v) == (v, 0) and twins[v] in born}
+    return kept | {v: twins[v] for v in alone if views.root(twins[v]) == (twins[v], 0)}
+
+
 def _scheduled(
-    frames: Sequence[Frame], plan: TilingPlan, machine: Machine, data: DataStorage
+    frames: Sequence[Frame], local: Local, machine: Machine, data: DataStorage
 ) -> tuple[Local, Schedule, ScheduleTime]:
     """The jobs and their time. Where banks have ports, what lies in one bank is set apart
     if that makes it no slower."""
     places = data.places()
-    local = lay_local(frames, plan.kept, machine, method=plan.allocation)
     schedule = schedule_of(frames, local, machine, places)
     time = time_of(schedule, machine)
-    if machine.memory.bank_ports:
+    if machine.memory.bank_ports and not (frames and frames[0].topology.graph.rolls):
         moved = set_apart(local, frames, machine)
         other = schedule_of(frames, moved, machine, places)
         again = time_of(other, machine)
@@ -126,6 +207,8 @@ def _phase(phase: Phase, out: _Output) -> None:
     loads: dict[int, Pending] = {}
     for number, job in enumerate(phase.jobs):
         core = out.cores[job.core]
+        out.mark(job.group, (job.core,))
+        core.data.moved = out.moved.get(job.group, NOTHING_MOVED)
         COMPUTE.get(type(job.what), transfer)(core, job)
         if job.key is not None:
             loads[number] = core.commands.commands[-1]
@@ -135,6 +218,7 @@ def _phase(phase: Phase, out: _Output) -> None:
 def _barrier(barrier: Barrier, out: _Output) -> None:
     """All cores meet; what they stored before is seen behind it."""
     mask = (1 << len(out.cores)) - 1
+    out.mark(barrier.group, range(len(out.cores)))
     for core in out.cores:
         count = core.commands.barrier(out.barriers, mask, barrier.node)
         for value in barrier.seen:
@@ -269,13 +353,19 @@ def _program(
     const = consts.to_bytes()
     host = host_work(graph)
     macs = {n: topology.space(n).total_macs for f in frames if not f.moves for n in f.group.nodes}
+    for loop in out.loops:
+        for k, step in enumerate(loop.roll.steps[loop.roll.lead : -1]):
+            macs.update({n: macs[n] * (loop.roll.rounds if k < ROUND else 0) for n in step if n in macs})
     meta = {
         "name": name,
         "target": target_meta(target),
         "inputs": [_port(graph, i) for i in graph.inputs],
         "outputs": [_port(graph, o) for o in graph.outputs],
         **({"state": [list(pair) for pair in graph.state]} if graph.state else {}),
-        "values": _values(graph, data, topology.views, _in_data(graph, frames), _written(topology, frames)),
+        "values": _of_last_round(
+            topology, out.loops,
+            _values(graph, data, topology.views, _in_data(graph, frames), _written(topology, frames)),
+        ),
         "steps": out.steps,
         "nodes": [_node(n, macs.get(i, 0), host.get(i)) for i, n in enumerate(graph.nodes)],
         "data_bytes": data.layout.total,
@@ -289,12 +379,44 @@ def _program(
         },
         "plan": plan,
     }
-    words = [c.commands.words() for c in out.cores]
-    return Program(fingerprint(target), meta, tuple(words), const, tuple(out.hosts), _taps(graph, out.cores))
+    words = tuple(c.commands.words() for c in out.cores)
+    rounds = [[r for o in out.loops if (r := out.rounds(c, o)) is not None] for c in range(len(words))]
+    stored = tuple(folded(w, loops, c) for c, (w, loops) in enumerate(zip(words, rounds, strict=True)))
+    every = tuple(expanded(w, c) for c, w in enumerate(stored))
+    taps = _taps(graph, out.cores, rounds)
+    held = stored if any(map(has_repeats, stored)) else ()
+    return Program(fingerprint(target), meta, every, const, tuple(out.hosts), taps, b"", held)
 
 
-def _taps(graph: Graph, cores: Sequence[CoreProgram]) -> bytes:
-    """What the emitters noted of values in local memory."""
+def _of_last_round(
+    topology: Topology, loops: Sequence[RolledLoop], values: Mapping[str, dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """Values as external memory has them when all rounds are done: what a round makes, and no tensor of all
+    steps holds, is of the last round."""
+    found, graph = dict(values), topology.graph
+    for loop in loops:
+        lead, numbers, steps = loop.roll.lead, loop.roll.numbers, loop.roll.steps
+        own = [
+            (k, o) for k in range(2 * ROUND) for n in steps[lead + k] for o in graph.nodes[n].outputs
+            if o in found
+        ]
+        inner = {o for _, o in own}
+        names = {
+            o: f"{o.removesuffix(f'@{numbers[lead + k]}')}@{numbers[-1] - ROUND + k}" for k, o in own
+            if topology.views.root(o)[0] in inner
+        }
+        for k, o in own:
+            if o not in names:
+                continue
+            entry = found.pop(o)
+            if k < ROUND:
+                found[names[o]] = {**entry, "owner": names.get(entry["owner"], entry["owner"])}
+    return found
+
+
+def _taps(graph: Graph, cores: Sequence[CoreProgram], loops: Sequence[Sequence[Rounds]]) -> bytes:
+    """What the emitters noted of values in local memory. Of loops they show the first two rounds, and the
+    steps around all."""
     shown = {tap.value for core in cores for tap in core.taps}
     values = {
         o: Tapped(graph.type(o).shape, graph.values[o].dtype, number, quant_meta(quant))
@@ -302,12 +424,24 @@ def _taps(graph: Graph, cores: Sequence[CoreProgram]) -> bytes:
         for o in node.outputs
         if o in shown and (quant := graph.values[o].quant) is not None
     }
-    return encode_taps(ProgramTaps(values, tuple(tuple(c.taps) for c in cores)))
+    placed = tuple(
+        tuple(replace(tap, command=tap.command + sum(
+            (r.count - 2) * r.length for r in rounds if tap.command >= r.first + 2 * r.length
+        )) for tap in core.taps)
+        for core, rounds in zip(cores, loops, strict=True)
+    )
+    return encode_taps(ProgramTaps(values, placed))
 
 
-def _plan_meta(plan: TilingPlan, time: ScheduleTime) -> dict[str, Any]:
+def _plan_meta(plan: TilingPlan, time: ScheduleTime, loops: Sequence[RolledLoop]) -> dict[str, Any]:
     """What the schedule takes, for profiles and for the comparison with the clock;
-    `searched`: by the search's estimate."""
+    `searched`: by the search's estimate. Groups of a loop's rounds have what all rounds take."""
+    more = {g: loop.extra for loop in loops for g in loop.second}
+    beside = {twin: (g, more[g]) for loop in loops for g, twin in loop.twins.items()}
+    spans, terms = list(time.spans), list(time.terms)
+    for g, (twin, extra) in beside.items():
+        spans[g] += (1 + extra) * time.spans[twin]
+        terms[g] = _sum(time.terms[g], time.terms[twin], 1 + extra)
     return {
         "groups": [
             {
@@ -323,10 +457,10 @@ def _plan_meta(plan: TilingPlan, time: ScheduleTime) -> dict[str, Any]:
                 "terms": _terms(t),
                 "searched": _searched(g.costs),
             }
-            for g, t, span in zip(plan.groups, time.terms, time.spans, strict=True)
+            for k, (g, t, span) in enumerate(zip(plan.groups, terms, spans, strict=True)) if k not in more
         ],
-        "cycles": time.cycles,
-        "bytes": sum(t.bytes for t in time.terms),
+        "cycles": time.cycles + sum(extra * time.spans[g] for g, extra in more.items()),
+        "bytes": sum(t.bytes for k, t in enumerate(terms) if k not in more),
         "searched": plan.cycles,
         "bound_cycles": plan.bounds.cycles,
         "bound_bytes": plan.bounds.bytes,
@@ -337,6 +471,12 @@ def _plan_meta(plan: TilingPlan, time: ScheduleTime) -> dict[str, Any]:
         "bound_alone": plan.bounds.alone,
         "roofline": plan.bounds.roofline,
     }
+
+
+def _sum(one: CycleBreakdown, other: CycleBreakdown, times: int) -> CycleBreakdown:
+    """One breakdown and so many times another."""
+    added = {f.name: getattr(one, f.name) + times * getattr(other, f.name) for f in fields(CycleBreakdown)}
+    return CycleBreakdown(**added)
 
 
 def _searched(c: Costs) -> dict[str, float]:

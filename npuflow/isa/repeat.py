@@ -1,0 +1,36 @@
+"""A block of commands that is issued several times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from npuflow.hw.command import Command
+from npuflow.hw.isa import OPCODES, Terms, numbers
+from npuflow.hw.region import Region
+from npuflow.hw.target import Target
+from npuflow.kernels.opcode import Simulated
+
+
+@OPCODES.entry
+class RepeatOpcode(Simulated):
+    """The sequencer issues the block `count` times: the `length` commands behind the ADVANCE commands, of which
+    `advances` follow this one. In round i, counted from 0, every wait of the block is higher by i times the
+    commands that the block has in that queue, and a word that an ADVANCE names by i times its step. It takes
+    no time of any queue, and no queue counts it: what is behind it waits for the commands of all rounds. A
+    block holds no other REPEAT."""
+
+    code = 42
+    name = "REPEAT"
+    queue = "ANY"
+    fields = numbers("count length advances")
+
+    def problems(self, f: Any) -> Iterator[str]:
+        if f["count"] < 1 or f["length"] < 1:
+            yield f"{f['count']} rounds of {f['length']} commands"
+
+    def accesses(self, c: Command) -> Iterator[Region]:
+        return iter(())
+
+    def latency(self, c: Command, target: Target) -> Terms:
+        return Terms()

@@ -1,0 +1,238 @@
+"""Plans of loops: both rounds are alike, and what they hold lies in the same places.
+
+A graph with rolls (`Graph.rolls`) has some steps of each loop: those that lead in, two rounds of two steps (A and
+B), and the last one. Where A and B have the same groups and places, the commands of A, with addresses that go on
+by what B's differ, are those of all rounds. What a step hands to the next lies in two places in turn, so that a
+step never writes over what it still reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from npuflow.base.errors import FitError
+from npuflow.ir.graph import Graph, Roll
+from npuflow.schedule.allocate import Layout, Lifetime
+from npuflow.schedule.arrange import Method
+from npuflow.schedule.frame import Frame
+from npuflow.schedule.groups import FusionGroup
+from npuflow.schedule.jobs import Schedule
+from npuflow.schedule.local import LOOK, Local, all_moments, laid, lay_local, lives_of, shared_slots
+from npuflow.schedule.machine import Machine
+from npuflow.schedule.staying import candidates, chosen, with_staying
+
+ROUND = 2                                 # steps of a round
+USES = 4                                  # of constants in steps, from which on they may stay
+
+
+@dataclass(frozen=True)
+class RolledLoop:
+    """A loop in a plan: the groups of each step that the graph has, by number. `homes`: values of the second
+    round by those of the first in whose places they lie; what the first hands on lies where the step that leads
+    in put it. `passed`: values that a step hands to the next."""
+
+    roll: Roll
+    groups: tuple[tuple[int, ...], ...]
+    homes: Mapping[str, str]
+    passed: frozenset[str]
+    mirror: Mapping[str, str]             # values of the second round by those of the first
+
+    @property
+    def extra(self) -> int:
+        """Rounds that are run beside the two that the graph has."""
+        return self.roll.rounds - 2
+
+    @property
+    def first(self) -> tuple[int, ...]:
+        """The groups of the first round."""
+        return self._round(0)
+
+    @property
+    def second(self) -> tuple[int, ...]:
+        return self._round(1)
+
+    def _round(self, k: int) -> tuple[int, ...]:
+        at = self.roll.lead + ROUND * k
+        return tuple(g for step in self.groups[at : at + ROUND] for g in step)
+
+    @property
+    def twins(self) -> Mapping[int, int]:
+        """Groups of the second round by those of the first."""
+        return dict(zip(self.second, self.first, strict=True))
+
+
+def rolled_loops(
+    graph: Graph, groups: Sequence[FusionGroup], kept: Collection[str]
+) -> tuple[RolledLoop, ...] | None:
+    """The loops of a plan; None where the steps of a round are not alike, so that no round stands for all."""
+    return _of_loops(graph, groups, frozenset(kept)) if graph.rolls else ()
+
+
+def _of_loops(
+    graph: Graph, groups: Sequence[FusionGroup], kept: frozenset[str]
+) -> tuple[RolledLoop, ...] | None:
+    where = {n: g for g, group in enumerate(groups) for n in group.nodes}
+    found = []
+    for roll in graph.rolls:
+        if not roll.regular:
+            return None
+        by_step = tuple(tuple(sorted({where[n] for n in step if n in where})) for step in roll.steps)
+        inner = range(roll.lead - 1, len(roll.steps) - 1)
+        told = [_told(graph, roll, k, [groups[g] for g in by_step[k]], kept) for k in inner]
+        if any(one != told[0] for one in told):
+            return None
+        mirror, passed = mirrored(graph, roll), frozenset(_handed(graph, roll))
+        found.append(RolledLoop(roll, by_step, homes_of(graph, roll, mirror, passed), passed, mirror))
+    return tuple(found)
+
+
+def _told(
+    graph: Graph, roll: Roll, step: int, groups: Sequence[FusionGroup], kept: Collection[str]
+) -> object:
+    """How the groups of a step run, by the places of its nodes and values in it, and in the step before."""
+    place = {n: k for k, n in enumerate(roll.steps[step])}
+    values = _places(graph, roll.steps[step])
+    before = {v: ("before", *at) for v, at in _places(graph, roll.steps[step - 1]).items()}
+    told = []
+    for group in groups:
+        parts = tuple((tuple(place.get(n, -1) for n in p.nodes), p.choice) for p in group.parts)
+        held = tuple(((before | values).get(v, v), count) for v, count in group.held)
+        told.append((parts, group.strips, group.cores, held))
+    return told, sorted(str(at) for v, at in values.items() if v in kept)
+
+
+def _places(graph: Graph, nodes: Sequence[int]) -> dict[str, tuple[object, ...]]:
+    """Values of a step by the places of node and result."""
+    return {o: (k, i) for k, n in enumerate(nodes) for i, o in enumerate(graph.nodes[n].outputs) if o}
+
+
+def mirrored(graph: Graph, roll: Roll) -> dict[str, str]:
+    """Values that the second round reads and makes, by those of the first at the same place."""
+    pairs = ((roll.lead + 1, roll.lead - 1), (roll.lead + 2, roll.lead), (roll.lead + 3, roll.lead + 1))
+    return {
+        value: twin for step, other in pairs
+        for mine, theirs in zip(roll.steps[step], roll.steps[other], strict=True)
+        for value, twin in zip(graph.nodes[mine].outputs, graph.nodes[theirs].outputs, strict=True)
+        if value and twin
+    }
+
+
+def homes_of(
+    graph: Graph, roll: Roll, twins: Mapping[str, str], passed: Collection[str]
+) -> dict[str, str]:
+    """In whose place each value of the rounds lies. Of the first round only what is handed on from its last
+    step is not in a place of its own: there lies what the last step that leads in handed on."""
+    first = {o for n in roll.steps[roll.lead + 1] for o in graph.nodes[n].outputs if o}
+    found = {v: twin for v, twin in twins.items() if v not in first or v in passed}
+    return {v: found.get(home, home) for v, home in found.items()}
+
+
+def _handed(graph: Graph, roll: Roll) -> Iterator[str]:
+    for before, after in pairwise(roll.steps):
+        read = {v for n in after for v in graph.nodes[n].inputs}
+        yield from (o for n in before for o in graph.nodes[n].outputs if o in read)
+
+
+def place_local(
+    frames: Sequence[Frame], kept: Collection[str], machine: Machine, method: Method = "greedy"
+) -> tuple[Local, tuple[RolledLoop, ...]]:
+    """Addresses of a plan, and its loops; a FitError where there is no room, or no round of a loop that
+    stands for all."""
+    topology = frames[0].topology if frames else None
+    if topology is None or not topology.graph.rolls:
+        return lay_local(frames, kept, machine, method=method), ()
+    graph, views = topology.graph, topology.views
+    movers = [n for roll in graph.rolls for n in roll.movers]
+    if not all((n, m) in views.saved for n in movers for m in range(len(topology.moving[n]))):
+        raise FitError("no plan of a loop: what its steps read or make is moved", code="NF-FIT-012")
+    loops = rolled_loops(graph, [f.group for f in frames], kept)
+    local = lay_rolled(frames, kept, machine, loops, method) if loops is not None else None
+    if loops is None or local is None:
+        why = "its steps run in different ways" if loops is None else "there is no room for it"
+        raise FitError(f"no plan of a loop: {why}", code="NF-FIT-012")
+    return local, loops
+
+
+def alike(schedule: Schedule, loops: Sequence[RolledLoop]) -> bool:
+    """Whether both rounds of every loop have the same jobs in the same places of local memory."""
+    return all(_jobs(schedule, loop.first) == _jobs(schedule, loop.second) for loop in loops)
+
+
+def _jobs(schedule: Schedule, groups: Sequence[int]) -> list[tuple[object, ...]]:
+    place = {g: k for k, g in enumerate(groups)}
+    return [
+        (
+            place[job.group], job.core, job.queue, type(job.what), job.cycles, job.bytes, job.tile,
+            *((a.low, a.size, box) for a, box in (*job.reads, *job.writes)),
+        )
+        for phase in schedule.phases for job in phase.jobs if job.group in place
+    ]
+
+
+def lay_rolled(
+    frames: Sequence[Frame], kept: Collection[str], machine: Machine, loops: Sequence[RolledLoop],
+    method: Method = "greedy",
+) -> Local | None:
+    """Addresses in local memory, the same for both rounds; None where there is no room."""
+    lives, movable = lives_of(frames, kept, machine)
+    moments = all_moments(frames)
+    limit, align = machine.memory.local_bytes, machine.memory.slot_align
+    twins = {g: twin for loop in loops for g, twin in loop.twins.items()}
+    homes = {v: home for loop in loops for v, home in loop.homes.items()}
+    mirror = {v: twin for loop in loops for v, twin in loop.mirror.items()}
+    passed = frozenset(v for loop in loops for v in loop.passed)
+
+    def home(name: str) -> str:
+        """The item in whose place one lies."""
+        item, _, slot = name.rpartition("/")
+        if item.startswith("kept."):
+            value = item.removeprefix("kept.")
+            return f"kept.{homes.get(value, value)}/{slot}"
+        number, _, rest = item.partition(".")
+        group = twins.get(int(number), int(number))
+        if rest.startswith("held."):
+            value = rest.removeprefix("held.")
+            rest = f"held.{mirror.get(value, value) if group != int(number) else value}"
+        return f"{group}.{rest}/{slot}"
+
+    merged: dict[str, Lifetime] = {}
+    for life in lives:
+        name = home(life.name)
+        known = merged.get(name)
+        if known is None:
+            merged[name] = replace(life, name=name)
+        elif life.name.removeprefix("kept.").rpartition("/")[0] in passed:
+            merged[name] = replace(
+                known, size=max(known.size, life.size), first=min(known.first, life.first),
+                last=max(known.last, life.last),
+            )
+    at = _starts(moments, loops)
+    own = list(merged.values())
+    free = {name: max(first, at(merged[name].first)) for name, first in movable.items() if name in merged}
+    found = None
+    if staying := chosen(candidates(frames, moments, USES), own, limit, align):
+        found = laid(*with_staying(own, free, staying), limit, align, LOOK, method)
+        if found is not None:
+            found = replace(found, shared=shared_slots(staying))
+    found = found or laid(own, free, limit, align, LOOK, method)
+    if found is None:
+        return None
+    addresses = dict(found.layout.addresses)
+    addresses |= {v.name: addresses[home(v.name)] for v in lives if home(v.name) in addresses}
+    return replace(found, layout=Layout(addresses, found.layout.total, found.layout.bound))
+
+
+def _starts(moments: Sequence[Sequence[int]], loops: Sequence[RolledLoop]) -> Callable[[int], int]:
+    """From when on a constant that is used at a moment may come: not before its loop's rounds begin, and not
+    before the loop is done where it is used behind it."""
+    edges = sorted(
+        moments[g][0] for loop in loops
+        for g in (loop.first[0], loop.groups[-1][0] if loop.groups[-1] else loop.second[-1])
+    )
+
+    def at(moment: int) -> int:
+        return max((edge for edge in edges if edge <= moment), default=0)
+
+    return at
