@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -11,6 +11,7 @@ import numpy as np
 from npuflow.base.digest import digest_array
 from npuflow.base.html_table import titled
 from npuflow.base.mapped import spilled
+from npuflow.ir.borders import carries
 from npuflow.ir.op import Node, OpContext
 from npuflow.ir.types import Array, QuantType, TensorType, Value
 
@@ -135,21 +136,8 @@ def constant(value_id: str, array: Array, quant: QuantType | None = None) -> tup
 
 
 def prune(graph: Graph) -> Graph:
-    """Without the nodes that reach no output, and the values and constants nobody names. What a loop carries
-    to its next step is read there."""
-    wanted = set(graph.outputs)
-    back = {carried(n): n.outputs for n in graph.nodes if n.op.border_of_loop == "last"}
-    while True:
-        kept, before = [], len(wanted)
-        for node in reversed(graph.nodes):
-            if any(o in wanted for o in node.outputs):
-                wanted.update(i for i in node.inputs if i)
-                kept.append(node)
-                if node.op.border_of_loop == "carry" and carried(node) in back:
-                    wanted.update(back[carried(node)])
-        if not back or len(wanted) == before:
-            break
-    kept.reverse()
+    """Without the nodes that reach no output, and the values and constants nobody names."""
+    kept, wanted = reaching(graph.nodes, graph.outputs)
     alive = wanted | set(graph.inputs) | {o for n in kept for o in n.outputs if o}
     values = {k: v for k, v in graph.values.items() if k in alive}
     digests = {v.const for v in values.values() if v.const} | {
@@ -159,9 +147,23 @@ def prune(graph: Graph) -> Graph:
     return graph.replaced(nodes=tuple(kept), values=MappingProxyType(values), consts=consts)
 
 
-def carried(node: Node) -> tuple[str, int]:
-    """Which value of which loop a border carries."""
-    return getattr(node.op, "loop", ""), getattr(node.op, "index", 0)
+def reaching(nodes: Sequence[Node], outputs: Iterable[str]) -> tuple[list[Node], set[str]]:
+    """The nodes that reach an output, and the values that are read. What a loop carries to its next step is
+    read there."""
+    wanted, kept = set(outputs), list[Node]()
+    back = {carries(n): n.outputs for n in nodes if n.op.border_of_loop == "last"}
+    before = -1
+    while len(wanted) != before:
+        before, kept = len(wanted), []
+        for node in reversed(nodes):
+            if any(o in wanted for o in node.outputs):
+                wanted.update(i for i in node.inputs if i)
+                kept.append(node)
+                if node.op.border_of_loop == "carry":
+                    wanted.update(back.get(carries(node), ()))
+        if not back:
+            break
+    return kept[::-1], wanted
 
 
 def step_of(graph: Graph) -> dict[int, int]:

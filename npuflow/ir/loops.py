@@ -1,43 +1,30 @@
 """Loops: nodes of a graph that run once a step, between operators that enter and leave them.
 
-The nodes of a body stand in the graph as all others do, with the types that they have in one step, so that
-whatever works node by node (rules, placement, scales, widths) needs no second form. What belongs to a loop
-follows from its borders, five operators that name it: `carry` gives a carried value at the step and takes
-its initial one, `last` takes the value for the next step and gives the last one, `slice` gives the step's part
-of a tensor, `stack` joins what the steps made, and `capture` gives a value of the outside that no step
-changes. All nodes between an entering and a leaving border are the body. Constants need no border.
+The nodes of a body stand in the graph as all others do, with the types that they have in one step, so
+that whatever works node by node (rules, placement, scales, widths) needs no second form. What belongs to a
+loop follows from its borders, five operators that name it: `carry` gives a carried value at the step and
+takes its initial one, `last` takes the value for the next step and gives the last one, `slice` gives the
+step's part of a tensor, `stack` joins what the steps made, and `capture` gives a value of the outside that
+no step changes. All nodes between an entering and a leaving border are the body. Constants need no border.
 
-Where a body's values are seen from outside (statistics, judges), they are stacked: step by step one behind the
-other along the first dimension, as a batch is.
+Where a body's values are seen from outside (statistics, judges), they are stacked: step by step one behind
+the other along the first dimension, as a batch is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, cast
 
 import numpy as np
 
+from npuflow.ir.borders import border as border
 from npuflow.ir.graph import Graph
-from npuflow.ir.op import LoopBorder, Node
+from npuflow.ir.op import Node
 from npuflow.ir.types import Array, TensorType
 
 ENTERS = ("carry", "slice", "capture")
 LEAVES = ("last", "stack")
-
-
-class Border(Protocol):
-    """What the operators at a loop's border say: see `ops/_loop.py`."""
-
-    @property
-    def loop(self) -> str: ...
-    @property
-    def steps(self) -> int: ...
-    @property
-    def index(self) -> int: ...
-    @property
-    def reverse(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -62,11 +49,6 @@ class Loop:
     carried: tuple[Carried, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-
-
-def border(node: Node) -> tuple[LoopBorder, Border]:
-    """Which border of a loop a node is, if any, and what it says."""
-    return node.op.border_of_loop, cast(Border, node.op)
 
 
 def has_loops(graph: Graph) -> bool:
@@ -149,7 +131,8 @@ def _loop_faults(graph: Graph, loop: Loop) -> Iterator[str]:
     for one in loop.carried:
         kinds = {graph.type(v) for v in (one.initial, one.now, one.following, one.last)}
         if len(kinds) > 1:
-            yield f'{where} carries "{one.now}" as {", ".join(sorted(map(str, kinds)))}'
+            said = (f"{'x'.join(map(str, k.shape))} {k.dtype}" for k in kinds)
+            yield f'{where} carries "{one.now}" as {", ".join(sorted(said))}'
 
 
 def stacked(kind: TensorType, steps: int) -> TensorType:

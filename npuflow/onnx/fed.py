@@ -40,3 +40,11 @@ class FedModel:
 
 SessionModel = bytes | FedModel
 """What a session is made of."""
+
+
+def taken_apart(model: SessionModel) -> tuple[Any, dict[str, Array]]:
+    """The ModelProto, and the constants that it is fed."""
+    import onnx
+
+    whole = FedModel(model, {}) if isinstance(model, bytes) else model
+    return onnx.load_from_string(whole.proto), dict(whole.constants)

@@ -1,8 +1,9 @@
 """Loops in ONNX: nodes between the borders of a loop become the body of a Scan.
 
-A model is written flat first, borders as nodes of their own domain, so that whoever adds nodes to it (quantisers
-behind values) need not know of bodies. `scanned` then takes each loop into one Scan. Values of a body that the
-model gives as outputs, or that nodes outside read, are stacked along the first dimension (see `ir/loops.py`).
+A model is written flat first, borders as nodes of their own domain, so that whoever adds nodes to it
+(quantisers behind values) need not know of bodies. `scanned` then takes each loop into one Scan. Values of a
+body that the model gives as outputs, or that nodes outside read, are stacked along the first dimension (see
+`ir/loops.py`).
 """
 
 from __future__ import annotations
@@ -80,13 +81,12 @@ class _Scan:
         import onnx
 
         carries, lasts, slices = self._borders("carry"), self._borders("last"), self._borders("slice")
-        if len(carries) != len(lasts) or not slices:
+        if len(carries) != len(lasts):
             raise InternalError(
-                f'the loop "{self.loop}" is not whole: {len(carries)} values carried in, {len(lasts)} out, '
-                f"{len(slices)} tensors cut into steps",
+                f'the loop "{self.loop}" is not whole: {len(carries)} values carried in, {len(lasts)} out',
                 code="NF-INTERNAL-094",
             )
-        self.steps = slices[0][1]["steps"]
+        self.steps = next(said["steps"] for kind in (*ENTERS, *LEAVES) for _, said in self._borders(kind))
         for node in self.mine:
             if node.domain != DOMAIN:
                 inner = onnx.NodeProto()
@@ -95,10 +95,15 @@ class _Scan:
                 inner.output[:] = [self.inner(o) for o in node.output]
                 self.body.append(inner)
         for node, _ in self._borders("capture"):
-            self.body.insert(0, onnx.helper.make_node("Identity", [node.input[0]], [self.inner(node.output[0])]))
+            same = onnx.helper.make_node("Identity", [node.input[0]], [self.inner(node.output[0])])
+            self.body.insert(0, same)
         inputs = [n.input[0] for n, _ in carries]
         inputs += [self.parted(n.input[0], n.output[0]) for n, _ in slices]
-        given = [value_info(self.inner(n.output[0]), self.type(n.output[0])) for n, _ in (*carries, *slices)]
+        entering = [n.output[0] for n, _ in (*carries, *slices)]
+        given = [value_info(self.inner(v), self.type(v)) for v in entering]
+        if not slices:
+            given.append(value_info(f"{self.loop}:step{INSIDE}", TensorType((), "float32")))
+            inputs.append(self.counted())
         results = [self.result(n.input[0], k) for k, (n, _) in enumerate(lasts)]
         outputs, ways = [n.output[0] for n, _ in lasts], list[int]()
         for value, target, back in self._stacked():
@@ -108,15 +113,16 @@ class _Scan:
         body = onnx.helper.make_graph(
             self.body, f"{self.loop}:body", given, [onnx.ValueInfoProto(name=r) for r in results]
         )
+        said: dict[str, Any] = {"scan_output_directions": ways} if ways else {}
+        if slices:
+            said["scan_input_directions"] = [int(own["reverse"]) for _, own in slices]
         self.made.append(onnx.helper.make_node(
-            "Scan", inputs, outputs, self.loop, body=body, num_scan_inputs=len(slices),
-            scan_input_directions=[int(said["reverse"]) for _, said in slices],
-            **({"scan_output_directions": ways} if ways else {}),
+            "Scan", inputs, outputs, self.loop, body=body, num_scan_inputs=len(slices) or 1, **said
         ))
         return self.made
 
     def _stacked(self) -> list[tuple[str, str, int]]:
-        """What leaves the body stacked: the value, its name outside, and whether the last step comes first."""
+        """What leaves the body stacked: the value, its name outside, whether the last step comes first."""
         found = [(n.input[0], n.output[0], int(said["reverse"])) for n, said in self._borders("stack")]
         wanted = {o.name for o in self.graph.output}
         wanted |= {
@@ -137,6 +143,15 @@ class _Scan:
 
         name = f"{self.loop}:result{number}{INSIDE}"
         self.body.append(onnx.helper.make_node("Identity", [self.inner(value)], [name]))
+        return name
+
+    def counted(self) -> str:
+        """Something to scan, for a loop that reads nothing step by step: the steps need to be counted."""
+        import onnx
+
+        name = f"{self.loop}:steps"
+        steps = np.zeros(self.steps, np.float32)
+        self.graph.initializer.append(onnx.numpy_helper.from_array(steps, name))
         return name
 
     def parted(self, source: str, part: str) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from npuflow.ir.graph import Graph, carried, prune
+from npuflow.ir.graph import Graph, prune, reaching
+from npuflow.ir.loops import has_loops
 from npuflow.ir.op import Node
 from npuflow.ir.queries import remember
 from npuflow.rules import Change
@@ -26,7 +27,7 @@ class WorkingGraph:
         self.makers, self.readers = graph.producer(), graph.consumers()
         self.places = [k * _GAP for k in range(len(self.nodes))]
         self.place = {n.outputs: p for n, p in zip(self.nodes, self.places, strict=True)}
-        self.carries = {carried(n) for n in self.nodes if n.op.border_of_loop == "carry"}
+        self.looped = has_loops(graph)
         self.graph = self._graph()
 
     def pruned(self) -> Graph:
@@ -48,7 +49,7 @@ class WorkingGraph:
         for node in removed:
             self._take(node)
         self._put(change.nodes, spot)
-        self.carries.update(carried(n) for n in change.nodes if n.op.border_of_loop == "carry")
+        self.looped = self.looped or any(n.op.border_of_loop for n in change.nodes)
         for old, new in aliases.items():
             self._redirect(old, new)
         dead = self._bury([*removed, *change.nodes])
@@ -157,14 +158,14 @@ class WorkingGraph:
         fresh = {n.outputs for n in around}
         waiting = [v for n in around for v in (*n.outputs, *n.inputs) if v]
         dead: list[tuple[int, Node]] = []
-        while waiting:
+        while waiting or (self.looped and self._take_loops(fresh, dead, waiting)):
             value = waiting.pop()
             maker = self.makers.get(value)
             if maker is not None and not self._read_still(maker):
                 if maker.outputs not in fresh:
                     dead.append((self.place[maker.outputs], maker))
                 self._take(maker)
-                waiting += [v for v in (*maker.outputs, *maker.inputs, *self._after(maker)) if v]
+                waiting += [v for v in (*maker.outputs, *maker.inputs) if v]
             elif maker is None and not self.readers.get(value) and value not in self.source.inputs:
                 self.readers.pop(value, None)
                 if value not in self.outputs:
@@ -172,15 +173,20 @@ class WorkingGraph:
         return tuple(node for _, node in sorted(dead, key=lambda pair: pair[0]))
 
     def _read_still(self, node: Node) -> bool:
-        """Whether something reads a result; what a loop carries on is read in its next step."""
+        """Whether something reads a result; what a loop carries on may be read in its next step."""
         if any(o in self.outputs or self.readers.get(o) for o in node.outputs):
             return True
-        return node.op.border_of_loop == "last" and carried(node) in self.carries
+        return node.op.border_of_loop == "last"
 
-    def _after(self, node: Node) -> tuple[str, ...]:
-        """What nothing carries on any more without a node that is gone."""
-        if node.op.border_of_loop != "carry":
-            return ()
-        self.carries.discard(carried(node))
-        lasts = (n for n in self.nodes if n.op.border_of_loop == "last" and carried(n) == carried(node))
-        return next((n.outputs for n in lasts), ())
+    def _take_loops(
+        self, fresh: Collection[tuple[str, ...]], dead: list[tuple[int, Node]], waiting: list[str]
+    ) -> bool:
+        """Take what only the next steps of loops read, which no count of readers finds; say whether there
+        was something."""
+        alive = {n.outputs for n in reaching(self.nodes, self.outputs)[0]}
+        gone = [n for n in self.nodes if n.outputs not in alive]
+        dead += [(self.place[n.outputs], n) for n in gone if n.outputs not in fresh]
+        for node in gone:
+            self._take(node)
+            waiting += [v for v in (*node.outputs, *node.inputs) if v]
+        return bool(waiting)

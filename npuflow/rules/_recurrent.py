@@ -164,7 +164,7 @@ class Swept:
     c: str = ""
 
 
-class Cell(Protocol):
+class RecurrentCell(Protocol):
     """What a kind of layer computes. `remembers`: it has a cell state beside its state."""
 
     remembers: ClassVar[bool]
@@ -179,7 +179,7 @@ class Cell(Protocol):
         zeros."""
 
 
-def swept(layer: RecurrentLayer, one: Direction, cell: Cell) -> Swept:
+def swept(layer: RecurrentLayer, one: Direction, cell: RecurrentCell) -> Swept:
     """One direction, its steps one after the other or as a loop."""
     sums = cell.sums(layer, one)
     if layer.looped:
@@ -194,7 +194,7 @@ def swept(layer: RecurrentLayer, one: Direction, cell: Cell) -> Swept:
     return Swept(rows, h, c)
 
 
-def _loop(layer: RecurrentLayer, one: Direction, cell: Cell, sums: Sequence[str]) -> Swept:
+def _loop(layer: RecurrentLayer, one: Direction, cell: RecurrentCell, sums: Sequence[str]) -> Swept:
     parts, back = layer.parts, one.steps.step < 0
     said = {"loop": f"{parts.base}:{'backward' if back else 'forward'}", "steps": layer.steps}
 
@@ -260,7 +260,7 @@ def read(parts: Parts, gates: int, functions: int, cell: bool) -> RecurrentLayer
     return made
 
 
-def written(layer: RecurrentLayer, kind: Cell, cell: bool) -> tuple[str, ...]:
+def written(layer: RecurrentLayer, kind: RecurrentCell, cell: bool) -> tuple[str, ...]:
     """Y, Y_h and, of layers with a cell state, Y_c."""
     parts, hidden = layer.parts, layer.hidden
     count = len(layer.directions)

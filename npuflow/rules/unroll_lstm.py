@@ -23,14 +23,17 @@ class UnrollLstm(Decomposition):
     makes = MAKES
 
     def spelled(self, parts: Parts) -> tuple[str, ...] | str:
-        if parts.integer("input_forget", 0):
-            return "its input and forget gates are coupled"
-        layer = read(parts, 4, 3, cell=True)
-        return layer if isinstance(layer, str) else written(layer, _Lstm(), cell=True)
+        layer, coupled = read(parts, 4, 3, cell=True), bool(parts.integer("input_forget", 0))
+        return layer if isinstance(layer, str) else written(layer, _Lstm(coupled), cell=True)
 
 
 class _Lstm:
+    """`coupled`: the forget gate is what the input gate leaves of 1."""
+
     remembers: ClassVar[bool] = True
+
+    def __init__(self, coupled: bool) -> None:
+        self.coupled = coupled
 
     def sums(self, layer: RecurrentLayer, one: Direction) -> Sequence[str]:
         cut, bias = 3 * layer.hidden, one.bias.sum(0)
@@ -50,16 +53,22 @@ class _Lstm:
         new = layer.active(candidate, new, "candidate")
         if one.peepholes is None:
             i, o, f = layer.halves(layer.active(gate, total, "gate"), 3, "gate_part")
+            f = self.left(parts, i, f)
             made = _cell(parts, i, f, new, c)
         else:
             p_i, p_o, p_f = (parts.const(p, "peephole") for p in np.split(one.peepholes, 3))
             i, o, f = layer.halves(total, 3, "gate_part")
             if c:
                 i, f = parts.add(i, parts.mul(c, p_i)), parts.add(f, parts.mul(c, p_f))
-            i, f = layer.active(gate, i, "input"), layer.active(gate, f, "forget")
+            i = layer.active(gate, i, "input")
+            f = self.left(parts, i, "") or layer.active(gate, f, "forget")
             made = _cell(parts, i, f, new, c)
             o = layer.active(gate, parts.add(o, parts.mul(made, p_o)), "output")
         return parts.mul(o, squash(parts, made, "squashed"), "state"), made
+
+    def left(self, parts: Parts, i: str, f: str) -> str:
+        """The forget gate: the layer's own one, or that of the input gate."""
+        return parts.sub(1.0, i, "forget") if self.coupled else f
 
 
 def _cell(parts: Parts, i: str, f: str, new: str, c: str) -> str:

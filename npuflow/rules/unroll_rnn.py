@@ -1,4 +1,6 @@
-"""RNN as a loop, or written out step by step: a function of the input's Gemm plus one of the state."""
+"""RNN as a loop, or written out step by step.
+A step is a function of the input's Gemm plus one of the state.
+"""
 
 from __future__ import annotations
 

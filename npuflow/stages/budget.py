@@ -97,7 +97,8 @@ def budget(
     )
     table, level = planning.tiling, planning.effort.level
     narrower = narrow if wide and recipe.integers else None
-    case = BudgetCase(quantized.planned(target.numerics, whole=not tiled.plan.rolled), target, level, table.pins, table.allocation, narrower)
+    graph = quantized.planned(target.numerics, whole=not tiled.plan.rolled)
+    case = BudgetCase(graph, target, level, table.pins, table.allocation, narrower)
     fault = too_slow(MissedBudget(case, found, tiled.plan.bounds, allowed), shipped_targets())
     if budget.on_miss == "refuse":
         raise fault

@@ -34,9 +34,9 @@ def economical(
     machine = Machine(planned.compute, planned.memory, planned.dma)
     table, prices = planning.tiling, planning.prices
     assert prices is not None, "it is on where [tiling] minimise is"
-    wanted = PlanRequest(
-        quantized.planned(planned.numerics, whole=not tiled.plan.rolled), machine, planned.numerics, planning.effort.level, table.pins, table.allocation
-    )
+    level = planning.effort.level
+    graph = quantized.planned(planned.numerics, whole=not tiled.plan.rolled)
+    wanted = PlanRequest(graph, machine, planned.numerics, level, table.pins, table.allocation)
     plans = {"the fewest bytes": tiled.plan}
     between = FEWER / planned.memory.external_bandwidth
     for name, cost in (("bytes that count less", between), ("the fewest cycles", 0.0)):
@@ -51,4 +51,5 @@ def economical(
 def _spent(plan: TilingPlan, quantized: Quantized, target: Target, table: Energy) -> float:
     """Microjoules of the program of a plan."""
     one = replace(target, compute=target.compute.of_one_inference)
-    return float(profile(generate(quantized.planned(target.numerics, whole=not plan.rolled), plan, one), table).totals()["energy_uj"])
+    made = generate(quantized.planned(target.numerics, whole=not plan.rolled), plan, one)
+    return float(profile(made, table).totals()["energy_uj"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from onnx import parser
@@ -9,8 +11,9 @@ from onnx import parser
 import npuflow.rewrite.rewrite as engine
 from npuflow.frontends import Bindings
 from npuflow.frontends.onnx import Onnx
-from npuflow.ir.graph import Graph
+from npuflow.ir.graph import Graph, prune
 from npuflow.ir.queries import kind, maker, users
+from npuflow.ir.text import from_text
 from npuflow.rewrite.working import WorkingGraph
 from npuflow.rules import Change
 from npuflow.testing.rule import graph_of
@@ -92,3 +95,27 @@ def test_long_loops_are_rewritten_in_place(monkeypatch: pytest.MonkeyPatch) -> N
     graph = Onnx().read(parser.parse_model(text).SerializeToString(), Bindings()).graph
     done = engine.rewrite(graph)
     assert len(done.applied) == 300 and whole[0] <= 3
+
+
+def test_a_carried_value_dies_with_its_last_reader() -> None:
+    """Nothing but its own next step reads "count" after the change; the loop's other value stays."""
+    graph = from_text("""npuflow graph 1
+input x: float32[12,3]
+input start: float32[2,3]
+part: float32[2,3] = loopslice(x) loop="sums" steps=6
+before: float32[2,3] = loopcarry(start) loop="sums" steps=6
+count: float32[2,3] = loopcarry(start) loop="sums" steps=6 index=1
+counted: float32[2,3] = sigmoid(count)
+scaled: float32[2,3] = mul(part, counted)
+after: float32[2,3] = add(before, scaled)
+last: float32[2,3] = looplast(after) loop="sums" steps=6
+counts: float32[2,3] = looplast(counted) loop="sums" steps=6 index=1
+output last
+""")
+    node = next(n for n in graph.nodes if n.outputs == ("scaled",))
+    change = Change((node,), (replace(node, inputs=("part", "part")),))
+    working = WorkingGraph(graph)
+    dead = working.changed(change)
+    assert dead is not None and {n.name for n in dead} == {"count", "counted", "counts"}
+    assert working.pruned() == prune(engine.apply(graph, change))
+    assert [n.name for n in working.pruned().nodes] == ["part", "before", "scaled", "after", "last"]

@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN written out step by step: onnxruntime's results, whole on the NPU."""
+"""LSTM, GRU and RNN as loops, or written out step by step: onnxruntime's results, whole on the NPU."""
 
 from __future__ import annotations
 
@@ -101,6 +101,14 @@ def test_peepholes_and_linear_before_reset() -> None:
         assert not any(name.startswith("host:") for name in ops(done))
 
 
+@pytest.mark.parametrize("peepholes", [False, True])
+def test_coupled_gates(peepholes: bool) -> None:
+    """The forget gate is 1 less the input gate."""
+    for steps in (2, STEPS):
+        data = layer("LSTM", "input_forget=1", states="input", peepholes=peepholes, steps=steps)
+        on_npu(rewritten(data))
+
+
 @pytest.mark.parametrize(
     "names",
     [
@@ -116,7 +124,7 @@ def test_peepholes_and_linear_before_reset() -> None:
 def test_functions(names: tuple[str, str]) -> None:
     name, numbers = names
     attributes = f'activations=["{name}"]' + (f", {numbers}" if numbers else "")
-    done = rewritten(layer("RNN", attributes))
+    done = rewritten(layer("RNN", attributes), rules=["unroll_rnn"])
     assert name.lower() in ops(done)
 
 
@@ -158,8 +166,10 @@ def test_hundreds_of_steps(op: str) -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (layer("RNN", steps=2050), "2050 steps, more than the 2048 that are written out one by one"),
-        (layer("LSTM", "input_forget=1"), "its input and forget gates are coupled"),
+        (
+            layer("RNN", steps=2050, lengths="short"),
+            "2050 steps, more than the 2048 that are written out one by one",
+        ),
     ],
 )
 def test_what_stays(data: bytes, reason: str) -> None:

@@ -29,8 +29,9 @@ from npuflow.ir.loops import seen
 from npuflow.ir.op import Node
 from npuflow.ir.types import Array, QuantType
 from npuflow.onnx.export import session_model
-from npuflow.onnx.fed import FedModel
+from npuflow.onnx.fed import FedModel, taken_apart
 from npuflow.onnx.loops import scanned
+from npuflow.onnx.types import value_info
 from npuflow.place.names import names_of
 from npuflow.place.place import op_name
 from npuflow.quantise.candidate import Candidate
@@ -318,10 +319,8 @@ class FakeQuant:
         import onnx
 
         graph, part = self.network.graph, self.section
-        ends = () if part is None else (part.made, part.nodes, part.fed)
-        whole = session_model(graph, *ends, flat=True)
-        constants = {} if isinstance(whole, bytes) else dict(whole.constants)
-        model = onnx.load_from_string(whole if isinstance(whole, bytes) else whole.proto)
+        ends: tuple[Any, Any, Any] = (None,) * 3 if part is None else (part.made, part.nodes, part.fed)
+        model, constants = taken_apart(session_model(graph, *ends, flat=True))
         proto = model.graph
         members = {v: k for k, group in enumerate(self.network.groups) for v in group}
         stored = {i.name: i for i in proto.initializer}
@@ -339,22 +338,19 @@ class FakeQuant:
             return value_id if beside else quantised.get(value_id, value_id)
 
         count = len(self.network.groups)
-        for name in self.columns:
-            if count:
-                proto.input.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [count]))
-                parts = [f"{name}{k}" for k in range(count)]
-                nodes.append(onnx.helper.make_node("Split", [name], parts, num_outputs=count))
+        for name in self.columns if count else ():
+            proto.input.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [count]))
+            parts = [f"{name}{k}" for k in range(count)]
+            nodes.append(onnx.helper.make_node("Split", [name], parts, num_outputs=count))
         for value_id in (*(i.name for i in proto.input), *stored):
             if value_id in members:
                 quantiser(value_id)
-        for value_id in self._given():
+        for value_id in [v for v in self._given() if v not in quantised]:
             held = stored.get(value_id)
-            if value_id not in quantised:
-                constants.pop(value_id, None)
-            if held is not None and value_id not in quantised:
+            constants.pop(value_id, None)
+            if held is not None:
                 proto.initializer.remove(held)
-                kind = onnx.helper.make_tensor_value_info(value_id, held.data_type, list(held.dims))
-                proto.input.append(kind)
+                proto.input.append(onnx.helper.make_tensor_value_info(value_id, held.data_type, held.dims))
         for node, coded in self._by_place(proto.node):
             node.input[:] = [named(v, coded) for v in node.input]
             nodes.append(node)
@@ -368,12 +364,11 @@ class FakeQuant:
         for value_id in dict.fromkeys(self.probes):
             if named(value_id) not in self._outputs:
                 kind = bodies.get(value_id) or graph.type(value_id)
-                shape, element = list(kind.shape), onnx.TensorProto.FLOAT
-                proto.output.append(onnx.helper.make_tensor_value_info(named(value_id), element, shape))
+                proto.output.append(value_info(named(value_id), kind))
         del proto.node[:]
         proto.node.extend(nodes)
-        types = {name: value.type for name, value in graph.values.items()}
-        scanned(model, {**types, **{made: graph.type(v) for v, made in quantised.items()}})
+        types = {made: graph.type(v) for v, made in quantised.items()}
+        scanned(model, {v: graph.type(v) for v in graph.values} | types)
         proto_bytes = bytes(model.SerializeToString())
         made = float_session(FedModel(proto_bytes, constants) if constants else proto_bytes)
         return made, {i.name for i in made.get_inputs()}

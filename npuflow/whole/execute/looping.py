@@ -43,7 +43,8 @@ def segment(graph: Graph, numbers: Sequence[int], whole: Segment) -> Segment:
     )
     inside = set(numbers)
     others = {v for i, n in enumerate(graph.nodes) if i not in inside for v in n.inputs}
-    given = tuple(v for n in nodes for v in n.outputs if v in others or v in graph.outputs or v in whole.outputs)
+    others |= {*graph.outputs, *whole.outputs}
+    given = tuple(v for n in nodes for v in n.outputs if v in others)
     return replace(whole, numbers=tuple(numbers), nodes=nodes, inputs=tuple(read), outputs=given)
 
 
@@ -104,8 +105,9 @@ class LoopRun:
                 steps = rows.get(node.inputs[0]) or [self._value(node.inputs[0], {})] * self.loop.steps
                 ordered = steps[::-1] if own.reverse else steps
                 made[node.outputs[0]] = [stack([s[b] for s in ordered]) for b in range(self.count)]
-        inner = rows if self.keep else {}
-        return {**made, **{v: [stack([s[b] for s in steps]) for b in range(self.count)] for v, steps in inner.items()}}
+        for value, steps in rows.items() if self.keep else ():
+            made[value] = [stack([s[b] for s in steps]) for b in range(self.count)]
+        return made
 
     def _value(self, name: str, values: Values) -> list[Array]:
         if name in values:

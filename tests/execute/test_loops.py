@@ -1,0 +1,30 @@
+"""Random loops against the same written out: sessions, the interpreter and the executor, value by value."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.networks.random_loops import differences
+
+EACH = 250                                # seeds of a part of the campaign
+
+
+def test_a_hundred_loops() -> None:
+    found = {seed: differences(seed) for seed in range(100)}
+    assert not {seed: wrong for seed, (wrong, _) in found.items() if wrong}
+    assert sum(whole for _, whole in found.values()) > 40, "too few loops became integers"
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(100_000, 10_000_000))
+def test_any_loop(seed: int) -> None:
+    assert not differences(seed)[0]
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("part", range(16))
+def test_thousands_of_loops(part: int) -> None:
+    first = 100 + part * EACH
+    assert not {s: wrong for s in range(first, first + EACH) if (wrong := differences(s)[0])}
