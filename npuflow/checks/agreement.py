@@ -55,8 +55,8 @@ def compare(
     """Every integer tensor, in external memory or in local memory alone, and every
     float output, in the graph's order: the simulator's and the executor's beside the reference's.
 
-    A tensor that the simulator shows nothing of has a check with 0 elements. Of a loop's body there are checks
-    of the steps that the program shows."""
+    A tensor that the simulator shows nothing of has a check with 0 elements. Of a loop's body there are
+    checks of the steps that the program shows."""
     reference, runner = Interpreter(graph, numerics), ProgramRunner(program, batch=max(1, min(8, len(feeds))))
     executor = Executor(graph, numerics, runner.batch)
     pixels, told = of_program(program.meta), list(_told(graph, program))

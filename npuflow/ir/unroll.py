@@ -1,7 +1,7 @@
 """Writes the loops of a graph out, step after step: nodes of one step under names of their own.
 
-A plan needs only some steps of a long loop: `rolled` writes those that lead in, two rounds of two steps, and the
-last one. The second round shows in what the first one differs from it: by how much addresses go on.
+A plan needs only some steps of a long loop: `rolled` writes those that lead in, two rounds of two steps, and
+the last one. The second round shows by how much addresses go on from round to round.
 """
 
 from __future__ import annotations

@@ -14,11 +14,11 @@ from npuflow.kernels.opcode import Simulated
 
 @OPCODES.entry
 class RepeatOpcode(Simulated):
-    """The sequencer issues the block `count` times: the `length` commands behind the ADVANCE commands, of which
-    `advances` follow this one. In round i, counted from 0, every wait of the block that is not 0 is higher by
-    i times the commands that the block has in that queue, and a word that an ADVANCE names by i times its
-    step. It takes no time of any queue, and no queue counts it: what is behind it waits for the commands of
-    all rounds. A block holds no other REPEAT."""
+    """The sequencer issues the block `count` times: the `length` commands behind the ADVANCE commands, of
+    which `advances` follow this one. In round i, counted from 0, every wait of the block that is not 0 is
+    higher by i times the commands that the block has in that queue, and a word that an ADVANCE names by i
+    times its step. It takes no time of any queue, and no queue counts it: what is behind it waits for the
+    commands of all rounds. A block may hold other blocks, which hold none."""
 
     code = 42
     name = "REPEAT"

@@ -52,9 +52,9 @@ _ENTRY = struct.Struct("<16sQQ16s")
 
 @dataclass(frozen=True)
 class Program:
-    """A compiled network. `commands` has one uint32 array [n, 64] per core, with the commands of all rounds of
-    loops; `stored`: the same as the file has them, where it repeats some (see repeats.py). `meta` is described
-    in program_meta, and counts the commands of all rounds."""
+    """A compiled network. `commands` has one uint32 array [n, 64] per core, with the commands of all rounds
+    of loops; `stored`: the same as the file has them, where it repeats some (see repeats.py). `meta` is
+    described in program_meta, and counts the commands of all rounds."""
 
     target_fingerprint: str
     meta: Mapping[str, Any]

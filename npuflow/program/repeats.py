@@ -1,10 +1,10 @@
 """Commands that a program repeats: the words as a file has them, and all commands one after the other.
 
-A file has a loop's block once, behind a REPEAT and the ADVANCE commands that say by how much its addresses go on
-(see isa/repeat.py). Everything that looks at what a program does (order, hazards, simulator, clock, profiles)
-looks at the commands of all rounds, which `expanded` gives. `folded` is the other way: it finds the block and the
-steps of its words in two rounds that stand one after the other, and refuses where one is not the other with
-addresses that went on.
+A file has a loop's block once, behind a REPEAT and the ADVANCE commands that say by how much its addresses
+go on (see isa/repeat.py). Everything that looks at what a program does (order, hazards, simulator, clock,
+profiles) looks at the commands of all rounds, which `expanded` gives. `folded` is the other way: it finds the
+block and the steps of its words in two rounds that stand one after the other, and refuses where one is not
+the other with addresses that went on.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Plans of loops: both rounds are alike, and what they hold lies in the same places.
 
-A graph with rolls (`Graph.rolls`) has some steps of each loop: those that lead in, two rounds of two steps (A and
-B), and the last one. Where A and B have the same groups and places, the commands of A, with addresses that go on
-by what B's differ, are those of all rounds. What a step hands to the next lies in two places in turn, so that a
-step never writes over what it still reads.
+A graph with rolls (`Graph.rolls`) has some steps of each loop: those that lead in, two rounds of two steps,
+and the last one. Where both rounds have the same groups and places, the commands of the first, with addresses
+that go on by what the second's differ, are those of all rounds. What a step hands to the next lies in two
+places in turn, so that a step never writes over what it still reads.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ USES = 4                                  # of constants in steps, from which on
 @dataclass(frozen=True)
 class RolledLoop:
     """A loop in a plan: the groups of each step that the graph has, by number. `homes`: values of the second
-    round by those of the first in whose places they lie; what the first hands on lies where the step that leads
-    in put it. `passed`: values that a step hands to the next."""
+    round by those of the first in whose places they lie; what the first hands on lies where the step that
+    leads in put it. `passed`: values that a step hands to the next."""
 
     roll: Roll
     groups: tuple[tuple[int, ...], ...]

@@ -91,11 +91,12 @@ def test_what_cannot_be_repeated_is_refused(words: Words, said: str) -> None:
 
 
 def test_a_block_may_lie_in_a_block() -> None:
-    inner = block(count=2)[1:-1]
-    words = np.concatenate([block(3, 4, [(0, 10, 0), (2, 11, 100)])[1:3], inner])
+    inner = block(count=12)[1:-1]
+    words = np.concatenate([block(3, 4, [(2, 11, 1000)])[1:3], inner])
     found = decode_all(expanded(words))
-    assert [c.number("external") for c in found if c.opcode == "LOAD"] == [64, 72, 164, 172, 264, 272]
-    assert [c.wait for c in found if c.opcode == "STORE"] == [(2,), (3,), (4,), (5,), (6,), (7,)]
+    wanted = [64 + 1000 * outer + 8 * k for outer in range(3) for k in range(12)]
+    assert [c.number("external") for c in found if c.opcode == "LOAD"] == wanted
+    assert [c.wait for c in found if c.opcode == "STORE"] == [(2 + k,) for k in range(36)]
     assert len(tiles_folded(expanded(words))) < len(found)
     np.testing.assert_array_equal(expanded(tiles_folded(expanded(words))), expanded(words))
 
@@ -105,7 +106,7 @@ def test_rounds_that_are_not_alike_are_no_block() -> None:
     tensors = ((0, 1 << 20, 8), (0, 1 << 20, -4))
     assert len(folded(words, [Rounds(0, 2, 5, tensors)])) == 4
     other = words.copy()
-    other[2] = encode("LOAD", {**LOAD, "external": 72, "local": 16}, queue=0, wait=(1, 2))
+    other[2] = encode("LOAD", {**LOAD, "external": 72, "local": 16}, queue=0, wait=(0, 2))
     with pytest.raises(RoundsDifferError, match="LOAD local"):
         folded(other, [Rounds(0, 2, 5, tensors)])
     with pytest.raises(RoundsDifferError, match="LOAD goes from 64 to 72"):
@@ -160,9 +161,9 @@ def mutated(program: Program, change: Any) -> Program | None:
     stored = [words.copy() for words in program.stored]
     change(stored[0])
     try:
-        return Program.from_bytes(
-            replace(program, stored=tuple(stored), commands=tuple(stored), meta=_counted(program, stored)).to_bytes()
-        )
+        meta = _counted(program, stored)
+        other = replace(program, stored=tuple(stored), commands=tuple(stored), meta=meta)
+        return Program.from_bytes(other.to_bytes())
     except ModelError:
         return None
 

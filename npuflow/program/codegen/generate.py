@@ -2,48 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from npuflow.base.errors import InternalError
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.moves import reach
-from npuflow.ir.op import Node
-from npuflow.ir.queries import title
 from npuflow.ir.space import elements
-from npuflow.ir.types import UNRANKED, QuantType
-from npuflow.place.host import HostWork, host_work
+from npuflow.place.host import host_work
 from npuflow.place.partition import Segment, host_model, host_steps, segments
 from npuflow.program.codegen.commands import CommandList, Pending
 from npuflow.program.codegen.consts import ConstPool
 from npuflow.program.codegen.core import CoreProgram
 from npuflow.program.codegen.data import DataStorage, lay_out
 from npuflow.program.codegen.in_place import in_place
+from npuflow.program.codegen.loops import LoopCommands, of_last_round, same_places
+from npuflow.program.codegen.metadata import node_meta, plan_meta, port_meta, quant_meta, values_meta
 from npuflow.program.codegen.tiles import COMPUTE
 from npuflow.program.codegen.transfers import share_loads, transfer
 from npuflow.program.container import Program, fingerprint, target_meta
-from npuflow.program.repeats import Rounds, RoundsDifferError, expanded, folded, has_repeats
+from npuflow.program.repeats import Rounds, expanded, folded, has_repeats
 from npuflow.program.taps import ProgramTaps, Tapped, encode_taps
 from npuflow.schedule.accesses import merge
 from npuflow.schedule.allocate import Lifetime
 from npuflow.schedule.bank_layout import set_apart
 from npuflow.schedule.borders import spreads
 from npuflow.schedule.build import in_turn, schedule_of
-from npuflow.schedule.choice import Costs
 from npuflow.schedule.frame import Frame, Topology
 from npuflow.schedule.geometry import Spread
 from npuflow.schedule.jobs import Barrier, Phase, Schedule
 from npuflow.schedule.local import Local
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.rolled import ROUND, RolledLoop, place_local
-from npuflow.schedule.time import CycleBreakdown, ScheduleTime, time_of
-from npuflow.schedule.views import Views
+from npuflow.schedule.time import ScheduleTime, time_of
 from npuflow.search.plan import TilingPlan
-
-
-NOTHING_MOVED: Mapping[str, int] = {}
 
 
 @dataclass
@@ -51,58 +45,14 @@ class _Output:
     """What the segments add up to."""
 
     cores: tuple[CoreProgram, ...]
-    loops: tuple[RolledLoop, ...] = ()
-    # of what the groups of a loop's last step read, by how many bytes it lies further
-    moved: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
-    # by core, where the commands of a group begin
-    marks: list[dict[int, int]] = field(default_factory=list)
+    loops: LoopCommands
     steps: list[dict[str, Any]] = field(default_factory=list)
     hosts: list[bytes] = field(default_factory=list)
     barriers: int = 0
 
-    def __post_init__(self) -> None:
-        self.marks = [{} for _ in self.cores]
-
-    def mark(self, group: int, cores: Iterable[int]) -> None:
-        """A group begins on cores, if it has not yet."""
-        for core in cores:
-            self.marks[core].setdefault(group, len(self.cores[core].commands.commands))
-
     def counts(self) -> list[int]:
         """Commands of each core so far, those of all rounds of loops among them."""
-        every = (len(c.commands.commands) for c in self.cores)
-        return [n + sum(self.more(core, loop) for loop in self.loops) for core, n in enumerate(every)]
-
-    def more(self, core: int, loop: RolledLoop) -> int:
-        """Commands of rounds of a loop that are not written, if its last step has begun."""
-        rounds = self.rounds(core, loop)
-        return loop.extra * rounds.length if rounds is not None else 0
-
-    def rounds(self, core: int, loop: RolledLoop) -> Rounds | None:
-        """Where the two rounds of a loop lie; None while the second is not done."""
-        marks, end = self.marks[core], loop.groups[-1]
-        firsts = [
-            min((marks[g] for g in groups if g in marks), default=-1)
-            for groups in (loop.first, loop.second, end)
-        ]
-        if firsts[-1] < 0:
-            return None
-        first, second, last = firsts
-        if min(firsts) < 0 or second - first != last - second:
-            raise RoundsDifferError("other numbers of commands")
-        return Rounds(first, second - first, loop.roll.rounds, self.tensors(loop))
-
-    def tensors(self, loop: RolledLoop) -> tuple[tuple[int, int, int], ...]:
-        """The tensors that the steps read and make parts of: first and last byte, and how far a round goes."""
-        data = self.cores[0].data
-        graph, found = data.graph, []
-        for node in (graph.nodes[n] for n in loop.roll.movers):
-            whole, part = sorted((*node.inputs[:1], *node.outputs[:1]), key=lambda v: -graph.type(v).size)
-            if whole in data:
-                low, size = data.address(whole), data.bytes(whole)
-                for way in (1, -1):
-                    found.append((low, low + size, way * ROUND * data.bytes(part)))
-        return tuple(dict.fromkeys(found))
+        return [len(core.commands.commands) + self.loops.more(c) for c, core in enumerate(self.cores)]
 
 
 def generate(graph: Graph, plan: TilingPlan, target: Target, name: str = "") -> Program:
@@ -120,11 +70,11 @@ def generate(graph: Graph, plan: TilingPlan, target: Target, name: str = "") -> 
     data = _data(topology, plan, frames, loops)
     local, schedule, time = _scheduled(frames, local, machine, data[0])
     consts = ConstPool(target.memory.burst)
-    out = _Output(tuple(
+    cores = tuple(
         CoreProgram(CommandList(c, target.dma.channels), consts, own, target.numerics, topology.maker)
         for c, own in enumerate(data)
-    ), loops)
-    out.moved = {g: moved for loop in loops for moved in [_moved(loop, data[0])] for g in loop.groups[-1]}
+    )
+    out = _Output(cores, LoopCommands(loops, cores))
     phases: dict[int, list[Phase]] = {}
     for phase in schedule.phases:
         phases.setdefault(phase.segment, []).append(phase)
@@ -137,12 +87,11 @@ def generate(graph: Graph, plan: TilingPlan, target: Target, name: str = "") -> 
             core.commands.starts.add(len(core.commands.commands))
         for phase in phases.get(number, ()):
             _phase(phase, out)
-        for core in out.cores:
-            core.data.moved = NOTHING_MOVED
+        out.loops.end()
         count = [b - a for a, b in zip(first, out.counts(), strict=True)]
         segment = sum(step["kind"] == "npu" for step in out.steps)
         out.steps.append({"kind": "npu", "segment": segment, "first": first, "count": count})
-    return _program(topology, target, name, out, frames, local, _plan_meta(plan, time, loops))
+    return _program(topology, target, name, out, frames, local, plan_meta(plan, time, loops))
 
 
 def _data(
@@ -155,32 +104,9 @@ def _data(
     born, dies = _lifetimes(topology.graph, steps, _in_data(topology.graph, frames))
     homes = in_place(frames, topology.views, born, dies)
     if loops:
-        homes = _same_places(topology, homes, born, loops)
+        homes = same_places(topology, homes, born, loops)
     lives, layout = lay_out(topology.views, born, dies, borders, memory, plan.allocation, homes)
     return [DataStorage(topology.views, layout, lives, homes) for _ in range(cores)]
-
-
-def _moved(loop: RolledLoop, data: DataStorage) -> dict[str, int]:
-    """By how many bytes what the second round hands on lies further when all rounds have run: where it is a
-    part of a tensor of all steps."""
-    found = {}
-    for value, twin in loop.mirror.items():
-        if value in loop.passed and value in data and twin in data:
-            found[value] = loop.extra * (data.address(value) - data.address(twin))
-    return found
-
-
-def _same_places(
-    topology: Topology, homes: Mapping[str, str], born: Mapping[str, int], loops: Sequence[RolledLoop]
-) -> dict[str, str]:
-    """Results that lie over others', those of a loop's second round over those of the first. In a loop no
-    others do. What has no bytes of its own in both rounds lies where its owner does."""
-    views, graph = topology.views, topology.graph
-    inner = {o for one in loops for step in one.roll.steps for n in step for o in graph.nodes[n].outputs}
-    kept = {v: home for v, home in homes.items() if v not in inner and home not in inner}
-    twins = {v: home for loop in loops for v, home in loop.homes.items()}
-    alone = {v for v in twins if v in born and views.root(v) == (v, 0) and twins[v] in born}
-    return kept | {v: twins[v] for v in alone if views.root(twins[v]) == (twins[v], 0)}
 
 
 def _scheduled(
@@ -207,8 +133,7 @@ def _phase(phase: Phase, out: _Output) -> None:
     loads: dict[int, Pending] = {}
     for number, job in enumerate(phase.jobs):
         core = out.cores[job.core]
-        out.mark(job.group, (job.core,))
-        core.data.moved = out.moved.get(job.group, NOTHING_MOVED)
+        out.loops.begin(job.group, (job.core,))
         COMPUTE.get(type(job.what), transfer)(core, job)
         if job.key is not None:
             loads[number] = core.commands.commands[-1]
@@ -218,7 +143,7 @@ def _phase(phase: Phase, out: _Output) -> None:
 def _barrier(barrier: Barrier, out: _Output) -> None:
     """All cores meet; what they stored before is seen behind it."""
     mask = (1 << len(out.cores)) - 1
-    out.mark(barrier.group, range(len(out.cores)))
+    out.loops.begin(barrier.group, range(len(out.cores)))
     for core in out.cores:
         count = core.commands.barrier(out.barriers, mask, barrier.node)
         for value in barrier.seen:
@@ -335,11 +260,6 @@ def _host(graph: Graph, part: Segment, out: _Output) -> None:
         out.steps.append({"kind": step.kind, **ends, "quant": quant_meta(quant), **known})
 
 
-def quant_meta(quant: QuantType) -> dict[str, Any]:
-    found = asdict(quant)
-    return {**found, "scale": list(quant.scale), "zero_point": list(quant.zero_point)}
-
-
 def _program(
     topology: Topology,
     target: Target,
@@ -353,21 +273,21 @@ def _program(
     const = consts.to_bytes()
     host = host_work(graph)
     macs = {n: topology.space(n).total_macs for f in frames if not f.moves for n in f.group.nodes}
-    for loop in out.loops:
+    for loop in out.loops.loops:
         for k, step in enumerate(loop.roll.steps[loop.roll.lead : -1]):
             macs.update({n: macs[n] * (loop.roll.rounds if k < ROUND else 0) for n in step if n in macs})
     meta = {
         "name": name,
         "target": target_meta(target),
-        "inputs": [_port(graph, i) for i in graph.inputs],
-        "outputs": [_port(graph, o) for o in graph.outputs],
+        "inputs": [port_meta(graph, i) for i in graph.inputs],
+        "outputs": [port_meta(graph, o) for o in graph.outputs],
         **({"state": [list(pair) for pair in graph.state]} if graph.state else {}),
-        "values": _of_last_round(
-            topology, out.loops,
-            _values(graph, data, topology.views, _in_data(graph, frames), _written(topology, frames)),
+        "values": of_last_round(
+            topology, out.loops.loops,
+            values_meta(graph, data, topology.views, _in_data(graph, frames), _written(topology, frames)),
         ),
         "steps": out.steps,
-        "nodes": [_node(n, macs.get(i, 0), host.get(i)) for i, n in enumerate(graph.nodes)],
+        "nodes": [node_meta(n, macs.get(i, 0), host.get(i)) for i, n in enumerate(graph.nodes)],
         "data_bytes": data.layout.total,
         "const_bytes": len(const),
         "local_bytes": target.memory.local_bytes,
@@ -380,38 +300,12 @@ def _program(
         "plan": plan,
     }
     words = tuple(c.commands.words() for c in out.cores)
-    rounds = [[r for o in out.loops if (r := out.rounds(c, o)) is not None] for c in range(len(words))]
+    rounds = [out.loops.rounds(c) for c in range(len(words))]
     stored = tuple(folded(w, loops, c) for c, (w, loops) in enumerate(zip(words, rounds, strict=True)))
     every = tuple(expanded(w, c) for c, w in enumerate(stored))
     taps = _taps(graph, out.cores, rounds)
     held = stored if any(map(has_repeats, stored)) else ()
     return Program(fingerprint(target), meta, every, const, tuple(out.hosts), taps, b"", held)
-
-
-def _of_last_round(
-    topology: Topology, loops: Sequence[RolledLoop], values: Mapping[str, dict[str, Any]]
-) -> dict[str, dict[str, Any]]:
-    """Values as external memory has them when all rounds are done: what a round makes, and no tensor of all
-    steps holds, is of the last round."""
-    found, graph = dict(values), topology.graph
-    for loop in loops:
-        lead, numbers, steps = loop.roll.lead, loop.roll.numbers, loop.roll.steps
-        own = [
-            (k, o) for k in range(2 * ROUND) for n in steps[lead + k] for o in graph.nodes[n].outputs
-            if o in found
-        ]
-        inner = {o for _, o in own}
-        names = {
-            o: f"{o.removesuffix(f'@{numbers[lead + k]}')}@{numbers[-1] - ROUND + k}" for k, o in own
-            if topology.views.root(o)[0] in inner
-        }
-        for k, o in own:
-            if o not in names:
-                continue
-            entry = found.pop(o)
-            if k < ROUND:
-                found[names[o]] = {**entry, "owner": names.get(entry["owner"], entry["owner"])}
-    return found
 
 
 def _taps(graph: Graph, cores: Sequence[CoreProgram], loops: Sequence[Sequence[Rounds]]) -> bytes:
@@ -431,98 +325,3 @@ def _taps(graph: Graph, cores: Sequence[CoreProgram], loops: Sequence[Sequence[R
         for core, rounds in zip(cores, loops, strict=True)
     )
     return encode_taps(ProgramTaps(values, placed))
-
-
-def _plan_meta(plan: TilingPlan, time: ScheduleTime, loops: Sequence[RolledLoop]) -> dict[str, Any]:
-    """What the schedule takes, for profiles and for the comparison with the clock;
-    `searched`: by the search's estimate. Groups of a loop's rounds have what all rounds take."""
-    more = {g: loop.extra for loop in loops for g in loop.second}
-    beside = {twin: (g, more[g]) for loop in loops for g, twin in loop.twins.items()}
-    spans, terms = list(time.spans), list(time.terms)
-    for g, (twin, extra) in beside.items():
-        spans[g] += (1 + extra) * time.spans[twin]
-        terms[g] = _sum(time.terms[g], time.terms[twin], 1 + extra)
-    return {
-        "groups": [
-            {
-                "nodes": list(g.nodes),
-                "cycles": span,
-                "bytes": t.bytes,
-                "bound": g.costs.bound_cycles,
-                "cores": g.cores[1],
-                "strips": [list(c) for c in g.strips],
-                "held": len(g.held),
-                "sizes": dict(g.choice.sizes) if g.choice else {},
-                "order": list(g.choice.order) if g.choice else [],
-                "terms": _terms(t),
-                "searched": _searched(g.costs),
-            }
-            for k, (g, t, span) in enumerate(zip(plan.groups, terms, spans, strict=True)) if k not in more
-        ],
-        "cycles": time.cycles + sum(extra * time.spans[g] for g, extra in more.items()),
-        "bytes": sum(t.bytes for k, t in enumerate(terms) if k not in more),
-        "searched": plan.cycles,
-        "bound_cycles": plan.bounds.cycles,
-        "bound_bytes": plan.bounds.bytes,
-        "bound_compute": plan.bounds.compute,
-        "bound_traffic": plan.bounds.traffic,
-        "bound_chain": plan.bounds.chain,
-        "bound_late": plan.bounds.late,
-        "bound_alone": plan.bounds.alone,
-        "roofline": plan.bounds.roofline,
-    }
-
-
-def _sum(one: CycleBreakdown, other: CycleBreakdown, times: int) -> CycleBreakdown:
-    """One breakdown and so many times another."""
-    added = {f.name: getattr(one, f.name) + times * getattr(other, f.name) for f in fields(CycleBreakdown)}
-    return CycleBreakdown(**added)
-
-
-def _searched(c: Costs) -> dict[str, float]:
-    """The same by the sums that the search ranks candidates by."""
-    return {
-        "cycles": c.cycles,
-        "array": c.tensor,
-        "vector": c.vector,
-        "set-up": c.load + c.store - c.bus,
-        "bus": c.bus,
-    }
-
-
-def _terms(t: CycleBreakdown) -> dict[str, float]:
-    """What jobs add up to, in cycles of the engine or bus that spends them; profiles
-    set the clock's beside it."""
-    return {"array": t.array, "vector": t.vector, "set-up": t.set_up, "bus": t.bus}
-
-
-def _port(graph: Graph, value_id: str) -> dict[str, Any]:
-    value = graph.values[value_id]
-    return {
-        "name": value_id,
-        "shape": None if value.type.shape == UNRANKED else list(value.type.shape),
-        "dtype": value.dtype,
-        "quant": quant_meta(value.quant) if value.quant else None,
-    }
-
-
-def _values(
-    graph: Graph, data: DataStorage, views: Views, stored: Collection[str], written: Mapping[str, int]
-) -> dict[str, Any]:
-    """Where values lie. Of one that only local memory ever holds, others may have the bytes that it would."""
-    return {
-        value_id: {
-            "address": data.address(value_id), "shape": list(value.type.shape), "dtype": value.dtype,
-            "quant": quant_meta(value.quant), "node": written.get(value_id),
-            "owner": views.root(value_id)[0],
-        }
-        for value_id, value in graph.values.items()
-        if value.quant is not None and value.const is None and value_id in data and value_id in stored
-    }
-
-
-def _node(node: Node, macs: int, host: HostWork | None) -> dict[str, Any]:
-    """`macs` are the NPU's; `host`: what the host does for the node, where it costs time."""
-    names = {"name": node.name, "op": title(node), "origin": list(node.origin)}
-    found: dict[str, Any] = {**names, "macs": macs, "outputs": list(node.outputs)}
-    return found if host is None else {**found, "host": asdict(host)}

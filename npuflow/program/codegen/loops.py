@@ -1,0 +1,125 @@
+"""Loops in programs: where the commands of their rounds lie, and values that all rounds share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from npuflow.program.codegen.core import CoreProgram
+from npuflow.program.codegen.data import DataStorage
+from npuflow.program.repeats import Rounds, RoundsDifferError
+from npuflow.schedule.frame import Topology
+from npuflow.schedule.rolled import ROUND, RolledLoop
+
+NOTHING_MOVED: Mapping[str, int] = {}
+
+
+@dataclass
+class LoopCommands:
+    """The loops of a program while its commands are written. `marks`: by core, where the commands of a group
+    begin."""
+
+    loops: tuple[RolledLoop, ...]
+    cores: tuple[CoreProgram, ...]
+    marks: list[dict[int, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.marks = [{} for _ in self.cores]
+        data = self.cores[0].data
+        self._moved = {
+            g: moved for loop in self.loops for moved in [_moved(loop, data)] for g in loop.groups[-1]
+        }
+
+    def begin(self, group: int, cores: Iterable[int]) -> None:
+        """A group begins on cores, if it has not yet."""
+        for core in cores:
+            self.marks[core].setdefault(group, len(self.cores[core].commands.commands))
+            self.cores[core].data.moved = self._moved.get(group, NOTHING_MOVED)
+
+    def end(self) -> None:
+        """All groups of a segment are done."""
+        for core in self.cores:
+            core.data.moved = NOTHING_MOVED
+
+    def more(self, core: int) -> int:
+        """Commands of rounds that are not written, of loops whose last step has begun."""
+        found = ((loop, self._rounds(core, loop)) for loop in self.loops)
+        return sum(loop.extra * rounds.length for loop, rounds in found if rounds is not None)
+
+    def rounds(self, core: int) -> list[Rounds]:
+        """Where the two rounds of each loop lie."""
+        return [found for loop in self.loops if (found := self._rounds(core, loop)) is not None]
+
+    def _rounds(self, core: int, loop: RolledLoop) -> Rounds | None:
+        """None while the second round is not done."""
+        marks = self.marks[core]
+        first, second, end = (
+            min((marks[g] for g in groups if g in marks), default=-1)
+            for groups in (loop.first, loop.second, loop.groups[-1])
+        )
+        if end < 0:
+            return None
+        if min(first, second) < 0 or second - first != end - second:
+            raise RoundsDifferError("other numbers of commands")
+        return Rounds(first, second - first, loop.roll.rounds, self._tensors(loop))
+
+    def _tensors(self, loop: RolledLoop) -> tuple[tuple[int, int, int], ...]:
+        """The tensors that steps read and make parts of: first and last byte, how far a round goes."""
+        data = self.cores[0].data
+        graph, found = data.graph, dict[tuple[int, int, int], None]()
+        for node in (graph.nodes[n] for n in loop.roll.movers):
+            whole, part = sorted((node.inputs[0], node.outputs[0]), key=lambda v: -graph.type(v).size)
+            if whole in data:
+                low, far = data.address(whole), ROUND * data.bytes(part)
+                found.update(dict.fromkeys((low, low + data.bytes(whole), way) for way in (far, -far)))
+        return tuple(found)
+
+
+def _moved(loop: RolledLoop, data: DataStorage) -> dict[str, int]:
+    """By how many bytes what the second round hands on lies further when all rounds have run: where it is a
+    part of a tensor of all steps."""
+    found = {}
+    for value, twin in loop.mirror.items():
+        if value in loop.passed and value in data and twin in data:
+            found[value] = loop.extra * (data.address(value) - data.address(twin))
+    return found
+
+
+def same_places(
+    topology: Topology, homes: Mapping[str, str], born: Mapping[str, int], loops: Sequence[RolledLoop]
+) -> dict[str, str]:
+    """Results that lie over others', those of a loop's second round over those of the first. In a loop no
+    others do. What has no bytes of its own in both rounds lies where its owner does."""
+    views, graph = topology.views, topology.graph
+    inner = {o for one in loops for step in one.roll.steps for n in step for o in graph.nodes[n].outputs}
+    kept = {v: home for v, home in homes.items() if v not in inner and home not in inner}
+    twins = {v: home for loop in loops for v, home in loop.homes.items()}
+    alone = {v for v in twins if v in born and views.root(v) == (v, 0) and twins[v] in born}
+    return kept | {v: twins[v] for v in alone if views.root(twins[v]) == (twins[v], 0)}
+
+
+def of_last_round(
+    topology: Topology, loops: Sequence[RolledLoop], values: Mapping[str, dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """Values as external memory has them when all rounds are done: what a round makes, and no tensor of all
+    steps holds, is of the last round."""
+    found, graph = dict(values), topology.graph
+    for loop in loops:
+        lead, numbers, steps = loop.roll.lead, loop.roll.numbers, loop.roll.steps
+        own = [
+            (k, o) for k in range(2 * ROUND) for n in steps[lead + k] for o in graph.nodes[n].outputs
+            if o in found
+        ]
+        inner = {o for _, o in own}
+        names = {
+            o: f"{o.removesuffix(f'@{numbers[lead + k]}')}@{numbers[-1] - ROUND + k}" for k, o in own
+            if topology.views.root(o)[0] in inner
+        }
+        for k, o in own:
+            if o not in names:
+                continue
+            entry = found.pop(o)
+            if k < ROUND:
+                found[names[o]] = {**entry, "owner": names.get(entry["owner"], entry["owner"])}
+    return found

@@ -1,0 +1,119 @@
+"""Metadata of a program: what its plan takes, where values lie, what nodes are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node
+from npuflow.ir.queries import title
+from npuflow.ir.types import UNRANKED, QuantType
+from npuflow.place.host import HostWork
+from npuflow.program.codegen.data import DataStorage
+from npuflow.schedule.choice import Costs
+from npuflow.schedule.rolled import RolledLoop
+from npuflow.schedule.time import CycleBreakdown, ScheduleTime
+from npuflow.schedule.views import Views
+from npuflow.search.plan import TilingPlan
+
+
+def quant_meta(quant: QuantType) -> dict[str, Any]:
+    found = asdict(quant)
+    return {**found, "scale": list(quant.scale), "zero_point": list(quant.zero_point)}
+
+
+def plan_meta(plan: TilingPlan, time: ScheduleTime, loops: Sequence[RolledLoop]) -> dict[str, Any]:
+    """What the schedule takes, for profiles and for the comparison with the clock;
+    `searched`: by the search's estimate. Groups of a loop's rounds have what all rounds take."""
+    more = {g: loop.extra for loop in loops for g in loop.second}
+    beside = {twin: (g, more[g]) for loop in loops for g, twin in loop.twins.items()}
+    spans, terms = list(time.spans), list(time.terms)
+    for g, (twin, extra) in beside.items():
+        spans[g] += (1 + extra) * time.spans[twin]
+        terms[g] = _sum(time.terms[g], time.terms[twin], 1 + extra)
+    return {
+        "groups": [
+            {
+                "nodes": list(g.nodes),
+                "cycles": span,
+                "bytes": t.bytes,
+                "bound": g.costs.bound_cycles,
+                "cores": g.cores[1],
+                "strips": [list(c) for c in g.strips],
+                "held": len(g.held),
+                "sizes": dict(g.choice.sizes) if g.choice else {},
+                "order": list(g.choice.order) if g.choice else [],
+                "terms": _terms(t),
+                "searched": _searched(g.costs),
+            }
+            for k, (g, t, span) in enumerate(zip(plan.groups, terms, spans, strict=True)) if k not in more
+        ],
+        "cycles": time.cycles + sum(extra * time.spans[g] for g, extra in more.items()),
+        "bytes": sum(t.bytes for k, t in enumerate(terms) if k not in more),
+        "searched": plan.cycles,
+        "bound_cycles": plan.bounds.cycles,
+        "bound_bytes": plan.bounds.bytes,
+        "bound_compute": plan.bounds.compute,
+        "bound_traffic": plan.bounds.traffic,
+        "bound_chain": plan.bounds.chain,
+        "bound_late": plan.bounds.late,
+        "bound_alone": plan.bounds.alone,
+        "roofline": plan.bounds.roofline,
+    }
+
+
+def _sum(one: CycleBreakdown, other: CycleBreakdown, times: int) -> CycleBreakdown:
+    """One breakdown and so many times another."""
+    added = {f.name: getattr(one, f.name) + times * getattr(other, f.name) for f in fields(CycleBreakdown)}
+    return CycleBreakdown(**added)
+
+
+def _searched(c: Costs) -> dict[str, float]:
+    """The same by the sums that the search ranks candidates by."""
+    return {
+        "cycles": c.cycles,
+        "array": c.tensor,
+        "vector": c.vector,
+        "set-up": c.load + c.store - c.bus,
+        "bus": c.bus,
+    }
+
+
+def _terms(t: CycleBreakdown) -> dict[str, float]:
+    """What jobs add up to, in cycles of the engine or bus that spends them; profiles
+    set the clock's beside it."""
+    return {"array": t.array, "vector": t.vector, "set-up": t.set_up, "bus": t.bus}
+
+
+def port_meta(graph: Graph, value_id: str) -> dict[str, Any]:
+    value = graph.values[value_id]
+    return {
+        "name": value_id,
+        "shape": None if value.type.shape == UNRANKED else list(value.type.shape),
+        "dtype": value.dtype,
+        "quant": quant_meta(value.quant) if value.quant else None,
+    }
+
+
+def values_meta(
+    graph: Graph, data: DataStorage, views: Views, stored: Collection[str], written: Mapping[str, int]
+) -> dict[str, Any]:
+    """Where values lie. Of one that only local memory ever holds, others may have the bytes that it would."""
+    return {
+        value_id: {
+            "address": data.address(value_id), "shape": list(value.type.shape), "dtype": value.dtype,
+            "quant": quant_meta(value.quant), "node": written.get(value_id),
+            "owner": views.root(value_id)[0],
+        }
+        for value_id, value in graph.values.items()
+        if value.quant is not None and value.const is None and value_id in data and value_id in stored
+    }
+
+
+def node_meta(node: Node, macs: int, host: HostWork | None) -> dict[str, Any]:
+    """`macs` are the NPU's; `host`: what the host does for the node, where it costs time."""
+    names = {"name": node.name, "op": title(node), "origin": list(node.origin)}
+    found: dict[str, Any] = {**names, "macs": macs, "outputs": list(node.outputs)}
+    return found if host is None else {**found, "host": asdict(host)}
