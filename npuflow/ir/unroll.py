@@ -188,7 +188,7 @@ class _Straight:
             self.nodes.append(self.like(node, OPS["concat"](axis=0), tuple(ordered), node.outputs))
         else:
             places = tuple(own.steps - 1 - step if own.reverse else step for step in steps)
-            op = OPS["looprows"](places=places, steps=own.steps)
+            op = OPS["looprows"](parts=places, steps=own.steps)
             self.moving(node, op, tuple(rows), node.outputs)
 
     def moving(self, node: Node, op: Op, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
@@ -215,6 +215,22 @@ class _Straight:
 
     def named(self, value: str, step: int) -> str:
         return step_name(self.source, value, step)
+
+
+def step_bases(graph: Graph) -> dict[str, str]:
+    """Values of the steps that a graph has of its loops: what they are called in the body."""
+    return {
+        o: o.removesuffix(f"@{number}")
+        for roll in graph.rolls for number, nodes in zip(roll.numbers, roll.steps, strict=True)
+        for n in nodes for o in graph.nodes[n].outputs
+    }
+
+
+def step_times(graph: Graph) -> dict[int, float]:
+    """How often nodes of loops run, by position: those of both rounds share all rounds."""
+    return {
+        n: roll.rounds / ROUND for roll in graph.rolls for nodes in roll.steps[roll.lead : -1] for n in nodes
+    }
 
 
 def step_name(graph: Graph, value: str, step: int) -> str:

@@ -17,9 +17,9 @@ from npuflow.ops._movement import DataLayoutOp
 @OPS.entry
 @dataclass(frozen=True)
 class LoopRows(DataLayoutOp):
-    """`places`: by operand, which of so many `steps` parts of the result it is."""
+    """`parts`: by operand, which of so many `steps` parts of the result it is."""
 
-    places: tuple[int, ...] = ()
+    parts: tuple[int, ...] = ()
     steps: int = 1
 
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
@@ -32,7 +32,7 @@ class LoopRows(DataLayoutOp):
     def moves(self, site: OpContext) -> tuple[Move, ...]:
         shape, found = site.shape(0), []
         size = dense((1, *shape))[0] if shape else 1
-        for index, place in enumerate(self.places):
+        for index, place in enumerate(self.parts):
             one = Move(index, shape, dense(shape), dense(shape), 0, place * size)
             found.append(merged(one))
         return tuple(found)

@@ -16,6 +16,7 @@ from npuflow.ir.graph import Graph, Roll
 from npuflow.ir.moves import Move
 from npuflow.ir.op import Node
 from npuflow.ir.space import IterationDomain, Operand
+from npuflow.ir.unroll import step_times
 from npuflow.place.partition import is_npu, segments
 from npuflow.schedule import tuned
 from npuflow.schedule.frame import moves_of
@@ -210,8 +211,7 @@ class BoundedNetwork:
 
     @cached_property
     def _times(self) -> Mapping[int, float]:
-        rolls = self.graph.rolls
-        return {n: roll.rounds / 2 for roll in rolls for step in roll.steps[roll.lead : -1] for n in step}
+        return step_times(self.graph)
 
     def least(self, node: int) -> LeastWork:
         if node not in self._least:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from npuflow.ir.space import Interval
 
@@ -49,3 +49,7 @@ class Costs:
     # from the first computation to the last, when nothing has to be waited for
     compute: float = 0.0
     const: float = 0.0                    # bytes of constants that a core loads
+
+    def times(self, count: float) -> Costs:
+        """Of as many such layers, one after the other."""
+        return Costs(*(getattr(self, f.name) * count for f in fields(self)))

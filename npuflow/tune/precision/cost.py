@@ -25,6 +25,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.macs import node_macs
 from npuflow.ir.op import Node
 from npuflow.ir.types import QuantType
+from npuflow.ir.unroll import rolled, step_bases, step_times
 from npuflow.place.host import HostPricing, host_work, total_work
 from npuflow.place.names import names_of
 from npuflow.place.place import op_name
@@ -120,17 +121,22 @@ class CostModel:
     def _planned(self, level: int) -> Iterator[tuple[tuple[int, ...], Costs]]:
         """By fusion group of the narrow network's plan its layers and costs."""
         plan = self._narrow_plan if level == tuned.MIXTURE_LEVEL else self._plan(self.narrow, level)
-        named = originals(self.network.graph, self.narrow)
+        graph, named = self._looped(self.narrow), originals(self.network.graph, self.narrow)
         places = {o: i for i, node in enumerate(self.network.nodes) for o in node.outputs if o}
+        bases, times = step_bases(graph), step_times(graph)
         for group in plan.groups:
-            made = (o for n in group.nodes for o in self.narrow.nodes[n].outputs)
+            made = (bases.get(o, o) for n in group.nodes for o in graph.nodes[n].outputs)
             yield (
                 tuple(dict.fromkeys(places[v] for o in made if (v := named.get(o, o)) in places)),
-                group.costs,
+                group.costs.times(times.get(group.nodes[0], 1.0)),
             )
 
+    def _looped(self, graph: Graph) -> Graph:
+        """What is planned of a graph: of loops the steps that stand for all."""
+        return rolled(graph, self.target.numerics)
+
     def _plan(self, graph: Graph, level: int) -> TilingPlan:
-        wanted = PlanRequest(graph, self.machine, self.target.numerics, level)
+        wanted = PlanRequest(self._looped(graph), self.machine, self.target.numerics, level)
         try:
             return plan_network(*wanted.arguments)
         except TargetError as fault:
@@ -171,8 +177,11 @@ class CostModel:
         """Units that layers read, write or hold of which no tile fits local memory in `wide`, the network
         quantised with every unit at its widest."""
         named = originals(self.network.graph, wide)
-        missing = without_tile(PlanRequest(wide, self.machine, self.target.numerics, tuned.MIXTURE_LEVEL))
-        around = (v for i in missing for v in (*wide.nodes[i].inputs, *wide.nodes[i].outputs))
+        graph, bases = self._looped(wide), step_bases(self._looped(wide))
+        missing = without_tile(PlanRequest(graph, self.machine, self.target.numerics, tuned.MIXTURE_LEVEL))
+        around = (
+            bases.get(v, v) for i in missing for v in (*graph.nodes[i].inputs, *graph.nodes[i].outputs)
+        )
         return frozenset(self.units[u] for v in around if (u := named.get(v, v)) in self.units)
 
     def bits(self, unit: int, level: int) -> int:
