@@ -12,33 +12,30 @@ from types import MappingProxyType
 
 import numpy as np
 
-from npuflow.hw.target import Numerics
-from npuflow.ir import forms
 from npuflow.ir.graph import Graph, Roll, constant, prune
 from npuflow.ir.loops import Loop, border, has_loops, loops
 from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import Array, Value
 
-LEAD = 3                                  # steps before the rounds, at least: then all differences have gone
+LEAD = 3                                  # steps before the rounds, at least: then all differences are gone
 ROUND = 2                                 # steps of a round
 
 
-def written_out(graph: Graph, numerics: Numerics) -> Graph:
-    """The graph without loops. What a step computes of constants alone, as the first one of initial values,
-    is a constant; of a quantised graph by `numerics`. Loops of the host stay in a quantised graph."""
-    return _straight(graph, numerics, 0)
+def written_out(graph: Graph) -> Graph:
+    """The graph without loops. Loops of the host stay in a quantised graph."""
+    return _straight(graph, 0)
 
 
-def rolled(graph: Graph, numerics: Numerics, more: int = 0) -> Graph:
+def rolled(graph: Graph) -> Graph:
     """The graph with as many steps of its loops as a plan looks at: see `Graph.rolls`. Loops of few steps are
-    written out. `more`: rounds that lead in beside the usual steps."""
-    return _straight(graph, numerics, LEAD + more * ROUND)
+    written out."""
+    return _straight(graph, LEAD)
 
 
-def _straight(graph: Graph, numerics: Numerics, lead: int) -> Graph:
+def _straight(graph: Graph, lead: int) -> Graph:
     if not has_loops(graph):
         return graph
-    made = _Straight(graph, numerics, lead)
+    made = _Straight(graph, lead)
     integer = any(node.is_integer for node in graph.nodes)
     first = {
         loop.nodes[0]: loop for loop in loops(graph)
@@ -80,7 +77,6 @@ class _Straight:
     """The graph that comes of it, as far as it is written."""
 
     source: Graph
-    numerics: Numerics
     lead: int
     nodes: list[Node] = field(default_factory=list)
     values: dict[str, Value] = field(default_factory=dict)
@@ -96,7 +92,7 @@ class _Straight:
         nodes = [self.source.nodes[i] for i in loop.nodes]
         steps, rounds = chosen_steps(loop.steps, self.lead)
         parts = {n.outputs[0]: self.parts(n, loop, steps) for n in nodes if border(n)[0] == "slice"}
-        held = {one.now: one.initial for one in loop.carried}
+        held = {one.now: self.stored(one.initial, one.now, nodes[0]) for one in loop.carried}
         ends = self.ends(loop, nodes)
         rows: dict[str, list[str]] = {n.inputs[0]: [] for n in nodes if border(n)[0] == "stack"}
         written: list[list[Node]] = []
@@ -121,6 +117,15 @@ class _Straight:
         for node in nodes:
             if border(node)[0] == "stack":
                 self.stack(node, rows[node.inputs[0]], steps)
+
+    def stored(self, value: str, name: str, node: Node) -> str:
+        """A value that nodes may read as an activation: a constant is moved to where these are."""
+        if self.source.const(value) is None:
+            return value
+        made = self.named(name, "initial")
+        self.values[made] = replace(self.values[value], id=made, const=None)
+        self.nodes.append(self.like(node, OPS["concat"](axis=0), (value,), (made,)))
+        return made
 
     def ends(self, loop: Loop, nodes: list[Node]) -> dict[str, str]:
         """Names that values of the last step have outside."""
@@ -157,27 +162,13 @@ class _Straight:
         return names
 
     def body(self, node: Node, step: int, names: dict[str, str], ends: Mapping[str, str]) -> None:
-        """A node of one step, or constants."""
+        """A node of one step."""
         inputs = tuple(names.get(i, i) for i in node.inputs)
         for o in filter(None, node.outputs):
             names[o] = ends.get(o) or self.named(o, step)
             self.values[names[o]] = replace(self.values[o], id=names[o])
-        made = replace(node, inputs=inputs, outputs=tuple(names.get(o, o) for o in node.outputs))
-        view = Graph((), (), (), self.values, self.consts)
-        arrays = [view.const(i) for i in inputs]
-        if any(a is None for a, i in zip(arrays, inputs, strict=True) if i):
-            self.nodes.append(made)
-            return
-        results = forms.computed(view.site(made), arrays, self.numerics) if made.is_integer else (
-            made.op.clipped(*arrays)
-        )
-        for o, array in zip(made.outputs, results, strict=False):
-            if o in self.source.outputs or o in ends.values():
-                fixed = self.named(o, step)
-                self.constant(fixed, np.asarray(array), self.values[o])
-                self.same(fixed, o)
-            elif o:
-                self.constant(o, np.asarray(array), self.values[o])
+        outputs = tuple(names.get(o, o) for o in node.outputs)
+        self.nodes.append(replace(node, inputs=inputs, outputs=outputs))
 
     def stack(self, node: Node, rows: list[str], steps: Sequence[int]) -> None:
         own, (out,) = border(node)[1], node.outputs
@@ -213,7 +204,7 @@ class _Straight:
         self.values[name] = replace(value, type=like.type)
         self.consts.update(entry)
 
-    def named(self, value: str, step: int) -> str:
+    def named(self, value: str, step: int | str) -> str:
         return step_name(self.source, value, step)
 
 
@@ -233,7 +224,7 @@ def step_times(graph: Graph) -> dict[int, float]:
     }
 
 
-def step_name(graph: Graph, value: str, step: int) -> str:
+def step_name(graph: Graph, value: str, step: int | str) -> str:
     """The name that a value of a loop's body has in one step, where the loop is written out."""
     name = f"{value}@{step}"
     while name in graph.values:

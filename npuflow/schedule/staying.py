@@ -42,10 +42,11 @@ class Staying:
 
 
 def candidates(
-    frames: Sequence[Frame], moments: Sequence[Sequence[int]], least: int = USES
+    frames: Sequence[Frame], moments: Sequence[Sequence[int]], least: int = 0
 ) -> list[Staying]:
     """Units of constants with one content, whose slots hold all of it, in one segment. `moments`: by group,
-    when each part runs; `least`: uses of a content from which it may stay."""
+    when each part runs; `least`: uses of a content from which it may stay; 0: the usual
+    ones."""
     found: dict[Hashable, list[tuple[Name, SlotUnit, int]]] = {}
     for g, frame in enumerate(frames):
         if frame.moves:
@@ -59,7 +60,7 @@ def candidates(
                     key = segment, unit, _content(member, unit), choice.sizes, choice.order
                     found.setdefault(key, []).append(((g, p, u), unit, moments[g][p]))
     made = []
-    for n, uses in enumerate(uses for uses in found.values() if len(uses) >= least):
+    for n, uses in enumerate(uses for uses in found.values() if len(uses) >= (least or USES)):
         unit, at = uses[0][1], [moment for _, _, moment in uses]
         names = tuple(name for name, _, _ in uses)
         made.append(Staying(f"const.{n}", names, unit.size, unit.slots, min(at), max(at)))

@@ -87,7 +87,7 @@ def budget(
 
     def narrow() -> Graph:
         eight = replace(recipe, activations=replace(recipe.activations, bits=8), overrides=())
-        return rolled(build(chosen.candidate.with_(scheme=eight)).graph, target.numerics)
+        return rolled(build(chosen.candidate.with_(scheme=eight)).graph)
 
     target = whole.target
     wide = any(
@@ -97,7 +97,7 @@ def budget(
     )
     table, level = planning.tiling, planning.effort.level
     narrower = narrow if wide and recipe.integers else None
-    graph = quantized.planned(target.numerics, whole=not tiled.plan.rolled)
+    graph = quantized.planned(whole=not tiled.plan.rolled)
     case = BudgetCase(graph, target, level, table.pins, table.allocation, narrower)
     fault = too_slow(MissedBudget(case, found, tiled.plan.bounds, allowed), shipped_targets())
     if budget.on_miss == "refuse":

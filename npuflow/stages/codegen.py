@@ -90,7 +90,7 @@ def codegen(
     """Commands for every tile, with the fewest waits, and external memory by lifetimes."""
     compute = whole.planned.compute
     target = replace(whole.target, compute=compute.of_one_inference)
-    graph = quantized.planned(target.numerics, whole=not tiled.plan.rolled)
+    graph = quantized.planned(whole=not tiled.plan.rolled)
     made = generate(graph, tiled.plan, target)
     if compute.instances > 1:
         made = data_parallel(made, compute.instances)

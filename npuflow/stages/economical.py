@@ -35,7 +35,7 @@ def economical(
     table, prices = planning.tiling, planning.prices
     assert prices is not None, "it is on where [tiling] minimise is"
     level = planning.effort.level
-    graph = quantized.planned(planned.numerics, whole=not tiled.plan.rolled)
+    graph = quantized.planned(whole=not tiled.plan.rolled)
     wanted = PlanRequest(graph, machine, planned.numerics, level, table.pins, table.allocation)
     plans = {"the fewest bytes": tiled.plan}
     between = FEWER / planned.memory.external_bandwidth
@@ -51,5 +51,5 @@ def economical(
 def _spent(plan: TilingPlan, quantized: Quantized, target: Target, table: Energy) -> float:
     """Microjoules of the program of a plan."""
     one = replace(target, compute=target.compute.of_one_inference)
-    made = generate(quantized.planned(target.numerics, whole=not plan.rolled), plan, one)
+    made = generate(quantized.planned(whole=not plan.rolled), plan, one)
     return float(profile(made, table).totals()["energy_uj"])

@@ -9,7 +9,6 @@ from typing import Any
 
 from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import log, stage
-from npuflow.hw.target import Numerics
 from npuflow.input.pixels.pixels import Pixels
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import graph_macs
@@ -43,14 +42,14 @@ class Quantized(
     pixels: Mapping[str, Pixels] = field(default_factory=dict)
     border: float = 0.0
 
-    def straight(self, numerics: Numerics) -> Graph:
+    def straight(self) -> Graph:
         """The graph with its loops written out: what commands are compared with."""
-        return written_out(self.graph, numerics)
+        return written_out(self.graph)
 
-    def planned(self, numerics: Numerics, whole: bool = False) -> Graph:
+    def planned(self, whole: bool = False) -> Graph:
         """The graph that is planned and becomes commands: of loops the steps that stand for all, or `whole`
         all steps."""
-        return written_out(self.graph, numerics) if whole else rolled(self.graph, numerics)
+        return written_out(self.graph) if whole else rolled(self.graph)
 
     @property
     def share(self) -> float:

@@ -86,7 +86,7 @@ def tiling(
     machine = Machine(planned.compute, planned.memory, planned.dma, byte_cost=cost)
     check_names(table.without)
     level = planning.effort.level
-    graph = quantized.planned(planned.numerics)
+    graph = quantized.planned()
     wanted = PlanRequest(
         graph, machine, planned.numerics, level, table.pins, table.allocation
     )
@@ -125,7 +125,7 @@ def _planned(
         if wanted.graph.rolls:
             log(f"loops are written out, step after step: {fault.message}")
             return _planned(
-                replace(wanted, graph=quantized.straight(wanted.numerics)), quantized, costs, without
+                replace(wanted, graph=quantized.straight()), quantized, costs, without
             )
         raise explained(wanted, fault, shipped_targets()) from None
 

@@ -185,7 +185,7 @@ def check_tiles(sample: OpSample, target: Target, config: Quantize) -> None:
 
 def check_program(graph: Graph, inputs: Mapping[str, Array], target: Target, what: str) -> None:
     """The program of a quantised graph has no hazards and makes the interpreter's integers."""
-    looped, graph = graph, written_out(graph, target.numerics)
+    looped, graph = graph, written_out(graph)
     plan = plan_network(graph, Machine(target.compute, target.memory, target.dma), target.numerics)
     program = Program.from_bytes(generate(graph, plan, target).to_bytes())
     hazards = hazards_of(program, order_of(program))

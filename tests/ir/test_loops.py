@@ -8,7 +8,6 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, constant, merge_consts, prune
 from npuflow.ir.loops import before, companions, contiguous, faults, has_loops, inside, loops, seen, stack
 from npuflow.ir.op import OPS, Node
@@ -157,7 +156,7 @@ def test_a_dead_carried_value_is_pruned_alone() -> None:
 
 
 def test_written_out() -> None:
-    straight = written_out(graph_of(), Numerics())
+    straight = written_out(graph_of())
     verify(straight, "written out")
     assert not has_loops(straight) and straight.outputs == ("rows", "last")
     kinds = [type(n.op).__name__ for n in straight.nodes]
@@ -165,11 +164,11 @@ def test_written_out() -> None:
     assert kinds.count("Split") == kinds.count("Concat") == 1
     (last,) = [n for n in straight.nodes if "last" in n.outputs]
     assert type(last.op).__name__ == "Add", "the last step's value needs no copy"
-    assert written_out(straight, Numerics()) is straight
+    assert written_out(straight) is straight
 
 
-def test_what_a_step_computes_of_constants_is_a_constant() -> None:
-    """The first step of a state that begins with zeros: no node computes it."""
+def test_a_carried_constant_is_moved_to_where_activations_are() -> None:
+    """The first step of a state that begins with zeros is a step as all others are."""
     graph = with_line("input start: float32[2,3]\n", "").replaced(inputs=("x", "factor"))
     value, entry = constant("start", np.zeros((2, 3), np.float32))
     graph = graph.replaced(
@@ -182,7 +181,7 @@ def test_what_a_step_computes_of_constants_is_a_constant() -> None:
     values = {**graph.values, "squashed": replace(graph.values["before"], id="squashed")}
     made = graph.replaced(nodes=tuple(nodes), values=MappingProxyType(values))
     verify(made, "a state that begins with zeros")
-    straight = written_out(made, Numerics())
-    assert sum(type(n.op).__name__ == "Sigmoid" for n in straight.nodes) == 5
-    held = straight.const("squashed@0")
-    assert held is not None and (held == 0.5).all()
+    straight = written_out(made)
+    assert sum(type(n.op).__name__ == "Sigmoid" for n in straight.nodes) == 6
+    moved = next(n for n in straight.nodes if n.inputs == ("start",))
+    assert [n.inputs for n in straight.nodes if n.outputs == ("squashed@0",)] == [moved.outputs]

@@ -32,6 +32,6 @@ def quantised(data: bytes, target: Target) -> tuple[Graph, dict[str, Array]]:
 
 def program_of(graph: Graph, target: Target) -> Program:
     """The program of a graph, its loops as repeated commands, as a file has it."""
-    few = rolled(graph, target.numerics)
+    few = rolled(graph)
     plan = plan_network(few, machine(target), target.numerics)
     return Program.from_bytes(generate(few, plan, target).to_bytes())

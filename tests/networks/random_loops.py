@@ -222,7 +222,7 @@ def quantised(one: LoopSubject) -> Graph:
 
 def float_differences(one: LoopSubject) -> Iterator[str]:
     """Values of the loop's session against those of the graph written out."""
-    straight = written_out(one.graph, one.target.numerics)
+    straight = written_out(one.graph)
     verify(straight, "written out")
     made = [o for n in straight.nodes for o in n.outputs if o]
     feed = {i: one.feed[i] for i in straight.inputs}
@@ -237,7 +237,7 @@ def integer_differences(one: LoopSubject, graph: Graph, whole: bool) -> Iterator
     loop is left to the host, whose floats may differ in a bit."""
     numerics = one.target.numerics
     verify(graph, "quantised")
-    straight = written_out(graph, numerics)
+    straight = written_out(graph)
     verify(straight, "quantised and written out")
     mine, wanted = _interpreted(graph, one.feed, numerics), _interpreted(straight, one.feed, numerics)
     for name, a, b in pairs(graph, mine, straight, wanted):

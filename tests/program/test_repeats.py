@@ -139,7 +139,7 @@ def test_a_repeated_block_computes_what_the_loop_does(name: str, target: Target)
     # of some dozens of steps, the first ones count
     assert abs(found.cycles / program.meta["plan"]["cycles"] - 1) < 0.05
     # and what the same loop does that is written out
-    straight = written_out(graph, target.numerics)
+    straight = written_out(graph)
     long = build(straight, target)
     wanted = ProgramRunner(long).run(feeds)
     for output, array in ProgramRunner(program).run(feeds).items():

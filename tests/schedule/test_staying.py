@@ -10,6 +10,7 @@ import pytest
 from npuflow.hw.target import Compute, Memory, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.queries import kind
+from npuflow.ir.unroll import written_out
 from npuflow.place.place import place
 from npuflow.program.codegen.generate import generate
 from npuflow.report.profile import profile
@@ -45,6 +46,7 @@ def quantised(one: Subject, target: Target = TARGET) -> Graph:
 
 def moved(graph: Graph, target: Target) -> tuple[float, float]:
     """Bytes over the bus, and cycles; the plan knows both."""
+    graph = written_out(graph)
     plan = plan_network(graph, Machine(target.compute, target.memory, target.dma), target.numerics)
     found = profile(generate(graph, plan, target)).totals()
     assert plan.bytes == pytest.approx(found["bytes"], rel=0.02)
@@ -64,7 +66,7 @@ def test_weights_are_loaded_once(op: str, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_steps_have_one_type() -> None:
-    graph = quantised(layer("LSTM"))
+    graph = written_out(quantised(layer("LSTM")))
     products = [n for n in graph.nodes if kind(n) == "gemm" and n.inputs[0] != "x"]
     by_weight: dict[str, set[object]] = {}
     for node in products:

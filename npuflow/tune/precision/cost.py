@@ -133,7 +133,7 @@ class CostModel:
 
     def _looped(self, graph: Graph) -> Graph:
         """What is planned of a graph: of loops the steps that stand for all."""
-        return rolled(graph, self.target.numerics)
+        return rolled(graph)
 
     def _plan(self, graph: Graph, level: int) -> TilingPlan:
         wanted = PlanRequest(self._looped(graph), self.machine, self.target.numerics, level)
