@@ -35,7 +35,8 @@ from tests.networks.small import Builder
 from tests.networks.subjects import subject
 
 ROUNDINGS = ("half_up", "half_even", "half_away", "truncate")
-MOVES = {"LOAD", "LOADROWS", "STORE", "BARRIER"}  # of tiles between memories: there are none
+# of tiles between memories, and of commands again: there are none
+MOVES = {"LOAD", "LOADROWS", "STORE", "BARRIER", "REPEAT", "ADVANCE"}
 REFUSED = {"SCALEDCONV", "SCALEDMATMUL"}
 FLOAT_ROLES = {"float", "float_sum", "any"}  # of operands: a network that needs such a command is refused
 FLOAT = {"quantizelinear", "dequantizelinear", "host"}
