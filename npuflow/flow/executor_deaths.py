@@ -102,7 +102,7 @@ class Deaths:
         """How one worker ended, empty where it cannot be known; `events` gives what the
         scheduler noted under a topic."""
         how = ""
-        with suppress(OSError, TimeoutError, RuntimeError):  # a scheduler that is gone knows nothing more
+        with suppress(OSError, RuntimeError, AttributeError):  # a scheduler that is gone knows nothing more
             for _, event in events("worker-restart-memory") or ():
                 if event.get("worker") == worker:
                     how = exceeded(event, self.limits.get(worker))
