@@ -22,6 +22,8 @@ class Source(Config):
 class Reading(Config):
     sleep: float = 0.0
     fail: str = ""
+    leave: str = ""
+    """An item over which the stage ends its process, as code does that was written for the command line."""
     hog: int = 0
     die: str = ""
     trace: str = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,8 @@ def numbers(files: Files, reading: Reading) -> Iterator[tuple[str, Number]]:
     for name, item in files.items():
         if reading.fail == name:
             raise ValueError(f"{name} is not a number")
+        if reading.leave == name:
+            sys.exit("no such file")
         if reading.die and not _died(Path(reading.die), name):
             os.kill(os.getpid(), 9)
         if reading.sleep:
