@@ -117,6 +117,20 @@ def test_a_stage_that_exits_fails_by_name(
     assert result.status["numbers"] == {"n3": "failed"} | {f"n{i}": "ran" for i in (0, 1, 2, 4, 5)}
 
 
+@pytest.mark.timeout(60)
+def test_a_fault_beside_the_stages_ends_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a disk that fails while damage is looked at: it ended the thread that ran the task."""
+
+    def fails(task: Task) -> Any:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(executor, "execute", fails)
+    result = toys.run(tmp_path / "cache", {"source": {"count": 1}}, jobs=1)
+    (error,) = result.errors
+    assert error.where.stage == "numbers" and "Input/output error" in error.message
+
+
+
 def test_force_runs_again_and_agrees(tmp_path: Path) -> None:
     toys.run(tmp_path / "cache")
     result = toys.run(tmp_path / "cache", force=["scaled"])
