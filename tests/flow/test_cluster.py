@@ -132,6 +132,14 @@ def test_only_the_item_that_kills_is_blamed(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.timeout(60)
+def test_a_process_that_keeps_much_memory_goes_on(tmp_path: Path) -> None:
+    """dask gave no more tasks to a worker above 80 % of its limit, and the build waited for ever."""
+    tables = {"source": {"count": 12}, "reading": {"keep": 270_000_000, "sleep": 0.1}}
+    result = toys.run(tmp_path / "cache", tables, scheduler="processes:1", memory="400MB")
+    assert result.ok and result.ran == 26
+
+
 @pytest.mark.parametrize(
     ("code", "words"),
     [

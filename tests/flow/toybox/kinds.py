@@ -25,6 +25,8 @@ class Reading(Config):
     leave: str = ""
     """An item over which the stage ends its process, as code does that was written for the command line."""
     hog: int = 0
+    keep: int = 0
+    """Bytes that the process keeps of the first item."""
     die: str = ""
     trace: str = ""
     gates: str = ""

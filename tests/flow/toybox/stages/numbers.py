@@ -35,6 +35,8 @@ def numbers(files: Files, reading: Reading) -> Iterator[tuple[str, Number]]:
         if reading.trace:
             with Path(reading.trace).open("a") as trace:
                 trace.write(f"{name}\n")
+        if reading.keep and not _KEPT:
+            _KEPT.append(b"1" * reading.keep)
         kept = bytearray(reading.hog)
         log(f"read {name}")
         yield (
@@ -43,6 +45,9 @@ def numbers(files: Files, reading: Reading) -> Iterator[tuple[str, Number]]:
                 int(item.files[0].read_text()) if item.files else int(item.detail) + len(kept) - reading.hog
             ),
         )
+
+
+_KEPT: list[bytes] = []
 
 
 def _wait(gate: Path) -> None:
