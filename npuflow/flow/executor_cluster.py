@@ -9,17 +9,18 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from npuflow.base.errors import BuildError
 from npuflow.base.wording import counted
 from npuflow.flow.executor_deaths import Deaths, died
 from npuflow.flow.executor_local import check_address, link, processes, quiet, shows, threads
 from npuflow.flow.executor_results import MOST, Results
+from npuflow.flow.executor_sent import UNTIL, run, sealed, wait
 from npuflow.flow.executor_workers import LOOK, Workers
 from npuflow.flow.memory import machine
 from npuflow.flow.plan import Plan
-from npuflow.flow.run_step import Outcome, Task, execute
+from npuflow.flow.run_step import Outcome, Task
 from npuflow.flow.store import Store
 
 NEAR, FEW = 3, 8  # tasks at hand for each thread here, and for each worker; of short tasks MOST
@@ -123,8 +124,8 @@ class Cluster:
         """Take up one thread of this process until something else here has ended: no more than `jobs` steps
         run at once."""
         name = f"npuflow-{id(until)}"
-        _UNTIL[name] = until
-        self._held_thread = self._client.submit(_wait, name, key=name)
+        UNTIL[name] = until
+        self._held_thread = self._client.submit(wait, name, key=name)
 
     def _watch(self) -> None:
         """Keep up with workers that join and go. When there are none for long, what
@@ -261,7 +262,7 @@ class Cluster:
                 if only is None:
                     self._behind.extend(group)
                     continue
-                what = (_execute, group) if self._inside else (pickle.loads, list(map(_sealed, group)))
+                what = (run, group) if self._inside else (pickle.loads, list(map(sealed, group)))
                 futures = self._client.map(*what, key=[self._key(task) for task in group], pure=True, **only)
             except Exception as fault:  # no task may be lost, whatever thread sends it
                 gone = self._client.status != "running"
@@ -363,38 +364,3 @@ class Cluster:
             with suppress(OSError, TimeoutError):
                 self._own.close(timeout=10)
         self._loud()
-
-
-def _execute(task: Task) -> Outcome:
-    """Run a task on a worker of a cluster."""
-    outcome = execute(task)
-    if outcome.unfit:
-        import distributed
-
-        outcome.address = distributed.get_worker().address
-    return outcome
-
-
-class _Call(NamedTuple):
-    """A task that runs where it is unpickled, and becomes its outcome."""
-
-    task: Task
-
-    def __reduce__(self) -> Any:
-        return _execute, (self.task,)
-
-
-def _sealed(task: Task) -> bytes:
-    """A task for `pickle.loads`. A scheduler unpickles what it hands out: it would need npuflow and every
-    plug-in, and their sources of this moment, which only workers have shown to have."""
-    from distributed.protocol import pickle as packing
-
-    dumps: Callable[[Any], bytes] = packing.dumps
-    return dumps(_Call(task))
-
-
-_UNTIL: dict[str, threading.Event] = {}
-
-
-def _wait(name: str) -> None:
-    _UNTIL.pop(name).wait()
