@@ -150,8 +150,7 @@ def execute(task: Task) -> Outcome:
         outcome.error, outcome.fatal = edited_meanwhile(edited.args), True
     except Unwritable as refused:
         outcome.error, outcome.fatal = refused, True
-    # the boundary to the stage's own code: any fault of it belongs to the step, also a sys.exit()
-    except BaseException as fault:
+    except BaseException as fault:  # the boundary to the stage's own code, which may also call sys.exit()
         damage = _damage(fault)
         if damage is not None and damage.digest is not None:
             outcome.damaged = {damage.digest: damage.reason} | _flawed(task, open_store(task.spec))
