@@ -13,7 +13,7 @@ from typing import Any
 
 from npuflow.base.errors import BuildError
 from npuflow.base.wording import counted
-from npuflow.flow.executor_deaths import Deaths, died
+from npuflow.flow.executor_deaths import Deaths, all_rest, died
 from npuflow.flow.executor_local import check_address, link, processes, quiet, shows, threads
 from npuflow.flow.executor_results import MOST, Results
 from npuflow.flow.executor_sent import UNTIL, run, sealed, wait
@@ -140,14 +140,26 @@ class Cluster:
                     self._give_up(fault if isinstance(fault, BuildError) else self._workers.lost())
                     return
                 continue
+            rest = self._resting()
             if self._workers.good:
-                alone = time.monotonic()
                 self.go_on()
+            if self._workers.good and not rest:
+                alone = time.monotonic()
             elif time.monotonic() - alone > PATIENCE and (self._held or self._ended or self._behind):
+                if rest:
+                    self._give_up(all_rest(rest))
+                    return
                 if not self._guilty():
                     self._give_up(self._workers.none_left())
                     return
                 alone = time.monotonic()
+
+    def _resting(self) -> frozenset[str]:
+        """The workers of a step at hand, where all of them are paused and run nothing."""
+        good, resting = self._workers.good, self._workers.resting
+        with self._lock:
+            groups = {frozenset(self._bound[name] & good or good) for name in self._held}
+        return next((group for group in groups if group and group <= resting), frozenset())
 
     def _release(self) -> None:
         """Reassign steps whose allowed workers are all gone, also what ran: the results went with them. Where

@@ -18,7 +18,7 @@ from npuflow.base.code_loaded import LOADED
 from npuflow.base.errors import BuildError
 from npuflow.flow import store_files as files
 from npuflow.flow.executor_code import Installed, StatedCode, differing, edits, installed, stated
-from npuflow.flow.executor_deaths import UNKNOWN, Deaths, none_left
+from npuflow.flow.executor_deaths import UNKNOWN, Deaths, none_left, rests
 from npuflow.flow.memory import shown
 from npuflow.flow.plan import Plan
 from npuflow.flow.store import Store
@@ -194,11 +194,11 @@ class Workers:
         self.good: set[str] = set()
         self.refused: dict[str, list[str]] = {}
         """Worker -> what differs there."""
+        self.resting: set[str] = set()  # those that dask has paused while they run nothing
         self._silent: Counter[str] = Counter()
 
     def first(self) -> None:
-        """Find the first workers that may take work; those that die while they are asked
-        come back and are asked again."""
+        """Find the first workers that may take work; those that die over it are asked again, come back."""
         for _ in range(ROUNDS):
             self.look()
             if self.good or not (self._silent or self._deaths.ways) or not self._returned():
@@ -267,6 +267,7 @@ class Workers:
         answer is asked again, or has died.
         """
         there = self._workers()
+        self.resting = {name for name in self.good if rests(there.get(name, {}))}
         for worker in [name for name in self.good if name not in there]:
             self.good.discard(worker)
             self._gone(worker)

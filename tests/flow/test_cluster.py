@@ -140,6 +140,24 @@ def test_a_process_that_keeps_much_memory_goes_on(tmp_path: Path) -> None:
     assert result.ok and result.ran == 26
 
 
+@pytest.mark.timeout(60)
+def test_workers_of_a_cluster_that_are_paused_for_ever_end_the_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from distributed import LocalCluster
+
+    from npuflow.flow import executor_cluster
+
+    monkeypatch.setattr(executor_cluster, "PATIENCE", 2.0)
+    tables = {"source": {"count": 40}, "reading": {"keep": 270_000_000, "sleep": 0.1}}
+    limits = {"n_workers": 1, "threads_per_worker": 1, "memory_limit": "400MB", "silence_logs": 50}
+    with LocalCluster(dashboard_address=":0", **limits) as cluster, pytest.raises(BuildError) as caught:
+        toys.run(tmp_path / "cache", tables, scheduler=cluster.scheduler_address)
+    assert caught.value.code == "NF-CLUSTER-006" and "--memory-limit" in caught.value.hint
+    again = toys.run(tmp_path / "cache", tables, jobs=1)
+    assert again.ok and again.hit > 0
+
+
 @pytest.mark.parametrize(
     ("code", "words"),
     [
