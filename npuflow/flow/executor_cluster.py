@@ -128,17 +128,16 @@ class Cluster:
         self._held_thread = self._client.submit(wait, name, key=name)
 
     def _watch(self) -> None:
-        """Keep up with workers that join and go. When there are none for long, what
-        runs is given back as failed."""
+        """Keep up with workers that join and go. When there are none for long, what runs is given back as
+        failed, and what is sent later as well."""
         alone = time.monotonic()
         while not self._stop.wait(LOOK):
             try:
                 self._workers.look()
                 self._release()
             except Exception as fault:  # the scheduler does not answer, or the build is closing
-                if not self._closed and time.monotonic() - alone > PATIENCE:
+                if time.monotonic() - alone > PATIENCE:
                     self._give_up(fault if isinstance(fault, BuildError) else self._workers.lost())
-                    return
                 continue
             rest = self._resting()
             if self._workers.good:
@@ -146,12 +145,8 @@ class Cluster:
             if self._workers.good and not rest:
                 alone = time.monotonic()
             elif time.monotonic() - alone > PATIENCE and (self._held or self._ended or self._behind):
-                if rest:
-                    self._give_up(all_rest(rest))
-                    return
-                if not self._guilty():
-                    self._give_up(self._workers.none_left())
-                    return
+                if rest or not self._guilty():
+                    self._give_up(all_rest(rest) if rest else self._workers.none_left())
                 alone = time.monotonic()
 
     def _resting(self) -> frozenset[str]:
@@ -219,6 +214,8 @@ class Cluster:
         return bool(back)
 
     def _give_up(self, error: BuildError) -> None:
+        if self._closed:
+            return
         with self._lock:
             self._held |= self._ended
             self._ended = {}

@@ -18,7 +18,7 @@ from clusters import lone_worker
 
 from npuflow.base.errors import BuildError
 from npuflow.flow import executor_cluster, executor_workers
-from npuflow.flow.events import Event, Warned
+from npuflow.flow.events import Event, StepEvent, Warned
 from npuflow.flow.executor_results import Results
 
 pytestmark = pytest.mark.timeout(120)  # what they are about waited for ever
@@ -115,6 +115,24 @@ def test_results_that_nobody_can_give_any_more_end_the_build(
         with pytest.raises(BuildError) as caught:
             toys.run(tmp_path / "cache", tables, scheduler=address)
     assert caught.value.code == ("NF-CLUSTER-003" if who == "worker" else "NF-CLUSTER-001")
+
+
+def test_a_scheduler_that_fell_silent_while_nothing_ran_ends_the_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watch gave up when there was nothing to give back, and nobody watched what was sent later."""
+    monkeypatch.setattr(executor_cluster, "PATIENCE", 0.5)
+    monkeypatch.setattr(executor_workers, "ANSWERED", 0.5)
+    with lone_worker() as (address, scheduler):
+
+        def stop(event: Event) -> None:
+            if isinstance(event, StepEvent) and event.stage == "table":
+                scheduler.send_signal(signal.SIGSTOP)
+                time.sleep(3)  # the driver may have to compute for long between two steps
+
+        with pytest.raises(BuildError) as caught:
+            toys.run(tmp_path / "cache", {"source": {"count": 1}}, scheduler=address, on_event=stop)
+    assert caught.value.code == "NF-CLUSTER-001"
 
 
 def test_a_lost_result_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
