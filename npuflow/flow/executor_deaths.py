@@ -1,4 +1,4 @@
-"""Workers that died or take no more tasks, in words: the errors of a step or a cluster that loses them."""
+"""Workers that died or are paused, in words: the errors of a step or a cluster without them."""
 
 from __future__ import annotations
 
