@@ -15,7 +15,7 @@ from npuflow.base.errors import BuildError
 from npuflow.base.wording import counted
 from npuflow.flow.executor_deaths import Deaths, all_rest, died
 from npuflow.flow.executor_local import check_address, link, processes, quiet, shows, threads
-from npuflow.flow.executor_results import MOST, Results
+from npuflow.flow.executor_results import Results
 from npuflow.flow.executor_sent import UNTIL, run, sealed, wait
 from npuflow.flow.executor_workers import LOOK, Workers
 from npuflow.flow.memory import machine
@@ -23,7 +23,7 @@ from npuflow.flow.plan import Plan
 from npuflow.flow.run_step import Outcome, Task
 from npuflow.flow.store import Store
 
-NEAR, FEW = 3, 8  # tasks at hand for each thread here, and for each worker; of short tasks MOST
+NEAR, FEW, MANY = 3, 8, 64  # tasks at hand for each thread here, for each worker, and of short tasks
 SHORT = 0.05  # seconds
 DEATHS = 4  # workers of a joined cluster that a step may end; dask's own scheduler allows as many
 PATIENCE = 30.0  # seconds that a build waits for a worker when it has none left
@@ -342,7 +342,7 @@ class Cluster:
         spent = sum(done.seconds for done in outcome.done)
         self.slots = self._jobs if self._inside else max(1, len(self._workers.good))
         few = NEAR if self._inside else FEW
-        self.window = (MOST if spent < SHORT and outcome.error is None else few) * self.slots
+        self.window = (MANY if spent < SHORT and outcome.error is None else few) * self.slots
 
     def drop(self) -> list[Task]:
         """Take back what has not begun, as far as that is known: what runs in this process ends there."""
