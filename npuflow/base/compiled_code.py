@@ -14,7 +14,7 @@ from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import IO, Any
 
 import numba
 from numba.core import caching
@@ -51,18 +51,39 @@ def machine_code(function: FunctionType, files: Iterable[Path], **options: Any) 
 
 def _alone(save: Callable[..., None]) -> Callable[..., None]:
     """Save under a lock that all processes share. numba reads an index, takes the next free file name and
-    writes both. Without a lock, two processes that compile for different types take the same file name."""
+    writes both. Without a lock, two processes that compile for different types take the same file name.
+    Where another process stands still with the lock, nothing is saved: the code is compiled again."""
 
     def saved(*args: Any) -> None:
         with ExitStack() as held:
             with suppress(ImportError, OSError, RuntimeError):      # no locks here, or no folder for one
-                import fcntl
-
-                file = held.enter_context((folder() / "lock").open("a"))
-                fcntl.flock(file, fcntl.LOCK_EX)
+                if not _locked(held.enter_context((folder() / "lock").open("a"))):
+                    return
             save(*args)
 
     return saved
+
+
+WAITED = 10.0                             # seconds for the lock; a save takes milliseconds
+_IN_VAIN: list[bool] = []
+"""Not empty: this process has waited for it in vain, and waits no more."""
+
+
+def _locked(file: IO[str]) -> bool:
+    """Whether no other process has the lock, or leaves it soon."""
+    import fcntl
+
+    until = time.monotonic() + (0.0 if _IN_VAIN else WAITED)
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                _IN_VAIN.append(True)
+                return False
+            time.sleep(0.02)
+        else:
+            return True
 
 
 _USUAL = ("InTreeCacheLocator", "UserWideCacheLocator")

@@ -259,7 +259,11 @@ class Inline:
                     self.ended.set()
                     self._spent += time.perf_counter() - begun
             if task is not None:
-                ready.append((task, execute(task)))
+                try:
+                    outcome = execute(task)
+                except Exception as fault:  # the thread must not end: the driver waits for it
+                    outcome = Outcome(error=fault)
+                ready.append((task, outcome))
             # to wake the driver for every short task would take longer than the task
             if task is None or time.perf_counter() - given > TOGETHER:
                 for arrival in ready:

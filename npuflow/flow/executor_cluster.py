@@ -9,16 +9,18 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from npuflow.base.errors import BuildError
 from npuflow.base.wording import counted
-from npuflow.flow.executor_deaths import Deaths, died
+from npuflow.flow.executor_deaths import Deaths, all_rest, died
 from npuflow.flow.executor_local import check_address, link, processes, quiet, shows, threads
+from npuflow.flow.executor_results import Results
+from npuflow.flow.executor_sent import UNTIL, run, sealed, wait
 from npuflow.flow.executor_workers import LOOK, Workers
 from npuflow.flow.memory import machine
 from npuflow.flow.plan import Plan
-from npuflow.flow.run_step import Outcome, Task, execute
+from npuflow.flow.run_step import Outcome, Task
 from npuflow.flow.store import Store
 
 NEAR, FEW, MANY = 3, 8, 64  # tasks at hand for each thread here, for each worker, and of short tasks
@@ -49,6 +51,8 @@ class Cluster:
         self._jobs = jobs
         self._inside = place == "threads"
         self._held: dict[str, tuple[Any, Task]] = {}
+        self._ended: dict[str, tuple[Any, Task]] = {}
+        """What has run, and is still to be fetched: a result may die with its worker."""
         self._bound: dict[str, frozenset[str]] = {}
         """Task -> the workers that alone may take it; empty: all."""
         self._count = 0
@@ -67,11 +71,11 @@ class Cluster:
         self._own: Any = None
         self._loud: Callable[[], None] = lambda: None
         self._deaths = Deaths()
-        self._ended: queue.SimpleQueue[tuple[Any, Task] | None] = queue.SimpleQueue()
         self._stop = threading.Event()
         # never less than what a stage states that it needs, as fewer of those run at once
         share = max([(memory or machine()) // jobs, *(step.stage.memory for step in plan)])
         self._client = self._connected(place, jobs, share, dashboard and shows())
+        self._results = Results(self._client, self._fetched, self._arrived)
         self._workers = Workers(self._client, plan, store, self._deaths, own=self._own is not None)
         try:
             self.dashboard = link(self._client, own=self._own is not None) if dashboard else None
@@ -87,9 +91,9 @@ class Cluster:
         """Bytes that one of them can have at most."""
         self.slots = jobs if self._inside else max(1, len(self._workers.good))
         self.window = (NEAR if self._inside else FEW) * self.slots
-        for work in (self._gather, self._watch)[: 1 if self._inside else 2]:
-            name = f"npuflow{work.__name__}".replace("_", "-")
-            threading.Thread(target=work, name=name, daemon=True).start()
+        threading.Thread(target=self._results.run, name="npuflow-results", daemon=True).start()
+        if not self._inside:
+            threading.Thread(target=self._watch, name="npuflow-watch", daemon=True).start()
         at = self._client.scheduler.address if self._client.scheduler else place
         self.label = counted(jobs, "thread") if self._inside else f"{counted(self.slots, 'worker')} at {at}"
 
@@ -120,45 +124,55 @@ class Cluster:
         """Take up one thread of this process until something else here has ended: no more than `jobs` steps
         run at once."""
         name = f"npuflow-{id(until)}"
-        _UNTIL[name] = until
-        self._held_thread = self._client.submit(_wait, name, key=name)
+        UNTIL[name] = until
+        self._held_thread = self._client.submit(wait, name, key=name)
 
     def _watch(self) -> None:
-        """Keep up with workers that join and go. When there are none for long, what
-        runs is given back as failed."""
+        """Keep up with workers that join and go. When there are none for long, what runs is given back as
+        failed, and what is sent later as well."""
         alone = time.monotonic()
         while not self._stop.wait(LOOK):
             try:
                 self._workers.look()
+                self._release()
             except Exception as fault:  # the scheduler does not answer, or the build is closing
-                if not self._closed and time.monotonic() - alone > PATIENCE:
+                if time.monotonic() - alone > PATIENCE:
                     self._give_up(fault if isinstance(fault, BuildError) else self._workers.lost())
-                    return
                 continue
-            self._release()
+            rest = self._resting()
             if self._workers.good:
-                alone = time.monotonic()
                 self.go_on()
-            elif time.monotonic() - alone > PATIENCE and (self._held or self._behind):
-                if not self._guilty():
-                    self._give_up(self._workers.none_left())
-                    return
+            if self._workers.good and not rest:
+                alone = time.monotonic()
+            elif time.monotonic() - alone > PATIENCE and (self._held or self._ended or self._behind):
+                if rest or not self._guilty():
+                    self._give_up(all_rest(rest) if rest else self._workers.none_left())
                 alone = time.monotonic()
 
+    def _resting(self) -> frozenset[str]:
+        """The workers of a step at hand, where all of them are paused and run nothing."""
+        good, resting = self._workers.good, self._workers.resting
+        with self._lock:
+            groups = {frozenset(self._bound[name] & good or good) for name in self._held}
+        return next((group for group in groups if group and group <= resting), frozenset())
+
     def _release(self) -> None:
-        """Reassign steps whose allowed workers are all gone. Where others ended since a step was sent, it is
-        hardly what ends workers, and goes to the next ones; else it fails after some deaths."""
+        """Reassign steps whose allowed workers are all gone, also what ran: the results went with them. Where
+        something ended since a step was sent, it is hardly what ends workers; else it fails after deaths."""
         good = self._workers.good
         with self._lock:
-            stranded = [name for name in self._held if (only := self._bound.get(name)) and not only & good]
+            sent = self._held | self._ended
+            stranded = [name for name in sent if (only := self._bound[name]) and not only & good]
             gone, back = [], list[tuple[Task, Outcome]]()
             for name in stranded:
-                future, task = self._held[name]
+                future, task = sent[name]
                 innocent = self._sent[task.name][1] != self._count
                 blamed = None if innocent else self._blamed(task, name)
                 if blamed is None and not good:
                     continue  # it waits for workers where it is
-                del self._held[name], self._bound[name]
+                self._held.pop(name, None)
+                self._ended.pop(name, None)
+                del self._bound[name]
                 gone.append(future)
                 if innocent:
                     self._sent[task.name] = self._sent[task.name][0] + 1, self._count
@@ -166,10 +180,13 @@ class Cluster:
                 else:
                     error = BuildError(f"{task.step}: its workers died", code="NF-CLUSTER-004")
                     back.append((task, blamed or Outcome(error=error, lost=True)))
-        if gone:
-            self._client.cancel(gone)
         for arrival in back:
             self.arrivals.put(arrival)
+        self._cancel(gone)
+
+    def _cancel(self, futures: Sequence[Any]) -> None:
+        if futures and self._client.status == "running":
+            self._client.cancel(futures)
 
     def _blamed(self, task: Task, name: str) -> Outcome | None:
         """The end of a task under which enough workers died, while nothing else ended."""
@@ -191,18 +208,22 @@ class Cluster:
                 if len(under := self._under.get(task.work[0].key, set())) > 1
             ]
             back = [(*self._held.pop(name), self._bound.pop(name), error) for name, error in found]
-        if back:
-            self._client.cancel([future for future, *_ in back])
         for _, task, _, error in back:
             self.arrivals.put((task, Outcome(error=error)))
+        self._cancel([future for future, *_ in back])
         return bool(back)
 
     def _give_up(self, error: BuildError) -> None:
+        if self._closed:
+            return
+        with self._lock:
+            self._held |= self._ended
+            self._ended = {}
         for task in self._taken():
             self.arrivals.put((task, Outcome(error=error, fatal=True)))
 
     def _taken(self, keep: frozenset[str] = frozenset()) -> list[Task]:
-        """Forget the tasks at hand but for some; those that the cluster has are cancelled."""
+        """Forget the tasks at hand but for some and those that ran; what the cluster has is cancelled."""
         with self._lock:
             sent = {name: held for name, held in self._held.items() if name not in keep}
             back = [*(task for _, task in sent.values()), *self._suspects, *self._behind]
@@ -210,8 +231,7 @@ class Cluster:
             self._suspects.clear()
             self._behind.clear()
             self._alone = False
-        if sent and self._client.status == "running":
-            self._client.cancel([future for future, _ in sent.values()])
+        self._cancel([future for future, _ in sent.values()])
         return back
 
     def submit(self, tasks: Sequence[Task]) -> None:
@@ -248,15 +268,17 @@ class Cluster:
         for need, group in groups.items():
             try:
                 only = self._workers.able(group[0].step, need)
-            except BuildError as fault:
+                if only is None:
+                    self._behind.extend(group)
+                    continue
+                what = (run, group) if self._inside else (pickle.loads, list(map(sealed, group)))
+                futures = self._client.map(*what, key=[self._key(task) for task in group], pure=True, **only)
+            except Exception as fault:  # no task may be lost, whatever thread sends it
+                gone = self._client.status != "running"
                 for task in group:
-                    self.arrivals.put((task, Outcome(error=fault)))
+                    error = self._workers.lost() if gone else fault
+                    self.arrivals.put((task, Outcome(error=error, fatal=gone)))
                 continue
-            if only is None:
-                self._behind.extend(group)
-                continue
-            work = (_execute, group) if self._inside else (pickle.loads, [_sealed(task) for task in group])
-            futures = self._client.map(*work, key=[self._key(task) for task in group], pure=True, **only)
             for task, future in zip(group, futures, strict=True):
                 self._held[future.key] = (future, task)
                 self._bound[future.key] = frozenset(only.get("workers", ()))
@@ -269,22 +291,24 @@ class Cluster:
         return f"{task.name}~{sent}" if sent else task.name
 
     def _arrived(self, future: Any) -> None:
+        """A future has ended: its result is fetched, or the task goes back with what went wrong."""
+        status = future.status
         with self._lock:
-            held = self._held.pop(future.key, None)
-            self._bound.pop(future.key, None)
-        if held is None or self._closed:
-            return
-        if future.status == "finished":
-            self._count += 1
-            self._sent.pop(held[1].name, None)
-            self._ended.put(held)
-            self.go_on()
-            return
+            held = self._held.pop(future.key, None) or self._ended.pop(future.key, None)
+            if held is None or self._closed:
+                return
+            if status not in ("cancelled", "error"):
+                self._count += 1
+                self._ended[future.key] = held
+                self._results.put(future)
+                self.go_on()
+                return
+            del self._bound[future.key]
         task = held[1]
-        if future.status == "cancelled" and self._client.status != "running":
+        if status == "cancelled" and self._client.status != "running":
             self.arrivals.put((task, Outcome(error=self._workers.lost(), fatal=True)))
             return
-        why = future.exception() if future.status == "error" else None
+        why = future.exception() if status == "error" else None
         lost = why is None or type(why).__name__ in ("CancelledError", "FutureCancelledError")
         how, error = "", why
         if not isinstance(error, Exception):
@@ -294,22 +318,15 @@ class Cluster:
             error = died(task.step, "the workers that ran it", how, task.stage.lighter)
         self.arrivals.put((task, Outcome(error=error, lost=lost, how=how)))
 
-    def _gather(self) -> None:
-        """Bring results here, as many at once as have come: a message for each would
-        cost more than a short step."""
-        while (first := self._ended.get()) is not None:
-            some = [first]
-            while len(some) < MANY and not self._ended.empty():
-                one = self._ended.get()
-                if one is None:
-                    return
-                some.append(one)
-            try:
-                found = self._client.gather([future for future, _ in some])
-            except Exception:  # one of them was lost: each is asked for by itself
-                found = [self._result(future) for future, _ in some]
-            for (_, task), outcome in zip(some, found, strict=True):
-                self.arrivals.put((task, self._fit(outcome)))
+    def _fetched(self, future: Any, outcome: Outcome) -> None:
+        """What came of a task that has ended, unless it was sent again meanwhile."""
+        with self._lock:
+            held = self._ended.pop(future.key, None)
+            if held is None or self._closed:
+                return
+            del self._bound[future.key]
+            self._sent.pop(held[1].name, None)
+        self.arrivals.put((held[1], self._fit(outcome)))
 
     def _fit(self, outcome: Outcome) -> Outcome:
         """What came of a task; where its worker must not run it, the worker gets no more work."""
@@ -319,13 +336,6 @@ class Cluster:
             if not self._workers.good:
                 outcome.error, outcome.fatal = self._workers.none_fit(), True
         return outcome
-
-    def _result(self, future: Any) -> Outcome:
-        try:
-            found: Outcome = future.result()
-        except Exception as fault:  # a result that was lost between its end and its reading
-            return Outcome(error=fault, lost=True)
-        return found
 
     def learn(self, task: Task, outcome: Outcome) -> None:
         """Workers keep more tasks at hand where these are short, so that none waits for the driver."""
@@ -349,7 +359,7 @@ class Cluster:
         cannot be stopped: without `wait`, nobody waits for them."""
         self._closed = True
         self._stop.set()
-        self._ended.put(None)
+        self._results.close()
         if self._inside and not wait:
             self._own.shutdown_on_close = False
             threading.Thread(target=self._shut, name="npuflow-close", daemon=True).start()
@@ -363,38 +373,3 @@ class Cluster:
             with suppress(OSError, TimeoutError):
                 self._own.close(timeout=10)
         self._loud()
-
-
-def _execute(task: Task) -> Outcome:
-    """Run a task on a worker of a cluster."""
-    outcome = execute(task)
-    if outcome.unfit:
-        import distributed
-
-        outcome.address = distributed.get_worker().address
-    return outcome
-
-
-class _Call(NamedTuple):
-    """A task that runs where it is unpickled, and becomes its outcome."""
-
-    task: Task
-
-    def __reduce__(self) -> Any:
-        return _execute, (self.task,)
-
-
-def _sealed(task: Task) -> bytes:
-    """A task for `pickle.loads`. A scheduler unpickles what it hands out: it would need npuflow and every
-    plug-in, and their sources of this moment, which only workers have shown to have."""
-    from distributed.protocol import pickle as packing
-
-    dumps: Callable[[Any], bytes] = packing.dumps
-    return dumps(_Call(task))
-
-
-_UNTIL: dict[str, threading.Event] = {}
-
-
-def _wait(name: str) -> None:
-    _UNTIL.pop(name).wait()

@@ -1,9 +1,9 @@
-"""Workers that died: how, in words, and the errors of a step or a cluster that loses them."""
+"""Workers that died or are paused, in words: the errors of a step or a cluster without them."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -74,6 +74,23 @@ def none_left(ways: Mapping[str, str], *, own: bool) -> BuildError:
     return BuildError("every worker of the cluster died", because=because, hint=hint, code="NF-CLUSTER-003")
 
 
+def rests(worker: Mapping[str, Any]) -> bool:
+    """Whether a worker, as its scheduler describes it, was paused by dask and runs nothing."""
+    counts = worker.get("metrics", {}).get("task_counts", {})
+    return worker.get("status") == "paused" and not counts.get("executing")
+
+
+def all_rest(workers: Collection[str]) -> BuildError:
+    """Workers without work that are paused until their memory falls, which may be for ever."""
+    return BuildError(
+        f"{', '.join(sorted(workers))}: paused, and there is no other worker for a step",
+        because="dask gives nothing to a worker above 80 % of its memory limit, though nothing runs there",
+        hint="restart the workers with more memory (dask worker --memory-limit 4GB), "
+        "or with DASK_DISTRIBUTED__WORKER__MEMORY__PAUSE=False",
+        code="NF-CLUSTER-006",
+    )
+
+
 class Deaths:
     """How the workers of one cluster ended, as far as it can be known from here."""
 
@@ -102,7 +119,7 @@ class Deaths:
         """How one worker ended, empty where it cannot be known; `events` gives what the
         scheduler noted under a topic."""
         how = ""
-        with suppress(OSError, TimeoutError, RuntimeError):  # a scheduler that is gone knows nothing more
+        with suppress(OSError, RuntimeError, AttributeError):  # a scheduler that is gone knows nothing more
             for _, event in events("worker-restart-memory") or ():
                 if event.get("worker") == worker:
                     how = exceeded(event, self.limits.get(worker))

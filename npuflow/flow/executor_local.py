@@ -114,11 +114,13 @@ def link(client: Any, *, own: bool) -> str | None:
 
 @contextmanager
 def _settings(dashboard: bool) -> Iterator[None]:
-    """What a cluster of a build's own needs of dask: no profiles, and pages only for the dashboard."""
+    """What a cluster of a build's own needs of dask: no profiles, pages only for the dashboard, and no pause
+    of a worker that is near its limit, which would wait for ever for memory that its process keeps."""
     import dask
 
     few: dict[str, Any] = (
         {} if dashboard else {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
     )
-    with dask.config.set({"distributed.worker.profile.enabled": False, **few}):
+    own = {"distributed.worker.profile.enabled": False, "distributed.worker.memory.pause": False}
+    with dask.config.set({**own, **few}):
         yield

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +18,7 @@ from npuflow.base.code_loaded import LOADED
 from npuflow.base.errors import BuildError
 from npuflow.flow import store_files as files
 from npuflow.flow.executor_code import Installed, StatedCode, differing, edits, installed, stated
-from npuflow.flow.executor_deaths import UNKNOWN, Deaths, none_left
+from npuflow.flow.executor_deaths import UNKNOWN, Deaths, none_left, rests
 from npuflow.flow.memory import shown
 from npuflow.flow.plan import Plan
 from npuflow.flow.store import Store
@@ -182,6 +182,8 @@ LOOK = 0.5  # seconds between two looks at who has joined or gone
 ROUNDS = 3  # times that a worker may leave the probe unanswered, and that all may die in it
 RETURN = 10.0  # seconds within which a nanny starts a worker anew
 NOTICE = 5.0  # seconds within which a nanny reports how its worker ended
+ANSWERED = 30.0  # seconds within which a scheduler answers
+PROBED = 400.0  # seconds within which workers answer; a scheduler gives up those that are silent for 300
 
 
 class Workers:
@@ -192,11 +194,11 @@ class Workers:
         self.good: set[str] = set()
         self.refused: dict[str, list[str]] = {}
         """Worker -> what differs there."""
+        self.resting: set[str] = set()  # those that dask has paused while they run nothing
         self._silent: Counter[str] = Counter()
 
     def first(self) -> None:
-        """Find the first workers that may take work; those that die while they are asked
-        come back and are asked again."""
+        """Find the first workers that may take work; those that die over it are asked again, come back."""
         for _ in range(ROUNDS):
             self.look()
             if self.good or not (self._silent or self._deaths.ways) or not self._returned():
@@ -235,13 +237,28 @@ class Workers:
 
     def _workers(self) -> dict[str, Any]:
         """The workers of the cluster as its scheduler knows them now."""
-        found: dict[str, Any] | None = self._client.scheduler_info(n_workers=-1).get("workers")
-        if found is None:  # what dask gives when the connection is lost
+        scheduler = self._client.scheduler
+        if scheduler is None:  # what dask's client has when it has given up
             raise self.lost()
+        try:
+            found: dict[str, Any] = self._answer(scheduler.identity, n_workers=-1)["workers"]
+        except OSError:
+            raise self.lost() from None
         self._deaths.limits.update(
             {name: one["memory_limit"] for name, one in found.items() if one.get("memory_limit")}
         )
         return found
+
+    def _answer(self, question: Callable[..., Any], *args: Any, limit: float = 0, **more: Any) -> Any:
+        """What a coroutine of dask's gives: a TimeoutError where a scheduler stands still."""
+
+        async def asked() -> Any:
+            return await question(*args, **more)
+
+        return self._client.sync(asked, callback_timeout=limit or ANSWERED)
+
+    def _events(self, topic: str) -> Any:
+        return self._answer(self._client.scheduler.events, topic=topic)
 
     def look(self) -> None:
         """Ask every worker that has not answered yet, and report those that are gone.
@@ -250,6 +267,7 @@ class Workers:
         answer is asked again, or has died.
         """
         there = self._workers()
+        self.resting = {name for name in self.good if rests(there.get(name, {}))}
         for worker in [name for name in self.good if name not in there]:
             self.good.discard(worker)
             self._gone(worker)
@@ -261,7 +279,8 @@ class Workers:
         with files.writing(self._store.root):
             probe.write_text(question.token)
         try:
-            answers = self._client.run(ask, question, workers=fresh, on_error="return")
+            own = {"workers": fresh, "on_error": "return", "asynchronous": True}
+            answers = self._answer(self._client.run, ask, question, limit=PROBED, **own)
         finally:
             probe.unlink(missing_ok=True)
         silent = {
@@ -309,7 +328,7 @@ class Workers:
         return "restart the worker, then run the build again"
 
     def _gone(self, worker: str) -> None:
-        how = self._deaths.of(worker, self._client.get_events)
+        how = self._deaths.of(worker, self._events)
         if self._own:
             return  # its tasks come back, each with a warning
         text = f"worker {worker} died: {how}" if how else f"worker {worker} is gone: {UNKNOWN}"
@@ -359,7 +378,7 @@ class Workers:
         worker = str(getattr(getattr(killed, "last_worker", None), "address", ""))
         until = time.monotonic() + NOTICE
         while True:
-            how = self._deaths.of(worker, self._client.get_events)
+            how = self._deaths.of(worker, self._events)
             # a nanny ends a worker with SIGTERM, and why it did arrives after the death
             if not self._own or (how and "SIGTERM" not in how):
                 return how

@@ -150,7 +150,7 @@ def execute(task: Task) -> Outcome:
         outcome.error, outcome.fatal = edited_meanwhile(edited.args), True
     except Unwritable as refused:
         outcome.error, outcome.fatal = refused, True
-    except Exception as fault:  # the boundary to the stage's own code: any fault of it belongs to the step
+    except BaseException as fault:  # the boundary to the stage's own code, which may also call sys.exit()
         damage = _damage(fault)
         if damage is not None and damage.digest is not None:
             outcome.damaged = {damage.digest: damage.reason} | _flawed(task, open_store(task.spec))
@@ -371,7 +371,7 @@ _REFUSED = re.compile(
 _LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), "<")
 
 
-def _place(fault: Exception) -> str:
+def _place(fault: BaseException) -> str:
     """Where it happened, as far down as the code is the stage's own and not a library's."""
     frames = traceback.extract_tb(fault.__traceback__)
     own = [
@@ -381,7 +381,7 @@ def _place(fault: Exception) -> str:
     return f"{last[0].filename}:{last[0].lineno} in {last[0].name}" if last else ""
 
 
-def _explained(task: Task, fault: Exception) -> NpuflowError:
+def _explained(task: Task, fault: BaseException) -> NpuflowError:
     """The fault as an error that names the stage, and the item when there is only one."""
     item = task.work[0].item if len(task.work) == 1 else None
     if isinstance(fault, MemoryError) or _REFUSED.search(str(fault)):

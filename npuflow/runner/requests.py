@@ -204,7 +204,7 @@ def _settle(future: Future[Outputs], found: Outputs | BaseException) -> None:
             future.set_exception(found)
         else:
             future.set_result(found)
-    except InvalidStateError:
+    except (InvalidStateError, SystemExit):  # a caller's callback that exits ends no thread of others
         return
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -30,13 +31,16 @@ def made(folder: Path, add: int, package: str = "npuflow_kernels_of_a_test") -> 
     return folder
 
 
-def asked(folder: Path, cache: Path, package: str = "npuflow_kernels_of_a_test", **more: str) -> list[int]:
-    """What the outer function gives of 1, and whether its code was there, in a new process."""
+def asked(
+    folder: Path, cache: Path, package: str = "npuflow_kernels_of_a_test", before: str = "", **more: str
+) -> list[int]:
+    """What the outer function gives of 1, and whether its code was there, in a new process. `before`: what
+    it does first."""
     environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(folder), **more}
     environment.pop("NUMBA_CACHE_DIR", None)
     environment.update(more)
-    command = [sys.executable, "-c", ASK.format(package=package)]
-    said = subprocess.check_output(command, env=environment, text=True, cwd=folder)
+    command = [sys.executable, "-c", before + ASK.format(package=package)]
+    said = subprocess.check_output(command, env=environment, text=True, cwd=folder, timeout=60)
     return [int(word) for word in said.split()]
 
 
@@ -100,6 +104,19 @@ def test_code_for_two_types_is_saved_one_after_the_other(tmp_path: Path) -> None
     assert [run.wait(60) for run in runs] == [0, 0]
     said = subprocess.check_output([sys.executable, "-c", BOTH], env=environment, text=True, cwd=place)
     assert said.split()[:2] == ["20", "25.0"] and said.endswith("Counter()\n"), said
+
+
+def test_a_process_that_stands_still_holds_up_no_other(tmp_path: Path) -> None:
+    """A build that was stopped while it saved code kept every later one waiting for ever."""
+    kept = tmp_path / "cache" / "npuflow-kernels"
+    kept.mkdir(parents=True)
+    with (kept / "lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        impatient = "from npuflow.base import compiled_code; compiled_code.WAITED = 0.5; "
+        assert asked(made(tmp_path / "one", 1), tmp_path / "cache", before=impatient) == [20, 0]
+        assert not list(kept.rglob("*.nbc"))
+    assert asked(made(tmp_path / "one", 1), tmp_path / "cache") == [20, 0]
+    assert asked(made(tmp_path / "one", 1), tmp_path / "cache") == [20, 1]
 
 
 def test_a_cache_that_is_a_file_is_no_fault(tmp_path: Path) -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +17,7 @@ from typing import Any
 
 import pytest
 import toys
+from clusters import lone_worker
 
 from npuflow.base import code
 from npuflow.base.errors import BuildError
@@ -134,6 +132,32 @@ def test_only_the_item_that_kills_is_blamed(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.timeout(60)
+def test_a_process_that_keeps_much_memory_goes_on(tmp_path: Path) -> None:
+    """dask gave no more tasks to a worker above 80 % of its limit, and the build waited for ever."""
+    tables = {"source": {"count": 12}, "reading": {"keep": 270_000_000, "sleep": 0.1}}
+    result = toys.run(tmp_path / "cache", tables, scheduler="processes:1", memory="400MB")
+    assert result.ok and result.ran == 26
+
+
+@pytest.mark.timeout(60)
+def test_workers_of_a_cluster_that_are_paused_for_ever_end_the_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from distributed import LocalCluster
+
+    from npuflow.flow import executor_cluster
+
+    monkeypatch.setattr(executor_cluster, "PATIENCE", 2.0)
+    tables = {"source": {"count": 40}, "reading": {"keep": 270_000_000, "sleep": 0.1}}
+    limits = {"n_workers": 1, "threads_per_worker": 1, "memory_limit": "400MB", "silence_logs": 50}
+    with LocalCluster(dashboard_address=":0", **limits) as cluster, pytest.raises(BuildError) as caught:
+        toys.run(tmp_path / "cache", tables, scheduler=cluster.scheduler_address)
+    assert caught.value.code == "NF-CLUSTER-006" and "--memory-limit" in caught.value.hint
+    again = toys.run(tmp_path / "cache", tables, jobs=1)
+    assert again.ok and again.hit > 0
+
+
 @pytest.mark.parametrize(
     ("code", "words"),
     [
@@ -193,58 +217,10 @@ def test_a_cluster_whose_last_worker_is_gone_ends_the_build(
 
 def test_a_scheduler_that_goes_away_is_named(tmp_path: Path) -> None:
     tables = {"source": {"count": 60}, "reading": {"sleep": 0.2}}
-    with lone_worker() as (address, end), pytest.raises(BuildError) as caught:
-        threading.Timer(2.0, end).start()
+    with lone_worker() as (address, scheduler), pytest.raises(BuildError) as caught:
+        threading.Timer(2.0, scheduler.kill).start()
         toys.run(tmp_path / "cache", tables, scheduler=address)
     assert caught.value.message == "the connection to the scheduler of the cluster was lost"
-
-
-@contextmanager
-def lone_worker() -> Iterator[tuple[str, Any]]:
-    """A scheduler and a worker without a nanny, processes of their own; and how to end the scheduler."""
-    tools = [sys.executable, "-m"]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[1])])}
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": env}
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "scheduler.json"
-        run = [
-            *tools,
-            "distributed.cli.dask_scheduler",
-            "--port",
-            "0",
-            "--no-dashboard",
-            "--scheduler-file",
-            str(file),
-        ]
-        scheduler = subprocess.Popen(run, **quiet)  # type: ignore[call-overload]
-        work = [
-            *tools,
-            "distributed.cli.dask_worker",
-            "--scheduler-file",
-            str(file),
-            "--nthreads",
-            "1",
-            "--no-nanny",
-        ]
-        worker = subprocess.Popen([*work, "--no-dashboard"], **quiet)  # type: ignore[call-overload]
-        try:
-            deadline = time.monotonic() + 60
-            while not file.exists() and time.monotonic() < deadline:
-                time.sleep(0.1)
-            address = json.loads(file.read_text())["address"]
-            with distributed_client(address) as client:
-                client.wait_for_workers(1, timeout=60)
-            yield address, scheduler.kill
-        finally:
-            for process in (worker, scheduler):
-                process.kill()
-                process.wait()
-
-
-def distributed_client(address: str) -> Any:
-    from distributed import Client
-
-    return Client(address, set_as_default=False)
 
 
 def test_an_address_without_a_scheduler_is_a_clear_error(tmp_path: Path) -> None:

@@ -99,6 +99,38 @@ def test_a_failing_item_is_named_alone_and_the_rest_is_kept(tmp_path: Path) -> N
     assert halted.failed == 1 and halted.errors[0].where.item == "n1"
 
 
+
+@pytest.mark.parametrize("scheduler", ["inline", "threads", "processes:1"])
+@pytest.mark.timeout(60)
+def test_a_stage_that_exits_fails_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheduler: str
+) -> None:
+    """The thread that ran it ended without a word, and the build waited for ever."""
+    monkeypatch.setattr(executor, "BRIEF", 1000.0 if scheduler == "inline" else 0.0)
+    tables = {"source": {"count": 6}, "reading": {"leave": "n3", "sleep": 0.1}}
+    where = {"jobs": 2} if scheduler in ("inline", "threads") else {"scheduler": scheduler}
+    result = toys.run(tmp_path / "cache", tables, keep_going=True, **where)
+    (error,) = result.errors
+    assert (error.code, error.where.item) == ("NF-STEP-001", "n3")
+    assert "SystemExit: no such file" in str(error)
+    assert "numbers.py" in error.because
+    assert result.status["numbers"] == {"n3": "failed"} | {f"n{i}": "ran" for i in (0, 1, 2, 4, 5)}
+
+
+@pytest.mark.timeout(60)
+def test_a_fault_beside_the_stages_ends_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a disk that fails while damage is looked at: it ended the thread that ran the task."""
+
+    def fails(task: Task) -> Any:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(executor, "execute", fails)
+    result = toys.run(tmp_path / "cache", {"source": {"count": 1}}, jobs=1)
+    (error,) = result.errors
+    assert error.where.stage == "numbers" and "Input/output error" in error.message
+
+
+
 def test_force_runs_again_and_agrees(tmp_path: Path) -> None:
     toys.run(tmp_path / "cache")
     result = toys.run(tmp_path / "cache", force=["scaled"])

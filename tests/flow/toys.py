@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,13 @@ def dies(_: Any) -> list[str]:
     """What a worker is asked, for one that dies over it."""
     os.kill(os.getpid(), 9)
     return []
+
+
+def waits(gate: str) -> None:
+    """What a worker is given that is to be busy until a file is there."""
+    until = time.monotonic() + 60
+    while not Path(gate).exists() and time.monotonic() < until:
+        time.sleep(0.01)
 
 
 @dataclass(frozen=True)

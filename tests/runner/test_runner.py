@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from concurrent.futures import CancelledError, Future
@@ -139,6 +140,15 @@ def test_a_callback_may_close_its_runner() -> None:
 
     runner.submit(feeds(1)[0]).add_done_callback(close)
     assert done.wait(10)
+
+
+def test_a_callback_that_exits_ends_no_other_request() -> None:
+    """It ended the thread that computes, and every later request waited for ever."""
+    queue = Requests(lambda samples: [dict(one) for one in samples], batch=2, linger=0.5)
+    first, second = (queue.submit({"x": np.zeros(1)}) for _ in range(2))
+    first.add_done_callback(lambda _: sys.exit("the callback is through"))
+    assert second.result(timeout=20).keys() == queue.submit({"x": np.ones(1)}).result(timeout=20).keys()
+    queue.close()
 
 
 def test_a_request_after_its_deadline_is_not_run() -> None:

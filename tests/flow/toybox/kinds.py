@@ -22,7 +22,11 @@ class Source(Config):
 class Reading(Config):
     sleep: float = 0.0
     fail: str = ""
+    leave: str = ""
+    """An item over which the stage ends its process, as code does that was written for the command line."""
     hog: int = 0
+    keep: int = 0
+    """Bytes that the process keeps of the first item."""
     die: str = ""
     trace: str = ""
     gates: str = ""

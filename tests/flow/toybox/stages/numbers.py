@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,8 @@ def numbers(files: Files, reading: Reading) -> Iterator[tuple[str, Number]]:
     for name, item in files.items():
         if reading.fail == name:
             raise ValueError(f"{name} is not a number")
+        if reading.leave == name:
+            sys.exit("no such file")
         if reading.die and not _died(Path(reading.die), name):
             os.kill(os.getpid(), 9)
         if reading.sleep:
@@ -32,6 +35,8 @@ def numbers(files: Files, reading: Reading) -> Iterator[tuple[str, Number]]:
         if reading.trace:
             with Path(reading.trace).open("a") as trace:
                 trace.write(f"{name}\n")
+        if reading.keep and not _KEPT:
+            _KEPT.append(b"1" * reading.keep)
         kept = bytearray(reading.hog)
         log(f"read {name}")
         yield (
@@ -40,6 +45,9 @@ def numbers(files: Files, reading: Reading) -> Iterator[tuple[str, Number]]:
                 int(item.files[0].read_text()) if item.files else int(item.detail) + len(kept) - reading.hog
             ),
         )
+
+
+_KEPT: list[bytes] = []
 
 
 def _wait(gate: Path) -> None:
