@@ -20,7 +20,7 @@ from npuflow.ir.types import Array, FloatType, QuantType, Value, float_type, spa
 from npuflow.place.names import names_of, stated, unanswered, unknown_layers
 from npuflow.place.place import op_name
 from npuflow.quantise.candidate import Candidate
-from npuflow.quantise.config import Quantize, activation_grid, check_scheme
+from npuflow.quantise.config import Quantize, activation_grid
 from npuflow.quantise.floats import constants, float_layers, operator
 from npuflow.quantise.ports import bare, own_names
 from npuflow.quantise.rounded import chosen, recoded, replaced
@@ -34,6 +34,7 @@ from npuflow.quantise.scales import (
 from npuflow.quantise.stated import as_narrow, usable
 from npuflow.quantise.types import activation_type
 from npuflow.quantise.weights import coded_bias, coded_weight, sparse_type
+from npuflow.quantise.wishes import check_scheme
 from npuflow.rounders import RoundedWeight
 
 
