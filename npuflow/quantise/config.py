@@ -63,6 +63,10 @@ INTEGERS = (
 )
 
 
+# and those that speak of weights in groups, too, which there are beside floats
+OF_GROUPS = frozenset(name for name in INTEGERS if name.startswith("weight_"))
+
+
 def _contradiction(key: str, other: str, meaning: str) -> Fault:
     hint = f"leave out {key}, or {other.partition(' ')[0]}"
     return Fault(key, f"{key} contradicts {other}", f"{other} {meaning}", hint, code="NF-RECIPE-123")
@@ -91,8 +95,12 @@ class Override(Config):
 
     def check(self) -> Iterator[Fault]:
         """One rule gives a layer one kind of number: what it says of integers holds in integers alone."""
-        of_integers = [name for name in INTEGERS if getattr(self, name) is not None]
-        kinds = [*of_integers, *(["type"] if self.type is not None else [])]
+        of_integers = [
+            name for name in INTEGERS
+            if getattr(self, name) is not None and not (self.weight_group and name in OF_GROUPS)
+        ]
+        others = ["weight_group"] if self.weight_group else []
+        kinds = [*of_integers, *others, *(["type"] if self.type is not None else [])]
         if self.float and kinds:
             yield _contradiction(kinds[0], "float = true", "leaves these layers to the host, in floats")
         elif self.type in FLOATS and self.type != "int" and of_integers:

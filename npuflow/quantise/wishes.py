@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from npuflow.base.errors import RecipeError, TargetError, Where
 from npuflow.hw.target import Numerics, Target
-from npuflow.quantise.config import FLOATS, Activations, Quantize, Weights, computes
+from npuflow.quantise.config import FLOATS, Activations, Mode, Quantize, Weights, computes
 
 Others = Callable[[], Mapping[str, Target]]
 
@@ -60,7 +61,7 @@ def _misfits(config: Quantize, numerics: Numerics) -> Iterator[TargetError]:
         for i, rule in enumerate(config.overrides)
     ]
     for key, symmetric, hint in stated:
-        if not symmetric and not numerics.weight_zero_point:
+        if not symmetric and not numerics.weight_zero_point and config.integers:
             yield _misfit(key, "weights with zero points; the target has none", hint)
     if weights.symmetric and not weights.signed:
         yield _misfit(
@@ -105,25 +106,68 @@ def _unsigned_symmetric(config: Quantize) -> Iterator[TargetError]:
             )
 
 
+@dataclass(frozen=True)
+class _AskedGroup:
+    """Groups of weights that a key of the recipe asks for, and what its layers compute in."""
+
+    key: str
+    group: int
+    bits: int
+    mode: Mode
+    activations: int
+
+    def loaded(self, number: str, numerics: Numerics) -> bool:
+        """Whether the target has a product with such weights beside activations of a type."""
+        narrow = number == "int16" and self.activations <= 8
+        return not narrow and numerics.group_bits(number, self.bits, self.group) > 0
+
+
+def _groups_asked(config: Quantize) -> list[_AskedGroup]:
+    own, bits = config.weights, config.activations.bits
+    found = [_AskedGroup("weights.group", own.group, own.bits, config.mode, bits)]
+    for i, rule in enumerate(config.overrides):
+        width = own.bits if rule.weight_bits is None else rule.weight_bits
+        found.append(_AskedGroup(
+            f"overrides[{i}].weight_group", rule.weight_group or 0, width, rule.type or config.mode,
+            rule.input_bits or bits,
+        ))
+    return [one for one in found if one.group]
+
+
+def _float_group_misfits(config: Quantize, numerics: Numerics) -> Iterator[TargetError]:
+    """Groups of weights beside floats that the target has no product for."""
+    for one in _groups_asked(config):
+        number = FLOATS.get(one.mode, "")
+        if one.mode == "int" or (number and one.loaded(number, numerics)):
+            continue
+        having = sorted({
+            (width, group) for own in numerics.group_products if own.activations == number
+            for width in own.weights for group in own.groups
+        })
+        has = ", ".join(f"{width} bits by {group}" for width, group in having) or "none"
+        text = f"weights of {one.bits} bits in groups of {one.group} beside {number or one.mode}"
+        yield _misfit(
+            one.key, f"{text}; the target has {has}",
+            "0, or a target with such products (target.numerics.group_products)",
+        )
+
+
 def _group_misfits(config: Quantize, numerics: Numerics) -> Iterator[TargetError]:
     """Scales by groups of input channels that the target lacks, or that contradict the rest of the table."""
     weights = config.weights
-    asked = [("weights.group", weights.group)]
-    rules = enumerate(config.overrides)
-    asked += [(f"overrides[{i}].weight_group", rule.weight_group or 0) for i, rule in rules]
-    asked = [(key, group) for key, group in asked if group]
+    asked = [one for one in _groups_asked(config) if one.mode == "int"]
     has = ", ".join(map(str, sorted(numerics.weight_groups)))
-    for key, group in asked:
-        if group not in numerics.weight_groups:
+    for one in asked:
+        if one.group not in numerics.weight_groups and not one.loaded("int16", numerics):
             text = f"groups of {has}" if has else "one scale per channel"
             other = f"one of {has}" if has else "0"
             yield _misfit(
-                key, f"weight scales by groups of {group} input channels; the target has {text}",
+                one.key, f"weight scales by groups of {one.group} input channels; the target has {text}",
                 f"{other}, or a target with such groups (target.numerics.weight_groups)",
             )
     yield from _group_zero_misfits(config, numerics)
     if asked and weights.per == "tensor":
-        yield _misfit(asked[0][0], "scales by groups are scales of channels, too", 'per = "channel"')
+        yield _misfit(asked[0].key, "scales by groups are scales of channels, too", 'per = "channel"')
     if weights.sub_scale_bits and not asked:
         yield _misfit("weights.sub_scale_bits", "integer scales of groups without groups", "group = 64")
     if weights.sub_scale_bits == 1:
@@ -141,7 +185,8 @@ def _group_zero_misfits(config: Quantize, numerics: Numerics) -> Iterator[Target
             key = "weight_symmetric" if rule.weight_symmetric is not None else "weight_group"
             asked.append((f"overrides[{i}].{key}", group, symmetric))
     for key, group, symmetric in asked:
-        if group and not symmetric and numerics.weight_zero_point and not numerics.group_zero_points:
+        lacks = numerics.weight_zero_point and not numerics.group_zero_points
+        if group in numerics.weight_groups and not symmetric and lacks and config.integers:
             yield _misfit(
                 key,
                 f"zero points by groups of {group} channels; the target has zero points of channels alone",
@@ -157,11 +202,12 @@ def _float_misfits(
     asked += [(f"overrides[{i}].type", rule.type) for i, rule in enumerate(config.overrides)]
     for key, name in asked:
         yield from lacking_types(key, [name] if name is not None else [], numerics, others)
+    yield from _float_group_misfits(config, numerics)
     if config.mode != "int" and not config.integers:
         for key, table, default in (
             ("weights", config.weights, Weights()), ("activations", config.activations, Activations()),
         ):
-            if table != default:
+            if table != default and not (table is config.weights and config.weights.group):
                 text = f'mode = "{config.mode}" leaves no integers that this table could speak of'
                 yield _misfit(key, text, "leave out the one or the other")
 
