@@ -36,7 +36,7 @@ from tests.networks.subjects import subject
 
 ROUNDINGS = ("half_up", "half_even", "half_away", "truncate")
 MOVES = {"LOAD", "LOADROWS", "STORE", "BARRIER"}  # of tiles between memories: there are none
-REFUSED = {"SCALEDCONV", "SCALEDMATMUL"}
+REFUSED = {"SCALEDCONV", "SCALEDMATMUL", "GROUPMATMUL"}
 FLOAT_ROLES = {"float", "float_sum", "any"}  # of operands: a network that needs such a command is refused
 FLOAT = {"quantizelinear", "dequantizelinear", "host"}
 
