@@ -117,6 +117,19 @@ def by_multipliers(stated: GroupedType, shape: tuple[int, ...], numerics: Numeri
     )
 
 
+def lasting(stated: Mapping[str, QuantType], numerics: Numerics) -> dict[str, QuantType]:
+    """Without the codes in groups that the target has for no type of activations: such weights are
+    rounded anew."""
+    return {name: quant for name, quant in stated.items() if _had(quant, numerics)}
+
+
+def _had(quant: QuantType, numerics: Numerics) -> bool:
+    if not isinstance(quant, GroupedType) or quant.group is None:
+        return True
+    multiplied = quant.group in numerics.weight_groups and not quant.minima
+    return multiplied or any(True for _ in _tries(quant, numerics))
+
+
 def scale_error(site: OpContext, stated: GroupedType) -> float:
     """By how much the multipliers of a quantised node are off the stated scales at most, relatively."""
     assert site.consts[1] is not None

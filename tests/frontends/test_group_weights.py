@@ -21,7 +21,7 @@ from tests.frontends.test_four_bits import packed
 
 Arrays = dict[str, np.ndarray]
 TERMS, CHANNELS = 96, 80
-# recipe, and the error beside the largest output of onnxruntime: of bfloat16, of 16 bits over calibrated ranges
+# recipe, and the error beside the largest output: of bfloat16, of 16 bits over calibrated ranges
 TARGETS = {
     "bm1684x": ('[quantize]\nmode = "bf16"\n', 2.0**-8),
     "edge-8t": ("[quantize]\nactivations = { bits = 16 }\n", 2.0**-13),

@@ -11,8 +11,9 @@ import pytest
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
-from npuflow.ir.types import GroupedType
+from npuflow.ir.types import GroupedType, QuantType
 from npuflow.quantise.config import Override, Quantize, Weights
+from npuflow.quantise.grouped import lasting
 from npuflow.quantise.wishes import scheme_faults
 from npuflow.run.interpret import interpret
 from npuflow.testing.quantised import quantize_graph
@@ -143,3 +144,19 @@ def test_a_target_states_products_that_it_has_the_types_of() -> None:
     assert not [*FLOATS.check(), *INTEGERS.check()]
 
 
+
+
+@pytest.mark.parametrize(
+    ("numerics", "kept"),
+    [
+        (Numerics(), False), (FLOATS, True), (INTEGERS, True), (Numerics(weight_groups=(32,)), True),
+        (NONE, False),
+    ],
+)
+def test_codes_that_the_target_has_for_no_activations_are_rounded_anew(
+    numerics: Numerics, kept: bool
+) -> None:
+    _, groups = drawn(12, 4, 64, 32, 4, "zero")
+    channels = QuantType(4, True, (0.1, 0.2), (0, 0), 1)
+    stated = {"groups": GroupedType.of(groups, 1), "channels": channels}
+    assert set(lasting(stated, numerics)) == {"channels", *(["groups"] if kept else [])}

@@ -5,8 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
+from itertools import product
 from math import inf, isfinite, nan
 from typing import Any
+
+from npuflow.hw.command import Command
 
 BYTES = {"none": 0, "zero": 1, "minimum": 2}
 
@@ -60,3 +63,25 @@ def exact(f: Mapping[str, Any], raw: bytes, place: int) -> Fraction | float:
         product = nan if code == 0 else scale * (1 if code > 0 else -1)
     other = float(least) if not isfinite(least) else 0.0
     return product + other
+
+
+class GroupReading:
+    """What a scalar reading of commands on integers does with such weights."""
+
+    local: bytearray
+
+    def group_at(self, c: Command, column: int, term: int) -> tuple[bytes, int]:
+        """The bytes of the group that a weight is in, and its place there."""
+        size, count = group_size(c.fields), -(-c.number("k") // c.number("group"))
+        g, place = divmod(term, c.number("group"))
+        at = c.number("b") + (column * count + g) * size
+        return bytes(self.local[at : at + size]), place
+
+    def groupmatmul(self, c: Command) -> None:
+        a, size = self.tensor(c, "a"), (c.number("batch"), c.number("m"), c.number("n"))
+        for place, (s, i, j) in enumerate(product(*map(range, size))):
+            total = sum(
+                (a(s, i, k) - c.number("a_zero")) * whole(c.fields, *self.group_at(c, j, k))
+                for k in range(c.number("k"))
+            )
+            self.accumulate(c, place, total)

@@ -8,7 +8,7 @@ from itertools import product
 from math import floor, prod
 
 from npuflow.hw.command import Command
-from tests.sim.group_scalar import group_size, whole
+from tests.sim.group_scalar import GroupReading
 
 FORMATS = {
     "int8": "<b",
@@ -35,7 +35,7 @@ def rounded(value: Fraction, mode: str) -> int:
     return {"half_up": down + 1, "half_away": down + (value > 0), "half_even": down + down % 2}[mode]
 
 
-class Scalar:
+class Scalar(GroupReading):
     def __init__(self, local: bytearray, data: bytearray, const: bytes) -> None:
         self.local, self.data, self.const = local, data, const
 
@@ -195,22 +195,6 @@ class Scalar:
                 scale = self.at(c, "scales", c.text("scales_type"), k // c.number("group") * size[2] + j)
                 zero = self.zero(c, "b", k // c.number("group") * size[2] + j)
                 total += scale * (a(s, i, k) - c.number("a_zero")) * (b(s, k, j) - zero)
-            self.accumulate(c, place, total)
-
-    def group_at(self, c: Command, column: int, term: int) -> tuple[bytes, int]:
-        """The bytes of the group that a weight is in, and its place there."""
-        size, count = group_size(c.fields), -(-c.number("k") // c.number("group"))
-        g, place = divmod(term, c.number("group"))
-        at = c.number("b") + (column * count + g) * size
-        return bytes(self.local[at : at + size]), place
-
-    def groupmatmul(self, c: Command) -> None:
-        a, size = self.tensor(c, "a"), (c.number("batch"), c.number("m"), c.number("n"))
-        for place, (s, i, j) in enumerate(product(*map(range, size))):
-            total = sum(
-                (a(s, i, k) - c.number("a_zero")) * whole(c.fields, *self.group_at(c, j, k))
-                for k in range(c.number("k"))
-            )
             self.accumulate(c, place, total)
 
     def requant(self, c: Command) -> None:
