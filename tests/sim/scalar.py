@@ -11,13 +11,7 @@ from npuflow.hw.command import Command
 from tests.sim.group_scalar import GroupReading
 
 FORMATS = {
-    "int8": "<b",
-    "uint8": "<B",
-    "int16": "<h",
-    "uint16": "<H",
-    "int32": "<i",
-    "uint32": "<I",
-    "int64": "<q",
+    "int8": "<b", "uint8": "<B", "int16": "<h", "uint16": "<H", "int32": "<i", "uint32": "<I", "int64": "<q",
 }
 
 
