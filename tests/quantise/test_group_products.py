@@ -16,18 +16,23 @@ from npuflow.base.errors import ModelError
 from npuflow.hw.floats import rounded
 from npuflow.hw.grouped import OFFSETS, WeightGroups, group_bytes
 from npuflow.ir.codes import decode, encode
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS
 from npuflow.ir.text import from_text, to_text
 from npuflow.ir.types import GroupedType
 from npuflow.kernels.cycles import terms_of
+from npuflow.program.container import require_target
 from npuflow.quantise.config import Quantize
 from npuflow.run.interpret import interpret
 from npuflow.run.qdq import to_qdq
+from npuflow.schedule.bounds import bounds_of
 from npuflow.testing.quantised import quantize_graph
 from npuflow.whole.execute.executor import Executor
 from npuflow.whole.export_c.network import network_of
 from npuflow.whole.export_c.program import program_of
 from tests.networks import random_tilings
 from tests.networks.harness import SMALL, build, check_exact, machine
+from tests.networks.small import Builder
 from tests.quantise.group_networks import (
     FLOATS,
     GROUPS,
@@ -231,3 +236,32 @@ def test_sums_that_leave_64_bits_are_refused() -> None:
     done = quantised(graph, arrays, stated, "int16")
     assert [note.reason for note in done.notes if "accumulator" in note.reason]
 
+
+
+def test_a_program_without_such_weights_is_that_of_a_target_without_such_products() -> None:
+    b = Builder()
+    x = b.input("x", (4, 40))
+    y = b.add(OPS["matmul"](), x, b.const((40, 24), 0.2))
+    graph = Graph(("x",), (y,), tuple(b.nodes), b.values, b.consts)
+    done = quantize_graph(graph, lambda _: True, {}, Quantize(mode="bf16"), FLOATS).graph
+    plain = replace(FLOATS, group_products=())
+    one, other = (build(done, target_of(numerics)) for numerics in (FLOATS, plain))
+    assert one.to_bytes() == other.to_bytes()
+    for numerics in (FLOATS, plain):
+        require_target(one, target_of(numerics), "the machine")
+    codes, groups = drawn(3, 6, 70, 32, 4, "minimum")
+    graph, arrays, stated = network(codes, groups)
+    program = build(quantised(graph, arrays, stated, "bfloat16").graph, target_of(FLOATS))
+    require_target(program, target_of(FLOATS), "the machine")
+    with pytest.raises(ModelError, match="was not compiled for the machine"):
+        require_target(program, target_of(plain), "the machine")
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "int16"])
+def test_the_lower_bound_counts_the_bytes_of_groups_once(kind: str) -> None:
+    codes, groups = drawn(4, 96, 256, 32, 4, "minimum")
+    graph, arrays, stated = network(codes, groups, rows=1)
+    done, target = quantised(graph, arrays, stated, kind).graph, target_of(KINDS[kind][0])
+    bounds = bounds_of(done, machine(target), target.numerics)
+    size = 2 * (256 + 96) + 96 * 8 * group_bytes(4, 32, "minimum")
+    assert bounds.bytes == size

@@ -13,7 +13,7 @@ from npuflow.ir.moves import reach
 from npuflow.ir.op import Node
 from npuflow.ir.queries import title
 from npuflow.ir.space import elements
-from npuflow.ir.types import UNRANKED, QuantType
+from npuflow.ir.types import UNRANKED, GroupedType, QuantType
 from npuflow.place.host import HostWork, host_work
 from npuflow.place.partition import Segment, host_model, host_steps, segments
 from npuflow.program.codegen.commands import CommandList, Pending
@@ -23,7 +23,7 @@ from npuflow.program.codegen.data import DataStorage, lay_out
 from npuflow.program.codegen.in_place import in_place
 from npuflow.program.codegen.tiles import COMPUTE
 from npuflow.program.codegen.transfers import share_loads, transfer
-from npuflow.program.container import Program, fingerprint, target_meta
+from npuflow.program.container import Program, fingerprint, target_meta, without_group_products
 from npuflow.program.taps import ProgramTaps, Tapped, encode_taps
 from npuflow.schedule.accesses import merge
 from npuflow.schedule.allocate import Lifetime
@@ -266,6 +266,8 @@ def _program(
     plan: Mapping[str, Any],
 ) -> Program:
     graph, consts, data = topology.graph, out.cores[0].consts, out.cores[0].data
+    if not any(isinstance(v.quant, GroupedType) for v in graph.values.values()):
+        target = without_group_products(target)
     const = consts.to_bytes()
     host = host_work(graph)
     macs = {n: topology.space(n).total_macs for f in frames if not f.moves for n in f.group.nodes}
