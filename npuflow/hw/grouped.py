@@ -122,7 +122,7 @@ class WeightGroups:
         count = self.scales.shape[1]
         short = count * self.size - terms
         whole = np.pad(codes.astype(np.int16), ((0, 0), (0, short))) & ((1 << self.bits) - 1)
-        parts = [self.scales.astype("<f2").view(np.uint8).reshape(rows, count, 2)]
+        parts: list[Array] = [self.scales.astype("<f2").view(np.uint8).reshape(rows, count, 2)]
         if self.zeros is not None:
             parts.append(self.zeros.astype(np.int16)[..., None] & 255)
         if self.minima is not None:

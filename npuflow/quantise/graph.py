@@ -158,10 +158,10 @@ class _Builder:
                 continue
             try:
                 number = self.chosen[i]
-                made = self.in_floats(node, number) if number else self.quantised(node)
-                self.nodes.append(made)
-                stated = [self.fixed.get(v) for v in node.inputs]
-                said = kept_groups(source.site(node), self.site(made), stated, self.numerics)
+                done = self.in_floats(node, number) if number else self.quantised(node)
+                self.nodes.append(done)
+                types = [self.fixed.get(v) for v in node.inputs]
+                said = kept_groups(source.site(node), self.site(done), types, self.numerics)
                 self.notes += [Note(node.name, text, on_host=False) for text in said]
             except TargetError as error:
                 self.refused[i] = error

@@ -117,13 +117,26 @@ def by_multipliers(stated: GroupedType, shape: tuple[int, ...], numerics: Numeri
     )
 
 
+def in_integers(
+    site: OpContext, index: int, stated: QuantType | None, bits: int, numerics: Numerics
+) -> QuantType | None:
+    """The type of a weight whose codes are stated, beside activations of so many bits; None: it gets one
+    of its own, as codes in groups that the target has not do."""
+    if not isinstance(stated, GroupedType):
+        return stated
+    real, number = site.consts[index], INT16 if bits > 8 else ""
+    held = of_layer(site, index, Weights(), stated, number, numerics)
+    return held or (None if real is None else by_multipliers(stated, real.shape, numerics))
+
+
 def lasting(stated: Mapping[str, QuantType], numerics: Numerics) -> dict[str, QuantType]:
     """Without the codes in groups that the target has for no type of activations: such weights are
     rounded anew."""
-    return {name: quant for name, quant in stated.items() if _had(quant, numerics)}
+    return {name: quant for name, quant in stated.items() if _lasts(quant, numerics)}
 
 
-def _had(quant: QuantType, numerics: Numerics) -> bool:
+def _lasts(quant: QuantType, numerics: Numerics) -> bool:
+    """Whether the target has such codes for any type of activations."""
     if not isinstance(quant, GroupedType) or quant.group is None:
         return True
     multiplied = quant.group in numerics.weight_groups and not quant.minima

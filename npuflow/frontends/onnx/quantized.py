@@ -279,7 +279,7 @@ class _Lifter:
             if scale is None
             else blocks.spread(codes, scale, zero, given.get("axis", 1), given["block_size"])
         )
-        if real is None:
+        if real is None or scale is None:
             return False
         out, form = node.output[0], (WIDTHS[codes.dtype.name], not codes.dtype.name.startswith("u"))
         self.consts[out] = self.added[out] = real
