@@ -124,6 +124,16 @@ def built_photos(shared: Path) -> str:
     return said("benchmarks/build_over_pass.py", str(shared), "photos")
 
 
+@cache
+def group_products() -> str:
+    return said("benchmarks/group_products.py")
+
+
+def grouped(target: str) -> Callable[[Path | None], float]:
+    """Of the output layer of SmolLM2-135M, 49,152 by 576 at 8 bits in groups of 32."""
+    return lambda _: figure(rf"{target} output .* ([\d.]+)\n", group_products())
+
+
 def default_build(pattern: str) -> Callable[[Path | None], float | None]:
     def measured(shared: Path | None) -> float | None:
         return None if shared is None else figure(pattern, built_photos(shared))
@@ -150,6 +160,8 @@ BARS = {
     "lite0-judging": Bar(
         "the same: clock seconds of the stages that judge", 30, default_build(r"judging ([\d.]+) s")
     ),
+    "group-bm1684x": Bar("a row by weights in groups: cycles over the bus, bm1684x", 1.1, grouped("bm1684x")),
+    "group-edge-8t": Bar("a row by weights in groups: cycles over the bus, edge-8t", 1.1, grouped("edge-8t")),
     "fast-tests": Bar("the fast tier of tests, seconds", 60, fast_tests),
     "wide-functions": Bar(WIDE, 60, house(WIDE)),
     "one-importer": Bar(ALONE, 110, house(ALONE)),

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from npuflow.base.registry import Registry
 from npuflow.ir.builder import Builder as Builder
 from npuflow.ir.graph import Graph, prune
-from npuflow.ir.types import FloatType, QuantType
+from npuflow.ir.types import FloatType, GroupedType, QuantType
 from npuflow.onnx.fed import MOST, SessionModel
 
 FRONTENDS = Registry("frontends", "npuflow.frontends")
@@ -42,7 +42,7 @@ class Reading:
 
     graph: Graph
     notes: tuple[str, ...] = ()
-    stated: Mapping[str, QuantType | FloatType] = field(default_factory=dict)
+    stated: Mapping[str, QuantType | FloatType | GroupedType] = field(default_factory=dict)
 
 
 def finished(builder: Builder, inputs: Sequence[str], outputs: Sequence[str]) -> Reading:

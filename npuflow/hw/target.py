@@ -12,6 +12,7 @@ from npuflow.base.tables import Config, Fault, Range
 from npuflow.hw import limits as inequalities
 from npuflow.hw.elements import ELEMENTS, LEAST, WIDEST, wide
 from npuflow.hw.energy import Energy as Energy
+from npuflow.hw.products import GroupProduct, bits_beside
 from npuflow.hw.ranges import Bits as Bits
 from npuflow.hw.ranges import BlockName as BlockName
 from npuflow.hw.ranges import Bytes, Cycles, Limit, Positive, Rate
@@ -135,6 +136,8 @@ class Numerics(Config, table="target.numerics"):
     per_channel_weights: bool = True
     # so many consecutive input channels of a weight may have a scale of their own; empty: none
     weight_groups: Annotated[tuple[int, ...], Range(1, 1 << 16)] = ()
+    # products with weights in groups of float16 scales, by the type of their activations; empty: none
+    group_products: tuple[GroupProduct, ...] = ()
     # zeros of weights that the array skips, which are stored without them: two of every four input channels
     sparsity: Literal["", "2:4"] = ""
     per_channel_clamp: bool = True
@@ -156,6 +159,10 @@ class Numerics(Config, table="target.numerics"):
     def accumulator(self, bits: int) -> int:
         """Accumulator bits of a sum whose widest operand has so many bits."""
         return self.wide_acc_bits or self.acc_bits if wide(bits) else self.acc_bits
+
+    def group_bits(self, activations: str, bits: int, group: int) -> int:
+        """Bits of codes in a product of `group_products`; 0: there is none for these."""
+        return bits_beside(self.group_products, activations, bits, group)
 
     @property
     def of_means(self) -> Numerics:
@@ -192,6 +199,7 @@ class Numerics(Config, table="target.numerics"):
                 hint="weight_groups = [64] and weight_zero_point = true, or leave it out",
                 code="NF-TARGET-017",
             )
+        yield from self._group_faults()
         if self.multiplier_bits == 1 and not self.power_of_two:
             because = "with 1 bit the multiplier is 1, so that all scales must be powers of two"
             yield Fault(
@@ -201,6 +209,20 @@ class Numerics(Config, table="target.numerics"):
                 "power_of_two = true",
                 code="NF-TARGET-006",
             )
+
+    def _group_faults(self) -> Iterator[Fault]:
+        for one in self.group_products:
+            whole = one.activations == "int16"
+            if whole and max(self.activation_bits, default=0) < WIDEST:
+                yield Fault(
+                    "group_products", "weights in groups beside int16, which the target does not compute in",
+                    hint="activation_bits = [8, 16], or leave it out", code="NF-TARGET-074",
+                )
+            if not whole and one.activations not in self.float_types:
+                yield Fault(
+                    "group_products", f"weights in groups beside {one.activations}, which float_types lacks",
+                    hint=f'float_types = ["{one.activations}"], or leave it out', code="NF-TARGET-075",
+                )
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from npuflow.hw import blocks, floats
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.numerics import dequantize, quantize
-from npuflow.ir.types import Array, FloatType, QuantType
+from npuflow.ir.types import Array, FloatType, GroupedType, QuantType
 
 AT_ONCE = 1 << 24  # numbers that are converted at a time: each takes some 40 bytes meanwhile
 
@@ -24,6 +24,8 @@ def encode(array: npt.ArrayLike, quant: QuantType) -> Array:
         return blocks.encoded(real, quant.element, quant.group_axis)
     if isinstance(quant, FloatType):
         return floats.encoded(real, quant.element)
+    if isinstance(quant, GroupedType):
+        return np.ascontiguousarray(quant.rows(quant.groups(real.shape).nearest(quant.rows(real))))
     ends = quant.spread(real.shape)
     made = np.empty(real.shape, quant.dtype)
     for some in _parts(real.shape):
@@ -36,6 +38,10 @@ def decode(codes: Array, quant: QuantType) -> Array:
     """The float32 numbers that codes stand for."""
     if isinstance(quant, FloatType):
         return real_of(codes, quant.element).astype(np.float32)
+    if isinstance(quant, GroupedType):
+        exact = quant.groups(codes.shape).numbers(quant.rows(codes))
+        held = floats.rounded(exact, quant.loaded) if quant.loaded else exact
+        return np.ascontiguousarray(quant.rows(held), np.float32)
     ends = quant.spread(codes.shape)
     if codes.size <= AT_ONCE:
         return np.asarray(dequantize(codes, *ends)).reshape(codes.shape)

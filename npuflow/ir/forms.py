@@ -12,9 +12,10 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import Op, OpContext
 from npuflow.ir.space import IterationDomain
-from npuflow.ir.types import Array
+from npuflow.ir.types import Array, GroupedType
 
 FORMS = Registry("forms", "npuflow.forms")
+WIDE_SUM = 64                             # bits of a sum over weights in groups with float16 scales
 
 
 class Arithmetic(StrEnum):
@@ -23,6 +24,8 @@ class Arithmetic(StrEnum):
     INTEGERS = "integer"
     FLOATS = "float"
     BLOCKS = "block"                      # products of floats that share exponents
+    GROUPS = "group"                      # products of integers with weights in groups of float16 scales
+    FLOAT_GROUPS = "float_group"          # products of floats with such weights
 
 
 class OperatorForm:
@@ -87,42 +90,59 @@ def block_type(site: OpContext) -> str:
     return held or site.op.pair_type()
 
 
+def groups_type(site: OpContext) -> GroupedType | None:
+    """The type of a weight in groups with float16 scales, if the node has one."""
+    value = site.inputs[1] if len(site.inputs) > 1 else None
+    return value.quant if value is not None and isinstance(value.quant, GroupedType) else None
+
+
 def arithmetic(site: OpContext) -> Arithmetic:
     """What a quantised node computes in."""
+    if groups_type(site) is not None:
+        return Arithmetic.FLOAT_GROUPS if site.number else Arithmetic.GROUPS
     if not site.number:
         return Arithmetic.INTEGERS
     return Arithmetic.BLOCKS if block_type(site) else Arithmetic.FLOATS
 
 
+def _form(site: OpContext) -> OperatorForm | None:
+    """The form that a quantised node computes by; None: the operator's own methods in integers."""
+    kind = arithmetic(site)
+    return None if kind == Arithmetic.INTEGERS else form_in(site.op, kind)
+
+
 def prepared(site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
     """Constants of the node, fixed when it is quantised."""
-    if site.number:
-        return form_in(site.op, arithmetic(site)).prepare(site, numerics)
-    return site.op.prepare(site, numerics)
+    form = _form(site)
+    return site.op.prepare(site, numerics) if form is None else form.prepare(site, numerics)
 
 
 def computed(site: OpContext, inputs: Sequence[Array | None], numerics: Numerics) -> tuple[Array, ...]:
     """The results of the node on codes, or patterns, by its specification."""
-    if site.number:
-        return form_in(site.op, arithmetic(site)).compute(site, inputs, numerics)
-    return site.op.integer(site, inputs, numerics)
+    form = _form(site)
+    return (
+        site.op.integer(site, inputs, numerics) if form is None else form.compute(site, inputs, numerics)
+    )
 
 
 def space(site: OpContext, numerics: Numerics) -> IterationDomain | None:
     """The node's iteration space; None for operators that only move data."""
-    if site.number:
-        return form_in(site.op, arithmetic(site)).space(site, numerics)
-    return site.op.space(site, numerics)
+    form = _form(site)
+    return site.op.space(site, numerics) if form is None else form.space(site, numerics)
 
 
 def lower(site: OpContext, tile: TileView, em: Emitter) -> None:
     """Commands of the compute queues for one tile."""
-    if site.number:
-        form_in(site.op, arithmetic(site)).lower(site, tile, em)
-    else:
+    form = _form(site)
+    if form is None:
         site.op.lower(site, tile, em)
+    else:
+        form.lower(site, tile, em)
 
 
 def sum_type(site: OpContext, numerics: Numerics) -> str:
     """The type of the node's sums."""
-    return "float32" if site.number else container(max(32, site.accumulator_bits(numerics)), signed=True)
+    if site.number:
+        return "float32"
+    wide = WIDE_SUM if groups_type(site) is not None else max(32, site.accumulator_bits(numerics))
+    return container(wide, signed=True)

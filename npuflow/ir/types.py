@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.hw.elements import ELEMENTS, container
+from npuflow.hw.grouped import WeightGroups, as_text, of_text
 
 IntArray = npt.NDArray[Any]            # integers, exact in int64 or in their container
 Array = npt.NDArray[Any]
@@ -127,6 +128,58 @@ class FloatType(QuantType):
         return ELEMENTS[self.element].numpy
 
 
+@dataclass(frozen=True)
+class GroupedType(QuantType):
+    """Codes of a matrix of weights in groups, each with a float16 scale of its own and maybe a zero point
+    or a minimum, which the array turns into numbers as it loads them. `axis` is that of the channels,
+    `group_axis` the other one; `zero_point` is that of all groups where these have none of their own;
+    `scale` says nothing.
+
+    `scales`, `zeros`, `minima`: of all groups [channels, groups], as `hw.grouped.as_text` writes them. A
+    stated type may have scales and minima in float32; those of a quantised network are in float16.
+    `loaded`: the float type that the array rounds the numbers to; empty: they are exact.
+    """
+
+    scales: str = ""
+    zeros: str = ""
+    minima: str = ""
+    loaded: str = ""
+
+    @classmethod
+    def of(cls, groups: WeightGroups, axis: int, loaded: str = "") -> GroupedType:
+        """The type of a matrix whose channels are along an axis."""
+        return cls(
+            groups.bits, groups.signed, (1.0,), (groups.zero,), axis, groups.size, group_axis=1 - axis,
+            scales=as_text(groups.scales),
+            zeros="" if groups.zeros is None else as_text(groups.zeros),
+            minima="" if groups.minima is None else as_text(groups.minima), loaded=loaded,
+        )
+
+    def groups(self, shape: Sequence[int]) -> WeightGroups:
+        """What the codes of a matrix of that shape stand for, row by row of channels."""
+        assert self.axis is not None and self.group is not None
+        rows = shape[self.axis]
+        zeros, minima = (of_text(text, rows) if text else None for text in (self.zeros, self.minima))
+        return WeightGroups(
+            self.bits, self.signed, self.group, of_text(self.scales, rows), self.zero_point[0], zeros, minima
+        )
+
+    def spread(self, shape: Sequence[int]) -> tuple[npt.NDArray[np.float64], Array]:
+        """Zero points are no whole numbers where groups have minima."""
+        groups = self.groups(shape)
+        scale, zero = groups.scales.astype(np.float64), np.full((1, 1), groups.zero)
+        if groups.minima is not None:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                zero = np.nan_to_num(-groups.minima.astype(np.float64) / scale, posinf=0.0, neginf=0.0)
+        elif groups.zeros is not None:
+            zero = groups.zeros.astype(np.int64)
+        return self._by_term(scale, shape), self._by_term(zero, shape) if zero.size > 1 else zero
+
+    def rows(self, matrix: Array) -> Array:
+        """[channels, terms] of the matrix; of such rows the matrix."""
+        return matrix if self.axis == 0 else matrix.T
+
+
 def float_type(element: str, axis: int | None = None) -> FloatType:
     """The type of values that are held in a float type, in blocks along an axis."""
     return FloatType(ELEMENTS[element].bits, False, (1.0,), element=element, group_axis=axis)
@@ -142,6 +195,8 @@ def span(quant: QuantType) -> tuple[float, float]:
 def quant_of(row: Mapping[str, Any]) -> QuantType:
     """The type from its fields as plain values (`dataclasses.asdict` and JSON make such)."""
     fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in row.items()}
+    if "scales" in fields:
+        return GroupedType(**fields)
     return FloatType(**fields) if "element" in fields else QuantType(**fields)
 
 

@@ -9,7 +9,7 @@ from npuflow.ir import loops
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node, Op
 from npuflow.ir.sparsity import Pattern
-from npuflow.ir.types import UNKNOWN, UNRANKED, QuantType, TensorType, Value
+from npuflow.ir.types import UNKNOWN, UNRANKED, GroupedType, QuantType, TensorType, Value
 
 
 def verify(graph: Graph, after: str = "") -> Graph:
@@ -99,8 +99,22 @@ def _quant(value: Value, quant: QuantType) -> Iterator[str]:
             yield f"{where} has scales by groups along axis {quant.group_axis} of {value.type.shape}"
             return
         size *= -(-value.type.shape[quant.group_axis] // quant.group)
+    if isinstance(quant, GroupedType):
+        yield from _grouped(where, value, quant, size)
+        return
     if len(quant.scale) != size or len(quant.zero_point) not in (1, size):
         yield f"{where} has {len(quant.scale)} scales for {size} channels or groups"
+
+
+def _grouped(where: str, value: Value, quant: GroupedType, count: int) -> Iterator[str]:
+    if len(value.type.shape) != 2 or {quant.axis, quant.group_axis} != {0, 1}:
+        yield f"{where} has groups with float16 scales and is no matrix of channels"
+        return
+    groups = quant.groups(value.type.shape)
+    for name in ("scales", "zeros", "minima"):
+        held = getattr(groups, name)
+        if held is not None and held.size != count:
+            yield f"{where} has {held.size} {name} for {count} groups"
 
 
 def _node(graph: Graph, node: Node, known: set[str]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod
+from math import ceil, prod
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from npuflow.hw.command import Command
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.isa import element, numbers, pointer
 from npuflow.hw.region import Region
+from npuflow.hw.target import Compute
 from npuflow.kernels import exact
 from npuflow.kernels.memory import SimulatedMemory
 from npuflow.program import access
@@ -22,6 +23,19 @@ def pieces(c: Command, terms: int) -> list[tuple[int, int]]:
     """First and one past the last input channel of every group of a tile."""
     size = c.number("group")
     return [(at, min(at + size, terms)) for at in range(0, terms, size)]
+
+
+def passes(c: Command, compute: Compute, whole: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Array cycles, passes and multiply-accumulates of a product of matrices whose sums end with each
+    group, from those of one whose sums do not: a group that has fewer terms than the array has rows
+    leaves rows idle.
+    """
+    work, count, macs = whole
+    if compute.dataflow == "weight_stationary":
+        blocks = sum(ceil((b - a) / compute.array_rows) for a, b in pieces(c, c.number("k")))
+        count = c.number("batch") * blocks * ceil(c.number("n") / compute.array_cols)
+        work = count * ceil(c.number("m") / compute.array_pixels)
+    return work, count, macs
 
 
 def zeros_shape(groups: int, channels: int) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import ceil, prod
+from math import prod
 
 from npuflow.hw.command import Command
 from npuflow.hw.isa import OPCODES
@@ -37,12 +37,7 @@ class ScaledMatMulOpcode(MatMulOpcode):
         return prod(_scaled.zeros_shape(len(_scaled.pieces(c, c.number("k"))), c.number("n")))
 
     def passes(self, c: Command, compute: Compute) -> tuple[int, int, int]:
-        work, passes, macs = super().passes(c, compute)
-        if compute.dataflow == "weight_stationary":
-            blocks = sum(ceil((b - a) / compute.array_rows) for a, b in _scaled.pieces(c, c.number("k")))
-            passes = c.number("batch") * blocks * ceil(c.number("n") / compute.array_cols)
-            work = passes * ceil(c.number("m") / compute.array_pixels)
-        return work, passes, macs
+        return _scaled.passes(c, compute, super().passes(c, compute))
 
     def execute(self, memory: SimulatedMemory, c: Command) -> None:
         batch, m, k, n = (c.number(i) for i in ("batch", "m", "k", "n"))

@@ -12,7 +12,7 @@ from npuflow.ir.groups import group_bounds, settled_groups
 from npuflow.ir.lowering import TileView
 from npuflow.ir.op import OpContext
 from npuflow.ir.space import Axis, DimMap, Operand
-from npuflow.ir.types import Array, IntArray
+from npuflow.ir.types import Array, GroupedType, IntArray
 from npuflow.ops._requant import bias_shift, clamps, prove, requant_params
 from npuflow.ops._windows import exact
 
@@ -20,9 +20,10 @@ WIDE = 63  # bits of a sum of scaled groups, half a code of rounding included
 
 
 def grouped(site: OpContext, weight: int = 1) -> bool:
-    """Whether the weight has scales by groups."""
+    """Whether the weight has scales by groups that the sums of these are multiplied by."""
     value = site.inputs[weight]
-    return value is not None and value.quant is not None and value.quant.group is not None
+    quant = None if value is None else value.quant
+    return quant is not None and quant.group is not None and not isinstance(quant, GroupedType)
 
 
 def group_params(site: OpContext, numerics: Numerics) -> dict[str, int | Array]:

@@ -17,7 +17,12 @@ class MatrixOp(Op):
     """The two first inputs are matrices, or batches of them."""
 
     def forms(self) -> Mapping[str, Any]:
-        return {"float": FORMS["float_matrix"], "block": FORMS["block_matrix"]}
+        return {
+            "float": FORMS["float_matrix"],
+            "block": FORMS["block_matrix"],
+            "group": FORMS["group_matrix"],
+            "float_group": FORMS["float_group_matrix"],
+        }
 
     @property
     def turned(self) -> bool:

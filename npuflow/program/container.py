@@ -41,6 +41,7 @@ MAGIC = b"NPUFLOW\0"
 VERSION = 2
 ALIGN = 64
 MAX_SECTIONS = 4096
+WITHOUT = ("group_products",)
 MACHINE = ("compute", "numerics", "memory", "dma", "limits")     # the target's tables that a program runs by
 SET = "set"                                # the section that only files of several programs have
 ENDS = ("inputs", "outputs")
@@ -236,9 +237,18 @@ def target_meta(target: Target) -> dict[str, Any]:
 
 
 def _tables(target: Target, names: tuple[str, ...]) -> dict[str, Any]:
-    """How cores are used is the program's, not the machine's."""
+    """How cores are used is the program's, not the machine's. Keys of `WITHOUT` are left out where they are
+    empty: programs for machines without what they state are those of before there were such keys."""
     whole = canonical(target)
-    return {name: {k: v for k, v in whole[name].items() if k != "cores_mode"} for name in names}
+    return {
+        name: {k: v for k, v in whole[name].items() if k != "cores_mode" and (v or k not in WITHOUT)}
+        for name in names
+    }
+
+
+def without_group_products(target: Target) -> Target:
+    """The machine that a program without such commands needs."""
+    return replace(target, numerics=replace(target.numerics, group_products=()))
 
 
 def target_of(table: Any, expected: str) -> Target:
@@ -273,9 +283,12 @@ def require_target(program: Program, target: Target, name: str) -> None:
     """Refuse to run a program on a machine that it was not compiled for, with the
     keys in which the two differ."""
     one = replace(target.compute, cores=target.compute.cores // instances_of(program))
-    if program.target_fingerprint == fingerprint(replace(target, compute=one)):
+    machine, theirs = replace(target, compute=one), program.meta["target"]
+    if "group_products" not in theirs.get("numerics", {}):
+        target, machine = without_group_products(target), without_group_products(machine)
+    if program.target_fingerprint == fingerprint(machine):
         return
-    theirs, own = program.meta["target"], target_meta(target)
+    own = target_meta(target)
     keys = [(t, k) for t in MACHINE for k in own[t] if theirs.get(t, {}).get(k) != own[t][k]]
     reported = [f"{t}.{k} is {theirs.get(t, {}).get(k)}, {name} has {own[t][k]}" for t, k in keys[:4]]
     more = f", and {len(keys) - 4} more" if len(keys) > 4 else ""

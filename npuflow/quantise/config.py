@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Literal
 
-from npuflow.base.errors import RecipeError, TargetError, Where
+from npuflow.base.errors import TargetError
 from npuflow.base.tables import Config, Fault, Range
 from npuflow.calibrators import CALIBRATORS, Calibrator, Grid
 from npuflow.hw.elements import having
-from npuflow.hw.target import Bits, BlockName, Numerics, Target
+from npuflow.hw.target import Bits, BlockName, Numerics
 from npuflow.place.names import LayerPatterns
 
 # Names of the types that layers compute in, as recipes write them; empty: integers.
@@ -63,6 +63,10 @@ INTEGERS = (
 )
 
 
+# and those that speak of weights in groups, too, which there are beside floats
+OF_GROUPS = frozenset(name for name in INTEGERS if name.startswith("weight_"))
+
+
 def _contradiction(key: str, other: str, meaning: str) -> Fault:
     hint = f"leave out {key}, or {other.partition(' ')[0]}"
     return Fault(key, f"{key} contradicts {other}", f"{other} {meaning}", hint, code="NF-RECIPE-123")
@@ -91,8 +95,12 @@ class Override(Config):
 
     def check(self) -> Iterator[Fault]:
         """One rule gives a layer one kind of number: what it says of integers holds in integers alone."""
-        of_integers = [name for name in INTEGERS if getattr(self, name) is not None]
-        kinds = [*of_integers, *(["type"] if self.type is not None else [])]
+        of_integers = [
+            name for name in INTEGERS
+            if getattr(self, name) is not None and not (self.weight_group and name in OF_GROUPS)
+        ]
+        others = ["weight_group"] if self.weight_group else []
+        kinds = [*of_integers, *others, *(["type"] if self.type is not None else [])]
         if self.float and kinds:
             yield _contradiction(kinds[0], "float = true", "leaves these layers to the host, in floats")
         elif self.type in FLOATS and self.type != "int" and of_integers:
@@ -190,180 +198,7 @@ def floats_alone(quantize: Quantize) -> str:
     return f'[quantize] mode = "{quantize.mode}" leaves no integers: nothing is calibrated'
 
 
-Others = Callable[[], Mapping[str, Target]]
-
-
-def check_scheme(config: Quantize, numerics: Numerics) -> None:
-    """Every wish of the table that the target's arithmetic cannot meet, as one error."""
-    faults = scheme_faults(config, numerics)
-    if faults:
-        raise RecipeError(faults)
-
-
-def scheme_faults(
-    config: Quantize, numerics: Numerics, others: Others | None = None
-) -> list[TargetError]:
-    """A fault for every wish of the table that the target's arithmetic cannot meet. `others`: the targets
-    that a fault may suggest."""
-    return [*_float_misfits(config, numerics, others), *_misfits(config, numerics)]
-
-
-def _misfit(key: str, text: str, hint: str, table: str = "quantize") -> TargetError:
-    return TargetError(text, hint=hint, where=Where(key=f"{table}.{key}"), code="NF-QUANT-001")
-
-
-def _misfits(config: Quantize, numerics: Numerics) -> Iterator[TargetError]:
-    weights, activations = config.weights, config.activations
-    if not numerics.integers:
-        if config.integers:
-            mode = next(name for name, number in FLOATS.items() if number in numerics.float_types)
-            text = f"the target does not compute in integers; it has {', '.join(numerics.float_types)}"
-            yield _misfit("mode", text, f'mode = "{mode}"')
-        return
-    widths: list[tuple[str, int | None, tuple[int, ...]]] = [
-        ("weights.bits", weights.bits, numerics.weight_bits),
-        ("activations.bits", activations.bits, numerics.activation_bits),
-        ("constants", config.constants, numerics.activation_bits),
-    ]
-    for i, rule in enumerate(config.overrides):
-        widths.append((f"overrides[{i}].weight_bits", rule.weight_bits, numerics.weight_bits))
-        widths += [
-            (f"overrides[{i}].{k}", getattr(rule, k), numerics.activation_bits)
-            for k in ("bits", "input_bits")
-        ]
-    for key, bits, containers in widths:
-        if bits is not None and bits > max(containers):
-            yield _misfit(
-                key, f"{bits} bits; {_computes(containers)}", f"at most {max(containers)}, or another target"
-            )
-    stated = [("weights.symmetric", weights.symmetric, "symmetric = true")]
-    stated += [
-        (f"overrides[{i}].weight_symmetric", rule.weight_symmetric is not False, "leave it out")
-        for i, rule in enumerate(config.overrides)
-    ]
-    for key, symmetric, hint in stated:
-        if not symmetric and not numerics.weight_zero_point:
-            yield _misfit(key, "weights with zero points; the target has none", hint)
-    if weights.symmetric and not weights.signed:
-        yield _misfit(
-            "weights.signed", "unsigned weights without zero points hold no negative number", "signed = true"
-        )
-    if weights.narrow and not weights.signed:
-        yield _misfit(
-            "weights.narrow", "unsigned codes have no most negative one to leave out", "narrow = false"
-        )
-    yield from _group_misfits(config, numerics)
-    yield from _unsigned_symmetric(config)
-    signs = [("activations.signed", activations.signed)]
-    signs += [(f"overrides[{i}].signed", rule.signed) for i, rule in enumerate(config.overrides)]
-    for key, signed in signs:
-        if signed is True and not numerics.signed_activations:
-            yield _misfit(key, "the target has no signed activations", "leave it out")
-        if signed is False and not numerics.unsigned_activations:
-            yield _misfit(key, "the target has no unsigned activations", "leave it out")
-    for i, rule in enumerate(config.overrides):
-        plain = weights.symmetric if rule.weight_symmetric is None else rule.weight_symmetric
-        if rule.weight_signed is False and plain:
-            yield _misfit(
-                f"overrides[{i}].weight_signed",
-                "unsigned weights without zero points hold no negative number", "weight_symmetric = false",
-            )
-
-
-def _unsigned_symmetric(config: Quantize) -> Iterator[TargetError]:
-    """Activations without negative codes and without a zero point, which hold no negative number."""
-    own = config.activations
-    asked = [("activations", own.symmetric, own.signed, own.signed is False)]
-    for i, rule in enumerate(config.overrides):
-        symmetric = own.symmetric if rule.symmetric is None else rule.symmetric
-        signed = own.signed if rule.signed is None else rule.signed
-        stated = rule.signed is False or (rule.symmetric is True and signed is False)
-        asked.append((f"overrides[{i}]", symmetric, signed, stated))
-    for table, symmetric, signed, stated in asked:
-        if stated and symmetric and signed is False:
-            yield _misfit(
-                f"{table}.signed", "unsigned activations without zero points hold no negative number",
-                "leave signed out: tensors without negative values are unsigned then; or symmetric = false",
-            )
-
-
-def _group_misfits(config: Quantize, numerics: Numerics) -> Iterator[TargetError]:
-    """Scales by groups of input channels that the target lacks, or that contradict the rest of the table."""
-    weights = config.weights
-    asked = [("weights.group", weights.group)]
-    rules = enumerate(config.overrides)
-    asked += [(f"overrides[{i}].weight_group", rule.weight_group or 0) for i, rule in rules]
-    asked = [(key, group) for key, group in asked if group]
-    has = ", ".join(map(str, sorted(numerics.weight_groups)))
-    for key, group in asked:
-        if group not in numerics.weight_groups:
-            text = f"groups of {has}" if has else "one scale per channel"
-            other = f"one of {has}" if has else "0"
-            yield _misfit(
-                key, f"weight scales by groups of {group} input channels; the target has {text}",
-                f"{other}, or a target with such groups (target.numerics.weight_groups)",
-            )
-    yield from _group_zero_misfits(config, numerics)
-    if asked and weights.per == "tensor":
-        yield _misfit(asked[0][0], "scales by groups are scales of channels, too", 'per = "channel"')
-    if weights.sub_scale_bits and not asked:
-        yield _misfit("weights.sub_scale_bits", "integer scales of groups without groups", "group = 64")
-    if weights.sub_scale_bits == 1:
-        yield _misfit("weights.sub_scale_bits", "integer scales of one bit are all alike", "4")
-
-
-def _group_zero_misfits(config: Quantize, numerics: Numerics) -> Iterator[TargetError]:
-    """Zero points by groups of input channels that the target lacks."""
-    weights = config.weights
-    asked = [("weights.symmetric", weights.group, weights.symmetric)]
-    for i, rule in enumerate(config.overrides):
-        group = weights.group if rule.weight_group is None else rule.weight_group
-        symmetric = weights.symmetric if rule.weight_symmetric is None else rule.weight_symmetric
-        if rule.weight_group is not None or rule.weight_symmetric is not None:
-            key = "weight_symmetric" if rule.weight_symmetric is not None else "weight_group"
-            asked.append((f"overrides[{i}].{key}", group, symmetric))
-    for key, group, symmetric in asked:
-        if group and not symmetric and numerics.weight_zero_point and not numerics.group_zero_points:
-            yield _misfit(
-                key,
-                f"zero points by groups of {group} channels; the target has zero points of channels alone",
-                "symmetric = true, or group = 0",
-            )
-
-
-def _float_misfits(
-    config: Quantize, numerics: Numerics, others: Others | None
-) -> Iterator[TargetError]:
-    """Float types that the target has not, and widths of integers where there are none."""
-    asked: list[tuple[str, str | None]] = [("mode", config.mode)]
-    asked += [(f"overrides[{i}].type", rule.type) for i, rule in enumerate(config.overrides)]
-    for key, name in asked:
-        yield from lacking_types(key, [name] if name is not None else [], numerics, others)
-    if config.mode != "int" and not config.integers:
-        for key, table, default in (
-            ("weights", config.weights, Weights()), ("activations", config.activations, Activations()),
-        ):
-            if table != default:
-                text = f'mode = "{config.mode}" leaves no integers that this table could speak of'
-                yield _misfit(key, text, "leave out the one or the other")
-
-
-def lacking_types(
-    key: str, names: Iterable[str], numerics: Numerics, others: Others | None = None, table: str = "quantize"
-) -> Iterator[TargetError]:
-    """A fault for every type that layers are to compute in and the target lacks."""
-    for name in names:
-        kind = FLOATS.get(name, name)
-        if not kind or kind in numerics.float_types:
-            continue
-        own = ", ".join(numerics.float_types) or "integers alone"
-        known = others() if others is not None else {}
-        having = [target for target, one in known.items() if kind in one.numerics.float_types]
-        hint = f"targets with {name}: {', '.join(having)}" if having else "another target"
-        yield _misfit(key, f"the target does not compute in {name}; it has {own}", hint, table)
-
-
-def _computes(containers: tuple[int, ...]) -> str:
+def computes(containers: tuple[int, ...]) -> str:
     return f"the target computes with {', '.join(map(str, sorted(containers)))}"
 
 
@@ -371,6 +206,6 @@ def check_width(bits: int, containers: tuple[int, ...], what: str) -> None:
     """Narrow codes live in the next wider container that the target computes with."""
     if bits > max(containers):
         raise TargetError(
-            f"{what} of {bits} bits; {_computes(containers)}",
+            f"{what} of {bits} bits; {computes(containers)}",
             hint="choose fewer bits or another target", code="NF-QUANT-002",
         )

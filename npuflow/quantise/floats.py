@@ -4,6 +4,7 @@ sums."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import numpy as np
 
@@ -12,26 +13,30 @@ from npuflow.ir.codes import encode
 from npuflow.ir.forms import Arithmetic, float_table, has_form
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node, Op, OpContext
-from npuflow.ir.types import Array, FloatType, QuantType, float_type
+from npuflow.ir.types import Array, FloatType, GroupedType, QuantType, float_type
 from npuflow.ir.whole import spans_of
 from npuflow.place.names import names_of
 from npuflow.place.place import op_name
 from npuflow.quantise.config import Quantize
 from npuflow.quantise.scales import whole_types
 
+NO_GROUPS: Mapping[int, GroupedType] = MappingProxyType({})
+
 
 def constants(
-    site: OpContext, quant: FloatType, blocks: str = ""
+    site: OpContext, quant: FloatType, blocks: str = "", groups: Mapping[int, GroupedType] = NO_GROUPS
 ) -> dict[int, tuple[Array, QuantType | None]]:
     """By input: what the layer reads, and its type. Factors on products and bias are in them; a bias stays
     float32, one number for each channel. `blocks`: the type of weights that are summed along an axis of
-    theirs."""
+    theirs. `groups`: the types of weights in groups with float16 scales."""
     found: dict[int, tuple[Array, QuantType | None]] = {}
     for i, stored in enumerate(site.consts):
         role = site.op.role(i) if stored is not None else ""
         if stored is not None and role == "table":
             found[i] = encode(stored, quant), quant
-        if stored is not None and role == "weight":
+        if stored is not None and i in groups:
+            found[i] = encode(stored, groups[i]), groups[i]
+        elif stored is not None and role == "weight":
             shared = ELEMENTS[blocks].block if blocks else None
             axis = site.op.block_axis(site, i, shared.size) if shared is not None else None
             kind = quant if axis is None else float_type(blocks, axis)

@@ -17,12 +17,13 @@ from npuflow.ir.graph import Graph, constant, prune
 from npuflow.ir.loops import contiguous
 from npuflow.ir.op import OPS, Node, OpContext, Param
 from npuflow.ir.overflow import Overflow
-from npuflow.ir.types import Array, FloatType, QuantType, Value, float_type, span
+from npuflow.ir.types import Array, FloatType, GroupedType, QuantType, Value, float_type, span
 from npuflow.place.names import names_of, stated, unanswered, unknown_layers
 from npuflow.place.place import op_name
 from npuflow.quantise.candidate import Candidate
-from npuflow.quantise.config import Quantize, activation_grid, check_scheme
+from npuflow.quantise.config import Quantize, activation_grid
 from npuflow.quantise.floats import constants, float_layers, operator
+from npuflow.quantise.grouped import activations, by_multipliers, kept_groups, of_node, without_groups
 from npuflow.quantise.ports import bare, own_names
 from npuflow.quantise.rounded import chosen, recoded, replaced
 from npuflow.quantise.scales import (
@@ -35,6 +36,7 @@ from npuflow.quantise.scales import (
 from npuflow.quantise.stated import as_narrow, usable
 from npuflow.quantise.types import activation_type
 from npuflow.quantise.weights import coded_bias, coded_weight, sparse_type
+from npuflow.quantise.wishes import check_scheme
 from npuflow.rounders import RoundedWeight
 
 
@@ -157,7 +159,11 @@ class _Builder:
                 continue
             try:
                 number = self.chosen[i]
-                self.nodes.append(self.in_floats(node, number) if number else self.quantised(node))
+                done = self.in_floats(node, number) if number else self.quantised(node)
+                self.nodes.append(done)
+                types = [self.fixed.get(v) for v in node.inputs]
+                said = kept_groups(source.site(node), self.site(done), types, self.numerics)
+                self.notes += [Note(node.name, text, on_host=False) for text in said]
             except TargetError as error:
                 self.refused[i] = error
         coded = set(source.outputs) - set(dict(source.state)) if self.config.outputs == "integer" else set()
@@ -264,9 +270,16 @@ class _Builder:
             if node.op.role(i) == "index":
                 inputs[i] = self.as_codes(value_id, self.types[value_id])
         blocks = self.config.blocks(names_of(node), op_name(node))
-        for i, (array, kind) in constants(real, quant, blocks).items():
+        groups = {} if blocks else self.groups(node, number)
+        for i, (array, kind) in constants(real, quant, blocks, groups).items():
             inputs[i] = self.stored(node.inputs[i], array, kind)
         return self.prepared(replace(node, op=operator(real, blocks), inputs=tuple(inputs), params=()))
+
+    def groups(self, node: Node, number: str) -> dict[int, GroupedType]:
+        """The types of a node's weights in groups with float16 scales, by input; `number`: of activations."""
+        scheme = self.config.weights_of(names_of(node), op_name(node))
+        stated = [self.fixed.get(name) for name in node.inputs]
+        return of_node(self.source.site(node), scheme, stated, number, self.numerics)
 
     def weighted(self, node: Node, made: Node, source: int, weight: int) -> Node:
         """The node with the codes of its constant weight, and bias, for the type
@@ -274,14 +287,18 @@ class _Builder:
         real, inputs = self.source.site(node), list(made.inputs)
         x, y = self.values[made.inputs[source]].quant, self.types[node.outputs[0]]
         assert x is not None
-        scheme = self.config.weights_of(names_of(node), op_name(node))
+        scheme = without_groups(self.config.weights_of(names_of(node), op_name(node)), self.numerics)
         fixed, own = self.fixed.get(node.inputs[weight]), real.consts[weight]
         assert own is not None
+        held = self.groups(node, activations(x)).get(weight)
+        if isinstance(fixed, GroupedType):
+            fixed = held or by_multipliers(fixed, own.shape, self.numerics)
         fixed = None if fixed is None else as_narrow(fixed, own, scheme.bits)
-        known = chosen(self.rounded, node.inputs[weight], scheme, self.numerics) if fixed is None else None
+        free = fixed is None and held is None
+        known = chosen(self.rounded, node.inputs[weight], scheme, self.numerics) if free else None
         if known is not None:
             real, fixed = replaced(real, weight, known), known.quant
-        codes, quant = coded_weight(real, weight, x, y, scheme, self.numerics, fixed)
+        codes, quant = coded_weight(real, weight, x, y, scheme, self.numerics, held or fixed)
         if known is not None:
             codes = recoded(own, known, quant)
         kind = sparse_type(real, weight, codes, quant, self.numerics)

@@ -11,7 +11,7 @@ import numpy as np
 from npuflow.hw.target import Numerics
 from npuflow.ir.codes import encode
 from npuflow.ir.graph import Graph
-from npuflow.ir.types import Array, QuantType
+from npuflow.ir.types import Array, GroupedType, QuantType
 
 SHOWN = 3                                 # channels that a note names
 
@@ -20,7 +20,7 @@ def usable(stated: Mapping[str, QuantType], constants: Mapping[str, bool], numer
     dict[str, QuantType], dict[str, str]
 ]:
     """The types that the target has, by value id, and why it has not the others.
-    `constants`: which values are weights."""
+    `constants`: which values are weights. Of weights in groups with float16 scales each layer says so."""
     kept: dict[str, QuantType] = {}
     refused: dict[str, str] = {}
     for name, quant in stated.items():
@@ -46,6 +46,8 @@ def _activation(quant: QuantType, numerics: Numerics) -> QuantType | str:
 
 
 def _weight(quant: QuantType, numerics: Numerics) -> QuantType | str:
+    if isinstance(quant, GroupedType):
+        return quant
     if quant.axis is not None and not numerics.per_channel_weights:
         return f"{len(quant.scale)} scales; the target has one per weight tensor"
     common = _common(quant, numerics, max(numerics.weight_bits, default=0))

@@ -11,13 +11,15 @@ import numpy.typing as npt
 
 from npuflow.base.errors import TargetError
 from npuflow.hw.elements import sparse_packing
+from npuflow.hw.grouped import FRACTION
 from npuflow.hw.numerics import along, multiplier_shift
 from npuflow.hw.target import Numerics
 from npuflow.ir.codes import encode
+from npuflow.ir.forms import WIDE_SUM
 from npuflow.ir.groups import scaled_groups
 from npuflow.ir.op import OpContext
 from npuflow.ir.sparsity import Pattern
-from npuflow.ir.types import Array, QuantType
+from npuflow.ir.types import Array, GroupedType, QuantType
 from npuflow.quantise.config import Weights
 from npuflow.quantise.types import weight_type, widened
 
@@ -56,6 +58,8 @@ def coded_weight(
     """
     real = site.consts[index]
     assert real is not None
+    if isinstance(fixed, GroupedType):
+        return encode(real, fixed), fixed
     axis, inner = site.op.channel_axis(site, index), site.op.group_axis(site, index)
     settled = fixed is not None and fixed.axis in (None, axis)
     quant = fixed if fixed is not None and settled else weight_type(real, axis, scheme, numerics, inner)
@@ -177,6 +181,8 @@ def coded_bias(
     channels = site.out_shape[1]
     if weight.sub_bits is not None:
         weight = _of_channels(weight, channels)
+    elif isinstance(weight, GroupedType):
+        return _wide_bias(site, index, x)
     elif weight.group is not None:
         return _bias_of_groups(site, index, x, y, weight, codes, numerics)
     unit = x.scale[0] * np.broadcast_to(np.asarray(weight.scale, np.float64), (channels,))
@@ -200,6 +206,19 @@ def coded_bias(
     # One type even when the weight has one scale: the bias is always indexed by channel.
     quant = QuantType(numerics.bias_bits, True, tuple(scale.tolist()), (0,) * channels, axis=0)
     return encode(np.asarray(real), quant), quant
+
+
+def _wide_bias(site: OpContext, index: int, x: QuantType) -> tuple[Array, QuantType]:
+    """64 bits, in units of (input scale x 2^-24), as sums over weights in groups with float16 scales are."""
+    stored = site.consts[index]
+    assert stored is not None
+    channels = site.out_shape[1]
+    real = np.broadcast_to(np.asarray(stored, np.float64).reshape(-1), (channels,))
+    if not np.all(np.isfinite(real)):
+        raise TargetError("the bias holds NaN or infinity", code="NF-QUANT-006")
+    scale = x.scale[0] * 2.0**-FRACTION * site.op.gain() / site.op.bias_factor()
+    quant = QuantType(WIDE_SUM, True, (scale,) * channels, (0,) * channels, axis=0)
+    return encode(real, quant), quant
 
 
 def _bias_of_groups(

@@ -19,7 +19,7 @@ from npuflow.input.pixels.pixels import Pixels, metadata
 from npuflow.ir.codes import decode
 from npuflow.ir.graph import Graph, constant
 from npuflow.ir.op import OPS, Node, Op
-from npuflow.ir.types import Array, QuantType, TensorType, Value
+from npuflow.ir.types import Array, GroupedType, QuantType, TensorType, Value
 from npuflow.onnx.export import session_model
 from npuflow.onnx.fed import FedModel, SessionModel
 from npuflow.onnx.types import ELEMENTS as ONNX_TYPES
@@ -188,7 +188,7 @@ class QdqBuilder:
         if name in self.values:
             return name
         q, stored = value.quant, self.source.const(value_id)
-        if value.number and stored is not None:
+        if stored is not None and (value.number or isinstance(q, GroupedType)):
             self._constant(name, decode(stored, q))
             return name
         if value.number:

@@ -323,7 +323,7 @@ def _compulsory(net: BoundedNetwork) -> tuple[tuple[int, float], int, int]:
     for n in working:
         node = graph.nodes[n]
         arrays = {p for _, p in node.params or () if isinstance(p, str)}
-        arrays |= {d for i in node.inputs if i and (d := graph.values[i].const) is not None}
+        arrays |= {d for i in _read_inputs(net, n) if i and (d := graph.values[i].const) is not None}
         if n not in net.moving and net.space(n).fetches:          # at least one row, whatever the indices
             result = graph.values[node.outputs[0]]
             constants += result.type.shape[-1] * ELEMENTS[result.element].bytes
@@ -343,6 +343,15 @@ def _compulsory(net: BoundedNetwork) -> tuple[tuple[int, float], int, int]:
     loaded, put = sum(read.values()), _total(stored)
     inside = loaded + put if net.machine.inside else 0
     return (own + len(read), float(constants + loaded)), constants + loaded + put - inside, inside
+
+
+def _read_inputs(net: BoundedNetwork, number: int) -> list[str]:
+    """Inputs of a node but those that a parameter stands for, such as the bytes of a weight in blocks."""
+    inputs = net.graph.nodes[number].inputs
+    if number in net.moving:
+        return list(inputs)
+    operands = net.space(number).inputs
+    return [i for k, i in enumerate(inputs) if k >= len(operands) or operands[k] is not None]
 
 
 def _given(net: BoundedNetwork) -> Collection[str]:

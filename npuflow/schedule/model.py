@@ -14,6 +14,7 @@ from npuflow.hw.target import Numerics
 from npuflow.ir import forms
 from npuflow.ir.op import OpContext
 from npuflow.ir.space import Axis, DimMap, Interval, IterationDomain, Operand, Tile
+from npuflow.ir.types import GroupedType
 
 # inner: made and used up tile by tile; source and result: lie in local memory before and
 # after, in buffers of the group
@@ -198,7 +199,7 @@ def describe(
         held = Ref("acc", "acc", space.accumulator, forms.sum_type(sites[0], numerics))
         streams.append(Stream("acc", (held,)))
     own = [r for r in activations + constants if r.member == 0]
-    mac = _mac_map(space, own, forms.block_type(sites[0]))
+    mac = _mac_map(space, own, forms.block_type(sites[0]), forms.groups_type(sites[0]))
     return Layer(space, tuple(streams), mac, ops, len(sites) - 1, tuple(resident))
 
 
@@ -326,9 +327,11 @@ def bundles(refs: list[Ref], split: frozenset[str]) -> list[Stream]:
     return [Stream("const", tuple(g)) for g in groups.values()]
 
 
-def _mac_map(space: IterationDomain, refs: list[Ref], blocks: str) -> MacMap | None:
+def _mac_map(
+    space: IterationDomain, refs: list[Ref], blocks: str, groups: GroupedType | None
+) -> MacMap | None:
     """Operand 0 streams through the array, operand 1 is held in it: their axes say
-    what rows and columns are. `blocks`: the type of a weight in blocks, whose last dimension is bytes."""
+    what rows and columns are. `blocks`, `groups`: the type of a weight whose last dimension is bytes."""
     if not space.macs:
         return None
     moving = next((r for r in refs if r.key == 0), None)
@@ -346,7 +349,7 @@ def _mac_map(space: IterationDomain, refs: list[Ref], blocks: str) -> MacMap | N
     cols = own[-1].name if own else None
     group_axis, group_rows = None, 0
     # The array goes through every tap of a window, also those of a transposed one that meet inserted zeros.
-    end = -1 if blocks else None
+    end = -1 if blocks or groups is not None else None
     taps = zip(held.operand.maps[2:end], held.operand.shape[2:end], strict=True)
     kernel = prod(size for m, size in taps if m.axis is None)
     if cols is None:
@@ -365,7 +368,8 @@ def _mac_map(space: IterationDomain, refs: list[Ref], blocks: str) -> MacMap | N
     scaled = (a.multiple for a in space.axes if a.name == rows and a.multiple > 1)
     special = blocks or moving.number or held.sparse
     part = 0 if special else next(scaled, 0)              # their sums end between chunks, and are not scaled
-    bits = (moving.bits, ELEMENTS[held.dtype].bits, special)
+    own_bits = ELEMENTS[held.dtype].bits if groups is None else groups.bits
+    bits = (moving.bits, own_bits, special)
     return MacMap(rows, cols, positions, kernel, group_axis, group_rows, part, bits)
 
 

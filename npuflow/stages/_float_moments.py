@@ -11,6 +11,7 @@ from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import Items, log
 from npuflow.hw.target import Target
 from npuflow.place.place import place
+from npuflow.quantise.grouped import lasting
 from npuflow.run.floats import FloatRun
 from npuflow.stages.moments import LayerGrid, LayerMoments, PickedSample
 from npuflow.stages.parse import Parsed
@@ -47,7 +48,8 @@ def grids_of(
     for one in peaks.values():
         for name, peak in one.content.items():
             ends[name] = (0.0, max(peak, ends.get(name, (0.0, 0.0))[1]))
-    for layer in weighted(graph.graph, place(graph.graph, target), table, ends, graph.stated, log):
+    codes = lasting(graph.stated, target.numerics)
+    for layer in weighted(graph.graph, place(graph.graph, target), table, ends, codes, log):
         yield f"{layer.node:04}", LayerGrid(layer)
 
 

@@ -15,7 +15,8 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.types import TensorType
 from npuflow.place.names import name_faults, stated
 from npuflow.place.place import place
-from npuflow.quantise.config import Others, Quantize, lacking_types, scheme_faults
+from npuflow.quantise.config import Quantize
+from npuflow.quantise.wishes import Others, lacking_types, scheme_faults
 from npuflow.rules import Applied
 from npuflow.search.pinned import Pins
 from npuflow.search.pins import float_faults

@@ -15,9 +15,11 @@ import numpy as np
 
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, View, log, part, stage
+from npuflow.hw.target import Numerics
 from npuflow.place.names import names_of, stated, unknown_layers
 from npuflow.place.place import op_name
 from npuflow.quantise.config import Quantize
+from npuflow.quantise.grouped import lasting
 from npuflow.stages._rounding_samples import RoundingSamples
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
@@ -76,6 +78,7 @@ def grids(
     statistics: Statistics,
     table: Counting,
     wishes: RoundingTables,
+    numerics: Numerics,
 ) -> Iterator[tuple[str, LayerGrid]]:
     """A sample beyond the next power of two makes a grid coarser, and only then what was
     counted on it is counted again."""
@@ -88,7 +91,8 @@ def grids(
         return
     known = statistics.content
     ends = {name: (known[name].lo, known[name].hi) for name in known.names}
-    for one in layers(graph.graph, placement.placed, table, ends, graph.stated, log):
+    codes = lasting(graph.stated, numerics)
+    for one in layers(graph.graph, placement.placed, table, ends, codes, log):
         yield f"{one.node:04}", LayerGrid(one)
 
 

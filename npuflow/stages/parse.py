@@ -17,7 +17,7 @@ from npuflow.input.pixels.pixel_padding import PixelBorder
 from npuflow.input.pixels.pixels import Pixels
 from npuflow.ir.graph import Graph, prune
 from npuflow.ir.persist import operators
-from npuflow.ir.types import FloatType, QuantType
+from npuflow.ir.types import FloatType, GroupedType, QuantType
 from npuflow.ir.verify import verify
 from npuflow.onnx.fed import MOST, fed_from
 from npuflow.place.known_outputs import with_known_outputs
@@ -81,7 +81,7 @@ class Parsed(
     applied: tuple[Applied, ...] = ()
     notes: tuple[str, ...] = ()
     trials: tuple[Trial, ...] = ()        # what equalisation did
-    stated: Mapping[str, QuantType | FloatType] = field(default_factory=dict)
+    stated: Mapping[str, QuantType | FloatType | GroupedType] = field(default_factory=dict)
     pixels: Mapping[str, Pixels] = field(default_factory=dict)
     borders: tuple[PixelBorder, ...] = ()
     before: Graph | None = None

@@ -37,7 +37,7 @@ from tests.networks.subjects import subject
 ROUNDINGS = ("half_up", "half_even", "half_away", "truncate")
 # of tiles between memories, and of commands again: there are none
 MOVES = {"LOAD", "LOADROWS", "STORE", "BARRIER", "REPEAT", "ADVANCE"}
-REFUSED = {"SCALEDCONV", "SCALEDMATMUL"}
+REFUSED = {"SCALEDCONV", "SCALEDMATMUL", "GROUPMATMUL"}
 FLOAT_ROLES = {"float", "float_sum", "any"}  # of operands: a network that needs such a command is refused
 FLOAT = {"quantizelinear", "dequantizelinear", "host"}
 

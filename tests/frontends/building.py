@@ -43,13 +43,14 @@ class Built:
 
 
 def built(
-    folder: Path, proto: onnx.ModelProto, data: Arrays, more: str = "", until: str | None = None
+    folder: Path, proto: onnx.ModelProto, data: Arrays, more: str = "", until: str | None = None, *,
+    target: str = "edge-4t",
 ) -> Built:
     """`data`: samples along the first axis, which calibrate and judge. `more`:
     further lines of the recipe."""
     onnx.save(proto, str(folder / "net.onnx"))
     np.savez(folder / "data.npz", **data)
     tables = '[model]\npath = "net.onnx"\n[data]\nsource = "data.npz"\n'
-    (folder / "net.toml").write_text(f'target = "edge-4t"\n{tables}{more}')
+    (folder / "net.toml").write_text(f'target = "{target}"\n{tables}{more}')
     result = build(folder / "net.toml", cache=folder / "cache", out=folder / "out", until=until)
     return Built(folder, result.outputs)

@@ -14,7 +14,9 @@ from onnx import helper, numpy_helper
 from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
 from npuflow.frontends import FRONTENDS, Bindings, Reading
+from npuflow.ir.codes import encode
 from npuflow.ir.queries import kind
+from npuflow.ir.types import GroupedType
 from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
 from npuflow.rewrite.rewrite import rewrite
@@ -80,7 +82,8 @@ def test_packed_weights_are_floats_of_a_matmul(bits: int, block: int, zeros: boo
     proto = narrow(bits, block, zeros, bias=zeros)
     reading = read(proto)
     graph = rewrite(reading.graph).graph
-    assert not any(kind(n).startswith("host") for n in graph.nodes) and "scales by blocks" in reading.notes[0]
+    assert not any(kind(n).startswith("host") for n in graph.nodes)
+    assert "states the codes of 1 tensor" in reading.notes[0]
     mine, theirs = run(export_model(graph), {"x": X})[0], run(proto.SerializeToString(), {"x": X})[0]
     np.testing.assert_allclose(mine, theirs, 1e-4, 1e-4)
 
@@ -94,6 +97,36 @@ def test_rows_in_another_order_follow_their_groups(zeros: bool) -> None:
     )
     # what onnxruntime makes of zero points here is its own affair: there the node stays whole
     assert kind(graph.nodes[0]) == ("host:matmulnbits" if zeros else "matmul")
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_blocks_of_a_channel_state_their_codes(bits: int, zeros: bool) -> None:
+    """Codes, zero points and scales are those of the file."""
+    proto = narrow(bits, 32, zeros)
+    held = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
+    reading = read(proto)
+    quant, real = reading.stated["y:weight"], reading.graph.const("y:weight")
+    assert isinstance(quant, GroupedType) and (quant.axis, quant.group, quant.bits) == (1, 32, bits)
+    per = 8 // bits
+    codes = (held["w"][..., None] >> (bits * np.arange(per)) & ((1 << bits) - 1)).reshape(48, 64)
+    np.testing.assert_array_equal(encode(real, quant).T, codes)
+    groups = quant.groups(real.shape)
+    np.testing.assert_array_equal(groups.scales.reshape(-1), held["s"])
+    if zeros:
+        rows = held["z"].reshape(48, -1)
+        want = (rows[..., None] >> (bits * np.arange(per)) & ((1 << bits) - 1)).reshape(48, -1)[:, :2]
+        np.testing.assert_array_equal(groups.zeros, want)
+    else:
+        assert groups.zeros is None and groups.zero == 1 << (bits - 1)
+
+
+def test_float_zero_points_that_are_no_codes_leave_the_weight_in_floats() -> None:
+    proto = narrow(4, 32)
+    proto.graph.node[0].input[3] = "z"
+    proto.graph.initializer.append(numpy_helper.from_array(np.full((48, 2), 7.5, np.float32), "z"))
+    reading = read(proto)
+    assert not reading.stated and "scales by blocks" in reading.notes[0]
 
 
 @pytest.mark.parametrize("zeros", [False, True])

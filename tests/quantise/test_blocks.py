@@ -16,7 +16,8 @@ from npuflow.hw.target import Compute, FloatRate, Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.kernels.cycles import terms_of
-from npuflow.quantise.config import BLOCKS, Override, Quantize, scheme_faults
+from npuflow.quantise.config import BLOCKS, Override, Quantize
+from npuflow.quantise.wishes import scheme_faults
 from npuflow.run.interpret import interpret
 from npuflow.testing.quantised import quantize_graph
 from tests.networks import random_tilings

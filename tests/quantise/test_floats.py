@@ -15,7 +15,8 @@ from npuflow.ir.forms import float_table
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.ir.types import FloatType
-from npuflow.quantise.config import Activations, Override, Quantize, Weights, scheme_faults
+from npuflow.quantise.config import Activations, Override, Quantize, Weights
+from npuflow.quantise.wishes import scheme_faults
 from npuflow.run.interpret import interpret
 from npuflow.testing.quantised import quantize_graph
 from tests.networks import random_tilings

@@ -24,7 +24,8 @@ from npuflow.onnx.export import export_model
 from npuflow.place.partition import npu_share
 from npuflow.place.place import place
 from npuflow.program.codegen.generate import generate
-from npuflow.quantise.config import Activations, Quantize, Weights, check_scheme
+from npuflow.quantise.config import Activations, Quantize, Weights
+from npuflow.quantise.wishes import check_scheme
 from npuflow.rewrite.rewrite import rewrite
 from npuflow.run.interpret import Interpreter, host_session
 from npuflow.runner.simulated import ProgramRunner

@@ -14,8 +14,9 @@ from npuflow.hw.target import Compute, Memory, Numerics, Target
 from npuflow.ir.codes import encode
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS, OpSample
-from npuflow.quantise.config import Activations, Override, Quantize, Weights, check_scheme
+from npuflow.quantise.config import Activations, Override, Quantize, Weights
 from npuflow.quantise.types import weight_type, widened
+from npuflow.quantise.wishes import check_scheme
 from npuflow.run.interpret import interpret
 from npuflow.run.qdq import to_qdq
 from npuflow.testing.op import check_integer, check_text, check_tiles, quantised

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from npuflow.hw.elements import ELEMENTS
+from tests.sim import group_cases
 from tests.sim.case import LOCAL, QUEUES, SIZES, SMALL, TARGET, Case
 from tests.sim.index_cases import gather, loadrows, topk
 
@@ -277,6 +278,7 @@ MAKERS = {
     "MATMUL": _matmul,
     "SCALEDCONV": _scaled_conv,
     "SCALEDMATMUL": _scaled_matmul,
+    "GROUPMATMUL": group_cases.matmul,
     "REQUANT": requant,
     "ADD": _binary,
     "ABSDIFFERENCE": _binary,

@@ -265,7 +265,7 @@ def _extents(opcode: str, f: Fields) -> dict[str, tuple[int, ...]]:
         return {"external_strides": f["dims"], "local_strides": f["dims"]}
     if opcode in ("MATMUL", "SCALEDMATMUL", "FMATMUL", "BPAIRS"):
         return {"a_strides": (f["batch"], f["m"], f["k"]), "b_strides": (f["batch"], f["k"], f["n"])}
-    if opcode == "BMATMUL":
+    if opcode in ("BMATMUL", "GROUPMATMUL", "FGROUPMATMUL"):
         return {"a_strides": (f["batch"], f["m"], f["k"])}
     out = {n: f.get("dims") or f["x_dims"] for n in f if n.endswith("_strides")}
     if "out_height" in f and "y_strides" in out:

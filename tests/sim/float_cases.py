@@ -6,7 +6,7 @@ import numpy as np
 
 from npuflow.hw.elements import having
 from npuflow.hw.floats import encoded
-from tests.sim import block_cases
+from tests.sim import block_cases, group_cases
 from tests.sim.cases import SMALL, Case, resampled
 from tests.sim.index_cases import topk
 
@@ -176,6 +176,7 @@ MAKERS = {
     "BCONV": block_cases.conv,
     "BMATMUL": block_cases.matmul,
     "BPAIRS": block_cases.pairs,
+    "FGROUPMATMUL": group_cases.float_matmul,
     "FTOPK": lambda c: topk(c, *FLOATS),
 }
 

@@ -16,7 +16,7 @@ from tests.sim.equivalence import Fields, Tables, rule
 @rule
 def old_sums(opcode: str, f: Fields, tables: Tables) -> None:
     """Sums that go on from old ones begin with no bias; a maximum has no chunks."""
-    if opcode in ("FCONV", "FMATMUL", "BCONV", "BMATMUL", "BPAIRS") and f["accumulate"]:
+    if opcode in ("FCONV", "FMATMUL", "BCONV", "BMATMUL", "BPAIRS", "FGROUPMATMUL") and f["accumulate"]:
         f["bias"] = NONE
     if opcode == "FREDUCE":
         f["axes"] &= sum(1 << i for i, d in enumerate(f["dims"]) if d > 1)
@@ -59,7 +59,7 @@ def _terms(opcode: str, f: Fields) -> int:
         return f["x_dims"][1] // f["groups"] * prod(f["kernel"])
     if opcode == "FREDUCE":
         return prod(d for i, d in enumerate(f["dims"]) if f["axes"] >> i & 1)
-    return f["k"] if opcode == "FMATMUL" else f["dims"][1]
+    return f["k"] if opcode in ("FMATMUL", "FGROUPMATMUL") else f["dims"][1]
 
 
 def _numbers(f: Fields, name: str, tables: Tables) -> np.ndarray | None:

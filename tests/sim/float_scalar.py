@@ -23,6 +23,7 @@ from tests.sim.float_numbers import (
     times,
     total,
 )
+from tests.sim.group_scalar import exact
 from tests.sim.scalar import FORMATS as INTEGERS
 from tests.sim.scalar import Fault, Scalar
 
@@ -99,6 +100,16 @@ class FloatScalar(Scalar):
         sizes = (c.number("batch"), c.number("m"), c.number("n"))
         for place, (q, i, j) in enumerate(product(*map(range, sizes))):
             terms = [times(a(q, i, k), b(q, k, j)) for k in range(c.number("k"))]
+            self.keep(c, place, total(terms, c.number("chunk"), self.start(c, place, j)))
+
+    def fgroupmatmul(self, c: Command) -> None:
+        a, kind, sizes = self.real(c, "a"), c.text("a_type"), [c.number(i) for i in ("batch", "m", "n")]
+        for place, (q, i, j) in enumerate(product(*map(range, sizes))):
+            terms = []
+            for k in range(c.number("k")):
+                weight = exact(c.fields, *self.group_at(c, j, k))
+                held = weight if isinstance(weight, float) else weight or 0.0
+                terms.append(times(a(q, i, k), decoded(pattern(held, kind), kind)))
             self.keep(c, place, total(terms, c.number("chunk"), self.start(c, place, j)))
 
     def block_at(self, at: int, kind: str, index: int) -> list[Number]:

@@ -8,15 +8,10 @@ from itertools import product
 from math import floor, prod
 
 from npuflow.hw.command import Command
+from tests.sim.group_scalar import GroupReading
 
 FORMATS = {
-    "int8": "<b",
-    "uint8": "<B",
-    "int16": "<h",
-    "uint16": "<H",
-    "int32": "<i",
-    "uint32": "<I",
-    "int64": "<q",
+    "int8": "<b", "uint8": "<B", "int16": "<h", "uint16": "<H", "int32": "<i", "uint32": "<I", "int64": "<q",
 }
 
 
@@ -34,7 +29,7 @@ def rounded(value: Fraction, mode: str) -> int:
     return {"half_up": down + 1, "half_away": down + (value > 0), "half_even": down + down % 2}[mode]
 
 
-class Scalar:
+class Scalar(GroupReading):
     def __init__(self, local: bytearray, data: bytearray, const: bytes) -> None:
         self.local, self.data, self.const = local, data, const
 

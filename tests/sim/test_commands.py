@@ -69,7 +69,7 @@ def test_a_bias_next_to_the_end_of_64_bits() -> None:
     agree(wrap(random_case(8535, "REQUANT")), 8535)
 
 
-@pytest.mark.parametrize("opcode", ["CONV", "MATMUL", "SCALEDCONV", "SCALEDMATMUL", "REDUCE"])
+@pytest.mark.parametrize("opcode", ["CONV", "MATMUL", "SCALEDCONV", "SCALEDMATMUL", "GROUPMATMUL", "REDUCE"])
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_sums_that_never_reach_memory(opcode: str, seed: int) -> None:
@@ -80,7 +80,7 @@ def test_sums_that_never_reach_memory(opcode: str, seed: int) -> None:
     f = first.fields
     if opcode in ("CONV", "SCALEDCONV"):
         dims = (f["batch"], f["out_channels"], f["out_height"], f["out_width"])
-    elif opcode in ("MATMUL", "SCALEDMATMUL"):
+    elif opcode in ("MATMUL", "SCALEDMATMUL", "GROUPMATMUL"):
         dims = (1, f["batch"], f["m"], f["n"])
     else:
         dims = (1, 1, f["dims"][0], f["dims"][2])

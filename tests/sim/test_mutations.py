@@ -22,7 +22,7 @@ from npuflow.program.container import Program
 from npuflow.program.order import order_of
 from npuflow.sim.hazards import hazards_of
 from npuflow.sim.machine import SimulatedMachine
-from tests.sim import constant_rules, float_rules, index_rules  # noqa: F401
+from tests.sim import constant_rules, float_rules, group_rules, index_rules  # noqa: F401
 from tests.sim.cases import LOCAL, MAKERS, Case, random_case
 from tests.sim.equivalence import equivalent
 from tests.sim.float_cases import MAKERS as FLOAT_MAKERS

@@ -1,20 +1,22 @@
 """Weights whose scales change from block to block (DequantizeLinear with block_size,
-MatMulNBits) as floats."""
+MatMulNBits) as floats, with their codes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
 
-from npuflow.ir.types import Array, QuantType
+from npuflow.hw.elements import container
+from npuflow.hw.grouped import WeightGroups
+from npuflow.ir.types import Array, GroupedType, QuantType
 
 
 @dataclass(frozen=True)
 class Weight:
-    """Floats [inputs, outputs], and their codes where one scale serves all of an output."""
+    """Floats [inputs, outputs], and the type of their codes; None: they are no codes of a type there is."""
 
     real: Array
     quant: QuantType | None
@@ -34,6 +36,26 @@ def spread(codes: Array, scale: Array, zero: Array | None, axis: int, block: int
         whole -= np.take(zero, at, axis).astype(np.float32)
     whole *= np.take(scale, at, axis).astype(np.float32)
     return whole
+
+
+def stated(
+    codes: Array, scale: Array, zero: Array | None, axis: int, block: int, form: tuple[int, bool]
+) -> GroupedType | None:
+    """The type of a matrix of codes in blocks along `axis`, whose parameters fit it (see `spread`); None
+    where there is none for it."""
+    if codes.ndim != 2 or form[0] > 8:
+        return None
+    group_axis = axis % 2
+    turn = (lambda array: array) if group_axis == 1 else np.transpose
+    zeros = np.zeros(scale.shape, np.float32) if zero is None else zero.astype(np.float32)
+    rows = turn(codes).astype(container(*form))
+    return grouped(rows, turn(scale).astype(np.float32), turn(zeros), form, block, 1 - group_axis)
+
+
+def turned(quant: GroupedType) -> GroupedType:
+    """The type of the transposed matrix."""
+    assert quant.axis is not None
+    return replace(quant, axis=1 - quant.axis, group_axis=quant.axis)
 
 
 def matmul(node: onnx.NodeProto, consts: Mapping[str, Array]) -> Weight | None:
@@ -66,8 +88,32 @@ def matmul(node: onnx.NodeProto, consts: Mapping[str, Array]) -> Weight | None:
     if at.shape != (inner,) or not ((at >= 0) & (at < count)).all():
         return None
     scales = scale.reshape(outer, count).astype(np.float32)
-    real = (codes.astype(np.float32) - zeros[:, at]) * scales[:, at]
-    return Weight(np.ascontiguousarray(real.T), _stated(scales, zeros, bits) if count == 1 else None)
+    real = np.ascontiguousarray(((codes.astype(np.float32) - zeros[:, at]) * scales[:, at]).T)
+    if count == 1:
+        return Weight(real, _stated(scales, zeros, bits))
+    return Weight(real, None if order is not None else grouped(codes, scales, zeros, (bits, False), block, 1))
+
+
+def grouped(
+    codes: Array, scales: Array, zeros: Array, form: tuple[int, bool], block: int, axis: int
+) -> GroupedType | None:
+    """The type of codes [outputs, inputs] with scales and zero points [outputs, blocks], `axis` that of
+    the outputs in the matrix. `form`: bits, and whether codes have a sign. None where the floats that
+    codes stand for do not give them back: zero points are no codes, scales no numbers of use."""
+    bits, signed = form
+    if not np.isfinite(scales).all() or (zeros != np.rint(zeros)).any():
+        return None
+    whole, alone = zeros.astype(np.int64), int(zeros.flat[0])
+    held = WeightGroups(
+        bits, signed, block, scales.astype(np.float32), alone if (whole == alone).all() else 0,
+        None if (whole == alone).all() else whole.astype(container(bits, signed)),
+    )
+    low, high = held.ends
+    if whole.min() < low or whole.max() > high:
+        return None
+    again = held.nearest(held.numbers(codes).astype(np.float32))
+    told = np.repeat(scales != 0, block, 1)[:, : codes.shape[1]]      # the codes of other blocks say nothing
+    return GroupedType.of(held, axis) if ((again == codes) | ~told).all() else None
 
 
 def _unpacked(packed: Array, bits: int) -> Array:

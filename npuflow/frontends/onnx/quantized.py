@@ -18,7 +18,7 @@ from npuflow.frontends.onnx.dynamic import settled
 from npuflow.frontends.onnx.qonnx import QonnxLifter, is_qonnx
 from npuflow.frontends.onnx.qoperators import Expander
 from npuflow.frontends.onnx.saturation import LINEAR, saturated
-from npuflow.ir.types import Array, QuantType, span
+from npuflow.ir.types import Array, GroupedType, QuantType, span
 
 ROUNDING, BACK = "QuantizeLinear", "DequantizeLinear"
 MARKS = ("QLinear", "QGemm", "MatMulNBits")
@@ -98,7 +98,7 @@ class _Lifter:
         self.renamed: dict[str, str] = {}
         self.kept: list[str] = []
         self.clips: dict[str, tuple[float, float]] = {}
-        self.dropped: set[int] = set()               # Clips that the codes of fewer bits stand for
+        self.dropped: set[int] = set()               # Clips that fewer bits stand for, Transposes of weights
         self.blocked: list[str] = []                 # weights whose scales change within a channel
         self.nodes = [part for node in self.nodes for part in self.products(node)]
         self.version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
@@ -279,11 +279,29 @@ class _Lifter:
             if scale is None
             else blocks.spread(codes, scale, zero, given.get("axis", 1), given["block_size"])
         )
-        if real is None:
+        if real is None or scale is None:
             return False
-        self.consts[node.output[0]] = self.added[node.output[0]] = real
-        self.blocked.append(node.output[0])
+        out, form = node.output[0], (WIDTHS[codes.dtype.name], not codes.dtype.name.startswith("u"))
+        self.consts[out] = self.added[out] = real
+        found = blocks.stated(codes, scale, zero, given.get("axis", 1), given["block_size"], form)
+        if found is None:
+            self.blocked.append(out)
+        else:
+            self.stated[out] = found
+            self.transposed(out, real, found)
         return True
+
+    def transposed(self, name: str, real: Array, quant: GroupedType) -> None:
+        """Transposes of a matrix with codes in blocks, as matrices of their own."""
+        for node in self.nodes:
+            if node.op_type != "Transpose" or node.domain or list(node.input) != [name]:
+                continue
+            perm = next((list(a.ints) for a in node.attribute if a.name == "perm"), [1, 0])
+            if perm == [1, 0]:
+                out = node.output[0]
+                self.consts[out] = self.added[out] = np.ascontiguousarray(real.T)
+                self.stated[out] = blocks.turned(quant)
+                self.dropped.add(id(node))
 
     def weight(self, node: onnx.NodeProto, codes: Array) -> bool:
         """The constant behind a DequantizeLinear as floats, with its codes stated."""

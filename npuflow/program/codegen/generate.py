@@ -11,6 +11,7 @@ from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.moves import reach
 from npuflow.ir.space import elements
+from npuflow.ir.types import GroupedType
 from npuflow.place.host import host_work
 from npuflow.place.partition import Segment, host_model, host_steps, segments
 from npuflow.program.codegen.commands import CommandList, Pending
@@ -22,7 +23,7 @@ from npuflow.program.codegen.loops import LoopCommands, of_last_round, same_plac
 from npuflow.program.codegen.metadata import node_meta, plan_meta, port_meta, quant_meta, values_meta
 from npuflow.program.codegen.tiles import COMPUTE
 from npuflow.program.codegen.transfers import share_loads, transfer
-from npuflow.program.container import Program, fingerprint, target_meta
+from npuflow.program.container import Program, fingerprint, target_meta, without_group_products
 from npuflow.program.repeats import Rounds, expanded, folded, has_repeats
 from npuflow.program.taps import ProgramTaps, Tapped, encode_taps
 from npuflow.schedule.accesses import merge
@@ -270,6 +271,8 @@ def _program(
     plan: Mapping[str, Any],
 ) -> Program:
     graph, consts, data = topology.graph, out.cores[0].consts, out.cores[0].data
+    if not any(isinstance(v.quant, GroupedType) for v in graph.values.values()):
+        target = without_group_products(target)
     const = consts.to_bytes()
     host = host_work(graph)
     macs = {n: topology.space(n).total_macs for f in frames if not f.moves for n in f.group.nodes}

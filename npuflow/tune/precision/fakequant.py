@@ -36,6 +36,7 @@ from npuflow.place.names import names_of
 from npuflow.place.place import op_name
 from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Quantize, Weights
+from npuflow.quantise.grouped import in_integers, lasting
 from npuflow.quantise.rounded import at_width, chosen, real_bias, real_weight
 from npuflow.quantise.scales import (
     ScaleGroups,
@@ -211,15 +212,14 @@ class FakeQuantNetwork:
 
     def weight_quant(self, weight: LayerWeight, bits: int | None = None) -> QuantType:
         """The type of a weight's codes, at the recipe's width, or at `bits` where it has no exception."""
-        known = self._rounded(weight, bits)
-        if known is not None:
+        if (known := self._rounded(weight, bits)) is not None:
             return known.quant
-        stated = self.candidate.stated.get(weight.value)
+        stated, node = self.candidate.stated.get(weight.value), self.graph.nodes[weight.node]
+        site, real = self.graph.site(node), self.graph.const(weight.value)
+        assert real is not None
+        stated = in_integers(site, weight.operand, stated, self.quantize.activations.bits, self.numerics)
         if stated is not None and bits is None:
             return stated
-        node, real = self.graph.nodes[weight.node], self.graph.const(weight.value)
-        assert real is not None
-        site = self.graph.site(node)
         axes = (axis(site, weight.operand) for axis in (node.op.channel_axis, node.op.group_axis))
         return weight_type(real, next(axes), self._scheme(weight, bits), self.numerics, next(axes))
 
@@ -235,7 +235,7 @@ class FakeQuantNetwork:
 
     def _rounded(self, weight: LayerWeight, bits: int | None) -> RoundedWeight | None:
         """Codes that were chosen before, where there are such for the width."""
-        if weight.value in self.candidate.stated:
+        if weight.value in lasting(self.candidate.stated, self.numerics):
             return None
         return chosen(self.candidate.weights, weight.value, self._scheme(weight, bits), self.numerics)
 

@@ -19,8 +19,9 @@ from npuflow.ir.graph import Graph
 from npuflow.place.names import answers, stated, unknown_layers
 from npuflow.place.output_joins import score_outputs
 from npuflow.place.place import op_name
-from npuflow.quantise.config import Quantize, activation_grid, check_scheme
+from npuflow.quantise.config import Quantize, activation_grid
 from npuflow.quantise.scales import activation_types
+from npuflow.quantise.wishes import check_scheme
 from npuflow.rules import Applied
 from npuflow.statistics.kernels import SHIFT
 from npuflow.statistics.statistics import ObservedStatistics, StatisticsColumn

@@ -196,7 +196,8 @@ def _kernel(opcode: str, layer: str) -> Kernel:
     if name not in KERNELS:
         raise ModelError(
             f"{layer}: the command {opcode} has no C kernel",
-            hint="weight_group = 0 under [[quantize.overrides]], if its weights have scales by groups",
+            hint="weight_group = 0 under [[quantize.overrides]], if the recipe asks for scales by groups; a "
+            "target without them, if the model states codes in groups",
             code="NF-PROGRAM-030",
         )
     found: Kernel = KERNELS[name]()

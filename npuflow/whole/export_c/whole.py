@@ -104,7 +104,7 @@ def commands_of(
     moves = site.op.moves(site)
     if moves is not None:
         return [_moved(site, move, last, all_) for move in moves or _as_it_lies(site)]
-    space = site.op.space(site, numerics)
+    space = forms.space(site, numerics)
     if space is None:
         raise ModelError(f"{node.name}: neither an iteration space nor moves", code="NF-PROGRAM-048")
 

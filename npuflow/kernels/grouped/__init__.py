@@ -1,0 +1,1 @@
+"""Products with weights in groups that have float16 scales."""
