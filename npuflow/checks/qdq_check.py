@@ -19,12 +19,14 @@ from npuflow.base.wording import first_line
 from npuflow.compare.difference import unequal
 from npuflow.hw.target import Numerics, Rounding
 from npuflow.ir.graph import Graph
+from npuflow.ir.loops import inside, steps_of
 from npuflow.ir.noise import SignalToNoise
 from npuflow.ir.op import OpContext
 from npuflow.ir.types import Array, QuantType, TensorType
 from npuflow.onnx.fed import SessionModel
 from npuflow.onnx.run import CannotRunError
 from npuflow.onnx.types import value_info
+from npuflow.run.qdq import to_qdq
 from npuflow.run.walk import plain_session
 from npuflow.whole.execute.executor import Executor
 
@@ -125,7 +127,9 @@ class _Sums:
 @dataclass
 class QdqCheck:
     """Compares sample by sample; CannotRunError where onnxruntime does not run the model. `missing`: tensors
-    of codes that it lacks. An output whose shape differs, as one that depends on data may, is left out.
+            o: _Sums(layers.get(o, o), graph.values[o].quant) for o in shown if graph.const(o) is None
+    of a loop's body are compared stacked, in a model that shows them; what a loop makes is not judged fed,
+    because its steps feed each other.
     """
 
     graph: Graph
@@ -139,15 +143,20 @@ class QdqCheck:
         layers = {o: node.name for node in graph.nodes for o in node.outputs if o}
         held = [o for o in layers if graph.values[o].quant is not None and graph.const(o) is None]
         coded = [o for o in held if not graph.values[o].number]        # floats are no codes that could part
+        body, loops = steps_of(graph), inside(graph.nodes)
+        looped = {o for i in loops for o in graph.nodes[i].outputs}
         self.codes = [o for o in coded if o in made]
-        self.missing = tuple(o for o in coded if o not in made)
-        shown = list(dict.fromkeys([*self.codes, *graph.outputs]))
+        self.judged = [o for o in self.codes if o not in looped]
+        self.missing = tuple(o for o in coded if o not in made and o not in body)
+        shown = list(dict.fromkeys([*(o for o in coded if o in made or o in body), *graph.outputs]))
         self.sums = {
             o: _Sums(layers.get(o, o), graph.values[o].quant) for o in shown if graph.const(o) is None
         }
         kinds = {o: TensorType(graph.type(o).shape, graph.values[o].dtype) for o in self.codes}
         fed, self.own, self.floats = forced(self.model, kinds)
-        self.alone = _session(showing(self.model, self.sums))
+        self.alone = _session(
+            to_qdq(graph, shown=tuple(self.sums)).model if loops else showing(self.model, self.sums)
+        )
         # nothing to fuse between tensors that are all shown
         self.fed = _session(fed, optimised=False)
         self.executor = Executor(graph, self.numerics, 1)
@@ -166,9 +175,9 @@ class QdqCheck:
             if found.dtype.kind in "iubf" and found.shape == want[name].shape:
                 self.sums[name].alone(want[name], found)
         given = {i.name: want[i.name] for i in self.fed.get_inputs()}
-        own = dict(zip(self.codes, _run(self.fed, [self.own[o] for o in self.codes], given), strict=True))
-        wrong = {o: own[o] != want[o] for o in self.codes}
-        some = [o for o in self.codes if wrong[o].any()]
+        own = dict(zip(self.judged, _run(self.fed, [self.own[o] for o in self.judged], given), strict=True))
+        wrong = {o: own[o] != want[o] for o in self.judged}
+        some = [o for o in self.judged if wrong[o].any()]
         floats = _run(self.fed, [self.floats[o] for o in some], given) if some else []
         for name, real in zip(some, floats, strict=True):
             at = wrong[name]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from math import prod
 
 from npuflow.ir.graph import Graph
+from npuflow.ir.loops import times
 from npuflow.ir.macs import attributes_of, kind_of, node_macs
 from npuflow.ir.op import Node
 
@@ -20,7 +21,11 @@ WINDOWS = frozenset(("MaxPool", "AveragePool", "LpPool"))
 def node_elements(graph: Graph, node: Node) -> int:
     """One for every element that is computed or moved: of the results, or of the operand where that is
     larger (reductions); a window counts its area, a view of the same bytes nothing. Shapes that are
-    not static count as nothing."""
+    not static count as nothing. In a loop those of all steps."""
+    return _in_one_step(graph, node) * times(graph, node)
+
+
+def _in_one_step(graph: Graph, node: Node) -> int:
     kind = kind_of(node)
     if kind in VIEWS:
         return 0

@@ -203,6 +203,35 @@ def before(graph: Graph, at: int) -> int:
     return next((loop.nodes[0] for loop in loops(graph) if loop.nodes[0] < at <= loop.nodes[-1]), at)
 
 
+def after(graph: Graph, at: int) -> int:
+    """The first place from `at` on where the order of the nodes may be cut."""
+    return next((loop.nodes[-1] + 1 for loop in loops(graph) if loop.nodes[0] < at <= loop.nodes[-1]), at)
+
+
+class _Known:
+    """The steps of the values of the graph asked about last."""
+
+    graph: Graph | None = None
+    steps: Mapping[str, int] = {}
+
+
+def steps_of(graph: Graph) -> Mapping[str, int]:
+    """The values of bodies: of how many steps each is stacked."""
+    if _Known.graph is not graph:
+        found = {
+            o: loop.steps for loop in loops(graph) for i in loop.nodes
+            if border(graph.nodes[i])[0] not in LEAVES for o in graph.nodes[i].outputs if o
+        }
+        _Known.graph, _Known.steps = graph, found
+    return _Known.steps
+
+
+def times(graph: Graph, node: Node) -> int:
+    """How often a node runs: once, or once a step."""
+    steps = steps_of(graph)
+    return next((steps[o] for o in node.outputs if o in steps), 1) if steps else 1
+
+
 def stack(parts: Sequence[Array]) -> Array:
     """What the steps made, as it is seen from outside."""
     return np.concatenate([np.reshape(part, (1,)) if not np.ndim(part) else part for part in parts])

@@ -9,6 +9,7 @@ from math import prod
 from typing import Any
 
 from npuflow.ir.graph import Graph
+from npuflow.ir.loops import times
 from npuflow.ir.op import Node
 from npuflow.ir.types import TensorType
 
@@ -50,8 +51,9 @@ def _shape(types: tuple[TensorType | None, ...], index: int) -> Shape:
 
 
 def node_macs(graph: Graph, node: Node) -> int:
-    """0 for nodes that multiply nothing and where a shape that matters is not static (see `macs_known`)."""
-    return _count(graph, node) or 0
+    """0 for nodes that multiply nothing and where a shape that matters is not static (see `macs_known`). In a
+    loop those of all steps."""
+    return (_count(graph, node) or 0) * times(graph, node)
 
 
 def macs_known(graph: Graph, node: Node) -> bool:
@@ -65,9 +67,9 @@ def graph_macs(graph: Graph) -> int:
 
 
 def pass_macs(graph: Graph) -> int:
-    """Multiply-accumulates in whose time the host runs the graph once: an unrolled loop has few to do, but
-    thousands of nodes to call."""
-    return max(graph_macs(graph) + CALL * len(graph.nodes), 1)
+    """Multiply-accumulates in whose time the host runs the graph once: a loop has few to do, but thousands of
+    nodes to call."""
+    return max(graph_macs(graph) + CALL * sum(times(graph, node) for node in graph.nodes), 1)
 
 
 def kind_of(node: Node) -> str:

@@ -208,15 +208,6 @@ class _Straight:
         return step_name(self.source, value, step)
 
 
-def step_bases(graph: Graph) -> dict[str, str]:
-    """Values of the steps that a graph has of its loops: what they are called in the body."""
-    return {
-        o: o.removesuffix(f"@{number}")
-        for roll in graph.rolls for number, nodes in zip(roll.numbers, roll.steps, strict=True)
-        for n in nodes for o in graph.nodes[n].outputs
-    }
-
-
 def step_times(graph: Graph) -> dict[int, float]:
     """How often nodes of loops run, by position: those of both rounds share all rounds."""
     return {

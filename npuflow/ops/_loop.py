@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from npuflow.base.errors import InternalError
 from npuflow.hw.target import Target
 from npuflow.ir.moves import Move
 from npuflow.ir.op import LoopBorder, No, OnnxCall, OpContext, Yes, need
@@ -34,10 +33,7 @@ class BorderOp(DataLayoutOp):
         return (types[0],)
 
     def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
-        raise InternalError(
-            f'{type(self).__name__} of the loop "{self.loop}" means nothing without its loop',
-            code="NF-INTERNAL-093",
-        )
+        raise NotImplementedError(f'a border of the loop "{self.loop}" means nothing without its loop')
 
     def to_onnx(self, site: OpContext) -> OnnxCall:
         """A node that `onnx/loops.py` takes into a Scan."""

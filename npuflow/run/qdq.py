@@ -8,7 +8,7 @@ bit. Weights and biases are stored as integers behind DequantizeLinear. What ONN
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -41,13 +41,15 @@ class QdqModel:
     notes: tuple[str, ...]
 
 
-def to_qdq(graph: Graph, pixels: Mapping[str, Pixels] = MappingProxyType({})) -> QdqModel:
+def to_qdq(
+    graph: Graph, pixels: Mapping[str, Pixels] = MappingProxyType({}), shown: Sequence[str] = ()
+) -> QdqModel:
     """The whole quantised graph as one ONNX model (opset 21); its metadata say which inputs take `pixels`
-    and which hold state."""
+    and which hold state. `shown`: its outputs, those of the graph where there are none."""
     builder = QdqBuilder(graph)
     for node in graph.nodes:
         builder.node(node)
-    outputs = tuple(graph.outputs)        # integer outputs stay integer
+    outputs = tuple(shown or graph.outputs)        # integer outputs stay integer
     for value_id in graph.inputs:
         if graph.values[value_id].quant is not None:
             builder.coded_input(value_id)

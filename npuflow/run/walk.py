@@ -9,6 +9,7 @@ from typing import Any
 
 from npuflow.ir.codes import decode, encode
 from npuflow.ir.graph import Graph
+from npuflow.ir.loops import after, before
 from npuflow.ir.types import Array
 from npuflow.onnx.export import session_model
 from npuflow.onnx.fed import SessionModel
@@ -53,7 +54,9 @@ class SampleWalk:
             self.values[value_id] = [encode(a, quant) for a in fed] if quant is not None and coded else fed
 
     def to(self, stop: int, keep: Iterable[str] = ()) -> None:
-        """Run the nodes up to (not with) `stop`; `keep`: values wanted although no later node reads them."""
+        """Run the nodes up to (not with) `stop`, or up to the loop that it lies in; `keep`: values wanted
+        although no later node reads them."""
+        stop = before(self.graph, stop)
         if stop > self.at:
             wanted = {*self._needed_from(stop), *keep}
             made = self.ahead(stop, wanted)
@@ -87,6 +90,13 @@ class SampleWalk:
             if k not in one.rows:
                 one.rows[k] = one.session.run(None, {v: self.values[v][k] for v in fed})
         return {v: [one.rows[k][j] for k in places] for j, v in enumerate(outputs)}
+
+    def read(self, node: int, value_id: str) -> list[Array]:
+        """What a node reads, of every sample; in a loop what all steps made, stacked. The walk has come as
+        far as it goes without that node."""
+        if value_id in self.values:
+            return self.values[value_id]
+        return self.ahead(after(self.graph, node), [value_id])[value_id]
 
     def real(self, value_id: str, arrays: Sequence[Array]) -> list[Array]:
         """Codes of a value as the numbers they stand for; floats as they are."""

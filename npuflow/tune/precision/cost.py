@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from npuflow.base.errors import TargetError
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.target import Target
 from npuflow.ir.forms import float_table
@@ -25,20 +24,20 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.macs import node_macs
 from npuflow.ir.op import Node
 from npuflow.ir.types import QuantType
-from npuflow.ir.unroll import rolled, step_bases, step_times
+from npuflow.ir.unroll import rolled
 from npuflow.place.host import HostPricing, host_work, total_work
 from npuflow.place.names import names_of
 from npuflow.place.place import op_name
 from npuflow.schedule.choice import Costs
 from npuflow.schedule.machine import Machine
-from npuflow.search.plan import TilingPlan, plan_network
-from npuflow.search.unfit import PlanRequest, explained, without_tile
+from npuflow.search.unfit import PlanRequest, without_tile
 from npuflow.strategies import FLOAT, NARROW, WIDE, Levels
 from npuflow.tune import tuned
 from npuflow.tune.bias import originals
 from npuflow.tune.precision.fakequant import FakeQuantNetwork
 from npuflow.tune.precision.group_cost import GroupCost, GroupSums, norm, overlap
 from npuflow.tune.precision.levels import LevelTypes
+from npuflow.tune.precision.loop_cost import LoopPlan, planned_loops, value_of
 
 
 @dataclass(frozen=True)
@@ -119,37 +118,25 @@ class CostModel:
         return tuple(found)
 
     def _planned(self, level: int) -> Iterator[tuple[tuple[int, ...], Costs]]:
-        """By fusion group of the narrow network's plan its layers and costs."""
-        plan = self._narrow_plan if level == tuned.MIXTURE_LEVEL else self._plan(self.narrow, level)
-        graph, named = self._looped(self.narrow), originals(self.network.graph, self.narrow)
+        """By fusion group of the narrow network's plan its layers and costs; of a loop those of all steps."""
+        made = self._narrow_plan if level == tuned.MIXTURE_LEVEL else self._plan(self.narrow, level)
+        named = originals(self.network.graph, self.narrow)
         places = {o: i for i, node in enumerate(self.network.nodes) for o in node.outputs if o}
-        bases, times = step_bases(graph), step_times(graph)
-        for group in plan.groups:
-            made = (bases.get(o, o) for n in group.nodes for o in graph.nodes[n].outputs)
-            yield (
-                tuple(dict.fromkeys(places[v] for o in made if (v := named.get(o, o)) in places)),
-                group.costs.times(times.get(group.nodes[0], 1.0)),
-            )
+        for outputs, costs in made.groups():
+            values = (named.get(o, o) for o in outputs)
+            yield tuple(dict.fromkeys(places[v] for v in values if v in places)), costs
 
-    def _looped(self, graph: Graph) -> Graph:
-        """What is planned of a graph: of loops the steps that stand for all."""
-        return rolled(graph)
-
-    def _plan(self, graph: Graph, level: int) -> TilingPlan:
-        wanted = PlanRequest(self._looped(graph), self.machine, self.target.numerics, level)
-        try:
-            return plan_network(*wanted.arguments)
-        except TargetError as fault:
-            raise explained(wanted, fault, {}) from None
+    def _plan(self, graph: Graph, level: int) -> LoopPlan:
+        return planned_loops(graph, lambda form: PlanRequest(form, self.machine, self.target.numerics, level))
 
     @cached_property
-    def _narrow_plan(self) -> TilingPlan:
+    def _narrow_plan(self) -> LoopPlan:
         return self._plan(self.narrow, tuned.MIXTURE_LEVEL)
 
     def replayed(self, graph: Graph | None = None) -> float:
         """Cycles of a quantised graph by a plan of its own, those of the host included; None: with the
         recipe's widths. As dear as the tiling search of a build, and as exact."""
-        plan = self._narrow_plan if graph is None else self._plan(graph, tuned.MIXTURE_LEVEL)
+        plan = (self._narrow_plan if graph is None else self._plan(graph, tuned.MIXTURE_LEVEL)).plan
         host = total_work(host_work(self.narrow if graph is None else graph))
         return plan.cycles + host.cycles(self.target) or 1.0
 
@@ -176,13 +163,11 @@ class CostModel:
     def without_room(self, wide: Graph) -> frozenset[int]:
         """Units that layers read, write or hold of which no tile fits local memory in `wide`, the network
         quantised with every unit at its widest."""
-        named = originals(self.network.graph, wide)
-        graph, bases = self._looped(wide), step_bases(self._looped(wide))
+        named, graph = originals(self.network.graph, wide), rolled(wide)
         missing = without_tile(PlanRequest(graph, self.machine, self.target.numerics, tuned.MIXTURE_LEVEL))
-        around = (
-            bases.get(v, v) for i in missing for v in (*graph.nodes[i].inputs, *graph.nodes[i].outputs)
-        )
-        return frozenset(self.units[u] for v in around if (u := named.get(v, v)) in self.units)
+        around = (v for i in missing for v in (*graph.nodes[i].inputs, *graph.nodes[i].outputs))
+        values = (value_of(wide, v) for v in around)
+        return frozenset(self.units[u] for v in values if (u := named.get(v, v)) in self.units)
 
     def bits(self, unit: int, level: int) -> int:
         """The width of a unit's codes at a level; of float, 32."""

@@ -14,6 +14,7 @@ from npuflow.base.tables import Config
 from npuflow.base.tables import Range as Within
 from npuflow.calibrators import CALIBRATORS, Grid
 from npuflow.ir.graph import Graph
+from npuflow.ir.loops import steps_of
 from npuflow.ir.op import OPS, Node
 from npuflow.ir.types import Array, TensorType, Value
 from npuflow.onnx.export import session_model
@@ -140,7 +141,9 @@ class _Rounded:
         self.inputs = [
             v for v in dict.fromkeys(v for n in nodes for v in n.inputs) if v and graph.const(v) is None
         ]
-        self.shape = len(nodes), len(spans)
+        self.shape, own = (len(nodes), len(spans)), steps_of(graph)
+        self.steps = {v: own[v] for v in self.inputs if v in own}
+        self.kinds = {v: graph.type(v).shape for v in self.steps}
         kind, types = graph.type(name), [activation_type(*span, grid) for span in spans]
         coded = {f"{name}@{j}": Value(f"{name}@{j}", kind, quant) for j, quant in enumerate(types)}
         self.builder = QdqBuilder(
@@ -155,7 +158,7 @@ class _Rounded:
             truth = self._consumer(graph, node, {}, f"{i}")
             for j, value_id in enumerate(coded):
                 output = self._consumer(graph, node, {name: self.builder.real(value_id)}, f"{i}/{j}")
-                self._host("Sub", (output, truth), f"{i}/{j}/error", graph.type(node.outputs[0]))
+                self._host("Sub", (output, truth), f"{i}/{j}/error", self.builder.values[output].type)
                 self._host(
                     "ReduceSumSquare",
                     (f"{i}/{j}/error",),
@@ -167,11 +170,23 @@ class _Rounded:
         self.session = plain_session(session_model(self.builder.graph(self.inputs, wanted)))
 
     def losses(self, values: Mapping[str, Array]) -> Real:
-        found = self.session.run(None, {v: values[v] for v in self.inputs})
-        return np.array(found, np.float64).reshape(self.shape)
+        """Of one sample; of a value in a loop those of all steps together."""
+        steps = max(self.steps.values(), default=1)
+        parts = {v: np.split(values[v], steps) if v in self.steps else [values[v]] for v in self.inputs}
+        found = []
+        for step in range(steps):
+            fed = {v: some[step % len(some)] for v, some in parts.items()}
+            fed.update((v, fed[v].reshape(shape)) for v, shape in self.kinds.items())
+            found.append(self.session.run(None, fed))
+        return np.array(found, np.float64).sum(0).reshape(self.shape)
 
     def _consumer(self, graph: Graph, node: Node, instead: Mapping[str, str], suffix: str) -> str:
-        """The node once more, with another input; its first output's name."""
+        """The node once more, with another input; its first output's name. The border of a loop gives what it
+        takes."""
+        if node.op.border_of_loop:
+            made, source = f"{node.outputs[0]}/{suffix}", node.inputs[0]
+            self._host("Identity", (instead.get(source) or source,), made, graph.type(source))
+            return made
         outputs = [f"{o}/{suffix}" if o else "" for o in node.outputs]
         for made, old in zip(outputs, node.outputs, strict=True):
             if made:

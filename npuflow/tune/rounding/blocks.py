@@ -2,7 +2,8 @@
 reconstructed together.
 
 A residual block is one, since its shortcut crosses every place inside of it; plain layers after one another
-are put together. A stretch with an operator that no gradient is known of, or with no layer, is left out.
+are put together. A stretch with an operator that no gradient is known of, with no layer, or in a loop, is
+left out.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from npuflow.ir.graph import Graph
+from npuflow.ir.loops import inside
 from npuflow.ir.op import Node
 from npuflow.tune import tuned
 
@@ -29,9 +31,12 @@ class LayerBlock:
 def blocks(graph: Graph, layers: Collection[int], most: int = tuned.BLOCK_LAYERS) -> Iterator[LayerBlock]:
     """In the network's order. `layers`: nodes whose weights may change."""
     open_block: LayerBlock | None = None
+    looped = inside(graph.nodes)
     for one in _stretches(graph):
         own = tuple(i for i in range(one.first, one.stop) if i in layers)
-        usable = all(differentiable(graph, graph.nodes[i]) for i in range(one.first, one.stop))
+        usable = all(
+            i not in looped and differentiable(graph, graph.nodes[i]) for i in range(one.first, one.stop)
+        )
         follows = open_block is not None and open_block.stop == one.first and usable
         if open_block is not None and follows and len(open_block.layers) + len(own) <= most:
             open_block = LayerBlock(

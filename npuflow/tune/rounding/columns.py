@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 
 from npuflow.ir.graph import Graph
+from npuflow.ir.loops import stacked, steps_of
 from npuflow.ir.types import Array
 from npuflow.ir.windows import Taps
 from npuflow.run.floats import FloatRun
@@ -27,7 +29,8 @@ class ColumnObserver:
 
     def __post_init__(self) -> None:
         self.network = FloatRun.of(self.graph, [one.source for one in self.layers])
-        self.kinds = {name: self.graph.type(name) for name in self.network.made}
+        own = steps_of(self.graph)
+        self.kinds = {v: stacked(self.graph.type(v), own.get(v, 1)) for v in self.network.made}
         self.taps: dict[int, Taps] = {}
 
     def columns(self, feed: Mapping[str, Array]) -> list[Codes]:
@@ -40,8 +43,7 @@ class ColumnObserver:
         """As `columns`, with the places of all columns of a layer found once."""
         node = self.graph.nodes[layer.node]
         if layer.node not in self.taps:
-            count = node.op.places(self.graph.site(node))
-            self.taps[layer.node] = node.op.columns(source.shape, np.arange(count))
+            self.taps[layer.node] = taps(self.graph, layer, np.arange(count(self.graph, layer)))
         every = self.taps[layer.node]
         at = drawn(layer, len(every.first), seed)
         some = every if at is None else every._replace(first=every.first[at])
@@ -59,17 +61,33 @@ def seed_of(graph: Graph, feed: Mapping[str, Array]) -> int:
 def columns(graph: Graph, layer: WeightedLayer, source: Array, seed: int) -> Codes:
     """A layer's columns of one sample. Places are drawn, by what the sample holds: neither its
     name nor its order matters."""
-    node, at = graph.nodes[layer.node], places(graph, layer, seed)
-    taps, groups = node.op.columns(source.shape, at), node.op.column_groups()
-    return gathered(taps, groups, source, layer.fraction, layer.parts)
+    some = taps(graph, layer, places(graph, layer, seed))
+    groups = graph.nodes[layer.node].op.column_groups()
+    return gathered(some, groups, source, layer.fraction, layer.parts)
+
+
+def count(graph: Graph, layer: WeightedLayer) -> int:
+    """The places of a layer's output, those of all steps."""
+    node = graph.nodes[layer.node]
+    return node.op.places(graph.site(node)) * layer.steps
+
+
+def taps(graph: Graph, layer: WeightedLayer, at: npt.NDArray[np.int64]) -> Taps:
+    """Of some places of a layer's output. What later steps read lies behind what the first one reads."""
+    node, shape = graph.nodes[layer.node], graph.type(layer.source).shape
+    if layer.steps == 1:
+        return node.op.columns(shape, at)
+    step, inside = np.divmod(at, node.op.places(graph.site(node)))
+    found = node.op.columns(shape, inside)
+    further = found.first + step[:, None] * prod(shape)
+    return found._replace(first=np.where(found.first < 0, found.first, further))
 
 
 def places(graph: Graph, layer: WeightedLayer, seed: int) -> npt.NDArray[np.int64]:
     """The places of a layer's output that a sample is looked at."""
-    node = graph.nodes[layer.node]
-    count = node.op.places(graph.site(node))
-    at = drawn(layer, count, seed)
-    return np.arange(count) if at is None else at
+    every = count(graph, layer)
+    at = drawn(layer, every, seed)
+    return np.arange(every) if at is None else at
 
 
 def drawn(layer: WeightedLayer, count: int, seed: int) -> npt.NDArray[np.int64] | None:

@@ -11,6 +11,7 @@ from math import frexp
 import numpy as np
 
 from npuflow.ir.graph import Graph
+from npuflow.ir.loops import times
 from npuflow.ir.op import Node
 from npuflow.place.place import NodePlacement
 from npuflow.tune import tuned
@@ -24,7 +25,8 @@ class WeightedLayer:
     """`node`: its index; `weight`, `source`, `bias`: value ids ("": no bias of its
     own that could take up a mean).
     `fraction`: bits behind the point of the grid; `places`: of the output that every sample is looked at;
-    `parts`: blocks of input channels between which no products are taken.
+    `parts`: blocks of input channels between which no products are taken; `steps`: of the loop that it is in,
+    whose inputs lie one behind the other.
     """
 
     node: int
@@ -35,6 +37,7 @@ class WeightedLayer:
     fraction: int
     places: int
     parts: int = 1
+    steps: int = 1
 
 
 def layers(
@@ -89,11 +92,13 @@ def _found(
     parts = _parts(terms, taps.channels, table.most_terms)
     enough = tuned.ROUND_PER_TERM * terms if groups > 1 else table.positions
     fit = tuned.ROUND_ELEMENTS // (terms * groups)
-    count = min(places, table.positions, max(tuned.ROUND_PLACES, min(enough, fit)))
+    steps = times(graph, node)
+    count = min(places * steps, table.positions, max(tuned.ROUND_PLACES, min(enough, fit)))
     peak = max(abs(end) for end in ends[source])
     own = _bias(graph, node, weight + 1, readers, rows)
     fraction = BITS - max(frexp(peak)[1], BITS - 60) if peak > 0 else 0
-    return "", WeightedLayer(index, node.name, node.inputs[weight], source, own, fraction, count, parts)
+    weights = node.inputs[weight]
+    return "", WeightedLayer(index, node.name, weights, source, own, fraction, count, parts, steps)
 
 
 def _parts(terms: int, channels: int, most: int) -> int:

@@ -54,7 +54,7 @@ def sequential(
     seeds = [seed_of(graph, feed) for feed in fit]
     for k, (layer, source) in enumerate(chosen):
         walk.to(layer.node)
-        pairs = zip(walk.values[layer.source], seeds, strict=True)
+        pairs = zip(walk.read(layer.node, layer.source), seeds, strict=True)
         seen = [columns(graph, layer, array, seed) for array, seed in pairs]
         moments = of_columns(seen, layer.fraction)
         if moments is None:
@@ -83,6 +83,7 @@ def missing(
     if not layer.bias or layer.parts > 1:
         return None
     other = next((v for v in readers[0].inputs if v != node.outputs[0]), "")
+    # what a loop adds comes from the same step, or from the one before it: the walk is in front of all
     if other not in walk.values or graph.type(other) != graph.type(node.outputs[0]):
         return None
     floats.to(layer.node)
