@@ -19,7 +19,7 @@ class AdvanceOpcode(Simulated):
     """Behind a REPEAT: word `words[k]` of the block's command `commands[k]`, counted from 0, is higher by
     `steps[k]` in each round than in the one before, modulo 2^32. Entries with a step of 0 say nothing."""
 
-    code = 43
+    code = 45
     name = "ADVANCE"
     queue = "ANY"
     fields = numbers(f"commands:{ENTRIES} words:{ENTRIES} steps:{ENTRIES}!")

@@ -20,7 +20,7 @@ class RepeatOpcode(Simulated):
     times its step. It takes no time of any queue, and no queue counts it: what is behind it waits for the
     commands of all rounds. A block may hold other blocks, which hold none."""
 
-    code = 42
+    code = 44
     name = "REPEAT"
     queue = "ANY"
     fields = numbers("count length advances")
