@@ -25,6 +25,7 @@ from npuflow.schedule.staying import candidates, chosen, with_staying
 
 ROUND = 2                                 # steps of a round
 USES = 4                                  # of constants in steps, from which on they may stay
+APART = 2                                 # parts for which a buffer's bytes are not used again, at most
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,9 @@ def lay_rolled(
     frames: Sequence[Frame], kept: Collection[str], machine: Machine, loops: Sequence[RolledLoop],
     method: Method = "greedy",
 ) -> Local | None:
-    """Addresses in local memory, the same for both rounds; None where there is no room."""
+    """Addresses in local memory, the same for both rounds; None where there is no room. Buffers lie apart
+    from those of the next parts, where constants stay nevertheless: the array may then begin while the
+    vector unit still reads its last sums."""
     lives, movable = lives_of(frames, kept, machine)
     moments = all_moments(frames)
     limit, align = machine.memory.local_bytes, machine.memory.slot_align
@@ -211,11 +214,17 @@ def lay_rolled(
     at = _starts(moments, loops)
     own = list(merged.values())
     free = {name: max(first, at(merged[name].first)) for name, first in movable.items() if name in merged}
-    found = None
-    if staying := chosen(candidates(frames, moments, USES), own, limit, align):
-        found = laid(*with_staying(own, free, staying), limit, align, LOOK, method)
+    tried = candidates(frames, moments, USES)
+    least = chosen(tried, own, limit, align)
+    found: Local | None = None
+    for longer in range(APART, -1, -1):
+        apart = [v if v.name.startswith("kept.") else replace(v, last=v.last + longer) for v in own]
+        staying = chosen(tried, apart, limit, align)
+        if len(staying) == len(least):
+            found = laid(*with_staying(apart, free, staying), limit, align, LOOK, method)
         if found is not None:
             found = replace(found, shared=shared_slots(staying))
+            break
     found = found or laid(own, free, limit, align, LOOK, method)
     if found is None:
         return None
