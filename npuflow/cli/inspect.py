@@ -79,7 +79,7 @@ def inspect(
     reading = what.batched(reader.read(source, what.bindings))
     hardware = Hardware.of(what.chip.compute, what.chip.memory, what.chip.dma)
     names = [name for name in RULES.names() if name not in what.skip]
-    done = rewrite(reading.graph, names, hardware=hardware)
+    done = rewrite(reading.graph, names, hardware=hardware, loops=what.loops)
     if options.text:
         from npuflow.ir.text import to_text
 
