@@ -13,8 +13,10 @@ behind the other along the first dimension, as a batch is.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -157,6 +159,25 @@ def contiguous(graph: Graph) -> Graph:
     if all(loop.nodes == tuple(range(loop.nodes[0], loop.nodes[-1] + 1)) for loop in found):
         return graph
     return graph.replaced(nodes=tuple(graph.nodes[i] for unit in runs(graph) for i in unit))
+
+
+def own_beginnings(graph: Graph) -> Graph:
+    """The graph with a constant of its own for each carried value that begins with one: values that read one
+    constant have one type, and what a loop carries need not have that of other values."""
+    readers = Counter(v for node in graph.nodes for v in node.inputs)
+    values, nodes = dict(graph.values), list(graph.nodes)
+    for i, node in enumerate(graph.nodes):
+        held = graph.values[node.inputs[0]] if border(node)[0] == "carry" else None
+        if held is None or held.const is None or readers[held.id] == 1:
+            continue
+        name = f"{node.outputs[0]}:initial"
+        while name in values:
+            name += "'"
+        values[name], nodes[i] = replace(held, id=name), replace(node, inputs=(name,))
+        readers[held.id] -= 1
+    if len(values) == len(graph.values):
+        return graph
+    return graph.replaced(nodes=tuple(nodes), values=MappingProxyType(values))
 
 
 def runs(graph: Graph) -> list[tuple[int, ...]]:

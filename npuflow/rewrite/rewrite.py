@@ -9,7 +9,7 @@ from types import MappingProxyType
 from npuflow.base.errors import InternalError
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, merge_consts, prune
-from npuflow.ir.loops import contiguous, has_loops
+from npuflow.ir.loops import contiguous, has_loops, own_beginnings
 from npuflow.ir.op import OPS, Node
 from npuflow.ir.queries import kind
 from npuflow.ir.types import Value
@@ -81,7 +81,7 @@ def rewrite(
     graph = _in_order(graph, chosen, run)
     if not loops and has_loops(graph):
         graph = _in_order(written_out(graph, Numerics()), chosen, run)
-    graph = contiguous(prune(graph) if run.applied else graph)
+    graph = own_beginnings(contiguous(prune(graph) if run.applied else graph))
     standing = tuple(_standing(graph, run.applied, run.refusals))
     return Rewritten(_explained(verify(graph, "the rewrites"), standing), tuple(run.applied), standing)
 
