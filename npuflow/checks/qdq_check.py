@@ -127,9 +127,9 @@ class _Sums:
 @dataclass
 class QdqCheck:
     """Compares sample by sample; CannotRunError where onnxruntime does not run the model. `missing`: tensors
-            o: _Sums(layers.get(o, o), graph.values[o].quant) for o in shown if graph.const(o) is None
-    of a loop's body are compared stacked, in a model that shows them; what a loop makes is not judged fed,
-    because its steps feed each other.
+    of codes that it lacks. An output whose shape differs, as one that depends on data may, is left out.
+    Values of a loop's body are compared stacked, in a model that shows them; what a loop makes is not judged
+    fed, because its steps feed each other.
     """
 
     graph: Graph

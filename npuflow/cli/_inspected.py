@@ -31,6 +31,7 @@ class InspectRequest:
     target: str
     recipe: Recipe
     batch: int = 0
+    loops: bool = True
 
     def batched(self, reading: Reading) -> Reading:
         """What was read, for the batch that is asked for."""
@@ -86,7 +87,7 @@ def asked(path: Path, target: str | None, options: Bindings, sets: Sequence[str]
     )
     return InspectRequest(
         address(table.path), bindings, tuple(parse.skip), chip, target or "the recipe's target", recipe,
-        table.batch,
+        table.batch, parse.loops,
     )
 
 

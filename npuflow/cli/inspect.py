@@ -79,7 +79,7 @@ def inspect(
     reading = what.batched(reader.read(source, what.bindings))
     hardware = Hardware.of(what.chip.compute, what.chip.memory, what.chip.dma)
     names = [name for name in RULES.names() if name not in what.skip]
-    done = rewrite(reading.graph, names, hardware=hardware)
+    done = rewrite(reading.graph, names, hardware=hardware, loops=what.loops)
     if options.text:
         from npuflow.ir.text import to_text
 
@@ -129,10 +129,12 @@ def _report(
     from collections import Counter
 
     from npuflow.input.postprocess import recognised
+    from npuflow.ir.loops import inside, loops
     from npuflow.place.partition import boundary_bytes, segments
     from npuflow.place.place import op_name
 
     graph: Graph = done.graph
+    inner = inside(graph.nodes)
     where = {id(n): p.on_npu for n, p in zip(graph.nodes, placement.places, strict=True)}
     parts = segments(graph, lambda n: where[id(n)])
     ports = {
@@ -148,7 +150,13 @@ def _report(
         "after": dict(Counter(op_name(n) for n in graph.nodes).most_common()),
         "rules": dict(Counter(a.rule for a in done.applied).most_common()),
         "refusals": [vars(r) for r in done.refusals],
-        "places": [vars(p) for p in placement.places],
+        "places": [
+            {**vars(p), **({"loop": inner[i]} if i in inner else {})} for i, p in enumerate(placement.places)
+        ],
+        "loops": [
+            {"loop": one.name, "steps": one.steps, "nodes": len(one.nodes), "carried": len(one.carried)}
+            for one in loops(graph)
+        ],
         "macs": {"npu": placement.npu_macs, "all": placement.total_macs, "share": placement.share},
         "host": _host(graph, placement, chip),
         "segments": [
@@ -181,6 +189,11 @@ def _page(model: str, target: str, report: dict[str, Any], *, nodes: bool) -> st
     for side in ("before", "after"):
         counts = report[side]
         lines += ["", f"{side}: {counted(sum(counts.values()), 'node')}", "  " + (_listed(counts) or "none")]
+    lines += [
+        f"  loop {one['loop']}: {counted(one['steps'], 'step')} of {counted(one['nodes'], 'node')}, "
+        f"{counted(one['carried'], 'carried value')}"
+        for one in report["loops"]
+    ]
     lines += ["", "rewrites: " + (_listed(report["rules"]) or "none")]
     places, macs = report["places"], report["macs"]
     on_npu = sum(not p["reason"] for p in places)
@@ -192,7 +205,8 @@ def _page(model: str, target: str, report: dict[str, Any], *, nodes: bool) -> st
     if nodes:
         for p in places:
             lines.append(
-                f"  {'host' if p['reason'] else 'npu '}  {p['op']:20s} {p['macs']:>12,}  {p['node']}  "
+                f"  {'host' if p['reason'] else 'npu '}  {'  ' * ('loop' in p) + p['op']:20s} "
+                f"{p['macs']:>12,}  {p['node']}  "
                 f"{p['reason']}"
             )
     grouped: dict[tuple[str, str], list[str]] = {}

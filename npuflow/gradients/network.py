@@ -10,8 +10,10 @@ import numpy as np
 import torch
 
 from npuflow.base.errors import ModelError
+from npuflow.gradients.loops import walked
 from npuflow.gradients.operators import computed, has_form
 from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node
 from npuflow.ir.queries import kind, title
 from npuflow.ir.types import Array
 
@@ -43,13 +45,16 @@ class RealNetwork:
         """The values in `keep`, [samples, ...]. `feeds`: inputs, samples along a first dimension before the
         graph's own; `constants`: tensors in the place of some of the graph's."""
         values = {name: channels_last(feeds[name]) for name in self.graph.inputs}
-        last = {v: i for i, node in enumerate(self.graph.nodes) for v in node.inputs if v}
-        for i, node in enumerate(self.graph.nodes):
-            given = [self._operand(v, values, constants) for v in node.inputs]
-            made = computed(self.graph.site(node), given)
-            values.update((o, one) for o, one in zip(node.outputs, made, strict=False) if o)
-            for value in {v for v in node.inputs if last.get(v) == i and v not in keep}:
-                values.pop(value, None)
+
+        def made(node: Node, known: Mapping[str, Any]) -> dict[str, Any]:
+            given = [self._operand(v, known, constants) for v in node.inputs]
+            found = computed(self.graph.site(node), given)
+            return {o: one for o, one in zip(node.outputs, found, strict=False) if o}
+
+        def read(node: Node, known: Mapping[str, Any]) -> Any:
+            return self._operand(node.inputs[0], known, constants)
+
+        walked(self.graph, values, made, read, keep)
         return {name: values[name] for name in keep}
 
     def _operand(self, name: str, values: Mapping[str, Any], constants: Mapping[str, Any]) -> Any:

@@ -122,8 +122,8 @@ def computed(site: OpContext, inputs: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def has_form(site: OpContext) -> bool:
-    """Whether the node can be computed here."""
-    if kind(site.node) in FORMS or site.op.unary:
+    """Whether the node can be computed here; borders of loops are passed by `loops.py`."""
+    if kind(site.node) in FORMS or site.op.unary or site.op.border_of_loop:
         return True
     return site.op.moves_data and all(value is None or value.type.is_static for value in site.inputs)
 

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from types import MappingProxyType
+from typing import NamedTuple
 
 from npuflow.base.errors import ModelError
 from npuflow.ir.graph import Graph, constant
 from npuflow.ir.op import Node, Op
 from npuflow.ir.types import Array, QuantType, TensorType, Value
+
+
+class Mark(NamedTuple):
+    """What a builder had: numbers of nodes and notes, values, constants, codes."""
+
+    nodes: int
+    notes: int
+    values: dict[str, Value]
+    consts: dict[str, Array]
+    arrays: dict[str, Array]
+    stated: dict[str, QuantType]
 
 
 class Builder:
@@ -84,6 +96,21 @@ class Builder:
             if output:
                 self.define(Value(output, kind))
         return tuple(outputs)
+
+    def mark(self) -> Mark:
+        """A place that `back` returns to."""
+        held = (dict(found) for found in (self.values, self.consts, self.arrays, self.stated))
+        return Mark(len(self.nodes), len(self.notes), *held)
+
+    def back(self, mark: Mark) -> None:
+        """Without what was added since."""
+        del self.nodes[mark.nodes :], self.notes[mark.notes :]
+        for own, held in (
+            (self.values, mark.values), (self.consts, mark.consts), (self.arrays, mark.arrays),
+            (self.stated, mark.stated),
+        ):
+            for name in own.keys() - held.keys():
+                del own[name]
 
     def graph(self, inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
         return Graph(

@@ -7,14 +7,16 @@ takes its initial one, `last` takes the value for the next step and gives the la
 step's part of a tensor, `stack` joins what the steps made, and `capture` gives a value of the outside that
 no step changes. All nodes between an entering and a leaving border are the body. Constants need no border.
 
-Where a body's values are seen from outside (statistics, judges), they are stacked: step by step one behind
-the other along the first dimension, as a batch is.
+Where a body's values are seen from outside (statistics, judges, outputs), they are stacked: step by step one
+behind the other along the first dimension, as a batch is.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -23,6 +25,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
 from npuflow.ir.types import Array, TensorType
 
+FEW = 3                                   # steps that are written out one after the other
 ENTERS = ("carry", "slice", "capture")
 LEAVES = ("last", "stack")
 
@@ -111,9 +114,6 @@ def faults(graph: Graph) -> Iterator[str]:
                 )
             elif mine and v and v not in within and graph.const(v) is None:
                 yield f'{node.name} of the loop "{mine}" reads "{v}", which no border leads into it'
-    for v in graph.outputs:
-        if v in within:
-            yield f'the output "{v}" is a value of one step of the loop "{within[v]}"'
     for loop in loops(graph):
         yield from _loop_faults(graph, loop)
 
@@ -159,6 +159,25 @@ def contiguous(graph: Graph) -> Graph:
     if all(loop.nodes == tuple(range(loop.nodes[0], loop.nodes[-1] + 1)) for loop in found):
         return graph
     return graph.replaced(nodes=tuple(graph.nodes[i] for unit in runs(graph) for i in unit))
+
+
+def own_beginnings(graph: Graph) -> Graph:
+    """The graph with a constant of its own for each carried value that begins with one: values that read one
+    constant have one type, and what a loop carries need not have that of other values."""
+    readers = Counter(v for node in graph.nodes for v in node.inputs)
+    values, nodes = dict(graph.values), list(graph.nodes)
+    for i, node in enumerate(graph.nodes):
+        held = graph.values[node.inputs[0]] if border(node)[0] == "carry" else None
+        if held is None or held.const is None or readers[held.id] == 1:
+            continue
+        name = f"{node.outputs[0]}:initial"
+        while name in values:
+            name += "'"
+        values[name], nodes[i] = replace(held, id=name), replace(node, inputs=(name,))
+        readers[held.id] -= 1
+    if len(values) == len(graph.values):
+        return graph
+    return graph.replaced(nodes=tuple(nodes), values=MappingProxyType(values))
 
 
 def runs(graph: Graph) -> list[tuple[int, ...]]:

@@ -62,6 +62,18 @@ class _Scan:
     own: dict[str, None] = field(default_factory=dict)          # values of the body
     steps: int = 1
 
+    def __post_init__(self) -> None:
+        made = {o for n in self.graph.node for o in n.output}
+        self.taken = {*made, *(one.name for one in (*self.graph.input, *self.graph.initializer))}
+        self.inside: dict[str, str] = {}
+
+    def unused(self, name: str) -> str:
+        """The name, with marks behind it where the model has it."""
+        while name in self.taken:
+            name += "'"
+        self.taken.add(name)
+        return name
+
     def nodes(self) -> list[onnx.NodeProto]:
         """All nodes of the graph, the loop as a Scan with reshapes around it, in an order that runs."""
         for node in self.graph.node:
@@ -102,7 +114,7 @@ class _Scan:
         entering = [n.output[0] for n, _ in (*carries, *slices)]
         given = [value_info(self.inner(v), self.type(v)) for v in entering]
         if not slices:
-            given.append(value_info(f"{self.loop}:step{INSIDE}", TensorType((), "float32")))
+            given.append(value_info(self.unused(f"{self.loop}:step{INSIDE}"), TensorType((), "float32")))
             inputs.append(self.counted())
         results = [self.result(n.input[0], k) for k, (n, _) in enumerate(lasts)]
         outputs, ways = [n.output[0] for n, _ in lasts], list[int]()
@@ -132,7 +144,11 @@ class _Scan:
 
     def inner(self, name: str) -> str:
         """A value's name in the body: no name of the outside may come again there."""
-        return f"{name}{INSIDE}" if name in self.own else name
+        if name not in self.own:
+            return name
+        if name not in self.inside:
+            self.inside[name] = self.unused(f"{name}{INSIDE}")
+        return self.inside[name]
 
     def type(self, value: str) -> TensorType:
         return self.types[value]
@@ -141,7 +157,7 @@ class _Scan:
         """A result of the body with a name of its own."""
         import onnx
 
-        name = f"{self.loop}:result{number}{INSIDE}"
+        name = self.unused(f"{self.loop}:result{number}{INSIDE}")
         self.body.append(onnx.helper.make_node("Identity", [self.inner(value)], [name]))
         return name
 
@@ -149,27 +165,27 @@ class _Scan:
         """Something to scan, for a loop that reads nothing step by step: the steps need to be counted."""
         import onnx
 
-        name = f"{self.loop}:steps"
+        name = self.unused(f"{self.loop}:count")
         steps = np.zeros(self.steps, np.float32)
         self.graph.initializer.append(onnx.numpy_helper.from_array(steps, name))
         return name
 
     def parted(self, source: str, part: str) -> str:
         """A tensor with its steps as the first dimension."""
-        return self._reshaped(source, f"{part}:whole", (self.steps, *self.type(part).shape))
+        return self._reshaped(source, self.unused(f"{part}:whole"), (self.steps, *self.type(part).shape))
 
     def joined(self, value: str, target: str) -> str:
         """The name of what the Scan gives: steps are a dimension of their own there, and not in `target`."""
         shape = self.type(value).shape if value in self.types else ()
         first, rest = (shape[0], shape[1:]) if shape else (1, ())
-        name = f"{target}:steps"
+        name = self.unused(f"{target}:steps")
         self._reshaped(name, target, (self.steps * first, *rest))
         return name
 
     def _reshaped(self, source: str, target: str, shape: Sequence[int]) -> str:
         import onnx
 
-        at = f"{target}:shape"
+        at = self.unused(f"{target}:shape")
         self.graph.initializer.append(onnx.numpy_helper.from_array(np.array(shape, np.int64), at))
         self.made.append(onnx.helper.make_node("Reshape", [source, at], [target], allowzero=1))
         return target

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from npuflow.base.errors import InternalError
+from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, merge_consts, prune
-from npuflow.ir.loops import contiguous
+from npuflow.ir.loops import contiguous, has_loops, own_beginnings
 from npuflow.ir.op import OPS, Node
 from npuflow.ir.queries import kind
 from npuflow.ir.types import Value
+from npuflow.ir.unroll import written_out
 from npuflow.ir.verify import verify
 from npuflow.place.place import op_name
 from npuflow.rewrite.working import WorkingGraph
@@ -66,15 +68,27 @@ def rewrite(
     careful: bool = False,
     most: int | None = None,
     hardware: Hardware = Rule.hardware,
+    loops: bool = True,
 ) -> Rewritten:
     """Run the named rules (default: all of them). `careful` verifies the graph after every change; `most`:
-    stop after so many changes (they are the same in every run); `hardware`: the target's, for rules that ask.
+    stop after so many changes (they are the same in every run); `hardware`: the target's, for rules that ask;
+    `loops`: they stay, and are not written out.
     """
     named = RULES.names() if names is None else names
     rules = sorted(((name, usable(name, hardware)) for name in named), key=lambda p: p[0])
     chosen = [(name, rule) for name, rule in rules if rule is not None]
-    orders = sorted({rule.order for _, rule in chosen})
     run = _Run(careful, most, max(_ROUNDS, _CHANGES * len(graph.nodes)))
+    graph = _in_order(graph, chosen, run)
+    if not loops and has_loops(graph):
+        graph = _in_order(written_out(graph, Numerics()), chosen, run)
+    graph = own_beginnings(contiguous(prune(graph) if run.applied else graph))
+    standing = tuple(_standing(graph, run.applied, run.refusals))
+    return Rewritten(_explained(verify(graph, "the rewrites"), standing), tuple(run.applied), standing)
+
+
+def _in_order(graph: Graph, chosen: Sequence[tuple[str, Rule]], run: _Run) -> Graph:
+    """The fixed point of all rules, those of a lower order first."""
+    orders = sorted({rule.order for _, rule in chosen})
     while not run.stopped:
         before = len(run.applied)
         for order in orders:
@@ -84,9 +98,7 @@ def rewrite(
         else:
             if len(run.applied) == before or len(orders) == 1:
                 break
-    graph = contiguous(prune(graph) if run.applied else graph)
-    standing = tuple(_standing(graph, run.applied, run.refusals))
-    return Rewritten(_explained(verify(graph, "the rewrites"), standing), tuple(run.applied), standing)
+    return graph
 
 
 def _explained(graph: Graph, refusals: Iterable[Refusal]) -> Graph:

@@ -9,13 +9,13 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
+from npuflow.ir.loops import FEW
 from npuflow.ir.types import Array
 from npuflow.rules._masks import opposite
 from npuflow.rules._numbers import INTEGERS, number
 from npuflow.rules._parts import Parts
 
-# steps of a layer that are written out one after the other, and those that are where no loop is possible
-FEW_STEPS, MOST_STEPS = 3, 2048
+MOST_STEPS = 2048                         # of a layer that are written out where no loop is possible
 MAKES = (
     "loopcarry",
     "looplast",
@@ -103,7 +103,7 @@ class RecurrentLayer:
     def looped(self) -> bool:
         """Whether the steps become a loop. Where the ends of sequences are constants, steps are written out:
         what comes behind an end is left out."""
-        return self.steps > FEW_STEPS and not any(self.valid)
+        return self.steps > FEW and not any(self.valid)
 
     def masks(self) -> Sequence[str]:
         """By step, 1 for sequences that have it and 0 for those that ended before, [batch, 1]; "" where all

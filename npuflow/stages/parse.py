@@ -16,6 +16,7 @@ from npuflow.frontends import Frontend, Reading, Source
 from npuflow.input.pixels.pixel_padding import PixelBorder
 from npuflow.input.pixels.pixels import Pixels
 from npuflow.ir.graph import Graph, prune
+from npuflow.ir.loops import steps_of
 from npuflow.ir.persist import operators
 from npuflow.ir.types import FloatType, GroupedType, QuantType
 from npuflow.ir.verify import verify
@@ -39,6 +40,9 @@ class Parse(Config):
 
     skip: tuple[Annotated[str, RULES], ...] = ()
     """Rewrite rules to leave out."""
+    loops: bool = True
+    """Recurrent layers, Scan and Loop of more than 3 steps are loops: the network has the body of a step
+    once. False: every step is written out."""
     max_weights: str = ""
     """Weights up to which onnxruntime gets a copy of them ("500MB"; empty: 2 GiB less 16 MiB, as much as
     one ONNX model holds). Those of a larger network stay in the cache's files and are mapped, which takes
@@ -127,8 +131,10 @@ def rewritten(
     skip: tuple[str, ...] = (),
     most: int | None = None,
     hardware: Hardware = Rule.hardware,
+    loops: bool = True,
 ) -> Parsed:
-    """Rewrite what was read; `most`: no more than so many changes; `hardware`: the target's."""
+    """Rewrite what was read; `most`: no more than so many changes; `hardware`: the target's; `loops`: they
+    stay, and are not written out."""
     graph, wanted = verify(reading.graph, "reading the model"), reading.graph.outputs
     # What the model rounds to codes is a value of its own: as an output, no rule may compute past it.
     rounded = (
@@ -138,7 +144,7 @@ def rewritten(
     )
     graph = graph.replaced(outputs=(*wanted, *rounded))
     names = [name for name in RULES.names() if name not in skip]
-    done = rewrite(graph, names, most=most, hardware=hardware)
+    done = rewrite(graph, names, most=most, hardware=hardware, loops=loops)
     final = with_known_outputs(prune(done.graph.replaced(outputs=wanted)))
     stated = {name: quant for name, quant in reading.stated.items() if name in final.values}
     return Parsed(final, done.refusals, done.applied, reading.notes, stated=stated)
@@ -152,7 +158,14 @@ def _computes(graph: Graph) -> None:
             "the model has no inputs",
             because="all its outputs are constant: there is nothing to compile", code="NF-MODEL-036",
         )
+    inner = steps_of(graph)
     for name in graph.outputs:
+        if name in inner:
+            raise ModelError(
+                f'the output "{name}" is a value of one step of a loop',
+                because="a program gives what leaves the loop",
+                hint="[parse] loops = false writes loops out", code="NF-MODEL-360",
+            ).at(value=name)
         if name in graph.inputs:
             rest = [o for o in graph.outputs if o not in graph.inputs]
             hint = f"[model] outputs = {json.dumps(rest)} leaves it out" if rest else ""
@@ -179,7 +192,7 @@ def parse(
     parse: Parse,
 ) -> Parsed:
     """The graph at the rules' fixed point."""
-    result = rewritten(source.reading, parse.skip, hardware=asked.known)
+    result = rewritten(source.reading, parse.skip, hardware=asked.known, loops=parse.loops)
     held = sum(array.nbytes for array in result.graph.consts.values())
     if least := fed_from(held, parse.most):
         result = replace(result, graph=result.graph.replaced(fed=least))

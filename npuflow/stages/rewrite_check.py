@@ -149,7 +149,7 @@ def _checked(
         return RewriteCheck(reason="the model gives other numbers every time it runs")
 
     def replay(skip: tuple[str, ...], most: int | None) -> tuple[Graph, tuple[Applied, ...]]:
-        done = rewritten(read.reading, (*parse.skip, *skip), most, reading.asked.known)
+        done = rewritten(read.reading, (*parse.skip, *skip), most, reading.asked.known, parse.loops)
         return done.graph.replaced(fed=graph.fed), done.applied
 
     found, cured = engine.culprits(original, replay)

@@ -92,7 +92,8 @@ def shapes(
             steps, faults = read_table(Preprocess, item.detail["preprocess"])
             assert steps is not None, faults
             source = prepared(source, steps)
-        own = rewritten(source.reading, reading.parse.skip, hardware=reading.asked.known)
+        parse, known = reading.parse, reading.asked.known
+        own = rewritten(source.reading, parse.skip, hardware=known, loops=parse.loops)
         own = over_pixels(own, graph.pixels) if graph.pixels else own
         if graph.trials:
             own = replace(own, graph=with_weights(own.graph, graph.graph))

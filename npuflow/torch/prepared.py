@@ -10,6 +10,7 @@ import torch
 
 from npuflow.base.errors import DataError, ModelError
 from npuflow.gradients.fake_quantization import Quantizer, StraightRound, rounded
+from npuflow.gradients.loops import walked
 from npuflow.gradients.operators import clipped, computed, has_form
 from npuflow.ir.codes import decode, encode
 from npuflow.ir.graph import Graph
@@ -153,12 +154,8 @@ class PreparedNetwork(torch.nn.Module):  # type: ignore[misc]
             name: x.float().unsqueeze(1) if self._batched() else x.float().unsqueeze(0)
             for name, x in zip(graph.inputs, inputs, strict=True)
         }
-        last = {v: i for i, node in enumerate(graph.nodes) for v in node.inputs}
         run = FakeRun(self, graph)
-        for i, node in enumerate(graph.nodes):
-            values.update(run.node(node, values))
-            for value in {v for v in node.inputs if last.get(v) == i and v not in graph.outputs}:
-                values.pop(value, None)
+        walked(graph, values, run.node, lambda node, known: run.operand(node, 0, known), graph.outputs)
         return [values[name].flatten(0, 1) if self._batched() else values[name][0] for name in graph.outputs]
 
     def _integer(self, inputs: tuple[Any, ...]) -> list[Any]:

@@ -208,10 +208,13 @@ def test_corrections_found_side_by_side_count_the_same_shift_twice() -> None:
 
 
 def test_steps_of_a_recurrent_layer_keep_equal_constants() -> None:
-    """A bias of its own for each step would make the weights of the steps different blocks of constants."""
+    """A bias of its own for each step would make the weights of the steps different blocks of constants.
+    Steps are written out where the ends of sequences are known."""
     shape = 1, 32, 8
     weights = {"w": normal(0, *shape, scale=0.3), "r": normal(1, *shape, scale=0.3)}
-    data = model("float[10,1,8] x => float[10,1,1,8] y", "y = LSTM<hidden_size=8>(x, w, r)", weights)
+    weights["n"] = np.array([9], np.int32)
+    layer = 'y = LSTM<hidden_size=8>(x, w, r, "", n)'
+    data = model("float[10,1,8] x => float[10,1,1,8] y", layer, weights)
     graph = through(data)
     feeds = [{"x": normal(seed, 10, 1, 8)} for seed in range(4)]
     rough = quantised(graph, feeds, COARSE)

@@ -1,4 +1,4 @@
-"""Loop and Scan of a known number of steps are written out; others stay, and say why."""
+"""Loop and Scan of a known number of steps become loops or are written out; others stay, and say why."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from onnx import TensorProto, helper
 
 from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.hw.target import Target
+from npuflow.ir.loops import loops
+from npuflow.ir.verify import verify
 from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
 from npuflow.place.place import place
@@ -49,13 +51,20 @@ def scan(steps: int = 5, **attributes: object) -> bytes:
 
 
 def loop(count: int | None, condition: str = "going") -> bytes:
-    """A state that doubles; `condition` may be an Identity ("going") or depend on the data ("data")."""
+    """A state that grows; `condition` may be an Identity ("going"), depend on the data ("data") or on the
+    number of the step ("step"), or the state depend on that number ("count")."""
     nodes = [helper.make_node("Add", ["s", "x"], ["s2"]), helper.make_node("Relu", ["s2"], ["o"])]
     if condition == "data":
         nodes += [
             helper.make_node("ReduceSum", ["s2"], ["sum"], keepdims=0),
             helper.make_node("Less", ["sum", "most"], ["go"]),
         ]
+    elif condition == "count":
+        nodes[0] = helper.make_node("Add", ["s", "number"], ["s2"])
+        nodes += [
+            helper.make_node("Cast", ["i"], ["number"], to=FLOAT), helper.make_node("Identity", ["c"], ["go"])
+        ]
+        nodes = [nodes[2], *nodes[:2], nodes[3]]
     elif condition == "step":
         nodes += [helper.make_node("Less", ["i", "last"], ["go"])]
     else:
@@ -77,9 +86,10 @@ def loop(count: int | None, condition: str = "going") -> bytes:
 @pytest.mark.parametrize(
     "data",
     [scan(), scan(1), scan(scan_input_directions=[1]), scan(scan_output_directions=[1]),
-     scan(scan_input_axes=[1], scan_output_axes=[1]), loop(4), loop(9, "step"), loop(None, "step")],
+     scan(scan_input_axes=[1], scan_output_axes=[1]), scan(3), loop(4), loop(3), loop(9, "step"),
+     loop(None, "step"), loop(4, "count")],
 )
-def test_written_out(data: bytes) -> None:
+def test_results(data: bytes) -> None:
     graph = FRONTENDS["onnx"]().read(data, Bindings()).graph
     done = rewrite(graph, careful=True).graph
     assert not place(done, Target()).reasons()
@@ -95,10 +105,51 @@ def test_written_out(data: bytes) -> None:
     ("data", "reason"),
     [
         (loop(4, "data"), "its condition depends on data"),
-        (scan(6000), "6000 steps of 3 nodes, more than 16384 in all"),
-        (loop(6000), "more than 16384 nodes, 3 in each of its steps"),
+        (loop(6000, "count"), "more than 16384 nodes, 4 in each of its steps"),
     ],
 )
 def test_what_stays(data: bytes, reason: str) -> None:
     graph = rewrite(FRONTENDS["onnx"]().read(data, Bindings()).graph).graph
     assert [p.reason for p in place(graph, Target()).places] == [reason]
+
+
+@pytest.mark.parametrize(
+    ("data", "steps"),
+    [
+        (scan(), 5), (scan(3), 0), (scan(scan_input_axes=[1], scan_output_axes=[1]), 5), (scan(6000), 6000),
+        (loop(4), 4), (loop(3), 0), (loop(6000), 6000), (loop(4, "count"), 0), (loop(9, "step"), 0),
+    ],
+)
+def test_what_becomes_a_loop(data: bytes, steps: int) -> None:
+    """More than three steps; the body must not know which one it is."""
+    graph = FRONTENDS["onnx"]().read(data, Bindings()).graph
+    assert [one.steps for one in loops(graph)] == ([steps] if steps else [])
+    verify(graph, "read")
+
+
+@pytest.mark.parametrize("back", [0, 1])
+def test_rows_of_a_batch_and_constants(back: int) -> None:
+    """Steps of [2, 3] and of single numbers; a row that is a constant, and one that nothing reads."""
+    body = helper.make_graph(
+        [helper.make_node("Mul", ["t", "f"], ["d"]), helper.make_node("Add", ["s", "d"], ["s2"]),
+         helper.make_node("ReduceMax", ["s2"], ["m"], keepdims=0),
+         helper.make_node("Constant", [], ["one"], value_float=1.5), helper.make_node("Neg", ["s2"], ["n"])],
+        "body", [info("s", 2, 3), info("t", 2, 3), info("f")],
+        [info("s2", 2, 3), info("m"), info("one"), info("n", 2, 3)],
+    )
+    node = helper.make_node(
+        "Scan", ["h", "x", "g"], ["last", "most", "ones", "n"], "walk", body=body, num_scan_inputs=2,
+        scan_input_axes=[1, 0], scan_output_axes=[0, 0, 2], scan_output_directions=[back, 0, back],
+        scan_input_directions=[back, 0],
+    )
+    data = model(
+        node, [info("h", 2, 3), info("x", 2, 5, 3), info("g", 5)],
+        [info("last", 2, 3), info("most", 5), info("ones", 5), info("n", 2, 3, 5)],
+    )
+    graph = FRONTENDS["onnx"]().read(data, Bindings()).graph
+    assert len(loops(graph)) == 1
+    done = rewrite(graph, careful=True).graph
+    rng = np.random.default_rng(1)
+    feeds = {i: rng.normal(size=graph.type(i).shape).astype(np.float32) for i in graph.inputs}
+    for mine, theirs in zip(run(export_model(done), feeds), run(data, feeds), strict=True):
+        np.testing.assert_allclose(mine, theirs, 1e-5, 1e-6)

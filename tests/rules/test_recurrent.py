@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npuflow.ir.loops import loops
 from npuflow.quantise.config import Activations, Quantize
 from tests.networks.onnx_text import model, normal, on_npu, ops, refused, rewritten
 
@@ -204,3 +205,14 @@ def test_lengths_that_are_an_input(op: str, direction: str) -> None:
     feeds = {"x": normal(7, STEPS, 3, INPUTS), "lengths": np.array([1, 4, 2], np.int32)}
     done = rewritten(data, feeds=feeds)
     on_npu(done, Quantize(activations=Activations(bits=16)), feeds, host=["host:cast"])
+
+
+def test_state_and_cell_state_have_scales_of_their_own() -> None:
+    """Both begin with zeros; the cell state of this layer is many times as large as the state."""
+    data = layer("LSTM", 'activations=["Sigmoid","Tanh","Softsign"]', steps=12)
+    graph = on_npu(rewritten(data))
+    (loop,) = loops(graph)
+    state, memory = (graph.values[one.now].quant for one in loop.carried)
+    assert state is not None and memory is not None and state.scale[0] < 0.7 * memory.scale[0]
+    for one in loop.carried:
+        assert len({graph.values[v].quant for v in (one.initial, one.now, one.following, one.last)}) == 1

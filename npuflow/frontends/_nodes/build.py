@@ -17,6 +17,7 @@ from npuflow.base.mapped import forget
 from npuflow.frontends._nodes import floats, fold
 from npuflow.frontends._nodes.fit import fit
 from npuflow.frontends._nodes.inputs import another_batch
+from npuflow.frontends._nodes.loop import looped
 from npuflow.frontends._nodes.microsoft import MICROSOFT, UNLISTED
 from npuflow.frontends._nodes.shapes import label, output_types, short
 from npuflow.frontends._nodes.tensors import EXTERNAL, array
@@ -154,7 +155,8 @@ class NodeBuilder(Builder):
             return
         stays = ""
         if node.op_type in ("Loop", "Scan"):
-            stays = unrolled(self, node, version)
+            why = looped(self, node, version)
+            stays = unrolled(self, node, version) if why else ""
             if not stays:
                 return
         if node.op_type == "Range" and not node.domain:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -13,6 +13,7 @@ from npuflow.base.wording import counted
 from npuflow.frontends._nodes.microsoft import MICROSOFT
 from npuflow.frontends._nodes.tensors import array
 from npuflow.frontends.onnx import blocks
+from npuflow.frontends.onnx.bodies import with_bodies
 from npuflow.frontends.onnx.clipped_codes import Ends, ended, unclipped
 from npuflow.frontends.onnx.dynamic import settled
 from npuflow.frontends.onnx.qonnx import QonnxLifter, is_qonnx
@@ -56,6 +57,18 @@ def lifted(model: onnx.ModelProto, tensors: Mapping[str, Array] = MappingProxyTy
     between them; weights become floats.
     What does not come in such pairs stays, and runs on the host. `tensors`: those
     kept apart from the model."""
+    done = _of_the_graph(model, tensors)
+
+    def lift(body: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, QuantType]]:
+        found = lifted(body, tensors)
+        return found.model, found.stated
+
+    whole, stated = with_bodies(done.model, lift)
+    return replace(done, model=whole, stated={**done.stated, **stated}) if stated else done
+
+
+def _of_the_graph(model: onnx.ModelProto, tensors: Mapping[str, Array]) -> Lifted:
+    """The roundings between nodes of the graph itself."""
     if any(is_qonnx(node) for node in model.graph.node):
         return _qonnx(model, tensors)
     kinds = {node.op_type for node in model.graph.node}

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from npuflow.ir.graph import Graph
+from npuflow.ir.loops import loops
 from npuflow.strategies import Budget
 from npuflow.tune.precision.config import BudgetTable
 
@@ -22,9 +23,9 @@ def budget_of(table: BudgetTable, graph: Graph) -> Budget:
 
 def feedback(graph: Graph) -> str:
     """What is taken again: an output that has the type of an input and depends on it, beside other inputs and
-    outputs (a state that the next run takes), or a constant matrix that its own results meet again (a layer
-    written out step by step). Empty: nothing."""
-    return _state(graph) or _repeated(graph)
+    outputs (a state that the next run takes), or a constant matrix that its own results meet again (in a
+    loop, or in a layer written out step by step). Empty: nothing."""
+    return _state(graph) or _looped(graph) or _repeated(graph)
 
 
 def _state(graph: Graph) -> str:
@@ -38,6 +39,24 @@ def _state(graph: Graph) -> str:
     for output in graph.outputs:
         if any(types[i] == graph.type(output) for i in reached.get(output, ())):
             return f'"{output}" is an input of the next run'
+    return ""
+
+
+def _looped(graph: Graph) -> str:
+    for loop in loops(graph):
+        met = {one.now: frozenset[str]() for one in loop.carried}
+        following = {one.following for one in loop.carried}
+        for node in (graph.nodes[i] for i in loop.nodes):
+            if not any(i in met for i in node.inputs):
+                continue
+            found = frozenset[str]().union(*(met.get(i, frozenset()) for i in node.inputs))
+            weight = graph.const(node.inputs[1]) if len(node.inputs) > 1 else None
+            if weight is not None and node.op.channel_axis(graph.site(node), 1) is not None:
+                found |= {node.name}
+            met.update((o, found | met.get(o, frozenset())) for o in node.outputs)
+        name = next((min(met[v]) for v in following if met.get(v)), "")
+        if name:
+            return f"{name} takes its own results"
     return ""
 
 
