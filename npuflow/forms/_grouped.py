@@ -31,12 +31,12 @@ def weight_of(site: OpContext) -> tuple[WeightGroups, Array]:
     """What the codes of the weight stand for, and the codes [channels, terms]."""
     kind, codes = type_of(site), site.consts[1]
     assert codes is not None
-    return kind.groups(codes.shape), kind.rows(codes)
+    return kind.groups(codes.shape), kind.by_channel(codes)
 
 
 def matrix(site: OpContext, rows: Array) -> Array:
     """[channels, terms] as the weight has them."""
-    return type_of(site).rows(rows)
+    return type_of(site).by_channel(rows)
 
 
 def packed(site: OpContext) -> npt.NDArray[np.uint8]:

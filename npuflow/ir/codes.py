@@ -25,7 +25,7 @@ def encode(array: npt.ArrayLike, quant: QuantType) -> Array:
     if isinstance(quant, FloatType):
         return floats.encoded(real, quant.element)
     if isinstance(quant, GroupedType):
-        return np.ascontiguousarray(quant.rows(quant.groups(real.shape).nearest(quant.rows(real))))
+        return np.ascontiguousarray(quant.by_channel(quant.groups(real.shape).nearest(quant.by_channel(real))))
     ends = quant.spread(real.shape)
     made = np.empty(real.shape, quant.dtype)
     for some in _parts(real.shape):
@@ -39,9 +39,9 @@ def decode(codes: Array, quant: QuantType) -> Array:
     if isinstance(quant, FloatType):
         return real_of(codes, quant.element).astype(np.float32)
     if isinstance(quant, GroupedType):
-        exact = quant.groups(codes.shape).numbers(quant.rows(codes))
+        exact = quant.groups(codes.shape).numbers(quant.by_channel(codes))
         held = floats.rounded(exact, quant.loaded) if quant.loaded else exact
-        return np.ascontiguousarray(quant.rows(held), np.float32)
+        return np.ascontiguousarray(quant.by_channel(held), np.float32)
     ends = quant.spread(codes.shape)
     if codes.size <= AT_ONCE:
         return np.asarray(dequantize(codes, *ends)).reshape(codes.shape)

@@ -175,7 +175,7 @@ class GroupedType(QuantType):
             zero = groups.zeros.astype(np.int64)
         return self._by_term(scale, shape), self._by_term(zero, shape) if zero.size > 1 else zero
 
-    def rows(self, matrix: Array) -> Array:
+    def by_channel(self, matrix: Array) -> Array:
         """[channels, terms] of the matrix; of such rows the matrix."""
         return matrix if self.axis == 0 else matrix.T
 

@@ -84,7 +84,7 @@ def check_codes(done: Built, bits: int, block: int, zeros: bool) -> None:
     (value,) = (v for v in graph.values.values() if isinstance(v.quant, GroupedType))
     stored = graph.const(value.id)
     assert stored is not None and isinstance(value.quant, GroupedType)
-    np.testing.assert_array_equal(value.quant.rows(stored), codes.reshape(CHANNELS, -1)[:, :TERMS])
+    np.testing.assert_array_equal(value.quant.by_channel(stored), codes.reshape(CHANNELS, -1)[:, :TERMS])
     groups = value.quant.groups(stored.shape)
     assert groups.scales.dtype == np.float16
     np.testing.assert_array_equal(groups.scales, scales)

@@ -91,6 +91,6 @@ def held(graph: Graph) -> tuple[np.ndarray, GroupedType]:
     (value,) = (v for v in graph.values.values() if isinstance(v.quant, GroupedType))
     codes = graph.const(value.id)
     assert codes is not None
-    return value.quant.rows(codes), value.quant
+    return value.quant.by_channel(codes), value.quant
 
 
