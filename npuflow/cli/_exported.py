@@ -26,7 +26,7 @@ def graph_of(source: Path, sets: Sequence[str], cache: Path | None, what: str) -
         raise absent(source)
     program = source.suffix == ".npu"
     graph, numerics = _of_program(source, cache, what) if program else _of_recipe(source, sets, cache)
-    return written_out(graph, numerics), numerics
+    return written_out(graph), numerics
 
 
 def _of_recipe(path: Path, sets: Sequence[str], cache: Path | None) -> tuple[Graph, Numerics]:

@@ -37,7 +37,7 @@ def test_random_loops_as_the_same_written_out() -> None:
         one = subject(seed)
         if one is None or not all(has_form(one.graph.site(node)) for node in one.graph.nodes):
             continue
-        straight = written_out(one.graph, one.target.numerics)
+        straight = written_out(one.graph)
         nodes = (*one.graph.nodes, *straight.nodes)
         known = all(has_form(straight.site(n)) for n in straight.nodes)
         if not known or any(kind(n) == "pad" for n in nodes):        # what is padded is 0 here
