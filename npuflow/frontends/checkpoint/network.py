@@ -1,0 +1,198 @@
+"""A decoder as a graph: some new tokens behind those of a cache, to the logits of the last one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+
+from npuflow.base.mapped import spilled
+from npuflow.checkpoints import StoredTensor
+from npuflow.frontends._nodes.build import NodeBuilder
+from npuflow.frontends._nodes.microsoft import MICROSOFT
+from npuflow.frontends.checkpoint.families._decoder import Decoder
+from npuflow.frontends.checkpoint.families._roles import DecoderWeights
+from npuflow.ir.types import Array, TensorType
+
+TOKENS, POSITION, CACHE, NEXT = "tokens", "position", "cache", ":next"
+LOGITS, EVERY = "logits", "logits:all"
+KEPT = 1 << 20                            # bytes from which a weight is kept in a file
+RMS_OPSET = 23                            # the first that has RMSNormalization
+
+
+@dataclass(eq=False)
+class DecoderGraph:
+    """The graph in the making. Rows of activations are tokens: [chunk, width]. `cached`: the places for
+    keys and values."""
+
+    builder: NodeBuilder
+    decoder: Decoder
+    weights: DecoderWeights
+    chunk: int
+    context: int
+    held: dict[str, str] = field(default_factory=dict)
+
+    # --- parts
+    def op(self, kind: str, inputs: Sequence[str], name: str, **attributes: Any) -> str:
+        self.builder.call(kind, inputs, [name], name, **attributes)
+        return name
+
+    def constant(self, name: str, array: Array) -> str:
+        """Once for each name."""
+        if name not in self.held:
+            self.held[name] = self.builder.constant(self.builder.free(name), spilled(array, KEPT))
+        return self.held[name]
+
+    def number(self, value: float) -> str:
+        return self.constant(f"number:{value:.9g}", np.asarray(value, np.float32))
+
+    def reshaped(self, x: str, shape: Sequence[int], name: str) -> str:
+        sizes = self.constant(f"shape:{'x'.join(map(str, shape))}", np.asarray(shape, np.int64))
+        return self.op("Reshape", [x, sizes], name)
+
+    def stored(self, tensor: StoredTensor, shift: float = 0.0) -> str:
+        """A tensor of the checkpoint, under its own name."""
+        if tensor.name not in self.held:
+            floats = tensor.floats()
+            self.constant(tensor.name, floats + np.float32(shift) if shift else floats)
+        return self.held[tensor.name]
+
+    def linear(self, x: str, role: str, layer: int, name: str) -> str:
+        bias = self.weights.bias(role, layer)
+        rows = [x, self.stored(self.weights.of(role, layer)), *([self.stored(bias)] if bias else [])]
+        return self.op("Gemm", rows, name, transB=1)
+
+    def normed(self, x: str, role: str, layer: int, name: str) -> str:
+        """A norm over the last dimension."""
+        d, scale = self.decoder, self.stored(self.weights.of(role, layer), self.decoder.shift)
+        if d.norm == "layer":
+            bias = self.weights.bias(role, layer)
+            rows = [x, scale, *([self.stored(bias)] if bias else [])]
+            return self.op("LayerNormalization", rows, name, axis=-1, epsilon=d.epsilon)
+        node = onnx.helper.make_node(
+            "RMSNormalization", [x, scale], [name], name, axis=-1, epsilon=d.epsilon
+        )
+        self.builder.node(node, RMS_OPSET)
+        return name
+
+    # --- the network
+    def embedded(self) -> str:
+        """[chunk, width]: rows of the embedding, with those of the positions where they are learned."""
+        d = self.decoder
+        table = self.stored(self.weights.of("embedding"))
+        x = self.op("Gather", [table, TOKENS], "embedding:rows", axis=0)
+        x = self.reshaped(x, (self.chunk, d.width), "embedding")
+        if d.embedding_scale != 1.0:
+            x = self.op("Mul", [x, self.number(d.embedding_scale)], "embedding:scaled")
+        if not self.weights.has("positions"):
+            return x
+        at = POSITION
+        if self.chunk > 1:
+            at = self.op("Add", [at, self.constant("steps", np.arange(self.chunk, dtype=np.int32))], "places")
+        rows = self.op("Gather", [self.stored(self.weights.of("positions")), at], "positions", axis=0)
+        return self.op("Add", [x, rows], "embedded")
+
+    def layer(self, x: str, layer: int, last: str) -> str:
+        """`last`: the position of the last token."""
+        d, name = self.decoder, f"layers.{layer}"
+        y = self.attention(self.normed(x, "attention_norm", layer, f"{name}.attention_norm"), layer, last)
+        if self.weights.has("attention_end"):
+            y = self.normed(y, "attention_end", layer, f"{name}.attention_end")
+        x = self.op("Add", [x, y], f"{name}.attended")
+        y = self.normed(x, "feed_norm", layer, f"{name}.feed_norm")
+        if d.gated:
+            gate = self.activated(self.linear(y, "gate", layer, f"{name}.gate"), f"{name}.active")
+            y = self.op("Mul", [gate, self.linear(y, "up", layer, f"{name}.up")], f"{name}.gated")
+        else:
+            y = self.activated(self.linear(y, "up", layer, f"{name}.up"), f"{name}.active")
+        y = self.linear(y, "down", layer, f"{name}.down")
+        if self.weights.has("feed_end"):
+            y = self.normed(y, "feed_end", layer, f"{name}.feed_end")
+        return self.op("Add", [x, y], f"{name}.fed")
+
+    def activated(self, x: str, name: str) -> str:
+        kind = self.decoder.activation
+        if kind == "silu":
+            return self.op("Mul", [x, self.op("Sigmoid", [x], f"{name}:sigmoid")], name)
+        if kind == "relu":
+            return self.op("Relu", [x], name)
+        return self.op("Gelu", [x], name, approximate="tanh" if kind == "gelu_tanh" else "none")
+
+    def attention(self, x: str, layer: int, last: str) -> str:
+        """Keys and values are put into the cache, queries attend to all that is in it, or to a window."""
+        d, name = self.decoder, f"layers.{layer}"
+        counts = {"query": d.heads, "key": d.key_heads, "value": d.key_heads}
+        heads = [self.heads(x, role, count, layer) for role, count in counts.items()]
+        past = [cache_name(layer, what) for what in ("key", "value")]
+        attributes: dict[str, Any] = {
+            "num_heads": d.heads, "kv_num_heads": d.key_heads, "scale": d.scale or 1 / math.sqrt(d.head_size),
+        }
+        rope, window = d.ropes[layer], d.windows[layer]
+        if d.cap:
+            attributes["softcap"] = d.cap
+        if 0 < window < self.context:
+            attributes["local_window_size"] = window
+        inputs = [*heads, *past, last, self.constant("cache:length", np.asarray(self.context, np.int32))]
+        if rope is not None:
+            kind = d.ropes.index(rope)    # layers of one kind share their tables
+            tables = zip(("cosines", "sines"), rope.tables(self.context), strict=True)
+            attributes["do_rotary"] = 1
+            inputs += [self.constant(f"rope.{kind}:{what}", table) for what, table in tables]
+        y = f"{name}.heads"
+        outputs = [y, *(f"{one}{NEXT}" for one in past)]
+        node = onnx.helper.make_node(
+            "GroupQueryAttention", inputs, outputs, f"{name}.attention", domain=MICROSOFT, **attributes
+        )
+        cache = TensorType((1, d.key_heads, self.context, d.head_size))
+        types = [TensorType((1, self.chunk, d.heads * d.head_size)), cache, cache]
+        self.builder.host(node, 1, types, "attention has no operator file", (f"{name}.attention",))
+        y = self.reshaped(y, (self.chunk, d.heads * d.head_size), f"{name}.joined")
+        return self.linear(y, "out", layer, f"{name}.out")
+
+    def heads(self, x: str, role: str, count: int, layer: int) -> str:
+        """[1, chunk, heads * size], with a norm of every head where the family has one."""
+        d, name = self.decoder, f"layers.{layer}.{role}"
+        y = self.linear(x, role, layer, name)
+        if role != "value" and self.weights.has(f"{role}_norm"):
+            y = self.reshaped(y, (1, self.chunk, count, d.head_size), f"{name}:heads")
+            y = self.normed(y, f"{role}_norm", layer, f"{name}_norm")
+        return self.reshaped(y, (1, self.chunk, count * d.head_size), f"{name}:rows")
+
+    def logits(self, x: str, name: str) -> str:
+        d, role = self.decoder, "embedding" if self.decoder.tied else "head"
+        matrix, bias = self.stored(self.weights.of(role)), self.weights.bias("head")
+        x = self.normed(x, "norm", 0, f"{name}:norm")
+        product = f"{name}:product" if d.final_cap else name
+        y = self.op("Gemm", [x, matrix, *([self.stored(bias)] if bias else [])], product, transB=1)
+        if d.final_cap:
+            y = self.op("Mul", [y, self.number(1 / d.final_cap)], f"{name}:low")
+            y = self.op("Mul", [self.op("Tanh", [y], f"{name}:tanh"), self.number(d.final_cap)], name)
+        return y
+
+    def written(self) -> None:
+        """All nodes: logits of the last token, and of every one where there are several."""
+        new = self.constant("chunk", np.asarray([self.chunk], np.int32))
+        self.op("Add", [POSITION, new], f"{POSITION}{NEXT}")
+        last = POSITION
+        if self.chunk > 1:
+            more = self.constant("chunk:rest", np.asarray([self.chunk - 1], np.int32))
+            last = self.op("Add", [POSITION, more], "last")
+        x = self.embedded()
+        for layer in range(self.decoder.layers):
+            x = self.layer(x, layer, last)
+        if self.chunk == 1:
+            self.logits(x, LOGITS)
+            return
+        self.logits(x, EVERY)
+        places = (self.chunk - 1, self.chunk)
+        ends = [self.constant(f"row:{end}", np.asarray([end], np.int64)) for end in places]
+        axis = self.constant("row:axis", np.asarray([0], np.int64))
+        self.logits(self.op("Slice", [x, *ends, axis], "last:row"), LOGITS)
+
+
+def cache_name(layer: int, what: str) -> str:
+    return f"{CACHE}.{layer}.{what}"
