@@ -50,6 +50,11 @@ def opened(path: Path) -> Checkpoint:
         values = folder.json_file(path / folder.CONFIG)
         config = CheckpointConfig(values, str(path / folder.CONFIG))
         return Checkpoint(path, "folder", config, packed.tensors(folder.tensors(path), config), {})
+    if path.suffix.lower() != ".gguf":
+        raise ModelError(
+            f'"{path.name}" is no checkpoint', because=f"a folder is known by its {folder.CONFIG}",
+            hint=f'"{path.parent.name}", the folder itself, if it holds one', code="NF-MODEL-462",
+        ).at(file=str(path))
     first, *more = parts = gguf_parts(path)
     read = [gguf.read(part) for part in parts]
     metadata = read[0].metadata
@@ -61,7 +66,7 @@ def opened(path: Path) -> Checkpoint:
     if more and stated != len(found):
         raise ModelError(
             f"the parts of {first.name} hold {len(found)} tensors",
-            because=f"the first states {stated}", hint="download all parts again", code="NF-MODEL-448",
+            because=f"the first states {stated}", hint="download all parts again", code="NF-MODEL-459",
         ).at(file=str(first))
     return Checkpoint(first, "gguf", config, found, metadata)
 
@@ -80,7 +85,7 @@ def gguf_parts(path: Path) -> tuple[Path, ...]:
     if lost is not None:
         raise ModelError(
             f"a part of the checkpoint is missing: {lost.name}", because=f"there are {count} parts",
-            hint="put all parts into one folder", code="NF-MODEL-446",
+            hint="put all parts into one folder", code="NF-MODEL-460",
         ).at(file=str(lost))
     return tuple(parts)
 

@@ -31,46 +31,46 @@ class CheckpointConfig:
         if type(found) is float and found.is_integer():
             found = int(found)
         if type(found) is not int or not least <= found <= most:
-            self._wrong(key, found, f"a whole number from {least} to {most} is needed")
+            self.wrong(key, found, f"a whole number from {least} to {most} is needed")
         return found
 
     def real(self, key: str, default: Any = MISSING) -> float:
         found = self._found(key, default)
         if type(found) not in (int, float) or not math.isfinite(found):
-            self._wrong(key, found, "a number is needed")
+            self.wrong(key, found, "a number is needed")
         return float(found)
 
     def text(self, key: str, default: Any = MISSING) -> str:
         found = self._found(key, default)
         if not isinstance(found, str):
-            self._wrong(key, found, "a text is needed")
+            self.wrong(key, found, "a text is needed")
         return found
 
     def truth(self, key: str, default: bool) -> bool:
         found = self._found(key, default)
         if type(found) is not bool:
-            self._wrong(key, found, "true or false is needed")
+            self.wrong(key, found, "true or false is needed")
         return found
 
     def texts(self, key: str) -> tuple[str, ...]:
         """A list of texts; empty where there is none."""
         found = self._found(key, ())
         if not isinstance(found, list | tuple) or not all(isinstance(one, str) for one in found):
-            self._wrong(key, found, "a list of texts is needed")
+            self.wrong(key, found, "a list of texts is needed")
         return tuple(found)
 
     def reals(self, key: str) -> tuple[float, ...]:
         """A list of numbers; empty where there is none."""
         found = self._found(key, ())
         if not isinstance(found, list | tuple) or not all(type(one) in (int, float) for one in found):
-            self._wrong(key, found, "a list of numbers is needed")
+            self.wrong(key, found, "a list of numbers is needed")
         return tuple(map(float, found))
 
     def table(self, key: str) -> CheckpointConfig:
         """A table within; empty where there is none."""
         found = self._found(key, {})
         if not isinstance(found, Mapping):
-            self._wrong(key, found, "a table is needed")
+            self.wrong(key, found, "a table is needed")
         return CheckpointConfig(found, self.file)
 
     def _found(self, key: str, default: Any) -> Any:
@@ -85,7 +85,8 @@ class CheckpointConfig:
             ).at(file=self.file)
         return found
 
-    def _wrong(self, key: str, found: Any, because: str) -> NoReturn:
+    def wrong(self, key: str, found: Any, because: str) -> NoReturn:
+        """The error of a value that cannot be."""
         raise ModelError(
             f'the checkpoint says {self.called.get(key, key)} = {str(found)[:60]}', because=because,
             hint=f"correct it in {self.file}, or download the checkpoint again", code="NF-MODEL-444",

@@ -71,7 +71,7 @@ def _shards(folder: Path) -> Mapping[str, str]:
     found = json_file(path).get("weight_map")
     if not isinstance(found, dict) or not found:
         raise ModelError(
-            f"{INDEX} is damaged", because="it has no weight_map", hint="download it again",
+            f"{path.name} is damaged", because="it has no weight_map", hint="download it again",
             code="NF-MODEL-440",
         ).at(file=str(path))
     for name, file in found.items():
@@ -102,6 +102,6 @@ def tensors(folder: Path) -> dict[str, FloatTensor]:
         if lost is not None:
             raise ModelError(
                 f'the tensor "{lost}" is in no shard', because=f"{INDEX} says that it is in "
-                f"{_shards(folder)[lost]}", hint="download the folder again", code="NF-MODEL-448",
+                f"{_shards(folder)[lost]}", hint="download the folder again", code="NF-MODEL-458",
             ).at(file=str(folder / INDEX))
     return found

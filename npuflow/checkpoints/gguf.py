@@ -105,11 +105,10 @@ def _tensor(file: MappedFile, row: _Row, start: int) -> StoredTensor:
     if kind is None:
         file.fail(f'the tensor "{row.name}" is of type {row.type}, which ggml does not have')
     if kind.name not in FLOATS and kind.unpack is None:
-        raise ModelError(
-            f'the tensor "{row.name}" is stored as {kind.name}, which npuflow does not read',
-            because=f"it reads F32, F16, BF16, {', '.join(READ)}",
-            hint="take a file of another type, such as Q4_0, Q4_K_M or Q8_0", code="NF-MODEL-442",
-        ).at(file=str(file.path))
+        file.unread(
+            row.name, kind.name, ("F32", "F16", "BF16", *READ),
+            "take a file of another type, such as Q4_0, Q4_K_M or Q8_0",
+        )
     if not row.shape or min(row.shape) < 1:
         file.fail(f'the tensor "{row.name}" has the shape {list(row.shape)}')
     if row.shape[-1] % kind.elements:

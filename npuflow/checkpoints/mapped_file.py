@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,6 +31,13 @@ class MappedFile:
     def fail(self, because: str, hint: str = "is the file whole? download it again") -> NoReturn:
         raise ModelError(
             f"{self.path.name} is damaged", because=because, hint=hint, code="NF-MODEL-440"
+        ).at(file=str(self.path))
+
+    def unread(self, name: str, kind: str, known: Sequence[str], hint: str) -> NoReturn:
+        """The error of a type that npuflow does not read."""
+        raise ModelError(
+            f'the tensor "{name}" is stored as {kind}, which npuflow does not read',
+            because=f"it reads {', '.join(known)}", hint=hint, code="NF-MODEL-442",
         ).at(file=str(self.path))
 
     def take(self, count: int, what: str) -> int:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from npuflow.base.errors import ModelError
 from npuflow.checkpoints.mapped_file import MappedFile
 from npuflow.checkpoints.tensors import FLOATS, FloatTensor
 from npuflow.ir.types import Array
@@ -57,10 +56,7 @@ def _tensor(file: MappedFile, name: str, row: Any) -> FloatTensor:
     if not sound:
         file.fail(f'the header says of the tensor "{name}": {str(row)[:80]}')
     if kind not in FLOATS and kind not in WHOLE:
-        raise ModelError(
-            f'the tensor "{name}" is stored as {kind}, which npuflow does not read',
-            because=f"it reads {', '.join(FLOATS)} and whole numbers", code="NF-MODEL-442",
-        ).at(file=str(file.path))
+        file.unread(name, kind, (*FLOATS, *WHOLE), "store it in one of these")
     width = np.dtype(FLOATS.get(kind) or WHOLE[kind]).itemsize
     if end - begin != prod(shape) * width:
         file.fail(f'the tensor "{name}" is {kind} {list(shape)} and has {end - begin:,} bytes')

@@ -72,7 +72,9 @@ class ChosenRows:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return (len(np.arange(self.of.shape[0])[self.chosen]), *self.of.shape[1:])
+        rows = self.chosen
+        count = len(range(self.of.shape[0])[rows]) if isinstance(rows, slice) else len(rows)
+        return (count, *self.of.shape[1:])
 
     @property
     def nbytes(self) -> int:

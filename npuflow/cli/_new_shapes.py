@@ -44,6 +44,19 @@ def bound(found: Ports, options: Sequence[str]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def sizes(options: Sequence[str]) -> dict[str, int]:
+    """The sizes that `--dim` gives, by name."""
+    found: dict[str, int] = {}
+    for option in options:
+        name, equals, text = option.rpartition("=")
+        if not equals or not name or not text.isdecimal() or not int(text):
+            raise UsageError(
+                f'--dim "{option}" is not NAME=N', hint="--dim NAME=N, a size from 1 on", code="NF-USAGE-360"
+            )
+        found[name] = int(text)
+    return found
+
+
 def _fits(declared: Sequence[int | str | None], shape: tuple[int, ...]) -> bool:
     return len(declared) == len(shape) and all(
         is_free(d) or d == s for d, s in zip(declared, shape, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -12,10 +13,10 @@ from npuflow.cli._engine import BatchOption, stages
 from npuflow.cli._files import write_file
 
 
-def new(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL.onnx", help="The model, or pkg:NAME/FILE.", show_default=False)
-    ],
+@dataclass(frozen=True)
+class FixedSizes:
+    """What the options fix of the model."""
+
     shapes: Annotated[
         list[str] | None,
         typer.Option(
@@ -24,7 +25,21 @@ def new(
             metavar="NAME=D,D,...",
             help="The shape of an input with free dimensions. May be repeated.",
         ),
-    ] = None,
+    ] = None
+    dims: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--dim", metavar="NAME=N", help="The size of a named free dimension. May be repeated."
+        ),
+    ] = None
+    batch: BatchOption = None
+
+
+def new(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="The model, or pkg:NAME/FILE.", show_default=False)
+    ],
+    fixed: FixedSizes,
     data: Annotated[
         str | None,
         typer.Option(
@@ -37,7 +52,6 @@ def new(
         Path | None,
         typer.Option("--output", "-o", help="The recipe to write; MODEL.toml here if not given, - to print."),
     ] = None,
-    batch: BatchOption = None,
     target: Annotated[str | None, typer.Option("--target", help="The target to write into it.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over an existing file.")] = False,
 ) -> None:
@@ -56,7 +70,7 @@ def new(
     if not printing and not path.parent.is_dir():
         raise UsageError(f'no folder "{path.parent}" to write {path.name} into', code="NF-USAGE-045")
     folder = Path.cwd() if printing else path.parent
-    written = text(model, folder, stages(), target, shapes or (), data, batch)
+    written = text(model, folder, stages(), target, fixed, data)
     if printing:
         typer.echo(written, nl=False)
         return

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from npuflow.frontends import FRONTENDS, Bindings, Reading, Source
+from npuflow.frontends import FRONTENDS, Bindings, Outline, Reading, Source
 
 
 @FRONTENDS.entry
@@ -28,6 +29,11 @@ class CheckpointFile:
         from npuflow.checkpoints import opened
 
         return Source(content=opened(path))
+
+    def outline(self, source: Source, sizes: Mapping[str, int]) -> Outline:
+        from npuflow.frontends.checkpoint.outline import outline
+
+        return outline(source.content, sizes)
 
     def read(self, source: Source | bytes, bindings: Bindings) -> Reading:
         from npuflow.checkpoints import Checkpoint

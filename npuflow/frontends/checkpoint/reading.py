@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import onnx
@@ -41,20 +42,56 @@ def weights_of(checkpoint: Checkpoint, context: int) -> DecoderWeights:
     return found
 
 
+@dataclass(frozen=True)
+class Measured:
+    """A checkpoint with the sizes of its program, and notes on what nobody stated."""
+
+    weights: DecoderWeights
+    chunk: int
+    context: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {CHUNK: self.chunk, CONTEXT: self.context}
+
+
+def measured(checkpoint: Checkpoint, stated: Mapping[str, int]) -> Measured:
+    """New tokens of a run and tokens that the cache holds: as stated, else the usual."""
+    unknown = next((name for name in stated if name not in USUAL), None)
+    if unknown is not None:
+        raise ModelError(
+            f'the model has no dimension "{unknown}"', because=f"its dimensions are {CHUNK} and {CONTEXT}",
+            code="NF-MODEL-455",
+        ).at(key=dotted(("model", "dims", unknown)))
+    sizes = {**USUAL, **stated}
+    weights = weights_of(checkpoint, sizes[CONTEXT])
+    if CONTEXT not in stated and weights.decoder.longest < sizes[CONTEXT]:
+        sizes[CONTEXT] = weights.decoder.longest
+        weights = weights_of(checkpoint, sizes[CONTEXT])
+    fits(weights.decoder, sizes[CHUNK], sizes[CONTEXT])
+    notes = tuple(
+        f"{name} is taken as {sizes[name]}; [model] dims = {{ {name} = ... }} states it"
+        for name in USUAL
+        if name not in stated
+    )
+    return Measured(weights, sizes[CHUNK], sizes[CONTEXT], notes)
+
+
 def reading(checkpoint: Checkpoint, bindings: Bindings) -> Reading:
     """`tokens` [1, chunk] behind `position` tokens of the cache; logits of the last, and the cache with them.
     """
-    sizes, notes = sized(bindings)
-    chunk, context = sizes[CHUNK], sizes[CONTEXT]
-    weights = weights_of(checkpoint, context)
-    decoder = weights.decoder
-    fits(decoder, chunk, context)
+    stated = dict(bindings.dims)
+    if len(bindings.inputs.get(TOKENS, ())) == 2:
+        stated.setdefault(CHUNK, bindings.inputs[TOKENS][1])
+    found = measured(checkpoint, stated)
+    decoder = found.weights.decoder
     builder = NodeBuilder({"": EXPORT_OPSET})
-    builder.notes += notes
+    builder.notes += found.notes
     infos = ports(decoder)
-    held = replace(bindings, dims={**bindings.dims, **sizes})
+    held = replace(bindings, dims=found.sizes)
     fed, faults = ends.inputs(builder, infos, [LOGITS], held)
-    DecoderGraph(builder, decoder, weights, chunk, context).written()
+    DecoderGraph(builder, decoder, found.weights, found.chunk, found.context).written()
     state = {f"{name}{NEXT}": name for name in states(decoder) if name not in bindings.constants}
     wanted = ends.outputs(builder, (LOGITS, *state), fed, held, faults)
     whole = ends.reading(builder, fed, list(dict.fromkeys((*wanted, *state))), {})
@@ -68,24 +105,6 @@ def _with_state(graph: Graph, wanted: tuple[str, ...], state: dict[str, str]) ->
     kept = {output: given for output, given in state.items() if given in read or output in wanted}
     inputs = tuple(i for i in graph.inputs if i not in state.values() or i in kept.values())
     return prune(graph.replaced(inputs=inputs, outputs=(*shown, *kept), state=tuple(sorted(kept.items()))))
-
-
-def sized(bindings: Bindings) -> tuple[dict[str, int], list[str]]:
-    """New tokens of a run and length of the cache, and notes on what nobody stated."""
-    found, notes = dict(bindings.dims), []
-    if len(bindings.inputs.get(TOKENS, ())) == 2:
-        found.setdefault(CHUNK, bindings.inputs[TOKENS][1])
-    for name, usual in USUAL.items():
-        if name not in found:
-            found[name] = usual
-            notes.append(f"{name} is taken as {usual}; [model] dims = {{ {name} = {usual} }} states it")
-    unknown = next((name for name in bindings.dims if name not in USUAL), None)
-    if unknown is not None:
-        raise ModelError(
-            f'the model has no dimension "{unknown}"', because=f"its dimensions are {CHUNK} and {CONTEXT}",
-            code="NF-MODEL-455",
-        ).at(key=dotted(("model", "dims", unknown)))
-    return found, notes
 
 
 def fits(decoder: Decoder, chunk: int, context: int) -> None:

@@ -33,10 +33,7 @@ def decoder(checkpoint: Checkpoint, context: int, **changes: Any) -> Decoder:
     shared = config.whole("num_key_value_heads", heads, most=MOST_WIDTH)
     size = config.whole("head_dim", max(width // heads, 1), most=MOST_WIDTH)
     if heads % shared:
-        raise ModelError(
-            f"{heads} heads of queries cannot share {shared} of keys",
-            because="the first is no multiple of the second", code="NF-MODEL-444",
-        ).at(file=config.file)
+        config.wrong("num_key_value_heads", shared, f"{heads} heads of queries cannot share so many of keys")
     common: dict[str, Any] = {
         "layers": layers, "width": width, "heads": heads, "key_heads": shared, "head_size": size,
         "feed_forward": config.whole("intermediate_size", most=MOST_WIDTH),
@@ -71,10 +68,7 @@ def tied(checkpoint: Checkpoint) -> bool:
 def activation(config: CheckpointConfig, key: str) -> Activation:
     name = config.text(key, "silu")
     if name not in ACTIVATIONS:
-        raise ModelError(
-            f'the activation "{name}" is not read', because=f"known are {', '.join(ACTIVATIONS)}",
-            hint="export the model to ONNX", code="NF-MODEL-453",
-        ).at(file=config.file)
+        config.wrong(key, name, f"activations are {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]
 
 
@@ -82,10 +76,7 @@ def base(config: CheckpointConfig, default: float = 10_000.0) -> float:
     """The base of rotary frequencies, where config.json has it today, and where it had it."""
     found = config.table("rope_parameters").real("rope_theta", config.real("rope_theta", default))
     if found <= 1:
-        raise ModelError(
-            f"the base of the rotary positions is {found:g}", because="it has to be more than 1",
-            code="NF-MODEL-444",
-        ).at(file=config.file)
+        config.wrong("rope_theta", found, "it has to be more than 1")
     return found
 
 
@@ -96,10 +87,7 @@ def rotated(config: CheckpointConfig, size: int) -> int:
     )
     found = config.whole("rotated", int(size * share), most=size)
     if found % 2:
-        raise ModelError(
-            f"{found} features of a head are rotated", because="they are rotated in pairs",
-            code="NF-MODEL-444",
-        ).at(file=config.file)
+        config.wrong("rotated", found, "features of a head are rotated in pairs")
     return found
 
 
@@ -122,7 +110,7 @@ def _factors(checkpoint: Checkpoint, part: int, context: int) -> Array | None:
         if numbers.shape != (part // 2,) or not (numbers > 0).all():
             raise ModelError(
                 f'"{name}" of the checkpoint has the shape {list(numbers.shape)}',
-                because=f"{part // 2} factors above 0 are needed", code="NF-MODEL-450",
+                because=f"{part // 2} factors above 0 are needed", code="NF-MODEL-461",
             ).at(file=str(checkpoint.path))
         return numbers
     return None

@@ -158,9 +158,22 @@ class DecoderWeights:
 
     def _wrong(self) -> Iterator[str]:
         for role, layer, shape in self.decoder.shapes(self):
-            found = self.of(role, layer)
-            if found.shape != shape:
-                yield f"{found.name} is {list(found.shape)}, and {list(shape)} is stated"
-            bias = self.bias(role, layer)
-            if bias is not None and bias.shape != shape[:1]:
-                yield f"{bias.name} is {list(bias.shape)}, and {list(shape[:1])} is stated"
+            found, bias = self.of(role, layer), self.bias(role, layer)
+            yield from self._unlike(found, role, shape)
+            if bias is not None:
+                yield from self._unlike(bias, role, shape[:1])
+
+    def _unlike(self, found: StoredTensor, role: str, shape: tuple[int, ...]) -> Iterator[str]:
+        """Of a tensor that lies in another one, that as a whole."""
+        if isinstance(found, ChosenRows):
+            found = found.of
+            shape = (self._whole(role, shape[0]), *shape[1:])
+        if found.shape != shape:
+            yield f"{found.name} is {list(found.shape)}, and {list(shape)} is stated"
+
+    def _whole(self, role: str, rows: int) -> int:
+        """How many rows the stored matrix has."""
+        d = self.decoder
+        if role in self.names:
+            return rows
+        return (d.heads + 2 * d.key_heads) * d.head_size if FUSED[role] == "attention" else 2 * d.feed_forward

@@ -66,8 +66,7 @@ def scaled(
     elif kind in ("longrope", "su"):
         return _long(table, config, own, context)
     raise ModelError(
-        f'rotary positions of the kind "{kind}" are not read' if kind != "dynamic" else
-        "rotary positions that change with the length of the text are not read",
+        f'rotary positions of the kind "{kind}" are not read',
         because=f"known are {', '.join(LIKE)}"
         + ("; dynamic ones within the length that the model was trained for" if kind == "dynamic" else ""),
         hint="a smaller context" if kind == "dynamic" else "export the model to ONNX", code="NF-MODEL-452",
@@ -126,10 +125,7 @@ def _long(table: CheckpointConfig, config: CheckpointConfig, own: Array, context
     key = "short_factor" if context <= first else "long_factor"
     factors = np.asarray(table.reals(key))
     if factors.shape != own.shape or not (factors > 0).all():
-        raise ModelError(
-            f"{key} of the rotary positions has {len(factors)} numbers", because=f"{len(own)} are needed",
-            hint="correct the configuration", code="NF-MODEL-444",
-        ).at(file=config.file)
+        table.wrong(key, factors.tolist(), f"{len(own)} numbers above 0 are needed")
     return Rope(own / factors, long_scale(table, longest, first))
 
 

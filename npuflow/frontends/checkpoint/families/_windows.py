@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from npuflow.base.errors import ModelError
 from npuflow.checkpoints.config import CheckpointConfig
 
 KINDS = ("full_attention", "sliding_attention")
@@ -19,10 +18,7 @@ def windows(
     window = config.whole("sliding_window", 0, least=0)
     kinds = config.texts("layer_types")
     if kinds and (len(kinds) != layers or not set(kinds) <= set(KINDS)):
-        raise ModelError(
-            f"the checkpoint states the attention of {len(kinds)} layers: {', '.join(sorted(set(kinds)))}",
-            because=f"there are {layers}, and known are {', '.join(KINDS)}", code="NF-MODEL-453",
-        ).at(file=config.file)
+        config.wrong("layer_types", list(kinds), f"each of {layers} layers has {' or '.join(KINDS)}")
     own = [kind == KINDS[1] for kind in kinds] if kinds else [slides(layer) for layer in range(layers)]
     return tuple(window if slide else 0 for slide in own)
 
