@@ -15,13 +15,12 @@ from npuflow.base.tables import Locator, read
 from npuflow.base.tables_toml import Origin
 from npuflow.base.tables_write import key, value
 from npuflow.cli._model import ModelPort, Ports, ports
-from npuflow.cli._new_shapes import bound, is_free, sizes, whole
+from npuflow.cli._new_shapes import FixedSizes, bound, is_free, sizes, whole
 from npuflow.cli._template import Draft, TemplateValue, write
 from npuflow.input.sources import model_file
 
 if TYPE_CHECKING:
     from npuflow.base.registry import Registry
-    from npuflow.cli.new import FixedSizes
     from npuflow.ir.types import TensorType
 
 TRIED = 8  # samples that are read to find one that is sound

@@ -2,37 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from npuflow.base.errors import UsageError
-from npuflow.cli._engine import BatchOption, stages
+from npuflow.cli._engine import stages
 from npuflow.cli._files import write_file
-
-
-@dataclass(frozen=True)
-class FixedSizes:
-    """What the options fix of the model."""
-
-    shapes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--shape",
-            "--input",
-            metavar="NAME=D,D,...",
-            help="The shape of an input with free dimensions. May be repeated.",
-        ),
-    ] = None
-    dims: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--dim", metavar="NAME=N", help="The size of a named free dimension. May be repeated."
-        ),
-    ] = None
-    batch: BatchOption = None
+from npuflow.cli._new_shapes import FixedSizes
 
 
 def new(

@@ -43,7 +43,7 @@ def weights_of(checkpoint: Checkpoint, context: int) -> DecoderWeights:
 
 
 @dataclass(frozen=True)
-class Measured:
+class SizedCheckpoint:
     """A checkpoint with the sizes of its program, and notes on what nobody stated."""
 
     weights: DecoderWeights
@@ -56,7 +56,7 @@ class Measured:
         return {CHUNK: self.chunk, CONTEXT: self.context}
 
 
-def measured(checkpoint: Checkpoint, stated: Mapping[str, int]) -> Measured:
+def measured(checkpoint: Checkpoint, stated: Mapping[str, int]) -> SizedCheckpoint:
     """New tokens of a run and tokens that the cache holds: as stated, else the usual."""
     unknown = next((name for name in stated if name not in USUAL), None)
     if unknown is not None:
@@ -75,7 +75,7 @@ def measured(checkpoint: Checkpoint, stated: Mapping[str, int]) -> Measured:
         for name in USUAL
         if name not in stated
     )
-    return Measured(weights, sizes[CHUNK], sizes[CONTEXT], notes)
+    return SizedCheckpoint(weights, sizes[CHUNK], sizes[CONTEXT], notes)
 
 
 def reading(checkpoint: Checkpoint, bindings: Bindings) -> Reading:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from npuflow.frontends.checkpoint.families._rope import Rope
 
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu"]
-
-
-class Held(Protocol):
-    """Which roles a checkpoint has tensors for."""
-
-    def has(self, role: str) -> bool: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,13 +45,14 @@ class Decoder:
     turned: bool = False
     paired: bool = False
 
-    def shapes(self, held: Held) -> Iterator[tuple[str, int, tuple[int, ...]]]:
-        """Role, layer and shape of every matrix and norm that the checkpoint has to hold."""
+    def shapes(self, has: Callable[[str], bool]) -> Iterator[tuple[str, int, tuple[int, ...]]]:
+        """Role, layer and shape of every matrix and norm that the checkpoint has to hold. `has`: whether it
+        holds a tensor of a role that only some families have."""
         yield "embedding", 0, (self.tokens, self.width)
         yield "norm", 0, (self.width,)
         if not self.tied:
             yield "head", 0, (self.tokens, self.width)
-        if held.has("positions"):
+        if has("positions"):
             yield "positions", 0, (self.longest, self.width)
         own, shared = self.heads * self.head_size, self.key_heads * self.head_size
         rows = {
@@ -70,7 +65,7 @@ class Decoder:
             "attention_end": (self.width,), "feed_end": (self.width,),
         }
         rows |= {"gate": (self.feed_forward, self.width)} if self.gated else {}
-        rows |= {role: shape for role, shape in more.items() if held.has(role)}
+        rows |= {role: shape for role, shape in more.items() if has(role)}
         for layer in range(self.layers):
             for role, shape in rows.items():
                 yield role, layer, shape

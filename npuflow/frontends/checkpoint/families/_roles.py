@@ -157,7 +157,7 @@ class DecoderWeights:
             ).at(file=str(self.checkpoint.path))
 
     def _wrong(self) -> Iterator[str]:
-        for role, layer, shape in self.decoder.shapes(self):
+        for role, layer, shape in self.decoder.shapes(self.has):
             found, bias = self.of(role, layer), self.bias(role, layer)
             yield from self._unlike(found, role, shape)
             if bias is not None:

@@ -1,0 +1,86 @@
+"""What the command line makes of checkpoints: inspect, new, and builds of what new writes."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from npuflow.cli import main
+from npuflow.runner.runner import Runner
+from tests.checkpoints.gguf_files import write
+from tests.checkpoints.running import FAMILIES, Running
+from tests.checkpoints.test_families import expected
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NPUFLOW_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def gguf_file(tmp_path: Path) -> Path:
+    return write(FAMILIES / "llama", tmp_path / "net.gguf", "Q4_1")
+
+
+def said(capfd: pytest.CaptureFixture[str], *args: str, code: int = 0) -> str:
+    capfd.readouterr()
+    assert main(list(args)) == code
+    out, err = capfd.readouterr()
+    assert "Traceback" not in err
+    return out + err
+
+
+def test_inspect_says_what_a_checkpoint_is(gguf_file: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    page = said(capfd, "inspect", str(gguf_file)).split("\n")
+    lines = {name: rest.strip() for name, _, rest in (line.strip().partition("  ") for line in page)}
+    assert lines["family"] == "llama (GGUF)" and lines["layers"] == "2"
+    assert lines["context"] == "128" and lines["tokenizer"] == "none"
+    assert lines["tensors"].startswith("Q4_1 15, F32 5; ")
+    facts = json.loads(said(capfd, "inspect", str(FAMILIES / "mistral"), "--json"))["facts"]
+    assert facts["family"] == "mistral (Hugging Face folder)"
+    assert facts["context"] == "128, windows of 7 in 2 of 2 layers"
+
+
+def test_inspect_shows_nodes_where_a_target_is_named(
+    gguf_file: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    page = said(capfd, "inspect", str(gguf_file), "--target", "edge-8t", "--dim", "context=32")
+    assert "family     llama (GGUF)" in page and "100.0% of" in page
+    assert "input   tokens: int64[1, 1]" in page and "output  cache.1.value:next: float32[1, 2, 32, 16]" in page
+
+
+def test_new_writes_a_recipe_that_is_parsed(gguf_file: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    said(capfd, "new", str(gguf_file), "--target", "bm1684x", "--dim", "context=64", "-o", "net.toml")
+    table = tomllib.loads(Path("net.toml").read_text())
+    assert table["target"] == "bm1684x" and table["model"]["path"] == "net.gguf"
+    assert table["model"]["dims"] == {"chunk": 1, "context": 64}
+    assert "parse" in said(capfd, "build", "net.toml", "--until", "parse")
+
+
+def test_new_without_sizes_states_those_it_takes(capfd: pytest.CaptureFixture[str]) -> None:
+    """The context that the model was trained for, where that is less than the usual."""
+    said(capfd, "new", str(FAMILIES / "gpt2"), "-o", "net.toml")
+    assert tomllib.loads(Path("net.toml").read_text())["model"]["dims"] == {"chunk": 1, "context": 128}
+    wrong = said(capfd, "new", str(FAMILIES / "gpt2"), "--dim", "context", "-o", "x.toml", code=2)
+    assert "NF-USAGE-360" in wrong
+    wrong = said(capfd, "new", str(FAMILIES / "gpt2"), "--dim", "contxt=3", "-o", "x.toml", code=2)
+    assert "NF-MODEL-455" in wrong and "context" in wrong
+
+
+def test_a_build_keeps_the_cache_between_runs(gguf_file: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """From sequences of tokens; the program follows the float network token by token."""
+    tokens = np.random.default_rng(0).integers(3, 80, (4, 12, 1, 1))
+    np.savez("calib.npz", tokens=tokens)
+    said(capfd, "new", str(gguf_file), "--target", "edge-8t", "--dim", "context=16", "-o", "net.toml")
+    sets = ["data.source=calib.npz", "unify.scales=off", "correct.bias=off"]
+    options = [part for one in sets for part in ("--set", one)]
+    assert "different 0, hazards 0" in said(capfd, "build", "net.toml", *options)
+    runner, (fed, _) = Runner("out/net/model.npu"), expected(FAMILIES / "llama")
+    own = np.stack([runner.run({"tokens": fed[:, i : i + 1]})["logits"][0] for i in range(12)])
+    plain = Running(gguf_file, context=16).logits(fed, (1,) * 12)
+    assert 10 * np.log10((plain**2).sum() / ((own - plain) ** 2).sum()) > 15
