@@ -13,7 +13,6 @@ import pytest
 from npuflow.ir.types import Array
 
 gguf = pytest.importorskip("gguf")
-safetensors = pytest.importorskip("safetensors")
 
 ARCHITECTURES = {
     "llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma": "gemma",

@@ -16,6 +16,7 @@ from npuflow.frontends._nodes.build import NodeBuilder
 from npuflow.frontends._nodes.microsoft import MICROSOFT
 from npuflow.frontends.checkpoint.families._decoder import Decoder
 from npuflow.frontends.checkpoint.families._roles import DecoderWeights
+from npuflow.frontends.checkpoint.families._rope import Rope
 from npuflow.ir.types import Array, TensorType
 
 TOKENS, POSITION, CACHE, NEXT = "tokens", "position", "cache", ":next"
@@ -48,7 +49,7 @@ class DecoderGraph:
         return self.held[name]
 
     def number(self, value: float) -> str:
-        return self.constant(f"number:{value:.9g}", np.asarray(value, np.float32))
+        return self.constant(f"real:{value:.9g}", np.asarray(value, np.float32))
 
     def reshaped(self, x: str, shape: Sequence[int], name: str) -> str:
         sizes = self.constant(f"shape:{'x'.join(map(str, shape))}", np.asarray(shape, np.int64))
@@ -90,11 +91,18 @@ class DecoderGraph:
             x = self.op("Mul", [x, self.number(d.embedding_scale)], "embedding:scaled")
         if not self.weights.has("positions"):
             return x
-        at = POSITION
-        if self.chunk > 1:
-            at = self.op("Add", [at, self.constant("steps", np.arange(self.chunk, dtype=np.int32))], "places")
-        rows = self.op("Gather", [self.stored(self.weights.of("positions")), at], "positions", axis=0)
+        table = self.stored(self.weights.of("positions"))
+        rows = self.op("Gather", [table, self.places()], "positions", axis=0)
         return self.op("Add", [x, rows], "embedded")
+
+    def places(self) -> str:
+        """The positions of the new tokens, [chunk]."""
+        if self.chunk == 1:
+            return POSITION
+        if "places" not in self.builder.values:
+            steps = self.constant("steps", np.arange(self.chunk, dtype=np.int32))
+            self.op("Add", [POSITION, steps], "places")
+        return "places"
 
     def layer(self, x: str, layer: int, last: str) -> str:
         """`last`: the position of the last token."""
@@ -132,16 +140,17 @@ class DecoderGraph:
             "num_heads": d.heads, "kv_num_heads": d.key_heads, "scale": d.scale or 1 / math.sqrt(d.head_size),
         }
         rope, window = d.ropes[layer], d.windows[layer]
+        if rope is not None and not within(d.head_size, len(rope.frequencies)):
+            heads[:2] = [self.turned(x, rope) for x in heads[:2]]
+            rope = None
         if d.cap:
             attributes["softcap"] = d.cap
         if 0 < window < self.context:
             attributes["local_window_size"] = window
         inputs = [*heads, *past, last, self.constant("cache:length", np.asarray(self.context, np.int32))]
         if rope is not None:
-            kind = d.ropes.index(rope)    # layers of one kind share their tables
-            tables = zip(("cosines", "sines"), rope.tables(self.context), strict=True)
             attributes["do_rotary"] = 1
-            inputs += [self.constant(f"rope.{kind}:{what}", table) for what, table in tables]
+            inputs += self.angles(rope)
         y = f"{name}.heads"
         outputs = [y, *(f"{one}{NEXT}" for one in past)]
         node = onnx.helper.make_node(
@@ -152,6 +161,40 @@ class DecoderGraph:
         self.builder.host(node, 1, types, "attention has no operator file", (f"{name}.attention",))
         y = self.reshaped(y, (self.chunk, d.heads * d.head_size), f"{name}.joined")
         return self.linear(y, "out", layer, f"{name}.out")
+
+    def angles(self, rope: Rope) -> list[str]:
+        """Cosines and sines [context, half]; layers of one kind share them."""
+        kind, tables = self.decoder.ropes.index(rope), rope.tables(self.context)
+        names = ("cosines", "sines")
+        return [self.constant(f"rope.{kind}:{n}", table) for n, table in zip(names, tables, strict=True)]
+
+    def turned(self, x: str, rope: Rope) -> str:
+        """[1, chunk, heads * size], rotated in simpler operators: halves times cosines and sines."""
+        size, half = self.decoder.head_size, len(rope.frequencies)
+        count = self.builder.type(x).shape[2] // size
+        kind, y, around = self.decoder.ropes.index(rope), f"{x}:turned", []
+        for table in self.angles(rope):
+            rows = f"{table}:rows"
+            if rows not in self.builder.values:
+                self.op("Gather", [table, self.places()], f"{rows}.flat", axis=0)
+                self.reshaped(f"{rows}.flat", (self.chunk, 1, half), rows)
+            around.append(rows)
+        wide = self.reshaped(x, (self.chunk, count, size), f"{x}:wide.{kind}")
+        one, other = self.cut(wide, 0, half), self.cut(wide, half, 2 * half)
+        cos, sin = around
+        parts = {
+            what: [self.op("Mul", list(pair), f"{y}:{what}{i}") for i, pair in enumerate(pairs)]
+            for what, pairs in {"a": ((one, cos), (other, sin)), "b": ((other, cos), (one, sin))}.items()
+        }
+        rows = [self.op("Sub", parts["a"], f"{y}:first"), self.op("Add", parts["b"], f"{y}:second")]
+        rows += [self.cut(wide, 2 * half, size)] if size > 2 * half else []
+        whole = self.op("Concat", rows, f"{y}:wide", axis=2)
+        return self.reshaped(whole, (1, self.chunk, count * size), y)
+
+    def cut(self, x: str, start: int, end: int) -> str:
+        """A part of the last of three dimensions."""
+        bounds = [self.constant(f"number:{n}", np.asarray([n], np.int64)) for n in (start, end, 2)]
+        return self.op("Slice", [x, *bounds], f"{x}:{start}")
 
     def heads(self, x: str, role: str, count: int, layer: int) -> str:
         """[1, chunk, heads * size], with a norm of every head where the family has one."""
@@ -192,6 +235,11 @@ class DecoderGraph:
         ends = [self.constant(f"row:{end}", np.asarray([end], np.int64)) for end in places]
         axis = self.constant("row:axis", np.asarray([0], np.int64))
         self.logits(self.op("Slice", [x, *ends, axis], "last:row"), LOGITS)
+
+
+def within(size: int, half: int) -> bool:
+    """Whether onnxruntime's attention rotates such heads itself."""
+    return size % 16 == 0 and half % 8 == 0
 
 
 def cache_name(layer: int, what: str) -> str:

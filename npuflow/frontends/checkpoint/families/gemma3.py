@@ -37,6 +37,8 @@ class Gemma3:
 
     def decoder(self, checkpoint: Checkpoint, context: int) -> Decoder:
         config, whole = checkpoint.config, checkpoint.form == "folder"
+        if config.truth("use_bidirectional_attention", False):
+            config.wrong("use_bidirectional_attention", True, "tokens attend to those before them alone")
         width, heads = config.whole("hidden_size"), config.whole("num_attention_heads")
         size = config.whole("head_dim", 256 if whole else width // heads)
         pattern = config.whole("sliding_window_pattern", 6)

@@ -50,6 +50,8 @@ class Gpt2:
         if folder:
             values: dict[str, Any] = {new: config.values.get(old) for new, old in NAMES.items()}
             config = CheckpointConfig({**config.values, **values}, config.file, NAMES)
+        if config.truth("scale_attn_by_inverse_layer_idx", False):
+            config.wrong("scale_attn_by_inverse_layer_idx", True, "scores have one scale in all layers")
         layers, width = config.whole("num_hidden_layers", most=1_000), config.whole("hidden_size")
         heads = config.whole("num_attention_heads", most=width)
         names = self.folder if folder else self.gguf
@@ -59,5 +61,6 @@ class Gpt2:
             longest=config.whole("max_position_embeddings"),
             epsilon=config.real("layer_norm_epsilon", 1e-5), ropes=(None,) * layers, windows=(0,) * layers,
             activation=activation(config, "activation_function") if folder else "gelu_tanh",
+            scale=0.0 if config.truth("scale_attn_weights", True) else 1.0,
             norm="layer", gated=False, tied=names["head"] not in checkpoint.tensors, turned=folder,
         )
