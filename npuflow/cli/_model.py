@@ -95,9 +95,10 @@ def _read(path: Path, sizes: Mapping[str, int]) -> Ports:
     _, reader, source = gathered(path)
     if isinstance(reader, Outlined):
         told = reader.outline(source, sizes)
-        sides = (tuple(port(*one) for one in side.items()) for side in (told.inputs, told.outputs))
-        about = f"{told.facts['family']}, {told.facts['layers']} layers"
-        return Ports(*sides, about, told.sizes)
+        inputs, outputs = (
+            tuple(port(*one) for one in side.items()) for side in (told.inputs, told.outputs)
+        )
+        return Ports(inputs, outputs, f"{told.facts['family']}, {told.facts['layers']} layers", told.sizes)
     graph = reader.read(source, Bindings(dims=sizes)).graph
     kept = {name for pair in graph.state for name in pair}    # nobody feeds or reads these
     inputs, outputs = (

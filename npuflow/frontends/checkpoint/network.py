@@ -186,9 +186,9 @@ class DecoderGraph:
             what: [self.op("Mul", list(pair), f"{y}:{what}{i}") for i, pair in enumerate(pairs)]
             for what, pairs in {"a": ((one, cos), (other, sin)), "b": ((other, cos), (one, sin))}.items()
         }
-        rows = [self.op("Sub", parts["a"], f"{y}:first"), self.op("Add", parts["b"], f"{y}:second")]
-        rows += [self.cut(wide, 2 * half, size)] if size > 2 * half else []
-        whole = self.op("Concat", rows, f"{y}:wide", axis=2)
+        pieces = [self.op("Sub", parts["a"], f"{y}:first"), self.op("Add", parts["b"], f"{y}:second")]
+        pieces += [self.cut(wide, 2 * half, size)] if size > 2 * half else []
+        whole = self.op("Concat", pieces, f"{y}:wide", axis=2)
         return self.reshaped(whole, (1, self.chunk, count * size), y)
 
     def cut(self, x: str, start: int, end: int) -> str:

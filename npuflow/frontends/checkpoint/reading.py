@@ -132,7 +132,7 @@ def states(decoder: Decoder) -> list[str]:
 def ports(decoder: Decoder) -> list[onnx.ValueInfoProto]:
     """The inputs with their free dimensions."""
     numbers, make = onnx.TensorProto, onnx.helper.make_tensor_value_info
-    shape = [1, decoder.key_heads, CONTEXT, decoder.head_size]
+    shape: list[str | int | None] = [1, decoder.key_heads, CONTEXT, decoder.head_size]
     return [
         make(TOKENS, numbers.INT64, [1, CHUNK]),
         make(POSITION, numbers.INT32, [1]),
