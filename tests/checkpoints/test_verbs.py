@@ -13,7 +13,7 @@ from npuflow.cli import main
 from npuflow.runner.runner import Runner
 from tests.checkpoints.gguf_files import write
 from tests.checkpoints.running import FAMILIES, Running
-from tests.checkpoints.test_families import expected
+from tests.checkpoints.test_families import NEAR, expected
 
 
 @pytest.fixture(autouse=True)
@@ -71,6 +71,19 @@ def test_new_without_sizes_states_those_it_takes(capfd: pytest.CaptureFixture[st
     assert "NF-USAGE-360" in wrong
     wrong = said(capfd, "new", str(FAMILIES / "gpt2"), "--dim", "contxt=3", "-o", "x.toml", code=2)
     assert "NF-MODEL-455" in wrong and "context" in wrong
+
+
+def test_a_checkpoint_runs_token_by_token(gguf_file: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """By onnxruntime, with its own state between the samples."""
+    fed, _ = expected(FAMILIES / "llama")
+    wanted = Running(gguf_file, context=128).logits(fed, (1,) * 6)
+    runner = Runner(str(gguf_file))
+    found = np.concatenate([runner.run({"tokens": fed[:, i : i + 1]})["logits"] for i in range(6)])
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=NEAR * np.abs(wanted).max())
+    np.savez("tokens.npz", tokens=fed[0, :6, None, None])
+    said(capfd, "run", str(gguf_file), "tokens.npz", "-o", "logits.npz")
+    with np.load("logits.npz") as held:
+        np.testing.assert_allclose(held["logits"].reshape(6, -1), found, rtol=1e-6, atol=1e-5)
 
 
 def test_a_build_keeps_the_cache_between_runs(gguf_file: Path, capfd: pytest.CaptureFixture[str]) -> None:

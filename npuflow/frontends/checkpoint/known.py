@@ -48,11 +48,15 @@ def unknown(checkpoint: Checkpoint, every: Mapping[str, Family]) -> ModelError:
         own = {text.format("N") for text in names(one, checkpoint).values()}
         more = {n for n in have - own if not own_bias(n, own)}
         lacks[name] = own - have - {own_head(one, checkpoint)}, more
-    closest = min(lacks, key=lambda name: sum(map(len, lacks[name])))
+    also = nearest(checkpoint.family, known)
+
+    def differs(name: str) -> tuple[int, bool]:
+        return sum(map(len, lacks[name])), also not in stated_names(every[name], checkpoint)
+
+    closest = min(lacks, key=differs)
     absent, more = lacks[closest]
     said = [f"it lacks {listed(absent)}"] if absent else []
     said += [f"it has {listed(more)} too"] if more else []
-    also = nearest(checkpoint.family, known)
     hint = f'"{also}"' if also else f"families are {', '.join(sorted(set(known)))}; export others to ONNX"
     return ModelError(
         f'the checkpoint is of the family "{checkpoint.family}", which npuflow does not read',
