@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from npuflow.base.errors import DataError
 from npuflow.cli import main
 from npuflow.runner.runner import Runner
 from tests.checkpoints.gguf_files import write
@@ -105,3 +106,8 @@ def test_a_build_keeps_the_cache_between_runs(gguf_file: Path, capfd: pytest.Cap
     runner.reset()
     again = runner.run({"tokens": fed[:, :1]})["logits"][0]
     np.testing.assert_array_equal(again, own[0])
+    with pytest.raises(DataError, match="index 16; the table has 16 rows"):
+        for i in range(1, 17):
+            runner.run({"tokens": fed[:, i : i + 1]})
+    with pytest.raises(DataError, match="index 80"):
+        runner.steps().run({"tokens": np.array([[80]])})
