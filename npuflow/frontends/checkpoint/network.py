@@ -27,8 +27,8 @@ RMS_OPSET = 23                            # the first that has RMSNormalization
 
 @dataclass(eq=False)
 class DecoderGraph:
-    """The graph in the making. Rows of activations are tokens: [chunk, width]. `cached`: the places for
-    keys and values."""
+    """The graph in the making. Rows of activations are tokens: [chunk, width]. `held`: constants by name,
+    each made once."""
 
     builder: NodeBuilder
     decoder: Decoder
