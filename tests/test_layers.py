@@ -17,9 +17,9 @@ from tests.sources import FILES, PACKAGE, ROOT, at, floor, imports, name_of, nod
 SIBLINGS = ("ops", "rules", "calibrators", "rounders", "strategies", "frontends", "metrics", "exchange")
 SIBLINGS += ("heads",)
 COMPILER = (
-    "hw", "ir", "onnx", *SIBLINGS, "forms", "gradients", "place", "rewrite", "input", "run", "compare",
-    "quantise", "statistics", "schedule", "search", "tune", "program", "kernels", "isa", "whole", "sim",
-    "export_tflite", "runner", "checks", "report",
+    "hw", "ir", "onnx", "checkpoints", *SIBLINGS, "forms", "gradients", "place", "rewrite", "input", "run",
+    "compare", "quantise", "statistics", "schedule", "search", "tune", "program", "kernels", "isa", "whole",
+    "sim", "export_tflite", "runner", "checks", "report",
 )
 """Rooms that know of tensors: a room imports rooms that stand before it. docs/explanation/architecture.md has
 a line for each."""
@@ -28,6 +28,8 @@ FLOORS = ("base", "flow", *COMPILER, "stages", "testing", "lang", *APPS, "cli", 
 BELOW: dict[str, set[str]] = {
     **{room: {"base", *COMPILER[:i]} for i, room in enumerate(COMPILER)},
     **{name: {"base", "hw", "ir", "onnx"} for name in SIBLINGS},
+    "checkpoints": {"base", "ir"},
+    "frontends": {"base", "hw", "ir", "onnx", "checkpoints"},
     "forms": {"base", "hw", "ir", "onnx", "ops"},
     "base": set(),
     "flow": {"base"},

@@ -87,6 +87,15 @@ EXPLAINED: dict[str, str] = {
         "Layers of a Caffe model have no weights: the .caffemodel is missing, empty, or belongs to another "
         ".prototxt."
     ),
+    "NF-MODEL-454": (
+        "npuflow has no file for the checkpoint's family. The nearest is found by the names of tensors; "
+        "equal names alone do not say that two families compute the same."
+    ),
+    "NF-MODEL-466": "Text of checkpoints needs the packages of the extra: pip install 'npuflow[llm]'.",
+    "NF-MODEL-469": (
+        "A byte-level tokenizer splits text by rules that a GGUF file names only. By other rules the same "
+        "text has other tokens, and the model answers worse without any sign of it."
+    ),
     "NF-DATA-231": "A file of several arrays is read by the names of the inputs, and has others.",
     "NF-RECIPE-001": (
         "A key that selects an entry by name (a stage, an operator, a calibrator, a metric, ...) names "

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from npuflow.base.errors import ModelError
 from npuflow.base.wording import first_line
+
+if TYPE_CHECKING:
+    from npuflow.ir.types import TensorType
 
 FORMATS = "is the file whole? its suffix names its format; others are exported to ONNX first"
 
@@ -27,21 +33,22 @@ class ModelPort:
 
 @dataclass(frozen=True)
 class Ports:
-    """The outside of a model."""
+    """The outside of a model. `about`: what it is, in a line; `sizes`: of free dimensions that the recipe
+    states by name."""
 
     inputs: tuple[ModelPort, ...]
     outputs: tuple[ModelPort, ...]
-    opset: int
-    nodes: int
+    about: str
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
-def ports(path: Path) -> Ports:
+def ports(path: Path, sizes: Mapping[str, int] = MappingProxyType({})) -> Ports:
     """Read a model's inputs (weights among them left out) and outputs; weights in
-    other files are not read."""
+    other files are not read. `sizes`: of free dimensions by their names."""
     import onnx
 
     if path.suffix.lower() != ".onnx":
-        return _read(path)
+        return _read(path, sizes)
     try:
         model = onnx.load(str(path), load_external_data=False)
     except OSError as error:
@@ -64,35 +71,50 @@ def ports(path: Path) -> Ports:
     weights = {tensor.name for tensor in model.graph.initializer}
     opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
     return Ports(
-        tuple(_port(value) for value in model.graph.input if value.name not in weights),
-        tuple(_port(value) for value in model.graph.output),
-        opset,
-        len(model.graph.node),
+        tuple(_sized(_port(value), sizes) for value in model.graph.input if value.name not in weights),
+        tuple(_sized(_port(value), sizes) for value in model.graph.output),
+        f"{len(model.graph.node)} nodes, opset {opset}",
+        sizes,
     )
 
 
-def _read(path: Path) -> Ports:
-    """Of other formats than ONNX: the ends of what the front end reads."""
-    import onnx
+def _sized(port: ModelPort, sizes: Mapping[str, int]) -> ModelPort:
+    """The port with the sizes of dimensions that have such names."""
+    if port.shape is None:
+        return port
+    return ModelPort(port.name, port.dtype, tuple(sizes.get(d, d) if isinstance(d, str) else d
+                                                  for d in port.shape))
 
-    from npuflow.frontends import Bindings
+
+def _read(path: Path, sizes: Mapping[str, int]) -> Ports:
+    """Of other formats than ONNX: what the model tells of itself, or the ends of what the front end reads."""
+    from npuflow.frontends import Bindings, Outlined
     from npuflow.input.sources import gathered
     from npuflow.onnx.run import EXPORT_OPSET
-    from npuflow.onnx.types import ELEMENTS
 
     _, reader, source = gathered(path)
-    graph = reader.read(source, Bindings()).graph
-
-    def port(name: str) -> ModelPort:
-        kind = graph.type(name)
-        dtype = onnx.TensorProto.DataType.Name(ELEMENTS[kind.dtype]).lower()
-        return ModelPort(name, dtype, tuple(d if d >= 0 else None for d in kind.shape))
-
+    if isinstance(reader, Outlined):
+        told = reader.outline(source, sizes)
+        inputs, outputs = (
+            tuple(port(*one) for one in side.items()) for side in (told.inputs, told.outputs)
+        )
+        return Ports(inputs, outputs, f"{told.facts['family']}, {told.facts['layers']} layers", told.sizes)
+    graph = reader.read(source, Bindings(dims=sizes)).graph
     kept = {name for pair in graph.state for name in pair}    # nobody feeds or reads these
     inputs, outputs = (
-        tuple(port(name) for name in names if name not in kept) for names in (graph.inputs, graph.outputs)
+        tuple(port(name, graph.type(name)) for name in names if name not in kept)
+        for names in (graph.inputs, graph.outputs)
     )
-    return Ports(inputs, outputs, EXPORT_OPSET, len(graph.nodes))
+    return Ports(inputs, outputs, f"{len(graph.nodes)} nodes, opset {EXPORT_OPSET}", sizes)
+
+
+def port(name: str, kind: TensorType) -> ModelPort:
+    import onnx
+
+    from npuflow.onnx.types import ELEMENTS
+
+    dtype = onnx.TensorProto.DataType.Name(ELEMENTS[kind.dtype]).lower()
+    return ModelPort(name, dtype, tuple(d if d >= 0 else None for d in kind.shape))
 
 
 def _port(value: object) -> ModelPort:

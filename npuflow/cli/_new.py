@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from npuflow.base.tables import Locator, read
 from npuflow.base.tables_toml import Origin
 from npuflow.base.tables_write import key, value
 from npuflow.cli._model import ModelPort, Ports, ports
-from npuflow.cli._new_shapes import bound, is_free, whole
+from npuflow.cli._new_shapes import FixedSizes, bound, is_free, sizes, whole
 from npuflow.cli._template import Draft, TemplateValue, write
 from npuflow.input.sources import model_file
 
@@ -31,13 +31,15 @@ def text(
     folder: Path,
     registry: Registry,
     target: str | None = None,
-    shapes: Sequence[str] = (),
+    options: FixedSizes | None = None,
     data: str | None = None,
-    batch: int | None = None,
 ) -> str:
     """The text of a recipe in `folder`. Without data its samples are noise, so that it builds as it is."""
     file = model_file(model, Path.cwd())
-    found = ports(file.path)
+    stated = sizes((options.dims if options is not None else None) or ())
+    found = ports(file.path, stated)
+    shapes = (options.shapes if options is not None else None) or ()
+    batch = options.batch if options is not None else None
     shown = (
         model
         if model.startswith("pkg:")
@@ -47,6 +49,9 @@ def text(
     fixed = whole(found, given, _stored(data, found) if data is not None else {})
     draft = _draft(data, folder, found, fixed)
     draft.fills["model", "path"] = TemplateValue(value(shown), "")
+    if found.sizes:
+        inner = ", ".join(f"{key(name)} = {value(size)}" for name, size in found.sizes.items())
+        draft.fills["model", "dims"] = TemplateValue(f"{{ {inner} }}", "as --dim says" if stated else "")
     if batch is not None:
         draft.fills["model", "batch"] = TemplateValue(value(batch), "")
     freed = {port.name: fixed[port.name] for port in found.inputs if port.name in given or _free(port)}

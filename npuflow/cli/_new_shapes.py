@@ -3,11 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
 
 from npuflow.base.errors import UsageError, suggestion
+from npuflow.cli._engine import BatchOption
 from npuflow.cli._model import ModelPort, Ports
 
 FORM = "--shape NAME=D,D,..., one size for each dimension"
+
+
+@dataclass(frozen=True)
+class FixedSizes:
+    """What the options fix of the model."""
+
+    shapes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--shape",
+            "--input",
+            metavar="NAME=D,D,...",
+            help="The shape of an input with free dimensions. May be repeated.",
+        ),
+    ] = None
+    dims: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--dim", metavar="NAME=N", help="The size of a named free dimension. May be repeated."
+        ),
+    ] = None
+    batch: BatchOption = None
 
 
 def is_free(size: int | str | None) -> bool:
@@ -42,6 +69,19 @@ def bound(found: Ports, options: Sequence[str]) -> dict[str, tuple[int, ...]]:
                 code="NF-USAGE-014",
             )
     return shapes
+
+
+def sizes(options: Sequence[str]) -> dict[str, int]:
+    """The sizes that `--dim` gives, by name."""
+    found: dict[str, int] = {}
+    for option in options:
+        name, equals, text = option.rpartition("=")
+        if not equals or not name or not text.isdecimal() or not int(text):
+            raise UsageError(
+                f'--dim "{option}" is not NAME=N', hint="--dim NAME=N, a size from 1 on", code="NF-USAGE-360"
+            )
+        found[name] = int(text)
+    return found
 
 
 def _fits(declared: Sequence[int | str | None], shape: tuple[int, ...]) -> bool:

@@ -57,7 +57,7 @@ def write(shown: str, found: Ports, registry: Registry, target: str | None, draf
 def _document(
     shown: str, found: Ports, registry: Registry, target: str | None, draft: Draft
 ) -> Iterator[str]:
-    yield f"# Recipe for {Path(shown).name}: {found.nodes} nodes, opset {found.opset}."
+    yield f"# Recipe for {Path(shown).name}: {found.about}."
     yield from (f"#   input   {port.name}  {port}" for port in found.inputs)
     yield from (f"#   output  {port.name}  {port}" for port in found.outputs)
     yield "# A key behind a # has the value shown, unless it is not set; take the # away to change it."

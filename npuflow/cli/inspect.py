@@ -4,6 +4,7 @@ why, what rules refused."""
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -60,6 +61,11 @@ class InspectOptions:
     ] = False
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False
 
+    def places(self, model: Path) -> bool:
+        """Whether nodes are asked for: of a model that tells what it is, they are shown then only."""
+        asked = self.inputs, self.dims, self.constants, self.outputs, self.sets, self.batch
+        return model.suffix == ".toml" or bool(self.target or self.nodes or self.text or any(asked))
+
 
 def inspect(
     model: Annotated[
@@ -69,6 +75,7 @@ def inspect(
 ) -> None:
     """Show a model as npuflow sees it: nodes before and after rewriting, placement with reasons, refusals."""
     from npuflow.cli._inspected import asked
+    from npuflow.frontends import Outlined
     from npuflow.input.sources import gathered
     from npuflow.rewrite.rewrite import rewrite
     from npuflow.rules import RULES, Hardware
@@ -76,6 +83,10 @@ def inspect(
     bindings = bindings_of(options.inputs, options.dims, options.constants, options.outputs)
     what = asked(model, options.target, bindings, with_batch(options.sets, options.batch))
     _, reader, source = gathered(what.model)
+    facts = reader.outline(source, what.bindings.dims).facts if isinstance(reader, Outlined) else {}
+    if facts and not options.places(model):
+        typer.echo(json.dumps({"facts": facts}) if options.as_json else _told(model.name, facts))
+        return
     reading = what.batched(reader.read(source, what.bindings))
     hardware = Hardware.of(what.chip.compute, what.chip.memory, what.chip.dma)
     names = [name for name in RULES.names() if name not in what.skip]
@@ -85,7 +96,8 @@ def inspect(
 
         typer.echo(to_text(done.graph), nl=False)
         return
-    report = _report(reading.graph, done, what.place(done.graph), reading.notes, what.chip)
+    told = {"facts": dict(facts)} if facts else {}
+    report = told | _report(reading.graph, done, what.place(done.graph), reading.notes, what.chip)
     named = what.chip.name or what.target
     page = _page(model.name, named, report, nodes=options.nodes)
     typer.echo(json.dumps(report) if options.as_json else page)
@@ -179,7 +191,8 @@ def _host(graph: Graph, placement: NodePlacement, chip: Target) -> dict[str, Any
 
 
 def _page(model: str, target: str, report: dict[str, Any], *, nodes: bool) -> str:
-    lines = [f"{model} on {target}", ""]
+    facts = [f"  {name:10s} {said}" for name, said in report.get("facts", {}).items()]
+    lines = [f"{model} on {target}", "", *facts, *([""] if facts else [])]
     lines += [f"  input   {name}: {kind}" for name, kind in report["inputs"].items()]
     lines += [f"  output  {name}: {kind}" for name, kind in report["outputs"].items()]
     lines += [f"  note    {note}" for note in report["notes"]]
@@ -238,6 +251,12 @@ def _page(model: str, target: str, report: dict[str, Any], *, nodes: bool) -> st
     lines += ["", f"refusals: {len(report['refusals'])}"]
     lines += [f"  {r['rule']} at {r['node']}: {r['reason']}" for r in report["refusals"]]
     return "\n".join(lines)
+
+
+def _told(model: str, facts: Mapping[str, str | int]) -> str:
+    """What a model tells of itself, and how to see more."""
+    lines = [model, "", *(f"  {name:10s} {said}" for name, said in facts.items()), ""]
+    return "\n".join([*lines, "--target NAME shows its nodes and who runs them"])
 
 
 def _listed(counts: dict[str, int]) -> str:

@@ -8,23 +8,16 @@ from typing import Annotated
 import typer
 
 from npuflow.base.errors import UsageError
-from npuflow.cli._engine import BatchOption, stages
+from npuflow.cli._engine import stages
 from npuflow.cli._files import write_file
+from npuflow.cli._new_shapes import FixedSizes
 
 
 def new(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL.onnx", help="The model, or pkg:NAME/FILE.", show_default=False)
+        str, typer.Argument(metavar="MODEL", help="The model, or pkg:NAME/FILE.", show_default=False)
     ],
-    shapes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--shape",
-            "--input",
-            metavar="NAME=D,D,...",
-            help="The shape of an input with free dimensions. May be repeated.",
-        ),
-    ] = None,
+    fixed: FixedSizes,
     data: Annotated[
         str | None,
         typer.Option(
@@ -37,7 +30,6 @@ def new(
         Path | None,
         typer.Option("--output", "-o", help="The recipe to write; MODEL.toml here if not given, - to print."),
     ] = None,
-    batch: BatchOption = None,
     target: Annotated[str | None, typer.Option("--target", help="The target to write into it.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over an existing file.")] = False,
 ) -> None:
@@ -56,7 +48,7 @@ def new(
     if not printing and not path.parent.is_dir():
         raise UsageError(f'no folder "{path.parent}" to write {path.name} into', code="NF-USAGE-045")
     folder = Path.cwd() if printing else path.parent
-    written = text(model, folder, stages(), target, shapes or (), data, batch)
+    written = text(model, folder, stages(), target, fixed, data)
     if printing:
         typer.echo(written, nl=False)
         return

@@ -1,7 +1,7 @@
 """Source formats, one a file or folder: a model's files become a graph.
 
 Noun: `Frontend`.
-Public: `Frontend`, `Source`, `Bindings`, `Reading`.
+Public: `Frontend`, `Source`, `Bindings`, `Reading`, `Outline`.
 Does not know: targets, quantisation, other formats.
 """
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from npuflow.base.registry import Registry
 from npuflow.ir.builder import Builder as Builder
 from npuflow.ir.graph import Graph, prune
-from npuflow.ir.types import FloatType, GroupedType, QuantType
+from npuflow.ir.types import FloatType, GroupedType, QuantType, TensorType
 from npuflow.onnx.fed import MOST, SessionModel
 
 FRONTENDS = Registry("frontends", "npuflow.frontends")
@@ -90,6 +90,25 @@ class Described(Protocol):
 
     def described(self, path: Path) -> Mapping[str, str]:
         """What the model is known by beside its files' bytes; `path` is the file with `:function` behind."""
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What a model is, as far as its weights need not be read for it. `inputs`, `outputs`: without state;
+    `sizes`: of its free dimensions by name, as they are usual; `facts`: what else a reader wants to know."""
+
+    inputs: Mapping[str, TensorType]
+    outputs: Mapping[str, TensorType]
+    sizes: Mapping[str, int]
+    facts: Mapping[str, str | int]
+
+
+@runtime_checkable
+class Outlined(Protocol):
+    """A source format whose models tell what they are before their weights are read."""
+
+    def outline(self, source: Source, sizes: Mapping[str, int]) -> Outline:
+        """At these sizes of free dimensions, the usual ones for the rest."""
 
 
 @runtime_checkable

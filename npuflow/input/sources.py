@@ -38,6 +38,8 @@ def frontend(path: Path) -> tuple[str, Gatherer]:
             "such files hold weights and no network: load them in a function that returns (module, "
             'example_inputs), path = "python:FILE.py:FUNCTION"'
         )
+    if suffix == ".safetensors":
+        hint = f"such files hold weights alone: name their folder, if it has a config.json; or {hint}"
     if suffix == ".caffemodel":
         hint = f'name the network, "{path.with_suffix(".prototxt").name}": its weights are found beside it'
     raise ModelError(

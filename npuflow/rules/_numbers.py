@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from npuflow.ir.graph import constant
 from npuflow.ir.op import OPS
 from npuflow.ir.queries import kind, maker
-from npuflow.ir.types import TensorType
+from npuflow.ir.types import Array, TensorType
 from npuflow.ir.whole import whole_span
 from npuflow.onnx.run import EXPORT_OPSET
 from npuflow.rules._parts import Parts
@@ -69,3 +70,16 @@ def found(parts: Parts, value_id: str) -> bool:
         return any(found(parts, i) for i in node.inputs)
     moved = node.op.moves_data or kind(node) == "host:cast"
     return moved and len(node.inputs) == 1 and found(parts, node.inputs[0])
+
+
+def moved_indices(parts: Parts, value_id: str, steps: Array) -> str:
+    """One index plus steps, [steps], by the host: floats of few bits need not tell the sums apart."""
+    kind = parts.type(value_id)
+    value, entry = constant(parts.name("steps"), np.asarray(steps, kind.dtype))
+    parts.values[value.id] = value
+    parts.consts.update(entry)
+    added = OPS["host"](
+        op_type="Add", version=EXPORT_OPSET, types=(TensorType((*kind.shape[:-1], len(steps)), kind.dtype),),
+        reason="indices",
+    )
+    return parts.op_as(added, (value_id, value.id), "places")

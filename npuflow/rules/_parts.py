@@ -75,7 +75,7 @@ class Parts:
         value, entry = constant(f"{self.base}:{what}", held)
         key = (str(value.const), held.shape)
         if key not in self._known:
-            self._known[key] = self._name(what)
+            self._known[key] = self.name(what)
             self.values[self._known[key]] = replace(value, id=self._known[key])
             self.consts.update(entry)
         return self._known[key]
@@ -96,7 +96,7 @@ class Parts:
         ids = tuple(i if isinstance(i, str) else self.const(i) for i in inputs)
         results = []
         for result in op.infer(*(self.type(i) if i else None for i in ids)):
-            made = self._name(what)
+            made = self.name(what)
             self.values[made] = Value(made, result)
             results.append(made)
         self.nodes.append(Node(op, ids, tuple(results), self.node.origin))
@@ -180,7 +180,8 @@ class Parts:
         values = tuple(replace(v, id=names.get(v.id, v.id)) for v in self.values.values())
         return Change((self.node,), nodes, values, tuple(self.consts.items()))
 
-    def _name(self, what: str) -> str:
+    def name(self, what: str) -> str:
+        """A name that no value has."""
         while True:
             count = self._counts.get(what, 0)
             self._counts[what] = count + 1

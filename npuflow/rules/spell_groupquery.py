@@ -7,7 +7,7 @@ import numpy as np
 from npuflow.ir.types import Array
 from npuflow.rules import RULES
 from npuflow.rules._attention import LOWEST, MAKES, attended, heads, joined, rotated
-from npuflow.rules._numbers import number
+from npuflow.rules._numbers import INTEGERS, found, moved_indices, number
 from npuflow.rules._parts import Decomposition, Parts
 
 _PLAIN = {
@@ -18,13 +18,15 @@ _PLAIN = {
     "kv_cache_bit_width": 0,
 }
 _TAKEN = 9  # inputs: queries to cosines and sines
+_ROWS = 1 << 22  # elements of a table that has a row for every position
 
 
 @RULES.entry
 class SpellGroupQuery(Decomposition):
     """Queries stand behind the keys of the past: their number, which is that of all keys less the new ones,
     may be computed. New keys are put into the cache at that place, by a product with rows that have a 1
-    there. Keys behind the end of a prompt are padding."""
+    there. Keys behind the end of a prompt are padding. Where the place of a single sample comes from
+    outside, rows that depend on it are looked up: no float type need tell its numbers apart."""
 
     triggers = ("host:groupqueryattention",)
     makes = (*MAKES, "abs", "sign", "clip", "max", "lookup", "host")
@@ -42,19 +44,21 @@ class SpellGroupQuery(Decomposition):
             return "cosines and sines that are not constants"
         q, k, v = _heads(parts)
         prompt = parts.shape(q)[2] == int(total.reshape(-1)[0])
+        length = max(int(total.reshape(-1)[0]), parts.shape(parts.input(3))[2] if parts.input(3) else 0)
+        if not prompt and _by_row(parts, length):
+            return _looked_up(parts, (q, k, v), length)
         past, known = _past(parts, parts.shape(q)[2])
         if parts.integer("do_rotary", 0):
             angles = [_angle(parts, index, "" if prompt else past, parts.shape(q)) for index in (7, 8)]
             turned = bool(parts.integer("rotary_interleaved", 0))
             q, k = (_turned(parts, x, angles, turned) for x in (q, k))
-        length = max(int(total.reshape(-1)[0]), parts.shape(parts.input(3))[2] if parts.input(3) else 0)
         if prompt:
             k, v = (_lengthened(parts, x, length) for x in (k, v))
         else:
             k, v = (_cached(parts, parts.input(i), x, past, length) for i, x in ((3, k), (4, v)))
         seen = _seen(parts, past if known is None else known, parts.shape(q)[2], length, prompt)
-        found = attended(parts, q, k, v, parts.real("scale", 0.0), [seen], parts.real("softcap", 0.0))
-        return joined(parts, found.y), k, v
+        made = attended(parts, q, k, v, parts.real("scale", 0.0), [seen], parts.real("softcap", 0.0))
+        return joined(parts, made.y), k, v
 
 
 def _heads(parts: Parts) -> tuple[str, str, str]:
@@ -67,6 +71,53 @@ def _heads(parts: Parts) -> tuple[str, str, str]:
         starts = (0, *ends)
         q, k, v = (parts.slice(q, 2, start, end) for start, end in zip(starts, ends, strict=False))
     return heads(parts, q, own), heads(parts, k, shared), heads(parts, v, shared)
+
+
+def _by_row(parts: Parts, length: int) -> bool:
+    """Whether a table holds what depends on the place of the only sample, which comes from outside."""
+    given = parts.type(parts.input(5))
+    alone = parts.number(5) is None and given.size == 1 and given.dtype in INTEGERS
+    return alone and not found(parts, parts.input(5)) and length * length <= _ROWS
+
+
+def _looked_up(parts: Parts, heads_: tuple[str, str, str], length: int) -> tuple[str, ...]:
+    """Queries behind the past, with rows of tables for where they stand: [1, new, length]."""
+    (q, k, v), new = heads_, parts.shape(heads_[0])[2]
+    places = parts.input(5)
+    if new > 1:
+        places = moved_indices(parts, places, np.arange(1 - new, 1))
+    at = parts.reshape(number(parts, places), (new,))
+
+    def rows(table: Array, index: str, what: str) -> str:
+        held = parts.const(table[None], f"{what} rows")
+        y = parts.op("lookup", (held, index), what)
+        return parts.reshape(y, (1, 1, parts.shape(index)[0], table.shape[1]))
+
+    if parts.integer("do_rotary", 0):
+        tables = [parts.number(index) for index in (7, 8)]
+        angles = [rows(table, at, "angle") for table in tables if table is not None]
+        turned = bool(parts.integer("rotary_interleaved", 0))
+        q, k = (_turned(parts, x, angles, turned) for x in (q, k))
+    here = rows(np.eye(length), at, "here")
+    before = np.tril(np.ones((length, length)), -1)
+    kept = rows(before, parts.slice(at, 0, 0, 1), "kept") if parts.input(3) else ""
+    k, v = (_placed(parts, parts.input(i), x, here, kept) for i, x in ((3, k), (4, v)))
+    window = parts.integer("local_window_size", -1)
+    seen = np.tril(np.ones((length, length)))
+    seen = seen - np.tril(seen, -window) if window >= 0 else seen
+    mask = parts.mul(parts.sub(rows(seen, at, "seen"), 1.0), -LOWEST, "mask")
+    y = attended(parts, q, k, v, parts.real("scale", 0.0), [mask], parts.real("softcap", 0.0)).y
+    return joined(parts, y), k, v
+
+
+def _placed(parts: Parts, past: str, x: str, here: str, kept: str) -> str:
+    """The past as far as rows are kept, the new keys in theirs."""
+    moved = parts.matmul(parts.swapped(here), x, "moved")
+    if not past:
+        return moved
+    length = parts.shape(here)[3]
+    old = parts.mul(_lengthened(parts, past, length), parts.reshape(kept, (1, 1, length, 1)), "old")
+    return parts.add(old, moved, "present")
 
 
 def _past(parts: Parts, new: int) -> tuple[str, Array | None]:

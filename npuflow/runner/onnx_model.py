@@ -16,7 +16,7 @@ from npuflow.input.pixels.pixels import given, pixel_inputs
 from npuflow.ir.types import QuantType
 from npuflow.onnx.export import export_model
 from npuflow.onnx.session import opened
-from npuflow.run.state import Pairs, state_of
+from npuflow.run.state import Pairs, metadata, state_of
 from npuflow.runner.backend import Dump, Exact
 from npuflow.runner.nan import FLOATS
 from npuflow.runner.ports import Array, Port, Sample
@@ -157,10 +157,10 @@ def _dim(d: Any) -> int:
 
 def stated_model(reading: Reading) -> bytes:
     """QuantizeLinear and back around every activation whose codes are stated. Constants hold the values of
-    their codes already."""
+    their codes already. The model's metadata have the state that the source itself states."""
     import onnx
 
-    model = onnx.load_model_from_string(export_model(reading.graph))
+    model = onnx.load_model_from_string(export_model(reading.graph, metadata=metadata(reading.graph)))
     made = {o for node in reading.graph.nodes for o in node.outputs}
     stated = {n: q for n, q in reading.stated.items() if n in made or n in reading.graph.inputs}
     nodes: list[onnx.NodeProto] = []

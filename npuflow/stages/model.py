@@ -31,7 +31,7 @@ class ModelTable(Config, table="model"):
     """The network to compile."""
 
     path: Annotated[FilePath, MayBeFolder(main_files)]
-    """The model's file, the folder of a SavedModel, "pkg:NAME/FILE" inside an installed package, or
+    """The model's file, the folder of a SavedModel or a checkpoint, "pkg:NAME/FILE" inside a package, or
     "python:module:function" of a PyTorch module."""
     inputs: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Shapes of inputs, where the model leaves dimensions free."""

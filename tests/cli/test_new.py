@@ -355,6 +355,6 @@ def test_a_file_of_another_format_is_told_what_is_read(tmp_path: Path, call: Cal
     (tmp_path / "net.weights").write_bytes(bytes(range(64)))
     ran = call("new", "net.weights")
     assert ran.code == 2 and "NF-MODEL-035" in ran.err
-    known = "known are .h5, .hdf5, .keras, .npg, .onnx, .pb, .prototxt, .pt, .pt2, .py, .tflite"
+    known = "known are .gguf, .h5, .hdf5, .json, .keras, .npg, .onnx, .pb, .prototxt, .pt, .pt2, .py, .tflite"
     assert known in ran.err and "others are exported to ONNX first" in ran.err
     assert not (tmp_path / "net.toml").exists()

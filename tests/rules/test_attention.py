@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -10,11 +11,15 @@ import pytest
 
 from npuflow.ir.queries import kind
 from npuflow.onnx.export import export_model
+from npuflow.onnx.run import run
+from npuflow.place.place import place
+from npuflow.quantise.config import Quantize
 from npuflow.rewrite.rewrite import rewrite
-from npuflow.run.interpret import host_session
+from npuflow.run.interpret import host_session, interpret
+from npuflow.testing.quantised import quantize_graph
 from npuflow.testing.rule import graph_of
 from tests.networks.onnx_cases import case_named, judge, through
-from tests.networks.onnx_text import normal, on_npu, ops, refused, rewritten
+from tests.networks.onnx_text import TARGET, normal, on_npu, ops, refused, rewritten
 
 FLOAT = onnx.TensorProto.FLOAT
 
@@ -199,11 +204,27 @@ GROUPED = {
 @pytest.mark.parametrize("fixed", [False, True])
 @pytest.mark.parametrize("form", GROUPED.values(), ids=GROUPED)
 def test_groups_of_queries(form: dict[str, object], fixed: bool) -> None:
-    """A number of keys from outside is cast on the host."""
+    """A number of keys from outside is cast on the host, behind what is added to it for several new ones."""
     data, feeds = group_query(fixed=fixed, **form)  # type: ignore[arg-type]
     done = rewritten(data, feeds=feeds)
-    assert {o for o in ops(done) if o.startswith("host:")} <= (set() if fixed else {"host:cast"})
-    on_npu(done, feeds=feeds, host=("host:cast",))
+    own = {"host:cast", *(["host:add"] if form["new"] == 2 else [])}
+    assert {o for o in ops(done) if o.startswith("host:")} <= (set() if fixed else own)
+    on_npu(done, feeds=feeds, host=tuple(own))
+
+
+@pytest.mark.parametrize("new", [1, 2])
+def test_keys_are_put_into_their_places_in_floats_of_few_bits(new: int) -> None:
+    """bfloat16 has 8 bits of a number: place 281 is none of its."""
+    data, feeds = group_query(new, 282, 300, do_rotary=0, local_window_size=9)
+    done = rewritten(data, feeds=feeds)
+    numerics = replace(TARGET.numerics, float_types=("bfloat16",))
+    placed = place(done.graph, TARGET)
+    made = quantize_graph(done.graph, placed.on_npu, {}, Quantize(mode="bf16"), numerics)
+    found, wanted = interpret(made.graph, feeds, numerics), run(data, feeds)
+    for name, array in zip("ypr", wanted, strict=True):
+        valid = array[:, :, :282] if name != "y" else array
+        shown = found[name][:, :, :282] if name != "y" else found[name]
+        np.testing.assert_allclose(shown, valid, rtol=0.02, atol=0.02)
 
 
 def test_an_attention_with_more_than_plain_inputs_stays_with_the_reason() -> None:

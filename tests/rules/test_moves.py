@@ -110,6 +110,15 @@ def test_equal_nodes_become_one() -> None:
     ]
 
 
+def test_nodes_with_constants_of_equal_numbers_become_one() -> None:
+    """Constants by what they hold, not by their names; in the same place."""
+    constants = {"c": normal(1, 4), "d": normal(1, 4), "e": normal(2, 4)}
+    body = "a = Max(x, c) b = Max(x, d) f = Max(x, e) g = Tanh(a) h = Sigmoid(b) i = Mul(g, h) y = Mul(i, f)"
+    done = rewritten(model("float[3,4] x => float[3,4] y", body, constants))
+    assert sorted(ops(done)) == ["max", "max", "mul", "mul", "sigmoid", "tanh"]
+    assert [a.rule for a in done.applied].count("share_equal") == 1
+
+
 @pytest.mark.parametrize(("op", "name"), [("Sum", "add"), ("Max", "max"), ("Min", "min")])
 def test_operators_of_many_operands(op: str, name: str) -> None:
     weights = {"w": normal(0, 4)}

@@ -1,0 +1,70 @@
+"""The tokenizer of a checkpoint, by the library `tokenizers`, and its template of conversations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from npuflow.base.errors import ModelError
+from npuflow.base.extras import needs
+from npuflow.checkpoints.checkpoint import Checkpoint
+from npuflow.checkpoints.tokenizer import from_folder, from_gguf
+from npuflow.checkpoints.tokenizer.chat import written
+from npuflow.checkpoints.tokenizer.parts import TokenizerParts
+
+
+@dataclass(frozen=True, eq=False)
+class CheckpointTokenizer:
+    """`library`: a `tokenizers.Tokenizer`; `stops`: tokens that end an answer; `file`: where it stands."""
+
+    library: Any
+    parts: TokenizerParts
+    file: str
+
+    @property
+    def tokens(self) -> int:
+        """How many there are, added ones too."""
+        return int(self.library.get_vocab_size())
+
+    @property
+    def stops(self) -> tuple[int, ...]:
+        return self.parts.stops
+
+    def encode(self, text: str, begin: bool = True) -> list[int]:
+        """Numbers of tokens. `begin`: with what the checkpoint puts in front of a text."""
+        found: list[int] = self.library.encode(text, add_special_tokens=False).ids
+        return [*(self.parts.before if begin else ()), *found]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of tokens; those that are no text are left out."""
+        known = [i for i in map(int, ids) if 0 <= i < self.tokens]
+        return str(self.library.decode(known, skip_special_tokens=True))
+
+    def chat(self, messages: Sequence[Mapping[str, Any]], answer: bool = True) -> list[int]:
+        """Numbers of the tokens of a conversation: messages with `role` and `content`. `answer`: up to where
+        the model's next one begins."""
+        return self.encode(self.chat_text(messages, answer), begin=False)
+
+    def chat_text(self, messages: Sequence[Mapping[str, Any]], answer: bool = True) -> str:
+        if not self.parts.template:
+            raise ModelError(
+                "the checkpoint has no template of conversations",
+                because="it was trained on plain text, or the template was left out",
+                hint="take the instruction-tuned version of the model, or give it plain text",
+                code="NF-MODEL-465",
+            ).at(file=self.file)
+        return written(self.parts.template, messages, self.parts.named, answer, self.file)
+
+
+def tokenizer(checkpoint: Checkpoint) -> CheckpointTokenizer:
+    """Of a folder its tokenizer.json; of a GGUF file what its metadata say."""
+    with needs(
+        "tokenizers of checkpoints need the package tokenizers", kind=ModelError,
+        hint="pip install 'npuflow[llm]'", code="NF-MODEL-466",
+    ):
+        import tokenizers  # noqa: F401
+    file = str(checkpoint.path)
+    if checkpoint.form == "folder":
+        return CheckpointTokenizer(*from_folder.parts(checkpoint.path), file)
+    return CheckpointTokenizer(*from_gguf.parts(checkpoint.metadata, file), file)

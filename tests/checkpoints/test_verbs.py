@@ -1,0 +1,113 @@
+"""What the command line makes of checkpoints: inspect, new, and builds of what new writes."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from npuflow.base.errors import DataError
+from npuflow.cli import main
+from npuflow.runner.runner import Runner
+from tests.checkpoints.gguf_files import write
+from tests.checkpoints.running import FAMILIES, Running
+from tests.checkpoints.test_families import NEAR, expected
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NPUFLOW_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def gguf_file(tmp_path: Path) -> Path:
+    return write(FAMILIES / "llama", tmp_path / "net.gguf", "Q4_1")
+
+
+def said(capfd: pytest.CaptureFixture[str], *args: str, code: int = 0) -> str:
+    capfd.readouterr()
+    assert main(list(args)) == code
+    out, err = capfd.readouterr()
+    assert "Traceback" not in err
+    return out + err
+
+
+def test_inspect_says_what_a_checkpoint_is(gguf_file: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    page = said(capfd, "inspect", str(gguf_file)).split("\n")
+    lines = {name: rest.strip() for name, _, rest in (line.strip().partition("  ") for line in page)}
+    assert lines["family"] == "llama (GGUF)" and lines["layers"] == "2"
+    assert lines["context"] == "128" and lines["tokenizer"] == "none"
+    assert lines["tensors"].startswith("Q4_1 15, F32 5; ")
+    facts = json.loads(said(capfd, "inspect", str(FAMILIES / "mistral"), "--json"))["facts"]
+    assert facts["family"] == "mistral (Hugging Face folder)"
+    assert facts["context"] == "128, windows of 7 in 2 of 2 layers"
+
+
+def test_inspect_shows_nodes_where_a_target_is_named(
+    gguf_file: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    page = said(capfd, "inspect", str(gguf_file), "--target", "edge-8t", "--dim", "context=32")
+    assert "family     llama (GGUF)" in page and "100.0% of" in page
+    assert "input   tokens: int64[1, 1]" in page
+    assert "output  cache.1.value:next: float32[1, 2, 32, 16]" in page
+
+
+def test_new_writes_a_recipe_that_is_parsed(gguf_file: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    said(capfd, "new", str(gguf_file), "--target", "bm1684x", "--dim", "context=64", "-o", "net.toml")
+    table = tomllib.loads(Path("net.toml").read_text())
+    assert table["target"] == "bm1684x" and table["model"]["path"] == "net.gguf"
+    assert table["model"]["dims"] == {"chunk": 1, "context": 64}
+    assert "parse" in said(capfd, "build", "net.toml", "--until", "parse")
+
+
+def test_new_without_sizes_states_those_it_takes(capfd: pytest.CaptureFixture[str]) -> None:
+    """The context that the model was trained for, where that is less than the usual."""
+    said(capfd, "new", str(FAMILIES / "gpt2"), "-o", "net.toml")
+    assert tomllib.loads(Path("net.toml").read_text())["model"]["dims"] == {"chunk": 1, "context": 128}
+    wrong = said(capfd, "new", str(FAMILIES / "gpt2"), "--dim", "context", "-o", "x.toml", code=2)
+    assert "NF-USAGE-360" in wrong
+    wrong = said(capfd, "new", str(FAMILIES / "gpt2"), "--dim", "contxt=3", "-o", "x.toml", code=2)
+    assert "NF-MODEL-455" in wrong and "context" in wrong
+
+
+def test_a_checkpoint_runs_token_by_token(gguf_file: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """By onnxruntime, with its own state between the samples."""
+    fed, _ = expected(FAMILIES / "llama")
+    wanted = Running(gguf_file, context=128).logits(fed, (1,) * 6)
+    runner = Runner(str(gguf_file))
+    found = np.concatenate([runner.run({"tokens": fed[:, i : i + 1]})["logits"] for i in range(6)])
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=NEAR * np.abs(wanted).max())
+    np.savez("tokens.npz", tokens=fed[0, :6, None, None])
+    said(capfd, "run", str(gguf_file), "tokens.npz", "-o", "logits.npz")
+    with np.load("logits.npz") as held:
+        np.testing.assert_allclose(held["logits"].reshape(6, -1), found, rtol=1e-6, atol=1e-5)
+
+
+def test_a_build_keeps_the_cache_between_runs(gguf_file: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """From sequences of tokens; the program follows the float network, and not one that forgets."""
+    tokens = np.random.default_rng(0).integers(3, 80, (8, 12, 1, 1))
+    np.savez("calib.npz", tokens=tokens)
+    said(capfd, "new", str(gguf_file), "--target", "edge-8t", "--dim", "context=16", "-o", "net.toml")
+    sets = ["data.source=calib.npz", "unify.scales=off", "correct.bias=off", "precision.strategy=none"]
+    sets += ["quantize.activations.bits=16", "sequences.samples=48"]
+    options = [part for one in sets for part in ("--set", one)]
+    assert "different 0, hazards 0" in said(capfd, "build", "net.toml", *options)
+    runner, (fed, _) = Runner("out/net/model.npu"), expected(FAMILIES / "llama")
+    own = np.stack([runner.run({"tokens": fed[:, i : i + 1]})["logits"][0] for i in range(12)])
+    network = Running(gguf_file, context=16)
+    plain = network.logits(fed, (1,) * 12)
+    forgetful = np.concatenate([network.logits(fed[:, i:], (1,)) for i in range(12)])
+    near, far = (((own - other)[1:] ** 2).mean() for other in (plain, forgetful))
+    assert near < far / 2
+    runner.reset()
+    again = runner.run({"tokens": fed[:, :1]})["logits"][0]
+    np.testing.assert_array_equal(again, own[0])
+    with pytest.raises(DataError, match="index 16; the table has 16 rows"):
+        for i in range(1, 17):
+            runner.run({"tokens": fed[:, i : i + 1]})
+    with pytest.raises(DataError, match="index 80"):
+        runner.steps().run({"tokens": np.array([[80]])})
