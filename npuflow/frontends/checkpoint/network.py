@@ -17,6 +17,7 @@ from npuflow.frontends._nodes.microsoft import MICROSOFT
 from npuflow.frontends.checkpoint.families._decoder import Decoder
 from npuflow.frontends.checkpoint.families._roles import DecoderWeights
 from npuflow.frontends.checkpoint.families._rope import Rope
+from npuflow.frontends.checkpoint.stated import stated_type
 from npuflow.ir.types import Array, TensorType
 
 TOKENS, POSITION, CACHE, NEXT = "tokens", "position", "cache", ":next"
@@ -62,9 +63,23 @@ class DecoderGraph:
             self.constant(tensor.name, floats + np.float32(shift) if shift else floats)
         return self.held[tensor.name]
 
+    def matrix(self, tensor: StoredTensor, name: str = "") -> str:
+        """A tensor of the checkpoint that is multiplied with, under its own name or this one: its codes are
+        stated where it has any."""
+        name = name or tensor.name
+        if name in self.held:
+            return self.held[name]
+        grouped = tensor.grouped()
+        floats = tensor.floats() if grouped is None else grouped.floats()
+        own = self.constant(name, floats)
+        quant = stated_type(grouped, floats) if grouped is not None else None
+        if quant is not None:
+            self.builder.state(own, quant)
+        return own
+
     def linear(self, x: str, role: str, layer: int, name: str) -> str:
         bias = self.weights.bias(role, layer)
-        rows = [x, self.stored(self.weights.of(role, layer)), *([self.stored(bias)] if bias else [])]
+        rows = [x, self.matrix(self.weights.of(role, layer)), *([self.stored(bias)] if bias else [])]
         return self.op("Gemm", rows, name, transB=1)
 
     def normed(self, x: str, role: str, layer: int, name: str) -> str:
@@ -207,7 +222,8 @@ class DecoderGraph:
 
     def logits(self, x: str, name: str) -> str:
         d, role = self.decoder, "embedding" if self.decoder.tied else "head"
-        matrix, bias = self.stored(self.weights.of(role)), self.weights.bias("head")
+        matrix = self.matrix(self.weights.of(role), self.weights.names["head"])
+        bias = self.weights.bias("head")
         x = self.normed(x, "norm", 0, f"{name}:norm")
         product = f"{name}:product" if d.final_cap else name
         y = self.op("Gemm", [x, matrix, *([self.stored(bias)] if bias else [])], product, transB=1)
