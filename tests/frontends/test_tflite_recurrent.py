@@ -10,6 +10,7 @@ import pytest
 from npuflow.base.errors import ModelError
 from npuflow.frontends import Bindings
 from npuflow.ir.graph import Graph
+from npuflow.ir.loops import loops
 from npuflow.ir.verify import verify
 from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
@@ -102,7 +103,7 @@ def test_a_plain_lstm_is_one_operator(has: str, major: bool) -> None:
 @pytest.mark.parametrize(
     ("has", "clips"), [("", (0.3, 0.0)), ("projection", (0.5, 0.2)), ("norms peepholes", (0.0, 0.0))]
 )
-def test_lstms_beyond_onnx_are_written_out(has: str, clips: tuple[float, float]) -> None:
+def test_lstms_beyond_onnx_are_loops(has: str, clips: tuple[float, float]) -> None:
     net = Net()
     x, outputs = sequence(net, False), 3 if "projection" in has else UNITS
     given = [x, *cell(net, "", outputs, set(has.split())), state(net, "h", outputs), state(net, "c", UNITS)]
@@ -112,7 +113,8 @@ def test_lstms_beyond_onnx_are_written_out(has: str, clips: tuple[float, float])
     options: dict[str, Any] = {"fusedActivationFunction": 4, "cellClip": clips[0], "projClip": clips[1]}
     kind = "UNIDIRECTIONAL_SEQUENCE_LSTM"
     net.op(kind, given, [y], "UnidirectionalSequenceLSTMOptions", **options)
-    assert "LSTM" not in kinds(close(net.done([x], [y]), False))
+    graph = close(net.done([x], [y]), False)
+    assert "LSTM" not in kinds(graph) and [one.steps for one in loops(graph)] == [STEPS]
 
 
 @pytest.mark.parametrize("merged", [True, False])

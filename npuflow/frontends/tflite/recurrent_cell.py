@@ -1,17 +1,19 @@
-"""A recurrent cell step by step: with norms, projections and bounds, which ONNX's layers lack."""
+"""A recurrent cell as a loop: with norms, projections and bounds, which ONNX's layers lack."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from npuflow.frontends.tflite.network import ACTIVATIONS, TfliteBuilder, TfliteOperatorError
+from npuflow.ir.loops import FEW
+from npuflow.ir.op import OPS
 from npuflow.ir.types import Array
 
 GATES = "ifco"  # input, forget, cell, output, as TFLite orders them
-MOST_STEPS = 256
 EPSILON = 1e-8  # of LiteRT's norms
 
 
@@ -35,10 +37,11 @@ class Cell:
 def written(builder: TfliteBuilder, x: str, cell: Cell, size: tuple[int, int, int], backward: bool) -> str:
     """The results of all steps, [steps, batch, outputs]. `x`: [steps, batch, inputs], as `size` says."""
     steps, batch, inputs = size
-    if steps > MOST_STEPS:
-        raise TfliteOperatorError(f"{steps} steps, more than {MOST_STEPS}, of a form that ONNX lacks")
     rows = builder.node("Reshape", [x, builder.shape([steps * batch, inputs])])
-    sums = {gate: _products(builder, rows, cell, gate, steps, batch) for gate in cell.w}
+    products = {gate: _products(builder, rows, cell, gate) for gate in cell.w}
+    if steps > FEW:
+        return _looped(builder, products, cell, size, backward)
+    sums = {gate: _steps(builder, made, gate, steps, batch) for gate, made in products.items()}
     results, h, c = [""] * steps, "", ""
     for step in range(steps - 1, -1, -1) if backward else range(steps):
         given = {gate: sums[gate][step] for gate in cell.w}
@@ -47,10 +50,40 @@ def written(builder: TfliteBuilder, x: str, cell: Cell, size: tuple[int, int, in
     return builder.node("Concat", results, axis=0)
 
 
-def _products(builder: TfliteBuilder, rows: str, cell: Cell, gate: str, steps: int, batch: int) -> list[str]:
-    """The input's part of a gate at every step. A norm's bias is added behind the norm."""
+def _looped(
+    builder: TfliteBuilder, products: Mapping[str, str], cell: Cell, size: tuple[int, int, int],
+    backward: bool,
+) -> str:
+    """The same as a loop of the graph."""
+    steps, batch, _ = size
+    units = cell.r["c"].shape[0]
+    name = builder.free(f"{builder.origin}:{'backward' if backward else 'forward'}")
+
+    def border(kind: str, source: str, what: str, **more: Any) -> str:
+        op = OPS[f"loop{kind}"](loop=name, steps=steps, **more)
+        return builder.graph.add(op, (source,), (builder.free(f"{name}:{what}"),), (builder.origin,))[0]
+
+    def carried(width: int, index: int, what: str) -> str:
+        zeros = builder.constant(np.zeros((batch, width), np.float32), name=f"{name}:{what}_initial")
+        return border("carry", zeros, what, index=index)
+
+    given = {gate: border("slice", made, gate, reverse=backward) for gate, made in products.items()}
+    h, c = carried(cell.r["c"].shape[1], 0, "state"), carried(units, 1, "memory") if "o" in cell.w else ""
+    after, memory = _step(builder, cell, given, h, c)
+    border("last", after, "last", index=0)
+    if c:
+        border("last", memory, "last_memory", index=1)
+    made = border("stack", after, "rows", reverse=backward)
+    return builder.node("Reshape", [made, builder.shape([steps, batch, cell.r["c"].shape[1]])])
+
+
+def _products(builder: TfliteBuilder, rows: str, cell: Cell, gate: str) -> str:
+    """The input's part of a gate at all steps. A norm's bias is added behind the norm."""
     bias = [] if gate in cell.norms else [builder.constant(cell.b[gate])]
-    made = builder.node("Gemm", [rows, builder.constant(cell.w[gate]), *bias], transB=1)
+    return builder.node("Gemm", [rows, builder.constant(cell.w[gate]), *bias], transB=1)
+
+
+def _steps(builder: TfliteBuilder, made: str, gate: str, steps: int, batch: int) -> list[str]:
     if steps == 1:
         return [made]
     parts = [builder.free(f"{builder.origin}:{gate}{step}") for step in range(steps)]
