@@ -25,8 +25,8 @@ def encode(array: npt.ArrayLike, quant: QuantType) -> Array:
     if isinstance(quant, FloatType):
         return floats.encoded(real, quant.element)
     if isinstance(quant, GroupedType):
-        nearest = quant.groups(real.shape).nearest(quant.by_channel(real))
-        return np.ascontiguousarray(quant.by_channel(nearest))
+        near = quant.groups(real.shape).nearest(quant.by_channel(real))
+        return np.ascontiguousarray(quant.by_channel(near))
     ends = quant.spread(real.shape)
     made = np.empty(real.shape, quant.dtype)
     for some in _parts(real.shape):

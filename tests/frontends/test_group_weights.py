@@ -11,13 +11,16 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from npuflow.hw.grouped import WeightGroups
 from npuflow.ir.types import GroupedType
 from npuflow.onnx.run import run
+from npuflow.program.container import Program
 from npuflow.runner.runner import Runner
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.simulate import Simulation
 from tests.frontends.building import Built, built
 from tests.frontends.test_four_bits import packed
+from tests.quantise.group_networks import read_back
 
 Arrays = dict[str, np.ndarray]
 TERMS, CHANNELS = 96, 80
@@ -78,7 +81,7 @@ def build_for(target: str, proto: onnx.ModelProto, folder: Path, recipe: str) ->
 
 
 def check_codes(done: Built, bits: int, block: int, zeros: bool) -> None:
-    """The quantised network holds the file's codes, scales and zero points."""
+    """The quantised network, and the program's constants, hold the file's codes, scales and zero points."""
     codes, scales, points = drawn(bits, block, zeros)
     graph = done.artifact("quantize", Quantized).graph
     (value,) = (v for v in graph.values.values() if isinstance(v.quant, GroupedType))
@@ -92,6 +95,12 @@ def check_codes(done: Built, bits: int, block: int, zeros: bool) -> None:
         assert groups.zeros is None and groups.zero == 1 << (bits - 1)
     else:
         np.testing.assert_array_equal(groups.zeros, points)
+    halves = WeightGroups(
+        bits, False, block, scales.astype(np.float16), groups.zero,
+        None if points is None else points.astype(np.uint8),
+    )
+    program = Program.from_bytes(done.product("model.npu").read_bytes())
+    assert read_back(program.const, codes.reshape(CHANNELS, -1)[:, :TERMS], halves)
 
 
 def check_outputs(done: Built, proto: onnx.ModelProto, most: float) -> None:

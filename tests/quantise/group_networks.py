@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from npuflow.hw.grouped import WeightGroups
+from npuflow.hw.grouped import WeightGroups, group_bytes
 from npuflow.hw.target import FloatRate, GroupProduct, Numerics, Target
 from npuflow.ir.codes import decode
 from npuflow.ir.graph import Graph
@@ -94,3 +94,27 @@ def held(graph: Graph) -> tuple[np.ndarray, GroupedType]:
     return value.quant.by_channel(codes), value.quant
 
 
+def read_back(const: bytes, codes: np.ndarray, groups: WeightGroups) -> bool:
+    """Whether the constants of a program hold every group, in whatever tile: read with numpy and nothing
+    else."""
+    rows, count = groups.scales.shape
+    return all(_group_held(const, codes, groups, row, at) for row in range(rows) for at in range(count))
+
+
+def _group_held(const: bytes, codes: np.ndarray, groups: WeightGroups, row: int, at: int) -> bool:
+    own = codes[row, at * groups.size : (at + 1) * groups.size].astype(np.uint8) & ((1 << groups.bits) - 1)
+    width, scale = group_bytes(groups.bits, groups.size, groups.offset), groups.scales[row, at].tobytes()
+    first = const.find(scale)
+    while first >= 0:
+        raw, data = const[first : first + width], 2
+        same = len(raw) == width
+        if groups.zeros is not None:
+            same, data = same and np.frombuffer(raw, groups.zeros.dtype)[2] == groups.zeros[row, at], 3
+        if groups.minima is not None:
+            same, data = same and raw[2:4] == groups.minima[row, at].tobytes(), 4
+        kept = np.frombuffer(raw[data:], np.uint8)
+        kept = np.stack([kept & 15, kept >> 4], -1).reshape(-1) if groups.bits == 4 else kept
+        if same and np.array_equal(kept[: len(own)], own):
+            return True
+        first = const.find(scale, first + 1)
+    return False

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from npuflow.base.errors import ModelError
 from npuflow.hw.floats import rounded
-from npuflow.hw.grouped import OFFSETS, WeightGroups, group_bytes
+from npuflow.hw.grouped import OFFSETS, group_bytes
 from npuflow.ir.codes import decode, encode
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
@@ -44,6 +44,7 @@ from tests.quantise.group_networks import (
     network,
     opcodes,
     quantised,
+    read_back,
     target_of,
 )
 
@@ -78,32 +79,6 @@ def test_stated_codes_are_in_the_program_and_every_execution_makes_the_same(
     for node in done.graph.nodes:
         if node.is_integer:
             np.testing.assert_array_equal(same[node.outputs[0]], want[node.outputs[0]])
-
-
-def read_back(const: bytes, codes: np.ndarray, groups: WeightGroups) -> bool:
-    """Whether the constants of a program hold every group, in whatever tile: read with numpy and nothing
-    else."""
-    rows, count = groups.scales.shape
-    return all(_held(const, codes, groups, row, at) for row in range(rows) for at in range(count))
-
-
-def _held(const: bytes, codes: np.ndarray, groups: WeightGroups, row: int, at: int) -> bool:
-    own = codes[row, at * groups.size : (at + 1) * groups.size].astype(np.uint8) & ((1 << groups.bits) - 1)
-    width, scale = group_bytes(groups.bits, groups.size, groups.offset), groups.scales[row, at].tobytes()
-    first = const.find(scale)
-    while first >= 0:
-        raw, data = const[first : first + width], 2
-        same = len(raw) == width
-        if groups.zeros is not None:
-            same, data = same and np.frombuffer(raw, groups.zeros.dtype)[2] == groups.zeros[row, at], 3
-        if groups.minima is not None:
-            same, data = same and raw[2:4] == groups.minima[row, at].tobytes(), 4
-        kept = np.frombuffer(raw[data:], np.uint8)
-        kept = np.stack([kept & 15, kept >> 4], -1).reshape(-1) if groups.bits == 4 else kept
-        if same and np.array_equal(kept[: len(own)], own):
-            return True
-        first = const.find(scale, first + 1)
-    return False
 
 
 @pytest.mark.parametrize("kind", KINDS)
