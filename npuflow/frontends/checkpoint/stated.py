@@ -10,7 +10,7 @@ from npuflow.checkpoints import Grouped
 from npuflow.hw.grouped import WeightGroups
 from npuflow.ir.types import Array, GroupedType
 
-WIDTHS = (4, 8)                           # of codes that targets have in groups; others are held in wider ones
+WIDTHS = (4, 8)                           # of codes that targets have in groups
 
 
 def stated_type(held: Grouped, floats: Array) -> GroupedType | None:
