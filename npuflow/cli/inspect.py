@@ -202,11 +202,7 @@ def _page(model: str, target: str, report: dict[str, Any], *, nodes: bool) -> st
     for side in ("before", "after"):
         counts = report[side]
         lines += ["", f"{side}: {counted(sum(counts.values()), 'node')}", "  " + (_listed(counts) or "none")]
-    lines += [
-        f"  loop {one['loop']}: {counted(one['steps'], 'step')} of {counted(one['nodes'], 'node')}, "
-        f"{counted(one['carried'], 'carried value')}"
-        for one in report["loops"]
-    ]
+    lines += map(_loop, report["loops"])
     lines += ["", "rewrites: " + (_listed(report["rules"]) or "none")]
     places, macs = report["places"], report["macs"]
     on_npu = sum(not p["reason"] for p in places)
@@ -251,6 +247,13 @@ def _page(model: str, target: str, report: dict[str, Any], *, nodes: bool) -> st
     lines += ["", f"refusals: {len(report['refusals'])}"]
     lines += [f"  {r['rule']} at {r['node']}: {r['reason']}" for r in report["refusals"]]
     return "\n".join(lines)
+
+
+def _loop(one: Mapping[str, Any]) -> str:
+    return (
+        f"  loop {one['loop']}: {counted(one['steps'], 'step')} of {counted(one['nodes'], 'node')}, "
+        f"{counted(one['carried'], 'carried value')}"
+    )
 
 
 def _told(model: str, facts: Mapping[str, str | int]) -> str:

@@ -24,12 +24,8 @@ from npuflow.ir.types import Array, GroupedType, QuantType, span
 ROUNDING, BACK = "QuantizeLinear", "DequantizeLinear"
 MARKS = ("QLinear", "QGemm", "MatMulNBits")
 DYNAMIC = (
-    "DynamicQuantizeLinear",
-    "ConvInteger",
-    "MatMulInteger",
-    "MatMulIntegerToFloat",
-    "DynamicQuantizeMatMul",
-    "DynamicQuantizeLSTM",
+    "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger", "MatMulIntegerToFloat",
+    "DynamicQuantizeMatMul", "DynamicQuantizeLSTM",
 )
 WIDTHS = {"int8": 8, "uint8": 8, "int16": 16, "uint16": 16, "int4": 4, "uint4": 4, "int2": 2, "uint2": 2}
 NEAR = 1e-3                               # of a step, that the end of a Clip is off the end of the codes
@@ -53,10 +49,9 @@ class Lifted:
 
 
 def lifted(model: onnx.ModelProto, tensors: Mapping[str, Array] = MappingProxyType({})) -> Lifted:
-    """Pairs of QuantizeLinear and DequantizeLinear become the codes of the value
-    between them; weights become floats.
-    What does not come in such pairs stays, and runs on the host. `tensors`: those
-    kept apart from the model."""
+    """Pairs of QuantizeLinear and DequantizeLinear become the codes of the value between them; weights become
+    floats. What does not come in such pairs stays, and runs on the host. `tensors`: those kept apart from the
+    model."""
     done = _of_the_graph(model, tensors)
 
     def lift(body: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, QuantType]]:
