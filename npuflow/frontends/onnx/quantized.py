@@ -27,7 +27,7 @@ DYNAMIC = (
     "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger", "MatMulIntegerToFloat",
     "DynamicQuantizeMatMul", "DynamicQuantizeLSTM",
 )
-WIDTHS = {"int8": 8, "uint8": 8, "int16": 16, "uint16": 16, "int4": 4, "uint4": 4, "int2": 2, "uint2": 2}
+WIDTHS = {f"{sign}int{bits}": bits for sign in ("", "u") for bits in (8, 16, 4, 2)}
 NEAR = 1e-3                               # of a step, that the end of a Clip is off the end of the codes
 Key = tuple[bytes, bytes, str, int | None, Ends | None]
 
@@ -379,17 +379,15 @@ class _Lifter:
             self.clips[name] = span(quant)
         return True
 
-    def narrowed(
-        self, clip: onnx.NodeProto | None, quant: QuantType | None, roundings: int
-    ) -> QuantType | None:
-        """The codes of fewer bits that a Clip before a rounding leaves, if they end where such codes do."""
+    def narrowed(self, clip: onnx.NodeProto | None, quant: QuantType | None, n: int) -> QuantType | None:
+        """The codes of fewer bits that a Clip before `n` roundings leaves, if they end where such codes do."""
         if clip is None or quant is None or quant.axis is not None or clip.op_type != "Clip" or clip.domain:
             return None
         ends = [self.consts.get(name) for name in clip.input[1:]]
         value, source = clip.output[0], clip.input[0]
         read = [sum(name in n.input for n in self.nodes) for name in (value, source)]
         outputs = {o.name for o in self.graph.output}
-        if len(ends) != 2 or read != [roundings, 1] or {value, source} & outputs or source in self.consts:
+        if len(ends) != 2 or read != [n, 1] or {value, source} & outputs or source in self.consts:
             return None
         if any(end is None or end.size != 1 for end in ends):
             return None
