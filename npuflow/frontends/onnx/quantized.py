@@ -380,7 +380,7 @@ class _Lifter:
         return True
 
     def narrowed(self, clip: onnx.NodeProto | None, quant: QuantType | None, n: int) -> QuantType | None:
-        """The codes of fewer bits that a Clip before `n` roundings leaves, if they end where such codes do."""
+        """The codes of fewer bits that a Clip before `n` roundings leaves, if such codes end so."""
         if clip is None or quant is None or quant.axis is not None or clip.op_type != "Clip" or clip.domain:
             return None
         ends = [self.consts.get(name) for name in clip.input[1:]]
