@@ -139,8 +139,9 @@ def _goes_on(builder: LoopBuilder, body: onnx.GraphProto, name: str) -> bool:
     node = makers.get(asked)
     if node is not None:
         value = next((a.t for a in node.attribute if a.name == "value"), None)
-        made = node.op_type == "Constant" and value is not None
-        return made and bool(onnx.numpy_helper.to_array(value).all())
+        if node.op_type != "Constant" or value is None:
+            return False
+        return bool(onnx.numpy_helper.to_array(value).all())
     known = held.get(asked, builder.arrays.get(asked))
     return known is not None and bool(known.all())
 
