@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from npuflow.base.errors import TargetError
 from npuflow.ir.graph import Graph
-from npuflow.ir.loops import steps_of
+from npuflow.ir.loops import Loop, loops
 from npuflow.ir.unroll import rolled, written_out
 from npuflow.schedule.choice import Costs
 from npuflow.search.plan import TilingPlan, plan_network
@@ -23,29 +23,32 @@ class LoopPlan:
     source: Graph
 
     def groups(self) -> Iterator[tuple[tuple[str, ...], Costs]]:
-        """What each group makes, by the names in the source, and its costs; of a loop the groups of one step,
-        as often as there are steps."""
-        counted = self._counted()
+        """What each group makes, by the names in the source, and its costs. Where some steps of loops stand
+        for all, the groups of one step count as often as there are steps."""
+        counted = self._counted() if self.graph.rolls else {}
         for group in self.plan.groups:
             times = min(counted.get(n, 1) for n in group.nodes)
             if times:
-                made = (o for n in group.nodes for o in self.graph.nodes[n].outputs)
-                yield tuple(value_of(self.source, o) for o in made), several(group.costs, times)
+                made = (value_of(self.source, o) for n in group.nodes for o in self.graph.nodes[n].outputs)
+                yield tuple(dict.fromkeys(made)), several(group.costs, times)
 
     def _counted(self) -> dict[int, int]:
-        """By node of a step for how many steps it stands: the last but one that was written out for all."""
-        steps, found = steps_of(self.source), dict[int, int]()
-        made: dict[str, dict[int, list[int]]] = {}
+        """By node of a step for how many steps it stands: those of the last but one that was written out for
+        all, others for none."""
+        owner = {
+            o: loop for loop in loops(self.source) for i in loop.nodes for o in self.source.nodes[i].outputs
+        }
+        placed = list[tuple[int, Loop, int]]()
         for i, node in enumerate(self.graph.nodes):
             out = next((o for o in node.outputs if o), "")
             value, _, step = out.rpartition("@")
-            if value in steps and out not in self.source.values:
-                made.setdefault(value, {}).setdefault(int(step.strip("'")), []).append(i)
-        for value, by_step in made.items():
-            order = sorted(by_step)
-            chosen = order[-2 if len(order) > 1 else -1]
-            found.update((i, steps[value] if step == chosen else 0) for step in order for i in by_step[step])
-        return found
+            if value in owner and out not in self.source.values:
+                placed.append((i, owner[value], int(step.strip("'"))))
+        written: dict[str, set[int]] = {}
+        for _, loop, step in placed:
+            written.setdefault(loop.name, set()).add(step)
+        chosen = {name: sorted(steps)[-2:][0] for name, steps in written.items()}
+        return {i: loop.steps if step == chosen[loop.name] else 0 for i, loop, step in placed}
 
 
 def several(costs: Costs, times: int) -> Costs:
