@@ -45,10 +45,10 @@ class LoopPlan:
             if value in owner and out not in self.source.values:
                 placed.append((i, owner[value], int(step.strip("'"))))
         written: dict[str, set[int]] = {}
-        for _, loop, step in placed:
-            written.setdefault(loop.name, set()).add(step)
-        chosen = {name: sorted(steps)[-2:][0] for name, steps in written.items()}
-        return {i: loop.steps if step == chosen[loop.name] else 0 for i, loop, step in placed}
+        for _, loop, number in placed:
+            written.setdefault(loop.name, set()).add(number)
+        chosen = {name: sorted(numbers)[-2:][0] for name, numbers in written.items()}
+        return {i: loop.steps if number == chosen[loop.name] else 0 for i, loop, number in placed}
 
 
 def several(costs: Costs, times: int) -> Costs:
