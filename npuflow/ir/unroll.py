@@ -1,12 +1,12 @@
 """Writes the loops of a graph out, step after step: nodes of one step under names of their own.
 
-A plan needs only some steps of a long loop: `rolled` writes those that lead in, two rounds of two steps, and the
-last one. The second round shows in what the first one differs from it: by how much addresses go on.
+A plan needs only some steps of a long loop: `rolled` writes those that lead in, two rounds of two steps, and
+the last one. The second round shows in what the first one differs from it: by how much addresses go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -16,9 +16,10 @@ from npuflow.hw.target import Numerics
 from npuflow.ir import forms
 from npuflow.ir.graph import Graph, Roll, constant, prune
 from npuflow.ir.loops import Loop, border, has_loops, loops
-from npuflow.ir.op import OPS, Node, Op
+from npuflow.ir.op import OPS, Node, Op, OpContext
 from npuflow.ir.types import Array, Value
 
+Compute = Callable[[OpContext, Sequence[Array | None]], Sequence[Array]]
 LEAD = 3                                  # steps before the rounds, at least: then all differences have gone
 ROUND = 2                                 # steps of a round
 
@@ -26,19 +27,39 @@ ROUND = 2                                 # steps of a round
 def written_out(graph: Graph, numerics: Numerics) -> Graph:
     """The graph without loops. What a step computes of constants alone, as the first one of initial values,
     is a constant; of a quantised graph by `numerics`. Loops of the host stay in a quantised graph."""
-    return _straight(graph, numerics, 0)
+    return _straight(graph, _of_codes(numerics), 0)
+
+
+def floats_written_out(graph: Graph) -> Graph:
+    """The same of a float graph."""
+    return _straight(graph, _of_floats, 0)
 
 
 def rolled(graph: Graph, numerics: Numerics, more: int = 0) -> Graph:
     """The graph with as many steps of its loops as a plan looks at: see `Graph.rolls`. Loops of few steps are
     written out. `more`: rounds that lead in beside the usual steps."""
-    return _straight(graph, numerics, LEAD + more * ROUND)
+    return _straight(graph, _of_codes(numerics), LEAD + more * ROUND)
 
 
-def _straight(graph: Graph, numerics: Numerics, lead: int) -> Graph:
+def _of_floats(site: OpContext, arrays: Sequence[Array | None]) -> Sequence[Array]:
+    return site.op.clipped(*arrays)
+
+
+def _of_codes(numerics: Numerics) -> Compute:
+    """What a node of a quantised graph computes."""
+
+    def made(site: OpContext, arrays: Sequence[Array | None]) -> Sequence[Array]:
+        if site.node.is_integer:
+            return forms.computed(site, arrays, numerics)
+        return _of_floats(site, arrays)
+
+    return made
+
+
+def _straight(graph: Graph, compute: Compute, lead: int) -> Graph:
     if not has_loops(graph):
         return graph
-    made = _Straight(graph, numerics, lead)
+    made = _Straight(graph, compute, lead)
     integer = any(node.is_integer for node in graph.nodes)
     first = {
         loop.nodes[0]: loop for loop in loops(graph)
@@ -80,7 +101,7 @@ class _Straight:
     """The graph that comes of it, as far as it is written."""
 
     source: Graph
-    numerics: Numerics
+    compute: Compute                      # of nodes that read constants alone
     lead: int
     nodes: list[Node] = field(default_factory=list)
     values: dict[str, Value] = field(default_factory=dict)
@@ -168,9 +189,7 @@ class _Straight:
         if any(a is None for a, i in zip(arrays, inputs, strict=True) if i):
             self.nodes.append(made)
             return
-        results = forms.computed(view.site(made), arrays, self.numerics) if made.is_integer else (
-            made.op.clipped(*arrays)
-        )
+        results = self.compute(view.site(made), arrays)
         for o, array in zip(made.outputs, results, strict=False):
             if o in self.source.outputs or o in ends.values():
                 fixed = self.named(o, step)

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from npuflow.base.errors import InternalError
-from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, merge_consts, prune
 from npuflow.ir.loops import contiguous, has_loops, own_beginnings
 from npuflow.ir.op import OPS, Node
 from npuflow.ir.queries import kind
 from npuflow.ir.types import Value
-from npuflow.ir.unroll import written_out
+from npuflow.ir.unroll import floats_written_out
 from npuflow.ir.verify import verify
 from npuflow.place.place import op_name
 from npuflow.rewrite.working import WorkingGraph
@@ -80,7 +79,7 @@ def rewrite(
     run = _Run(careful, most, max(_ROUNDS, _CHANGES * len(graph.nodes)))
     graph = _in_order(graph, chosen, run)
     if not loops and has_loops(graph):
-        graph = _in_order(written_out(graph, Numerics()), chosen, run)
+        graph = _in_order(floats_written_out(graph), chosen, run)
     graph = own_beginnings(contiguous(prune(graph) if run.applied else graph))
     standing = tuple(_standing(graph, run.applied, run.refusals))
     return Rewritten(_explained(verify(graph, "the rewrites"), standing), tuple(run.applied), standing)
