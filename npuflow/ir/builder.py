@@ -99,10 +99,8 @@ class Builder:
 
     def mark(self) -> Mark:
         """A place that `back` returns to."""
-        return Mark(
-            len(self.nodes), len(self.notes),
-            dict(self.values), dict(self.consts), dict(self.arrays), dict(self.stated),
-        )
+        counts = len(self.nodes), len(self.notes)
+        return Mark(*counts, dict(self.values), dict(self.consts), dict(self.arrays), dict(self.stated))
 
     def back(self, mark: Mark) -> None:
         """Without what was added since."""
