@@ -58,22 +58,19 @@ def expanded(words: Words, core: int = 0, depth: int = DEPTH) -> Words:
     deep blocks may lie in each other."""
     if not has_repeats(words):
         return words
-    if not depth:
-        raise _fault(f"blocks lie more than {DEPTH} deep in each other", 0, core)
+    _need(depth > 0, f"blocks lie more than {DEPTH} deep in each other", 0, core)
     found: list[Words] = []
     total = at = 0
     while at < len(words):
         repeat = decode(words[at], index=at, core=core)
         if repeat.opcode != REPEAT:
-            if repeat.opcode == ADVANCE:
-                raise _fault("an ADVANCE that no REPEAT announces", at, core)
+            _need(repeat.opcode != ADVANCE, "an ADVANCE that no REPEAT announces", at, core)
             found.append(words[at : at + 1])
             at, total = at + 1, total + 1
             continue
         first = at + 1 + repeat.number("advances")
         end, count = first + repeat.number("length"), repeat.number("count")
-        if end > len(words):
-            raise _fault(f"its block ends behind the program's {len(words)} commands", at, core)
+        _need(end <= len(words), f"its block ends behind the program's {len(words)} commands", at, core)
         rounds = _rounds(words[first:end], count, _advances(words, at, first, end - first, core), core, depth)
         found.append(rounds)
         total, at = total + len(rounds), end
@@ -85,13 +82,11 @@ def _advances(
 ) -> Iterator[tuple[int, int, int]]:
     for index in range(at + 1, first):
         one = decode(words[index], index=index, core=core)
-        if one.opcode != ADVANCE:
-            raise _fault(f"{one.opcode} stands where it announces an ADVANCE", at, core)
+        _need(one.opcode == ADVANCE, f"{one.opcode} stands where it announces an ADVANCE", at, core)
         for command, word, step in zip(
             one.vector("commands"), one.vector("words"), one.vector("steps"), strict=True
         ):
-            if step and command >= length:
-                raise _fault(f"command {command} of a block of {length}", index, core)
+            _need(not step or command < length, f"command {command} of a block of {length}", index, core)
             if step:
                 yield command, word, step
 
@@ -100,8 +95,8 @@ def _rounds(
     block: Words, count: int, advances: Iterator[tuple[int, int, int]], core: int, depth: int
 ) -> Words:
     one = expanded(block, core, depth - 1)
-    if count * len(one) > MOST:
-        raise _fault(f"{count} rounds of {len(one)} commands are more than {MOST} in all", 0, core)
+    size = f"{count} rounds of {len(one)} commands"
+    _need(count * len(one) <= MOST, f"{size} are more than {MOST} in all", 0, core)
     made = np.repeat(block[None], count, axis=0)
     turns = np.arange(count, dtype=np.int64)
     for command, word, step in advances:
@@ -129,9 +124,10 @@ def _by_queue(words: Words) -> Ints:
     return np.bincount((words[:, 0] >> 8 & 0xFF).astype(np.int64), minlength=WAIT_SLOTS)[:WAIT_SLOTS]
 
 
-def _fault(message: str, at: int, core: int) -> ModelError:
-    where = Where(value=f"command {at} of core {core} ({REPEAT})")
-    return ModelError(message, where=where, code="NF-DECODE-010")
+def _need(condition: bool, why: str, at: int, core: int) -> None:
+    if not condition:
+        where = Where(value=f"command {at} of core {core} ({REPEAT})")
+        raise ModelError(f"commands cannot be repeated: {why}", where=where, code="NF-DECODE-010")
 
 
 def folded(words: Words, loops: Sequence[Rounds], core: int = 0) -> Words:

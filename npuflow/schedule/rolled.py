@@ -146,12 +146,14 @@ def place_local(
         return lay_local(frames, kept, machine, method=method), ()
     graph, views = topology.graph, topology.views
     movers = [n for roll in graph.rolls for n in roll.movers]
-    if not all((n, m) in views.saved for n in movers for m in range(len(topology.moving[n]))):
-        raise FitError("no plan of a loop: what its steps read or make is moved", code="NF-FIT-012")
     loops = rolled_loops(graph, [f.group for f in frames], kept)
     local = lay_rolled(frames, kept, machine, loops, method) if loops is not None else None
-    if loops is None or local is None:
+    why = ""
+    if not all((n, m) in views.saved for n in movers for m in range(len(topology.moving[n]))):
+        why = "what its steps read or make is moved"
+    elif local is None:
         why = "its steps run in different ways" if loops is None else "there is no room for it"
+    if why or local is None or loops is None:
         raise FitError(f"no plan of a loop: {why}", code="NF-FIT-012")
     return local, loops
 

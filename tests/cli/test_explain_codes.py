@@ -147,7 +147,7 @@ def test_messages_that_say_nothing_are_explained(entries: dict[str, ErrorEntry])
     # Where a message is filled in by a caller, the entry shows what callers say.
     said = {c: entries[c].messages for c in ("NF-QUANT-001", "NF-TARGET-011", "NF-PROGRAM-009")}
     assert not set(said) & set(bare)
-    assert "the target has no signed activations" in said["NF-QUANT-001"] and len(said["NF-QUANT-001"]) == 13
+    assert "the target has no signed activations" in said["NF-QUANT-001"] and len(said["NF-QUANT-001"]) == 14
     assert "the program has no metadata" in said["NF-PROGRAM-009"]
 
 
