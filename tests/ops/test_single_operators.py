@@ -46,7 +46,8 @@ def _listed() -> set[str]:
     rows = [line.split(" | ") for line in generate.operators_page().splitlines() if line.startswith("| ")]
     first = {row[1] for row in rows if re.match(r"\| `\w+`$", row[0]) and len(row) > 3}
     second = {row[0].strip("| ") for row in rows if len(row) == 3 and row[1].startswith("`")}
-    names = {name.strip() for name in first | second if not name.startswith("| ")}     # loops' borders have none
+    # borders of loops have no name there
+    names = {name.strip() for name in first | second if not name.startswith("| ")}
     return {MADE.get(name, name) for name in names} - INNER
 
 
