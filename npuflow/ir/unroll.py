@@ -10,9 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-import numpy as np
-
-from npuflow.ir.graph import Graph, Roll, constant, prune
+from npuflow.ir.graph import Graph, Roll, prune
 from npuflow.ir.loops import Loop, border, has_loops, loops
 from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import Array, Value
@@ -39,7 +37,7 @@ def _straight(graph: Graph, lead: int) -> Graph:
     integer = any(node.is_integer for node in graph.nodes)
     first = {
         loop.nodes[0]: loop for loop in loops(graph)
-        if not integer or graph.nodes[loop.nodes[0]].is_integer
+        if (not integer and not lead) or graph.nodes[loop.nodes[0]].is_integer
     }
     inner = {i for loop in first.values() for i in loop.nodes}
     for i, node in enumerate(graph.nodes):
@@ -138,15 +136,10 @@ class _Straight:
 
     def parts(self, node: Node, loop: Loop, steps: Sequence[int]) -> list[str]:
         """What the steps have of a tensor, in their order."""
-        source, part, back = node.inputs[0], node.outputs[0], border(node)[1].reverse
+        part, back = node.outputs[0], border(node)[1].reverse
+        source = self.stored(node.inputs[0], part, node)
         names = [self.named(part, step) for step in steps]
         places = [loop.steps - 1 - step if back else step for step in steps]
-        held = self.source.const(source)
-        if held is not None:
-            cut = np.split(held, loop.steps)
-            for name, place in zip(names, places, strict=True):
-                self.constant(name, cut[place], self.values[part])
-            return names
         if loop.steps == 1:
             self.same(source, names[0])
             return names
@@ -198,11 +191,6 @@ class _Straight:
 
     def coded(self, value: str) -> bool:
         return self.values[value].quant is not None
-
-    def constant(self, name: str, array: Array, like: Value) -> None:
-        value, entry = constant(name, array, like.quant)
-        self.values[name] = replace(value, type=like.type)
-        self.consts.update(entry)
 
     def named(self, value: str, step: int | str) -> str:
         return step_name(self.source, value, step)

@@ -16,7 +16,7 @@ from npuflow.base.errors import FitError
 from npuflow.ir.graph import Graph, Roll
 from npuflow.schedule.allocate import Layout, Lifetime
 from npuflow.schedule.arrange import Method
-from npuflow.schedule.frame import Frame
+from npuflow.schedule.frame import Frame, Topology
 from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.jobs import Schedule
 from npuflow.schedule.local import LOOK, Local, all_moments, laid, lay_local, lives_of, shared_slots
@@ -77,7 +77,7 @@ def _of_loops(
     where = {n: g for g, group in enumerate(groups) for n in group.nodes}
     found = []
     for roll in graph.rolls:
-        if not roll.regular:
+        if not roll.regular or _skips(graph, roll):
             return None
         by_step = tuple(tuple(sorted({where[n] for n in step if n in where})) for step in roll.steps)
         inner = range(roll.lead - 1, len(roll.steps) - 1)
@@ -102,6 +102,13 @@ def _told(
         held = tuple(((before | values).get(v, v), count) for v, count in group.held)
         told.append((parts, group.strips, group.cores, held))
     return told, sorted(str(at) for v, at in values.items() if v in kept)
+
+
+def _skips(graph: Graph, roll: Roll) -> bool:
+    """Whether a step reads what another one than itself and the one before it has made."""
+    made = {o: k for k, step in enumerate(roll.steps) for n in step for o in graph.nodes[n].outputs}
+    read = ((k, v) for k, step in enumerate(roll.steps) for n in step for v in graph.nodes[n].inputs)
+    return any(k - made.get(v, k) > 1 for k, v in read)
 
 
 def _places(graph: Graph, nodes: Sequence[int]) -> dict[str, tuple[object, ...]]:
@@ -136,6 +143,14 @@ def _handed(graph: Graph, roll: Roll) -> Iterator[str]:
         yield from (o for n in before for o in graph.nodes[n].outputs if o in read)
 
 
+def _in_turn(topology: Topology, loop: RolledLoop, node: int) -> bool:
+    """Whether the parts that a mover joins go on by a round from one round to the next."""
+    inputs, size = topology.graph.nodes[node].inputs, topology.graph.type
+    at = {inputs[m.source]: m.dst_offset for m in topology.moving[node] if m.source is not None}
+    pairs = ((v, twin) for v, twin in loop.mirror.items() if v in at and twin in at)
+    return all(abs(at[v] - at[twin]) == ROUND * size(v).size for v, twin in pairs)
+
+
 def place_local(
     frames: Sequence[Frame], kept: Collection[str], machine: Machine, method: Method = "greedy"
 ) -> tuple[Local, tuple[RolledLoop, ...]]:
@@ -151,6 +166,8 @@ def place_local(
     why = ""
     if not all((n, m) in views.saved for n in movers for m in range(len(topology.moving[n]))):
         why = "what its steps read or make is moved"
+    elif not all(_in_turn(topology, loop, n) for loop in loops or () for n in loop.roll.movers):
+        why = "the parts of a tensor are not made in turn"
     elif local is None:
         why = "its steps run in different ways" if loops is None else "there is no room for it"
     if why or local is None or loops is None:
@@ -232,6 +249,8 @@ def lay_rolled(
         return None
     addresses = dict(found.layout.addresses)
     addresses |= {v.name: addresses[home(v.name)] for v in lives if home(v.name) in addresses}
+    if any(v.name not in addresses and v.name.rpartition("/")[0] not in found.shared for v in lives):
+        return None
     return replace(found, layout=Layout(addresses, found.layout.total, found.layout.bound))
 
 
