@@ -77,9 +77,9 @@ def generate(
 
     from npuflow.cli._slow import Working
     from npuflow.runner.runner import Runner
-    from npuflow.runner.text import Sampling, TextGenerator
+    from npuflow.runner.text import TextGenerator, TokenSampling
 
-    sampling = Sampling(options.temperature, options.top_p, options.seed)
+    sampling = TokenSampling(options.temperature, options.top_p, options.seed)
     words = _tokenizer(program, options.model)
     prompt = words.chat([{"role": "user", "content": text}]) if options.chat else words.encode(text)
     with Working(f'opening "{program}"'):

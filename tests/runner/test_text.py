@@ -10,7 +10,7 @@ import pytest
 import npuflow
 from npuflow.base.errors import DataError, UsageError
 from npuflow.runner.onnx_model import stated_model
-from npuflow.runner.text import Sampling, TextGenerator
+from npuflow.runner.text import TextGenerator, TokenSampling
 from npuflow.runner.text.pieces import TextPieces
 from tests.checkpoints.running import FAMILIES, Running, read
 from tests.runner.programs import split
@@ -92,7 +92,7 @@ def test_the_same_seed_gives_the_same_text() -> None:
     generator = TextGenerator(runner(), ByteTokens())
 
     def tokens(**how: float) -> tuple[int, ...]:
-        stream = generator.stream([1, 40], 12, Sampling(**how))  # type: ignore[arg-type]
+        stream = generator.stream([1, 40], 12, TokenSampling(**how))  # type: ignore[arg-type]
         list(stream)
         return tuple(stream.tokens)
 
@@ -104,11 +104,11 @@ def test_the_same_seed_gives_the_same_text() -> None:
 def test_tokens_are_drawn_by_their_probabilities() -> None:
     chances = np.array([0.1, 0.5, 0.05, 0.3, 0.05])
     random, logits = np.random.default_rng(0), np.log(chances).astype(np.float32)
-    drawn = [Sampling(1.0).chosen(logits, random) for _ in range(4000)]
+    drawn = [TokenSampling(1.0).chosen(logits, random) for _ in range(4000)]
     np.testing.assert_allclose(np.bincount(drawn, minlength=5) / 4000, chances, atol=0.03)
-    some = [Sampling(1.0, 0.75).chosen(logits, random) for _ in range(4000)]
+    some = [TokenSampling(1.0, 0.75).chosen(logits, random) for _ in range(4000)]
     np.testing.assert_allclose(np.bincount(some, minlength=5) / 4000, [0, 0.625, 0, 0.375, 0], atol=0.03)
-    sharp = [Sampling(0.5).chosen(logits, random) for _ in range(4000)]
+    sharp = [TokenSampling(0.5).chosen(logits, random) for _ in range(4000)]
     np.testing.assert_allclose(
         np.bincount(sharp, minlength=5) / 4000, chances**2 / (chances**2).sum(), atol=0.03
     )
@@ -158,9 +158,9 @@ def test_what_does_not_fit_is_one_error() -> None:
         generator.stream([1], 0)
     for wrong in ({"temperature": -1.0}, {"temperature": float("nan")}, {"top_p": 0.0}, {"seed": -1}):
         with pytest.raises(UsageError):
-            Sampling(**wrong)  # type: ignore[arg-type]
+            TokenSampling(**wrong)  # type: ignore[arg-type]
     with pytest.raises(DataError, match="NaN"):
-        Sampling().chosen(np.array([0, np.nan], np.float32), np.random.default_rng(0))
+        TokenSampling().chosen(np.array([0, np.nan], np.float32), np.random.default_rng(0))
 
 
 def test_other_models_generate_no_text() -> None:

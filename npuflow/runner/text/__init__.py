@@ -2,4 +2,4 @@
 
 from npuflow.runner.text.generator import TextGenerator as TextGenerator
 from npuflow.runner.text.generator import TextStream as TextStream
-from npuflow.runner.text.sampling import Sampling as Sampling
+from npuflow.runner.text.sampling import TokenSampling as TokenSampling

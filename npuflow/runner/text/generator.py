@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -12,11 +12,11 @@ from npuflow.base.errors import DataError, UsageError
 from npuflow.runner.ports import Array, Port
 from npuflow.runner.runner import Runner
 from npuflow.runner.text.pieces import TextPieces, TextTokenizer
-from npuflow.runner.text.sampling import Sampling
+from npuflow.runner.text.sampling import TokenSampling
 
 TOKENS, POSITION, LOGITS, CACHE = "tokens", "position", "logits", "cache."
 End = Literal["stop", "length", "full"]
-GREEDY = Sampling()
+GREEDY = TokenSampling()
 
 
 class TextGenerator:
@@ -39,7 +39,7 @@ class TextGenerator:
         self.vocabulary = {port.name: port for port in runner.outputs}[LOGITS].shape[-1]
 
     def stream(
-        self, prompt: Sequence[int], max_tokens: int | None = None, sampling: Sampling = GREEDY
+        self, prompt: Sequence[int], max_tokens: int | None = None, sampling: TokenSampling = GREEDY
     ) -> TextStream:
         """The text that follows tokens, piece by piece. It ends at a token of the tokenizer's `stops`, after
         `max_tokens`, or where the cache is full. UsageError or DataError for a prompt that does not fit."""
@@ -74,7 +74,7 @@ class TextStream:
     first token."""
 
     def __init__(
-        self, generator: TextGenerator, prompt: Sequence[int], max_tokens: int | None, sampling: Sampling
+        self, generator: TextGenerator, prompt: Sequence[int], max_tokens: int | None, sampling: TokenSampling
     ) -> None:
         self.prompt, self.max_tokens, self.sampling = tuple(prompt), max_tokens, sampling
         self.tokens: list[int] = []
@@ -123,7 +123,7 @@ class TextStream:
         chunk, found = self._generator.chunk, None
         while self._held < len(self._known):
             begin = min(self._held, len(self._known) - chunk)
-            sample = {TOKENS: [self._known[begin : begin + chunk]]}
+            sample: dict[str, Any] = {TOKENS: [self._known[begin : begin + chunk]]}
             if begin < self._held:
                 sample[POSITION] = [begin]
             found = self._steps.run(sample)[LOGITS]

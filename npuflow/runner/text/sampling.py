@@ -12,7 +12,7 @@ from npuflow.runner.ports import Array
 
 
 @dataclass(frozen=True)
-class Sampling:
+class TokenSampling:
     """`temperature`: 0 takes the largest logit; above, logits are divided by it and a token is drawn.
     `top_p`: only from the fewest most likely tokens whose probabilities add up to it. `seed`: of the numbers
     that are drawn; the same seed gives the same text."""
