@@ -90,12 +90,15 @@ def generate(
         pieces.append(piece)
         if not options.as_json:
             typer.echo(piece, nl=False)
-    found, figures = "".join(pieces), {**_speed(stream), **_clock(runner)}
+    found = "".join(pieces)
+    if not options.as_json:
+        typer.echo(nl=not found.endswith("\n"))
+    with Working("running the program's clock"):
+        figures = {**_speed(stream), **_clock(runner)}
     if options.as_json:
         typer.echo(json.dumps({"text": found, "tokens": stream.tokens, "ended": stream.ended, **figures}))
-        return
-    typer.echo(nl=not found.endswith("\n"))
-    typer.echo(_line(stream, figures), err=True)
+    else:
+        typer.echo(_line(stream, figures), err=True)
 
 
 def _tokenizer(program: Path, model: Path | None) -> CheckpointTokenizer:

@@ -50,6 +50,7 @@ def test_greedy_text_has_the_largest_logits() -> None:
     assert stream.tokens == wanted and stream.ended == "length" and stream.runs == 11
     assert "".join(pieces) == ByteTokens().decode(wanted)
     again, other = generator.stream(prompt, 9), generator.stream([5], 9)
+    assert next(again) == pieces[0] and again.runs < stream.runs and again.ended is None
     for _ in range(4):                                                # streams do not see each other's cache
         next(again, None)
         next(other, None)

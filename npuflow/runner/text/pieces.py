@@ -21,7 +21,9 @@ class TextTokenizer(Protocol):
 
 class TextPieces:
     """The text behind a prompt. A character may have several tokens: its piece comes with the last of them.
-    The prompt is decoded with its continuation, since a tokenizer may leave out a space at a text's start."""
+    The prompt is decoded with its continuation, since a tokenizer may leave out a space at a text's start.
+    Pieces together are the decoded text; where a tokenizer decodes later bytes, which are no character, so
+    that earlier text changes, what is out stays."""
 
     def __init__(self, tokenizer: TextTokenizer, prompt: Sequence[int]) -> None:
         self.tokenizer, self.ids = tokenizer, list(prompt)
