@@ -56,6 +56,7 @@ def opened(
     if not path.is_file() and ".npu#" in path.name:
         return _program(load_network(path), exact, batch, raw)
     if path.is_dir():
+        _no_program(exact, path.name)
         return OnnxModel(runnable(path), path.name, threads, dump)
     if not path.is_file():
         raise absent(path)

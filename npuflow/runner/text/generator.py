@@ -1,0 +1,158 @@
+"""Generates text with a language model that a runner runs: a prompt in chunks, then token by token."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from npuflow.base.errors import DataError, UsageError
+from npuflow.runner.ports import Array, Port
+from npuflow.runner.runner import Runner
+from npuflow.runner.text.pieces import TextPieces, TextTokenizer
+from npuflow.runner.text.sampling import TokenSampling
+
+TOKENS, POSITION, LOGITS, CACHE = "tokens", "position", "logits", "cache."
+End = Literal["stop", "length", "full"]
+GREEDY = TokenSampling()
+
+
+class TextGenerator:
+    """Streams text of a runner's model: the input `tokens` [1, chunk], the states `position`,
+    `cache.LAYER.key` and `cache.LAYER.value` [1, heads, context, size], the output `logits` [1, vocabulary].
+
+    `chunk`: tokens of a run; `context`: tokens that the cache holds. Any number of threads may share a
+    generator: every stream has a cache of its own.
+
+    Of a chunk above 1 every run takes the last `chunk` tokens so far. Where fewer of them are new, it begins
+    earlier, over tokens that the cache holds already, and writes the same keys and values again: no filling
+    reaches the cache, and a prompt has a chunk of tokens at least.
+    """
+
+    def __init__(self, runner: Runner, tokenizer: TextTokenizer) -> None:
+        self.runner, self.tokenizer = runner, tokenizer
+        inputs = {port.name: port for port in runner.inputs}
+        self.chunk = _chunk(runner, inputs)
+        self.context = min(port.shape[2] for name, port in inputs.items() if name.startswith(CACHE))
+        self.vocabulary = {port.name: port for port in runner.outputs}[LOGITS].shape[-1]
+
+    def stream(
+        self, prompt: Sequence[int], max_tokens: int | None = None, sampling: TokenSampling = GREEDY
+    ) -> TextStream:
+        """The text that follows tokens, piece by piece. It ends at a token of the tokenizer's `stops`, after
+        `max_tokens`, or where the cache is full. UsageError or DataError for a prompt that does not fit."""
+        prompt = [int(token) for token in prompt]
+        if max_tokens is not None and max_tokens < 1:
+            raise UsageError(f"{max_tokens} tokens are asked for", hint="at least 1", code="NF-RUN-064")
+        if not self.chunk <= len(prompt) <= self.context:
+            few = len(prompt) < self.chunk
+            raise DataError(
+                f"the prompt has {len(prompt):,} token{'' if len(prompt) == 1 else 's'}",
+                because=f"a run takes {self.chunk:,}" if few else
+                f"the cache of {self.runner.name} holds {self.context:,}",
+                hint="a longer prompt, or a program of [model] dims = { chunk = 1 }" if few and prompt
+                else "a text with at least one token" if few
+                else "a shorter prompt, or a program built with a larger [model] dims context",
+                code="NF-RUN-065",
+            )
+        wrong = next((token for token in prompt if not 0 <= token < self.vocabulary), None)
+        if wrong is not None:
+            raise DataError(
+                f"the prompt has the token {wrong:,}",
+                because=f"{self.runner.name} knows {self.vocabulary:,} tokens",
+                hint="take the tokenizer of the checkpoint that it was built from", code="NF-RUN-066",
+            )
+        return TextStream(self, prompt, max_tokens, sampling)
+
+
+class TextStream:
+    """An iterator over pieces of text. `tokens`: those generated so far, without the one that ended it;
+    `ended`: by what, once it has: "stop", "length" (`max_tokens`) or "full"; `runs`: of the model; `chosen`:
+    how many tokens, with the one that ended it; `seconds` of computing so far, and `first_seconds`, until the
+    first token."""
+
+    def __init__(
+        self, generator: TextGenerator, prompt: Sequence[int], max_tokens: int | None, sampling: TokenSampling
+    ) -> None:
+        self.prompt, self.max_tokens, self.sampling = tuple(prompt), max_tokens, sampling
+        self.tokens: list[int] = []
+        self.ended: End | None = None
+        self.runs = self.chosen = 0
+        self.seconds = self.first_seconds = 0.0
+        self._generator, self._steps = generator, generator.runner.steps()
+        self._known, self._held = list(prompt), 0       # tokens so far; how many of them the cache holds
+        self._pieces = self._generated()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> str:
+        return next(self._pieces)
+
+    def _generated(self) -> Iterator[str]:
+        pieces = TextPieces(self._generator.tokenizer, self.prompt)
+        random, stops = self.sampling.generator(), set(self._generator.tokenizer.stops)
+        while self.ended is None:
+            token = self._next(random)
+            if token in stops:
+                self.ended = "stop"
+                break
+            self.tokens.append(token)
+            self._known.append(token)
+            if len(self.tokens) == self.max_tokens:
+                self.ended = "length"
+            elif len(self._known) > self._generator.context:
+                self.ended = "full"
+            if piece := pieces.more(token):
+                yield piece
+        if piece := pieces.rest():
+            yield piece
+
+    def _next(self, random: np.random.Generator) -> int:
+        begun = time.perf_counter()
+        token = self.sampling.chosen(self._logits(), random)
+        self.seconds += time.perf_counter() - begun
+        self.chosen += 1
+        self.first_seconds = self.first_seconds or self.seconds
+        return token
+
+    def _logits(self) -> Array:
+        """Of the token behind all that are known, after the runs that bring these into the cache."""
+        chunk, found = self._generator.chunk, None
+        while self._held < len(self._known):
+            begin = min(self._held, len(self._known) - chunk)
+            sample: dict[str, Any] = {TOKENS: [self._known[begin : begin + chunk]]}
+            if begin < self._held:
+                sample[POSITION] = [begin]
+            found = self._steps.run(sample)[LOGITS]
+            self._held, self.runs = begin + chunk, self.runs + 1
+        assert found is not None
+        return found.reshape(-1)
+
+
+def _chunk(runner: Runner, inputs: dict[str, Port]) -> int:
+    """Tokens of a run, where this is a language model with a cache."""
+    states, outputs = {name for _, name in runner.state}, {port.name for port in runner.outputs}
+    caches = {name for name in inputs if name.startswith(CACHE)}
+    missing = [
+        *(f'the input "{name}"' for name in (TOKENS,) if name not in inputs),
+        *(f'the output "{name}"' for name in (LOGITS,) if name not in outputs),
+        *(f'the state "{name}"' for name in (POSITION, *sorted(caches)) if name not in states),
+        *(["a cache"] if not caches else []),
+    ]
+    if missing:
+        raise UsageError(
+            f"{runner.name} is no language model that generates text", because=f"it has not {missing[0]}",
+            hint="a checkpoint (a .gguf file or a folder), or a .npu that was built from one",
+            code="NF-RUN-067",
+        )
+    shape = inputs[TOKENS].shape
+    if len(shape) != 2 or shape[0] != 1 or shape[1] < 1:
+        raise UsageError(
+            f"{runner.name} takes tokens {list(shape)}",
+            because="text is generated for one sequence, [1, chunk]", hint="build it without [model] batch",
+            code="NF-RUN-068",
+        )
+    return shape[1]
