@@ -31,7 +31,7 @@ class Grouped:
         rows, columns = self.codes.shape
         return rows, columns
 
-    def rows(self, chosen: Array | slice) -> Grouped:
+    def channels(self, chosen: Array | slice) -> Grouped:
         """Some of the rows, in the order asked for: no number changes."""
 
         def of(array: Array | None) -> Array | None:

@@ -86,7 +86,7 @@ class ChosenRows:
 
     def grouped(self) -> Grouped | None:
         whole = self.of.grouped()
-        return None if whole is None else whole.rows(self.chosen)
+        return None if whole is None else whole.channels(self.chosen)
 
 
 @dataclass(frozen=True, eq=False)

@@ -129,7 +129,7 @@ class _Scan:
         if slices:
             said["scan_input_directions"] = [int(own["reverse"]) for _, own in slices]
         self.made.append(onnx.helper.make_node(
-            "Scan", inputs, outputs, self.loop, body=body, num_scan_inputs=len(slices) or 1, **said
+            "Scan", inputs, outputs, f"{self.loop}:scan", body=body, num_scan_inputs=len(slices) or 1, **said
         ))
         return self.made
 

@@ -190,7 +190,7 @@ EXPECTED = {
     "from_onnx": "model parse rewrite_check",
     "gain": "baseline budget clipping correct precision quantize search.items sensitivity unify "
     "verdict",
-    "infer": "baseline clipping correct evaluate model parse pixels precision qdq rewrite_check "
+    "infer": "baseline clipping correct evaluate model parse pixels precision qdq qdq_check rewrite_check "
     "search.items search.rivals sensitivity tune.items unify verdict",
     "group_axis": "baseline budget clipping evaluate fidelity precision qdq_check quantize search.items "
     "sensitivity simulate unify verdict",

@@ -24,14 +24,14 @@ class GgufTokens:
 
     def __init__(self, metadata: Mapping[str, Any], file: str) -> None:
         self.metadata, self.file = metadata, file
-        self.tokens = self.rows("tokens", str)
+        self.tokens = self.listed("tokens", str)
         if not self.tokens:
             raise absent(file, "its metadata hold no tokens", "convert the checkpoint with its tokenizer")
 
     def value(self, key: str) -> Any:
         return self.metadata.get(f"tokenizer.ggml.{key}")
 
-    def rows(self, key: str, kind: type) -> list[Any]:
+    def listed(self, key: str, kind: type) -> list[Any]:
         """A list of one kind; empty where there is none."""
         found = self.value(key)
         if found is None:
@@ -42,7 +42,7 @@ class GgufTokens:
 
     def each(self, key: str, kind: type, default: Any) -> list[Any]:
         """One for every token."""
-        found = self.rows(key, kind) or [default] * len(self.tokens)
+        found = self.listed(key, kind) or [default] * len(self.tokens)
         if len(found) != len(self.tokens):
             raise damaged(self.file, f"{len(self.tokens):,} tokens have {len(found):,} {key}")
         return found
@@ -109,7 +109,7 @@ def byte_level(held: GgufTokens, way: PreTokenizer) -> Any:
     """Byte pair encoding over bytes, by a list of merges."""
     from tokenizers import Tokenizer, decoders, models
 
-    pairs = [tuple(text.split(" ")) for text in held.rows("merges", str)]
+    pairs = [tuple(text.split(" ")) for text in held.listed("merges", str)]
     if not pairs or any(len(pair) != 2 for pair in pairs):
         raise damaged(held.file, "tokenizer.ggml.merges is no list of pairs")
     vocabulary = {token: number for number, token in enumerate(held.tokens)}
