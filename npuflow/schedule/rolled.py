@@ -198,8 +198,7 @@ def lay_rolled(
     """Addresses in local memory, the same for both rounds; None where there is no room. Buffers lie apart
     from those of the next parts, where constants stay nevertheless: the array may then begin while the
     vector unit still reads its last sums."""
-    lives, movable = lives_of(frames, kept, machine)
-    moments = all_moments(frames)
+    (lives, movable), moments = lives_of(frames, kept, machine), all_moments(frames)
     limit, align = machine.memory.local_bytes, machine.memory.slot_align
     twins = {g: twin for loop in loops for g, twin in loop.twins.items()}
     homes = {v: home for loop in loops for v, home in loop.homes.items()}
@@ -247,7 +246,7 @@ def lay_rolled(
     found = found or laid(own, free, limit, align, LOOK, method)
     if found is None:
         return None
-    addresses = dict(found.layout.addresses)
+    addresses = {**found.layout.addresses}
     addresses |= {v.name: addresses[home(v.name)] for v in lives if home(v.name) in addresses}
     if any(v.name not in addresses and v.name.rpartition("/")[0] not in found.shared for v in lives):
         return None
