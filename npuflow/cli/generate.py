@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from npuflow.cli.run import Kind
+from npuflow.cli.run import ComputedBy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,12 +47,7 @@ class GenerateOptions:
     chat: Annotated[
         bool, typer.Option("--chat", help="TEXT is a user's message, put into the checkpoint's template.")
     ] = False
-    exact: Annotated[
-        Kind | None,
-        typer.Option(
-            "--exact", help="What computes a program: whole tensors, or its commands.", show_default=False
-        ),
-    ] = None
+    exact: ComputedBy = None
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object on standard output, when the text has ended.")
     ] = False

@@ -21,6 +21,14 @@ class Kind(StrEnum):
     SIMULATOR = "simulator"
 
 
+ComputedBy = Annotated[
+    Kind | None,
+    typer.Option(
+        "--exact", help="What computes a program: whole tensors, or its commands.", show_default=False
+    ),
+]
+
+
 class NotANumber(StrEnum):
     """What is done about NaN in inputs."""
 
@@ -36,12 +44,7 @@ class RunOptions:
     out: Annotated[Path, typer.Option("--out", "-o", help="The npz file to write.")] = Path("outputs.npz")
     dump_all: Annotated[bool, typer.Option("--dump-all", help="Also every intermediate tensor.")] = False
     batch: Annotated[int, typer.Option("--batch", min=1, max=64, help="Samples simulated together.")] = 8
-    exact: Annotated[
-        Kind | None,
-        typer.Option(
-            "--exact", help="What computes a program: whole tensors, or its commands.", show_default=False
-        ),
-    ] = None
+    exact: ComputedBy = None
     state: Annotated[
         list[str] | None,
         typer.Option("--state", help="OUTPUT=INPUT of an .onnx model that follow from sample to sample."),

@@ -6,6 +6,10 @@ from typing import Protocol, cast
 
 from npuflow.ir.op import LoopBorder, Node
 
+ENTERS = ("carry", "slice", "capture")
+LEAVES = ("last", "stack")
+DOMAIN = "npuflow.loop"                   # of the borders in ONNX
+
 
 class SaysBorder(Protocol):
     """What the operators at a loop's border say: see `ops/_loop.py`."""

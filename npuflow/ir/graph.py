@@ -15,6 +15,8 @@ from npuflow.ir.borders import carries
 from npuflow.ir.op import Node, OpContext
 from npuflow.ir.types import Array, QuantType, TensorType, Value
 
+ROUND = 2                                 # steps of a round of a loop
+
 
 @dataclass(frozen=True)
 class Roll:
@@ -38,7 +40,7 @@ class Roll:
     @property
     def lead(self) -> int:
         """Steps before the first round."""
-        return len(self.steps) - 5
+        return len(self.steps) - 2 * ROUND - 1
 
 
 @dataclass(frozen=True)

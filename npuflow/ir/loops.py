@@ -20,14 +20,14 @@ from types import MappingProxyType
 
 import numpy as np
 
+from npuflow.ir.borders import LEAVES as LEAVES
 from npuflow.ir.borders import border as border
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
+from npuflow.ir.order import in_order
 from npuflow.ir.types import Array, TensorType
 
 FEW = 3                                   # steps that are written out one after the other
-ENTERS = ("carry", "slice", "capture")
-LEAVES = ("last", "stack")
 
 
 @dataclass(frozen=True)
@@ -145,12 +145,7 @@ def stacked(kind: TensorType, steps: int) -> TensorType:
 
 def seen(graph: Graph) -> Mapping[str, TensorType]:
     """The types of values of bodies as they are seen from outside."""
-    found: dict[str, TensorType] = {}
-    for loop in loops(graph):
-        for i in loop.nodes:
-            if border(graph.nodes[i])[0] not in LEAVES:
-                found.update({o: stacked(graph.type(o), loop.steps) for o in graph.nodes[i].outputs if o})
-    return found
+    return {o: stacked(graph.type(o), steps) for o, steps in steps_of(graph).items()}
 
 
 def contiguous(graph: Graph) -> Graph:
@@ -183,24 +178,18 @@ def own_beginnings(graph: Graph) -> Graph:
 def runs(graph: Graph) -> list[tuple[int, ...]]:
     """The nodes by position in an order that runs: single ones, and loops as a whole."""
     owner = {i: loop for loop in loops(graph) for i in loop.nodes}
-    ready = set(graph.inputs) | {""} | {v for v, one in graph.values.items() if one.const is not None}
+    ready = {"", *graph.inputs, *(v for v, one in graph.values.items() if one.const is not None)}
     waiting = list(dict.fromkeys(
         owner[i].nodes if i in owner else (i,) for i in range(len(graph.nodes))
     ))
-    order: list[tuple[int, ...]] = []
-    while waiting:
-        rest = []
-        for unit in waiting:
-            read = owner[unit[0]].inputs if unit[0] in owner else graph.nodes[unit[0]].inputs
-            if all(v in ready for v in read):
-                ready.update(o for i in unit for o in graph.nodes[i].outputs)
-                order.append(unit)
-            else:
-                rest.append(unit)
-        if len(rest) == len(waiting):
-            names = ", ".join(graph.nodes[unit[0]].name for unit in rest[:3])
-            raise ValueError(f"nodes that wait for each other: {names}")
-        waiting = rest
+    order, rest = in_order(
+        waiting, ready,
+        lambda unit: owner[unit[0]].inputs if unit[0] in owner else graph.nodes[unit[0]].inputs,
+        lambda unit: (o for i in unit for o in graph.nodes[i].outputs),
+    )
+    if rest:
+        names = ", ".join(graph.nodes[unit[0]].name for unit in rest[:3])
+        raise ValueError(f"nodes that wait for each other: {names}")
     return order
 
 
@@ -254,12 +243,3 @@ def times(graph: Graph, node: Node) -> int:
 def stack(parts: Sequence[Array]) -> Array:
     """What the steps made, as it is seen from outside."""
     return np.concatenate([np.reshape(part, (1,)) if not np.ndim(part) else part for part in parts])
-
-
-def renamed(node: Node, names: Mapping[str, str]) -> Node:
-    """The node with other value ids."""
-    return replace(
-        node,
-        inputs=tuple(names.get(i, i) for i in node.inputs),
-        outputs=tuple(names.get(o, o) for o in node.outputs),
-    )

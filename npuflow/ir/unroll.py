@@ -10,13 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from npuflow.ir.graph import Graph, Roll, prune
+from npuflow.ir.graph import ROUND, Graph, Roll, prune
 from npuflow.ir.loops import Loop, border, has_loops, loops
 from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import Array, Value
 
 LEAD = 3                                  # steps before the rounds, at least: then all differences are gone
-ROUND = 2                                 # steps of a round
 
 
 def written_out(graph: Graph) -> Graph:

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npuflow.base.errors import InternalError
+from npuflow.ir.borders import DOMAIN, ENTERS, LEAVES
 from npuflow.ir.types import TensorType
+from npuflow.onnx.nodes import ordered
 from npuflow.onnx.types import value_info
 
 if TYPE_CHECKING:
     import onnx
 
-DOMAIN = "npuflow.loop"
-ENTERS, LEAVES = ("carry", "slice", "capture"), ("last", "stack")
 INSIDE = "@step"                          # behind the names of values in a body
 
 
@@ -57,6 +57,7 @@ class _Scan:
     loop: str
     types: Mapping[str, TensorType]
     mine: list[onnx.NodeProto] = field(default_factory=list)
+    rest: list[onnx.NodeProto] = field(default_factory=list)    # of other loops and of none
     body: list[onnx.NodeProto] = field(default_factory=list)
     made: list[onnx.NodeProto] = field(default_factory=list)    # around the Scan
     own: dict[str, None] = field(default_factory=dict)          # values of the body
@@ -82,8 +83,14 @@ class _Scan:
                 self.mine.append(node)
                 if border not in LEAVES:
                     self.own.update(dict.fromkeys(o for o in node.output if o))
-        rest = [n for n in self.graph.node if not any(n is one for one in self.mine)]
-        return _ordered(self.graph, [*rest, *self._scan()])
+            else:
+                self.rest.append(node)
+        order = ordered([*self.rest, *self._scan()], ())
+        if order is None:
+            raise InternalError(
+                "the loops of a model wait for each other", because=self.loop, code="NF-INTERNAL-095",
+            )
+        return order
 
     def _borders(self, kind: str) -> list[tuple[onnx.NodeProto, dict[str, Any]]]:
         found = [(n, _said(n)) for n in self.mine if n.domain == DOMAIN and n.op_type == kind]
@@ -137,9 +144,7 @@ class _Scan:
         """What leaves the body stacked: the value, its name outside, whether the last step comes first."""
         found = [(n.input[0], n.output[0], int(said["reverse"])) for n, said in self._borders("stack")]
         wanted = {o.name for o in self.graph.output}
-        wanted |= {
-            i for n in self.graph.node if not any(n is one for one in self.mine) for i in n.input
-        }
+        wanted |= {i for n in self.rest for i in n.input}
         return found + [(v, v, 0) for v in self.own if v in wanted]
 
     def inner(self, name: str) -> str:
@@ -189,30 +194,3 @@ class _Scan:
         self.graph.initializer.append(onnx.numpy_helper.from_array(np.array(shape, np.int64), at))
         self.made.append(onnx.helper.make_node("Reshape", [source, at], [target], allowzero=1))
         return target
-
-
-def _ordered(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
-    """The nodes in an order that runs. Bodies read what nodes before them made."""
-    made = {o for n in nodes for o in n.output if o}
-    ready: set[str] = set()
-    waiting, order = list(nodes), list[Any]()
-    while waiting:
-        rest = []
-        for node in waiting:
-            if all(i in ready for i in _read(node) if i in made):
-                ready.update(node.output)
-                order.append(node)
-            else:
-                rest.append(node)
-        if len(rest) == len(waiting):
-            raise InternalError(
-                "the loops of a model wait for each other", because=rest[0].name, code="NF-INTERNAL-095",
-            )
-        waiting = rest
-    return order
-
-
-def _read(node: onnx.NodeProto) -> set[str]:
-    inner = {i for a in node.attribute for n in a.g.node for i in n.input}
-    return {*node.input, *inner}
-

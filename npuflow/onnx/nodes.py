@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from npuflow.ir.order import in_order
+
 if TYPE_CHECKING:
     import onnx
 
@@ -119,17 +121,9 @@ def _replace(names: Any, mapping: Mapping[str, str]) -> None:
 
 def ordered(nodes: Iterable[onnx.NodeProto], known: Iterable[str]) -> list[onnx.NodeProto] | None:
     """The nodes in topological order, as they are where that is one; None when there is a cycle."""
-    waiting, order, ready = list(nodes), [], set(known)
-    produced = {o for n in waiting for o in n.output}
-    while waiting:
-        rest = []
-        for node in waiting:
-            if all(i in ready or not i or i not in produced for i in (*node.input, *captured(node))):
-                order.append(node)
-                ready.update(node.output)
-            else:
-                rest.append(node)
-        if len(rest) == len(waiting):
-            return None
-        waiting = rest
-    return order
+    units = list(nodes)
+    produced = {o for n in units for o in n.output if o}
+    order, rest = in_order(
+        units, known, lambda n: (i for i in (*n.input, *captured(n)) if i in produced), lambda n: n.output
+    )
+    return None if rest else order

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from npuflow.hw.target import Target
+from npuflow.ir.borders import DOMAIN
 from npuflow.ir.moves import Move
 from npuflow.ir.op import LoopBorder, No, OnnxCall, OpContext, Yes, need
 from npuflow.ir.types import Array, TensorType
 from npuflow.ops._movement import DataLayoutOp
-
-DOMAIN = "npuflow.loop"
 
 
 @dataclass(frozen=True)

@@ -231,9 +231,9 @@ def _folded_once(words: Words, core: int) -> Words:
         length, count = best
         block = words[at : at + length]
         steps = [
-            (k, int(word), int(_step(words, at + k, length, int(word))))
+            (k, int(word), step)
             for k in range(length) for word in np.flatnonzero(going[at + k])
-            if _step(words, at + k, length, int(word))
+            if (step := _step(words, at + k, length, int(word)))
         ]
         found += [_head(count, length, steps, core), block]
         at += length * count
@@ -281,19 +281,22 @@ def _run(
         length = other - at
         if kinds[at:other] != kinds[other : other + length]:
             continue
-        count = 2
-        while _alike(words, kinds, going, at, length, count):
+        count, own = 2, _by_queue(expanded(words[at:other]))
+        while _alike(words, kinds, going, (at, length), count, own):
             count += 1
-        count -= not _alike(words, kinds, going, at, length, 1)
+        count -= not _alike(words, kinds, going, (at, length), 1, own)
         if (count - 1) * length - 2 > most:
             best, most = (length, count), (count - 1) * length - 2
     return best
 
 
 def _alike(
-    words: Words, kinds: Sequence[bytes], going: npt.NDArray[np.bool_], at: int, length: int, number: int
+    words: Words, kinds: Sequence[bytes], going: npt.NDArray[np.bool_], block: tuple[int, int], number: int,
+    own: Ints,
 ) -> bool:
-    """Whether round `number`, counted from 0, is the first one gone on."""
+    """Whether round `number`, counted from 0, is the first one gone on. `block`: where the first begins, and
+    its length; `own`: commands of a round by queue."""
+    at, length = block
     here = at + number * length
     if kinds[at : at + length] != kinds[here : here + length]:
         return False
@@ -302,5 +305,5 @@ def _alike(
     if ((first + number * step - this) * going[at : at + length] & 0xFFFFFFFF).any():
         return False
     waits = _waits(first)
-    wanted = np.where(waits > 0, waits + number * _by_queue(expanded(first)), 0) & 0xFFFF
+    wanted = np.where(waits > 0, waits + number * own, 0) & 0xFFFF
     return bool((wanted == _waits(this)).all())

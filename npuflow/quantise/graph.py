@@ -290,7 +290,7 @@ class _Builder:
         scheme = without_groups(self.config.weights_of(names_of(node), op_name(node)), self.numerics)
         fixed, own = self.fixed.get(node.inputs[weight]), real.consts[weight]
         assert own is not None
-        held = self.groups(node, activations(x)).get(weight)
+        held = self.groups(node, activations(x.bits)).get(weight)
         if isinstance(fixed, GroupedType):
             fixed = held or by_multipliers(fixed, own.shape, self.numerics)
         fixed = None if fixed is None else as_narrow(fixed, own, scheme.bits)

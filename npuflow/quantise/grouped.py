@@ -20,9 +20,10 @@ from npuflow.quantise.types import weight_type
 INT16 = "int16"                           # activations of more than 8 bits, as a target's products name them
 
 
-def activations(quant: QuantType) -> str:
-    """The type of activations in integers, as a target's products name it; empty: none of theirs."""
-    return INT16 if quant.bits > 8 else ""
+def activations(bits: int) -> str:
+    """The type of activations in integers of so many bits, as a target's products name it; empty: none of
+    theirs."""
+    return INT16 if bits > 8 else ""
 
 
 def of_node(
@@ -124,8 +125,8 @@ def in_integers(
     of its own, as codes in groups that the target has not do."""
     if not isinstance(stated, GroupedType):
         return stated
-    real, number = site.consts[index], INT16 if bits > 8 else ""
-    held = of_layer(site, index, Weights(), stated, number, numerics)
+    real = site.consts[index]
+    held = of_layer(site, index, Weights(), stated, activations(bits), numerics)
     return held or (None if real is None else by_multipliers(stated, real.shape, numerics))
 
 

@@ -10,6 +10,7 @@ from npuflow.base.errors import InternalError
 from npuflow.ir.graph import Graph, merge_consts, prune
 from npuflow.ir.loops import contiguous, has_loops, own_beginnings
 from npuflow.ir.op import OPS, Node
+from npuflow.ir.order import in_order
 from npuflow.ir.queries import kind
 from npuflow.ir.types import Value
 from npuflow.ir.unroll import written_out
@@ -238,21 +239,12 @@ def _renamed(graph: Graph, names: Mapping[str, str], outputs: bool = False) -> G
 
 def _ordered(graph: Graph) -> tuple[Node, ...]:
     """The nodes in topological order, as they are where that is one already."""
-    ready = set(graph.inputs) | {v.id for v in graph.values.values() if v.const is not None} | {""}
-    waiting, order = list(graph.nodes), []
-    while waiting:
-        rest = []
-        for node in waiting:
-            if all(i in ready for i in node.inputs):
-                ready.update(node.outputs)
-                order.append(node)
-            else:
-                rest.append(node)
-        if len(rest) == len(waiting):
-            raise InternalError(
-                "a rewrite made a cycle or lost a value", because=rest[0].name, code="NF-INTERNAL-016",
-            )
-        waiting = rest
+    known = {"", *graph.inputs, *(v.id for v in graph.values.values() if v.const is not None)}
+    order, rest = in_order(graph.nodes, known, lambda node: node.inputs, lambda node: node.outputs)
+    if rest:
+        raise InternalError(
+            "a rewrite made a cycle or lost a value", because=rest[0].name, code="NF-INTERNAL-016",
+        )
     return tuple(order)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from npuflow.base.errors import FitError
-from npuflow.ir.graph import Graph, Roll
+from npuflow.ir.graph import ROUND, Graph, Roll
 from npuflow.schedule.allocate import Layout, Lifetime
 from npuflow.schedule.arrange import Method
 from npuflow.schedule.frame import Frame, Topology
@@ -23,7 +23,6 @@ from npuflow.schedule.local import LOOK, Local, all_moments, laid, lay_local, li
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.staying import candidates, chosen, with_staying
 
-ROUND = 2                                 # steps of a round
 USES = 4                                  # of constants in steps, from which on they may stay
 APART = 2                                 # parts for which a buffer's bytes are not used again, at most
 

@@ -128,17 +128,17 @@ def test_pickled_weights_are_refused(tmp_path: Path) -> None:
     assert "safe_serialization" in caught.value.hint
 
 
-def test_an_unknown_family_is_told_the_nearest_and_what_differs(tmp_path: Path) -> None:
-    shutil.copytree(FAMILIES / "qwen3", tmp_path / "net")
-    changed(tmp_path / "net" / "config.json", lambda held: held.update(model_type="olmo7"))
-    with pytest.raises(ModelError, match='"olmo7"') as caught:
+@pytest.mark.parametrize(
+    ("family", "named", "hinted"), [("qwen3", "olmo7", ""), ("gemma2", "gemma9", '"gemma')],
+)
+def test_an_unknown_family_is_told_the_nearest_and_what_differs(
+    tmp_path: Path, family: str, named: str, hinted: str
+) -> None:
+    shutil.copytree(FAMILIES / family, tmp_path / "net")
+    changed(tmp_path / "net" / "config.json", lambda held: held.update(model_type=named))
+    with pytest.raises(ModelError, match=f'"{named}"') as caught:
         read(tmp_path / "net")
-    assert 'nearest is "qwen3"' in caught.value.because
-    shutil.copytree(FAMILIES / "gemma2", tmp_path / "other")
-    changed(tmp_path / "other" / "config.json", lambda held: held.update(model_type="gemma9"))
-    with pytest.raises(ModelError) as caught:
-        read(tmp_path / "other")
-    assert 'nearest is "gemma2"' in caught.value.because and '"gemma' in caught.value.hint
+    assert f'nearest is "{family}"' in caught.value.because and hinted in caught.value.hint
 
 
 def test_wrong_shapes_are_named_with_what_is_stated(tmp_path: Path) -> None:

@@ -19,11 +19,7 @@ TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generati
 CHARACTERS = "".join(map(chr, range(32, 105)))
 BYTES = [f"<0x{byte:02X}>" for byte in "é日".encode()[:4]]
 
-
-@pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NPUFLOW_CACHE", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("place")
 
 
 @pytest.fixture

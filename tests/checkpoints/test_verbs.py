@@ -16,11 +16,7 @@ from tests.checkpoints.gguf_files import write
 from tests.checkpoints.running import FAMILIES, Running
 from tests.checkpoints.test_families import NEAR, expected
 
-
-@pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NPUFLOW_CACHE", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("place")
 
 
 @pytest.fixture

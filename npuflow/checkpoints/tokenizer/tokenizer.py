@@ -16,16 +16,16 @@ from npuflow.checkpoints.tokenizer.parts import TokenizerParts
 
 @dataclass(frozen=True, eq=False)
 class CheckpointTokenizer:
-    """`library`: a `tokenizers.Tokenizer`; `stops`: tokens that end an answer; `file`: where it stands."""
+    """`encoder`: a `tokenizers.Tokenizer`; `stops`: tokens that end an answer; `file`: where it stands."""
 
-    library: Any
+    encoder: Any
     parts: TokenizerParts
     file: str
 
     @property
     def tokens(self) -> int:
         """How many there are, added ones too."""
-        return int(self.library.get_vocab_size())
+        return int(self.encoder.get_vocab_size())
 
     @property
     def stops(self) -> tuple[int, ...]:
@@ -33,13 +33,13 @@ class CheckpointTokenizer:
 
     def encode(self, text: str, begin: bool = True) -> list[int]:
         """Numbers of tokens. `begin`: with what the checkpoint puts in front of a text."""
-        found: list[int] = self.library.encode(text, add_special_tokens=False).ids
+        found: list[int] = self.encoder.encode(text, add_special_tokens=False).ids
         return [*(self.parts.before if begin else ()), *found]
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of tokens; those that are no text are left out."""
         known = [i for i in map(int, ids) if 0 <= i < self.tokens]
-        return str(self.library.decode(known, skip_special_tokens=True))
+        return str(self.encoder.decode(known, skip_special_tokens=True))
 
     def chat(self, messages: Sequence[Mapping[str, Any]], answer: bool = True) -> list[int]:
         """Numbers of the tokens of a conversation: messages with `role` and `content`. `answer`: up to where

@@ -8,7 +8,7 @@ from typing import Any
 
 from npuflow.base.errors import InternalError
 from npuflow.hw.target import Target
-from npuflow.ir.graph import Graph
+from npuflow.ir.graph import ROUND, Graph
 from npuflow.ir.moves import reach
 from npuflow.ir.space import elements
 from npuflow.ir.types import GroupedType
@@ -36,7 +36,7 @@ from npuflow.schedule.geometry import Spread
 from npuflow.schedule.jobs import Barrier, Phase, Schedule
 from npuflow.schedule.local import Local
 from npuflow.schedule.machine import Machine
-from npuflow.schedule.rolled import ROUND, RolledLoop, place_local
+from npuflow.schedule.rolled import RolledLoop, place_local
 from npuflow.schedule.time import ScheduleTime, time_of
 from npuflow.search.plan import TilingPlan
 

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from npuflow.ir.graph import ROUND
 from npuflow.program.codegen.core import CoreProgram
 from npuflow.program.codegen.data import DataStorage
 from npuflow.program.repeats import Rounds, RoundsDifferError
 from npuflow.schedule.frame import Topology
-from npuflow.schedule.rolled import ROUND, RolledLoop
+from npuflow.schedule.rolled import RolledLoop
 
 NOTHING_MOVED: Mapping[str, int] = {}
 

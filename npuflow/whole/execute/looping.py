@@ -55,6 +55,7 @@ class LoopRun:
         self.graph, self.loop, self.count, self.keep = graph, loop, count, keep
         nodes = [graph.nodes[i] for i in loop.nodes]
         self.borders = [(*border(n), n) for n in nodes if border(n)[0]]
+        self.stacked = {n.inputs[0] for side, _, n in self.borders if side == "stack"}
         body = [i for i in loop.nodes if not border(graph.nodes[i])[0]]
         self.body = segment(graph, body, Segment("npu", (), (), (), ()))
         self.stretch = Stretch(graph, self.body, numerics, count, keep) if body else None
@@ -75,14 +76,10 @@ class LoopRun:
             values = {**held, **same, **{v: [p[at[v]] for p in parts] for v, parts in whole.items()}}
             values.update(self._step(values))
             for name, arrays in values.items():
-                if self.keep or name in self._stacked:
+                if self.keep or name in self.stacked:
                     rows.setdefault(name, []).append(arrays)
             held = {one.now: self._value(one.following, values) for one in self.loop.carried}
         return self._made(rows, held)
-
-    @property
-    def _stacked(self) -> set[str]:
-        return {n.inputs[0] for side, _, n in self.borders if side == "stack"}
 
     def _step(self, values: Values) -> dict[str, list[Array]]:
         """One run of the body."""
