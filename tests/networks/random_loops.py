@@ -174,7 +174,7 @@ def grow(seed: int) -> tuple[LoopDraw, Graph]:
         d.loop()
         _more(d, d.rng.choice((0, 1, 2)))
     graph = _more(d, 0)
-    lasts = {n.outputs[0] for n in d.nodes if n.op.border_of_loop == "last"}
+    lasts = [n.outputs[0] for n in d.nodes if n.op.border_of_loop == "last"]
     outputs = [*graph.outputs, *(v for v in lasts if d.chance(0.5))]
     inside = {o for loop in loops(graph) for i in loop.nodes for o in graph.nodes[i].outputs
               if graph.nodes[i].op.border_of_loop not in ("last", "stack")}
