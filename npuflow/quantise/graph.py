@@ -25,6 +25,8 @@ from npuflow.quantise.config import Quantize, activation_grid
 from npuflow.quantise.floats import constants, float_layers, operator
 from npuflow.quantise.grouped import activations, by_multipliers, kept_groups, of_node, without_groups
 from npuflow.quantise.ports import bare, own_names
+from npuflow.quantise.quantization import Note as Note
+from npuflow.quantise.quantization import Quantization as Quantization
 from npuflow.quantise.rounded import chosen, recoded, replaced
 from npuflow.quantise.scales import (
     Range,
@@ -39,27 +41,8 @@ from npuflow.quantise.weights import coded_bias, coded_weight, sparse_type
 from npuflow.quantise.wishes import check_scheme
 from npuflow.rounders import RoundedWeight
 
-
-@dataclass(frozen=True)
-class Note:
-    """Something the user should know of one node: it stays on the host, or is not quite
-    as the recipe says, and why."""
-
-    node: str
-    reason: str
-    on_host: bool = True
-
-
 # bits of an operand that is made narrower for the accumulator's sake
 NARROWEST = 9
-
-
-@dataclass(frozen=True)
-class Quantization:
-    """The quantised graph, and which nodes had to stay in float for their numbers."""
-
-    graph: Graph
-    notes: tuple[Note, ...]
 
 
 def build(candidate: Candidate) -> Quantization:
