@@ -32,7 +32,7 @@ def _in_one_step(graph: Graph, node: Node) -> int:
     made = sum(_sizes(graph, node.outputs))
     if kind in WINDOWS:
         return made * prod(attributes_of(node).get("kernel_shape") or (1,))
-    if kind in PARTS or node_macs(graph, node):
+    if kind in PARTS or node.op.border_of_loop == "slice" or node_macs(graph, node):
         return made
     return max([made, *_sizes(graph, node.inputs)])
 

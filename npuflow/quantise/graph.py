@@ -28,6 +28,7 @@ from npuflow.quantise.ports import bare, own_names
 from npuflow.quantise.quantization import Note as Note
 from npuflow.quantise.quantization import Quantization as Quantization
 from npuflow.quantise.rounded import chosen, recoded, replaced
+from npuflow.quantise.saturated import changing
 from npuflow.quantise.scales import (
     Range,
     activation_inputs,
@@ -67,6 +68,7 @@ def build(candidate: Candidate) -> Quantization:
             notes[i] = Note(node.name, "left in float by the recipe")
     numbers, unable = float_layers(graph, on_npu, config, candidate.room)
     notes.update({i: Note(graph.nodes[i].name, reason) for i, reason in unable.items()})
+    refused: dict[str, str] = {}
     while True:
         chosen = [i for i in range(len(graph.nodes)) if on_npu(i) and i not in notes]
         if notes:
@@ -79,13 +81,14 @@ def build(candidate: Candidate) -> Quantization:
         )
         result = builder.build()
         if not builder.refused:
-            return Quantization(result, (*unused, *(notes[i] for i in sorted(notes)), *builder.notes))
+            found = (*unused, *(notes[i] for i in sorted(notes)), *builder.notes)
+            return Quantization(result, found, refused)
         if config.on_refusal == "error":
             first = min(builder.refused)
             raise builder.refused[first].at(node=graph.nodes[first].name)
-        notes.update(
-            {i: Note(graph.nodes[i].name, str(error.message)) for i, error in builder.refused.items()}
-        )
+        for i, error in builder.refused.items():
+            notes[i] = Note(graph.nodes[i].name, str(error.message))
+            refused[graph.nodes[i].outputs[0]] = str(error.message)
 
 
 @dataclass
@@ -242,6 +245,8 @@ class _Builder:
             if weight is not None:
                 return self.narrower(node, made, min(activations), weight, error)
             return self.narrowed(made, tuple(activations), error)
+        except TargetError as error:
+            return self.saturated(made, error)
 
     def in_floats(self, node: Node, number: str) -> Node:
         """The node over numbers of a float type. Factors on its products and its bias are in its constants;
@@ -319,6 +324,18 @@ class _Builder:
     def prepared(self, node: Node) -> Node:
         params = forms.prepared(self.site(node), self.numerics)
         return replace(node, params=tuple((name, self.param(params[name])) for name in sorted(params)))
+
+    def saturated(self, node: Node, error: TargetError) -> Node:
+        """A table over the part of its input's range where its function changes."""
+        part, wide = changing(self.site(node)), self.site(node).quant(0)
+        if part is None:
+            raise error
+        grid = activation_grid(self.config.activations, self.numerics, wide.bits)
+        over = self.retyped(node.inputs[0], activation_type(*part, grid))
+        found = self.prepared(replace(node, inputs=(over, *node.inputs[1:])))
+        said = f"over [{part[0]:.3g}, {part[1]:.3g}], outside of which it stands still: {error.message}"
+        self.notes.append(Note(node.name, said, on_host=False))
+        return found
 
     def narrowed(self, node: Node, operands: tuple[int, ...], error: Overflow) -> Node:
         """The node over narrower codes of its wide operands, as wide as its accumulator

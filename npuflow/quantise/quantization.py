@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from npuflow.ir.graph import Graph
 
@@ -19,7 +20,9 @@ class Note:
 
 @dataclass(frozen=True)
 class Quantization:
-    """The quantised graph, and which nodes had to stay in float for their numbers."""
+    """The quantised graph, and which nodes had to stay in float for their numbers. `refused`: of these, by
+    what they make, those that the target runs but not with these codes, and why."""
 
     graph: Graph
     notes: tuple[Note, ...]
+    refused: Mapping[str, str] = field(default_factory=dict)

@@ -19,7 +19,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.macs import pass_macs
 from npuflow.ir.types import Array
 from npuflow.quantise.candidate import Candidate
-from npuflow.quantise.graph import build
+from npuflow.quantise.graph import Quantization, build
 from npuflow.run.walk import SampleWalk
 from npuflow.strategies import Budget, Noise, Output
 from npuflow.tune.bias import Real, correct_biases, mean_outputs
@@ -74,7 +74,7 @@ class Judge:
     held: Sequence[Feed]
     fit: Sequence[Feed] = ()
     reference: Graph | None = None
-    _built: list[tuple[Candidate, Graph]] = field(default_factory=list, init=False, repr=False)
+    _built: list[tuple[Candidate, Quantization]] = field(default_factory=list, init=False, repr=False)
     _means: list[LayerMeans] = field(default_factory=list, init=False, repr=False)
     _noise: dict[int, float] = field(default_factory=dict, init=False, repr=False)
 
@@ -139,12 +139,17 @@ class Judge:
         """The score of outputs, however they were made."""
         return Closeness(self.graph, self.truth, made)
 
-    def built(self, candidate: Candidate, fit: Sequence[Feed] = ()) -> Graph:
-        """The candidate as a build makes it. What was built last is kept."""
-        made = next((graph for one, graph in self._built if _equal(one, candidate)), None)
+    def quantised(self, candidate: Candidate) -> Quantization:
+        """The candidate as a build makes it, before corrections. What was built last is kept."""
+        made = next((found for one, found in self._built if _equal(one, candidate)), None)
         if made is None:
-            made = build(candidate).graph
+            made = build(candidate)
             self._built = [*self._built, (candidate, made)][-KEPT:]
+        return made
+
+    def built(self, candidate: Candidate, fit: Sequence[Feed] = ()) -> Graph:
+        """The candidate as a build makes it."""
+        made = self.quantised(candidate).graph
         real = self.real if candidate.graph is self.graph else candidate.graph
         if not fit:
             return made

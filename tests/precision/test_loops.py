@@ -12,6 +12,7 @@ from npuflow.calibrators import Grid
 from npuflow.checks.qdq_check import parted
 from npuflow.cli._app import run as command
 from npuflow.hw.target import Target
+from npuflow.ir.elements import node_elements
 from npuflow.ir.graph import Graph
 from npuflow.ir.loops import has_loops, loops
 from npuflow.ir.macs import graph_macs
@@ -132,6 +133,13 @@ def test_the_qdq_model_is_compared_inside_loops(graph: Graph, feeds: list[Feed])
 
 def test_multiply_accumulates_count_all_steps(graph: Graph) -> None:
     assert graph_macs(graph) == graph_macs(written_out(graph))
+
+
+def test_the_host_cuts_a_tensor_into_steps_once(graph: Graph) -> None:
+    """What it moves for that does not grow with the square of the steps."""
+    cut = [n for n in graph.nodes if n.op.border_of_loop == "slice"]
+    assert cut
+    assert [node_elements(graph, n) for n in cut] == [graph.type(n.inputs[0]).size for n in cut]
 
 
 def test_inspect_lists_loops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,10 +5,11 @@ The network with the recipe's widths is planned once. A fusion group has three p
 layers with wide operands are as slow as `array_rates` says; vector cycles; and transfers, which grow with the
 bytes of the tensors and weights that cross the group's border. The engines overlap in part, so the group
 takes the p-norm of the three, with the exponent at which its narrow cycles come out; it can therefore not be
-widened for nothing up to its longest engine. Nodes left in float cost what the host takes for them. Layers in
-a float type of the NPU take the array as long as `float_rates` says; their tables of functions and the wider
-weights are transferred, and the vector unit casts what they share with layers in integers. It ranks mixtures
-and promises nothing: what is taken or reported by a search for a front is planned anew.
+widened for nothing up to its longest engine. Nodes left in float cost what the host takes for them, in a
+loop what it takes for the loop. Layers in a float type of the NPU take the array as long as `float_rates`
+says; their tables of functions and the wider weights are transferred, and the vector unit casts what they
+share with layers in integers. It ranks mixtures and promises nothing: what is taken or reported by a search
+for a front is planned anew.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from npuflow.tune.bias import originals
 from npuflow.tune.precision.fakequant import FakeQuantNetwork
 from npuflow.tune.precision.group_cost import GroupCost, GroupSums, norm, overlap
 from npuflow.tune.precision.levels import LevelTypes
-from npuflow.tune.precision.loop_cost import LoopPlan, planned_loops, value_of
+from npuflow.tune.precision.loop_cost import LoopOnHost, LoopPlan, loops_on_host, planned_loops, value_of
 
 
 @dataclass(frozen=True)
@@ -232,8 +233,13 @@ class CostModel:
         return held / max(sum(self.elements), 1)
 
     def cycles(self, levels: Levels) -> float:
+        groups = sum(self._cycles(g, self._sums(g, levels)) for g in range(len(self.groups)))
         # everything was refused: equal for all
-        return sum(self._cycles(g, self._sums(g, levels)) for g in range(len(self.groups))) or 1.0
+        return groups + sum(loop.more(levels) for loop in self._loops) or 1.0
+
+    @cached_property
+    def _loops(self) -> tuple[LoopOnHost, ...]:
+        return loops_on_host(self.network, [layer.host for layer in self.layers], self.target)
 
     def moved(self, levels: Levels) -> float:
         """Bytes that cross the borders of the plan's groups."""
@@ -242,7 +248,9 @@ class CostModel:
     def delta(self, levels: Levels, unit: int, level: int) -> float:
         changed = list(levels)
         changed[unit] = level
-        return sum(self._step(g, levels, changed, unit) for g in self.at[unit])
+        mine = [loop for loop in self._loops if unit in loop.units]
+        hosted = sum(loop.more(changed) - loop.more(levels) for loop in mine)
+        return sum(self._step(g, levels, changed, unit) for g in self.at[unit]) + hosted
 
     def _step(self, at: int, levels: Sequence[int], changed: Sequence[int], unit: int) -> float:
         """What a unit's change costs in a group: of its sums only those of layers and bytes that depend on

@@ -27,6 +27,7 @@ from npuflow.tune.precision.fakequant import (
     float_steps,
 )
 from npuflow.tune.precision.levels import LevelTypes, floatable
+from npuflow.tune.precision.loop_cost import refused_in_loops
 from npuflow.tune.precision.prefix import PrefixEvaluation
 from npuflow.tune.quality import Outputs, energies, faint, noise_of, probe, probe_scale
 
@@ -301,6 +302,11 @@ class Harness:
     def built(self, levels: Levels) -> Graph:
         """The quantised graph at the levels."""
         return self.judge.built(self.candidate(levels))
+
+    def refused(self, levels: Levels) -> dict[str, str]:
+        """What the target refuses in loops at the levels, by what it makes, with the reason: with each the
+        host runs a whole loop."""
+        return refused_in_loops(self.network.graph, self.judge.quantised(self.candidate(levels)).refused)
 
 
 def _escaped(name: str) -> str:

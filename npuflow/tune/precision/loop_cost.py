@@ -1,16 +1,21 @@
-"""Plans of networks with loops, for estimates: some steps' groups stand for those of all."""
+"""Says what loops cost, for estimates: plans in which some steps stand for all, and the host."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from npuflow.base.errors import TargetError
+from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
+from npuflow.ir.loops import loops, steps_of
 from npuflow.ir.unroll import rolled, step_times, written_out
+from npuflow.place.host import HostPricing
 from npuflow.schedule.choice import Costs
 from npuflow.search.plan import TilingPlan, plan_network
 from npuflow.search.unfit import PlanRequest, explained
+from npuflow.strategies import FLOAT, Levels
+from npuflow.tune.precision.fakequant import FakeQuantNetwork
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,45 @@ def value_of(graph: Graph, name: str) -> str:
     """The value of a loop's body that has this name in a step which is written out; others as they are."""
     value = name.rpartition("@")[0]
     return value if value in graph.values and name not in graph.values else name
+
+
+@dataclass(frozen=True)
+class LoopOnHost:
+    """A loop as the host would run it, whole: the units that its nodes touch, and its cycles beside those of
+    its nodes alone, by node of the network and in all."""
+
+    units: frozenset[int]
+    layers: tuple[tuple[tuple[int, ...], float], ...]
+    cycles: float
+
+    def more(self, levels: Levels) -> float:
+        """Cycles that no node accounts for where one has a unit in float: a loop runs in one place."""
+        if all(levels[u] != FLOAT for u in self.units):
+            return 0.0
+        own = sum(cycles for units, cycles in self.layers if any(levels[u] == FLOAT for u in units))
+        return max(self.cycles - own, 0.0)
+
+
+def loops_on_host(
+    network: FakeQuantNetwork, hosts: Sequence[float], target: Target
+) -> tuple[LoopOnHost, ...]:
+    """The loops of a network. `hosts`: cycles of each of its nodes on the host, by the order of `nodes`."""
+    graph, prices, found = network.graph, HostPricing(network.graph), []
+    first, at = len(network.groups), {n.outputs: i for i, n in enumerate(network.nodes)}
+    for loop in loops(graph):
+        nodes = [graph.nodes[i] for i in loop.nodes]
+        own = [at[n.outputs] for n in nodes if n.outputs in at]
+        layers = tuple((tuple(u for u in network.touched[i] if u < first), hosts[i]) for i in own)
+        units = frozenset(u for some, _ in layers for u in some)
+        found.append(LoopOnHost(units, layers, prices.work(nodes).cycles(target)))
+    return tuple(found)
+
+
+def refused_in_loops(graph: Graph, refused: Mapping[str, str]) -> dict[str, str]:
+    """Of nodes that the target refuses, by what they make, those of loops: with each a whole loop goes to
+    the host."""
+    inner = steps_of(graph)
+    return {value: why for value, why in refused.items() if value in inner}
 
 
 def planned_loops(graph: Graph, request: Callable[[Graph], PlanRequest]) -> LoopPlan:

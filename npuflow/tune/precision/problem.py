@@ -159,10 +159,10 @@ class SearchProblem:
             candidate = rig.candidate(levels)
             plain = rig.judge.built(candidate)
         except TargetError as error:
-            self.log(f"a mixture cannot be quantised: {error.message}")
-            return tuple(
-                replace(one, sqnr=-200.0, low=-200.0, agreement=None) for one in self.measured(levels)
-            )
+            return self._not(levels, f"cannot be quantised: {error.message}")
+        lost = {v: why for v, why in rig.refused(levels).items() if v not in self._lost}
+        if lost:
+            return self._not(levels, f"would leave a loop to the host: {next(iter(lost.values()))}")
         if not self.corrected or self.drop is not None:
             found = self._judged(plain)
             if not self.corrected or self.budget.holds(found):
@@ -173,6 +173,16 @@ class SearchProblem:
             return partly.judged
         better = self._judged(rig.judge.built(candidate, rig.judge.fit))
         return better if self.budget.holds(better) else self._better(partly.judged, better)
+
+    def _not(self, levels: Levels, why: str) -> tuple[Output, ...]:
+        """The verdict on a mixture that is not to be taken."""
+        self.log(f"a mixture {why}")
+        return tuple(replace(one, sqnr=-200.0, low=-200.0, agreement=None) for one in self.measured(levels))
+
+    @cached_property
+    def _lost(self) -> Mapping[str, str]:
+        """What the target refuses in loops at the recipe's widths."""
+        return self.rig.refused((NARROW,) * len(self.rig.names))
 
     def _better(self, *some: tuple[Output, ...]) -> tuple[Output, ...]:
         return max(some, key=lambda outputs: (self.budget.holds(outputs), self.budget.level(outputs)))
@@ -185,16 +195,32 @@ class SearchProblem:
 
     @cached_property
     def _narrow_only(self) -> frozenset[int]:
-        """Units whose layers have no tile with wider codes."""
+        """Units whose layers have no tile with wider codes, or leave a loop to the host."""
         try:
             wide = self.rig.built((WIDE,) * len(self.rig.names))
+            refused = self._refusing()
         except TargetError:
             return frozenset()
         found = self.cost.without_room(wide)
-        if found:
-            names = ", ".join(self.rig.names[k][1] for k in sorted(found))
-            why = "wider codes have no tile that fits local memory"
-            self.log(f"kept at the recipe's width, since {why}: {names}")
+        for some, why in ((found, "wider codes have no tile that fits local memory"), *refused):
+            if some:
+                names = ", ".join(self.rig.names[k][1] for k in sorted(some))
+                self.log(f"kept at the recipe's width, since {why}: {names}")
+        return frozenset({*found, *(k for some, _ in refused for k in some)})
+
+    def _refusing(self) -> list[tuple[frozenset[int], str]]:
+        """Units that nodes of loops read which the target refuses with wider codes, and why; where that is
+        not enough, those that they write, too."""
+        rig, graph, found = self.rig, self.rig.network.graph, list[tuple[frozenset[int], str]]()
+        producer, units = graph.producer(), rig.network.units
+        for ends in ("inputs", "outputs"):
+            narrow = {k for some, _ in found for k in some}
+            levels = tuple(NARROW if k in narrow else WIDE for k in range(len(rig.names)))
+            for value, why in rig.refused(levels).items():
+                if value not in self._lost:
+                    around = (v for v in getattr(producer[value], ends) if v in units)
+                    some = frozenset(units[v] for v in around if units[v] < len(rig.network.groups))
+                    found.append((some, f"the host would run a loop ({why})"))
         return found
 
     def _units(self) -> Iterator[Unit]:
