@@ -30,6 +30,8 @@ class Roll:
     rounds: int
     # nodes that cut tensors into steps and join them again: a round needs them to move nothing
     movers: tuple[int, ...] = ()
+    # of values that the steps of both rounds make, the same of the last round and, had it one, of the next
+    later: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def regular(self) -> bool:

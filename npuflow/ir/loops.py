@@ -73,13 +73,32 @@ def inside(nodes: Sequence[Node]) -> dict[int, str]:
     return found
 
 
-def loops(graph: Graph) -> tuple[Loop, ...]:
-    """The graph's loops, in the order of their first nodes."""
+class _Known:
+    """The loops of the graph asked about last, and of how many steps the values of their bodies are."""
+
+    last: tuple[Graph | None, tuple[Loop, ...], Mapping[str, int]] = (None, (), {})
+
+
+def _known(graph: Graph) -> tuple[Graph | None, tuple[Loop, ...], Mapping[str, int]]:
+    known = _Known.last
+    if known[0] is graph:
+        return known
     places: dict[str, list[int]] = {}
     if has_loops(graph):
         for i, name in inside(graph.nodes).items():
             places.setdefault(name, []).append(i)
-    return tuple(_loop(graph, name, numbers) for name, numbers in places.items())
+    found = tuple(_loop(graph, name, numbers) for name, numbers in places.items())
+    steps = {
+        o: loop.steps for loop in found for i in loop.nodes
+        if border(graph.nodes[i])[0] not in LEAVES for o in graph.nodes[i].outputs if o
+    }
+    _Known.last = graph, found, steps
+    return _Known.last
+
+
+def loops(graph: Graph) -> tuple[Loop, ...]:
+    """The graph's loops, in the order of their first nodes."""
+    return _known(graph)[1]
 
 
 def _loop(graph: Graph, name: str, numbers: Sequence[int]) -> Loop:
@@ -216,22 +235,9 @@ def after(graph: Graph, at: int) -> int:
     return next((loop.nodes[-1] + 1 for loop in loops(graph) if loop.nodes[0] < at <= loop.nodes[-1]), at)
 
 
-class _Known:
-    """The steps of the values of the graph asked about last."""
-
-    graph: Graph | None = None
-    steps: Mapping[str, int] = {}
-
-
 def steps_of(graph: Graph) -> Mapping[str, int]:
     """The values of bodies: of how many steps each is stacked."""
-    if _Known.graph is not graph:
-        found = {
-            o: loop.steps for loop in loops(graph) for i in loop.nodes
-            if border(graph.nodes[i])[0] not in LEAVES for o in graph.nodes[i].outputs if o
-        }
-        _Known.graph, _Known.steps = graph, found
-    return _Known.steps
+    return _known(graph)[2]
 
 
 def times(graph: Graph, node: Node) -> int:

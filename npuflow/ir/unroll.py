@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from npuflow.ir.graph import ROUND, Graph, Roll, prune
-from npuflow.ir.loops import Loop, border, has_loops, loops
+from npuflow.ir.loops import Loop, border, has_loops, loops, steps_of
 from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import Array, Value
 
@@ -93,6 +93,7 @@ class _Straight:
         ends = self.ends(loop, nodes)
         rows: dict[str, list[str]] = {n.inputs[0]: [] for n in nodes if border(n)[0] == "stack"}
         written: list[list[Node]] = []
+        made: list[dict[str, str]] = []
         for k, step in enumerate(steps):
             names, begin = dict(held), len(self.nodes)
             names.update((part, found[k]) for part, found in parts.items())
@@ -102,12 +103,19 @@ class _Straight:
                     names[node.outputs[0]] = node.inputs[0]
                 elif not side:
                     self.body(node, step, names, ends if step == loop.steps - 1 else {})
+            found = (o for n in nodes if not border(n)[0] for o in n.outputs if o)
+            made.append({o: names[o] for o in found})
             for value, row in rows.items():
                 row.append(names.get(value, value))
             held = {one.now: names.get(one.following, one.following) for one in loop.carried}
             written.append(self.nodes[begin:])
         if rounds:
-            self.rolls.append((Roll(loop.name, (), steps, rounds), written))
+            lead, last = len(steps) - 2 * ROUND - 1, loop.steps - 1 - ROUND
+            later = {
+                name: self.named(value, last + k)
+                for k in range(2 * ROUND) for value, name in made[lead + k].items()
+            }
+            self.rolls.append((Roll(loop.name, (), steps, rounds, later=later), written))
         for one in loop.carried:
             if held[one.now] != one.last:
                 self.same(held[one.now], one.last)
@@ -200,6 +208,11 @@ def step_times(graph: Graph) -> dict[int, float]:
     return {
         n: roll.rounds / ROUND for roll in graph.rolls for nodes in roll.steps[roll.lead : -1] for n in nodes
     }
+
+
+def values_of_steps(graph: Graph) -> dict[str, str]:
+    """By the name that a value of a loop's body has in a step which is written out, that value."""
+    return {step_name(graph, v, k): v for v, steps in steps_of(graph).items() for k in range(steps)}
 
 
 def step_name(graph: Graph, value: str, step: int | str) -> str:

@@ -13,7 +13,7 @@ from npuflow.ir.loops import before, companions, contiguous, faults, has_loops, 
 from npuflow.ir.op import OPS, Node
 from npuflow.ir.text import from_text, to_text
 from npuflow.ir.types import TensorType
-from npuflow.ir.unroll import written_out
+from npuflow.ir.unroll import rolled, values_of_steps, written_out
 from npuflow.ir.verify import verify
 
 SUMS = """npuflow graph 1
@@ -175,3 +175,17 @@ def test_a_carried_constant_is_moved_to_where_activations_are() -> None:
     assert sum(type(n.op).__name__ == "Sigmoid" for n in straight.nodes) == 6
     moved = next(n for n in straight.nodes if n.inputs == ("start",))
     assert [n.inputs for n in straight.nodes if n.outputs == ("squashed@0",)] == [moved.outputs]
+
+
+def test_names_of_steps_lead_back_to_values() -> None:
+    """Also where the model has such a name itself."""
+    more = "input scaled@4: float32[2,3]\nother: float32[2,3] = sigmoid(scaled@4)\npart: float"
+    text = SUMS.replace("part: float", more, 1) + "output other\n"
+    graph = graph_of(text.replace("12,3", "40,3").replace("steps=6", "steps=20"))
+    named, straight = values_of_steps(graph), written_out(graph)
+    scaled = [n.outputs[0] for n in straight.nodes if type(n.op).__name__ == "Mul"]
+    assert scaled[4] != "scaled@4" and [named[o] for o in scaled] == 20 * ["scaled"]
+    coded = graph.replaced(nodes=tuple(replace(n, params=()) for n in graph.nodes))
+    (roll,) = (few := rolled(coded)).rolls
+    first = [few.nodes[n].outputs[0] for step in roll.steps[roll.lead : roll.lead + 2] for n in step]
+    assert [roll.later[o] for o in first if named[o] == "scaled"] == scaled[17:19]

@@ -107,16 +107,13 @@ def of_last_round(
     steps holds, is of the last round."""
     found, graph = dict(values), topology.graph
     for loop in loops:
-        lead, numbers, steps = loop.roll.lead, loop.roll.numbers, loop.roll.steps
+        lead, steps = loop.roll.lead, loop.roll.steps
         own = [
             (k, o) for k in range(2 * ROUND) for n in steps[lead + k] for o in graph.nodes[n].outputs
             if o in found
         ]
         inner = {o for _, o in own}
-        names = {
-            o: f"{o.removesuffix(f'@{numbers[lead + k]}')}@{numbers[-1] - ROUND + k}" for k, o in own
-            if topology.views.root(o)[0] in inner
-        }
+        names = {o: loop.roll.later[o] for _, o in own if topology.views.root(o)[0] in inner}
         for k, o in own:
             if o not in names:
                 continue

@@ -25,7 +25,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.macs import node_macs
 from npuflow.ir.op import Node
 from npuflow.ir.types import QuantType
-from npuflow.ir.unroll import rolled
+from npuflow.ir.unroll import rolled, values_of_steps
 from npuflow.place.host import HostPricing, host_work, total_work
 from npuflow.place.names import names_of
 from npuflow.place.place import op_name
@@ -38,7 +38,7 @@ from npuflow.tune.bias import originals
 from npuflow.tune.precision.fakequant import FakeQuantNetwork
 from npuflow.tune.precision.group_cost import GroupCost, GroupSums, norm, overlap
 from npuflow.tune.precision.levels import LevelTypes
-from npuflow.tune.precision.loop_cost import LoopOnHost, LoopPlan, loops_on_host, planned_loops, value_of
+from npuflow.tune.precision.loop_cost import LoopOnHost, LoopPlan, loops_on_host, planned_loops
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,8 @@ class CostModel:
         named, graph = originals(self.network.graph, wide), rolled(wide)
         missing = without_tile(PlanRequest(graph, self.machine, self.target.numerics, tuned.MIXTURE_LEVEL))
         around = (v for i in missing for v in (*graph.nodes[i].inputs, *graph.nodes[i].outputs))
-        values = (value_of(wide, v) for v in around)
+        inner = values_of_steps(wide)
+        values = (inner.get(v, v) for v in around)
         return frozenset(self.units[u] for v in values if (u := named.get(v, v)) in self.units)
 
     def bits(self, unit: int, level: int) -> int:

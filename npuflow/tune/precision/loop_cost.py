@@ -9,7 +9,7 @@ from npuflow.base.errors import TargetError
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.loops import loops, steps_of
-from npuflow.ir.unroll import rolled, step_times, written_out
+from npuflow.ir.unroll import rolled, step_times, values_of_steps, written_out
 from npuflow.place.host import HostPricing
 from npuflow.schedule.choice import Costs
 from npuflow.search.plan import TilingPlan, plan_network
@@ -28,17 +28,11 @@ class LoopPlan:
 
     def groups(self) -> Iterator[tuple[tuple[str, ...], Costs]]:
         """What each group makes, by the names in the source, and its costs; of a loop's rounds all."""
-        times = step_times(self.graph)
+        times, named = step_times(self.graph), values_of_steps(self.source)
         for group in self.plan.groups:
             made = (o for n in group.nodes for o in self.graph.nodes[n].outputs)
             costs = group.costs.times(times.get(group.nodes[0], 1.0))
-            yield tuple(value_of(self.source, o) for o in made), costs
-
-
-def value_of(graph: Graph, name: str) -> str:
-    """The value of a loop's body that has this name in a step which is written out; others as they are."""
-    value = name.rpartition("@")[0]
-    return value if value in graph.values and name not in graph.values else name
+            yield tuple(named.get(o, o) for o in made), costs
 
 
 @dataclass(frozen=True)
