@@ -17,6 +17,7 @@ from npuflow.ir.moves import Move
 from npuflow.ir.op import Node
 from npuflow.ir.space import IterationDomain, Operand
 from npuflow.ir.unroll import step_times
+from npuflow.ir.views import Views, views_of
 from npuflow.place.partition import is_npu, segments
 from npuflow.schedule import tuned
 from npuflow.schedule.frame import moves_of
@@ -24,7 +25,6 @@ from npuflow.schedule.late import LateConstants
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import packed_arrays, space_of
 from npuflow.schedule.needed import NeededPart, needed_parts, size, takes_all, touched
-from npuflow.schedule.views import Views, views_of
 from npuflow.schedule.work import LeastWork, least_work
 
 Times = tuple[float, float]  # when a first element of a value can be there, and when the last

@@ -14,6 +14,7 @@ from npuflow.ir.graph import Graph, step_of
 from npuflow.ir.moves import Move
 from npuflow.ir.op import OpContext
 from npuflow.ir.space import Box, IterationDomain, elements
+from npuflow.ir.views import Views, views_of
 from npuflow.place.partition import is_npu, segments
 from npuflow.schedule.columns import gathered
 from npuflow.schedule.geometry import GroupWalk, Member, Spread, Stripe, hull
@@ -22,7 +23,6 @@ from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Layer, describe, space_of
 from npuflow.schedule.moves import assembled, piece_bytes
 from npuflow.schedule.units import SlotUnit, units_of, windowed
-from npuflow.schedule.views import Views, views_of
 
 
 class Topology:

@@ -11,6 +11,7 @@ from npuflow.base.errors import InternalError, TargetError
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, step_of
 from npuflow.ir.space import IterationDomain
+from npuflow.ir.views import views_of
 from npuflow.place.partition import is_npu, segments
 from npuflow.schedule.columns import gathered
 from npuflow.schedule.frame import moves_of
@@ -18,7 +19,6 @@ from npuflow.schedule.groups import FusedOp, FusionGroup
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.model import Layer, describe, follows, leads, space_of
 from npuflow.schedule.moves import move_costs
-from npuflow.schedule.views import views_of
 from npuflow.search.canonical import Cost, Memo, Subgraph, cutting
 from npuflow.search.tilings import Solution, solve
 

@@ -9,6 +9,7 @@ from math import inf
 from npuflow.base.errors import FitError, TargetError
 from npuflow.hw.target import Memory, Numerics
 from npuflow.ir.graph import Graph
+from npuflow.ir.views import views_of
 from npuflow.place.partition import is_npu
 from npuflow.schedule import tuned
 from npuflow.schedule.allocate import Lifetime, place
@@ -17,7 +18,6 @@ from npuflow.schedule.bounds import LowerBounds, bounds_of
 from npuflow.schedule.frame import Topology, moves_of
 from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.machine import Machine
-from npuflow.schedule.views import views_of
 from npuflow.search.canonical import Memo
 from npuflow.search.coarse import end_of
 from npuflow.search.finalists import Finalist, hopeless, overlapping, rounds, scheduled, worth

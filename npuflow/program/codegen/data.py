@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from npuflow.base.errors import FitError
 from npuflow.hw.target import Memory
 from npuflow.ir.graph import Graph
+from npuflow.ir.views import Views
 from npuflow.program.codegen.commands import DataRange
 from npuflow.schedule.accesses import merge
 from npuflow.schedule.allocate import Layout, Lifetime, check_layout
 from npuflow.schedule.arrange import Method, arrange
 from npuflow.schedule.jobs import Places
-from npuflow.schedule.views import Views
 
 
 class DataStorage:

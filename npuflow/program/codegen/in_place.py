@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from npuflow.ir.space import DimMap
+from npuflow.ir.views import Views
 from npuflow.schedule.frame import Frame
 from npuflow.schedule.geometry import Member
 from npuflow.schedule.model import Ref
-from npuflow.schedule.views import Views
 
 
 def in_place(

@@ -10,12 +10,12 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
 from npuflow.ir.queries import title
 from npuflow.ir.types import UNRANKED, QuantType
+from npuflow.ir.views import Views
 from npuflow.place.host import HostWork
 from npuflow.program.codegen.data import DataStorage
 from npuflow.schedule.choice import Costs
 from npuflow.schedule.rolled import RolledLoop
 from npuflow.schedule.time import CycleBreakdown, ScheduleTime
-from npuflow.schedule.views import Views
 from npuflow.search.plan import TilingPlan
 
 
