@@ -57,6 +57,10 @@ class Lowerable(Generic[S]):
         the input's bytes as they lie."""
         return None
 
+    def copies(self, site: S) -> bool:
+        """Whether the quantised node gives the codes that it reads: a program could do without."""
+        return False
+
     def lower(self, site: S, tile: TileView, em: Emitter) -> None:
         """Commands of the compute queues for one tile. Called once per tile, `sum`
         axes innermost and in order."""

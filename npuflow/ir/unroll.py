@@ -6,14 +6,15 @@ the last one. The second round shows by how much addresses go on from round to r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from npuflow.ir.graph import ROUND, Graph, Roll, prune
 from npuflow.ir.loops import Loop, border, has_loops, loops, steps_of
 from npuflow.ir.op import OPS, Node, Op
-from npuflow.ir.types import Array, Value
+from npuflow.ir.types import Array, QuantType, Value
+from npuflow.ir.views import views_of
 
 LEAD = 3                                  # steps before the rounds, at least: then all differences are gone
 
@@ -25,14 +26,36 @@ def written_out(graph: Graph) -> Graph:
 
 def rolled(graph: Graph) -> Graph:
     """The graph with as many steps of its loops as a plan looks at: see `Graph.rolls`. Loops of few steps are
-    written out."""
-    return _straight(graph, LEAD)
+    written out. What steps put into a tensor of all steps, and lies elsewhere, they copy into its place."""
+    found = _straight(graph, LEAD)
+    copied = frozenset(_elsewhere(graph, found)) if found.rolls else frozenset[str]()
+    return _straight(graph, LEAD, copied) if copied else found
 
 
-def _straight(graph: Graph, lead: int) -> Graph:
+def _elsewhere(graph: Graph, made: Graph) -> Iterator[str]:
+    """Tensors of all steps whose parts lie in other tensors where the steps make them."""
+    moving = {
+        n: moves for n, node in enumerate(made.nodes) if node.is_integer
+        for moves in [node.op.moves(made.site(node))] if moves is not None
+    }
+    views = views_of(made, list(enumerate(made.nodes)), moving)
+    ends = {n.outputs[0]: n.inputs[0] for n in graph.nodes if border(n)[0] == "stack"}
+    for number in (n for roll in made.rolls for n in roll.movers):
+        whole, moves = made.nodes[number].outputs[0], moving.get(number, ())
+        apart = any((number, m) not in views.saved for m in range(len(moves)))
+        if apart and whole in ends and copyable(graph.values[ends[whole]]):
+            yield whole
+
+
+def copyable(value: Value) -> bool:
+    """Whether the vector unit copies a value, code by code."""
+    return type(value.quant) is QuantType and value.const is None and len(value.type.shape) <= 4
+
+
+def _straight(graph: Graph, lead: int, copied: Collection[str] = ()) -> Graph:
     if not has_loops(graph):
         return graph
-    made = _Straight(graph, lead)
+    made = _Straight(graph, lead, copied)
     integer = any(node.is_integer for node in graph.nodes)
     first = {
         loop.nodes[0]: loop for loop in loops(graph)
@@ -75,6 +98,7 @@ class _Straight:
 
     source: Graph
     lead: int
+    copied: Collection[str]               # tensors of all steps into which steps copy
     nodes: list[Node] = field(default_factory=list)
     values: dict[str, Value] = field(default_factory=dict)
     consts: dict[str, Array] = field(default_factory=dict)
@@ -91,7 +115,7 @@ class _Straight:
         parts = {n.outputs[0]: self.parts(n, loop, steps) for n in nodes if border(n)[0] == "slice"}
         held = {one.now: self.stored(one.initial, one.now, nodes[0]) for one in loop.carried}
         ends = self.ends(loop, nodes)
-        rows: dict[str, list[str]] = {n.inputs[0]: [] for n in nodes if border(n)[0] == "stack"}
+        rows: dict[str, list[str]] = {n.outputs[0]: [] for n in nodes if border(n)[0] == "stack"}
         written: list[list[Node]] = []
         made: list[dict[str, str]] = []
         for k, step in enumerate(steps):
@@ -105,8 +129,13 @@ class _Straight:
                     self.body(node, step, names, ends if step == loop.steps - 1 else {})
             found = (o for n in nodes if not border(n)[0] for o in n.outputs if o)
             made.append({o: names[o] for o in found})
-            for value, row in rows.items():
-                row.append(names.get(value, value))
+            for node in nodes:
+                if border(node)[0] == "stack":
+                    (value,), (whole,) = node.inputs, node.outputs
+                    row = names.get(value, value)
+                    if whole in self.copied:
+                        row = made[-1][whole] = self.copy(node, row, step)
+                    rows[whole].append(row)
             held = {one.now: names.get(one.following, one.following) for one in loop.carried}
             written.append(self.nodes[begin:])
         if rounds:
@@ -121,7 +150,7 @@ class _Straight:
                 self.same(held[one.now], one.last)
         for node in nodes:
             if border(node)[0] == "stack":
-                self.stack(node, rows[node.inputs[0]], steps)
+                self.stack(node, rows[node.outputs[0]], steps)
 
     def stored(self, value: str, name: str, node: Node) -> str:
         """A value that nodes may read as an activation: a constant is moved to where these are."""
@@ -130,6 +159,15 @@ class _Straight:
         made = self.named(name, "initial")
         self.values[made] = replace(self.values[value], id=made, const=None)
         self.nodes.append(self.like(node, OPS["concat"](axis=0), (value,), (made,)))
+        return made
+
+    def copy(self, node: Node, value: str, step: int) -> str:
+        """A part of what all steps make, which lies there: the value's codes, one by one."""
+        quant, made = self.values[value].quant, self.named(node.outputs[0], step)
+        assert isinstance(quant, QuantType)
+        params = (("hi", quant.hi), ("lo", quant.lo), ("multiplier", 1), ("shift", 0))
+        self.values[made] = replace(self.values[value], id=made)
+        self.nodes.append(Node(OPS["requantize"](), (value,), (made,), node.origin, params))
         return made
 
     def ends(self, loop: Loop, nodes: list[Node]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from npuflow.ir.forms import FORMS
 from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import OPS, No, OnnxCall, OpContext, Yes, need
 from npuflow.ir.space import IterationDomain, Operand
-from npuflow.ir.types import Array, IntArray
+from npuflow.ir.types import Array, FloatType, IntArray
 from npuflow.ops._boundary import UnchangedOp
 from npuflow.ops._requant import centred, requant_params
 from npuflow.ops._table import elementwise_axes
@@ -43,6 +43,10 @@ class Requantize(UnchangedOp):
                 y.dtype
             ),
         )
+
+    def copies(self, site: OpContext) -> bool:
+        same = not isinstance(site.out_quant, FloatType) and site.quant(0) == site.out_quant
+        return same and (site.param("multiplier"), site.param("shift")) == (1, 0)
 
     def accepts(self, site: OpContext, target: Target) -> Yes | No:
         return need(len(site.out_shape) <= 4, f"rank {len(site.out_shape)} > 4")

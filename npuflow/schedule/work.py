@@ -45,6 +45,8 @@ def least_work(site: OpContext, part: NeededPart, numerics: Numerics, c: Compute
     layer = describe([site], numerics, {o.id for o in site.outputs})
     if layer.space.fetches:                               # neither engine has a part in it
         return LeastWork((LayerWork(0.0, 0.0),), c.command_cycles)
+    if site.op.copies(site):
+        return LeastWork((LayerWork(0.0, 0.0),), 0)
     sizes, made = {a: len(i) for a, i in part.items()}, touched(layer.space.outputs[0], part)
     places = site.op.tap_places(site, [indices.tolist() for indices in made[2:]])
     served = [prod(at) * len(made[0]) for at in product(*places)] if places else []
