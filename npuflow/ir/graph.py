@@ -94,9 +94,13 @@ class Graph:
             params[name] = (
                 self.consts[p] if isinstance(p, str) else np.array(p) if isinstance(p, tuple) else p
             )
+        inputs = [self.values[i] if i else None for i in node.inputs]
+        for place, _, shape, _ in node.op.inner:
+            whole = self.values[node.inputs[place]]
+            inputs[place] = replace(whole, type=TensorType(shape, whole.type.dtype))
         return OpContext(
             node,
-            tuple(self.values[i] if i else None for i in node.inputs),
+            tuple(inputs),
             tuple(self.values[o] for o in node.outputs if o),
             tuple(self.const(i) for i in node.inputs),
             params,

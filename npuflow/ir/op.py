@@ -81,6 +81,10 @@ class OpSample:
     lsb: int = 1                          # accepted distance of `integer` from the quantised float reference
 
 
+# position of an input, and of what is read of it begin and shape, and the shape of the whole
+InnerPart = tuple[int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+
+
 @dataclass(frozen=True)
 class Op(FloatSemantics, Quantisable["OpContext"], Lowerable["OpContext"], Scalable):
     """Base of every operator. Fields of a subclass are its attributes (named as in ONNX where ONNX has them);
@@ -92,6 +96,8 @@ class Op(FloatSemantics, Quantisable["OpContext"], Lowerable["OpContext"], Scala
     makes: ClassVar[Literal["", "codes", "floats"]] = ""  # of a step between float values and codes
     hosted: ClassVar[bool] = False        # a node of the source format kept whole: no NPU runs it
     border_of_loop: ClassVar[LoopBorder] = ""   # enters or leaves a loop: see `ir/loops.py`
+    # inputs of which a plan reads a part in its place: see `ir/inner.py`
+    inner: tuple[InnerPart, ...] = field(default=(), kw_only=True, repr=False)
 
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> Imported | No:

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from npuflow.ir.graph import ROUND, Graph, Roll, prune
+from npuflow.ir.inner import reading_inner
 from npuflow.ir.loops import Loop, border, has_loops, loops, steps_of
+from npuflow.ir.macs import node_macs
 from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import Array, QuantType, Value
 from npuflow.ir.views import views_of
@@ -70,6 +72,8 @@ def _straight(graph: Graph, lead: int, copied: Collection[str] = ()) -> Graph:
     whole = prune(graph.replaced(
         nodes=tuple(made.nodes), values=MappingProxyType(made.values), consts=MappingProxyType(made.consts)
     ))
+    if made.rolls:
+        whole = reading_inner(whole, {n.outputs for _, steps in made.rolls for step in steps for n in step})
     place = {n.outputs: i for i, n in enumerate(whole.nodes)}
     rolls = tuple(
         replace(
@@ -112,6 +116,7 @@ class _Straight:
     def loop(self, loop: Loop) -> None:
         nodes = [self.source.nodes[i] for i in loop.nodes]
         steps, rounds = chosen_steps(loop.steps, self.lead)
+        nodes = by_products(self.source, nodes) if rounds else nodes
         parts = {n.outputs[0]: self.parts(n, loop, steps) for n in nodes if border(n)[0] == "slice"}
         held = {one.now: self.stored(one.initial, one.now, nodes[0]) for one in loop.carried}
         ends = self.ends(loop, nodes)
@@ -239,6 +244,21 @@ class _Straight:
 
     def named(self, value: str, step: int | str) -> str:
         return step_name(self.source, value, step)
+
+
+def by_products(graph: Graph, nodes: Sequence[Node]) -> list[Node]:
+    """The nodes of a step, those first that need fewer of its products: the vector unit goes on with what the
+    first ones made while the array multiplies the next."""
+    behind: dict[str, int] = {}           # how many of the products up to the last one that a value needs
+    order: list[tuple[int, int]] = []
+    products = 0
+    for k, node in enumerate(nodes):
+        last = max((behind.get(v, 0) for v in node.inputs), default=0)
+        if node_macs(graph, node):
+            last = products = products + 1
+        behind.update(dict.fromkeys(node.outputs, last))
+        order.append((last, k))
+    return [nodes[k] for _, k in sorted(order)]
 
 
 def step_times(graph: Graph) -> dict[int, float]:

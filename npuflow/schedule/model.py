@@ -12,6 +12,7 @@ from npuflow.base.errors import InternalError
 from npuflow.hw.elements import ELEMENTS, packing, sparse_packing
 from npuflow.hw.target import Numerics
 from npuflow.ir import forms
+from npuflow.ir.inner import in_wholes
 from npuflow.ir.op import OpContext
 from npuflow.ir.space import Axis, DimMap, Interval, IterationDomain, Operand, Tile
 from npuflow.ir.types import GroupedType
@@ -215,7 +216,7 @@ def space_of(site: OpContext, numerics: Numerics) -> IterationDomain:
         raise InternalError(
             f"{site.node.name} has neither an iteration space nor moves", code="NF-INTERNAL-017",
         )
-    return space
+    return in_wholes(space, site.op.inner) if site.op.inner else space
 
 
 def _operands(
@@ -304,6 +305,11 @@ def leads(space: IterationDomain) -> bool:
     return len(space.outputs) == 1 and all(m == DimMap(m.axis) for m in space.outputs[0].maps)
 
 
+def apart(m: DimMap) -> DimMap:
+    """The map without the place where a part of a value begins."""
+    return replace(m, lo=0, hi=0) if m.lo == m.hi > 0 else m
+
+
 def follows(space: IterationDomain, shape: tuple[int, ...], inner: Collection[int]) -> bool:
     """Whether a space works point by point on tensors of a shape; `inner`: inputs made inside the group."""
     plain = (
@@ -313,7 +319,8 @@ def follows(space: IterationDomain, shape: tuple[int, ...], inner: Collection[in
     )
     if not plain or not leads(space) or space.outputs[0].shape != shape:
         return False
-    if any(m != DimMap(m.axis) for o in (*space.inputs, *space.params) if o is not None for m in o.maps):
+    operands = [o for o in (*space.inputs, *space.params) if o is not None]
+    if any(apart(m) != DimMap(m.axis) for o in operands for m in o.maps):
         return False
     whole = [o for i, o in enumerate(space.inputs) if i in inner and o is not None]
     return bool(whole) and all(o.shape == shape and o.maps == space.outputs[0].maps for o in whole)

@@ -39,9 +39,20 @@ def needed_parts(
         for value, read in zip(node.inputs, own.inputs, strict=False):
             if value and read is not None and graph.values[value].const is None:
                 reach = touched(read, part)
-                if value not in wanted or size(reach) > size(wanted[value]):
+                known = wanted.get(value)
+                if known is not None and node.op.inner:
+                    reach = _joined(known, reach)
+                if known is None or size(reach) > size(known):
                     wanted[value] = reach
     return found
+
+
+def _joined(one: Reach, other: Reach) -> Reach:
+    """What is in either of two parts, where they differ in one dimension; else the larger one."""
+    apart = [d for d, (a, b) in enumerate(zip(one, other, strict=True)) if not np.array_equal(a, b)]
+    if len(apart) > 1:
+        return max(one, other, key=size)
+    return tuple(np.union1d(a, b) for a, b in zip(one, other, strict=True))
 
 
 def size(reach: Reach) -> int:
