@@ -35,7 +35,9 @@ def rolled(graph: Graph) -> Graph:
 
 
 def _elsewhere(graph: Graph, made: Graph) -> Iterator[str]:
-    """Tensors of all steps whose parts lie in other tensors where the steps make them."""
+    """Tensors of all steps whose parts lie in other tensors where the steps make them, or are made by the
+    steps before."""
+    maker = graph.producer()
     moving = {
         n: moves for n, node in enumerate(made.nodes) if node.is_integer
         for moves in [node.op.moves(made.site(node))] if moves is not None
@@ -44,9 +46,21 @@ def _elsewhere(graph: Graph, made: Graph) -> Iterator[str]:
     ends = {n.outputs[0]: n.inputs[0] for n in graph.nodes if border(n)[0] == "stack"}
     for number in (n for roll in made.rolls for n in roll.movers):
         whole, moves = made.nodes[number].outputs[0], moving.get(number, ())
-        apart = any((number, m) not in views.saved for m in range(len(moves)))
-        if apart and whole in ends and copyable(graph.values[ends[whole]]):
+        value = ends.get(whole)
+        if value is None or not copyable(graph.values[value]):
+            continue
+        if _entered(graph, maker, value) or any((number, m) not in views.saved for m in range(len(moves))):
             yield whole
+
+
+def _entered(graph: Graph, maker: Mapping[str, Node], value: str) -> bool:
+    """Whether what enters a step is a value of it, or moves alone make one of the other."""
+    node = maker[value]
+    if border(node)[0]:
+        return True
+    if not node.is_integer or node.op.moves(graph.site(node)) is None:
+        return False
+    return any(_entered(graph, maker, v) for v in node.inputs if v in maker)
 
 
 def copyable(value: Value) -> bool:

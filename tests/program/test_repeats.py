@@ -3,11 +3,13 @@ out."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper
 
 from npuflow.base.errors import ModelError
 from npuflow.checks.agreement import compare
@@ -21,6 +23,7 @@ from npuflow.report.profile.measure import profile
 from npuflow.run.interpret import interpret
 from npuflow.runner.simulated import ProgramRunner
 from npuflow.sim.hazards import hazards_of
+from tests.frontends.test_loops import info, model
 from tests.networks.harness import build
 from tests.networks.looped import program_of, quantised
 from tests.rules.test_recurrent import layer
@@ -115,20 +118,39 @@ def test_rounds_that_are_not_alike_are_no_block() -> None:
         folded(words[[0, 1, 1, 0]], [Rounds(0, 2, 5, tensors)])
 
 
-CASES: dict[str, dict[str, Any]] = {
-    "lstm, given states": {"op": "LSTM", "steps": 21, "states": "input"},
-    "lstm, both directions": {
-        "op": "LSTM", "steps": 13, "attributes": 'direction="bidirectional"', "directions": 2, "batch": 1,
-    },
-    "gru": {"op": "GRU", "steps": 17, "states": "constant"},
-    "rnn, backwards": {"op": "RNN", "steps": 19, "attributes": 'direction="reverse"'},
+def stacked_thrice() -> bytes:
+    """A state that is stacked before each step, behind it, and behind it with the last step first."""
+    ends = [info("s2", 2, 6), info("before", 2, 6), info("after", 2, 6), info("again", 2, 6)]
+    nodes = [("Mul", "s", "w", "d"), ("Add", "d", "t", "sum"), ("Tanh", "sum", "s2")]
+    nodes += [("Identity", of, name) for of, name in (("s", "before"), ("s2", "after"), ("s2", "again"))]
+    body = helper.make_graph(
+        [helper.make_node(op, read, [made]) for op, *read, made in nodes], "body",
+        [info("s", 2, 6), info("t", 2, 6)], ends,
+    )
+    scan = helper.make_node(
+        "Scan", ["h", "x"], ["last", "before_all", "all", "back"], "walk", body=body, num_scan_inputs=1,
+        scan_output_directions=[0, 0, 1],
+    )
+    given = [info("h", 2, 6), info("x", 18, 2, 6)]
+    made = [info("last", 2, 6), *(info(name, 18, 2, 6) for name in ("before_all", "all", "back"))]
+    return model(scan, given, made, w=np.linspace(-1, 1, 6, dtype=np.float32))
+
+
+CASES: dict[str, Callable[[], bytes]] = {
+    "lstm, given states": lambda: layer("LSTM", steps=21, states="input"),
+    "lstm, both directions": lambda: layer(
+        "LSTM", steps=13, attributes='direction="bidirectional"', directions=2, batch=1
+    ),
+    "gru": lambda: layer("GRU", steps=17, states="constant"),
+    "rnn, backwards": lambda: layer("RNN", steps=19, attributes='direction="reverse"'),
+    "a state that is stacked three times": stacked_thrice,
 }
 
 
 @pytest.mark.parametrize("target", [TARGET, CORES], ids=["one core", "four cores"])
 @pytest.mark.parametrize("name", CASES)
 def test_a_repeated_block_computes_what_the_loop_does(name: str, target: Target) -> None:
-    graph, feeds = quantised(layer(**CASES[name]), target)
+    graph, feeds = quantised(CASES[name](), target)
     program = program_of(graph, target)
     assert any(len(s) < len(w) for s, w in zip(program.stored, program.commands, strict=True))
     assert not hazards_of(program, order_of(program))
@@ -145,6 +167,16 @@ def test_a_repeated_block_computes_what_the_loop_does(name: str, target: Target)
     for output, array in ProgramRunner(program).run(feeds).items():
         np.testing.assert_array_equal(array, wanted[output])
         np.testing.assert_array_equal(array, interpret(graph, feeds, target.numerics)[output])
+
+
+def test_no_command_of_a_round_copies_a_gate() -> None:
+    """Its readers read it where the product has put it."""
+    graph, _ = quantised(layer("LSTM", steps=20, batch=1), TARGET)
+    (words,) = program_of(graph, TARGET).stored
+    at = next(i for i, row in enumerate(words) if decode(row).opcode == "REPEAT")
+    length = decode(words[at]).number("length")
+    opcodes = [c.opcode for c in decode_all(words[at + 1 + decode(words[at]).number("advances") :][:length])]
+    assert "MUL" in opcodes and "COPY" not in opcodes
 
 
 def test_a_longer_loop_has_hardly_more_commands() -> None:
