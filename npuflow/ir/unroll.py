@@ -10,9 +10,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from npuflow.ir.borders import ENTERS
 from npuflow.ir.graph import ROUND, Graph, Roll, prune
 from npuflow.ir.inner import reading_inner
-from npuflow.ir.loops import Loop, border, has_loops, loops, steps_of
+from npuflow.ir.loops import Carried, Loop, border, has_loops, loops, steps_of
 from npuflow.ir.macs import node_macs
 from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import Array, QuantType, Value
@@ -32,6 +33,13 @@ def rolled(graph: Graph) -> Graph:
     found = _straight(graph, LEAD)
     copied = frozenset(_elsewhere(graph, found)) if found.rolls else frozenset[str]()
     return _straight(graph, LEAD, copied) if copied else found
+
+
+def _as_entered(graph: Graph, loop: Loop) -> Iterator[Carried]:
+    """Carried values that a step hands on as they, or others, have entered it: a part of a tensor, what the
+    step before made. A plan with some steps only has them as values of the step itself."""
+    entered = {graph.nodes[i].outputs[0] for i in loop.nodes if border(graph.nodes[i])[0] in ENTERS}
+    yield from (one for one in loop.carried if one.following in entered)
 
 
 def _elsewhere(graph: Graph, made: Graph) -> Iterator[str]:
@@ -130,6 +138,8 @@ class _Straight:
     def loop(self, loop: Loop) -> None:
         nodes = [self.source.nodes[i] for i in loop.nodes]
         steps, rounds = chosen_steps(loop.steps, self.lead)
+        if any(not copyable(self.values[one.following]) for one in _as_entered(self.source, loop)):
+            steps, rounds = chosen_steps(loop.steps, 0)
         nodes = by_products(self.source, nodes) if rounds else nodes
         parts = {n.outputs[0]: self.parts(n, loop, steps) for n in nodes if border(n)[0] == "slice"}
         held = {one.now: self.stored(one.initial, one.now, nodes[0]) for one in loop.carried}
@@ -153,9 +163,11 @@ class _Straight:
                     (value,), (whole,) = node.inputs, node.outputs
                     row = names.get(value, value)
                     if whole in self.copied:
-                        row = made[-1][whole] = self.copy(node, row, step)
+                        row = made[-1][whole] = self.copy(node, row, whole, step)
                     rows[whole].append(row)
             held = {one.now: names.get(one.following, one.following) for one in loop.carried}
+            for one in _as_entered(self.source, loop) if rounds else ():
+                made[-1][one.last] = held[one.now] = self.copy(nodes[0], held[one.now], one.last, step)
             written.append(self.nodes[begin:])
         if rounds:
             lead, last = len(steps) - 2 * ROUND - 1, loop.steps - 1 - ROUND
@@ -180,9 +192,9 @@ class _Straight:
         self.nodes.append(self.like(node, OPS["concat"](axis=0), (value,), (made,)))
         return made
 
-    def copy(self, node: Node, value: str, step: int) -> str:
-        """A part of what all steps make, which lies there: the value's codes, one by one."""
-        quant, made = self.values[value].quant, self.named(node.outputs[0], step)
+    def copy(self, node: Node, value: str, name: str, step: int) -> str:
+        """A value's codes, one by one, as what a step makes: its part of what all steps make lies there."""
+        quant, made = self.values[value].quant, self.named(name, step)
         assert isinstance(quant, QuantType)
         params = (("hi", quant.hi), ("lo", quant.lo), ("multiplier", 1), ("shift", 0))
         self.values[made] = replace(self.values[value], id=made)

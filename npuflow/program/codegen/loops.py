@@ -112,12 +112,13 @@ def of_last_round(
             (k, o) for k in range(2 * ROUND) for n in steps[lead + k] for o in graph.nodes[n].outputs
             if o in found
         ]
-        inner = {o for _, o in own}
-        names = {o: loop.roll.later[o] for _, o in own if topology.views.root(o)[0] in inner}
+        maker = {o: k for k, step in enumerate(steps) for n in step for o in graph.nodes[n].outputs}
+        names = {o: loop.roll.later[o] for _, o in own if topology.views.root(o)[0] in maker}
         for k, o in own:
             if o not in names:
                 continue
             entry = found.pop(o)
-            if k < ROUND:
+            # what lies in what entered the round is written over by the round's last step
+            if k < ROUND and maker[topology.views.root(o)[0]] >= lead:
                 found[names[o]] = {**entry, "owner": names.get(entry["owner"], entry["owner"])}
     return found
