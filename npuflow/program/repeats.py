@@ -139,22 +139,43 @@ def folded(words: Words, loops: Sequence[Rounds], core: int = 0) -> Words:
     done, more = 0, np.zeros(WAIT_SLOTS, np.int64)        # commands by queue of rounds that are not here
     for loop in (one for one in loops if one.length):
         second = loop.first + loop.length
-        found.append(tiles_folded(_later(words[done : loop.first], more), core))
+        found.append(_past(tiles_folded(_later(words[done : loop.first], more), core), more, core))
         block, steps = _block(words, loop, more)
         own = _by_queue(words[loop.first : second])
         found += [_head(loop.count, loop.length, steps, core), block]
         done, more = second + loop.length, more + (loop.count - 2) * own
-    found.append(tiles_folded(_later(words[done:], more), core))
+    found.append(_past(tiles_folded(_later(words[done:], more), core), more, core))
     return np.concatenate(found)
 
 
 def _later(words: Words, more: Ints) -> Words:
-    """The same commands where queues have had so many more before. Where these are very many, a count of 0
-    would be taken for one that is yet to come."""
+    """The same commands where queues have had so many more before."""
     if not more.any() or not len(words):
         return words
     made, waits = words.copy(), _waits(words)
-    made[:, 2:HEADER_WORDS] = _packed(np.where((waits > 0) | (more >= FAR), waits + more, 0))
+    made[:, 2:HEADER_WORDS] = _packed(np.where(waits > 0, waits + more, 0))
+    return made
+
+
+def _past(words: Words, before: Ints, core: int) -> Words:
+    """The same where a count of 0 would be taken for one that is yet to come, since queues have had so many
+    before: a command that waits for nothing of a queue waits for what is long done, in blocks for what was
+    some rounds behind."""
+    far, codes = before >= FAR, [opcodes()[name].code for name in (REPEAT, ADVANCE)]
+    if not far.any() or not len(words):
+        return words
+    made, at, had = words.copy(), 0, before.copy()
+    while at < len(words):
+        end, count = at + 1, 1
+        if words[at, 0] & 0xFF == codes[0]:
+            head = decode(words[at])
+            at += 1 + head.number("advances")
+            end, count = at + head.number("length"), head.number("count")
+        own, waits = _by_queue(expanded(words[at:end], core)), _waits(words[at:end])
+        done = np.where(own > 0, had - LAG * own, before) if count > 1 else before
+        lacking = (waits == 0) & far & ~np.isin(words[at:end, 0] & 0xFF, codes)[:, None]
+        made[at:end, 2:HEADER_WORDS] = _packed(np.where(lacking, done - (done & 0xFFFF == 0), waits))
+        at, had = end, had + count * own
     return made
 
 

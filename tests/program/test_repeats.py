@@ -240,3 +240,23 @@ def test_other_words_of_a_repeat_are_refused_or_told_apart() -> None:
         same = all(np.array_equal(found[name], wanted[name]) for name in wanted)
         unseen += same and not hazards
     assert len(changes) > 20 and not unseen
+
+
+def test_tiles_behind_a_loop_of_very_many_commands_are_blocks() -> None:
+    """Where queues have had more commands than a count of 0 tells from one that is yet to come."""
+    two = block(3, 2)[3:5]
+    rounds = np.concatenate([two] * 4)
+    for k, at in enumerate(rounds):
+        at[2:10] = 0
+        at[11] = 64 + 8 * (k // 2)
+    tensors = ((0, 1 << 20, 8),)
+    tiles = np.concatenate([rounds] * 8)
+    for k, at in enumerate(tiles):
+        at[11] = 4096 + 16 * (k // 2)
+    loop = Rounds(0, 2, 20_000, tensors)
+    stored = folded(np.concatenate([rounds[:4], tiles]), [loop])
+    assert len(stored) < 12
+    found = decode_all(expanded(stored))
+    assert len(found) == 2 * 20_000 + len(tiles)
+    # a queue has had 20,000 commands: a count of 0 would be one that is yet to come
+    assert all(0 < count <= 20_000 + k // 2 for k, c in enumerate(found[40_000:]) for count in c.wait[:2])
