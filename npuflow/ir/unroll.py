@@ -71,6 +71,12 @@ def _entered(graph: Graph, maker: Mapping[str, Node], value: str) -> bool:
     return any(_entered(graph, maker, v) for v in node.inputs if v in maker)
 
 
+def has_copies(graph: Graph) -> bool:
+    """Whether steps of a graph copy what they made."""
+    inner = {n for roll in graph.rolls for step in roll.steps for n in step}
+    return any(graph.nodes[n].op.copies(graph.site(graph.nodes[n])) for n in inner)
+
+
 def copyable(value: Value) -> bool:
     """Whether the vector unit copies a value, code by code."""
     return type(value.quant) is QuantType and value.const is None and len(value.type.shape) <= 4

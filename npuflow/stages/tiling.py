@@ -11,6 +11,7 @@ from npuflow.base.wording import counted
 from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import View, library, log, stage
 from npuflow.hw.target import Target
+from npuflow.ir.unroll import has_copies
 from npuflow.place.host import HostWork, host_work, total_work
 from npuflow.schedule.arrange import Method
 from npuflow.schedule.machine import Machine
@@ -22,6 +23,8 @@ from npuflow.stages._targets import PlannedTarget
 from npuflow.stages.costs import Effort, SubgraphCosts
 from npuflow.stages.prices import EnergyPrices
 from npuflow.stages.quantize import Quantized
+
+SHORT = 500                               # nodes of a network with its loops written out: it is planned, too
 
 
 @dataclass(frozen=True)
@@ -118,9 +121,22 @@ def tiling(
 def _planned(
     wanted: PlanRequest, quantized: Quantized, costs: SubgraphCosts, without: tuple[str, ...]
 ) -> TilingPlan:
-    """The plan. Where no round of a loop stands for all of them, loops are written out."""
+    """The plan. Where no round of a loop stands for all of them, loops are written out. So are short ones
+    whose steps had to be changed for that, where it takes fewer cycles."""
     try:
-        return plan_network(*wanted.arguments, costs.memo, without)
+        plan = plan_network(*wanted.arguments, costs.memo, without)
+        if not wanted.graph.rolls or not (plan.evened or has_copies(wanted.graph)):
+            return plan
+        straight = quantized.straight()
+        if len(straight.nodes) > SHORT:
+            return plan
+        try:
+            other = plan_network(*replace(wanted, graph=straight).arguments, costs.memo, without)
+        except TargetError:
+            return plan
+        if other.cycles < plan.cycles:
+            log(f"loops are written out, step after step: {other.cycles:.0f} cycles, not {plan.cycles:.0f}")
+        return min(plan, other, key=lambda one: one.cycles)
     except TargetError as fault:
         if wanted.graph.rolls:
             log(f"loops are written out, step after step: {fault.message}")
