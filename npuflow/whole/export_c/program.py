@@ -114,6 +114,11 @@ class CProgram:
     state: tuple[tuple[CPort, CPort], ...] = ()  # outputs, and the inputs that they are in the next call
 
     @property
+    def layers(self) -> int:
+        """Those of loops counted once."""
+        return sum(1 if isinstance(one, CLayer) else len(one.layers) for one in self.calls)
+
+    @property
     def constant_bytes(self) -> int:
         return sum(aligned(a.nbytes, ALIGN) for _, a in self.constants)
 
