@@ -1,10 +1,11 @@
 """Generated C beside onnxruntime fp32, one thread: milliseconds of a run, in turn.
 
-    python benchmarks/export_c.py [--bits 8|16] [--rounds N] resnet50 MODEL.onnx ...
+    python benchmarks/export_c.py [--bits 8|16] [--rounds N] [--written-out] resnet50 FILE.onnx lstm256-200
 
-Networks are names of `shapes.py` or files; ranges are those of one random sample, the target is edge-4t with
-wide sums. Networks that are not whole on the NPU are listed with the number of layers that are not. That the
-codes are right is measured by `c_exact.py`.
+Networks are names of `shapes.py`, files, or lstm256-STEPS: two LSTM(256), which onnxruntime runs by its own
+operator. Ranges are those of one random sample, the target is edge-4t with wide sums. Networks that are not
+whole on the NPU are listed with the number of layers that are not. That the codes are right is measured by
+`c_exact.py`. `--written-out`: loops step after step.
 """
 
 from __future__ import annotations
@@ -13,26 +14,45 @@ import argparse
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from c_exact import built, integers, loaded, ran, wide_sums
+from recurrent import two_layers
 
 from npuflow.base.errors import NpuflowError
+from npuflow.frontends import FRONTENDS, Bindings
+from npuflow.ir.graph import Graph
+from npuflow.ir.unroll import written_out
 from npuflow.onnx.export import export_model
+from npuflow.rewrite.rewrite import rewrite
 from npuflow.run.interpret import host_session
 from npuflow.whole.export_c import files
+from npuflow.whole.export_c.compiler import measured
 from npuflow.whole.export_c.network import network_of
 from npuflow.whole.export_c.program import program_of
 from npuflow.whole.export_c.vectors import random_samples
-from tests.networks.subjects import Subject
+from tests.networks.subjects import Subject, subject
 
 TIMED = (("-O3",), ("-O3", "-mavx2"))
 
 
-def measure(name: str, one: Subject, bits: int, rounds: int) -> None:
-    target = wide_sums("edge-4t")
+LAYERS = "lstm256-"
+
+
+def given(path: str) -> tuple[Subject, bytes]:
+    """A network with one random sample, and the model that onnxruntime runs."""
+    if not path.startswith(LAYERS):
+        one = loaded(path)
+        return one, export_model(one.graph)
+    model = two_layers(int(path.removeprefix(LAYERS)))
+    return subject(path, rewrite(FRONTENDS["onnx"]().read(model, Bindings()).graph).graph), model
+
+
+def measure(path: str, bits: int, rounds: int, change: Callable[[Graph], Graph]) -> None:
+    target, name, (one, model) = wide_sums("edge-4t"), Path(path).stem, given(path)
     try:
-        network = network_of(integers(one, target, bits))
+        network = network_of(change(integers(one, target, bits)))
         program = program_of(network, target.numerics, "net")
     except NpuflowError as error:
         print(f"| {name} | {bits} | {error.message[:100]} |", flush=True)
@@ -41,7 +61,9 @@ def measure(name: str, one: Subject, bits: int, rounds: int) -> None:
         folder = Path(made)
         files.write(program, folder, random_samples(network, target.numerics, 2))
         sizes = f"{program.constant_bytes / 1e6:.2f} MB constants, {program.arena / 1e6:.2f} MB arena"
-        session, programs = host_session(export_model(one.graph)), [built(folder, "gcc", f) for f in TIMED]
+        if (size := measured(folder, "net")) is not None:
+            sizes += f", {size.code / 1e3:.1f} kB code"
+        session, programs = host_session(model), [built(folder, "gcc", f) for f in TIMED]
         session.run(None, dict(one.feeds))
         times: list[list[float]] = [[] for _ in range(1 + len(programs))]
         for _ in range(rounds):
@@ -61,9 +83,10 @@ def main() -> None:
     parser.add_argument("networks", nargs="+")
     parser.add_argument("--bits", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--written-out", action="store_true")
     chosen = parser.parse_args()
     for path in chosen.networks:
-        measure(Path(path).stem, loaded(path), chosen.bits, chosen.rounds)
+        measure(path, chosen.bits, chosen.rounds, written_out if chosen.written_out else lambda graph: graph)
 
 
 if __name__ == "__main__":

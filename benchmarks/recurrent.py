@@ -60,6 +60,23 @@ def model(steps: int) -> bytes:
     return bytes(proto.SerializeToString())
 
 
+def two_layers(steps: int) -> bytes:
+    """Two LSTM(256) on 64 features, and a Gemm to 128 of the last state; weights are uniform within 1/16."""
+    proto = parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 17]> g (float[{steps},1,64] x) => (float[1,128] y) {{
+        rows, h, c = LSTM<hidden_size=256>(x, wa, ra, ba) next = Squeeze(rows, one)
+        all, last, d = LSTM<hidden_size=256>(next, wb, rb, bb) flat = Squeeze(last, zero)
+        y = Gemm<transB=1>(flat, w, b) }}"""
+    )
+    rng, rows = np.random.default_rng(0), (1, 1024)
+    first = {"wa": (*rows, 64), "ra": (*rows, 256), "ba": (1, 2048)}
+    second = {"wb": (*rows, 256), "rb": (*rows, 256), "bb": (1, 2048), "w": (128, 256), "b": (128,)}
+    held = {n: rng.uniform(-1 / 16, 1 / 16, of).astype(np.float32) for n, of in {**first, **second}.items()}
+    held |= {"one": np.array([1]), "zero": np.array([0])}
+    proto.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in held.items())
+    return bytes(proto.SerializeToString())
+
+
 def measured(steps: int, check: bool) -> list[str]:
     """One row of the table."""
     seconds: list[float] = []

@@ -34,7 +34,7 @@ def write(
     taken = f"constants {program.constant_bytes} bytes, arena {program.arena} bytes"
     reported = [
         f"wrote {folder}: {', '.join(p.name for p in written)}",
-        f"{counted(len(program.calls), 'layer')}; {taken} ({program.bound} live at once)",
+        f"{counted(program.layers, 'layer')}; {taken} ({program.bound} live at once)",
     ]
     with Working("compiling it for its size"):
         built = compiler.measured(folder, program.name)

@@ -18,15 +18,11 @@ if TYPE_CHECKING:
 
 
 def graph_of(source: Path, sets: Sequence[str], cache: Path | None, what: str) -> tuple[Graph, Numerics]:
-    """The integer graph of a recipe or a .npu, its loops written out, and its target's numerics. `what`: the
-    export."""
-    from npuflow.ir.unroll import written_out
-
+    """The integer graph of a recipe or a .npu, and its target's numerics. `what`: the export."""
     if not source.is_file():
         raise absent(source)
     program = source.suffix == ".npu"
-    graph, numerics = _of_program(source, cache, what) if program else _of_recipe(source, sets, cache)
-    return written_out(graph), numerics
+    return _of_program(source, cache, what) if program else _of_recipe(source, sets, cache)
 
 
 def _of_recipe(path: Path, sets: Sequence[str], cache: Path | None) -> tuple[Graph, Numerics]:

@@ -232,6 +232,30 @@ def test_products_that_need_two_limbs(tmp_path: Path) -> None:
 
 
 @needs_compiler
+@pytest.mark.parametrize("flags", [("-O0", *UB), ("-O3", "-mavx2")], ids=" ".join)
+def test_convolutions_of_16_bits_run_in_blocks(flags: tuple[str, ...], tmp_path: Path) -> None:
+    """Codes from 0 to 65,535 whose zero point is not in the middle, with and without padding, by channel."""
+    if "-mavx2" in flags and "avx2" not in Path("/proc/cpuinfo").read_text(encoding="utf-8"):
+        pytest.skip("the processor has no AVX2")
+    numerics, config = Numerics(wide_acc_bits=48), Quantize(activations=Activations(bits=16))
+    found = []
+    shapes = ((5, 1, 3, 1), (18, 18, 3, 2), (8, 2, 3, 0), (7, 1, 1, 0))
+    for n, (channels, groups, size, pad) in enumerate(shapes):
+        b = Builder()
+        x = b.input("x", (1, channels, 7, 7))
+        conv = OPS["conv"]((size, size), (1, 1), (1, 1), (pad,) * 4, groups)
+        out = 18 if groups in (1, 2) else channels
+        graph, ranges = _graph(b, b.add(conv, x, b.const((out, channels // groups, size, size), 0.3)))
+        ranges["x"] = (-0.5 * n, 3.0)
+        made = quantize_graph(graph, lambda _: True, ranges, config, numerics).graph
+        found.append(case(made, numerics, n, 3))
+        assert any("_uint16" in text and "int16 *s," in text for text in found[-1].program.functions)
+        (quant,) = (p.value.quant for p in found[-1].program.inputs)
+        assert quant is not None and (quant.dtype, quant.zero_point == (0,)) == ("uint16", not n)
+    check(found, tmp_path, flags)
+
+
+@needs_compiler
 def test_the_arena_is_what_lives_at_once() -> None:
     graph, _ = network(random.Random(3), Numerics())
     program = case(graph, Numerics(), 0).program

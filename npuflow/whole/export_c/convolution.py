@@ -1,4 +1,4 @@
-"""Convolutions in C: blocks of 16 channels for bytes, a kernel for depthwise ones, plain loops else.
+"""Convolutions in C: blocks of 16 channels, a kernel for depthwise ones, plain loops for sums over 32 bits.
 
 Blocks read a strip of the input as centred 16-bit numbers, channels innermost; products of two neighbours are
 added in one step.
@@ -23,7 +23,7 @@ STRIP = 1 << 16  # elements of a strip, unless one row of windows needs more
 # of the input, 6 stride, 8 origin (two each), 10 rows of a window, 11 columns and 12 output rows of a strip,
 # 13 taps, 14 pairs of a tap, 15 strides of x and 18 of y (channel, row, column), 21 samples, 22 stride of a
 # sample of x and 23 of y, 24 groups, 25 stride of a group of x and 26 of y, 27 weights of a group,
-# 28 elements of a pixel in the strip, 29 padded channels of a group
+# 28 elements of a pixel in the strip, 29 padded channels of a group, 30 what lies around the input (not if 0)
 FILL = r"""
 static NN_KERNEL void $NAME(const $X *x, nn_int16 *s, const int32_t *d, int32_t first, int32_t rows,
     int32_t zx)
@@ -137,6 +137,13 @@ static NN_KERNEL void $NAME(const $X *x, $Y *y, nn_int16 *s, const int32_t *d, c
 """
 
 
+def _filled(w: SourceWriter, layer: ConvLayer) -> str:
+    """The function that makes a strip."""
+    if not layer.blank:
+        return w.function("fill_strip", FILL, X=layer.x_type)
+    return w.function("fill_strip_around", FILL.replace("[k] = 0;", "[k] = (nn_int16)d[30];"), X=layer.x_type)
+
+
 def convolution(w: SourceWriter, layer: ConvLayer) -> None:
     """Any convolution with a few channels a group."""
     g = layer.groups
@@ -156,11 +163,11 @@ def convolution(w: SourceWriter, layer: ConvLayer) -> None:
     full[:, :out, :, :run] = rows
     blocks = full.reshape(g, padded // BLOCK, BLOCK, len(taps), pairs, 2).transpose(0, 1, 3, 4, 2, 5)
     kind = "int8" if rows.min() >= -128 and rows.max() < 128 else "int16"
-    fill = w.function("fill_strip", FILL, X=layer.x_type)
+    fill = _filled(w, layer)
     simd.products(w, kind)
     simd.finish(w, layer.y_type)
     own = w.function(
-        "blocks",
+        "blocks_around" if layer.blank else "blocks",
         CONVOLUTION.replace("$FILL", fill)
         .replace("nn_finish_$Y", f"nn_finish_{layer.y_type}")
         .replace("nn_products_$W", f"nn_products_{kind}"),
@@ -184,11 +191,11 @@ def depthwise(w: SourceWriter, layer: ConvLayer) -> None:
     ]
     full = np.zeros((len(taps), padded), np.int16)
     full[:, :channels] = layer.weight.reshape(channels, -1).T
-    fill = w.function("fill_strip", FILL, X=layer.x_type)
+    fill = _filled(w, layer)
     simd.window(w)
     simd.finish(w, layer.y_type)
     own = w.function(
-        "depthwise",
+        "depthwise_around" if layer.blank else "depthwise",
         DEPTHWISE.replace("$FILL", fill).replace("nn_finish_$Y", f"nn_finish_{layer.y_type}"),
         X=layer.x_type,
         Y=layer.y_type,
@@ -221,6 +228,7 @@ def _called(
     shape = [high, layer.y_dims[3], out, channels, *layer.x_dims[2:], *layer.stride, *layer.origin]
     steps = [*x[1:], *y[1:], layer.x_dims[0], x[0], y[0], g, channels * x[1], out * y[1]]
     d = [*shape, span, width, strip, len(taps), pairs, *steps, weight.size // g, held, padded]
+    d += [layer.blank] if layer.blank else []
     arrays = {
         "bias": (f.bias, "int32"),
         "multipliers": (f.multiplier * found.gain, "uint32"),
@@ -281,22 +289,32 @@ static NN_KERNEL void $NAME(const $X *x, const $W *w, $Y *y, const int32_t *d, c
 
 def write(w: SourceWriter, layer: ConvLayer) -> None:
     layer = flattened(layer)
-    found = layer.finish.scale(layer.peak)
-    total = layer.peak + int(np.abs(layer.finish.bias).max())
-    narrow = (
-        ELEMENTS[layer.x_type].bits == 8 and layer.insert == (1, 1) and np.abs(layer.weight).max() < 1 << 15
-    )
+    strips = in_words(layer)
+    found = strips.finish.scale(strips.peak)
+    total = strips.peak + int(np.abs(strips.finish.bias).max())
+    narrow = layer.insert == (1, 1) and np.abs(layer.weight).max() < 1 << 15
     fits = found.way == "f" and int(layer.finish.multiplier.max()) * found.gain < 1 << 32 and total < 1 << 31
     if narrow and fits:
         channels, out = layer.x_dims[1], layer.y_dims[1]
         kernel = layer.weight.shape[2:]
         if layer.groups == channels == out and kernel[0] * kernel[1] <= TAPS:
-            depthwise(w, layer)
+            depthwise(w, strips)
             return
         if layer.groups == 1 or channels // layer.groups >= 4:
-            convolution(w, layer)
+            convolution(w, strips)
             return
     plain(w, layer)
+
+
+def in_words(layer: ConvLayer) -> ConvLayer:
+    """Centred codes of 16 bits may need 17: then from the middle of their range. What that takes off goes to
+    the bias, and what lies around the input is the zero point's distance."""
+    lo, hi = ELEMENTS[layer.x_type].range
+    if lo - layer.x_zero >= -(1 << 15) and hi - layer.x_zero < 1 << 15:
+        return layer
+    middle, sums = (lo + hi + 1) // 2, layer.weight.reshape(len(layer.weight), -1).sum(1)
+    finish = replace(layer.finish, bias=layer.finish.bias + (middle - layer.x_zero) * sums)
+    return replace(layer, x_zero=middle, blank=layer.x_zero - middle, finish=finish)
 
 
 def flattened(layer: ConvLayer) -> ConvLayer:

@@ -14,6 +14,7 @@ import numpy as np
 from npuflow.ir.types import Array
 from npuflow.schedule.allocate import aligned
 from npuflow.whole.export_c.program import ALIGN, CPort, CProgram
+from npuflow.whole.export_c.sequence import CLayer, CLoop
 from npuflow.whole.export_c.testing import program_text
 
 # what is added to a product p, biased by 2^63, before n bits are cut off; `half` is 2^(n-1)
@@ -315,11 +316,20 @@ def _source(program: CProgram, apart: bool) -> str:
     if apart:
         parts.append("    const unsigned char *constants = (const unsigned char *)weights;\n")
     parts.append("    (void)arena;\n")
-    for layer, calls in program.calls:
-        parts.append(f"    /* {_comment(layer)} */\n")
-        parts += [f"    {call}\n" for call in calls]
+    for one in program.calls:
+        parts += _called(one) if isinstance(one, CLayer) else _looped(one)
     parts.append("}\n")
     return "".join(parts)
+
+
+def _called(layer: CLayer, indent: str = "    ") -> list[str]:
+    return [f"{indent}{line}\n" for line in (f"/* {_comment(layer.name)} */", *layer.statements)]
+
+
+def _looped(loop: CLoop) -> list[str]:
+    head = f"    {{\n        int32_t step;\n        for (step = 0; step < {loop.steps}; step++) {{\n"
+    layers = [line for layer in loop.layers for line in _called(layer, "            ")]
+    return [f"    /* {_comment(loop.name)}: {loop.steps} steps */\n", head, *layers, "        }\n    }\n"]
 
 
 def _own(kind: str) -> str:

@@ -67,6 +67,7 @@ class ConvLayer:
     origin: Four
     insert: Four
     finish: Finish
+    blank: int = 0  # of what lies around the input: its code less x_zero
 
     @property
     def peak(self) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 
 from npuflow.base.errors import ModelError
 from npuflow.ir.graph import Graph
+from npuflow.ir.loops import contiguous
 from npuflow.ir.op import Node
 from npuflow.ir.types import QuantType, Value
 from npuflow.place.partition import boundary, is_npu
@@ -98,7 +99,9 @@ def _joins(graph: Graph) -> list[Node]:
 
 
 def network_of(graph: Graph, because: str = "the C program computes in integers only") -> IntegerNetwork:
-    """A ModelError with the list of layers where some run on the host or in float."""
+    """A ModelError with the list of layers where some run on the host or in float. The nodes of a loop stand
+    behind each other."""
+    graph = contiguous(graph)
     casts = _casts(graph)
     ids, joins = {n.outputs[0] for n in casts}, _joins(graph)
     ends, handed = _handed(graph)

@@ -6,22 +6,23 @@ Values of convolutions, pools and what follows them element by element lie chann
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
-from npuflow.base.errors import ModelError
 from npuflow.hw.isa import opcodes
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
+from npuflow.ir.loops import loops
 from npuflow.ir.op import Node
 from npuflow.ir.types import Array, Value
 from npuflow.schedule.allocate import Layout, Lifetime, aligned, check_layout
 from npuflow.schedule.arrange import arrange
-from npuflow.whole.export_c.kernel import KERNELS, Kernel, SourceWriter
+from npuflow.whole.export_c.kernel import SourceWriter
 from npuflow.whole.export_c.network import IntegerNetwork
+from npuflow.whole.export_c.sequence import CallSequence, CLayer, CLoop, resolved, statements
 from npuflow.whole.export_c.whole import Buffers, Storage, Unsuited, commands_of
 
 
@@ -30,7 +31,9 @@ def channels_last(
 ) -> frozenset[str]:
     """`fixed`: values of the interface, which lie in C order."""
     found: set[str] = set()
-    avoided: set[str] = set()
+    same = list(_lying_alike(graph, nodes))
+    avoided: set[str] = {*fixed, *(v for pair in same for v in pair if graph.const(v) is not None)}
+    nodes = [n for n in nodes if not n.op.border_of_loop]
     for node in nodes:
         site = graph.site(node)
         commands = commands_of(graph, node, numerics, frozenset(), Buffers(), site)
@@ -42,16 +45,30 @@ def channels_last(
             found.update(read, node.outputs)
         elif "order" not in wanted and any(i in found for i in read):
             found.update(node.outputs)
-    found = {v for v in found - avoided - set(fixed) if v and len(graph.type(v).shape) in (3, 4)}
+    for a, b in (*same, *same[::-1]):
+        if (a in found or b in found) and not {a, b} & avoided:
+            found.update((a, b))
+    found = {v for v in found - avoided if v and len(graph.type(v).shape) in (3, 4)}
     changed = True
     while changed:  # what a node cannot do channels-last, its values do not
-        changed = False
+        apart = {v for pair in same for v in pair if len(found.intersection(pair)) == 1}
+        found -= apart
+        changed = bool(apart)
         for node in nodes:
             own = {v for v in (*node.inputs, *node.outputs) if v in found}
             if own and not _works(graph, node, numerics, frozenset(own)):
                 found -= own
                 changed = True
     return frozenset(found)
+
+
+def _lying_alike(graph: Graph, nodes: Sequence[Node]) -> Iterator[tuple[str, str]]:
+    """Values at the borders of loops that share memory, by two; a constant lies in C order."""
+    for node in nodes:
+        side, first = node.op.border_of_loop, node.inputs[0]
+        if side and (side != "carry" or graph.const(first) is None):
+            yield first, node.outputs[0]
+    yield from ((one.now, one.last) for loop in loops(graph) for one in loop.carried)
 
 
 def _works(graph: Graph, node: Node, numerics: Numerics, last: frozenset[str]) -> bool:
@@ -90,11 +107,16 @@ class CProgram:
     rounding: str
     functions: tuple[str, ...]
     data: tuple[str, ...]
-    calls: tuple[tuple[str, tuple[str, ...]], ...]  # layer, statements
+    calls: tuple[CLayer | CLoop, ...]
     constants: tuple[tuple[str, Array], ...]
     arena: int
     bound: int
     state: tuple[tuple[CPort, CPort], ...] = ()  # outputs, and the inputs that they are in the next call
+
+    @property
+    def layers(self) -> int:
+        """Those of loops counted once."""
+        return sum(1 if isinstance(one, CLayer) else len(one.layers) for one in self.calls)
 
     @property
     def constant_bytes(self) -> int:
@@ -113,18 +135,8 @@ def program_of(network: IntegerNetwork, numerics: Numerics, name: str) -> CProgr
     fixed = {value.id for _, value in ports}
     last = channels_last(graph, network.nodes, numerics, fixed)
     w = SourceWriter(Buffers(), numerics.rounding)
-    groups: list[tuple[str, list[str]]] = []
-    touched: list[set[int]] = []
-    for node in network.nodes:
-        commands = commands_of(graph, node, numerics, last, w.buffers)
-        groups.append((node.name, []))
-        at = 0
-        while at < len(commands):
-            w.calls, w.used = [], set()
-            at += _kernel(commands[at].opcode, node.name).write(w, commands[at:])
-            for call in w.calls:
-                groups[-1][1].append(call)
-                touched.append(set(w.used))
+    sequence = CallSequence(graph, w, numerics, last, fixed)
+    calls: list[CLayer | CLoop] = list(sequence.every(network.nodes))
     names = _ports(network)
     inputs, outputs = names[: len(network.inputs)], names[len(network.inputs) :]
     outside = {
@@ -136,22 +148,24 @@ def program_of(network: IntegerNetwork, numerics: Numerics, name: str) -> CProgr
         own = w.buffers.values.get(port.value.id)
         if own is not None and own.number not in outside:
             outside[own.number] = f"out_{port.ident}"
-    groups += _copies(inputs, outputs)
-    layout = _arena(w, touched, outside)
-    constants, arrays = _constants(w.buffers, [call for _, group in groups for call in group])
+    calls += _copies(inputs, outputs)
+    layout = _arena(sequence, outside)
+    constants, arrays = _constants(sequence, [call for one in calls for call in statements(one)])
 
-    def resolve(match: re.Match[str]) -> str:
-        number, offset, dtype = int(match[1]), int(match[2]), match[3]
-        own = w.buffers.every[number]
-        more = f" + {offset}" if offset else ""
-        if number in constants:
-            return f"NN_CONST_{constants[number]}{more}"
-        if number in outside:
-            constant = "const " if outside[number].startswith("in_") else ""
-            return f"({constant}nn_{dtype} *){outside[number]}{more}"
-        return f"(nn_{dtype} *)(arena + {layout.addresses[_key(own)]}){more}"
+    def pointer(match: re.Match[str]) -> str:
+        part, dtype = sequence.root(int(match[1])), match[3]
+        item = np.dtype(dtype).itemsize
+        first, each = int(match[2]) + part.first // item, part.each // item
+        more = f" + {first}" if first else ""
+        if each:
+            more = f" + ({first} - step * {-each})" if each < 0 else f" + (step * {each}{more})"
+        if part.of in constants:
+            return f"NN_CONST_{constants[part.of]}{more}"
+        if part.of in outside:
+            constant = "const " if outside[part.of].startswith("in_") else ""
+            return f"({constant}nn_{dtype} *){outside[part.of]}{more}"
+        return f"(nn_{dtype} *)(arena + {layout.addresses[_key(w.buffers.every[part.of])]}){more}"
 
-    resolved = tuple((layer, tuple(TOKEN.sub(resolve, c) for c in group)) for layer, group in groups)
     return CProgram(
         name,
         tuple(inputs),
@@ -159,7 +173,7 @@ def program_of(network: IntegerNetwork, numerics: Numerics, name: str) -> CProgr
         numerics.rounding,
         tuple(w.functions.values()),
         tuple(w.data),
-        resolved,
+        tuple(resolved(one, lambda call: TOKEN.sub(pointer, call)) for one in calls),
         tuple(arrays),
         layout.total,
         layout.bound,
@@ -174,13 +188,15 @@ def _state(
     return tuple((made[out], given[name]) for out, name in graph.state if out in made and name in given)
 
 
-def _constants(buffers: Buffers, calls: Iterable[str]) -> tuple[dict[int, str], list[tuple[str, Array]]]:
+def _constants(
+    sequence: CallSequence, calls: Iterable[str]
+) -> tuple[dict[int, str], list[tuple[str, Array]]]:
     """Names of the constants that calls read, by number; and the arrays, equal ones once."""
     names: dict[int, str] = {}
     arrays: list[tuple[str, Array]] = []
     known: dict[tuple[str, bytes], str] = {}
-    for number in sorted({int(m[1]) for call in calls for m in TOKEN.finditer(call)}):
-        own = buffers.every[number]
+    for number in sorted({sequence.root(int(m[1])).of for call in calls for m in TOKEN.finditer(call)}):
+        own = sequence.w.buffers.every[number]
         if own.kind == "const":
             assert own.array is not None
             key = own.array.dtype.name, np.ascontiguousarray(own.array).tobytes()
@@ -189,19 +205,6 @@ def _constants(buffers: Buffers, calls: Iterable[str]) -> tuple[dict[int, str], 
                 arrays.append((known[key], own.array))
             names[number] = known[key]
     return names, arrays
-
-
-def _kernel(opcode: str, layer: str) -> Kernel:
-    name = opcode.lower()
-    if name not in KERNELS:
-        raise ModelError(
-            f"{layer}: the command {opcode} has no C kernel",
-            hint="weight_group = 0 under [[quantize.overrides]], if the recipe asks for scales by groups; a "
-            "target without them, if the model states codes in groups",
-            code="NF-PROGRAM-030",
-        )
-    found: Kernel = KERNELS[name]()
-    return found
 
 
 def _ports(network: IntegerNetwork) -> list[CPort]:
@@ -218,7 +221,7 @@ def _ports(network: IntegerNetwork) -> list[CPort]:
     return found
 
 
-def _copies(inputs: Iterable[CPort], outputs: Iterable[CPort]) -> list[tuple[str, list[str]]]:
+def _copies(inputs: Iterable[CPort], outputs: Iterable[CPort]) -> list[CLayer]:
     """Statements for outputs that are an input or another output: each has memory of its own."""
     first = {p.value.id: f"in_{p.ident}" for p in inputs}
     found = []
@@ -226,7 +229,8 @@ def _copies(inputs: Iterable[CPort], outputs: Iterable[CPort]) -> list[tuple[str
         source = first.setdefault(port.value.id, f"out_{port.ident}")
         if source != f"out_{port.ident}":
             size, names = prod(port.value.type.shape), f"out_{port.ident}[i] = {source}[i];"
-            found.append((port.name, [f"{{ int32_t i; for (i = 0; i < {size}; i++) {names} }}"]))
+            copied = f"{{ int32_t i; for (i = 0; i < {size}; i++) {names} }}"
+            found.append(CLayer(port.name, (copied,)))
     return found
 
 
@@ -234,15 +238,21 @@ def _key(own: Storage) -> str:
     return f"{own.number}"
 
 
-def _arena(w: SourceWriter, touched: list[set[int]], outside: Mapping[int, str]) -> Layout:
+def _arena(sequence: CallSequence, outside: Mapping[int, str]) -> Layout:
     """Addresses of all that lives between calls."""
+    held = sequence.w.buffers.every
     spans: dict[int, list[int]] = {}
-    for step, numbers in enumerate(touched):
-        for number in numbers:
-            if w.buffers.every[number].kind != "const" and number not in outside:
+    for step, numbers in enumerate(sequence.touched):
+        for number in {sequence.root(n).of for n in numbers}:
+            if held[number].kind != "const" and number not in outside:
                 span = spans.setdefault(number, [step, step])
                 span[1] = step
-    held = w.buffers.every
+    for first, last in sequence.bodies:  # what a loop and others touch lives through all of its steps
+        for span in spans.values():
+            if span[0] < first <= span[1] <= last:
+                span[1] = last
+            elif first <= span[0] <= last < span[1]:
+                span[0] = first
     lives = [Lifetime(_key(held[n]), held[n].bytes, a, b) for n, (a, b) in spans.items()]
     layout = arrange(lives, ALIGN, "climb" if lives else "greedy")
     check_layout(lives, layout.addresses, max(layout.total, 1), ALIGN)

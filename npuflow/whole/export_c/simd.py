@@ -103,12 +103,22 @@ VECTOR = r"""#if defined(NN_AVX2)
     if (some == 16 && step == 1) {
         const __m256i a = nn_codes(sums, bias, m, lo, hi, n, zero);
         const __m256i b = nn_codes(sums + 8, bias + 8, m + 8, lo + 8, hi + 8, n, zero);
-        const __m256i c = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8);
-        _mm_storeu_si128((__m128i *)y, @PACK@(_mm256_castsi256_si128(c), _mm256_extracti128_si256(c, 1)));
-        return;
+@STORED@        return;
     }
 #endif
 """
+# sixteen codes a and b in a row
+BYTES = r"""        const __m256i c = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8);
+        _mm_storeu_si128((__m128i *)y, @PACK@(_mm256_castsi256_si128(c), _mm256_extracti128_si256(c, 1)));
+"""
+WORDS = r"""        _mm256_storeu_si256((__m256i *)y, _mm256_permute4x64_epi64(@PACK@(a, b), 0xd8));
+"""
+PACKED = {
+    "int8": BYTES.replace("@PACK@", "_mm_packs_epi16"),
+    "uint8": BYTES.replace("@PACK@", "_mm_packus_epi16"),
+    "int16": WORDS.replace("@PACK@", "_mm256_packs_epi32"),
+    "uint16": WORDS.replace("@PACK@", "_mm256_packus_epi32"),
+}
 CODES = r"""
 #if defined(NN_AVX2)
 /* R(p / 2^n) of products biased by 2^63, without the bias */
@@ -164,8 +174,7 @@ def window(w: SourceWriter) -> None:
 def finish(w: SourceWriter, kind: str) -> None:
     """Sums of 16 channels as codes of a type."""
     w.functions.setdefault("nn_codes", CODES.replace("@ADDED@", ADDED[w.rounding]))
-    packed = {"int8": "_mm_packs_epi16", "uint8": "_mm_packus_epi16"}.get(kind)
-    vector = VECTOR.replace("@PACK@", packed) if packed else ""
+    vector = VECTOR.replace("@STORED@", PACKED[kind]) if kind in PACKED else ""
     w.functions.setdefault(f"nn_finish_{kind}", FINISH.replace("@VECTOR@", vector).replace("@Y@", kind))
 
 
