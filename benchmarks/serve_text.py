@@ -218,11 +218,11 @@ def write(given: argparse.Namespace, found: list[tuple[str, str]]) -> None:
     table = "\n".join(f"| {name} | {value} |" for name, value in found)
     study.write(__file__, f"""# Texts of `npuflow serve` under clients that hang up
 
-`python benchmarks/serve_text.py {given.checkpoint.name} --seconds {given.seconds:g}`: {given.clients} streaming
-clients over loopback, {given.sessions} sessions, at most {given.tokens} tokens a text; {given.hang_up:.0%}
-of the requests are left at a random place. Completions and conversations, greedy and drawn, some with strings
-that stop them. Every answer that was read to its end is compared with what the generator makes alone in another
-process, by the checkpoint in floats.
+`python benchmarks/serve_text.py {given.checkpoint.name} --seconds {given.seconds:g}`: {given.clients}
+streaming clients over loopback, {given.sessions} sessions, at most {given.tokens} tokens a text;
+{given.hang_up:.0%} of the requests are left at a random place. Completions and conversations, greedy and
+drawn, some with strings that stop them. Every answer that was read to its end is compared with what the
+generator makes alone in another process, by the checkpoint in floats.
 
 | | |
 | --- | --- |

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from npuflow.base.errors import UsageError
 
 if TYPE_CHECKING:
     from npuflow.checkpoints.tokenizer import CheckpointTokenizer
+
+Context = Annotated[
+    int | None,
+    typer.Option(
+        "--context", metavar="N", min=1, show_default=False,
+        help="Tokens of prompt and answer together, of a checkpoint: else 256. A program has its own.",
+    ),
+]
 
 
 def tokenizer_of(program: Path, model: Path | None) -> CheckpointTokenizer:
@@ -32,6 +42,11 @@ def tokenizer_of(program: Path, model: Path | None) -> CheckpointTokenizer:
 def has_tokenizer(path: Path) -> bool:
     """Whether a file or folder is a checkpoint."""
     return path.suffix.lower() == ".gguf" or path.name == "config.json" or (path / "config.json").is_file()
+
+
+def sizes(context: int | None) -> dict[str, int]:
+    """What `--context` says, as `[model] dims` has it."""
+    return {} if context is None else {"context": context}
 
 
 def by_program(programs: dict[str, Path], stated: list[str]) -> dict[str, Path | None]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from npuflow.cli._tokenizers import tokenizer_of
+from npuflow.cli._tokenizers import Context, sizes, tokenizer_of
 from npuflow.cli.run import ComputedBy
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class GenerateOptions:
     chat: Annotated[
         bool, typer.Option("--chat", help="TEXT is a user's message, put into the checkpoint's template.")
     ] = False
+    context: Context = None
     exact: ComputedBy = None
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object on standard output, when the text has ended.")
@@ -78,7 +79,8 @@ def generate(
     words = tokenizer_of(program, options.model)
     prompt = words.chat([{"role": "user", "content": text}]) if options.chat else words.encode(text)
     with Working(f'opening "{program}"'):
-        runner = Runner(program, exact=None if options.exact is None else options.exact.value)
+        exact = None if options.exact is None else options.exact.value
+        runner = Runner(program, exact=exact, dims=sizes(options.context))
         stream = TextGenerator(runner, words).stream(prompt, options.max_tokens, sampling)
     pieces = []
     for piece in _waited(stream):

@@ -11,7 +11,7 @@ import typer
 from npuflow.base.errors import UsageError
 from npuflow.base.extras import needs
 from npuflow.cli._slow import Working
-from npuflow.cli._tokenizers import by_program, tokenizer_of
+from npuflow.cli._tokenizers import Context, by_program, has_tokenizer, sizes, tokenizer_of
 from npuflow.cli.run import Kind, NotANumber
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ class ServeOptions:
             help="The .gguf file or folder with the tokenizer of a program that makes text.",
         ),
     ] = None
+    context: Context = None
     sessions: Annotated[
         int, typer.Option("--sessions", min=1, help="Texts made in turns, each with a cache; others wait.")
     ] = 8
@@ -105,10 +106,14 @@ def serve(
         "exact": None if o.exact is None else o.exact.value, "nan": o.nan.value,
     }
     named = _named(programs)
-    texts = by_program(named, o.model or [])
-    models = {name: _opened(name, path, how, o) for name, path in named.items()}
-    for name, model in texts.items():
-        models[name].text = _sessions(models[name].runner, tokenizer_of(named[name], model), o)
+    words = {name: tokenizer_of(named[name], one) for name, one in by_program(named, o.model or []).items()}
+    sized = [name for name, path in named.items() if has_tokenizer(path)] or [*named]
+    models = {
+        name: _opened(name, path, {**how, "dims": sizes(o.context) if name in sized else None}, o)
+        for name, path in named.items()
+    }
+    for name, tokenizer in words.items():
+        models[name].text = _sessions(models[name].runner, tokenizer, o)
 
     def started(address: str) -> None:
         for name, one in models.items():

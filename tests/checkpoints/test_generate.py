@@ -72,6 +72,7 @@ def test_what_cannot_run_is_one_error(net: Path, capfd: pytest.CaptureFixture[st
     """A prompt that the context of 128 does not hold, options, models without a tokenizer."""
     found = said(capfd, "net", "A" * 129, code=2)
     assert found[0] == "" and "NF-RUN-065" in found[1] and "129 tokens" in found[1]
+    assert "NF-RUN-065" in said(capfd, "net", "A" * 17, "--context", "16", code=2)[1]
     for option, value in (("--top-p", "0"), ("--temperature", "-1"), ("--seed", "-1"), ("--max-tokens", "0")):
         assert said(capfd, "net", "A", option, value, code=2)[0] == ""
     assert "NF-RUN-006" in said(capfd, "net", "A", "--exact", "simulator", code=2)[1]
