@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from npuflow.apps.serve.text.requests import TextLimits
+from npuflow.base.errors import DataError
 from tests.serve.served import Running, running
 from tests.serve.texts import CHAT, COMPLETIONS, Events, Texts, asked, call, figure, reached, said
 
@@ -270,14 +272,44 @@ def test_a_fault_ends_one_text_only(texts: Texts, caplog: Any) -> None:
         gate.let_all()
         *_, last = stream
         assert last["error"]["type"] == "server_error" and "its log says why" in last["error"]["message"]
+        assert "the machine is on fire" in caplog.text
         assert (
             call(one, COMPLETIONS, body)[0] == 500
             and call(one, COMPLETIONS, {**body, "stream": True})[0] == 500
         )
         gate.fault = None
         assert call(one, COMPLETIONS, asked(max_tokens=9))[1]["choices"][0]["text"] == texts.text("ABC", 9)
-        assert figure(one, "sessions") == 0 and figure(one, 'requests_total code="500"') == 3
-    assert "the machine is on fire" in caplog.text
+        gate.fault = DataError("the logits have NaN")
+        assert call(one, COMPLETIONS, body)[0] == 500, "it is no mistake of the client"
+        assert figure(one, "sessions") == 0 and figure(one, 'requests_total code="500"') == 4
+    assert "the logits have NaN" in caplog.text
+
+
+def test_a_client_that_does_not_read_is_gone(texts: Texts) -> None:
+    """What is sent to it waits for --timeout; then its session is free for the next."""
+    model = texts.served(most=1, timeout=0.05)
+    assert model.text is not None
+    sessions = model.text
+    streams = [texts.stream("ABC", 5), texts.stream("ABC", 5)]
+    parts: list[str] = []
+
+    async def never(text: str) -> None:
+        await asyncio.Event().wait()
+
+    async def kept(text: str) -> None:
+        parts.append(text)
+
+    async def both() -> None:
+        with sessions.opened(streams, ()) as (first, second):
+            with pytest.raises(ConnectionError, match=r"did not read for 0\.05 s"):
+                await first.run(never)
+            first.close()
+            await second.run(kept)
+        await sessions.close()
+
+    asyncio.run(both())
+    assert "".join(parts) == texts.text("ABC", 5)
+    assert sessions.counts.active == sessions.counts.waiting == 0
 
 
 @pytest.mark.promise("serve-text-end")

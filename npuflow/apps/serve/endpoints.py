@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
@@ -22,6 +23,7 @@ from npuflow.runner.text import TextStream
 PATH = "/v1/"
 ADDRESSES = "/v1/models, /v1/models/NAME, /v1/completions (POST), /v1/chat/completions (POST)"
 HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
+LOG = logging.getLogger("npuflow.serve")
 Read = Callable[[web.Request], Awaitable[bytes]]
 Status = Callable[[BaseException], tuple[int, str]]
 """The status and the message of what ended a request: also of a cancellation, whether by the server's end or
@@ -123,6 +125,8 @@ class EventStream:
                 raise
             if isinstance(error, asyncio.CancelledError):
                 task.uncancel()
+            elif status == 500:
+                LOG.error("a stream failed", exc_info=error)
             await self._send(failure(status, message))
             return status
 

@@ -12,7 +12,7 @@ from typing import Literal
 from npuflow.apps.serve.text.counts import TextCounts
 from npuflow.apps.serve.text.requests import ConversationTokenizer, TextLimits, TextRequest
 from npuflow.apps.serve.text.stop_strings import StopStrings
-from npuflow.base.errors import UsageError
+from npuflow.base.errors import InputError, UsageError
 from npuflow.runner.text import TextGenerator, TextStream
 
 Tell = Callable[[str], Awaitable[None]]
@@ -58,8 +58,12 @@ class TextSessions:
                 one.close()
 
     async def turn(self, stream: TextStream) -> str:
-        """One run of the model, behind those of the other sessions."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, stream.advance)
+        """One run of the model, behind those of the other sessions. RuntimeError for what fails in it: what
+        a request says was looked at before."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, stream.advance)
+        except InputError as error:
+            raise RuntimeError(f"a run of {self.generator.runner.name} failed") from error
 
     async def close(self) -> None:
         """The end of the threads, behind the runs that they are in."""
