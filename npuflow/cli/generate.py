@@ -79,8 +79,8 @@ def generate(
     words = tokenizer_of(program, options.model)
     prompt = words.chat([{"role": "user", "content": text}]) if options.chat else words.encode(text)
     with Working(f'opening "{program}"'):
-        exact = None if options.exact is None else options.exact.value
-        runner = Runner(program, exact=exact, dims=sizes(options.context))
+        kind = options.exact
+        runner = Runner(program, exact=None if kind is None else kind.value, dims=sizes(options.context))
         stream = TextGenerator(runner, words).stream(prompt, options.max_tokens, sampling)
     pieces = []
     for piece in _waited(stream):
