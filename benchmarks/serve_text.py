@@ -4,7 +4,7 @@ Starts `npuflow serve CHECKPOINT`, and lets clients ask for the same few texts a
 share of them hangs up: before the answer, in the middle of it, or in the middle of a line. Every answer that
 is read to its end must be what the generator makes alone, in this process. At the end no session may be left.
 
-    python benchmarks/serve_text.py CHECKPOINT [--seconds 60] [--clients 8] [--tokens 24] [--hang-up 0.3]
+    python benchmarks/serve_text.py CHECKPOINT... [--seconds 60] [--clients 8] [--tokens 16] [--hang-up 0.3]
 """
 
 from __future__ import annotations
@@ -174,13 +174,12 @@ def rows(seen: Seen, begun: dict[str, float], found: dict[str, float]) -> list[t
 
 
 def measured(
-    given: argparse.Namespace, asked: Sequence[Asked]
+    path: Path, given: argparse.Namespace, asked: Sequence[Asked]
 ) -> tuple[bool, list[tuple[str, str]], list[str]]:
     """One server from its start to its stop: whether all is well, the figures, and wrong answers."""
-    words = [sys.executable, "-u", "-m", "npuflow", "serve", f"net={given.checkpoint}", "--port", "0"]
-    with subprocess.Popen(
-        [*words, "--sessions", str(given.sessions)], stdout=subprocess.PIPE, text=True
-    ) as process:
+    words = [sys.executable, "-u", "-m", "npuflow", "serve", f"net={path}", "--port", "0"]
+    words += ["--sessions", str(given.sessions), "--timeout", "600"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         place = process.stdout.readline().split("/")[2]
         asyncio.run(clients(place, given.clients, asked, min(5.0, given.seconds), 0.0))  # all caches at once
@@ -197,35 +196,42 @@ def measured(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("checkpoints", type=Path, nargs="+")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--sessions", type=int, default=6)
-    parser.add_argument("--tokens", type=int, default=24)
+    parser.add_argument("--tokens", type=int, default=16)
     parser.add_argument("--hang-up", type=float, default=0.3, help="share of requests")
     parser.add_argument("--write", action="store_true", help="write the study")
     given = parser.parse_args()
-    words = tokenizer(opened(given.checkpoint))
-    asked = requests(TextGenerator(Runner(given.checkpoint), words), words, given.tokens)
-    well, found, wrong = measured(given, asked)
-    print("\n".join([*(f"{name:40} {value}" for name, value in found), *wrong[:5]]))
+    tables, all_well = [], True
+    for path in given.checkpoints:
+        words = tokenizer(opened(path))
+        asked = requests(TextGenerator(Runner(path), words), words, given.tokens)
+        well, found, wrong = measured(path, given, asked)
+        tables.append(found)
+        all_well = all_well and well
+        print("\n".join([path.name, *(f"{name:40} {value}" for name, value in found), *wrong[:5]]), flush=True)
     if given.write:
-        write(given, found)
-    raise SystemExit(not well)
+        write(given, tables)
+    raise SystemExit(not all_well)
 
 
-def write(given: argparse.Namespace, found: list[tuple[str, str]]) -> None:
-    table = "\n".join(f"| {name} | {value} |" for name, value in found)
+def write(given: argparse.Namespace, tables: list[list[tuple[str, str]]]) -> None:
+    table = "\n".join(
+        f"| {row[0][0]} | {' | '.join(value for _, value in row)} |" for row in zip(*tables, strict=True)
+    )
+    names = [path.name for path in given.checkpoints]
     study.write(__file__, f"""# Texts of `npuflow serve` under clients that hang up
 
-`python benchmarks/serve_text.py {given.checkpoint.name} --seconds {given.seconds:g}`: {given.clients}
+`python benchmarks/serve_text.py {" ".join(names)} --seconds {given.seconds:g}`: {given.clients}
 streaming clients over loopback, {given.sessions} sessions, at most {given.tokens} tokens a text;
 {given.hang_up:.0%} of the requests are left at a random place. Completions and conversations, greedy and
 drawn, some with strings that stop them. Every answer that was read to its end is compared with what the
 generator makes alone in another process, by the checkpoint in floats.
 
-| | |
-| --- | --- |
+| | {" | ".join(names)} |
+| --- |{" --- |" * len(names)}
 {table}
 """)
 
