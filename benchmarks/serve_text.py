@@ -211,7 +211,8 @@ def main() -> None:
         well, found, wrong = measured(path, given, asked)
         tables.append(found)
         all_well = all_well and well
-        print("\n".join([path.name, *(f"{name:40} {value}" for name, value in found), *wrong[:5]]), flush=True)
+        lines = [path.name, *(f"{name:40} {value}" for name, value in found), *wrong[:5]]
+        print("\n".join(lines), flush=True)
     if given.write:
         write(given, tables)
     raise SystemExit(not all_well)
