@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from npuflow.cli._tokenizers import Context, sizes, tokenizer_of
 from npuflow.cli.run import ComputedBy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from npuflow.checkpoints.tokenizer import CheckpointTokenizer
     from npuflow.runner.runner import Runner
     from npuflow.runner.text import TextStream
 
@@ -47,6 +47,7 @@ class GenerateOptions:
     chat: Annotated[
         bool, typer.Option("--chat", help="TEXT is a user's message, put into the checkpoint's template.")
     ] = False
+    context: Context = None
     exact: ComputedBy = None
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object on standard output, when the text has ended.")
@@ -75,10 +76,11 @@ def generate(
     from npuflow.runner.text import TextGenerator, TokenSampling
 
     sampling = TokenSampling(options.temperature, options.top_p, options.seed)
-    words = _tokenizer(program, options.model)
+    words = tokenizer_of(program, options.model)
     prompt = words.chat([{"role": "user", "content": text}]) if options.chat else words.encode(text)
     with Working(f'opening "{program}"'):
-        runner = Runner(program, exact=None if options.exact is None else options.exact.value)
+        kind = options.exact
+        runner = Runner(program, exact=None if kind is None else kind.value, dims=sizes(options.context))
         stream = TextGenerator(runner, words).stream(prompt, options.max_tokens, sampling)
     pieces = []
     for piece in _waited(stream):
@@ -94,25 +96,6 @@ def generate(
         typer.echo(json.dumps({"text": found, "tokens": stream.tokens, "ended": stream.ended, **figures}))
     else:
         typer.echo(_line(stream, figures), err=True)
-
-
-def _tokenizer(program: Path, model: Path | None) -> CheckpointTokenizer:
-    """That of `--model`, or of the checkpoint that runs."""
-    from npuflow.base.errors import UsageError
-    from npuflow.base.paths import absent
-    from npuflow.checkpoints import opened
-    from npuflow.checkpoints.tokenizer import tokenizer
-
-    path = model or program
-    if not path.exists() and ".npu#" not in path.name:
-        raise absent(path)
-    if model is None and not path.is_dir() and path.suffix.lower() not in (".gguf", ".json"):
-        raise UsageError(
-            f'"{program}" holds no tokenizer',
-            hint="--model CHECKPOINT, the .gguf file or the folder that it was built from",
-            code="NF-USAGE-370",
-        )
-    return tokenizer(opened(path))
 
 
 def _waited(stream: TextStream) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Serve programs and models over HTTP, by the KServe v2 inference protocol."""
+"""Serve programs and models over HTTP: by the KServe v2 protocol, and text by OpenAI's."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ import typer
 from npuflow.base.errors import UsageError
 from npuflow.base.extras import needs
 from npuflow.cli._slow import Working
+from npuflow.cli._tokenizers import Context, by_program, has_tokenizer, sizes, tokenizer_of
 from npuflow.cli.run import Kind, NotANumber
 
 if TYPE_CHECKING:
     from npuflow.apps.serve.served import Served
+    from npuflow.apps.serve.text.sessions import TextSessions
+    from npuflow.checkpoints.tokenizer import CheckpointTokenizer
+    from npuflow.runner.runner import Runner
 
 
 SWITCH = 1e-4                             # seconds after which a thread hands over the interpreter
@@ -40,10 +44,30 @@ class ServeOptions:
     ] = 1024
     max_samples: Annotated[int, typer.Option("--max-samples", min=1, help="Samples of one request.")] = 64
     max_mb: Annotated[float, typer.Option("--max-mb", help="Megabytes of one request.")] = 64.0
-    timeout: Annotated[float, typer.Option("--timeout", help="Seconds until an answer: status 504.")] = 30.0
+    timeout: Annotated[
+        float, typer.Option("--timeout", help="Seconds until an answer, of text until it begins: status 504.")
+    ] = 30.0
     stop_seconds: Annotated[
         float, typer.Option("--stop-seconds", help="Seconds left to requests in progress when it stops.")
     ] = 10.0
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model", metavar="[NAME=]CHECKPOINT", show_default=False,
+            help="The .gguf file or folder with the tokenizer of a program that makes text.",
+        ),
+    ] = None
+    context: Context = None
+    sessions: Annotated[
+        int, typer.Option("--sessions", min=1, help="Texts made in turns, each with a cache; others wait.")
+    ] = 8
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--max-tokens", metavar="N", min=1, show_default=False,
+            help="Tokens of one text at most; else until the cache is full.",
+        ),
+    ] = None
     exact: Annotated[
         Kind | None, typer.Option("--exact", help="What computes programs, as for `run`.", show_default=False)
     ] = None
@@ -57,14 +81,15 @@ def serve(
         list[str],
         typer.Argument(
             metavar="[NAME=]PROGRAM...",
-            help="Programs (.npu), .onnx or .tflite models; without a NAME the file's.",
+            help="Programs (.npu), .onnx or .tflite models, checkpoints; without a NAME the file's.",
             show_default=False,
         ),
     ],
     options: ServeOptions,
 ) -> None:
     """Serve until Ctrl-C or SIGTERM: health, metadata, inference with JSON and binary tensors, /metrics for
-    Prometheus. Samples that wait together are computed together. Requests name models, never files."""
+    Prometheus; of language models also OpenAI's completions and chat. Samples that wait together are computed
+    together, texts in turns. Requests name models, never files."""
     import asyncio
     import sys
 
@@ -80,11 +105,23 @@ def serve(
         "batch": o.max_batch, "linger": o.delay / 1e3, "workers": o.workers, "limit": o.max_waiting,
         "exact": None if o.exact is None else o.exact.value, "nan": o.nan.value,
     }
-    models = {name: _opened(name, path, how, o.max_samples, o.timeout) for name, path in _named(programs)}
+    named = _named(programs)
+    words = {name: tokenizer_of(named[name], one) for name, one in by_program(named, o.model or []).items()}
+    sized = [name for name, path in named.items() if has_tokenizer(path)] or [*named]
+    models = {
+        name: _opened(name, path, {**how, "dims": sizes(o.context) if name in sized else None}, o)
+        for name, path in named.items()
+    }
+    for name, tokenizer in words.items():
+        models[name].text = _sessions(models[name].runner, tokenizer, o)
 
     def started(address: str) -> None:
         for name, one in models.items():
             typer.echo(f"{address}/v2/models/{name}  ({one.runner.exact})")
+        for name, one in models.items():
+            if one.text is not None:
+                context = one.text.generator.context
+                typer.echo(f"{address}/v1  (text by {name}; prompt and answer have {context:,} tokens)")
 
     # kernels release the interpreter lock many times a run: they should not wait 5 ms for it each time
     sys.setswitchinterval(SWITCH)
@@ -96,7 +133,7 @@ def serve(
     )
 
 
-def _named(programs: list[str]) -> list[tuple[str, Path]]:
+def _named(programs: list[str]) -> dict[str, Path]:
     """Names and files; a name is given once."""
     found: dict[str, Path] = {}
     for text in programs:
@@ -112,10 +149,10 @@ def _named(programs: list[str]) -> list[tuple[str, Path]]:
                 code="NF-RUN-023",
             )
         found[name] = file
-    return list(found.items())
+    return found
 
 
-def _opened(name: str, path: Path, options: dict[str, Any], most: int, timeout: float) -> Served:
+def _opened(name: str, path: Path, options: dict[str, Any], limits: ServeOptions) -> Served:
     from npuflow.apps.serve.served import Served
     from npuflow.cli._run_model import noted
     from npuflow.runner.runner import Runner
@@ -124,4 +161,15 @@ def _opened(name: str, path: Path, options: dict[str, Any], most: int, timeout: 
         runner = Runner(path, **options)
     runner.nan.tell = lambda text: noted(f"{name}: {text}")
     runner.nan.option = "--nan refuse"
-    return Served(name, runner, most, timeout, path)
+    return Served(name, runner, limits.max_samples, limits.timeout, path)
+
+
+def _sessions(runner: Runner, tokenizer: CheckpointTokenizer, options: ServeOptions) -> TextSessions:
+    from npuflow.apps.serve.text.requests import TextLimits
+    from npuflow.apps.serve.text.sessions import TextSessions
+    from npuflow.runner.text import TextGenerator
+
+    return TextSessions(
+        TextGenerator(runner, tokenizer), tokenizer, most=options.sessions,
+        limits=TextLimits(options.max_samples, options.max_tokens), timeout=options.timeout,
+    )

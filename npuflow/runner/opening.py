@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
@@ -30,13 +31,21 @@ def opened(
     threads: int = 1,
     dump: bool = False,
     raw: bool = False,
+    dims: Mapping[str, int] | None = None,
 ) -> Backend:
     """A program (.npu), or a model of onnxruntime's (.onnx, also QDQ; .tflite). `exact`: what computes a
     program; None: its graph on whole tensors if it keeps one, else its commands. `raw`: values under a
-    program's own ids. `dump`: a model is to show its inner tensors too."""
+    program's own ids. `dump`: a model is to show its inner tensors too. `dims`: sizes that a checkpoint
+    leaves open."""
     if exact not in (None, *get_args(Exact)):
         raise UsageError(
             f'exact="{exact}" is not known', hint=", ".join(map(repr, get_args(Exact))), code="NF-RUN-045"
+        )
+    if dims and not _leaves_sizes(source):
+        raise UsageError(
+            f"the model has sizes of its own, and takes no {', '.join(dims)}",
+            because="only checkpoints (a .gguf file, a folder) leave it open",
+            hint="[model] dims of the recipe states it for a program", code="NF-RUN-082",
         )
     if isinstance(source, bytes | bytearray | memoryview):
         return _of_bytes(bytes(source), exact, batch, threads, dump, raw)
@@ -57,7 +66,7 @@ def opened(
         return _program(load_network(path), exact, batch, raw)
     if path.is_dir():
         _no_program(exact, path.name)
-        return OnnxModel(runnable(path), path.name, threads, dump)
+        return OnnxModel(runnable(path, dims), path.name, threads, dump)
     if not path.is_file():
         raise absent(path)
     if path.suffix.lower() == ".npu" or _starts(path) == MAGIC:
@@ -68,13 +77,22 @@ def opened(
     _no_program(exact, path.name)
     if path.suffix.lower() == ".onnx":
         return OnnxModel(path, path.name, threads, dump)
-    return OnnxModel(runnable(path), path.name, threads, dump)
+    return OnnxModel(runnable(path, dims), path.name, threads, dump)
 
 
-def runnable(path: Path) -> bytes:
+def runnable(path: Path, dims: Mapping[str, int] | None = None) -> bytes:
     """A model of another format as ONNX: what its front end reads, with the codes that it states."""
     _, reader, source = gathered(path)
-    return stated_model(reader.read(source, Bindings()))
+    return stated_model(reader.read(source, Bindings(dims=dims or {})))
+
+
+def _leaves_sizes(source: Source) -> bool:
+    """Whether it is a checkpoint: a GGUF file, or a folder with a config.json."""
+    if isinstance(source, Program | bytes | bytearray | memoryview):
+        return False
+    path = Path(source)
+    return path.suffix.lower() in (".gguf", ".json") or (path / "config.json").is_file() or not path.exists()
+
 
 def _starts(path: Path) -> bytes:
     with path.open("rb") as file:

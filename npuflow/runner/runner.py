@@ -44,6 +44,7 @@ class Runner:
     further sequences. Requests of `submit` do not follow each other: they begin with zeros.
     `nan`: integers have no NaN. "warn" says once of every input that loses some; "refuse": a DataError
     (NF-DATA-230) for NaN in any input; "allow": neither.
+    `dims`: sizes that a checkpoint leaves open, as `[model] dims` has them.
 
     Any number of threads may share a runner. After `close`, or the end of its `with` block, whatever runs
     samples raises UsageError (NF-RUN-007); `inputs`, `outputs` and `buffers` still answer.
@@ -65,17 +66,18 @@ class Runner:
         threads: int = 1,
         dump: bool = False,
         nan: Nan = "warn",
+        dims: Mapping[str, int] | None = None,
     ) -> None:
         self._arguments: dict[str, Any] = {
             "model": model, "batch": batch, "exact": exact, "preprocess": preprocess, "state": state,
             "workers": workers, "linger": linger, "limit": limit, "threads": threads, "dump": dump,
-            "nan": nan,
+            "nan": nan, "dims": dims,
         }
         if batch < 1 or workers < 1:
             raise UsageError("batch and workers are at least 1", code="NF-RUN-011")
         if linger < 0 or limit < 0:
             raise UsageError("linger and limit are at least 0", code="NF-RUN-047")
-        self.backend = opened(model, exact, batch=batch, threads=threads, dump=dump)
+        self.backend = opened(model, exact, batch=batch, threads=threads, dump=dump, dims=dims)
         self.batch, self.workers, self.linger, self.limit = batch, workers, linger, limit
         preparation = preparation_of(preprocess, self.backend.preparation)
         self._prepare = None if preparation is None else Prepare(preparation, self.backend.inputs)

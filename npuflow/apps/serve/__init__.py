@@ -1,4 +1,4 @@
-"""Programs and models over HTTP, by the KServe v2 inference protocol.
+"""Programs and models over HTTP: by the KServe v2 inference protocol, and text by OpenAI's.
 
 Noun: `Served`.
 Public: `Served`.

@@ -15,10 +15,12 @@ from typing import Any
 from aiohttp import web
 
 import npuflow
-from npuflow.apps.serve import metrics, repository
+from npuflow.apps.serve import endpoints, metrics, repository
 from npuflow.apps.serve.protocol import EXTENSIONS, VERSION, Request, decode, described, encode, json_object
 from npuflow.apps.serve.served import Served
-from npuflow.apps.serve.tensors import ProtocolError, parameters
+from npuflow.apps.serve.tensors import GONE, ProtocolError, parameters
+from npuflow.apps.serve.text.answers import failure
+from npuflow.apps.serve.text.fields import CompletionError
 from npuflow.base.errors import InputError, NpuflowError
 
 ENCODINGS = ("gzip", "deflate")
@@ -87,9 +89,8 @@ LARGE = 1 << 18  # bytes from which a body is decoded beside the event loop
 FULL = "NF-RUN-008"
 ADDRESSES = (
     "/v2, /v2/health/live, /v2/health/ready, /v2/models/NAME, its /ready, /config, /stats and /infer (POST), "
-    "/v2/models/stats, /v2/repository/index (POST), /metrics"
+    f"/v2/models/stats, /v2/repository/index (POST), {endpoints.ADDRESSES}, /metrics"
 )
-GONE = 499  # the client went away
 STOPS = "the server stops; it did not get to this request"
 LOG = logging.getLogger("npuflow.serve")
 
@@ -99,9 +100,10 @@ class Server:
 
     def __init__(self, models: Mapping[str, Served]) -> None:
         self.models = models
-        self.stopping = False
+        self.stopping = self.hurried = False
         self.most = 0  # bytes of a body
         self.active: set[asyncio.Task[Any]] = set()  # requests that are being answered
+        self.text = endpoints.TextEndpoints(models, self._body, self.ended)
 
     def application(self, max_bytes: int) -> web.Application:
         self.most = max_bytes
@@ -117,6 +119,7 @@ class Server:
         app.router.add_post("/v2/repository/index", self.index)
         app.router.add_post("/v2/repository/models/{model}/load", self.load)
         app.router.add_post("/v2/repository/models/{model}/unload", self.unload)
+        self.text.add(app.router)
         app.router.add_get("/v2", self.server)
         app.router.add_get("/v2/health/live", self.live)
         app.router.add_get("/v2/health/ready", self.ready)
@@ -145,7 +148,8 @@ class Server:
         return await self.ready(request)
 
     async def metrics(self, request: web.Request) -> web.Response:
-        page = metrics.text({name: one.shown() for name, one in self.models.items()})
+        texts = {name: one.counts for name, one in self.text.texts.items()}
+        page = metrics.text({name: one.shown() for name, one in self.models.items()}, texts)
         return web.Response(body=page.encode(), headers={"Content-Type": metrics.TYPE})
 
     async def infer(self, request: web.Request) -> web.Response:
@@ -159,11 +163,8 @@ class Server:
             made, size = await _beside(sum(a.nbytes for a in found.values()), encode, asked, found, one.name)
             one.counts.encoding += time.monotonic() - begun
             status = 200
-        except asyncio.CancelledError:
-            status = 503 if self.stopping else GONE
-            raise
-        except Exception as error:
-            status, _ = status_of(error)
+        except BaseException as error:
+            status, _ = self.ended(error)
             raise
         finally:
             one.counts.add(status, time.monotonic() - start, count if status == 200 else 0)
@@ -205,13 +206,12 @@ class Server:
     async def close(self, app: web.Application) -> None:
         """Compute what still waits, then end the runners' threads."""
         for one in self.models.values():
-            await one.batches.close()
-            await asyncio.get_running_loop().run_in_executor(None, one.runner.close)
+            await one.close()
 
     @web.middleware
     async def answered(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        """Every error as {"error": text}, as the protocol has it. Once the server stops, an answer is the
-        last one of its connection; `hurry` ends requests with status 503."""
+        """Every error as {"error": text}, as the protocol has it, or as OpenAI's has it. Once the server
+        stops, an answer is the last one of its connection; `hurry` ends requests with status 503."""
         task = asyncio.current_task()
         assert task is not None
         self.active.add(task)
@@ -220,18 +220,32 @@ class Server:
         except asyncio.CancelledError:
             if task not in self.active:
                 task.uncancel()
-                return _closing(web.json_response({"error": STOPS}, status=503))
+                return _closing(web.json_response(_said(request, 503, STOPS), status=503))
             raise
         except Exception as error:
-            found = _error(error)
+            found = _error(request, error)
         finally:
             self.active.discard(task)
         return _closing(found) if self.stopping else found
 
     def hurry(self) -> None:
-        """Answer what is still in progress now: with status 503."""
+        """Answer what is still in progress now: with status 503, or an event with the error."""
+        self.hurried = True
         while self.active:
             self.active.pop().cancel()
+
+    def ended(self, error: BaseException) -> tuple[int, str]:
+        """The status that a request counts with, and the message, by what ended it."""
+        if isinstance(error, asyncio.CancelledError):
+            return (503, STOPS) if self.hurried else (GONE, "the client went away")
+        return status_of(error)
+
+    async def _body(self, request: web.Request) -> bytes:
+        """A request's body, with its encodings undone."""
+        encodings = encodings_of(request.headers.get("Content-Encoding", ""))
+        body = await request.read()
+        found: bytes = await _beside(LARGE if encodings else 0, plain, body, encodings, self.most)
+        return found
 
     async def _asked(self, request: web.Request, one: Served) -> Request:
         """What a request asks for, read and decoded."""
@@ -254,7 +268,12 @@ class Server:
         return self.models[name]
 
 
-def _error(error: Exception) -> web.Response:
+def _said(request: web.Request, status: int, text: str, error: Exception | None = None) -> dict[str, Any]:
+    """An error as the protocol of the request's address has it."""
+    return failure(status, text, error) if request.path.startswith(endpoints.PATH) else {"error": text}
+
+
+def _error(request: web.Request, error: Exception) -> web.Response:
     """The answer to a request that failed; what is the server's own fault is logged."""
     status, text = status_of(error)
     if status == 500:
@@ -262,7 +281,7 @@ def _error(error: Exception) -> web.Response:
     headers = {"Retry-After": "1"} if status == 503 else {}
     if status == 415:
         headers["Accept-Encoding"] = ", ".join(ENCODINGS)
-    return web.json_response({"error": text}, status=status, headers=headers)
+    return web.json_response(_said(request, status, text, error), status=status, headers=headers)
 
 
 def _closing(answer: web.StreamResponse) -> web.StreamResponse:
@@ -271,9 +290,9 @@ def _closing(answer: web.StreamResponse) -> web.StreamResponse:
     return answer
 
 
-def status_of(error: Exception) -> tuple[int, str]:
+def status_of(error: BaseException) -> tuple[int, str]:
     """The HTTP status and the message that a client gets for an error."""
-    if isinstance(error, ProtocolError):
+    if isinstance(error, ProtocolError | CompletionError):
         return error.status, str(error)
     if isinstance(error, web.HTTPRequestEntityTooLarge):
         return error.status, f"the request is too large (npuflow serve --max-mb): {error.text}"

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from npuflow.apps.serve.text.counts import TextCounts
+
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -45,9 +47,9 @@ class Shown:
     batches: Mapping[int, int]  # samples computed together -> how often
 
 
-def text(models: Mapping[str, Shown]) -> str:
-    """The page of /metrics."""
-    return "\n".join(_lines(models)) + "\n"
+def text(models: Mapping[str, Shown], texts: Mapping[str, TextCounts]) -> str:
+    """The page of /metrics. `texts`: of the models that make text."""
+    return "\n".join([*_lines(models), *(_text_lines(texts) if texts else ())]) + "\n"
 
 
 def _lines(models: Mapping[str, Shown]) -> Iterator[str]:
@@ -72,6 +74,30 @@ def _lines(models: Mapping[str, Shown]) -> Iterator[str]:
     arrival = "Seconds from a request's arrival to its answer."
     yield from _histogram("npuflow_request_seconds", arrival, seconds)
     yield from _histogram("npuflow_batch_size", "Samples computed together.", sizes)
+
+
+def _text_lines(models: Mapping[str, TextCounts]) -> Iterator[str]:
+    """Lines of models that make text."""
+    rows = {_label(name): counts for name, counts in models.items()}
+    answers = [
+        (f'{{model="{name}",code="{code}"}}', count)
+        for name, one in rows.items() for code, count in sorted(one.answers.items())
+    ]
+    tokens = [
+        (f'{{model="{name}",kind="{kind}"}}', count)
+        for name, one in rows.items()
+        for kind, count in (("prompt", one.prompt), ("generated", one.generated))
+    ]
+    active = [(f'{{model="{name}"}}', one.active) for name, one in rows.items()]
+    waiting = [(f'{{model="{name}"}}', one.waiting) for name, one in rows.items()]
+    yield from _family("npuflow_text_requests_total", "counter", "Requests for text by HTTP status.", answers)
+    yield from _family("npuflow_text_tokens_total", "counter", "Tokens of prompts, and made.", tokens)
+    yield from _family("npuflow_text_sessions", "gauge", "Texts that are being made.", active)
+    yield from _family("npuflow_text_waiting", "gauge", "Texts that wait for a session.", waiting)
+    first = {name: one.first.row for name, one in rows.items()}
+    yield from _histogram("npuflow_text_first_token_seconds", "Seconds from arrival to a first token.", first)
+    whole = {name: one.seconds.row for name, one in rows.items()}
+    yield from _histogram("npuflow_text_request_seconds", "Seconds from arrival to the answer's end.", whole)
 
 
 def _family(name: str, kind: str, description: str, rows: Iterable[tuple[str, float]]) -> Iterator[str]:

@@ -39,6 +39,7 @@ async def serve(
     runner = web.AppRunner(
         server.application(max_bytes),
         handle_signals=False,
+        handler_cancellation=True,  # nothing is computed for clients that hung up
         access_log=None,
         shutdown_timeout=LAST,
         auto_decompress=False,

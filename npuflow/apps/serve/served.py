@@ -17,6 +17,7 @@ from pathlib import Path
 from npuflow.apps.serve.metrics import Counts, Shown
 from npuflow.apps.serve.protocol import Request
 from npuflow.apps.serve.tensors import ProtocolError
+from npuflow.apps.serve.text.sessions import TextSessions
 from npuflow.base.errors import UsageError
 from npuflow.runner.ports import Array, joined, rows
 from npuflow.runner.requests import Outputs, closed_runner
@@ -157,13 +158,14 @@ def _late(future: asyncio.Future[Outputs], seconds: float) -> None:
 @dataclass
 class Served:
     """One model under its name. `most`: samples that one request may hold. `file`: what it was
-    opened from."""
+    opened from. `text`: sessions of a language model that makes text."""
 
     name: str
     runner: Runner
     most: int = 64
     timeout: float = 30.0
     file: Path | None = None
+    text: TextSessions | None = None
     counts: Counts = field(default_factory=Counts)
 
     def __post_init__(self) -> None:
@@ -212,6 +214,13 @@ class Served:
                 future.cancel()
             raise
         return joined(found) if self.batched else found[0]
+
+    async def close(self) -> None:
+        """Compute what still waits, then end all threads."""
+        await self.batches.close()
+        if self.text is not None:
+            await self.text.close()
+        await asyncio.get_running_loop().run_in_executor(None, self.runner.close)
 
     def samples(self, request: Request) -> int:
         """How many a request holds."""

@@ -28,6 +28,7 @@ DATATYPES = {
 }
 NAMES = {dtype: name for name, dtype in DATATYPES.items()}
 MAX_RANK = 16
+GONE = 499  # the status that a request counts with whose client went away
 
 
 class ProtocolError(Exception):

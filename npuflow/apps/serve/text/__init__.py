@@ -1,0 +1,1 @@
+"""Text of language models over HTTP, by OpenAI's protocol of completions."""
