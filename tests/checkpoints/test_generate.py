@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,32 +10,16 @@ import pytest
 
 import npuflow
 from npuflow.cli import main
-from tests.checkpoints.running import FAMILIES
+from tests.checkpoints.texts import CHARACTERS, made
 
-tokenizers = pytest.importorskip("tokenizers")
-
-TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}>{% endif %}"
-CHARACTERS = "".join(map(chr, range(32, 105)))
-BYTES = [f"<0x{byte:02X}>" for byte in "é日".encode()[:4]]
+pytest.importorskip("tokenizers")
 
 pytestmark = pytest.mark.usefixtures("place")
 
 
 @pytest.fixture
 def net(tmp_path: Path) -> Path:
-    """The tiny Llama with a tokenizer of single characters and bytes."""
-    shutil.copytree(FAMILIES / "llama", tmp_path / "net")
-    tokens = ["<|begin|>", "<|pad|>", "<|end|>", *BYTES, *CHARACTERS]
-    library = tokenizers.Tokenizer(
-        tokenizers.models.BPE({token: i for i, token in enumerate(tokens)}, [], byte_fallback=True)
-    )
-    library.add_special_tokens(tokens[:3])
-    decoders = tokenizers.decoders
-    library.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
-    library.save(str(tmp_path / "net" / "tokenizer.json"))
-    about = {"eos_token": "<|end|>", "chat_template": TEMPLATE}
-    (tmp_path / "net" / "tokenizer_config.json").write_text(json.dumps(about))
-    return tmp_path / "net"
+    return made(tmp_path / "net")
 
 
 def said(capfd: pytest.CaptureFixture[str], *args: str, code: int = 0) -> tuple[str, str]:

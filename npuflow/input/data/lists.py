@@ -23,7 +23,10 @@ def is_data(path: Path) -> bool:
 
 
 def is_there(path: Path) -> bool:
-    return path.is_file() or is_store(path)
+    try:
+        return path.is_file() or is_store(path)
+    except OSError:                       # a line of a text, too long to be the name of a file
+        return False
 
 
 def listed_files(path: Path) -> Iterator[tuple[str, dict[str, Path], Any]]:
