@@ -14,7 +14,7 @@ from npuflow.base.tables import Location
 from npuflow.input.data.config import Data, FoundSample
 from npuflow.input.data.patterns import WILD, expand
 from npuflow.input.text.model import TOKENS, OpenedTokenModel, TokenModel
-from npuflow.input.text.questions import Question, questions
+from npuflow.input.text.questions import ChoiceQuestion, questions
 from npuflow.input.text.windows import in_chunks, windows
 from npuflow.ir.types import Array
 
@@ -65,7 +65,7 @@ def _of_questions(
     texts: Mapping[str, str], paths: Mapping[str, Path], model: OpenedTokenModel, choose: Choice
 ) -> dict[str, FoundSample]:
     files: dict[str, Path] = {}
-    known: dict[str, Question] = {}
+    known: dict[str, ChoiceQuestion] = {}
     for name, text in texts.items():
         for one in questions(name, text):
             known[one.name], files[one.name] = one, paths[name]
@@ -75,7 +75,9 @@ def _of_questions(
     return dict(pair for name in taken for pair in _continuations(known[name], files[name], model))
 
 
-def _continuations(one: Question, file: Path, model: OpenedTokenModel) -> Iterator[tuple[str, FoundSample]]:
+def _continuations(
+    one: ChoiceQuestion, file: Path, model: OpenedTokenModel
+) -> Iterator[tuple[str, FoundSample]]:
     for choice, text in enumerate(one.choices):
         tokens, following = one.continued(choice, model)
         about = {"question": one.name, "choice": choice, "answer": one.answer, "characters": len(text)}

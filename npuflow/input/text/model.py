@@ -11,8 +11,7 @@ from npuflow.base.errors import DataError
 from npuflow.base.tables import Config, FilePath, MayBeFolder
 from npuflow.checkpoints import Checkpoint, files
 from npuflow.checkpoints.tokenizer import CheckpointTokenizer, tokenizer
-from npuflow.frontends import Outlined, main_files
-from npuflow.input.sources import frontend, gathered
+from npuflow.frontends import FRONTENDS, Gatherer, Outlined, main_files
 
 TOKENS, CHUNK, CONTEXT = "tokens", "chunk", "context"
 USUAL = 256
@@ -33,7 +32,7 @@ class TokenModel(Config, table="model"):
         path, sizes = self.path.path, dict(self.dims)
         if len(self.inputs.get(TOKENS, ())) == 2:
             sizes.setdefault(CHUNK, self.inputs[TOKENS][1])
-        if self.path.function or not isinstance(frontend(path)[1], Outlined):
+        if self.path.function or _reader(path) is None:
             raise DataError(
                 f'"{self.path.text}" has no tokenizer that makes tokens of text',
                 because="text is for language models, read from a checkpoint",
@@ -93,13 +92,21 @@ class OpenedTokenModel:
         return wanted
 
 
+def _reader(path: Path) -> Gatherer | None:
+    """The front end of checkpoints, where it reads such a file."""
+    readers = (FRONTENDS[name]() for name in FRONTENDS.names())
+    known = (one for one in readers if path.suffix.lower() in one.suffixes)
+    return next((one for one in known if isinstance(one, Outlined)), None)
+
+
 @lru_cache(maxsize=4)
 def _opened(
     path: Path, stamps: tuple[tuple[int, int], ...], sizes: tuple[tuple[str, int], ...]
 ) -> OpenedTokenModel:
     """`stamps`: of the checkpoint's files, so that a changed one is read again."""
-    _, reader, source = gathered(path)
-    assert isinstance(reader, Outlined) and isinstance(source.content, Checkpoint)
+    reader = _reader(path)
+    source = reader.gather(path) if reader is not None else None
+    assert isinstance(reader, Outlined) and source is not None and isinstance(source.content, Checkpoint)
     told = reader.outline(source, dict(sizes))
     return OpenedTokenModel(
         tokenizer(source.content), told.inputs[TOKENS].shape[1], told.sizes[CONTEXT],

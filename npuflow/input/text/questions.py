@@ -16,7 +16,7 @@ FORM = '{"context": "The sky is", "choices": [" blue.", " a fish."], "answer": 0
 
 
 @dataclass(frozen=True)
-class Question:
+class ChoiceQuestion:
     """`answer`: the place of the right one of `choices`, which are written as they follow the context."""
 
     name: str
@@ -48,14 +48,14 @@ class Question:
         return DataError(f'"{self.name}" asks nothing', because=because, hint=hint, code="NF-DATA-257")
 
 
-def questions(name: str, text: str) -> Iterator[Question]:
+def questions(name: str, text: str) -> Iterator[ChoiceQuestion]:
     """Of a .jsonl file, a question a line. DataError for a line that is none."""
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
             yield _question(f"{name}#{number:05d}", f"{name}, line {number}", line)
 
 
-def _question(name: str, where: str, line: str) -> Question:
+def _question(name: str, where: str, line: str) -> ChoiceQuestion:
     try:
         held = json.loads(line)
     except json.JSONDecodeError as fault:
@@ -69,7 +69,7 @@ def _question(name: str, where: str, line: str) -> Question:
         raise _wrong(where, '"choices" is no list of two texts or more')
     if type(answer) is not int or not 0 <= answer < len(choices):
         raise _wrong(where, f'"answer" is no place in the {len(choices)} choices, counted from 0')
-    return Question(name, context, tuple(choices), answer)
+    return ChoiceQuestion(name, context, tuple(choices), answer)
 
 
 def _texts(value: Any) -> bool:
