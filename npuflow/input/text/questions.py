@@ -62,7 +62,9 @@ def _question(name: str, where: str, line: str) -> ChoiceQuestion:
         raise _wrong(where, f"it is no JSON: {fault}") from None
     if not isinstance(held, dict):
         raise _wrong(where, "it is no object")
-    context, choices, answer = (held.get(key) for key in ("context", "choices", "answer"))
+    context: Any = held.get("context")
+    choices: Any = held.get("choices")
+    answer: Any = held.get("answer")
     if not isinstance(context, str):
         raise _wrong(where, '"context" is no text')
     if not _texts(choices) or len(choices) < 2:
