@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -30,12 +30,15 @@ CHUNK = 32                                       # samples whose inputs are in m
 class Evaluate(Data):
     """Labelled data, read as [data] reads its own, and the metric. Without `steps` those of [data] apply."""
 
-    builtin: ClassVar[str] = "evaluation.txt"
-
     choose: Literal["random", "first", "balanced"] = "first"
     metric: Annotated[str, METRICS, Doc("the first figure of it is the one to watch")] = "agreement"
     # who runs the integers: whole tensors, the program's commands, the slow reference; the bits are the same
     by: Literal["executor", "simulator", "reference"] = "executor"
+
+    @property
+    def builtin(self) -> str:
+        """Another text than that of the calibration."""
+        return "evaluation.txt"
 
 
 @dataclass(frozen=True)

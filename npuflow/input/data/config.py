@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -76,7 +76,10 @@ class Data(Config):
     colour: bool = True                                      # grey pictures become RGB
     steps: tuple[DataStep, ...] = ()
 
-    builtin: ClassVar[str] = "calibration.txt"               # the text of that name that npuflow brings
+    @property
+    def builtin(self) -> str:
+        """The file that `text = "builtin"` names."""
+        return "calibration.txt"
 
     def check(self) -> Iterator[Fault]:
         if self.text is None:
