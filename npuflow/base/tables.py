@@ -13,6 +13,7 @@ from npuflow.base.tables_types import (
     Doc,
     EntryConfig,
     Fault,
+    Instead,
     MayBeFolder,
     Range,
     Unkeyed,
@@ -20,6 +21,7 @@ from npuflow.base.tables_types import (
     canonical,
     files,
     hints,
+    instead,
     options_class,
     registry_fields,
     registry_of,
@@ -28,9 +30,9 @@ from npuflow.base.tables_types import (
 )
 
 __all__ = [
-    "Config", "Doc", "EntryConfig", "Fault", "FilePath", "Location", "Locator", "MayBeFolder",
-    "Range", "Unkeyed", "Words", "canonical", "files", "hints", "options_class", "parse",
-    "read", "registry_fields", "registry_of", "schema", "selections", "table_of",
+    "Config", "Doc", "EntryConfig", "Fault", "FilePath", "Instead", "Location", "Locator",
+    "MayBeFolder", "Range", "Unkeyed", "Words", "canonical", "files", "hints", "instead",
+    "options_class", "parse", "read", "registry_fields", "registry_of", "schema", "selections", "table_of",
 ]
 
 C = TypeVar("C", bound=Config)

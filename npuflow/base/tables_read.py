@@ -18,6 +18,7 @@ from npuflow.base.tables_types import (
     MayBeFolder,
     Range,
     hints,
+    instead,
     options_class,
     registry_fields,
 )
@@ -56,6 +57,8 @@ def _table(
     for field in fields(cls):  # type: ignore[arg-type]
         if field.name in table:
             values[field.name] = _value(kinds[field.name], table[field.name], at.child(field.name), faults)
+        elif (other := instead(kinds[field.name])) in table:
+            values[field.name] = _value(kinds[field.name], table[other], at.child(other), faults)
         elif field.default is MISSING and field.default_factory is MISSING:
             _fault(
                 faults, at.child(field.name), f'"{field.name}" is missing', hint=wanted(kinds[field.name]),

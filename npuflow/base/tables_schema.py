@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from npuflow.base import syntax
 from npuflow.base.registry import Registry
 from npuflow.base.tables_files import FilePath, Location
-from npuflow.base.tables_types import Config, Doc, Range, hints, options_class, registry_fields
+from npuflow.base.tables_types import Config, Doc, Range, hints, instead, options_class, registry_fields
 
 _SCALARS = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
@@ -34,9 +34,9 @@ def table_schema(cls: type[Config], within: tuple[type[Config], ...] = ()) -> di
         if texts.get(field.name):
             entry["description"] = texts[field.name]
         default = default_of(field)
-        if default is MISSING:
+        if default is MISSING and not instead(hints(cls)[field.name]):
             required.append(field.name)
-        elif default is not None:
+        elif default is not MISSING and default is not None:
             entry["default"] = plain(default)
         properties[field.name] = entry
     for registry in registry_fields(cls).values():

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
-from typing import Any, ClassVar, Self, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
 from npuflow.base.registry import Registry
 from npuflow.base.tables_files import FilePath, Location
@@ -54,6 +54,15 @@ class Words:
 
     def __init__(self, *words: str) -> None:
         object.__setattr__(self, "words", words)
+
+
+@dataclass(frozen=True)
+class Instead:
+    """`Annotated[Location, Instead("text")]`: a table that lacks the key may have that other one in its
+    place, whose value then is this key's too.
+    """
+
+    key: str
 
 
 @dataclass(frozen=True)
@@ -282,6 +291,12 @@ def _plain(value: Any, tagged: bool = False) -> Any:
     if isinstance(value, Mapping):
         return {str(k): _plain(v, tagged) for k, v in value.items()}
     return value
+
+
+def instead(kind: Any) -> str:
+    """The key whose value stands for one that is left out; "" where there is none."""
+    marks = get_args(kind)[1:] if get_origin(kind) is Annotated else ()
+    return next((mark.key for mark in marks if isinstance(mark, Instead)), "")
 
 
 def _is_location(kind: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Annotated, Any, Literal
@@ -11,12 +12,14 @@ import numpy as np
 
 from npuflow.base.errors import DataError
 from npuflow.base.tables import Doc, table_of
+from npuflow.checks.rows import ScoreRows
 from npuflow.input.data.config import Data, FoundSample
 from npuflow.input.data.labels import label_file
 from npuflow.input.data.listing import found
+from npuflow.input.text.model import TokenModel
 from npuflow.ir.noise import SignalToNoise
 from npuflow.ir.types import Array
-from npuflow.metrics import METRICS, Metric, alike, is_ragged, stacked, unlike
+from npuflow.metrics import METRICS, Metric, RowMetric, alike, is_ragged, stacked, unlike
 from npuflow.run.state import SampleModel
 
 LABELS = "an npz with a label array, a .csv of files and labels, a `labels` key, or a metric that needs none"
@@ -31,6 +34,11 @@ class Evaluate(Data):
     metric: Annotated[str, METRICS, Doc("the first figure of it is the one to watch")] = "agreement"
     # who runs the integers: whole tensors, the program's commands, the slow reference; the bits are the same
     by: Literal["executor", "simulator", "reference"] = "executor"
+
+    @property
+    def builtin(self) -> str:
+        """Another text than that of the calibration."""
+        return "evaluation.txt"
 
 
 @dataclass(frozen=True)
@@ -47,11 +55,12 @@ class JudgingTable(LabelledTable, table="precision.labelled"):
     [data] apply."""
 
 
-def labelled(evaluate: Data, data: Data) -> dict[str, FoundSample]:
-    """The samples of an evaluation, labels where the data or the label file have them."""
+def labelled(evaluate: Data, data: Data, model: TokenModel | None = None) -> dict[str, FoundSample]:
+    """The samples of an evaluation, labels where the data or the label file have them. `model`: whose tokens
+    texts become."""
     table = evaluate if evaluate.steps else replace(evaluate, steps=data.steps)
     try:
-        listed = found(table)
+        listed = found(table, model)
     except DataError as fault:
         raise of_table(fault, evaluate) from None
     if evaluate.labels is None:
@@ -90,6 +99,8 @@ class Score:
     host_macs: int = 0
     # output -> samples in which its shape is another: not compared
     unlike: Mapping[str, int] = field(default_factory=dict)
+    # which values of the metric's figures are
+    better: Literal["higher", "lower"] = "higher"
 
     @property
     def delta(self) -> dict[str, float]:
@@ -111,6 +122,20 @@ def score(
     npu_macs: float,
 ) -> Score:
     """Run both on every sample and compare."""
+    if isinstance(metric, RowMetric):
+        kept = ScoreRows(metric)
+        for feed, label in samples:
+            (made,), (truth,) = program.run_many([feed]), reference.run_many([feed])
+            with _of_metric(name):
+                kept.add(made, truth, label)
+        if not kept.mine:
+            raise DataError("there are no samples to evaluate", code="NF-METRIC-002")
+        with _of_metric(name):
+            own, real = metric.total(kept.mine), metric.total(kept.theirs)
+        return Score(
+            name, len(kept.mine), own, real, kept.sqnr_db, kept.agreement, npu_macs, unlike=kept.unlike,
+            better=metric.better,
+        )
     labels: list[Any] = []
     mine: list[dict[str, Array]] = []
     theirs: list[dict[str, Array]] = []
@@ -131,7 +156,7 @@ def score(
         name, len(labels), figures(metric, name, outputs, truth, given),
         figures(metric, name, truth, truth, given),
         {n: decibels(truth[n], outputs[n]) for n in numbers}, _agreement(outputs, truth, numbers), npu_macs,
-        unlike=apart,
+        unlike=apart, better=metric.better,
     )
 
 
@@ -139,8 +164,14 @@ def figures(
     metric: Metric, name: str, outputs: Mapping[str, Array], truth: Mapping[str, Array], labels: Any
 ) -> dict[str, float]:
     """What the metric says; its errors have the place of its table."""
-    try:
+    with _of_metric(name):
         return metric(outputs, truth, labels)
+
+
+@contextmanager
+def _of_metric(name: str) -> Iterator[None]:
+    try:
+        yield
     except DataError as fault:
         raise fault.at(key=f"evaluate.{name}") from None
 

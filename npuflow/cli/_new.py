@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import tomli
 
 from npuflow.base.errors import DataError, NpuflowError
-from npuflow.base.tables import Locator, read
+from npuflow.base.tables import Locator, hints, read
 from npuflow.base.tables_toml import Origin
 from npuflow.base.tables_write import key, value
 from npuflow.cli._model import ModelPort, Ports, ports
@@ -46,8 +46,9 @@ def text(
         else os.path.relpath(file.path, folder.resolve()).replace(os.sep, "/")
     )
     given = bound(found, shapes)
-    fixed = whole(found, given, _stored(data, found) if data is not None else {})
-    draft = _draft(data, folder, found, fixed)
+    texts = _texts(data, folder, found)
+    fixed = whole(found, given, _stored(data, found) if data is not None and texts is None else {})
+    draft = _draft(data, folder, found, fixed) if texts is None else texts
     draft.fills["model", "path"] = TemplateValue(value(shown), "")
     if found.sizes:
         inner = ", ".join(f"{key(name)} = {value(size)}" for name, size in found.sizes.items())
@@ -68,6 +69,16 @@ def text(
 
 def _free(port: ModelPort) -> bool:
     return port.shape is None or any(map(is_free, port.shape))
+
+
+def _texts(data: str | None, folder: Path, found: Ports) -> Draft | None:
+    """What the recipe says of texts; None where the model takes none, or the data are others."""
+    if not found.text:
+        return None
+    from npuflow.cli._new_text import draft, text_places
+
+    places = text_places(data, folder)
+    return None if places is None else draft(places, found)
 
 
 def _draft(data: str | None, folder: Path, found: Ports, fixed: Mapping[str, tuple[int, ...]]) -> Draft:
@@ -112,8 +123,12 @@ def _try(written: str, folder: Path, fixed: Mapping[str, tuple[int, ...]], found
     from npuflow.input.data.config import Data
     from npuflow.input.data.listing import found as listed
     from npuflow.input.data.read import samples
+    from npuflow.input.text.model import TokenModel
 
     tables: Mapping[str, Any] = tomli.loads(written)
+    place = Locator(default=Origin(None, None, folder.resolve()))
+    also = {k: v for k, v in tables["model"].items() if k in hints(TokenModel)}
+    model, _ = read(TokenModel, also, place)
     types = _types(found, fixed)
     for name in ("data", "evaluate"):
         if name not in tables:
@@ -121,12 +136,12 @@ def _try(written: str, folder: Path, fixed: Mapping[str, tuple[int, ...]], found
         own = {k: v for k, v in tables[name].items() if k not in ("metric", "labels", "label")}
         if name == "evaluate" and "steps" not in own:
             own["steps"] = tables["data"].get("steps", [])
-        table, faults = read(Data, own, Locator(default=Origin(None, None, folder.resolve())))
+        table, faults = read(Data, own, place)
         if table is None:
             raise faults[0]
         if table.source.text == "random" or table.source.text.startswith("python:"):
             continue
-        few = {k: (v.files, v.detail) for k, v in islice(listed(table).items(), TRIED)}
+        few = {k: (v.files, v.detail) for k, v in islice(listed(table, model).items(), TRIED)}
         read_ones = [sample for _, sample in samples(few)]
         sound = [sample for sample in read_ones if not sample.broken]
         if not sound:
@@ -134,4 +149,5 @@ def _try(written: str, folder: Path, fixed: Mapping[str, tuple[int, ...]], found
                 f'no sample of "{table.source.text}" can be read',
                 because=read_ones[0].broken, code="NF-DATA-009",
             )
-        sound[0].feed(types)
+        if table.text is None:            # those have an axis of runs
+            sound[0].feed(types)

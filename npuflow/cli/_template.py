@@ -11,7 +11,7 @@ from typing import Any
 
 from npuflow.base.errors import UsageError, meant
 from npuflow.base.registry import Registry
-from npuflow.base.tables import Config, hints, table_of
+from npuflow.base.tables import Config, hints, instead, table_of
 from npuflow.base.tables_schema import field_docs, type_schema
 from npuflow.base.tables_write import dotted_header, key, sketch, value
 from npuflow.cli._model import Ports
@@ -131,7 +131,8 @@ def _required(cls: type[Config], name: str) -> bool:
     from dataclasses import MISSING, fields
 
     field = next(f for f in fields(cls) if f.name == name)  # type: ignore[arg-type]
-    return field.default is MISSING and field.default_factory is MISSING
+    free = field.default is not MISSING or field.default_factory is not MISSING
+    return not free and not instead(hints(cls)[name])
 
 
 def _empty(cls: type[Config], name: str) -> str:

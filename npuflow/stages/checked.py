@@ -11,6 +11,7 @@ from npuflow.flow.stage import stage
 from npuflow.input.data.config import Data
 from npuflow.input.data.listing import found
 from npuflow.input.data.read import samples as read
+from npuflow.input.text.model import TokenModel
 from npuflow.stages._stated import Wishes, faults
 from npuflow.stages._targets import Accelerator
 from npuflow.stages.parse import Parsed
@@ -20,12 +21,12 @@ FEW = 3             # samples to look at: the first may be broken
 LARGE = 64 << 20    # bytes of a file of many samples beyond which none is read here
 
 
-def listing(data: Data | None = None) -> Listing:
+def listing(data: Data | None = None, model: TokenModel | None = None) -> Listing:
     """Some samples that are cheap to read. What a user's function would yield is left
     to the stage that reads all."""
     if data is None or data.source.text.startswith("python:"):
         return {}
-    some = islice(found(data).items(), FEW)
+    some = islice(found(data, model).items(), FEW)
     return {
         name: Item(tuple(one.files), dict(one.detail)) for name, one in some
         if all(path.stat().st_size <= LARGE for path in one.files)

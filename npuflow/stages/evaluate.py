@@ -20,6 +20,7 @@ from npuflow.input.data.read import samples as read
 from npuflow.input.data.sequence import labelled as labelled_steps
 from npuflow.input.pixels.pixels import Pixels, given, model_inputs, pixel_inputs
 from npuflow.input.preprocess import Preprocess, pixel_zeros
+from npuflow.input.text.model import TokenModel
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.metrics import METRICS, Metric
@@ -75,9 +76,10 @@ class Evaluation(Artifact):
 
 
 def listing(
-    evaluate: Evaluate, data: Data, folding: Folding, numerics: Numerics, preprocess: Preprocess | None = None
+    evaluate: Evaluate, data: Data, folding: Folding, numerics: Numerics,
+    preprocess: Preprocess | None = None, model: TokenModel | None = None,
 ) -> Listing:
-    known = scoring.labelled(evaluate, data)
+    known = scoring.labelled(evaluate, data, model)
     labels = {name: one.label for name, one in known.items()}
     try:
         scoring.labels_there(evaluate.options or METRICS[evaluate.metric](), evaluate.metric, labels)

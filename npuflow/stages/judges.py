@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 from npuflow.base.errors import RecipeError, Where
 from npuflow.checks.evaluate import JudgingTable as Table
+from npuflow.checks.evaluate import labelled as listed
 from npuflow.flow.refs import Files, Listing
 from npuflow.flow.stage import Items, View, stage
 from npuflow.hw.target import Numerics
 from npuflow.input.data.config import Data
 from npuflow.input.data.fold import Folding
 from npuflow.input.preprocess import Preprocess
+from npuflow.input.text.model import TokenModel
 from npuflow.ir.graph import Graph
 from npuflow.stages.judging import Judging
 from npuflow.stages.labelled import Labelled, listed_of, metric_judge, read_labelled
@@ -26,9 +28,10 @@ class JudgingSample(Labelled):
 
 
 def listing(
-    judging: Table, data: Data, folding: Folding, numerics: Numerics, preprocess: Preprocess | None = None
+    judging: Table, data: Data, folding: Folding, numerics: Numerics, preprocess: Preprocess | None = None,
+    model: TokenModel | None = None,
 ) -> Listing:
-    return listed_of(judging, data, folding, numerics, preprocess)
+    return listed_of(listed(judging, data, model), data, folding, numerics, preprocess)
 
 
 @stage(over="files", files=listing, when="precision.labelled", batch=32, minor=True)

@@ -17,10 +17,12 @@ from npuflow.flow.artifact import Artifact
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
-from npuflow.input.data.config import Data
+from npuflow.input.data.config import Data, FoundSample
 from npuflow.input.data.fold import Folding, adapted
 from npuflow.input.data.read import samples as read
+from npuflow.input.data.text import KIND as TEXT
 from npuflow.input.preprocess import Preprocess, pixel_zeros
+from npuflow.input.text.model import TokenModel
 from npuflow.ir.graph import Graph
 from npuflow.metrics import Metric
 from npuflow.stages.samples import Sample
@@ -41,16 +43,18 @@ class Labelled(Artifact, spread=("sample",), labelled=("label", "identity")):
 
 
 def listing(
-    labelled: Table, data: Data, folding: Folding, numerics: Numerics, preprocess: Preprocess | None = None
+    labelled: Table, data: Data, folding: Folding, numerics: Numerics, preprocess: Preprocess | None = None,
+    model: TokenModel | None = None,
 ) -> Listing:
-    return listed_of(labelled, data, folding, numerics, preprocess)
+    return listed_of(listed(labelled, data, model), data, folding, numerics, preprocess)
 
 
 def listed_of(
-    labelled: Table, data: Data, folding: Folding, numerics: Numerics, preprocess: Preprocess | None = None
+    samples: Mapping[str, FoundSample], data: Data, folding: Folding, numerics: Numerics,
+    preprocess: Preprocess | None = None,
 ) -> Listing:
-    """The samples that a table names, with their labels."""
-    found = adapted(listed(labelled, data), data, folding, numerics, pixel_zeros(preprocess))
+    """Samples that a table names, with their labels."""
+    found = adapted(samples, data, folding, numerics, pixel_zeros(preprocess))
     return {
         name: Item(tuple(one.files), {"read": dict(one.detail), "label": one.label})
         for name, one in found.items()
@@ -76,6 +80,9 @@ def identities(items: Iterable[tuple[str, tuple[Path, ...], Mapping[str, Any]]])
     """Name and identity of each: contents of its files and its place in them, whatever they are called."""
     contents: dict[Path, str] = {}
     for name, paths, detail in items:
+        if detail["kind"] == TEXT:            # its tokens: a text may be in several windows
+            yield name, digest(detail["tokens"])
+            continue
         for path in paths:
             contents[path] = contents.get(path) or digest_file(path)
         own = name if detail["kind"] == "python" else None
@@ -90,5 +97,10 @@ def metric_judge(graph: Graph, samples: Items[Labelled], metric: Metric, key: st
         raise DataError("no labelled sample could be read", code="NF-DATA-009")
     types = {name: graph.type(name) for name in graph.inputs}
     ready(metric, key, graph.outputs)
+    if metric.better == "lower":
+        raise DataError(
+            f'the metric "{key.rpartition(".")[2]}" cannot choose', because="of its figure less is better",
+            hint='one of which more is better, as "sqnr" or "agreement"', code="NF-METRIC-045",
+        ).at(key=key)
     labels = asked(metric, key.rpartition(".")[2], [one.label for one in whole])
     return MetricJudge(Judge(graph, [one.sample.content.feed(types) for one in whole]), metric, labels)

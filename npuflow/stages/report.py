@@ -168,7 +168,9 @@ def _figures(checks: Checks, totals: dict[str, Any], size: int) -> HeadlineFigur
     evaluate, energy = checks.evaluate, checks.energy
     name, score = first_score(evaluate.score.figures) if evaluate is not None else ("", None)
     return HeadlineFigures(
-        score=score, score_name=name, samples=evaluate.score.samples if evaluate is not None else 0,
+        score=score, score_name=name,
+        score_better=evaluate.score.better if evaluate is not None else "higher",
+        samples=evaluate.score.samples if evaluate is not None else 0,
         sqnr_db=worst([one.output.sqnr for one in checks.verdict.outputs]), cycles=totals["cycles"],
         external_bytes=totals["bytes"], program_bytes=size,
         energy_uj=energy.total if energy is not None else None,

@@ -17,6 +17,7 @@ from npuflow.input.data.fold import Folding, adapted
 from npuflow.input.data.listing import found
 from npuflow.input.data.read import samples as read
 from npuflow.input.preprocess import Preprocess, pixel_zeros
+from npuflow.input.text.model import TokenModel
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 
@@ -37,9 +38,10 @@ class Sample(
 
 
 def listing(
-    data: Data, folding: Folding, numerics: Numerics, preprocess: Preprocess | None = None
+    data: Data, folding: Folding, numerics: Numerics, preprocess: Preprocess | None = None,
+    model: TokenModel | None = None,
 ) -> Listing:
-    listed = adapted(found(data), data, folding, numerics, pixel_zeros(preprocess))
+    listed = adapted(found(data, model), data, folding, numerics, pixel_zeros(preprocess))
     return {name: Item(tuple(one.files), dict(one.detail)) for name, one in listed.items()}
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import npuflow
 from npuflow.cli import main
-from tests.checkpoints.characters import CHARACTERS, written
+from tests.checkpoints.texts import CHARACTERS, made
 
 pytest.importorskip("tokenizers")
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("place")
 
 @pytest.fixture
 def net(tmp_path: Path) -> Path:
-    return written(tmp_path / "net")
+    return made(tmp_path / "net")
 
 
 def said(capfd: pytest.CaptureFixture[str], *args: str, code: int = 0) -> tuple[str, str]:

@@ -119,3 +119,11 @@ def test_a_line_shorter_than_the_header_is_one_error(folder: Path) -> None:
     (folder / "short.csv").write_text("left,right\n0.png\n1.png,1.npy\n")
     with pytest.raises(DataError, match="1 columns, its header 2"):
         found(data(folder, "short.csv"))
+
+
+def test_a_text_is_no_list_of_files(tmp_path: Path) -> None:
+    """Also where its lines are longer than names of files can be."""
+    (tmp_path / "story.txt").write_text("It was a dark and stormy night. " * 20 + "\nThe end.\n")
+    with pytest.raises(DataError, match=r'2 of 2 files of the list "story.txt" do not exist') as fault:
+        found(Data(Location("story.txt", tmp_path)))
+    assert 'text = "story.txt"' in fault.value.hint and len(fault.value.because) < 400

@@ -11,7 +11,7 @@ from tests.serve.served import Running, running
 from tests.serve.texts import Texts, figure, reached
 
 pytest.importorskip("tokenizers")
-from tests.checkpoints.characters import written
+from tests.checkpoints.texts import made
 
 openai = pytest.importorskip("openai", reason="pip install openai: OpenAI's own client")
 
@@ -20,7 +20,7 @@ HELLO = [{"role": "system", "content": "HELLO"}, {"role": "user", "content": "AB
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Texts:
-    return Texts(written(tmp_path_factory.mktemp("openai") / "net"))
+    return Texts(made(tmp_path_factory.mktemp("openai") / "net"))
 
 
 @pytest.fixture(scope="module")

@@ -14,14 +14,14 @@ from tests.serve.served import Running, running
 from tests.serve.texts import CHAT, COMPLETIONS, Texts, asked, call
 
 pytest.importorskip("tokenizers")
-from tests.checkpoints.characters import written
+from tests.checkpoints.texts import made
 
 USER = [{"role": "user", "content": "A"}]
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    texts = Texts(written(tmp_path_factory.mktemp("refusals") / "net"))
+    texts = Texts(made(tmp_path_factory.mktemp("refusals") / "net"))
     with running(texts.served(), Served("numbers", Runner(split()))) as one:
         yield one
 

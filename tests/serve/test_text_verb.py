@@ -19,13 +19,13 @@ from tests.serve.served import Running
 from tests.serve.texts import COMPLETIONS, Texts, asked, call
 
 pytest.importorskip("tokenizers")
-from tests.checkpoints.characters import written
+from tests.checkpoints.texts import made
 
 
 @pytest.fixture
 def net(tmp_path: Path) -> Path:
     split().save(tmp_path / "numbers.npu")
-    return written(tmp_path / "net")
+    return made(tmp_path / "net")
 
 
 def test_a_checkpoint_makes_text_until_it_is_told_to_stop(net: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from npuflow.base.errors import DataError
-from npuflow.base.tables import Config, Doc, Fault, Location, Range, Words
+from npuflow.base.tables import Config, Doc, Fault, Instead, Location, Range, Words
 from npuflow.base.tables_write import key
 from npuflow.input.data.steps import Alpha, DataStep, Plain, finished
 from npuflow.ir.types import Array, TensorType
@@ -41,8 +41,19 @@ class Data(Config):
             'folder, pattern, list file, .npy/.npz, zarr store, "pkg:NAME/PATTERN", '
             '"python:module:function", "python:FILE.py:function", or "random"'
         ),
-        Words("random"),
+        Words("random", "builtin"),
+        Instead("text"),
     ]
+    text: Annotated[
+        Location | None,
+        Doc(
+            'in place of source, for a language model: text files (a file, folder or pattern), or "builtin"; '
+            "cut into windows by the tokenizer of [model] path. A .jsonl file holds questions"
+        ),
+        Words("builtin"),
+    ] = None
+    # tokens of a window of text; not set: 256, or the model's context where that is shorter
+    window: Annotated[int, Range(2, None)] | None = None
     count: Annotated[int, Range(1, None)] | None = None      # at most so many samples
     seed: Annotated[int, Range(0, None)] = 0
     choose: Literal["random", "first", "balanced"] = "random"  # which ones; balanced: as many of each class
@@ -64,6 +75,33 @@ class Data(Config):
     alpha: Alpha = "drop"                                    # transparency: dropped, or over black or white
     colour: bool = True                                      # grey pictures become RGB
     steps: tuple[DataStep, ...] = ()
+
+    @property
+    def builtin(self) -> str:
+        """The file that `text = "builtin"` names."""
+        return "calibration.txt"
+
+    def check(self) -> Iterator[Fault]:
+        if self.text is None:
+            if self.window is not None:
+                yield Fault(
+                    "window", "there is no text to cut into windows", hint='text = "texts/*.txt"',
+                    code="NF-RECIPE-145",
+                )
+            return
+        if self.source.text != self.text.text:
+            yield Fault(
+                "source", "samples come from files or from texts", f'text is "{self.text.text}"',
+                "one of source and text", code="NF-RECIPE-146",
+            )
+        if self.choose == "balanced":
+            yield Fault("choose", "texts have no classes", hint='choose = "random"', code="NF-RECIPE-148")
+        for name in ("labels", "raw", "reader", "steps", "class_folders", "arrays"):
+            if getattr(self, name):
+                yield Fault(
+                    name, "texts become tokens, and nothing else is done to them", hint=f"leave out {name}",
+                    code="NF-RECIPE-147",
+                )
 
 
 @dataclass(frozen=True)

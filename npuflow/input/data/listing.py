@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -20,9 +19,12 @@ from npuflow.input.data.config import DamagedData, Data, FoundSample
 from npuflow.input.data.image import SUFFIXES as PICTURES
 from npuflow.input.data.labels import classes, label_file
 from npuflow.input.data.lists import LISTS, is_data, listed_files
+from npuflow.input.data.patterns import WILD, expand
 from npuflow.input.data.python import python_source, read_by
 from npuflow.input.data.steps import applied
+from npuflow.input.data.text import found_text
 from npuflow.input.data.zarr_store import chunk_files, is_store
+from npuflow.input.text.model import TokenModel
 
 
 def chosen(listed: dict[str, FoundSample], data: Data) -> dict[str, FoundSample]:
@@ -86,9 +88,14 @@ RAW = (".bin", ".raw")
 RANDOM_COUNT = 32
 
 
-def found(data: Data) -> dict[str, FoundSample]:
-    """Every chosen sample by id, in order."""
+def found(data: Data, model: TokenModel | None = None) -> dict[str, FoundSample]:
+    """Every chosen sample by id, in order. `model`: whose tokens texts become."""
     table = table_of(type(data))
+    if data.text is not None:
+        try:
+            return found_text(data, data.text, model, lambda listed: chosen(listed, data))
+        except DataError as fault:
+            raise fault.at(key=f"{table}.text") from None
     try:
         listed = _all(data)
     except DataError as fault:
@@ -295,7 +302,7 @@ def paths(data: Data) -> Iterator[tuple[str, Path, Any]]:
 def entries(data: Data) -> Iterator[tuple[str, Mapping[str, Path], Any]]:
     """Name, files by input ("" for a single file) and label of every entry of the source."""
     where = data.source.path
-    if any(c in str(where) for c in "*?[{"):
+    if any(c in str(where) for c in WILD):
         root, files = expand(where)
         yield from ((f.relative_to(root).as_posix(), {"": f}, None) for f in files if is_sample(f, data))
     elif is_store(where):
@@ -334,29 +341,6 @@ def is_sample(path: Path, data: Data) -> bool:
     if data.reader is not None:
         return not path.name.startswith(".")
     return is_data(path) or (data.raw is not None and path.suffix.lower() in RAW)
-
-
-def expand(pattern: Path) -> tuple[Path, list[Path]]:
-    """Files that match, sorted, and the folder above the first wildcard. `{a,b}`
-    alternatives are supported."""
-    parts = pattern.parts
-    at = next(i for i, part in enumerate(parts) if any(c in part for c in "*?[{"))
-    root = Path(*parts[:at])
-    rest = "/".join(parts[at:])
-    matches = (
-        {f for option in _braces(rest) for f in root.glob(option) if f.is_file() or is_store(f)}
-        if root.is_dir()
-        else set()
-    )
-    return root, sorted(matches)
-
-
-def _braces(text: str) -> list[str]:
-    inner = re.search(r"\{([^{}]*)\}", text)
-    if inner is None:
-        return [text]
-    head, tail = text[: inner.start()], text[inner.end() :]
-    return [full for option in inner[1].split(",") for full in _braces(head + option + tail)]
 
 
 def _supported() -> str:

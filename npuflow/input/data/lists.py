@@ -23,7 +23,10 @@ def is_data(path: Path) -> bool:
 
 
 def is_there(path: Path) -> bool:
-    return path.is_file() or is_store(path)
+    try:
+        return path.is_file() or is_store(path)
+    except OSError:                       # a line of a text, too long to be the name of a file
+        return False
 
 
 def listed_files(path: Path) -> Iterator[tuple[str, dict[str, Path], Any]]:
@@ -134,5 +137,9 @@ def _all_there(path: Path, names: Sequence[str]) -> None:
     if missing:
         raise DataError(
             f'{len(missing)} of {len(names)} files of the list "{path.name}" do not exist',
-            because=f"the first is {missing[0]}, looked for in {path.parent}", code="NF-DATA-042",
+            because=f"the first is {missing[0][:120]}, looked for in {path.parent}",
+            hint=f'where it is a text for a language model: text = "{path.name}"'
+            if path.suffix.lower() == ".txt" and len(missing) == len(names)
+            else "",
+            code="NF-DATA-042",
         )

@@ -14,6 +14,7 @@ from npuflow.input.data.config import InputSample
 from npuflow.input.data.image import decode
 from npuflow.input.data.python import UnreadableFile, python_samples, read_file
 from npuflow.input.data.steps import applied, finished, grey, of_picture, split
+from npuflow.input.data.text import KIND, fed
 from npuflow.ir.types import Array, TensorType
 
 Listed = tuple[tuple[Path, ...], Mapping[str, Any]]     # the files and the detail of a `Found`
@@ -27,6 +28,8 @@ def samples(listed: Mapping[str, Listed]) -> Iterator[tuple[str, InputSample]]:
         kind = detail["kind"]
         if kind == "random":
             yield name, InputSample(noise=int(detail["seed"]))
+        elif kind == KIND:
+            yield name, InputSample(fed(detail))
         elif kind == "python":
             pending.setdefault((files[0], detail["module"], detail["function"]), set()).add(name)
         elif kind == "files":

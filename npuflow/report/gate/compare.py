@@ -66,6 +66,7 @@ def _accuracy(before: HeadlineFigures, now: HeadlineFigures, drop: float) -> Ite
         if unit == "points" and not before.share:
             unit, factor = "%", 100.0 / max(abs(before.score), 1e-12)
         lost = 0.0 if score is None else factor * (before.score - score)
+        lost = -lost if before.score_better == "lower" else lost
         yield _change("score", before.score, score, lost, drop, unit)
     elif before.sqnr_db is not None:
         lost = 0.0 if now.sqnr_db is None else before.sqnr_db - now.sqnr_db

@@ -9,6 +9,7 @@ from typing import Any, Self
 MEANING = {
     "score": "the metric's first figure on the evaluation data; null without [evaluate]",
     "score_name": "what the metric calls it",
+    "score_better": "which scores are, where those are lower ones: lower",
     "samples": "evaluation samples behind it",
     "sqnr_db": "dB of the worst output on held-out calibration samples",
     "cycles": "of an inference, the host's among them",
@@ -17,6 +18,7 @@ MEANING = {
     "energy_uj": "microjoules of an inference; null where the target has no [energy]",
 }
 """Of `figures` in report.json and in records."""
+TEXTS = ("score_name", "score_better")
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class HeadlineFigures:
 
     score: float | None = None
     score_name: str = ""
+    score_better: str = "higher"
     samples: int = 0
     sqnr_db: float | None = None
     cycles: float | None = None
@@ -33,7 +36,10 @@ class HeadlineFigures:
     energy_uj: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        held = asdict(self)
+        if self.score_better == "higher":
+            held.pop("score_better")
+        return held
 
     @classmethod
     def of(cls, body: Any) -> Self | None:
@@ -41,14 +47,15 @@ class HeadlineFigures:
         if not isinstance(body, Mapping) or not {"cycles", "external_bytes"} <= set(body):
             return None
         kept = {name: body[name] for name in MEANING if body.get(name) is not None}
-        texts = [isinstance(value, str) for name, value in kept.items() if name == "score_name"]
-        numbers = [type(value) in (int, float) for name, value in kept.items() if name != "score_name"]
+        texts = [isinstance(value, str) for name, value in kept.items() if name in TEXTS]
+        numbers = [type(value) in (int, float) for name, value in kept.items() if name not in TEXTS]
         return cls(**kept) if all(texts) and all(numbers) else None
 
     @property
     def share(self) -> bool:
         """Whether the score is a fraction, whose drop is stated in percentage points."""
-        return self.score is not None and -1.0 <= self.score <= 1.0 and not self.decibels
+        fraction = self.score is not None and -1.0 <= self.score <= 1.0
+        return fraction and not self.decibels and self.score_better == "higher"
 
     @property
     def decibels(self) -> bool:

@@ -1,4 +1,4 @@
-"""A tiny checkpoint whose tokens are single characters and bytes: its texts can be read and counted."""
+"""A tiny checkpoint whose tokens are characters, and the tokens of texts by hand."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 import shutil
 from pathlib import Path
 
+from npuflow.checkpoints import opened
+from npuflow.checkpoints.tokenizer import tokenizer
 from tests.checkpoints.running import FAMILIES
 
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}>{% endif %}"
@@ -13,8 +15,8 @@ CHARACTERS = "".join(map(chr, range(32, 105)))
 BYTES = [f"<0x{byte:02X}>" for byte in "é日".encode()[:4]]
 
 
-def written(folder: Path) -> Path:
-    """The tiny Llama with such a tokenizer, and a template that puts `>` behind the messages."""
+def made(folder: Path) -> Path:
+    """The tiny Llama with a tokenizer of single characters and bytes, in a folder that is made."""
     import tokenizers
 
     shutil.copytree(FAMILIES / "llama", folder)
@@ -29,3 +31,12 @@ def written(folder: Path) -> Path:
     about = {"eos_token": "<|end|>", "chat_template": TEMPLATE}
     (folder / "tokenizer_config.json").write_text(json.dumps(about))
     return folder
+
+
+def code(text: str) -> list[int]:
+    """The tokens of characters from " " to "h"."""
+    return [CHARACTERS.index(c) + len(BYTES) + 3 for c in text]
+
+
+def tokens_of(folder: Path, text: str) -> list[int]:
+    return tokenizer(opened(folder)).encode(text)
