@@ -34,12 +34,13 @@ class ModelPort:
 @dataclass(frozen=True)
 class Ports:
     """The outside of a model. `about`: what it is, in a line; `sizes`: of free dimensions that the recipe
-    states by name."""
+    states by name; `checkpoint`: of a language model."""
 
     inputs: tuple[ModelPort, ...]
     outputs: tuple[ModelPort, ...]
     about: str
     sizes: Mapping[str, int] = field(default_factory=dict)
+    checkpoint: bool = False
 
 
 def ports(path: Path, sizes: Mapping[str, int] = MappingProxyType({})) -> Ports:
@@ -98,7 +99,8 @@ def _read(path: Path, sizes: Mapping[str, int]) -> Ports:
         inputs, outputs = (
             tuple(port(*one) for one in side.items()) for side in (told.inputs, told.outputs)
         )
-        return Ports(inputs, outputs, f"{told.facts['family']}, {told.facts['layers']} layers", told.sizes)
+        about = f"{told.facts['family']}, {told.facts['layers']} layers"
+        return Ports(inputs, outputs, about, told.sizes, checkpoint=True)
     graph = reader.read(source, Bindings(dims=sizes)).graph
     kept = {name for pair in graph.state for name in pair}    # nobody feeds or reads these
     inputs, outputs = (
