@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -109,6 +110,23 @@ def test_calibration_walks_along_the_sequences(recipe: Path) -> None:
         _, states = rolled(audio[int(clip)])
         assert np.array_equal(arrays["x"], audio[int(clip), int(step)][None])
         assert np.allclose(arrays["h"], states[int(step)], atol=1e-6)
+
+
+def test_sequences_share_the_float_model(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is opened once, with a copy of its weights, however many sequences there are."""
+    from npuflow.stages import sequences
+
+    opened = list[int]()
+
+    def counting(model: Any) -> Any:
+        opened.append(1)
+        return host_session(model)
+
+    monkeypatch.setattr(sequences, "host_session", counting)
+    text = recipe.read_text().replace('"c', f'"{recipe.parent}/c').replace('"e', f'"{recipe.parent}/e')
+    (tmp_path / "cell.toml").write_text(text)
+    made(tmp_path / "cell.toml", until="sequences")
+    assert len(opened) == 1
 
 
 def test_steps_of_a_sequence_are_in_one_part(recipe: Path) -> None:
