@@ -112,7 +112,9 @@ def test_calibration_walks_along_the_sequences(recipe: Path) -> None:
         assert np.allclose(arrays["h"], states[int(step)], atol=1e-6)
 
 
-def test_sequences_share_the_float_model(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sequences_share_the_float_model(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is opened once, with a copy of its weights, however many sequences there are."""
     from npuflow.stages import sequences
 
