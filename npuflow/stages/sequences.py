@@ -31,6 +31,8 @@ from npuflow.stages.model import Model, ModelTable
 from npuflow.stages.samples import Sample
 
 Fed = dict[str, Array]
+ROOM = 1 << 30                            # bytes that the states of all steps take: judges hold many at once
+FEWEST = 32                               # steps that are kept nevertheless
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,8 @@ class Sequences(Config):
     """Steps of sequences as calibration samples, for networks with state."""
 
     samples: Annotated[int, Range(1, None)] = 256
-    """At most so many steps, drawn from those of all sequences."""
+    """At most so many steps, drawn from those of all sequences; fewer where their states take more than a
+    gigabyte, but 32."""
     seed: Annotated[int, Range(0, None)] = 0
 
 
@@ -88,7 +91,7 @@ def sequences(
     if not found:
         return
     total = sum(map(len, found.values()))
-    count = min(total, sequences.samples)
+    count = min(total, sequences.samples, affordable(graph))
     chosen = set(np.random.default_rng(sequences.seed).choice(total, count, replace=False).tolist())
     log(f"{count} of {counted(total, 'step')} of {counted(len(found), 'sequence')}")
     at, following = 0, _stepper(graph, pixels)
@@ -100,6 +103,13 @@ def sequences(
             if t in wanted:
                 yield f"{name}/{t:0{width}d}", Sample(Content(arrays, clip=name))
         at += len(fed)
+
+
+def affordable(graph: Graph) -> int:
+    """How many steps are kept at most, by the bytes of the states before them."""
+    kinds = (graph.type(given) for _, given in graph.state)
+    each = sum(kind.size * np.dtype(kind.dtype).itemsize for kind in kinds)
+    return max(FEWEST, ROOM // max(each, 1))
 
 
 def _stepper(graph: Graph, pixels: Mapping[str, Pixels]) -> Callable[[Fed, Fed], Fed]:
