@@ -30,5 +30,11 @@ def of_numerics(numerics: Numerics) -> dict[tuple[str, str], TemplateValue]:
             return {("quantize", "mode"): TemplateValue(f'"{MODES[name]}"', remark)}
     if WIDE not in numerics.activation_bits:
         return {}
-    remark = "codes in groups stay as the checkpoint has them" if "int16" in kept else ""
-    return {("quantize", "activations"): TemplateValue(f"{{ bits = {WIDE} }}", remark)}
+    if "int16" not in kept:
+        return {("quantize", "activations"): TemplateValue(f"{{ bits = {WIDE} }}")}
+    said = "codes in groups stay as the checkpoint has them"
+    return {
+        ("quantize", "activations"): TemplateValue(f"{{ bits = {WIDE} }}", said),
+        ("correct", "bias"): TemplateValue('"off"', "their products have no shift"),
+        ("verdict", "advice"): TemplateValue("false", "it takes many passes of the whole network"),
+    }
