@@ -45,4 +45,4 @@ def test_every_matrix_keeps_its_codes(capfd: pytest.CaptureFixture[str]) -> None
     assert found["parse"]["stated_codes"] == 2 * 7 + 1
     said = capfd.readouterr()
     assert main(["show", "parse", "net.toml", "--log"]) == 0, said
-    assert "the model states the codes of logits:weight, which would change" in capfd.readouterr().out
+    assert "the model states the codes of output.weight, which would change" in capfd.readouterr().out
