@@ -1,4 +1,4 @@
-"""What builds of checkpoints do by default: codes stay as they are, and nothing is searched that cannot help."""
+"""What builds of checkpoints do by default: codes stay, and nothing is searched that cannot help."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from tests.checkpoints.running import FAMILIES
 pytestmark = pytest.mark.usefixtures("place")
 
 
-def figures(capfd: pytest.CaptureFixture[str], kind: str, *sets: str, until: str) -> dict[str, dict[str, Any]]:
+def figures(
+    capfd: pytest.CaptureFixture[str], kind: str, *sets: str, until: str
+) -> dict[str, dict[str, Any]]:
     """Of the steps of a build for edge-8t, from the recipe that `npuflow new` writes."""
     write(FAMILIES / "llama", Path("net.gguf"), kind)
     np.savez("calib.npz", tokens=np.random.default_rng(0).integers(3, 80, (8, 8, 1, 1)))
@@ -33,7 +35,7 @@ def figures(capfd: pytest.CaptureFixture[str], kind: str, *sets: str, until: str
 def test_weights_with_codes_of_the_file_are_not_widened(
     kind: str, widen: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A budget that no network holds: wider activations there are none, and codes that are stated are exact."""
+    """A budget that no network holds: activations are as wide as can be, and stated codes are exact."""
     found = figures(capfd, kind, "precision.state_db=99", "correct.bias=off", until="sensitivity")
     assert found["baseline"]["sqnr_db"] < 99 and found["baseline"]["widen"] is widen
     assert bool(found["sensitivity"]) is widen
