@@ -72,6 +72,12 @@ class Returned:
 RETURNED = Returned()
 
 
+def between_steps() -> None:
+    """What a process does for its memory before a step."""
+    collect_rarely()
+    RETURNED.give_back()
+
+
 def present() -> int:
     """The memory that this process has now that lies in no file; 0 where the system does not say."""
     with suppress(OSError, ValueError, IndexError):
