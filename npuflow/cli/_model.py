@@ -34,12 +34,14 @@ class ModelPort:
 @dataclass(frozen=True)
 class Ports:
     """The outside of a model. `about`: what it is, in a line; `sizes`: of free dimensions that the recipe
-    states by name; `text`: whether texts become its inputs, by a tokenizer of its own."""
+    states by name; `checkpoint`: of a language model; `text`: whether texts become its inputs, by a tokenizer
+    of its own."""
 
     inputs: tuple[ModelPort, ...]
     outputs: tuple[ModelPort, ...]
     about: str
     sizes: Mapping[str, int] = field(default_factory=dict)
+    checkpoint: bool = False
     text: bool = False
 
 
@@ -100,7 +102,8 @@ def _read(path: Path, sizes: Mapping[str, int]) -> Ports:
             tuple(port(*one) for one in side.items()) for side in (told.inputs, told.outputs)
         )
         about = f"{told.facts['family']}, {told.facts['layers']} layers"
-        return Ports(inputs, outputs, about, told.sizes, told.facts.get("tokenizer", "none") != "none")
+        text = told.facts.get("tokenizer", "none") != "none"
+        return Ports(inputs, outputs, about, told.sizes, checkpoint=True, text=text)
     graph = reader.read(source, Bindings(dims=sizes)).graph
     kept = {name for pair in graph.state for name in pair}    # nobody feeds or reads these
     inputs, outputs = (

@@ -53,6 +53,10 @@ def text(
     if found.sizes:
         inner = ", ".join(f"{key(name)} = {value(size)}" for name, size in found.sizes.items())
         draft.fills["model", "dims"] = TemplateValue(f"{{ {inner} }}", "as --dim says" if stated else "")
+    if found.checkpoint:
+        from npuflow.cli._new_numbers import fills
+
+        draft.fills.update(fills(target))
     if batch is not None:
         draft.fills["model", "batch"] = TemplateValue(value(batch), "")
     freed = {port.name: fixed[port.name] for port in found.inputs if port.name in given or _free(port)}

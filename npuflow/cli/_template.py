@@ -200,8 +200,8 @@ def in_order(registry: Registry) -> list[tuple[type[Config], bool]]:
         sign = signs[name]
         for label, cls in (*sign.listing.items(), *((None, table) for table in sign.tables.values())):
             wanted = always and stages[name].when != table_of(cls) and label not in sign.maybe
-            checks = stages[name].quick and stages[name].refines is not None     # what other stages do
-            wanted = wanted and not (checks and table_of(cls) in switches)
+            looks = stages[name].quick        # at what other stages do, whose tables turn them on
+            wanted = wanted and not (looks and table_of(cls) in switches)
             found[cls] = found.get(cls, False) or wanted
     keys = {cls: set(hints(cls)) for cls in found}
     # a stage that reads a part of another's table has no table of its own to show

@@ -79,6 +79,7 @@ def inspect(
     from npuflow.input.sources import gathered
     from npuflow.rewrite.rewrite import rewrite
     from npuflow.rules import RULES, Hardware
+    from npuflow.stages.parse import in_groups
 
     bindings = bindings_of(options.inputs, options.dims, options.constants, options.outputs)
     what = asked(model, options.target, bindings, with_batch(options.sets, options.batch))
@@ -90,7 +91,8 @@ def inspect(
     reading = what.batched(reader.read(source, what.bindings))
     hardware = Hardware.of(what.chip.compute, what.chip.memory, what.chip.dma)
     names = [name for name in RULES.names() if name not in what.skip]
-    done = rewrite(reading.graph, names, hardware=hardware, loops=what.loops)
+    stays = in_groups(reading.stated)
+    done = rewrite(reading.graph, names, hardware=hardware, loops=what.loops, kept=stays)
     if options.text:
         from npuflow.ir.text import to_text
 

@@ -17,7 +17,7 @@ from npuflow.base.registry import touching, untouched
 from npuflow.flow.artifact import Artifact, ArtifactRef
 from npuflow.flow.executor_code import OtherCode, StatedCode, edited_meanwhile, here, make_sure, unmixed
 from npuflow.flow.executor_deaths import memory_hint
-from npuflow.flow.memory import collect_rarely, peak
+from npuflow.flow.memory import between_steps, peak
 from npuflow.flow.refs import Files, ItemsRef
 from npuflow.flow.stage import Groups, Items, Stage, listening
 from npuflow.flow.store import Spec, Store, open_store
@@ -137,7 +137,7 @@ class Outcome:
 def execute(task: Task) -> Outcome:
     """Settle a task's keys; what goes wrong is in the outcome, so that it survives any scheduler."""
     outcome, begun, clock = Outcome(worker=here()), time.thread_time(), time.perf_counter()
-    collect_rarely()
+    between_steps()
     try:
         unmixed()
         if task.driver != here():

@@ -36,11 +36,12 @@ class Rewritten:
 @dataclass
 class _Run:
     """One run of the rules: what was changed and refused so far, and after how many changes it stops.
-    `rounds`: changes after which a pair of rules must be undoing each other."""
+    `rounds`: changes after which a pair of rules must be undoing each other; `kept`: constants that stay."""
 
     careful: bool
     most: int | None
     rounds: int = _ROUNDS
+    kept: frozenset[str] = frozenset()
     working: WorkingGraph | None = None
     applied: list[Applied] = field(default_factory=list)
     refusals: dict[Refusal, None] = field(default_factory=dict)
@@ -69,15 +70,16 @@ def rewrite(
     most: int | None = None,
     hardware: Hardware = Rule.hardware,
     loops: bool = True,
+    kept: Iterable[str] = (),
 ) -> Rewritten:
     """Run the named rules (default: all of them). `careful` verifies the graph after every change; `most`:
     stop after so many changes (they are the same in every run); `hardware`: the target's, for rules that ask;
-    `loops`: they stay, and are not written out.
+    `loops`: they stay, and are not written out; `kept`: constants that no rule puts another in the place of.
     """
     named = RULES.names() if names is None else names
     rules = sorted(((name, usable(name, hardware)) for name in named), key=lambda p: p[0])
     chosen = [(name, rule) for name, rule in rules if rule is not None]
-    run = _Run(careful, most, max(_ROUNDS, _CHANGES * len(graph.nodes)))
+    run = _Run(careful, most, max(_ROUNDS, _CHANGES * len(graph.nodes)), frozenset(kept))
     graph = _in_order(graph, chosen, run)
     if not loops and has_loops(graph):
         graph = _in_order(written_out(graph), chosen, run)
@@ -131,7 +133,7 @@ def _fixed_point(graph: Graph, rules: Sequence[tuple[str, Rule]], run: _Run) -> 
         while index < len(graph.nodes) and not run.stopped:
             node = graph.nodes[index]
             made = next(
-                ((n, c) for n, r in rules if (c := _change(graph, node, r, run.refusals)) is not None), None
+                ((n, c) for n, r in rules if (c := _change(graph, node, (n, r), run)) is not None), None
             )
             if made is None:
                 index += 1
@@ -165,11 +167,24 @@ def _named(nodes: Iterable[Node]) -> tuple[Named, ...]:
     return tuple((op_name(node), node.name) for node in nodes)
 
 
-def _change(graph: Graph, node: Node, rule: Rule, refusals: dict[Refusal, None]) -> Change | None:
+def _change(graph: Graph, node: Node, named: tuple[str, Rule], run: _Run) -> Change | None:
+    name, rule = named
     result = rule.rewrite(graph, node) if _triggers(rule, node) else None
+    if isinstance(result, Change) and (lost := _lost(graph, result, run.kept)):
+        result = Refusal(name, node.name, f"the model states the codes of {lost[0]}, which would change")
     if isinstance(result, Refusal):
-        refusals[result] = None
+        run.refusals[result] = None
     return result if isinstance(result, Change) else None
+
+
+def _lost(graph: Graph, change: Change, kept: frozenset[str]) -> list[str]:
+    """Constants of `kept` that nothing reads any more after the change."""
+    read = {i for node in change.remove for i in node.inputs if i in kept}
+    if not read:
+        return []
+    gone = {node.outputs for node in change.remove}
+    others = (*(node for node in graph.nodes if node.outputs not in gone), *change.nodes)
+    return sorted(read - {i for node in others for i in node.inputs})
 
 
 def _triggers(rule: Rule, node: Node) -> bool:

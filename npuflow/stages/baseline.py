@@ -8,6 +8,7 @@ from typing import Any
 
 from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import View, log, stage
+from npuflow.quantise.grouped import lasting
 from npuflow.stages._calibration import CalibrationData
 from npuflow.stages._candidates import RecipeCandidate
 from npuflow.strategies import NARROW, Output
@@ -70,9 +71,11 @@ def baseline(
     found = judged_outputs(judge.score(own, judge.fit)) if corrects else plain.judged
     for one in found:
         log(described(one))
+    kept = lasting(network.candidate.stated, numerics)        # codes of the model, which no width improves
+    free = any(weight.value not in kept for weight in network.weights)
     wider = (
         max(numerics.activation_bits) > quantize.activations.bits
-        or max(numerics.weight_bits) > quantize.weights.bits
+        or (free and max(numerics.weight_bits) > quantize.weights.bits)
         or bool(options.widths.float_modes(precision.strategy, numerics, quantize))
     )
     asked = precision.searches or bool(options.widths.own)

@@ -11,7 +11,7 @@ from npuflow.base.wording import counted
 from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import Items, log, stage
 from npuflow.input.data.judge import apart, judged, unlike
-from npuflow.input.data.profile import MOST, InputProfile, profiled
+from npuflow.input.data.profile import InputProfile, looked_at, profiled
 from npuflow.input.pixels.pixels import model_inputs
 from npuflow.ir.types import Array
 from npuflow.stages.evaluation_inputs import EvaluationInputs
@@ -51,7 +51,8 @@ def input_check(
 
     def feeds() -> Iterator[tuple[str, Mapping[str, Array]]]:
         nonlocal noise
-        step = -(-len(samples) // MOST)
+        numbers = sum(kind.size for kind in types.values())
+        step = -(-len(samples) // max(looked_at(len(samples), numbers), 1))
         for i, name in enumerate(samples):
             content = samples[name].content
             if content.broken:

@@ -144,10 +144,16 @@ def rewritten(
     )
     graph = graph.replaced(outputs=(*wanted, *rounded))
     names = [name for name in RULES.names() if name not in skip]
-    done = rewrite(graph, names, most=most, hardware=hardware, loops=loops)
+    done = rewrite(graph, names, most=most, hardware=hardware, loops=loops, kept=in_groups(reading.stated))
     final = with_known_outputs(prune(done.graph.replaced(outputs=wanted)))
     stated = {name: quant for name, quant in reading.stated.items() if name in final.values}
     return Parsed(final, done.refusals, done.applied, reading.notes, stated=stated)
+
+
+def in_groups(stated: Mapping[str, QuantType | FloatType | GroupedType]) -> tuple[str, ...]:
+    """Weights whose codes are stated in groups. No rule folds a scale into one: no codes stand for what it
+    would become."""
+    return tuple(name for name, quant in stated.items() if isinstance(quant, GroupedType))
 
 
 def _computes(graph: Graph) -> None:

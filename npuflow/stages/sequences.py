@@ -3,7 +3,7 @@ has there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -30,13 +30,18 @@ from npuflow.run.state import zeros
 from npuflow.stages.model import Model, ModelTable
 from npuflow.stages.samples import Sample
 
+Fed = dict[str, Array]
+ROOM = 1 << 30                            # bytes that the states of all steps take: judges hold many at once
+FEWEST = 32                               # steps that are kept nevertheless
+
 
 @dataclass(frozen=True)
 class Sequences(Config):
     """Steps of sequences as calibration samples, for networks with state."""
 
     samples: Annotated[int, Range(1, None)] = 256
-    """At most so many steps, drawn from those of all sequences."""
+    """At most so many steps, drawn from those of all sequences; fewer where their states take more than a
+    gigabyte, but 32."""
     seed: Annotated[int, Range(0, None)] = 0
 
 
@@ -74,7 +79,7 @@ def sequences(
     types = {name: graph.type(name) for name in graph.inputs}
     own = {name: kind for name, kind in types.items() if name not in kept}
     pixels = {name: Pixels.read(row) for name, row in files["pixels"].detail.items()}
-    found: dict[str, list[dict[str, Array]]] = {}
+    found: dict[str, list[Fed]] = {}
     for name, sample in samples.items():
         if sample.content.broken or sample.content.noise is not None:
             yield name, sample
@@ -83,30 +88,48 @@ def sequences(
             found[name] = steps(sample.content, own)
         except DataError as fault:
             raise fault.at(item=name) from None
+    if not found:
+        return
     total = sum(map(len, found.values()))
-    count = min(total, sequences.samples)
+    count = min(total, sequences.samples, affordable(graph))
     chosen = set(np.random.default_rng(sequences.seed).choice(total, count, replace=False).tolist())
     log(f"{count} of {counted(total, 'step')} of {counted(len(found), 'sequence')}")
-    at = 0
+    at, following = 0, _stepper(graph, pixels)
     for name, fed in found.items():
         width = len(str(len(fed) - 1))
         wanted = {t for t in range(len(fed)) if at + t in chosen}
         start = begun(samples[name].content, types, zeros(graph))
-        for t, arrays in _states(graph, start, fed[: max(wanted, default=-1) + 1], pixels):
+        for t, arrays in _states(following, start, fed[: max(wanted, default=-1) + 1]):
             if t in wanted:
                 yield f"{name}/{t:0{width}d}", Sample(Content(arrays, clip=name))
         at += len(fed)
 
 
-def _states(
-    graph: Graph, held: dict[str, Array], fed: list[dict[str, Array]], pixels: Mapping[str, Pixels]
-) -> Iterator[tuple[int, dict[str, Array]]]:
-    """Every step with the state before it."""
+def affordable(graph: Graph) -> int:
+    """How many steps are kept at most, by the bytes of the states before them."""
+    kinds = (graph.type(given) for _, given in graph.state)
+    each = sum(kind.size * np.dtype(kind.dtype).itemsize for kind in kinds)
+    return max(FEWEST, ROOM // max(each, 1))
+
+
+def _stepper(graph: Graph, pixels: Mapping[str, Pixels]) -> Callable[[Fed, Fed], Fed]:
+    """What makes the next state from a step's inputs and the state before it. Its session, which copies the
+    weights, serves all sequences."""
     session = host_session(session_model(graph))
-    outputs = [output for output, _ in graph.state]
-    named = {name: pixels.get(name, pixels.get("")) for name in graph.inputs if name not in held}
+    kept, outputs = {given for _, given in graph.state}, [output for output, _ in graph.state]
+    named = {name: pixels.get(name, pixels.get("")) for name in graph.inputs if name not in kept}
     stored = {name: one for name, one in named.items() if one is not None}
+
+    def following(arrays: Fed, held: Fed) -> Fed:
+        results = session.run(outputs, {**model_inputs(arrays, stored), **held})
+        return {given: result for (_, given), result in zip(graph.state, results, strict=True)}
+
+    return following
+
+
+def _states(following: Callable[[Fed, Fed], Fed], held: Fed, fed: list[Fed]) -> Iterator[tuple[int, Fed]]:
+    """Every step with the state before it."""
     for t, arrays in enumerate(fed):
         yield t, {**arrays, **held}
-        results = session.run(outputs, {**model_inputs(arrays, stored), **held})
-        held = {given: result for (_, given), result in zip(graph.state, results, strict=True)}
+        if t + 1 < len(fed):
+            held = following(arrays, held)

@@ -60,6 +60,21 @@ def test_new_writes_a_recipe_that_is_parsed(gguf_file: Path, capfd: pytest.Captu
     assert "parse" in said(capfd, "build", "net.toml", "--until", "parse")
 
 
+@pytest.mark.parametrize(("target", "wanted"), [
+    ("bm1684x", {"mode": "bf16"}),
+    ("zhouyi-x2", {"mode": "fp16"}),
+    ("edge-8t", {"activations": {"bits": 16}}),
+    ("cv18xx", {"mode": "bf16"}),
+    ("dpucvdx8g", {}),
+])
+def test_new_writes_in_what_the_target_keeps_codes(
+    target: str, wanted: dict[str, object], gguf_file: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Floats where the target has some, else integers of 16 bits; networks of other kinds have neither."""
+    said(capfd, "new", str(gguf_file), "--target", target, "-o", "net.toml")
+    assert tomllib.loads(Path("net.toml").read_text())["quantize"] == wanted
+
+
 def test_new_without_sizes_states_those_it_takes(capfd: pytest.CaptureFixture[str]) -> None:
     """The context that the model was trained for, where that is less than the usual."""
     said(capfd, "new", str(FAMILIES / "gpt2"), "-o", "net.toml")

@@ -28,7 +28,7 @@ from npuflow.base.tables_write import document
 from npuflow.cli import _new, _show_recipe
 from npuflow.cli._engine import known_tables
 from npuflow.flow.recipe import SETTINGS, Recipe, load
-from npuflow.flow.stage import STAGES
+from npuflow.flow.stage import STAGES, steps_of
 
 HERE = Path(__file__).resolve().parent.parent.parent
 RECIPES = sorted((HERE / "recipes").glob("*.toml"))
@@ -105,6 +105,8 @@ def test_new_writes_a_recipe_of_defaults(
     clean(new)
     bare = load(None, tables={key: new.tables[key] for key in ("target", "model", "data")})
     assert everything(new) == everything(bare)
+    switches = {stage.when for stage in steps_of(STAGES).values()}
+    assert not switches & set(new.tables), "these tables turn steps on that a build by default leaves out"
 
 
 def test_every_key_of_the_template_can_be_uncommented(tmp_path: Path) -> None:

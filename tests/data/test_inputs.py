@@ -17,7 +17,7 @@ from npuflow.base.errors import DataError
 from npuflow.input.data.config import InputSample
 from npuflow.input.data.judge import apart, judged, unlike
 from npuflow.input.data.listing import found
-from npuflow.input.data.profile import InputProfile, profiled
+from npuflow.input.data.profile import MOST, InputProfile, looked_at, profiled
 from npuflow.input.data.read import prepared_pixels
 from npuflow.ir.types import Array, TensorType
 from tests.data.test_data import loaded, table
@@ -273,6 +273,12 @@ def test_what_no_range_mends_is_said_in_front_of_a_ledger(
     (text,) = apart(right, wrong)
     assert words in text
     assert list(apart(right, profile(others))) == []
+
+
+def test_large_samples_are_profiled_in_small_numbers() -> None:
+    """A cache of a language model beside its tokens; photos are looked at as before."""
+    assert looked_at(500, 3 * 224 * 224) == MOST and looked_at(5, 1) == 5
+    assert looked_at(500, 3_000_000) == 22 and looked_at(500, 10**9) == 8
 
 
 def test_the_first_step_of_some_sequences_is_no_fault_of_their_state(photos: list[Array]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from forge import Forge
 
 from npuflow.base.tables import Locator
-from npuflow.flow.memory import MemoryBudget, machine, size
+from npuflow.flow.memory import MUCH, MemoryBudget, Returned, machine, present, size
 from npuflow.flow.recipe import Recipe
 from npuflow.flow.run import Result, build
 from npuflow.flow.store import Store
@@ -195,3 +195,33 @@ def test_a_library_that_is_given_no_memory_is_out_of_memory_too(forge: Forge, tm
     error = build(plan, Store(tmp_path / "cache")).errors[0]
     assert error.message == "large ran out of memory" and "size 99" in error.because
     assert error.hint.startswith("[work] grow = 1; or [build] jobs = 1")
+
+
+def test_what_a_step_left_in_a_cycle_goes_before_the_next_one() -> None:
+    """Arrays that only a cycle holds, which the collector would not look at for a million objects."""
+    import gc
+    import weakref
+
+    import numpy as np
+
+    class Network:
+        def __init__(self) -> None:
+            self.weights = np.ones(MUCH // 8 + 1)
+            self.own = self
+
+    gc.disable()
+    try:
+        returned, network = Returned(), Network()
+        returned.held = present() - MUCH
+        left = weakref.ref(network)
+        del network
+        assert left() is not None
+        returned.give_back()
+        assert left() is None and returned.held < present() + MUCH
+        few = Network()
+        few.weights, left = np.ones(1), weakref.ref(few)
+        del few
+        returned.give_back()
+        assert left() is not None          # too little for the time that it takes
+    finally:
+        gc.enable()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -13,9 +14,12 @@ from typer.testing import CliRunner
 from npuflow.base.errors import NpuflowError
 from npuflow.cli._app import application
 from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Graph
+from npuflow.ir.types import TensorType, Value
 from npuflow.run.interpret import Interpreter, host_session
 from npuflow.runner.simulated import ProgramRunner
 from npuflow.stages.samples import Sample
+from npuflow.stages.sequences import affordable
 from npuflow.whole.execute.executor import Executor
 from tests.stages.builds import made, products
 
@@ -109,6 +113,34 @@ def test_calibration_walks_along_the_sequences(recipe: Path) -> None:
         _, states = rolled(audio[int(clip)])
         assert np.array_equal(arrays["x"], audio[int(clip), int(step)][None])
         assert np.allclose(arrays["h"], states[int(step)], atol=1e-6)
+
+
+@pytest.mark.parametrize(("context", "wanted"), [(256, 91), (2048, 32), (1, 23_301)])
+def test_large_states_are_kept_in_small_numbers(context: int, wanted: int) -> None:
+    """Caches of 11,520 numbers a token in float32: a gigabyte of them."""
+    kind = TensorType((1, 11_520, context))
+    values = {name: Value(name, kind) for name in ("h", "hn")}
+    graph = Graph(("h",), ("hn",), (), values, {}, state=(("hn", "h"),))
+    assert affordable(graph) == wanted
+
+
+def test_sequences_share_the_float_model(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is opened once, with a copy of its weights, however many sequences there are."""
+    from npuflow.stages import sequences
+
+    opened = list[int]()
+
+    def counting(model: Any) -> Any:
+        opened.append(1)
+        return host_session(model)
+
+    monkeypatch.setattr(sequences, "host_session", counting)
+    text = recipe.read_text().replace('"c', f'"{recipe.parent}/c').replace('"e', f'"{recipe.parent}/e')
+    (tmp_path / "cell.toml").write_text(text)
+    made(tmp_path / "cell.toml", until="sequences")
+    assert len(opened) == 1
 
 
 def test_steps_of_a_sequence_are_in_one_part(recipe: Path) -> None:

@@ -12,7 +12,9 @@ import numpy as np
 from npuflow.base.digest import digest_array
 from npuflow.ir.types import Array
 
-MOST = 64                                 # samples that are looked at
+MOST = 64                                 # samples that are looked at,
+FEWEST = 8                                # fewer of large ones:
+NUMBERS = 1 << 26                         # of all of them, which are held at once in float64
 CHANNELS = 4                              # at most so many channels are colours
 
 
@@ -42,6 +44,11 @@ class InputProfile:
     different: int = 0
     lows: tuple[float, ...] = ()
     highs: tuple[float, ...] = ()
+
+
+def looked_at(samples: int, numbers: int) -> int:
+    """How many of so many samples, each of so many numbers, are profiled at most."""
+    return min(samples, MOST, max(FEWEST, NUMBERS // max(numbers, 1)))
 
 
 def profiled(feeds: Iterable[tuple[str, Mapping[str, Array]]]) -> dict[str, InputProfile]:
