@@ -92,14 +92,13 @@ def parts_of(dtype: str, zero: int) -> list[tuple[Part, ...]]:
     far from them."""
     kind = ELEMENTS[dtype]
     sign = 128 if kind.signed else 0
+    found: list[tuple[Part, ...]] = []
     if kind.bytes == 1:
         found = [(Part(0, False, sign, sign + zero, 0, 0),)]
     elif kind.bytes == 2 and kind.range[0] <= zero <= kind.range[1]:
         high, low = Part(1, False, sign, sign + (zero >> 8), 0, 8), Part(0, False, 0, zero & 255, 0, 0)
         whole = Part(0, True, 0, 0, zero, 0) if kind.signed else Part(0, True, -LIMIT, 0, zero - LIMIT, 0)
         found = [(whole,), (high, low)]
-    else:
-        return []
     return [parts for parts in found if all(p.most < LIMIT or p.wide for p in parts)]
 
 

@@ -16,6 +16,8 @@ from npuflow.base.compiled import borrowing
 from npuflow.kernels.compiled import inside
 from npuflow.kernels.vector_loop import intrinsic
 
+_tuple: Any = types.UniTuple
+SIGNS = _tuple(types.intp, 3)
 BLOCK = 16                       # numbers copied together where more than needed may be
 NARROW, WORD = ir.IntType(16), ir.IntType(32)
 
@@ -65,7 +67,7 @@ def _widen(step: int) -> Any:
             builder.store(found, vector_at(builder, pointers[0], args[1], wide), align=2)
             return context.get_dummy_value()
 
-        return types.void(line, types.intp, x, types.intp, types.UniTuple(types.intp, 3), types.intp), code
+        return types.void(line, types.intp, x, types.intp, SIGNS, types.intp), code
 
     return widen
 
@@ -95,7 +97,7 @@ def _braid(typing: Any, planes: Any, to: Any, x: Any, first: Any, second: Any, s
         return context.get_dummy_value()
 
     number = types.intp
-    return types.void(planes, number, x, number, number, types.UniTuple(number, 3)), code
+    return types.void(planes, number, x, number, number, SIGNS), code
 
 
 @borrowing
