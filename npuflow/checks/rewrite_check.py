@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from npuflow.base.wording import first_line
-from npuflow.compare.difference import Difference, difference
-from npuflow.compare.prefixes import first_prefix
+from npuflow.compare.difference import Difference, difference, first_prefix
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.onnx.export import session_model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -102,3 +103,16 @@ def difference(
 
 def _sides(index: tuple[int, ...] | None, a: Array, b: Array) -> tuple[Any, Any] | None:
     return None if index is None else (a[index].item(), b[index].item())
+
+
+def first_prefix(count: int, wrong: Callable[[int], bool]) -> int:
+    """The length of a prefix that is wrong while the one shorter by 1 is right, found by bisection: that of
+    length 0 is right and that of `count` is wrong, both without asking."""
+    right, found = 0, count
+    while found - right > 1:
+        middle = (right + found) // 2
+        if wrong(middle):
+            found = middle
+        else:
+            right = middle
+    return found

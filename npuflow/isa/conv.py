@@ -109,6 +109,6 @@ class ConvOpcode(Simulated):
         return memory.flat(c.core, c.number("w"), c.text("w_type"), count).astype(np.int64)
 
     def bind(self, bench: Bench, i: int, c: Command) -> Step | None:
-        from npuflow.kernels.products.fast_products import conv  # its kernels are slow to load
+        from npuflow.kernels.products.fast_convolutions import conv  # its kernels are slow to load
 
         return conv(bench, i, c)

@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from npuflow.hw.target import Numerics
+from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import QuantType
-from npuflow.place.islands import Prices
+from npuflow.place.islands import PlacementTable, Prices
 from npuflow.place.place import NodePlacement
 from npuflow.quantise.config import Override, Quantize
 from npuflow.quantise.scales import Range
@@ -39,6 +39,19 @@ class Candidate:
     coded: frozenset[str] = frozenset()
     room: int | None = None
     prices: Prices | None = None
+
+    @classmethod
+    def on_target(
+        cls, graph: Graph, placed: NodePlacement, scheme: Quantize, target: Target, least: PlacementTable,
+        stated: Mapping[str, QuantType], coded: Collection[str],
+    ) -> Self:
+        """Without ranges and codes of weights, and with all that a target has a say in."""
+        prices = Prices(Target(memory=target.memory, host=target.host), least)
+        room = target.memory.local_bytes
+        return cls(
+            graph, placed, scheme, target.numerics, stated=stated, coded=frozenset(coded), room=room,
+            prices=prices,
+        )
 
     def with_(self, **changes: Any) -> Self:
         """The candidate with other fields."""

@@ -12,6 +12,7 @@ from npuflow.hw.grouped import WeightGroups
 from npuflow.hw.target import Numerics
 from npuflow.ir.codes import decode
 from npuflow.ir.forms import Arithmetic, has_form
+from npuflow.ir.noise import decibels, energy
 from npuflow.ir.op import OpContext
 from npuflow.ir.types import Array, FloatType, GroupedType, QuantType
 from npuflow.quantise.config import Weights
@@ -154,12 +155,10 @@ def scale_error(site: OpContext, stated: GroupedType) -> float:
     return float(off.max(initial=0.0))
 
 
-def decibels(real: Array, codes: Array, quant: QuantType) -> float:
-    """The signal of a weight over the noise of its codes."""
+def level(real: Array, codes: Array, quant: QuantType) -> float:
+    """The signal of a weight over the noise of its codes, dB."""
     wanted = real.astype(np.float64)
-    noise = float(np.square(decode(codes, quant) - wanted).sum())
-    signal = float(np.square(wanted).sum())
-    return 10 * np.log10(signal / noise) if noise > 0 and signal > 0 else float("inf")
+    return decibels(energy(wanted), energy(decode(codes, quant) - wanted))
 
 
 def kept_groups(
@@ -175,15 +174,15 @@ def kept_groups(
         kind = made.quant(i)
         if isinstance(kind, GroupedType):
             if not stated.groups(weight.shape).exact:
-                level = f"{decibels(weight, codes, kind):.1f} dB of the stated weights"
-                yield f"scales of groups of {stated.group} are rounded to float16, {level}"
+                near = f"{level(weight, codes, kind):.1f} dB of the stated weights"
+                yield f"scales of groups of {stated.group} are rounded to float16, {near}"
         elif "scales" in made.params:
             off = scale_error(made, stated)
             near = "as stated" if off == 0 else f"within 2^{ceil(log2(off))} of the stated ones"
             yield f"weights in groups of {stated.group}: codes as stated, scales {near}"
         else:
             what = kind.element if isinstance(kind, FloatType) else f"{kind.bits} bits with other scales"
-            text = f"become {what}, {decibels(weight, codes, kind):.1f} dB of the stated ones"
+            text = f"become {what}, {level(weight, codes, kind):.1f} dB of the stated ones"
             tries = " or ".join(_tries(stated, numerics)) or _ELSEWHERE
             yield f"weights in groups of {stated.group} {text}; try {tries}"
 

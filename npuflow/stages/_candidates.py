@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from npuflow.flow.stage import View
 from npuflow.hw.target import HostProcessor, Memory, Numerics, Target
-from npuflow.place.islands import PlacementTable, Prices
+from npuflow.place.islands import PlacementTable
 from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Quantize
 from npuflow.run.fixed_outputs import with_fixed_outputs
@@ -47,9 +47,12 @@ class TargetNetwork(View):
     @property
     def candidate(self) -> Candidate:
         """Without ranges and codes of weights."""
-        prices = Prices(Target(memory=self.memory, host=self.host), self.least)
-        coded = frozenset(self.placed.graph.pixels)
-        return self.placed.plain.with_(coded=coded, room=self.memory.local_bytes, prices=prices)
+        one = self.placed
+        return Candidate.on_target(
+            one.graph.graph, one.placement.placed, one.quantize,
+            Target(numerics=one.numerics, memory=self.memory, host=self.host), self.least, one.graph.stated,
+            one.graph.pixels,
+        )
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from npuflow.flow.stage import View, log, stage
 from npuflow.input.data.profile import InputProfile
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import QuantType, span
-from npuflow.report.accuracy import judged, tables
-from npuflow.report.checks import Table, of_qdq, of_rewrites
+from npuflow.report.accuracy import Table, judged, of_qdq, of_rewrites, tables
 from npuflow.report.gate.figures import HeadlineFigures, first_score, worst
 from npuflow.report.gather import BINS, ReportSources, report_data
 from npuflow.report.page import render

@@ -12,7 +12,7 @@ from npuflow.cli._compiled import Compiled
 from npuflow.hw.target import HostProcessor, Memory, Numerics, Target
 from npuflow.ir.graph import Graph, constant
 from npuflow.ir.types import Array, QuantType
-from npuflow.place.islands import PlacementTable, Prices
+from npuflow.place.islands import PlacementTable
 from npuflow.quantise.candidate import Candidate
 from npuflow.quantise.config import Quantize
 from npuflow.quantise.graph import Quantization, build
@@ -86,10 +86,10 @@ def target_graph(build: Compiled) -> TargetGraph:
 
     parsed, thresholds, precision = made("graph"), made("thresholds"), made("precision")
     target = Target(numerics=table(Numerics), memory=table(Memory), host=table(HostProcessor))
-    narrow = Candidate(
-        parsed.graph, build.artifact("placement").placed, table(Quantize), target.numerics, thresholds.ranges,
-        {**parsed.stated, **thresholds.codes}, room=target.memory.local_bytes,
-        prices=Prices(target, table(PlacementTable)),
+    narrow = Candidate.on_target(
+        parsed.graph, build.artifact("placement").placed, table(Quantize), target, table(PlacementTable),
+        {**parsed.stated, **thresholds.codes}, parsed.pixels,
     )
-    candidate = narrow.with_overrides(precision.overrides).with_ranges(precision.ranges)
+    ranges = {**thresholds.ranges, **precision.ranges}
+    candidate = narrow.with_overrides(precision.overrides).with_ranges(ranges)
     return TargetGraph(candidate, build.artifact("quantize").graph)

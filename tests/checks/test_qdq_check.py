@@ -21,7 +21,7 @@ from npuflow.flow.run_state import Result
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import QuantType, TensorType
-from npuflow.report.checks import of_qdq
+from npuflow.report.accuracy import of_qdq
 from npuflow.run.interpret import interpret
 from npuflow.stages.qdq import FILE, Qdq
 from npuflow.stages.qdq_check import QdqComparison

@@ -18,7 +18,7 @@ from npuflow.flow.recipe_build import Settings, open_cache
 from npuflow.flow.run_state import Result
 from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.ir.graph import Graph
-from npuflow.report.checks import of_rewrites
+from npuflow.report.accuracy import of_rewrites
 from npuflow.rewrite.rewrite import Applied, rewrite
 from npuflow.rules import RULES
 from npuflow.stages.parse import rewritten

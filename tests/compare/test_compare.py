@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from npuflow.compare.comparison import Comparison
-from npuflow.compare.difference import difference, first, unequal
-from npuflow.compare.prefixes import first_prefix
+from npuflow.compare.difference import difference, first, first_prefix, unequal
 from npuflow.compare.sides import Side, compared
 
 

@@ -55,18 +55,19 @@ def test_a_saturating_product_is_not_trusted(monkeypatch: pytest.MonkeyPatch) ->
     assert gemm.fast.__wrapped__() is False
 
 
-@pytest.mark.parametrize("kernel", ["dense", "depthwise"])
-def test_a_broken_convolution_is_not_trusted(monkeypatch: pytest.MonkeyPatch, kernel: str) -> None:
-    """One product too large for 16 bits and a sum that stops there."""
-    honest = getattr(pairs, kernel)
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_broken_convolution_is_not_trusted(monkeypatch: pytest.MonkeyPatch, alone: bool) -> None:
+    """One product too large for 16 bits and a sum that stops there, with groups of one channel or of more."""
+    honest = pairs.convolution
 
     def broken(*arguments):
         honest(*arguments)
-        acc = arguments[-3]
-        np.clip(acc, -(1 << 15), (1 << 15) - 1, out=acc)
+        if arguments[2][4] == alone:
+            acc = arguments[-1][0]
+            np.clip(acc, -(1 << 15), (1 << 15) - 1, out=acc)
 
     assert fast_convolutions.trusted.__wrapped__() is True
-    monkeypatch.setattr(pairs, kernel, broken)
+    monkeypatch.setattr(pairs, "convolution", broken)
     assert fast_convolutions.trusted.__wrapped__() is False
 
 
@@ -77,7 +78,7 @@ def test_a_broken_rounding_is_not_trusted(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_without_trust_the_answers_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither of the fast convolutions is trusted: products are done in float64."""
+    """Neither the pairs nor the library's products are trusted: plain numpy and float64 compute them."""
     image = np.random.default_rng(5).integers(0, 256, (2, 16384)).astype(np.uint8)
     for seed in range(12):
         program = wrap(random_case(seed, "CONV"))
@@ -124,6 +125,38 @@ def test_wide_convolutions_by_bytes(kind: str, dtype: str, acc: str) -> None:
         c.fields["acc_type"], c.fields["acc"] = acc, c.place(8 * 5 * 6 * 8)
         image = np.random.default_rng(seed).integers(0, 256, (2, LOCAL)).astype(np.uint8)
         np.testing.assert_array_equal(*both_ways(wrap(c), image))
+
+
+@pytest.mark.parametrize("acc", ["int32", "int64"])
+@pytest.mark.parametrize(("channels", "groups", "w_zero"), [(300, 1, 0), (300, 1, -20000), (6, 6, -20000)])
+def test_sums_beyond_32_bits_are_made_of_parts(channels: int, groups: int, w_zero: int, acc: str) -> None:
+    """Outermost codes: weights that fit no 16 bits without their zero point, sums that fit no 32."""
+    c, out = Case(np.random.default_rng(channels), "CONV"), 6
+    dims = (1, channels, 2, 3)
+    c.fields.update(
+        x_dims=dims, batch=1, out_channels=out, groups=groups, kernel=(1, 2), stride=(1, 1), dilation=(1, 1),
+        insert=(1, 1), origin=(0, -1), out_height=2, out_width=3, w_type="int16", w_zero=w_zero,
+    )
+    c.tensor("x", dims, "int16")
+    c.zero("x")
+    c.const("w", c.rng.choice(np.array([-32768, 32767], np.int16), out * channels // groups * 2))
+    c.acc(out * 6)
+    c.fields["acc_type"], c.fields["acc"] = acc, c.place(out * 6 * 8)
+    codes = np.random.default_rng(1).choice(np.array([-32768, 32767], np.int16), (2, LOCAL // 2))
+    np.testing.assert_array_equal(*both_ways(wrap(c), codes.view(np.uint8)))
+
+
+@pytest.mark.parametrize(
+    ("opcode", "seed"), [*(("CONV", s) for s in range(30)), *(("SCALEDCONV", s) for s in (3, 17, 104, 216))]
+)
+def test_random_convolutions_have_compiled_steps(opcode: str, seed: int) -> None:
+    """Zeros between rows with strides, samples side by side, unsigned 16-bit codes whose zero point is 0."""
+    program = wrap(random_case(seed, opcode))
+    image = np.random.default_rng(5).integers(0, 256, (2, LOCAL)).astype(np.uint8)
+    np.testing.assert_array_equal(*both_ways(program, image))
+    if opcode == "CONV":
+        steps = [getattr(s, "func", s) for s in SimulatedMachine(program, 2).steps]
+        assert not [s for s in steps if "execute" in getattr(s, "__qualname__", "")]
 
 
 def test_the_simulator_shares_no_arithmetic() -> None:

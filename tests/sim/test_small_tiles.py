@@ -29,9 +29,9 @@ def test_a_tile_of_one_tap_is_exact(height: int, width: int, samples: int) -> No
         kept.append(np.full(dims, 99, dtype))  # what was there must not matter
         return kept[-1]
 
-    source = (image.reshape(-1), skip, channels * rows * columns, strides, shape.dims, 0, zero)
-    end = (sums, np.arange(samples) * count, False)
-    fast_convolutions._dense(scratch, shape, weights, 1, source, end)()
+    source = (image.reshape(-1), skip, channels * rows * columns, strides, shape.dims, (0, zero, 0))
+    end = (sums, np.arange(samples) * count, False, np.zeros(len(weights), np.int64), 0)
+    fast_convolutions.product(scratch, shape, weights, 1, source, end)()
     tile = image[:, :, 2 : 2 + height, 1 : 1 + width].astype(np.int64) - zero
     wanted = np.einsum("oc,ncp->nop", weights[..., 0].astype(np.int64), tile.reshape(samples, channels, -1))
     np.testing.assert_array_equal(sums, wanted.reshape(-1))
@@ -53,13 +53,13 @@ def test_planes_of_few_rows_by_channel_are_exact(height: int, width: int, kernel
     )
     count = channels * per * size[0] * size[1]
     sums = np.full(samples * count, 77, np.int32)
-    source = (image.reshape(-1), 0, channels * height * width, strides, shape.dims, 0, zero)
-    end = (sums, np.arange(samples) * count, False)
+    source = (image.reshape(-1), 0, channels * height * width, strides, shape.dims, (0, zero, 0))
+    end = (sums, np.arange(samples) * count, False, np.zeros(len(weights), np.int64), 0)
 
     def scratch(name: str, dtype: str, dims: tuple[int, ...]) -> np.ndarray:
         return np.full(dims, 99, dtype)
 
-    fast_convolutions._depthwise(scratch, shape, weights, channels, source, end)()
+    fast_convolutions.product(scratch, shape, weights, channels, source, end)()
     padded = np.pad(image.astype(np.int64) - zero, ((0, 0), (0, 0), (before, before), (before, before)))
     taps = np.lib.stride_tricks.sliding_window_view(padded, (kernel, kernel), (2, 3))
     factors = weights.reshape(channels, per, kernel, kernel).astype(np.int64)

@@ -1,27 +1,22 @@
-"""Convolutions and matrix products as products of bytes: 16-bit operands in two halves,
-depthwise by a loop of its own."""
+"""Matrix products as products of bytes: 16-bit operands in two halves."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from npuflow.base.compiled import compiled
 from npuflow.hw.command import Command
 from npuflow.hw.elements import ELEMENTS
 from npuflow.kernels.operands import Bench, FlatOperand
-from npuflow.kernels.products import windows as w
-from npuflow.kernels.products.fast_columns import filler
-from npuflow.kernels.products.fast_convolutions import convolution
 from npuflow.kernels.products.gemm import product
 
 Array = npt.NDArray[Any]
 Step = Callable[[], None]
-COLUMN_BYTES = 1 << 20       # columns are made and used piece by piece, to stay in the cache
 EXACT_K = 33025              # products of bytes that 32 bits add up for certain
 
 
@@ -47,131 +42,31 @@ def halves(dtype: str, zero: int) -> tuple[Half, ...] | None:
     return Half(8, top, (zero >> 8) + top, 8), Half(0, 0, zero & 255, 0)
 
 
-def conv(bench: Bench, i: int, c: Command) -> Step | None:
-    groups, out = c.number("groups"), c.number("out_channels")
-    per = c.vector("x_dims")[1] // groups
-    kernel = c.vector("kernel")
-    weights = bench.constant(i, c, "w", c.text("w_type"), out * per * prod(kernel))
-    zeros = np.full(out, c.number("w_zero"), np.int64)
-    if c.pointer("w_zeros") is not None:
-        known = bench.constant(i, c, "w_zeros", "int32", out)
-        if known is None:
-            return None
-        zeros = known.astype(np.int64)
-    if weights is None or ELEMENTS[c.text("acc_type")].range[1] < 1 << 30:
-        return None
-    lo, hi = ELEMENTS[c.text("x_type")].range
-    spread = max(abs(lo - c.number("x_zero")), abs(hi - c.number("x_zero")))
-    size = np.abs(weights.reshape(out, -1).astype(np.int64) - zeros[:, None])
-    peak = int(size.sum(1).max()) * spread
-    step = convolution(bench, i, c, weights, zeros, peak)
-    if step is not None:
-        bench.grow(i, peak, bool(c.number("accumulate")))
-        return step
-    simple = c.vector("insert") == (1, 1) and np.abs(zeros).max() < 1 << 20
-    if per == 1 and simple and peak < 1 << 31:
-        bench.grow(i, peak, bool(c.number("accumulate")))
-        return _depthwise(bench, i, c, weights, zeros)
-    if zeros.min() != zeros.max():
-        return None
-    x_halves, w_halves = halves(c.text("x_type"), c.number("x_zero")), halves(c.text("w_type"), int(zeros[0]))
-    if (
-        x_halves is None
-        or w_halves is None
-        or (c.text("acc_type") == "int64" and per * prod(kernel) > EXACT_K)
-    ):
-        return None
-    bench.grow(i, peak, bool(c.number("accumulate")))
-    return _Conv(bench, i, c, weights.reshape(out, -1), x_halves, w_halves)
+@compiled
+def gather(source, dims, out, shift, add):  # type: ignore[no-untyped-def]
+    """out[b, i, j, k] = byte of a strided 3-dimensional operand + add ((x >> shift) + add, modulo 256)."""
+    x, x0, xb, xs = source
+    for b in range(out.shape[0]):
+        for i in range(dims[0]):
+            for j in range(dims[1]):
+                at = x0 + b * xb + i * xs[0] + j * xs[1]
+                row = out[b, i, j]
+                for k in range(dims[2]):
+                    row[k] = np.uint8((np.int32(x[at + k * xs[2]]) >> shift) + add)
 
 
-def _depthwise(bench: Bench, i: int, c: Command, weights: Array, zeros: Array) -> Step:
-    from functools import partial
-
-    x, dims, kernel = bench.operand(i, c, "x"), c.vector("x_dims"), c.vector("kernel")
-    out, size = c.number("out_channels"), (c.number("out_height"), c.number("out_width"))
-    flat, starts = bench.sum(i, c, dims[0] * out * prod(size))
-    shape = (kernel, c.vector("stride"), c.vector("dilation"), c.vector("origin"), size, out // dims[1])
-    # 16-bit factors multiply twice as fast, and 8-bit operands always fit them
-    bytes_only = max(ELEMENTS[c.text("x_type")].bytes, ELEMENTS[c.text("w_type")].bytes) == 1
-    small = bytes_only and max(int(np.abs(zeros).max()), abs(c.number("x_zero"))) < 1 << 14
-    dtype = "int16" if small else "int32"
-    reach = [(size[d] - 1) + (kernel[d] - 1) * shape[2][d] // shape[1][d] + 1 for d in (0, 1)]
-    columns = max(reach[1], 1)
-    buf = bench.scratch("phases", dtype, (prod(shape[1]) * reach[0] * columns + prod(kernel) * columns,))
-    plane = bench.scratch("plane", "int32", (size[0] * columns,))
-    ready = np.ascontiguousarray(weights.reshape(out, *kernel).astype(dtype))
-    return partial(
-        w.depthwise, *x.parts, dims, ready, zeros.astype(dtype), *shape,
-        c.number("x_zero"), buf, plane, flat, starts, bool(c.number("accumulate")),
-    )
-
-
-class _Conv:
-    """Columns of some samples, one product per pair of halves, sums where they belong."""
-
-    def __init__(
-        self, bench: Bench, i: int, c: Command, weights: Array, xs: tuple[Half, ...], ws: tuple[Half, ...]
-    ) -> None:
-        dims, self.groups, self.out = c.vector("x_dims"), c.number("groups"), c.number("out_channels")
-        self.pixels = c.number("out_height") * c.number("out_width")
-        self.depth = dims[1] // self.groups * prod(c.vector("kernel"))
-        n, rows = dims[0], bench.batch * dims[0]
-        self.flat, starts = bench.sum(i, c, n * self.out * self.pixels)
-        self.offsets = np.concatenate([start + np.arange(n) * self.out * self.pixels for start in starts])
-        self.keep = bool(c.number("accumulate"))
-        alone = (
-            len(xs) == len(ws) == 1
-            and not self.keep
-            and i in bench.facts.sums
-            and c.text("acc_type") == "int32"
-        )
-        planes = [(as_bytes(weights, h).reshape(self.groups, -1, self.depth), h) for h in ws]
-        x = bench.operand(i, c, "x")
-        step = n * max(
-            1, min(bench.batch, COLUMN_BYTES // max(1, n * self.groups * self.depth * self.pixels))
-        )
-        # (call, part to add, weight, first, keep)
-        self.calls: list[tuple[Step, Array | None, int, int, bool]] = []
-        for first in range(0, rows, step):
-            self._piece(bench, c, x, first, min(step, rows - first), xs, planes, alone)
-
-    def _piece(
-        self, bench: Bench, c: Command, x: FlatOperand, first: int, count: int, xs: tuple[Half, ...],
-        planes: list[tuple[Array, Half]], alone: bool,
-    ) -> None:
-        groups, per = self.groups, self.out // self.groups
-        columns = bench.scratch("columns", "uint8", (count, groups, self.depth, self.pixels))
-        shape = (count, groups, per, self.pixels)
-        size = self.out * self.pixels
-        to = (
-            self.flat[first * size : (first + count) * size].reshape(shape)
-            if alone
-            else bench.scratch("part", "int32", shape)
-        )
-        keep = self.keep
-        for h in xs:
-            self.calls.append(
-                (filler(bench, c, x, columns.reshape(count, -1, self.pixels), first, h), None, 0, 0, False)
-            )
-            for plane, g in planes:
-                if groups > 1:
-                    call = product(plane, g.zero, columns, h.zero, to)
-                elif self.pixels == 1:         # a product with one column is slow: make the samples its rows
-                    turned = np.ascontiguousarray(plane[0].T)
-                    call = product(columns.reshape(count, -1), h.zero, turned, g.zero, to.reshape(count, -1))
-                else:
-                    call = product(plane[0], g.zero, columns[:, 0], h.zero, to[:, 0])
-                self.calls.append(
-                    (call, None if alone else to.reshape(count, -1), h.weight + g.weight, first, keep)
-                )
-                keep = True
-
-    def __call__(self) -> None:
-        for call, part, weight, first, keep in self.calls:
-            call()
-            if part is not None:
-                w.gather_sums(part, self.flat, self.offsets[first : first + len(part)], weight, keep)
+@compiled
+def gather_sums(part, acc, offsets, shift, keep):  # type: ignore[no-untyped-def]
+    """acc = (acc if keep else 0) + part * 2^shift, row by row; containers wrap."""
+    n = part.shape[1]
+    for r in range(part.shape[0]):
+        dst, src = acc[offsets[r] : offsets[r] + n], part[r]
+        if keep:
+            for i in range(n):
+                dst[i] += np.int64(src[i]) << shift
+        else:
+            for i in range(n):
+                dst[i] = np.int64(src[i]) << shift
 
 
 def as_bytes(values: Array, half: Half) -> Array:
@@ -219,7 +114,7 @@ class _MatMul:
         for j, h in enumerate(b_halves):
             if self.b.sample == 0:
                 right = np.empty((1, batch, k, n), np.uint8)
-                w.gather(self.b.flat, self.b.base, 0, self.b.strides, (batch, k, n), right, h.shift, h.add)
+                gather((self.b.flat, self.b.base, 0, self.b.strides), (batch, k, n), right, h.shift, h.add)
             else:
                 right = bench.scratch(f"right{j}", "uint8", (bench.batch, batch, k, n))
                 self.fills.append((self.b, (batch, k, n), right, h))
@@ -237,12 +132,9 @@ class _MatMul:
 
     def __call__(self) -> None:
         for operand, dims, to, half in self.fills:
-            w.gather(
-                *operand.parts, dims, to, half.shift, half.add
-            )
+            gather(operand.parts, dims, to, half.shift, half.add)
         keep = self.keep
         for call, weight in self.calls:
             call()
-            w.gather_sums(self.part, self.flat, self.offsets, weight, keep)
+            gather_sums(self.part, self.flat, self.offsets, weight, keep)
             keep = True
-

@@ -1,5 +1,5 @@
 """Products whose sums are scaled group by group.
-Products of bytes are made for every group, then a compiled loop multiplies and adds.
+Sums of products are made for every group, then a compiled loop multiplies and adds.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from npuflow.base.compiled import compiled
 from npuflow.hw.command import Command
 from npuflow.hw.elements import ELEMENTS
 from npuflow.kernels.operands import Bench, FlatOperand
-from npuflow.kernels.products import windows as w
-from npuflow.kernels.products.fast_columns import filler
-from npuflow.kernels.products.fast_products import COLUMN_BYTES, EXACT_K, Half, as_bytes, halves
+from npuflow.kernels.products import fast_convolutions as convolutions
+from npuflow.kernels.products.fast_products import EXACT_K, Half, as_bytes, gather, halves
 from npuflow.kernels.products.gemm import product
 
 Array = npt.NDArray[Any]
 Step = Callable[[], None]
+PART_BYTES = 1 << 20               # of sums that are made and added together, to stay in the cache
 Parts = Sequence[tuple[int, int]]  # first and one past the last term of every group
 
 
@@ -30,8 +30,7 @@ Parts = Sequence[tuple[int, int]]  # first and one past the last term of every g
 class _Add:
     """Sums of some rows of the accumulator: a product, then its scaled addition."""
 
-    prepare: Step
-    call: Step
+    calls: tuple[Step, ...]
     part: Array
     offsets: Array
     scales: Array
@@ -48,8 +47,8 @@ class _Scaled:
 
     def __call__(self) -> None:
         for one in self.adds:
-            one.prepare()
-            one.call()
+            for call in one.calls:
+                call()
             add = scaled_inner if one.inner else scaled_outer
             add(one.part, self.flat, one.offsets, one.scales, one.weight, one.keep)
 
@@ -117,7 +116,7 @@ def matmul(bench: Bench, i: int, c: Command, parts: Parts, zeros: tuple[int, int
             for g in weight.halves:
                 right = as_bytes(weight.numbers[first:last], g)
                 call = product(left, h.zero, right, g.zero, part)
-                adds.append(_Add(fill, call, part, offsets, scale, True, h.weight + g.weight, keep))
+                adds.append(_Add((fill, call), part, offsets, scale, True, h.weight + g.weight, keep))
                 keep = True
     spread = _reach(c, "a")
     bench.grow(i, _peak(np.abs(weight.size), m_of, parts) * spread, bool(c.number("accumulate")))
@@ -128,7 +127,7 @@ def _filled(bench: Bench, x: FlatOperand, dims: tuple[int, int, int], out: Array
     shaped = out.reshape(bench.batch, *dims)
 
     def fill() -> None:
-        w.gather(*x.parts, dims, shaped, half.shift, half.add)
+        gather(x.parts, dims, shaped, half.shift, half.add)
 
     return fill
 
@@ -146,56 +145,53 @@ def _peak(size: Array, scales: Array, parts: Parts) -> int:
 
 def conv(bench: Bench, i: int, c: Command, parts: Parts, zeros: tuple[int, int]) -> Step | None:
     """`zeros`: the shape of the weight's zero points, where there are several."""
-    dims, out, kernel = c.vector("x_dims"), c.number("out_channels"), c.vector("kernel")
-    taps, pixels = prod(kernel), c.number("out_height") * c.number("out_width")
+    dims, out, taps = c.vector("x_dims"), c.number("out_channels"), prod(c.vector("kernel"))
+    pixels, n = c.number("out_height") * c.number("out_width"), dims[0]
     scales = bench.constant(i, c, "scales", c.text("scales_type"), len(parts) * out)
     weights = bench.constant(i, c, "w", c.text("w_type"), out * dims[1] * taps)
-    x_halves = halves(c.text("x_type"), c.number("x_zero"))
-    if scales is None or weights is None or x_halves is None or c.number("group") * taps > EXACT_K:
+    if scales is None or weights is None or not convolutions.trusted():
         return None
     codes = weights.reshape(out, dims[1], taps).astype(np.int64).swapaxes(0, 1)
     weight = _weight(bench, i, c, "w", codes, parts, zeros)
     if weight is None:
         return None
+    own = [
+        convolutions.passes(
+            c.text("x_type"), c.number("x_zero"), weight.size[first:last].swapaxes(0, 1), False
+        )
+        for first, last in parts
+    ]
+    if None in own:
+        return None
     m_of = scales.astype(np.int64).reshape(len(parts), out)
-    flat, starts = bench.sum(i, c, dims[0] * out * pixels)
-    places = np.concatenate([start + np.arange(dims[0]) * out * pixels for start in starts])
-    x, rows = bench.operand(i, c, "x"), bench.batch * dims[0]
-    step = dims[0] * max(1, min(bench.batch, COLUMN_BYTES // max(1, dims[0] * dims[1] * taps * pixels)))
+    flat, starts = bench.sum(i, c, n * out * pixels)
+    x, places = bench.operand(i, c, "x"), _places(starts, n, out, pixels)
+    # sums of whole elements fit 32 bits before their zero point is added, not after
+    kind = "int64" if any(one.wide for made_of in own for one, _, _ in made_of or ()) else "int32"
+    step = max(1, min(bench.batch, PART_BYTES // max(1, 4 * n * out * pixels)))
     adds = []
-    for start in range(0, rows, step):
-        count, keep = min(step, rows - start), bool(c.number("accumulate"))
-        part = bench.scratch("part", "int32", (count, out, pixels))
-        offsets = (places[start : start + count, None] + np.arange(out) * pixels).reshape(-1)
-        for (first, last), scale in zip(parts, m_of, strict=True):
-            part_dims = (dims[0], last - first, *dims[2:])
-            own = replace(c, fields={**c.fields, "x_dims": part_dims})
-            shifted = replace(x, base=x.base + first * x.strides[1])
-            for h in x_halves:
-                shape = (count, (last - first) * taps, pixels)
-                columns = bench.scratch("scaled columns", "uint8", shape)
-                fill = filler(bench, own, shifted, columns, start, h)
-                for g in weight.halves:
-                    own_numbers = weight.numbers[first:last].swapaxes(0, 1)
-                    plane = as_bytes(own_numbers.reshape(out, -1), g)
-                    call = product(plane, g.zero, columns, h.zero, part)
-                    scaled = np.tile(scale, count)
-                    adds.append(
-                        _Add(
-                            fill,
-                            call,
-                            part.reshape(-1, pixels),
-                            offsets,
-                            scaled,
-                            False,
-                            h.weight + g.weight,
-                            keep,
-                        )
-                    )
-                    keep = True
+    for start in range(0, bench.batch, step):
+        rows, keep = min(step, bench.batch - start) * n, bool(c.number("accumulate"))
+        part = bench.scratch("part", kind, (rows * out, pixels))
+        sums = part.reshape(-1), np.arange(rows) * out * pixels, False, 0
+        offsets = places[start * n * out : (start * n + rows) * out]
+        for (first, last), scale, made_of in zip(parts, m_of, own, strict=True):
+            command = replace(c, fields={**c.fields, "x_dims": (n, last - first, *dims[2:])})
+            shifted = replace(x, base=x.base + start * x.sample + first * x.strides[1])
+            shape = convolutions.simple(command, shifted)
+            for one, factors, shift in made_of or ():
+                call = convolutions.one_pass(bench.scratch, shifted, shape, (one, factors, 1), sums)
+                adds.append(_Add((call,), part, offsets, np.tile(scale, rows), False, shift, keep))
+                keep = True
     size = np.abs(weight.size).sum(2)
     bench.grow(i, _peak(size, m_of, parts) * _reach(c, "x"), bool(c.number("accumulate")))
     return _Scaled(flat, adds)
+
+
+def _places(starts: Array, n: int, out: int, pixels: int) -> Array:
+    """Where the rows of the accumulator lie, sample by sample, channel by channel."""
+    samples = (starts[:, None] + np.arange(n) * out * pixels).reshape(-1)
+    return np.asarray((samples[:, None] + np.arange(out) * pixels).reshape(-1))
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""Convolutions of bytes by 16-bit products that processors add up in pairs; columns are never laid out.
+"""Convolutions of integers by 16-bit products that processors add up in pairs; columns are never laid out.
 
 Operands are centred (their zero points taken off) into 16 bits; two factors that follow each other along K
 share one 32-bit word. A padded plane has one part per phase of the stride, so that every tap is a run through
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from llvmlite import binding, ir  # type: ignore[import-untyped]
 from numba.core import types
 
@@ -135,97 +136,104 @@ def _copy(typing: Any, out: Any, to: Any, source: Any, at: Any) -> Any:
 
 
 @borrowing
-def dense(  # type: ignore[no-untyped-def]
-    x, x0, xb, xs, dims, flip, zero, groups, stride, origin, deep, wide, size, together, chunk,
-    a, rows, base, planes, pairs, lines, panel, steps, out, pitch, acc, offsets, keep,
-):
-    """Sums of B * n samples, `together` of which lie side by side (then there are no
-    columns beyond the output's width).
+def convolution(source, window, order, weights, space, panel, end):  # type: ignore[no-untyped-def]
+    """Sums of B * n samples: planes of pairs, products of them with the weights, rows into the accumulator.
 
-    `rows` names each block of output channels (first, how many, where its weights start in `a`),
-    `base` where every pair of factors starts in `pairs`, which is `planes` seen as pairs; `chunk`
-    output rows are finished at a time.
+    - source: elements, where the first sample starts, steps of samples, of dimensions; extents; and how an
+      element becomes a factor: bits that are turned, what is taken off, what stands outside the tile
+    - window: stride, origin, inserted zeros, extents of a phase of a plane, and of the output
+    - order: groups, how many of them are made together, samples that lie side by side (then there are no
+      columns beyond the output's width), output rows that are finished at a time, and whether pairs are of
+      neighbours along a row (a group has one channel) or of two channels
+    - weights: pairs, blocks of output channels (first, how many, where their pairs start), and where every
+      pair of factors starts in a plane
+    - space: planes, the same as pairs, lines that become planes, sums under way and the pitch of their rows
+    - panel: a panel of the planes and where its rows start; None: products read the planes as they lie
+    - end: the accumulator, where samples start in it, whether it holds sums, what is added to those of a
+      channel, and places to shift by
     """
-    n, channels = dims[0], dims[1] // groups
-    phases = stride[0] * stride[1] * deep * wide
-    bare = stride == (1, 1) and xs[3] == 1 and min(origin) >= 0
-    bare = bare and origin[0] + deep <= dims[2] and origin[1] + wide <= dims[3]
-    outs = rows[-1, 0] + rows[-1, 1]
-    lines[:] = 0                                                   # padding, which no plane writes
+    (groups, beside, together, chunk, alone), (a, rows, base) = order, weights
+    (_, _, _, phase, size), (planes, pairs, lines, out, pitch) = window, space
+    acc, offsets, keep, more, shift = end
+    count, wide = window[0][0] * window[0][1] * phase[0] * phase[1], phase[1]
+    outs, deep = rows[-1, 0] + rows[-1, 1], base.shape[0]
+    lines[:] = source[5][2]                                        # padding, which no plane writes
     for first in range(0, offsets.shape[0], together):
-        count = min(together, offsets.shape[0] - first)
-        for g in range(groups):
-            for c in range(0, channels, 2):
-                for t in range(count):
-                    at = x0 + (first + t) // n * xb + (first + t) % n * xs[0] + (g * channels + c) * xs[1]
-                    to = 2 * (c // 2 * together + t) * phases
-                    if bare:                                       # the last of an odd number has no other
-                        at += origin[0] * xs[2] + origin[1]
-                        other = at + xs[1] if c + 1 < channels else at
-                        braid(x, at, other, xs[2], deep, wide, flip, flip + zero, planes, to)
-                        continue
-                    plane(x, at, xs, dims, stride, origin, deep, wide, flip, zero, lines[0])
-                    if c + 1 < channels:
-                        plane(x, at + xs[1], xs, dims, stride, origin, deep, wide, flip, zero, lines[1])
-                    weave(lines[0], lines[1], planes[to : to + 2 * phases])
+        samples = min(together, offsets.shape[0] - first)
+        for g in range(0, groups, beside):
+            some = min(beside, groups - g)
+            if alone:
+                _neighbours(source, window, first, (g, some), planes, lines)
+            else:
+                _channels(source, window, (first, samples, together), (g, groups), planes, lines)
             for y in range(0, size[0], chunk):
-                run = (min(chunk, size[0] - y) - 1) * wide + size[1] if together == 1 else count * size[1]
-                _products(
-                    a, g * base.shape[0] * outs, rows, base, pairs, y * wide, run, panel, steps, out, pitch
-                )
-                for t in range(count):
-                    for o in range(outs):
-                        to = offsets[first + t] + ((g * outs + o) * size[0] + y) * size[1]
-                        spread(
-                            out,
-                            o * pitch + t * size[1],
-                            wide,
-                            min(chunk, size[0] - y),
-                            size[1],
-                            acc,
-                            to,
-                            keep,
-                        )
-
-
-@borrowing
-def depthwise(  # type: ignore[no-untyped-def]
-    x, x0, xb, xs, dims, flip, zero, per, stride, origin, deep, wide, size, a, base, planes, pairs, lines,
-    out, acc, offsets, keep,
-):
-    """One input channel per group, `per` outputs each: factors that follow each other along a row are the
-    pairs. As many channels as there are `lines` go through each step together, so that none reads what was
-    written the moment before."""
-    n, channels, phases = dims[0], dims[1], stride[0] * stride[1] * deep * wide
-    run, together = (size[0] - 1) * wide + size[1], lines.shape[0]
-    pitch = (run + LONG - 1) // LONG * LONG
-    lines[:] = 0                                                   # padding, which no plane writes
-    for r in range(offsets.shape[0]):
-        for first in range(0, channels, together):
-            count = min(together, channels - first)
-            for i in range(count):
-                at = x0 + r // n * xb + r % n * xs[0] + (first + i) * xs[1]
-                plane(x, at, xs, dims, stride, origin, deep, wide, flip, zero, lines[i])
-            for i in range(count):
-                weave(lines[i], lines[i, 1:], planes[2 * phases * i : 2 * phases * (i + 1)])
-            for i in range(count * per):
-                o, at = first * per + i, i // per * phases
-                for q in range(0, run, LONG):
-                    to = i * pitch + q
-                    if run - q <= WIDE:
-                        _one(a, o * base.shape[0], pairs, at + q, base, base.shape[0], out, to, 0, False)
+                height = min(chunk, size[0] - y)
+                run = (height - 1) * wide + size[1] if together == 1 else samples * size[1]
+                for i in range(some):
+                    start, result = i * count + y * wide, (out, i * outs * pitch, pitch)
+                    own = (g + i) * outs * deep
+                    if panel is None:
+                        for o in range(outs):
+                            for q in range(0, run, LONG):
+                                at, to = own + o * deep, (i * outs + o) * pitch + q
+                                if run - q <= WIDE:
+                                    _one(a, at, pairs, start + q, base, deep, out, to, 0, False)
+                                else:
+                                    _line(a, at, pairs, start + q, base, deep, out, to, 0, False)
                     else:
-                        _line(a, o * base.shape[0], pairs, at + q, base, base.shape[0], out, to, 0, False)
-            for i in range(count * per):
-                to = offsets[r] + (first * per + i) * size[0] * size[1]
-                spread(out, i * pitch, wide, size[0], size[1], acc, to, keep)
+                        _products(weights, own, pairs, start, run, panel, result)
+                for t in range(samples):
+                    for i in range(some * outs):
+                        to = offsets[first + t] + ((g * outs + i) * size[0] + y) * size[1]
+                        at = i * pitch + t * size[1]
+                        add = more[g * outs + i]
+                        if shift or add:
+                            _shift(out, at, (height, wide, size[1]), acc, to, (keep, add, shift))
+                        else:
+                            _spread(out, at, wide, (height, size[1]), acc, to, keep)
 
 
 @borrowing
-def _products(  # type: ignore[no-untyped-def]
-    a, first, rows, base, pairs, start, run, panel, steps, out, pitch
-):
+def _channels(source, window, samples, group, planes, lines):  # type: ignore[no-untyped-def]
+    """The planes of a group's channels, two and two, for samples that lie side by side."""
+    (_, x0, xb, xs, dims, _), (stride, origin, insert, (deep, wide), _) = source, window
+    (first, count, together), (g, groups) = samples, group
+    n, channels, phases = dims[0], dims[1] // groups, stride[0] * stride[1] * deep * wide
+    bare = stride == (1, 1) and insert == (1, 1) and xs[3] == 1 and min(origin) >= 0
+    bare = bare and origin[0] + deep <= dims[2] and origin[1] + wide <= dims[3]
+    for c in range(0, channels, 2):
+        for t in range(count):
+            at = x0 + (first + t) // n * xb + (first + t) % n * xs[0] + (g * channels + c) * xs[1]
+            to = 2 * (c // 2 * together + t) * phases
+            if bare:                                               # the last of an odd number has no other
+                at += origin[0] * xs[2] + origin[1]
+                other = at + xs[1] if c + 1 < channels else at
+                braid(source, window, at, other, planes, to)
+                continue
+            plane(source, window, at, lines[0])
+            if c + 1 < channels:
+                plane(source, window, at + xs[1], lines[1])
+            weave(lines[0], lines[1], planes[to : to + 2 * phases])
+
+
+@borrowing
+def _neighbours(source, window, sample, group, planes, lines):  # type: ignore[no-untyped-def]
+    """The planes of channels that have a group each: the pairs are factors that follow each other along a
+    row. As many as there are `lines` go through each step together, so that none reads what was written the
+    moment before."""
+    (_, x0, xb, xs, dims, _), (stride, _, _, (deep, wide), _) = source, window
+    n, phases, (first, count) = dims[0], stride[0] * stride[1] * deep * wide, group
+    for i in range(count):
+        at = x0 + sample // n * xb + sample % n * xs[0] + (first + i) * xs[1]
+        plane(source, window, at, lines[i])
+    for i in range(count):
+        weave(lines[i], lines[i, 1:], planes[2 * phases * i : 2 * phases * (i + 1)])
+
+
+@borrowing
+def _products(weights, first, pairs, start, run, panels, result):  # type: ignore[no-untyped-def]
     """out[o, q] for q < run, block by block: K in stretches, places in tiles."""
+    (a, rows, base), (panel, steps), (out, begin, pitch) = weights, panels, result
     for q in range(0, run, WIDE):
         for k in range(0, base.shape[0], DEEP):
             count = min(DEEP, base.shape[0] - k)
@@ -233,20 +241,21 @@ def _products(  # type: ignore[no-untyped-def]
                 at = base[k + i] + start + q
                 _copy(panel, i * WIDE, pairs, at)
             for r in range(rows.shape[0]):
-                weights, to = first + rows[r, 2] + k * rows[r, 1], rows[r, 0] * pitch + q
+                own, to = first + rows[r, 2] + k * rows[r, 1], begin + rows[r, 0] * pitch + q
                 if rows[r, 1] == 6:
-                    _six(a, weights, panel, 0, steps, count, out, to, pitch, k > 0)
+                    _six(a, own, panel, 0, steps, count, out, to, pitch, k > 0)
                 elif rows[r, 1] == 4:
-                    _four(a, weights, panel, 0, steps, count, out, to, pitch, k > 0)
+                    _four(a, own, panel, 0, steps, count, out, to, pitch, k > 0)
                 elif rows[r, 1] == 2:
-                    _two(a, weights, panel, 0, steps, count, out, to, pitch, k > 0)
+                    _two(a, own, panel, 0, steps, count, out, to, pitch, k > 0)
                 else:
-                    _one(a, weights, panel, 0, steps, count, out, to, pitch, k > 0)
+                    _one(a, own, panel, 0, steps, count, out, to, pitch, k > 0)
 
 
 @borrowing
-def spread(out, at, wide, height, width, acc, to, keep):  # type: ignore[no-untyped-def]
+def _spread(out, at, wide, size, acc, to, keep):  # type: ignore[no-untyped-def]
     """Rows of `width` out of every `wide` places, one after the other, into a sum or onto it."""
+    height, width = size
     for y in range(height):
         src, dst = out[at + y * wide : at + y * wide + width], acc[to + y * width : to + (y + 1) * width]
         if keep:
@@ -259,3 +268,17 @@ def spread(out, at, wide, height, width, acc, to, keep):  # type: ignore[no-unty
         else:
             for q in range(0, width, WIDE):
                 _copy(acc, to + y * width + q, out, at + y * wide + q)
+
+
+@borrowing
+def _shift(out, at, size, acc, to, how):  # type: ignore[no-untyped-def]
+    """The same of (sum + more) * 2^shift."""
+    (height, wide, width), (keep, more, shift) = size, how
+    for y in range(height):
+        src, dst = out[at + y * wide : at + y * wide + width], acc[to + y * width : to + (y + 1) * width]
+        if keep:
+            for i in range(width):
+                dst[i] += (np.int64(src[i]) + more) << shift
+        else:
+            for i in range(width):
+                dst[i] = (np.int64(src[i]) + more) << shift
