@@ -55,7 +55,7 @@ def _changed(layer: CLayer, change: Callable[[str], str]) -> CLayer:
 
 
 @dataclass(frozen=True)
-class Part:
+class StoragePart:
     """Where a buffer lies in another one: at which byte at the first step, and by how many it goes on."""
 
     of: int
@@ -82,7 +82,7 @@ class CallSequence:
     numerics: Numerics
     last: frozenset[str]
     kept: Container[str]
-    parts: dict[int, Part] = field(default_factory=dict)
+    parts: dict[int, StoragePart] = field(default_factory=dict)
     touched: list[set[int]] = field(default_factory=list)
     bodies: list[tuple[int, int]] = field(default_factory=list)
 
@@ -144,22 +144,22 @@ class CallSequence:
         own = buffers.value(value_id, value.dtype, value.type.size)
         return Laid(own, value.type.shape, value_id in self.last)
 
-    def root(self, number: int) -> Part:
+    def root(self, number: int) -> StoragePart:
         """The buffer that one lies in, itself where it lies in none."""
-        found = Part(number)
+        found = StoragePart(number)
         while found.of in self.parts:
             part = self.parts[found.of]
-            found = Part(part.of, found.first + part.first, found.each + part.each)
+            found = StoragePart(part.of, found.first + part.first, found.each + part.each)
         return found
 
-    def _part(self, node: Node) -> Part:
+    def _part(self, node: Node) -> StoragePart:
         """Where the step's part lies of what is cut or stacked, or what is captured."""
         side, own = border(node)
         outer, inner = (node.outputs, node.inputs) if side in LEAVES else (node.inputs, node.outputs)
         of, size = self.held(outer[0]).storage.number, self.held(inner[0]).storage.bytes
         if side == "capture":
-            return Part(of)
-        return Part(of, (own.steps - 1) * size, -size) if own.reverse else Part(of, 0, size)
+            return StoragePart(of)
+        return StoragePart(of, (own.steps - 1) * size, -size) if own.reverse else StoragePart(of, 0, size)
 
     def _row(self, node: Node, made: Container[str]) -> list[TensorCommand]:
         """What puts a step's result into its place: nothing, where it is made there."""
@@ -194,7 +194,7 @@ class CallSequence:
         """Behind the loop the buffer of a carried value has the last one."""
         if last in self.kept:
             return [self._copy(now, last)]
-        self.parts[self.held(last).storage.number] = Part(self.held(now).storage.number)
+        self.parts[self.held(last).storage.number] = StoragePart(self.held(now).storage.number)
         return []
 
     def _copy(self, source: str, result: str) -> TensorCommand:
