@@ -52,7 +52,8 @@ def _begins(graph: Graph, node: Node) -> tuple[int, ...] | None:
         return None
     site = graph.site(node)
     space = site.op.local_space(site) if site.consts[0] is None and node.op.moves(site) else None
-    same = type(site.outputs[0].quant) is QuantType and site.inputs[0].quant == site.outputs[0].quant
+    source = graph.values[node.inputs[0]]
+    same = type(source.quant) is QuantType and source.quant == site.outputs[0].quant
     if space is None or not same or space.inputs[0] is None or site.shape(0) == site.out_shape:
         return None
     maps = space.inputs[0].maps

@@ -14,7 +14,7 @@ from npuflow.place.host import HostPricing
 from npuflow.schedule.choice import Costs
 from npuflow.search.plan import TilingPlan, plan_network
 from npuflow.search.unfit import PlanRequest, explained
-from npuflow.strategies import FLOAT, Levels
+from npuflow.strategies import FLOAT
 from npuflow.tune.precision.fakequant import FakeQuantNetwork
 
 
@@ -44,7 +44,7 @@ class LoopOnHost:
     layers: tuple[tuple[tuple[int, ...], float], ...]
     cycles: float
 
-    def more(self, levels: Levels) -> float:
+    def more(self, levels: Sequence[int]) -> float:
         """Cycles that no node accounts for where one has a unit in float: a loop runs in one place."""
         if all(levels[u] != FLOAT for u in self.units):
             return 0.0
