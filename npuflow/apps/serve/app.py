@@ -91,7 +91,7 @@ ADDRESSES = (
     "/v2, /v2/health/live, /v2/health/ready, /v2/models/NAME, its /ready, /config, /stats and /infer (POST), "
     f"/v2/models/stats, /v2/repository/index (POST), {endpoints.ADDRESSES}, /metrics"
 )
-STOPS = "the server stops; it did not get to this request"
+STOPS = "the server stops; it did not finish this request"
 LOG = logging.getLogger("npuflow.serve")
 
 
