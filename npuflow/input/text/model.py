@@ -94,9 +94,11 @@ class OpenedTokenModel:
 
 def _reader(path: Path) -> Gatherer | None:
     """The front end of checkpoints, where it reads such a file."""
-    readers = (FRONTENDS[name]() for name in FRONTENDS.names())
-    known = (one for one in readers if path.suffix.lower() in one.suffixes)
-    return next((one for one in known if isinstance(one, Outlined)), None)
+    for name in FRONTENDS.names():
+        one: Gatherer = FRONTENDS[name]()
+        if path.suffix.lower() in one.suffixes and isinstance(one, Outlined):
+            return one
+    return None
 
 
 @lru_cache(maxsize=4)
