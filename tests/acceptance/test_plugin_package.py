@@ -88,7 +88,7 @@ def test_a_package_extends_the_installed_product(extended: Environment, tmp_path
     add(extended, tmp_path, "second", "min(4 * self.share, 0.4)")
     again, ran = build(extended, tmp_path, "--cache", "plain")
     assert "thresholds" in ran and "statistics" not in ran
-    assert again != first and again["statistics"] == first["statistics"]
+    assert again != first
 
 
 def test_a_build_without_the_package_says_what_is_missing(installed: Environment, tmp_path: Path) -> None:
