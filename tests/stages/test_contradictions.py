@@ -62,6 +62,20 @@ def test_bounds_that_hold_no_number(folder: Path) -> None:
     assert not faults(folder, "[calibrate]\nbounds = [-3.0, 3.0]")
 
 
+def test_ends_that_no_float32_number_reaches(folder: Path) -> None:
+    """Each was a warning of numpy, and a layer on the host without a word. Bounds may be open."""
+    for ends in ("[0.0, 1e39]", "[-1e300, 1.0]"):
+        for key, table in (
+            ("calibrate.bounds", f"[calibrate]\nbounds = {ends}"),
+            ("calibrate.layers[0].range", f'[[calibrate.layers]]\nlayers = ["relu"]\nrange = {ends}'),
+        ):
+            ((where, said),) = faults(folder, table)
+            assert where == key and "has an end that no float32 number reaches" in said
+    assert not faults(folder, "[calibrate]\nbounds = [-inf, 1.0]")
+    ((where, _),) = faults(folder, '[[calibrate.layers]]\nlayers = ["relu"]\nrange = [0.0, inf]')
+    assert where == "calibrate.layers[0].range"
+
+
 @pytest.mark.parametrize(
     ("more", "key"),
     [

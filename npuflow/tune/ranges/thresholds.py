@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Annotated, Literal
 
 import numpy as np
@@ -27,6 +28,7 @@ from npuflow.statistics.kernels import SHIFT
 from npuflow.statistics.statistics import ObservedStatistics, StatisticsColumn
 
 Ranges = dict[str, tuple[float, float]]
+LARGEST = float(np.finfo(np.float32).max)
 SCORES = "scores"                         # the method of outputs whose range the operator states
 
 
@@ -43,16 +45,25 @@ class LayerCalibration(Config):
     beyond: Literal["clip", "drop"] = "clip"       # such values count as the bound, or not at all
 
     def check(self) -> Iterable[Fault]:
-        yield from _empty("range", self.range)
-        yield from _empty("bounds", self.bounds)
+        yield from _faults_of("range", self.range)
+        yield from _faults_of("bounds", self.bounds)
 
 
-def _empty(field: str, given: tuple[float, float] | None) -> Iterable[Fault]:
-    """A fault for a range that no number lies in."""
-    if given is not None and not given[0] < given[1]:
+def _faults_of(field: str, given: tuple[float, float] | None) -> Iterable[Fault]:
+    """A fault for a range that no number lies in, or whose ends are no float32 numbers. Infinity is an end of
+    bounds, on which side nothing is cut, and none of a range."""
+    if given is None:
+        return
+    if not given[0] < given[1]:
         yield Fault(
             field, f"the range {list(given)} holds no numbers", hint="lowest first, then highest",
             code="NF-RECIPE-015",
+        )
+    elif any(abs(end) > LARGEST and (field == "range" or isfinite(end)) for end in given):
+        yield Fault(
+            field, f"the range {list(given)} has an end that no float32 number reaches",
+            because="tensors are of float32", hint="ends within 3.4e38" + ", or inf" * (field == "bounds"),
+            code="NF-RECIPE-126",
         )
 
 
@@ -70,7 +81,7 @@ class Calibrate(Config):
     layers: tuple[LayerCalibration, ...] = ()
 
     def check(self) -> Iterable[Fault]:
-        yield from _empty("bounds", self.bounds)
+        yield from _faults_of("bounds", self.bounds)
 
 
 @dataclass(frozen=True)
