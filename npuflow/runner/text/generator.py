@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, Self
-
-import numpy as np
 
 from npuflow.base.errors import DataError, UsageError
 from npuflow.runner.ports import Array, Port
@@ -83,53 +81,57 @@ class TextStream:
         self.seconds = self.first_seconds = 0.0
         self._generator, self._steps = generator, generator.runner.steps()
         self._known, self._held = list(prompt), 0       # tokens so far; how many of them the cache holds
-        self._pieces = self._generated()
+        self._pieces, self._random = TextPieces(generator.tokenizer, self.prompt), sampling.generator()
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> str:
-        return next(self._pieces)
-
-    def _generated(self) -> Iterator[str]:
-        pieces = TextPieces(self._generator.tokenizer, self.prompt)
-        random, stops = self.sampling.generator(), set(self._generator.tokenizer.stops)
         while self.ended is None:
-            token = self._next(random)
-            if token in stops:
-                self.ended = "stop"
-                break
-            self.tokens.append(token)
-            self._known.append(token)
-            if len(self.tokens) == self.max_tokens:
-                self.ended = "length"
-            elif len(self._known) > self._generator.context:
-                self.ended = "full"
-            if piece := pieces.more(token):
-                yield piece
-        if piece := pieces.rest():
-            yield piece
+            if piece := self.advance():
+                return piece
+        raise StopIteration
 
-    def _next(self, random: np.random.Generator) -> int:
+    def advance(self) -> str:
+        """One run of the model, and the text that its token completes: often none, as while the prompt runs.
+        Who has several streams runs them in turns by it. Nothing runs once the text has ended."""
+        if self.ended is not None:
+            return ""
         begun = time.perf_counter()
-        token = self.sampling.chosen(self._logits(), random)
+        logits = self._run()
+        token = None if logits is None else self.sampling.chosen(logits, self._random)
         self.seconds += time.perf_counter() - begun
+        if token is None:
+            return ""
         self.chosen += 1
         self.first_seconds = self.first_seconds or self.seconds
-        return token
+        piece = self._followed(token)
+        return piece if self.ended is None else piece + self._pieces.rest()
 
-    def _logits(self) -> Array:
-        """Of the token behind all that are known, after the runs that bring these into the cache."""
-        chunk, found = self._generator.chunk, None
-        while self._held < len(self._known):
-            begin = min(self._held, len(self._known) - chunk)
-            sample: dict[str, Any] = {TOKENS: [self._known[begin : begin + chunk]]}
-            if begin < self._held:
-                sample[POSITION] = [begin]
-            found = self._steps.run(sample)[LOGITS]
-            self._held, self.runs = begin + chunk, self.runs + 1
-        assert found is not None
-        return found.reshape(-1)
+    def _followed(self, token: int) -> str:
+        """What a token completes; `ended` is set where it is the last one."""
+        if token in self._generator.tokenizer.stops:
+            self.ended = "stop"
+            return ""
+        self.tokens.append(token)
+        self._known.append(token)
+        if len(self.tokens) == self.max_tokens:
+            self.ended = "length"
+        elif len(self._known) > self._generator.context:
+            self.ended = "full"
+        return self._pieces.more(token)
+
+    def _run(self) -> Array | None:
+        """One run over tokens that the cache does not hold yet. The logits of the token behind all that are
+        known, once it holds these."""
+        chunk = self._generator.chunk
+        begin = min(self._held, len(self._known) - chunk)
+        sample: dict[str, Any] = {TOKENS: [self._known[begin : begin + chunk]]}
+        if begin < self._held:
+            sample[POSITION] = [begin]
+        found = self._steps.run(sample)[LOGITS]
+        self._held, self.runs = begin + chunk, self.runs + 1
+        return found.reshape(-1) if self._held == len(self._known) else None
 
 
 def _chunk(runner: Runner, inputs: dict[str, Port]) -> int:
