@@ -145,8 +145,7 @@ class TokenSession:
         if wrong is not None or not new:
             raise DataError(
                 "no token is appended" if wrong is None else f"there is no token {wrong:,}",
-                because=None if wrong is None else
-                f"{self.model.name} knows {self.model.vocabulary:,} tokens",
+                because="" if wrong is None else f"{self.model.name} knows {self.model.vocabulary:,} tokens",
                 hint="at least one" if wrong is None else
                 "take the tokenizer of the checkpoint that it was built from",
                 code="NF-RUN-091",
