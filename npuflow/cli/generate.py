@@ -91,7 +91,7 @@ def generate(
     if not options.as_json:
         typer.echo(nl=not found.endswith("\n"))
     with Working("running the program's clock"):
-        figures = {**_speed(stream), **_clock(runner)}
+        figures = {**_speed(stream), **_clock(stream)}
     if options.as_json:
         typer.echo(json.dumps({"text": found, "tokens": stream.tokens, "ended": stream.ended, **figures}))
     else:
@@ -118,19 +118,25 @@ def _speed(stream: TextStream) -> dict[str, Any]:
     }
 
 
-def _clock(runner: Runner) -> dict[str, Any]:
-    """Cycles of a run by the program's clock, with those of the host, and as many runs a second as the target
-    has: one gives a token. Of a model nothing."""
+def _clock(stream: TextStream) -> dict[str, Any]:
+    """Cycles by the program's clock, with those of the host: of a run that gives a token, and of the runs of
+    the prompt; and as many runs a second as the target has. Of a model nothing."""
     from npuflow.report.profile import profile
 
-    program = getattr(runner.backend, "program", None)
-    if program is None:
+    model = stream.session.model
+    programs = {chunk: model.program(chunk) for chunk in {*stream.session.runs, model.chunks[0]}}
+    known = {chunk: (profile(one).whole_cycles, one) for chunk, one in programs.items() if one is not None}
+    if not known:
         return {}
-    cycles = profile(program).whole_cycles
-    rate = program.target.compute.clock_mhz * 1e6 / cycles if cycles else None
+    cycles, program = known[model.chunks[0]]
+    rate = program.target.compute.clock_mhz * 1e6
+    before = sum(known[chunk][0] * count for chunk, count in stream.prompt_runs.items())
     return {
         "cycles_per_run": round(cycles),
-        "simulated_tokens_per_second": None if rate is None else round(rate, 3),
+        "simulated_tokens_per_second": round(rate / cycles, 3) if cycles else None,
+        "prompt_runs": {str(chunk): count for chunk, count in sorted(stream.prompt_runs.items())},
+        "prompt_cycles": round(before),
+        "simulated_first_token_seconds": float(f"{before / rate:.4g}"),
     }
 
 
@@ -140,6 +146,7 @@ def _line(stream: TextStream, figures: dict[str, Any]) -> str:
     parts = [f"{count:,} {tokens} after {len(stream.prompt):,} ({end})"]
     if "cycles_per_run" in figures:
         parts.append(f"{figures['cycles_per_run']:,} cycles a run")
+        parts.append(f"{figures['prompt_cycles']:,} of the prompt")
     parts.append(f"first token after {figures['first_token_seconds']:.3g} s")
     named = {"tokens_per_second": "here", "simulated_tokens_per_second": "by the program's clock"}
     parts += [f"{figures[name]:,.4g} tokens/s {where}" for name, where in named.items() if figures.get(name)]

@@ -21,7 +21,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.loops import loops
 from npuflow.ir.op import Node, Op
 from npuflow.ir.types import INDEX_BITS, QuantType, span
-from npuflow.ir.whole import code_type, constant_span, spans_of
+from npuflow.ir.whole import code_type, constant_span, spans_of, whole_span
 from npuflow.place.names import names_of
 from npuflow.place.place import op_name
 from npuflow.quantise.compared import compared
@@ -251,14 +251,25 @@ def checked_rows(graph: Graph, chosen: Sequence[Node]) -> dict[str, int]:
 def join_recurrent(
     groups: ScaleGroups, graph: Graph, nodes: Sequence[Node], coded: Container[str]
 ) -> None:
-    """A state has one type from run to run: its codes are kept as they are. So has what a loop carries from
-    step to step, and a value of a layer that is unrolled, in all steps: the steps then have equal constants,
-    which stay in local memory."""
+    """A state has one type from run to run: its codes are kept as they are, and what is kept of it beside
+    zeros has its type too. So has what a loop carries from step to step, and a value of a layer that is
+    unrolled, in all steps: the steps then have equal constants, which stay in local memory."""
     carried = ((one.now, one.following) for loop in loops(graph) for one in loop.carried)
-    for found in (*graph.state, *carried, *_steps(nodes)):
+    for found in (*graph.state, *_kept(graph, nodes), *carried, *_steps(nodes)):
         known = [v for v in found if v in coded]
         if len(known) == len(found):
             groups.join(known)
+
+
+def _kept(graph: Graph, nodes: Sequence[Node]) -> Iterator[tuple[str, str]]:
+    """A state, and its product with flags of 0 and 1: the entries of a cache that stay. Rounded to another
+    scale and back, they would change with every run."""
+    held = {given for _, given in graph.state}
+    for node in nodes:
+        if node.op.algebra == "product" and len(node.inputs) == 2:
+            for state, flags in (node.inputs, node.inputs[::-1]):
+                if state in held and whole_span(graph, flags) == (0, 1):
+                    yield state, node.outputs[0]
 
 
 def _steps(nodes: Sequence[Node]) -> Iterator[tuple[str, ...]]:

@@ -18,12 +18,14 @@ from npuflow.base.forked import renewed_in_children
 from npuflow.input.given import mapping
 from npuflow.run.state import Steps
 from npuflow.runner.backend import Dump, Exact
+from npuflow.runner.language import TokenModel
 from npuflow.runner.nan import Nan, NanCheck
 from npuflow.runner.opening import Source, opened
 from npuflow.runner.ports import Array, Port, joined, none_of, rows, written
 from npuflow.runner.preprocess import Prepare, Preprocess, preparation_of
 from npuflow.runner.programs import SimulatedProgram, Tensors
 from npuflow.runner.requests import Outputs, Requests, closed_runner, outcomes
+from npuflow.runner.sessions import TokenSession
 from npuflow.runner.steps import state_and_start
 
 Inputs = Mapping[str, Any]
@@ -212,6 +214,15 @@ class Runner:
     def steps(self) -> Steps:
         """A further sequence of runs with a state of its own; `run` and `reset` as here."""
         return Steps(self._step, self.state, self._start)
+
+    def session(self, saved: str | os.PathLike[str] | None = None) -> TokenSession:
+        """A further sequence of tokens with a cache of its own, of a language model: `append`, `trim`, `fork`
+        and `save`. `saved`: a file that `save` wrote, to go on from there. Weights are shared by all."""
+        self._open()
+        made = TokenSession(TokenModel.of(self.backend, self.state, self._start), self._step)
+        if saved is not None:
+            made.load(saved)
+        return made
 
     def reset(self, **start: Array) -> None:
         """The next run begins a sequence: its state is zeros, but for the inputs that are given."""

@@ -1,4 +1,5 @@
-"""One network at several shapes: programs of one file, of which the shapes of a sample choose one."""
+"""One network at several shapes: programs of one file, of which the shapes of a sample choose one.
+What the network keeps from run to run is that of all: any of the programs takes what another one left."""
 
 from __future__ import annotations
 
@@ -18,13 +19,34 @@ from npuflow.runner.ports import Array, Port, Sample
 
 def one_network(backends: Mapping[str, Backend]) -> bool:
     """Whether these are one network at several shapes: equal names and types of inputs and outputs, inputs of
-    as many dimensions, no two of equal shapes, and no state."""
+    as many dimensions, no two of equal shapes, and the same state."""
     kinds = {
         (*((p.name, p.dtype, len(p.shape)) for p in b.inputs), *((p.name, p.dtype) for p in b.outputs))
         for b in backends.values()
     }
     shapes = {tuple(p.shape for p in b.inputs) for b in backends.values()}
-    return len(kinds) == 1 and len(shapes) == len(backends) and not any(b.state for b in backends.values())
+    return len(kinds) == 1 and len(shapes) == len(backends) and _one_state(list(backends.values()))
+
+
+def _one_state(backends: Sequence[Backend]) -> bool:
+    """Whether all keep the same: equal pairs, of equal types, which begin with equal codes."""
+    first = backends[0]
+    for other in backends[1:]:
+        if other.state != first.state or other.start.keys() != first.start.keys():
+            return False
+        if not all(np.array_equal(first.start[n], array) for n, array in other.start.items()):
+            return False
+        if _state_types(first) != _state_types(other):
+            return False
+    return True
+
+
+def _state_types(backend: Backend) -> list[Any]:
+    """What the codes of a program's state stand for, by input; nothing of a model in floats."""
+    program = getattr(backend, "program", None)
+    held = {name for _, name in backend.state}
+    entries = [] if program is None else program.meta["inputs"]
+    return [(e["name"], e["dtype"], e["shape"], e.get("quant")) for e in entries if e["name"] in held]
 
 
 class ShapedModel:
@@ -36,9 +58,14 @@ class ShapedModel:
         self.exact, self.preparation, self.notes = first.exact, first.preparation, first.notes
         self.inputs = tuple(_common([b.inputs[i] for b in self._all]) for i in range(len(first.inputs)))
         self.outputs = tuple(_common([b.outputs[i] for b in self._all]) for i in range(len(first.outputs)))
-        self.state: Pairs = ()
-        self.start: Mapping[str, Array] = {}
+        self.state: Pairs = first.state
+        self.start: Mapping[str, Array] = first.start
         self._ran: tuple[Backend, ...] = ()
+
+    @property
+    def each(self) -> tuple[Backend, ...]:
+        """The backends, one for each shape."""
+        return self._all
 
     def fed(self, sample: Sample) -> dict[str, Array]:
         return self._of(sample).fed(sample)

@@ -39,7 +39,8 @@ class ModelTable(Config, table="model"):
     """Sizes of free dimensions by their names in the model."""
     shapes: Annotated[tuple[Shape, ...], Unkeyed()] = ()
     """Several shapes in one program, `[{ T = 64 }, { T = 128 }]`: each gives sizes of free dimensions, or
-    shapes of inputs, beside `dims` and `inputs`. Calibration is done at the first."""
+    shapes of inputs, beside `dims` and `inputs`. Calibration is done at the first. A state has the same
+    shape in all of them, and passes from one to another: `[{ chunk = 1 }, { chunk = 32 }]`."""
     begin: tuple[str, ...] = ()
     """Cut points: tensors to begin at, instead of the inputs before them. The data hold their values."""
     batch: Annotated[int, Range(0, 4096)] = 0
@@ -88,12 +89,6 @@ class ModelTable(Config, table="model"):
                 )
             elif shape in self.shapes[:i]:
                 yield Fault("shapes", f"{called} stands twice", code="NF-RECIPE-118")
-        if self.shapes and self.state:
-            because = "the state of one shape is not that of another"
-            yield Fault(
-                "shapes", "a network that keeps a state has one shape", because, "one recipe for each shape",
-                code="NF-RECIPE-119",
-            )
 
     @property
     def growth(self) -> float:
@@ -219,12 +214,6 @@ def read(model: ModelTable, path: Path, bindings: Bindings) -> Model:
     own = dict(reading.graph.state)                    # what the file itself says, as TFLite's variables do
     if own:
         reading = replace(reading, graph=reading.graph.replaced(state=()))
-        if model.shapes:
-            raise ModelError(
-                "a network that keeps a state has one shape",
-                because=f"the file has variables: {', '.join(own.values())}",
-                hint="one recipe for each shape", code="NF-MODEL-351",
-            ).at(key="model.shapes")
     if model.begin:
         reading = _changed(reading, lambda graph: begun(graph, model.begin), "begin")
     reading = batched(reading, model.batch)

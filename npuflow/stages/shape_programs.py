@@ -7,13 +7,18 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+import numpy as np
+
+from npuflow.base.errors import DataError
 from npuflow.base.wording import counted
 from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import Items, log, stage
+from npuflow.hw.target import Numerics
 from npuflow.input.data.config import Preparation
-from npuflow.ir.graph import Graph
+from npuflow.ir.graph import Graph, prune
 from npuflow.ir.types import Array
 from npuflow.program.container import Program
+from npuflow.run.interpret import Interpreter
 from npuflow.stages._targets import WholeTarget
 from npuflow.stages.codegen import CompiledProgram, ProgramTable, codegen
 from npuflow.stages.costs import SubgraphCosts
@@ -60,6 +65,8 @@ def shape_programs(
             quantized=one, tiled=tiled, whole=whole, preparation=Preparation(), program=program
         )
         fed = list(feeds(samples, graph.graph, one.graph, simulate.samples))
+        if one.graph.state:
+            fed = [runnable(one.graph, whole.planned.numerics, feed) for feed in fed]
         log(f"{name}: {counted(len(fed), 'sample')} of the first shape, cut off or repeated")
         yield name, ShapedProgram(made, simulated(one.graph, made.program, fed, whole.planned.numerics))
 
@@ -70,3 +77,18 @@ def feeds(samples: Items[Sample], first: Graph, graph: Graph, count: int) -> Ite
     whole = (one.content for one in samples.values() if not one.content.broken)
     for content in islice(whole, count):
         yield content.feed(own) if content.noise is not None else stretched(content.feed(types), own)
+
+
+def runnable(graph: Graph, numerics: Numerics, feed: dict[str, Array]) -> dict[str, Array]:
+    """A sample of a network with state that can run: a counter of the state (the position in a cache) begins
+    at 0 where it leaves less room than this shape takes, so that rows outside of a table were looked up."""
+    looked = tuple(n.outputs[0] for n in graph.nodes if "table" in map(n.op.role, range(len(n.inputs))))
+    counters = [name for _, name in graph.state if graph.type(name).dtype in ("int32", "int64")]
+    if not looked or not counters:
+        return feed
+    part = prune(graph.replaced(outputs=looked, state=()))
+    try:
+        Interpreter(part, numerics).run({name: feed[name] for name in part.inputs})
+    except DataError:
+        return {**feed, **{name: np.zeros_like(feed[name]) for name in counters}}
+    return feed

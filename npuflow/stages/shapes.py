@@ -15,6 +15,7 @@ from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import View, log, stage
 from npuflow.input.postprocess import Postprocess
 from npuflow.input.preprocess import Preprocess
+from npuflow.ir.graph import Graph
 from npuflow.place.islands import PlacementTable
 from npuflow.quantise.config import Quantize
 from npuflow.stages._candidates import PlacedNetwork, TargetNetwork
@@ -29,7 +30,8 @@ from npuflow.stages.placement import placement as placed
 from npuflow.stages.preprocess import prepared
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.quantize import quantize as quantized_by
-from npuflow.tune.correct.shared_weights import with_biases, with_weights
+from npuflow.tune.correct.shared_weights import SharedWeights, with_biases, with_weights
+from npuflow.tune.ranges.moved import with_moved
 
 NAMED = 5                                 # layers that an error names
 
@@ -92,8 +94,9 @@ def shapes(
             steps, faults = read_table(Preprocess, item.detail["preprocess"])
             assert steps is not None, faults
             source = prepared(source, steps)
-        parse, known = reading.parse, reading.asked.known
-        own = rewritten(source.reading, parse.skip, hardware=known, loops=parse.loops)
+        parse = reading.parse
+        own = rewritten(source.reading, parse.skip, hardware=reading.asked.known, loops=parse.loops)
+        _require_state(name, own.graph, graph.graph)
         own = over_pixels(own, graph.pixels) if graph.pixels else own
         if graph.trials:
             own = replace(own, graph=with_weights(own.graph, graph.graph))
@@ -102,9 +105,14 @@ def shapes(
             PlacedNetwork(own, where, scheme.quantize, numerics), whole.planned.memory, whole.planned.host,
             scheme.placement,
         )
-        made: Quantized = quantized_by(ChosenCandidate(network, choices))
+        known = choices.thresholds
+        if known is not None:
+            known = replace(known, ranges=with_moved(own.graph, known.ranges))
+        made: Quantized = quantized_by(ChosenCandidate(network, replace(choices, thresholds=known)))
         _require_alike(name, made, quantized)
         done = with_biases(made.graph, quantized.graph, numerics)
+        if own.graph.state:
+            one_candidate(name, done, quantized.graph)
         log(f"{name}: {done.layers - len(done.other)} of {done.layers} layers have the first shape's weights")
         for layer in done.other:
             log(f"{layer}: other weights than at the first shape")
@@ -135,6 +143,40 @@ def _require_alike(name: str, made: Quantized, first: Quantized) -> None:
             hint="other operations run at this shape: build it with a recipe of its own, then `npuflow pack`",
             code="NF-MODEL-339",
         ).at(key="model.shapes")
+
+
+def _require_state(name: str, graph: Graph, first: Graph) -> None:
+    """What the network keeps from run to run is the same at both shapes."""
+    if graph.state != first.state:
+        wrong = sorted({*graph.state} ^ {*first.state})[0][1]
+        because = f'only one of the two keeps "{wrong}"'
+    else:
+        kinds = {given: (graph.type(given), first.type(given)) for _, given in graph.state}
+        wrong = next((given for given, (own, other) in kinds.items() if own != other), "")
+        own, other = ([*kind.shape] for kind in kinds[wrong]) if wrong else ([], [])
+        because = f'"{wrong}" is {own} here, and {other} at the first shape'
+    if wrong:
+        raise ModelError(
+            f"the state at {name} is not that of the first shape", because=because,
+            hint="shapes that share a state differ in other inputs alone; else one recipe for each shape",
+            code="NF-MODEL-351",
+        ).at(key="model.shapes")
+
+
+def one_candidate(name: str, done: SharedWeights, first: Graph) -> None:
+    """Where a state passes from one shape to another, all tensors and layers of one name have one type, one
+    place and one weight: so any order of runs gives the same bits."""
+    graph = done.graph
+    typed = [v for v, one in graph.values.items() if v in first.values and one.quant != first.values[v].quant]
+    known = {node.outputs[0]: node.is_integer for node in first.nodes}
+    placed = [n.name for n in graph.nodes if known.get(n.outputs[0], n.is_integer) != n.is_integer]
+    for wrong, what in ((done.other, "weights"), (typed, "types"), (placed, "places")):
+        if wrong:
+            raise ModelError(
+                f"{name} has other {what} than the first shape", because=f"those of {_some(wrong)}",
+                hint="another shape first, or one recipe for each shape",
+                code="NF-MODEL-480",
+            ).at(key="model.shapes")
 
 
 def _some(names: Sequence[str]) -> str:

@@ -92,7 +92,8 @@ def test_a_program_gives_the_same_text_by_executor_and_simulator(
 ) -> None:
     np.savez("calib.npz", tokens=np.random.default_rng(0).integers(3, 80, (4, 12, 1, 1)))
     assert main(["new", "net", "--target", target, "--dim", "context=16", "-o", "net.toml"]) == 0
-    sets = ["data.source=calib.npz", "unify.scales=off", "correct.bias=off", "precision.strategy=none"]
+    sets = ["model.shapes=[{ chunk = 1 }, { chunk = 4 }]"]
+    sets += ["data.source=calib.npz", "unify.scales=off", "correct.bias=off", "precision.strategy=none"]
     sets += ["sequences.samples=24", "quantize.activations.bits=16"][: 1 + (target == "edge-8t")]
     assert main(["build", "net.toml", *(part for one in sets for part in ("--set", one))]) == 0
     program, how = "out/net/model.npu", ("--model", "net", "--max-tokens", "6")
@@ -102,6 +103,11 @@ def test_a_program_gives_the_same_text_by_executor_and_simulator(
     ]
     assert found[0]["tokens"] == found[1]["tokens"] != [] and found[0]["text"] == found[1]["text"]
     assert found[0]["cycles_per_run"] == found[1]["cycles_per_run"] > 0
+    assert found[0]["prompt_runs"] == {"1": 3}
+    assert found[0]["prompt_cycles"] == pytest.approx(3 * found[0]["cycles_per_run"], abs=2)  # both rounded
+    held = json.loads(said(capfd, program, "ABCAB", *how, "--json")[0])
+    assert held["prompt_runs"] == {"1": 1, "4": 1} and held["cycles_per_run"] == found[0]["cycles_per_run"]
+    assert held["prompt_cycles"] < 5 * held["cycles_per_run"]
     runner, ids = npuflow.Runner(program), [CHARACTERS.index(c) + 7 for c in "ABC"]
     for token in [*ids, *found[0]["tokens"]]:
         logits = runner.run({"tokens": [[token]]})["logits"]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from npuflow.base.errors import DataError, UsageError
-from npuflow.runner.ports import Array, Port
+from npuflow.runner.language import TokenModel
+from npuflow.runner.ports import Array
 from npuflow.runner.runner import Runner
 from npuflow.runner.text.pieces import TextPieces, TextTokenizer
 from npuflow.runner.text.sampling import TokenSampling
 
-TOKENS, POSITION, LOGITS, CACHE = "tokens", "position", "logits", "cache."
 End = Literal["stop", "length", "full"]
 GREEDY = TokenSampling()
 
@@ -21,20 +21,16 @@ class TextGenerator:
     """Streams text of a runner's model: the input `tokens` [1, chunk], the states `position`,
     `cache.LAYER.key` and `cache.LAYER.value` [1, heads, context, size], the output `logits` [1, vocabulary].
 
-    `chunk`: tokens of a run; `context`: tokens that the cache holds. Any number of threads may share a
-    generator: every stream has a cache of its own.
-
-    Of a chunk above 1 every run takes the last `chunk` tokens so far. Where fewer of them are new, it begins
-    earlier, over tokens that the cache holds already, and writes the same keys and values again: no filling
-    reaches the cache, and a prompt has a chunk of tokens at least.
+    `chunk`: tokens that a prompt has at least, those of the shortest run; `context`: tokens that the cache
+    holds. Any number of threads may share a generator: every stream is a session of its own. The prompt runs
+    in the longest chunks that the program has.
     """
 
     def __init__(self, runner: Runner, tokenizer: TextTokenizer) -> None:
         self.runner, self.tokenizer = runner, tokenizer
-        inputs = {port.name: port for port in runner.inputs}
-        self.chunk = _chunk(runner, inputs)
-        self.context = min(port.shape[2] for name, port in inputs.items() if name.startswith(CACHE))
-        self.vocabulary = {port.name: port for port in runner.outputs}[LOGITS].shape[-1]
+        self.model: TokenModel = runner.session().model
+        self.chunk, self.context = self.model.chunks[0], self.model.context
+        self.vocabulary = self.model.vocabulary
 
     def stream(
         self, prompt: Sequence[int], max_tokens: int | None = None, sampling: TokenSampling = GREEDY
@@ -50,7 +46,7 @@ class TextGenerator:
                 f"the prompt has {len(prompt):,} token{'' if len(prompt) == 1 else 's'}",
                 because=f"a run takes {self.chunk:,}" if few else
                 f"the cache of {self.runner.name} holds {self.context:,}",
-                hint="a longer prompt, or a program of [model] dims = { chunk = 1 }" if few and prompt
+                hint="a longer prompt, or a program with { chunk = 1 } among [model] shapes" if few and prompt
                 else "a text with at least one token" if few
                 else "a shorter prompt, or a program built with a larger [model] dims context",
                 code="NF-RUN-065",
@@ -67,9 +63,10 @@ class TextGenerator:
 
 class TextStream:
     """An iterator over pieces of text. `tokens`: those generated so far, without the one that ended it;
-    `ended`: by what, once it has: "stop", "length" (`max_tokens`) or "full"; `runs`: of the model; `chosen`:
-    how many tokens, with the one that ended it; `seconds` of computing so far, and `first_seconds`, until the
-    first token."""
+    `ended`: by what, once it has: "stop", "length" (`max_tokens`) or "full"; `session`: with the cache;
+    `runs`: of the model; `prompt_runs`: those of the prompt, by the tokens of a run; `chosen`: how many
+    tokens, with the one that ended it; `seconds` of computing so far, and `first_seconds`, until the first
+    token."""
 
     def __init__(
         self, generator: TextGenerator, prompt: Sequence[int], max_tokens: int | None, sampling: TokenSampling
@@ -78,9 +75,10 @@ class TextStream:
         self.tokens: list[int] = []
         self.ended: End | None = None
         self.runs = self.chosen = 0
+        self.prompt_runs: dict[int, int] = {}
         self.seconds = self.first_seconds = 0.0
-        self._generator, self._steps = generator, generator.runner.steps()
-        self._known, self._held = list(prompt), 0       # tokens so far; how many of them the cache holds
+        self._generator, self.session = generator, generator.runner.session()
+        self._known = list(prompt)                      # tokens so far; the cache lacks the last of them
         self._pieces, self._random = TextPieces(generator.tokenizer, self.prompt), sampling.generator()
 
     def __iter__(self) -> Self:
@@ -105,6 +103,7 @@ class TextStream:
             return ""
         self.chosen += 1
         self.first_seconds = self.first_seconds or self.seconds
+        self.prompt_runs = self.prompt_runs or dict(self.session.runs)
         piece = self._followed(token)
         return piece if self.ended is None else piece + self._pieces.rest()
 
@@ -124,37 +123,6 @@ class TextStream:
     def _run(self) -> Array | None:
         """One run over tokens that the cache does not hold yet. The logits of the token behind all that are
         known, once it holds these."""
-        chunk = self._generator.chunk
-        begin = min(self._held, len(self._known) - chunk)
-        sample: dict[str, Any] = {TOKENS: [self._known[begin : begin + chunk]]}
-        if begin < self._held:
-            sample[POSITION] = [begin]
-        found = self._steps.run(sample)[LOGITS]
-        self._held, self.runs = begin + chunk, self.runs + 1
-        return found.reshape(-1) if self._held == len(self._known) else None
-
-
-def _chunk(runner: Runner, inputs: dict[str, Port]) -> int:
-    """Tokens of a run, where this is a language model with a cache."""
-    states, outputs = {name for _, name in runner.state}, {port.name for port in runner.outputs}
-    caches = {name for name in inputs if name.startswith(CACHE)}
-    missing = [
-        *(f'the input "{name}"' for name in (TOKENS,) if name not in inputs),
-        *(f'the output "{name}"' for name in (LOGITS,) if name not in outputs),
-        *(f'the state "{name}"' for name in (POSITION, *sorted(caches)) if name not in states),
-        *(["a cache"] if not caches else []),
-    ]
-    if missing:
-        raise UsageError(
-            f"{runner.name} is no language model that generates text", because=f"it has not {missing[0]}",
-            hint="a checkpoint (a .gguf file or a folder), or a .npu that was built from one",
-            code="NF-RUN-067",
-        )
-    shape = inputs[TOKENS].shape
-    if len(shape) != 2 or shape[0] != 1 or shape[1] < 1:
-        raise UsageError(
-            f"{runner.name} takes tokens {list(shape)}",
-            because="text is generated for one sequence, [1, chunk]", hint="build it without [model] batch",
-            code="NF-RUN-068",
-        )
-    return shape[1]
+        _, logits = self.session.advance(self._known[self.session.position :])
+        self.runs += 1
+        return logits if self.session.position == len(self._known) else None

@@ -1,0 +1,89 @@
+"""What a runner's ports say of a language model: chunks of tokens, the cache, the vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from npuflow.base.errors import UsageError
+from npuflow.program.container import Program
+from npuflow.run.state import Pairs
+from npuflow.runner.backend import Backend
+from npuflow.runner.ports import Array, Port
+from npuflow.runner.shaped import ShapedModel
+
+TOKENS, POSITION, LOGITS, CACHE = "tokens", "position", "logits", "cache."
+
+
+@dataclass(frozen=True)
+class TokenModel:
+    """A language model with a cache, and what runs it. `chunks`: how many tokens its runs take, from the
+    fewest; `context`: tokens that the cache holds; `vocabulary`: how many it knows; `state`: what it keeps
+    from run to run, and `start`, how that begins."""
+
+    backend: Backend
+    chunks: tuple[int, ...]
+    context: int
+    vocabulary: int
+    state: Pairs
+    start: Mapping[str, Array]
+
+    @property
+    def name(self) -> str:
+        return self.backend.name
+
+    @classmethod
+    def of(cls, backend: Backend, state: Pairs, start: Mapping[str, Array]) -> Self:
+        """UsageError for a model that is none."""
+        inputs = {port.name: port for port in backend.inputs}
+        _require_language(backend, state, inputs)
+        shapes = [port.shape for one in _each(backend) for port in one.inputs if port.name == TOKENS]
+        for shape in shapes:
+            if len(shape) != 2 or shape[0] != 1 or shape[1] < 1:
+                raise UsageError(
+                    f"{backend.name} takes tokens {list(shape)}",
+                    because="text is generated for one sequence, [1, chunk]",
+                    hint="build it without [model] batch", code="NF-RUN-068",
+                )
+        chunks = tuple(sorted({shape[1] for shape in shapes}))
+        context = min(port.shape[2] for name, port in inputs.items() if name.startswith(CACHE))
+        vocabulary = {port.name: port for port in backend.outputs}[LOGITS].shape[-1]
+        return cls(backend, chunks, context, vocabulary, state, start)
+
+    def program(self, chunk: int) -> Program | None:
+        """What runs so many tokens; None of a model that is no program."""
+        for one in _each(self.backend):
+            if any(port.name == TOKENS and port.shape[1] == chunk for port in one.inputs):
+                return getattr(one, "program", None)
+        return None
+
+    def chunk(self, position: int, count: int) -> int:
+        """How many tokens the next run takes, where the cache holds `position` and so many are new: as many
+        as the longest chunk that is not longer. Where even the shortest is, that one: it begins earlier, over
+        tokens that the cache holds; 0 where it cannot."""
+        fitting = [chunk for chunk in self.chunks if chunk <= count]
+        return max(fitting) if fitting else self.chunks[0] if self.chunks[0] <= position + count else 0
+
+
+def _each(backend: Backend) -> tuple[Backend, ...]:
+    """Backends of one shape each."""
+    return backend.each if isinstance(backend, ShapedModel) else (backend,)
+
+
+def _require_language(backend: Backend, state: Pairs, inputs: Mapping[str, Port]) -> None:
+    """UsageError where this is no language model with a cache."""
+    states, outputs = {name for _, name in state}, {port.name for port in backend.outputs}
+    caches = {name for name in inputs if name.startswith(CACHE)}
+    missing: list[Any] = [
+        *(f'the input "{name}"' for name in (TOKENS,) if name not in inputs),
+        *(f'the output "{name}"' for name in (LOGITS,) if name not in outputs),
+        *(f'the state "{name}"' for name in (POSITION, *sorted(caches)) if name not in states),
+        *(["a cache"] if not caches else []),
+    ]
+    if missing:
+        raise UsageError(
+            f"{backend.name} is no language model that generates text", because=f"it has not {missing[0]}",
+            hint="a checkpoint (a .gguf file or a folder), or a .npu that was built from one",
+            code="NF-RUN-067",
+        )

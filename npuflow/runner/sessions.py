@@ -1,0 +1,153 @@
+"""Sessions of language models: tokens so far, and the cache that holds them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+
+from npuflow.base.errors import DataError
+from npuflow.base.forked import renewed_in_children
+from npuflow.base.wording import counted
+from npuflow.run.state import Step
+from npuflow.runner.language import LOGITS, POSITION, TOKENS, TokenModel
+from npuflow.runner.ports import Array
+from npuflow.runner.saved_sessions import load_session, save_session
+
+
+class TokenSession:
+    """The tokens of one sequence, with a cache of its own; weights are those of its runner. Threads take
+    turns. `runs`: of the model, by chunk length.
+
+    A run takes a chunk of new tokens, and nothing else: no filling reaches the cache. What the cache holds
+    behind the position (after `trim`) is never read, and the next run clears it.
+    """
+
+    def __init__(self, model: TokenModel, run: Step) -> None:
+        self.model = model
+        self.runs: Counter[int] = Counter()
+        self._run, self._lock = run, threading.Lock()
+        self._tokens: tuple[int, ...] = ()
+        self._held: dict[str, Array] = dict(model.start)
+        renewed_in_children(self)
+
+    def forked(self) -> None:
+        """In a forked process: the run that a thread of the parent was in is the parent's."""
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<TokenSession of {self.model.name}: {self.position} of {self.model.context} tokens>"
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """Those that the cache holds."""
+        return self._tokens
+
+    @property
+    def position(self) -> int:
+        """How many tokens the cache holds."""
+        return len(self._tokens)
+
+    @property
+    def state(self) -> dict[str, Array]:
+        """What a run that follows begins with: the position, keys and values as the model keeps them."""
+        with self._lock:
+            held = {name: array.copy() for name, array in self._held.items()}
+            return {**held, POSITION: self._position(len(self._tokens))}
+
+    def append(self, tokens: Iterable[int]) -> Array:
+        """Run these tokens behind those before, in the longest chunks that the program has, then in shorter
+        ones. The logits [vocabulary] of the token that follows. DataError where they do not fit; the session
+        is then as before."""
+        new = self._checked(tokens)
+        with self._lock:
+            before = self._tokens, self._held
+            try:
+                while True:
+                    count, logits = self._once(new)
+                    new = new[count:]
+                    if not new:
+                        return logits
+            except BaseException:
+                self._tokens, self._held = before
+                raise
+
+    def advance(self, tokens: Iterable[int]) -> tuple[int, Array]:
+        """`append` as far as one run goes: how many of the tokens it took, and the logits behind these. Who
+        has several sessions runs them in turns by it."""
+        new = self._checked(tokens)
+        with self._lock:
+            return self._once(new)
+
+    def trim(self, count: int) -> None:
+        """Keep the first tokens only: as if the others had not been appended."""
+        with self._lock:
+            if not 0 <= count <= len(self._tokens):
+                raise DataError(
+                    f"a session of {counted(len(self._tokens), 'token')} cannot be trimmed to {count}",
+                    hint=f"0 to {len(self._tokens)}", code="NF-RUN-093",
+                )
+            self._tokens = self._tokens[:count]
+
+    def fork(self) -> TokenSession:
+        """Another session with the same tokens; what is appended to one is not in the other."""
+        other = TokenSession(self.model, self._run)
+        with self._lock:
+            other._tokens, other._held = self._tokens, self._held        # arrays are never written into
+        return other
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write tokens and cache to an .npz file, which `Runner.session` takes."""
+        fork = self.fork()                                           # another thread may append meanwhile
+        save_session(path, self.model, fork.tokens, fork.state)
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Go on from a file that `save` wrote; DataError where it is damaged, or of another model."""
+        tokens, state = load_session(path, self.model)
+        with self._lock:
+            self._tokens, self._held = tokens, state
+
+    def _once(self, new: tuple[int, ...]) -> tuple[int, Array]:
+        held = len(self._tokens)
+        chunk = self.model.chunk(held, len(new))
+        if held + len(new) > self.model.context:
+            raise DataError(
+                f"{counted(len(new), 'token')} behind {held} of {self.model.name} are too many",
+                because=f"the cache holds {self.model.context}",
+                hint="trim the session, or build a program with a larger [model] dims context",
+                code="NF-RUN-090",
+            )
+        if not chunk:
+            raise DataError(
+                f"{counted(held + len(new), 'token')} are less than a run of {self.model.name} takes",
+                because=f"it takes {self.model.chunks[0]}",
+                hint="[model] shapes with { chunk = 1 }, or a longer text", code="NF-RUN-092",
+            )
+        count = min(chunk, len(new))
+        begin = held + count - chunk
+        known = (*self._tokens, *new[:count])
+        sample = {**self._held, TOKENS: [list(known[begin:])], POSITION: self._position(begin)}
+        found = self._run(sample, False)
+        self._held = {name: np.array(found[output]) for output, name in self.model.state}
+        self._tokens = known
+        self.runs[chunk] += 1
+        return count, np.array(found[LOGITS]).reshape(-1)
+
+    def _position(self, count: int) -> Array:
+        return np.full_like(self.model.start[POSITION], count)
+
+    def _checked(self, tokens: Iterable[int]) -> tuple[int, ...]:
+        new = tuple(int(token) for token in tokens)
+        wrong = next((token for token in new if not 0 <= token < self.model.vocabulary), None)
+        if wrong is not None or not new:
+            raise DataError(
+                "no token is appended" if wrong is None else f"there is no token {wrong:,}",
+                because="" if wrong is None else f"{self.model.name} knows {self.model.vocabulary:,} tokens",
+                hint="at least one" if wrong is None else
+                "take the tokenizer of the checkpoint that it was built from",
+                code="NF-RUN-091",
+            )
+        return new
