@@ -14,7 +14,6 @@ from npuflow.cli.run import ComputedBy
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from npuflow.runner.runner import Runner
     from npuflow.runner.text import TextStream
 
 ENDS = {"stop": "end of text", "length": "--max-tokens", "full": "the cache is full"}
