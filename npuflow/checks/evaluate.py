@@ -16,7 +16,7 @@ from npuflow.checks.rows import ScoreRows
 from npuflow.input.data.config import Data, FoundSample
 from npuflow.input.data.labels import label_file
 from npuflow.input.data.listing import found
-from npuflow.input.text.model import TokenModel
+from npuflow.input.text.model import TextModel
 from npuflow.ir.noise import SignalToNoise
 from npuflow.ir.types import Array
 from npuflow.metrics import METRICS, Metric, RowMetric, alike, is_ragged, stacked, unlike
@@ -55,7 +55,7 @@ class JudgingTable(LabelledTable, table="precision.labelled"):
     [data] apply."""
 
 
-def labelled(evaluate: Data, data: Data, model: TokenModel | None = None) -> dict[str, FoundSample]:
+def labelled(evaluate: Data, data: Data, model: TextModel | None = None) -> dict[str, FoundSample]:
     """The samples of an evaluation, labels where the data or the label file have them. `model`: whose tokens
     texts become."""
     table = evaluate if evaluate.steps else replace(evaluate, steps=data.steps)

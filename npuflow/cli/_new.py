@@ -127,12 +127,12 @@ def _try(written: str, folder: Path, fixed: Mapping[str, tuple[int, ...]], found
     from npuflow.input.data.config import Data
     from npuflow.input.data.listing import found as listed
     from npuflow.input.data.read import samples
-    from npuflow.input.text.model import TokenModel
+    from npuflow.input.text.model import TextModel
 
     tables: Mapping[str, Any] = tomli.loads(written)
     place = Locator(default=Origin(None, None, folder.resolve()))
-    also = {k: v for k, v in tables["model"].items() if k in hints(TokenModel)}
-    model, _ = read(TokenModel, also, place)
+    also = {k: v for k, v in tables["model"].items() if k in hints(TextModel)}
+    model, _ = read(TextModel, also, place)
     types = _types(found, fixed)
     for name in ("data", "evaluate"):
         if name not in tables:

@@ -6,7 +6,7 @@ the last one. The second round shows by how much addresses go on from round to r
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -19,20 +19,21 @@ from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import Array, QuantType, Value
 from npuflow.ir.views import views_of
 
+StepOrder = Callable[[Graph, Sequence[Node]], list[Node]]
 LEAD = 3                                  # steps before the rounds, at least: then all differences are gone
 
 
 def written_out(graph: Graph) -> Graph:
     """The graph without loops. Loops of the host stay in a quantised graph."""
-    return _straight(graph, 0)
+    return _straight(graph, 0)[0]
 
 
 def rolled(graph: Graph) -> Graph:
     """The graph with as many steps of its loops as a plan looks at: see `Graph.rolls`. Loops of few steps are
     written out. What steps put into a tensor of all steps, and lies elsewhere, they copy into its place."""
-    found = _straight(graph, LEAD)
+    found = _planned(graph)
     copied = frozenset(_elsewhere(graph, found)) if found.rolls else frozenset[str]()
-    return _straight(graph, LEAD, copied) if copied else found
+    return _planned(graph, copied) if copied else found
 
 
 def _as_entered(graph: Graph, loop: Loop) -> Iterator[Carried]:
@@ -82,10 +83,31 @@ def copyable(value: Value) -> bool:
     return type(value.quant) is QuantType and value.const is None and len(value.type.shape) <= 4
 
 
-def _straight(graph: Graph, lead: int, copied: Collection[str] = ()) -> Graph:
+def _planned(graph: Graph, copied: Collection[str] = ()) -> Graph:
+    """Some steps stand for all: see `Graph.rolls`. `copied`: tensors of all steps into which steps copy."""
+    whole, made = _straight(graph, LEAD, copied, by_products)
+    if not made.rolls:
+        return whole
+    whole = reading_inner(whole, {n.outputs for _, steps in made.rolls for step in steps for n in step})
+    place = {n.outputs: i for i, n in enumerate(whole.nodes)}
+    return whole.replaced(rolls=tuple(
+        replace(
+            roll,
+            steps=tuple(tuple(place[n.outputs] for n in nodes if n.outputs in place) for nodes in steps),
+            movers=tuple(place[n.outputs] for n in made.movers.get(roll.loop, ()) if n.outputs in place),
+        )
+        for roll, steps in made.rolls
+    ))
+
+
+def _straight(
+    graph: Graph, lead: int, copied: Collection[str] = (), order: StepOrder | None = None
+) -> tuple[Graph, _Straight]:
+    """The graph without loops, and what was written. What only plans need is given to it: else the keys of
+    whoever writes loops out would hold it, too."""
+    made = _Straight(graph, lead, copied, order)
     if not has_loops(graph):
-        return graph
-    made = _Straight(graph, lead, copied)
+        return graph, made
     integer = any(node.is_integer for node in graph.nodes)
     first = {
         loop.nodes[0]: loop for loop in loops(graph)
@@ -97,21 +119,11 @@ def _straight(graph: Graph, lead: int, copied: Collection[str] = ()) -> Graph:
             made.loop(first[i])
         elif i not in inner:
             made.nodes.append(node)
-    whole = prune(graph.replaced(
-        nodes=tuple(made.nodes), values=MappingProxyType(made.values), consts=MappingProxyType(made.consts)
-    ))
-    if made.rolls:
-        whole = reading_inner(whole, {n.outputs for _, steps in made.rolls for step in steps for n in step})
-    place = {n.outputs: i for i, n in enumerate(whole.nodes)}
-    rolls = tuple(
-        replace(
-            roll,
-            steps=tuple(tuple(place[n.outputs] for n in nodes if n.outputs in place) for nodes in steps),
-            movers=tuple(place[n.outputs] for n in made.movers.get(roll.loop, ()) if n.outputs in place),
-        )
-        for roll, steps in made.rolls
+    whole = graph.replaced(
+        nodes=tuple(made.nodes), values=MappingProxyType(made.values), consts=MappingProxyType(made.consts),
+        rolls=(),
     )
-    return whole.replaced(rolls=rolls)
+    return prune(whole), made
 
 
 def chosen_steps(steps: int, lead: int) -> tuple[tuple[int, ...], int]:
@@ -131,6 +143,7 @@ class _Straight:
     source: Graph
     lead: int
     copied: Collection[str]               # tensors of all steps into which steps copy
+    order: StepOrder | None               # of the nodes of a step in a plan
     nodes: list[Node] = field(default_factory=list)
     values: dict[str, Value] = field(default_factory=dict)
     consts: dict[str, Array] = field(default_factory=dict)
@@ -146,7 +159,7 @@ class _Straight:
         steps, rounds = chosen_steps(loop.steps, self.lead)
         if any(not copyable(self.values[one.following]) for one in _as_entered(self.source, loop)):
             steps, rounds = chosen_steps(loop.steps, 0)
-        nodes = by_products(self.source, nodes) if rounds else nodes
+        nodes = self.order(self.source, nodes) if rounds and self.order is not None else nodes
         parts = {n.outputs[0]: self.parts(n, loop, steps) for n in nodes if border(n)[0] == "slice"}
         held = {one.now: self.stored(one.initial, one.now, nodes[0]) for one in loop.carried}
         ends = self.ends(loop, nodes)

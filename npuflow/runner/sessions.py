@@ -141,13 +141,13 @@ class TokenSession:
 
     def _checked(self, tokens: Iterable[int]) -> tuple[int, ...]:
         new = tuple(int(token) for token in tokens)
+        if not new:
+            raise DataError("no token is appended", hint="at least one", code="NF-RUN-091")
         wrong = next((token for token in new if not 0 <= token < self.model.vocabulary), None)
-        if wrong is not None or not new:
+        if wrong is not None:
             raise DataError(
-                "no token is appended" if wrong is None else f"there is no token {wrong:,}",
-                because="" if wrong is None else f"{self.model.name} knows {self.model.vocabulary:,} tokens",
-                hint="at least one" if wrong is None else
-                "take the tokenizer of the checkpoint that it was built from",
-                code="NF-RUN-091",
+                f"there is no token {wrong:,}",
+                because=f"{self.model.name} knows {self.model.vocabulary:,} tokens",
+                hint="take the tokenizer of the checkpoint that it was built from", code="NF-RUN-096",
             )
         return new

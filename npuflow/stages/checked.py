@@ -11,7 +11,7 @@ from npuflow.flow.stage import stage
 from npuflow.input.data.config import Data
 from npuflow.input.data.listing import found
 from npuflow.input.data.read import samples as read
-from npuflow.input.text.model import TokenModel
+from npuflow.input.text.model import TextModel
 from npuflow.stages._stated import Wishes, faults
 from npuflow.stages._targets import Accelerator
 from npuflow.stages.parse import Parsed
@@ -21,7 +21,7 @@ FEW = 3             # samples to look at: the first may be broken
 LARGE = 64 << 20    # bytes of a file of many samples beyond which none is read here
 
 
-def listing(data: Data | None = None, model: TokenModel | None = None) -> Listing:
+def listing(data: Data | None = None, model: TextModel | None = None) -> Listing:
     """Some samples that are cheap to read. What a user's function would yield is left
     to the stage that reads all."""
     if data is None or data.source.text.startswith("python:"):

@@ -20,7 +20,7 @@ from npuflow.input.data.read import samples as read
 from npuflow.input.data.sequence import labelled as labelled_steps
 from npuflow.input.pixels.pixels import Pixels, given, model_inputs, pixel_inputs
 from npuflow.input.preprocess import Preprocess, pixel_zeros
-from npuflow.input.text.model import TokenModel
+from npuflow.input.text.model import TextModel
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.metrics import METRICS, Metric
@@ -77,7 +77,7 @@ class Evaluation(Artifact):
 
 def listing(
     evaluate: Evaluate, data: Data, folding: Folding, numerics: Numerics,
-    preprocess: Preprocess | None = None, model: TokenModel | None = None,
+    preprocess: Preprocess | None = None, model: TextModel | None = None,
 ) -> Listing:
     known = scoring.labelled(evaluate, data, model)
     labels = {name: one.label for name, one in known.items()}

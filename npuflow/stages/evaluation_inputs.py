@@ -19,7 +19,7 @@ from npuflow.input.data.read import samples as read
 from npuflow.input.data.sequence import labelled as steps
 from npuflow.input.pixels.pixels import model_inputs
 from npuflow.input.preprocess import Preprocess, pixel_zeros
-from npuflow.input.text.model import TokenModel
+from npuflow.input.text.model import TextModel
 from npuflow.ir.types import Array
 from npuflow.run.state import zeros
 from npuflow.stages.parse import Parsed
@@ -37,7 +37,7 @@ class EvaluationInputs(Artifact):
 
 def listing(
     evaluate: Evaluate, data: Data, folding: Folding, numerics: Numerics,
-    preprocess: Preprocess | None = None, model: TokenModel | None = None,
+    preprocess: Preprocess | None = None, model: TextModel | None = None,
 ) -> Listing:
     """Some of the evaluation's samples, spread over all of them."""
     listed = adapted(labelled(evaluate, data, model), data, folding, numerics, pixel_zeros(preprocess))

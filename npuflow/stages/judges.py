@@ -15,7 +15,7 @@ from npuflow.hw.target import Numerics
 from npuflow.input.data.config import Data
 from npuflow.input.data.fold import Folding
 from npuflow.input.preprocess import Preprocess
-from npuflow.input.text.model import TokenModel
+from npuflow.input.text.model import TextModel
 from npuflow.ir.graph import Graph
 from npuflow.stages.judging import Judging
 from npuflow.stages.labelled import Labelled, listed_of, metric_judge, read_labelled
@@ -29,7 +29,7 @@ class JudgingSample(Labelled):
 
 def listing(
     judging: Table, data: Data, folding: Folding, numerics: Numerics, preprocess: Preprocess | None = None,
-    model: TokenModel | None = None,
+    model: TextModel | None = None,
 ) -> Listing:
     return listed_of(listed(judging, data, model), data, folding, numerics, preprocess)
 

@@ -22,7 +22,7 @@ from npuflow.input.data.fold import Folding, adapted
 from npuflow.input.data.read import samples as read
 from npuflow.input.data.text import KIND as TEXT
 from npuflow.input.preprocess import Preprocess, pixel_zeros
-from npuflow.input.text.model import TokenModel
+from npuflow.input.text.model import TextModel
 from npuflow.ir.graph import Graph
 from npuflow.metrics import Metric
 from npuflow.stages.samples import Sample
@@ -44,7 +44,7 @@ class Labelled(Artifact, spread=("sample",), labelled=("label", "identity")):
 
 def listing(
     labelled: Table, data: Data, folding: Folding, numerics: Numerics, preprocess: Preprocess | None = None,
-    model: TokenModel | None = None,
+    model: TextModel | None = None,
 ) -> Listing:
     return listed_of(listed(labelled, data, model), data, folding, numerics, preprocess)
 

@@ -17,7 +17,7 @@ from npuflow.input.data.fold import Folding, adapted
 from npuflow.input.data.listing import found
 from npuflow.input.data.read import samples as read
 from npuflow.input.preprocess import Preprocess, pixel_zeros
-from npuflow.input.text.model import TokenModel
+from npuflow.input.text.model import TextModel
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 
@@ -39,7 +39,7 @@ class Sample(
 
 def listing(
     data: Data, folding: Folding, numerics: Numerics, preprocess: Preprocess | None = None,
-    model: TokenModel | None = None,
+    model: TextModel | None = None,
 ) -> Listing:
     listed = adapted(found(data, model), data, folding, numerics, pixel_zeros(preprocess))
     return {name: Item(tuple(one.files), dict(one.detail)) for name, one in listed.items()}

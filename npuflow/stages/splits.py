@@ -15,7 +15,7 @@ from npuflow.input.data.config import InputSample as Content
 from npuflow.input.data.listing import found
 from npuflow.input.data.read import samples as read
 from npuflow.input.data.splits import divided
-from npuflow.input.text.model import TokenModel
+from npuflow.input.text.model import TextModel
 from npuflow.stages.labelled import identities
 from npuflow.stages.samples import Sample
 
@@ -32,7 +32,7 @@ class Splits(Artifact, names=...):
         return {"fit": len(self.fit), "choose": len(self.choose), "verify": len(self.verify)}
 
 
-def listing(data: Data, model: TokenModel | None = None) -> Listing:
+def listing(data: Data, model: TextModel | None = None) -> Listing:
     """The samples as they lie in their files, without the steps of [data]."""
     return {
         name: Item(tuple(one.files), {key: v for key, v in one.detail.items() if key != "steps"})

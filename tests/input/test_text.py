@@ -15,7 +15,7 @@ from npuflow.checks.evaluate import Evaluate, labelled
 from npuflow.input.data.config import Data, FoundSample
 from npuflow.input.data.listing import found
 from npuflow.input.data.read import samples
-from npuflow.input.text.model import TokenModel
+from npuflow.input.text.model import TextModel
 from npuflow.input.text.questions import questions
 from npuflow.input.text.windows import in_chunks, windows
 from npuflow.stages.labelled import identities
@@ -72,9 +72,9 @@ def test_a_line_that_is_no_question_is_named(line: str, said: str) -> None:
 
 
 @pytest.fixture
-def net(letters: Path) -> TokenModel:
+def net(letters: Path) -> TextModel:
     """The tiny Llama whose tokens are characters."""
-    return TokenModel(FilePath("net", letters / "config.json"), {"chunk": 1, "context": 32})
+    return TextModel(FilePath("net", letters / "config.json"), {"chunk": 1, "context": 32})
 
 
 def table(folder: Path, kind: type[Data] = Data, **keys: object) -> Data:
@@ -89,7 +89,7 @@ def arrays(listed: dict[str, FoundSample]) -> dict[str, list[int]]:
     return {name: one.arrays["tokens"].ravel().tolist() for name, one in held}
 
 
-def test_files_become_windows_with_what_follows(tmp_path: Path, net: TokenModel) -> None:
+def test_files_become_windows_with_what_follows(tmp_path: Path, net: TextModel) -> None:
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "a.txt").write_text("ABCDEFGHIJ")
     (tmp_path / "t" / "b.md").write_text("KLM")
@@ -107,7 +107,7 @@ def test_files_become_windows_with_what_follows(tmp_path: Path, net: TokenModel)
 
 def test_a_run_of_several_tokens_takes_them_in_chunks(tmp_path: Path, letters: Path) -> None:
     (tmp_path / "a.txt").write_text("ABCDEFGHIJ")
-    model = TokenModel(FilePath("net", letters / "config.json"), {"chunk": 3, "context": 32})
+    model = TextModel(FilePath("net", letters / "config.json"), {"chunk": 3, "context": 32})
     held = found(table(tmp_path, text="a.txt", window=6), model)["a.txt#00000"]
     ((_, one),) = samples({"x": (held.files, held.detail)})
     assert one.arrays["tokens"].shape == (2, 3) and one.arrays["tokens"].dtype == np.int64
@@ -117,7 +117,7 @@ def test_a_run_of_several_tokens_takes_them_in_chunks(tmp_path: Path, letters: P
     assert "window = 3" in fault.value.hint and fault.value.where.key == "data.text"
 
 
-def test_files_that_are_in_no_window_are_watched_too(tmp_path: Path, net: TokenModel) -> None:
+def test_files_that_are_in_no_window_are_watched_too(tmp_path: Path, net: TextModel) -> None:
     """A build that has nothing to do looks at the files of its samples alone."""
     for name in "abc":
         (tmp_path / f"{name}.txt").write_text("ABCDEFGH")
@@ -125,14 +125,14 @@ def test_files_that_are_in_no_window_are_watched_too(tmp_path: Path, net: TokenM
     assert {file.name for file in held["a.txt#00000"].files} == {"a.txt", "b.txt", "c.txt"}
 
 
-def test_equal_windows_are_one_sample_wherever_they_are(tmp_path: Path, net: TokenModel) -> None:
+def test_equal_windows_are_one_sample_wherever_they_are(tmp_path: Path, net: TextModel) -> None:
     (tmp_path / "a.txt").write_text("ABCDABCDEFGH")
     listed = found(table(tmp_path, text="a.txt", window=4), net)
     known = dict(identities((name, one.files, one.detail) for name, one in listed.items()))
     assert known["a.txt#00000"] == known["a.txt#00001"] != known["a.txt#00002"]
 
 
-def test_questions_become_a_sample_for_each_choice(tmp_path: Path, net: TokenModel) -> None:
+def test_questions_become_a_sample_for_each_choice(tmp_path: Path, net: TextModel) -> None:
     rows = [
         {"context": "AB", "choices": ["C", "DE"], "answer": 1},
         {"context": "FG", "choices": ["H", "I", "JKL"], "answer": 0},
@@ -153,7 +153,7 @@ def test_questions_become_a_sample_for_each_choice(tmp_path: Path, net: TokenMod
     assert list(few) == ["q.jsonl#00001.0", "q.jsonl#00001.1"]
 
 
-def test_the_texts_that_npuflow_brings_are_two(net: TokenModel, tmp_path: Path) -> None:
+def test_the_texts_that_npuflow_brings_are_two(net: TextModel, tmp_path: Path) -> None:
     """They are not the same: a network is not judged by what it was calibrated with."""
     mine = arrays(found(table(tmp_path, text="builtin", window=32), net))
     data = Data(Location("builtin", tmp_path))
@@ -165,7 +165,7 @@ def test_the_texts_that_npuflow_brings_are_two(net: TokenModel, tmp_path: Path) 
 def test_a_window_is_as_long_as_the_cache_where_none_is_stated(tmp_path: Path, letters: Path) -> None:
     (tmp_path / "a.txt").write_text("A" * 600)
     for dims, size in (({}, 128), ({"context": 48}, 48), ({"chunk": 5, "context": 48}, 45)):
-        model = TokenModel(FilePath("net", letters / "config.json"), dims)
+        model = TextModel(FilePath("net", letters / "config.json"), dims)
         held = found(table(tmp_path, text="a.txt"), model)
         assert {len(one) for one in arrays(held).values()} == {size}
 
@@ -189,7 +189,7 @@ def test_a_window_is_as_long_as_the_cache_where_none_is_stated(tmp_path: Path, l
     ],
 )
 def test_what_is_wrong_with_texts_is_one_error(
-    name: str, content: bytes, keys: dict[str, object], said: str, tmp_path: Path, net: TokenModel
+    name: str, content: bytes, keys: dict[str, object], said: str, tmp_path: Path, net: TextModel
 ) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=said) as fault:
@@ -197,7 +197,7 @@ def test_what_is_wrong_with_texts_is_one_error(
     assert fault.value.where.key == "data.text" and fault.value.code.startswith("NF-DATA-")
 
 
-def test_texts_and_questions_do_not_mix(tmp_path: Path, net: TokenModel) -> None:
+def test_texts_and_questions_do_not_mix(tmp_path: Path, net: TextModel) -> None:
     (tmp_path / "a.txt").write_text("ABCD")
     (tmp_path / "q.jsonl").write_text('{"context": "A", "choices": ["B", "C"], "answer": 0}')
     with pytest.raises(DataError, match="samples of different kinds"):
@@ -208,7 +208,7 @@ def test_other_models_have_no_tokenizer(tmp_path: Path) -> None:
     (tmp_path / "net.onnx").write_bytes(b"")
     (tmp_path / "a.txt").write_text("ABCD")
     with pytest.raises(DataError, match=r'"net.onnx" has no tokenizer'):
-        found(table(tmp_path, text="a.txt"), TokenModel(FilePath("net.onnx", tmp_path / "net.onnx")))
+        found(table(tmp_path, text="a.txt"), TextModel(FilePath("net.onnx", tmp_path / "net.onnx")))
 
 
 def test_tokens_that_the_network_does_not_know_are_named(tmp_path: Path, letters: Path) -> None:
@@ -217,7 +217,7 @@ def test_tokens_that_the_network_does_not_know_are_named(tmp_path: Path, letters
     held["model"]["vocab"]["B"] = 700
     (letters / "tokenizer.json").write_text(json.dumps(held))
     with pytest.raises(DataError, match="the token 700"):
-        found(table(tmp_path, text="a.txt"), TokenModel(FilePath("net", letters / "config.json")))
+        found(table(tmp_path, text="a.txt"), TextModel(FilePath("net", letters / "config.json")))
 
 
 @pytest.mark.parametrize(

@@ -183,8 +183,9 @@ EXPECTED = {
     "clipped": "parse rewrite_check unify",
     "column_groups": "baseline clipping correct evaluate fidelity precision qdq_check quantize search.items "
     "sensitivity simulate unify verdict",
-    "columns": "baseline clipping correct evaluate fidelity precision qdq_check report search.items "
+    "columns": "baseline clipping correct evaluate fidelity precision qdq_check search.items "
     "sensitivity simulate unify verdict",
+    "copies": "",
     "f": "baseline budget clipping correct evaluate fidelity model precision qdq_check quantize "
     "rewrite_check search.items search.rivals sensitivity simulate thresholds unify verdict",
     "from_onnx": "model parse rewrite_check",
@@ -254,7 +255,7 @@ EXPECTED = {
     "verdict",
     "unit_gain": "baseline budget clipping precision quantize search.items sensitivity unify verdict",
     "windows": "baseline budget checked clipping codegen correct costs.layers costs.runs costs.tiles "
-    "evaluate fidelity model parse pixels placement precision qdq qdq_check report "
+    "evaluate fidelity model parse pixels placement precision qdq qdq_check "
     "rewrite_check search.items search.rivals sensitivity simulate tiling tune.items unify "
     "verdict",
     "lane": "baseline budget clipping codegen correct costs.layers costs.runs costs.tiles evaluate "

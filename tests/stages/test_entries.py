@@ -178,10 +178,10 @@ def test_too_many_tokens_are_one_error_that_changes_nothing(entries: Entries) ->
     with pytest.raises(DataError, match=r"7 tokens behind 10 .* too many.*holds 16") as fault:
         session.append([5] * 7)
     assert fault.value.code == "NF-RUN-090"
-    for wrong in ([80], [-1], []):
+    for wrong, code in (([80], "NF-RUN-096"), ([-1], "NF-RUN-096"), ([], "NF-RUN-091")):
         with pytest.raises(DataError) as fault:
             session.append(wrong)
-        assert fault.value.code == "NF-RUN-091"
+        assert fault.value.code == code
     same(session.append(entries.tokens[10:]), session.state, decoded[15])
     with pytest.raises(DataError, match="1 token behind 16"):
         session.append([5])

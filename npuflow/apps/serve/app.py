@@ -86,7 +86,7 @@ def _inflated(body: bytes, form: int, most: int) -> bytes:
 
 HEADER = "Inference-Header-Content-Length"
 LARGE = 1 << 18  # bytes from which a body is decoded beside the event loop
-FULL = "NF-RUN-008"
+FULL = ("NF-RUN-008", "NF-RUN-097")
 ADDRESSES = (
     "/v2, /v2/health/live, /v2/health/ready, /v2/models/NAME, its /ready, /config, /stats and /infer (POST), "
     f"/v2/models/stats, /v2/repository/index (POST), {endpoints.ADDRESSES}, /metrics"
@@ -309,7 +309,7 @@ def status_of(error: BaseException) -> tuple[int, str]:
         return 400, "the request's body is damaged, or ends before its length"
     if isinstance(error, TimeoutError):
         return 504, str(error)
-    if isinstance(error, NpuflowError) and error.code == FULL:
+    if isinstance(error, NpuflowError) and error.code in FULL:
         return 503, error.message
     if isinstance(error, InputError):
         return 400, error.message + (f": {error.because}" if error.because else "")

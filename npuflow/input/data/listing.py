@@ -24,7 +24,7 @@ from npuflow.input.data.python import python_source, read_by
 from npuflow.input.data.steps import applied
 from npuflow.input.data.text import found_text
 from npuflow.input.data.zarr_store import chunk_files, is_store
-from npuflow.input.text.model import TokenModel
+from npuflow.input.text.model import TextModel
 
 
 def chosen(listed: dict[str, FoundSample], data: Data) -> dict[str, FoundSample]:
@@ -88,7 +88,7 @@ RAW = (".bin", ".raw")
 RANDOM_COUNT = 32
 
 
-def found(data: Data, model: TokenModel | None = None) -> dict[str, FoundSample]:
+def found(data: Data, model: TextModel | None = None) -> dict[str, FoundSample]:
     """Every chosen sample by id, in order. `model`: whose tokens texts become."""
     table = table_of(type(data))
     if data.text is not None:

@@ -13,7 +13,8 @@ from npuflow.base.errors import AbsentError, DataError, suggestion
 from npuflow.base.tables import Location
 from npuflow.input.data.config import Data, FoundSample
 from npuflow.input.data.patterns import WILD, expand
-from npuflow.input.text.model import TOKENS, OpenedTokenModel, TokenModel
+from npuflow.input.text.builtin import builtin_text
+from npuflow.input.text.model import TOKENS, OpenedTextModel, TextModel
 from npuflow.input.text.questions import ChoiceQuestion, questions
 from npuflow.input.text.windows import in_chunks, windows
 from npuflow.ir.types import Array
@@ -26,7 +27,7 @@ Choice = Callable[[dict[str, FoundSample]], dict[str, FoundSample]]
 
 
 def found_text(
-    data: Data, place: Location, model: TokenModel | None, choose: Choice
+    data: Data, place: Location, model: TextModel | None, choose: Choice
 ) -> dict[str, FoundSample]:
     """The samples that `choose` takes: of windows, or of questions, whose continuations are a sample each.
     Their keys hold tokens and the files that these are of. A DataError has no key of the recipe yet."""
@@ -49,7 +50,7 @@ def found_text(
 
 
 def _of_windows(
-    texts: Mapping[str, str], paths: Mapping[str, Path], model: OpenedTokenModel, window: int | None
+    texts: Mapping[str, str], paths: Mapping[str, Path], model: OpenedTextModel, window: int | None
 ) -> dict[str, FoundSample]:
     ids = {name: model.tokens(text, name) for name, text in texts.items()}
     return {
@@ -62,7 +63,7 @@ def _of_windows(
 
 
 def _of_questions(
-    texts: Mapping[str, str], paths: Mapping[str, Path], model: OpenedTokenModel, choose: Choice
+    texts: Mapping[str, str], paths: Mapping[str, Path], model: OpenedTextModel, choose: Choice
 ) -> dict[str, FoundSample]:
     files: dict[str, Path] = {}
     known: dict[str, ChoiceQuestion] = {}
@@ -76,7 +77,7 @@ def _of_questions(
 
 
 def _continuations(
-    one: ChoiceQuestion, file: Path, model: OpenedTokenModel
+    one: ChoiceQuestion, file: Path, model: OpenedTextModel
 ) -> Iterator[tuple[str, FoundSample]]:
     for choice, text in enumerate(one.choices):
         tokens, following = one.continued(choice, model)
@@ -108,7 +109,7 @@ def _watched(found: dict[str, FoundSample], paths: Mapping[str, Path]) -> dict[s
 def text_files(place: Location, builtin: str) -> dict[str, Path]:
     """By name the text files of a place. `builtin`: the name of the text that stands for that word."""
     if place.text == BUILTIN:
-        return {BUILTIN: Path(__file__).parent.parent / "text" / "texts" / builtin}
+        return {BUILTIN: builtin_text(builtin)}
     where = place.path
     if any(c in str(where) for c in WILD):
         root, files = expand(where)
@@ -143,7 +144,7 @@ def read_text(path: Path, name: str) -> str:
             hint=f"convert it: iconv -f latin1 -t utf-8 {path.name}", code="NF-DATA-263",
         ) from None
     except OSError as fault:
-        raise DataError(f'"{name}" cannot be read', because=str(fault), code="NF-DATA-264") from None
+        raise DataError(f'the text "{name}" cannot be read', because=str(fault), code="NF-DATA-264") from None
     if not text.strip():
         raise DataError(f'"{name}" is empty', hint="a file with text, or leave it out", code="NF-DATA-265")
     return text

@@ -19,14 +19,14 @@ USUAL = 256
 
 
 @dataclass(frozen=True)
-class TokenModel(Config, table="model"):
+class TextModel(Config, table="model"):
     """What of [model] says how text becomes tokens."""
 
     path: Annotated[FilePath, MayBeFolder(main_files)]
     dims: dict[str, int] = field(default_factory=dict)
     inputs: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
-    def opened(self) -> OpenedTokenModel:
+    def opened(self) -> OpenedTextModel:
         """Its tokenizer and sizes. DataError for a model that is no checkpoint; ModelError where it has no
         tokenizer that can be read."""
         path, sizes = self.path.path, dict(self.dims)
@@ -45,7 +45,7 @@ class TokenModel(Config, table="model"):
 
 
 @dataclass(frozen=True, eq=False)
-class OpenedTokenModel:
+class OpenedTextModel:
     """`chunk`: tokens of a run; `context`: tokens that the cache holds; `vocabulary`: tokens that the network
     knows."""
 
@@ -104,13 +104,13 @@ def _reader(path: Path) -> Gatherer | None:
 @lru_cache(maxsize=4)
 def _opened(
     path: Path, stamps: tuple[tuple[int, int], ...], sizes: tuple[tuple[str, int], ...]
-) -> OpenedTokenModel:
+) -> OpenedTextModel:
     """`stamps`: of the checkpoint's files, so that a changed one is read again."""
     reader = _reader(path)
     source = reader.gather(path) if reader is not None else None
     assert isinstance(reader, Outlined) and source is not None and isinstance(source.content, Checkpoint)
     told = reader.outline(source, dict(sizes))
-    return OpenedTokenModel(
+    return OpenedTextModel(
         tokenizer(source.content), told.inputs[TOKENS].shape[1], told.sizes[CONTEXT],
         next(iter(told.outputs.values())).shape[-1],
     )

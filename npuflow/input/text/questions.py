@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import Any
 
 from npuflow.base.errors import DataError
-from npuflow.input.text.model import OpenedTokenModel
+from npuflow.input.text.model import OpenedTextModel
 from npuflow.input.text.windows import UNSCORED
 
 FORM = '{"context": "The sky is", "choices": [" blue.", " a fish."], "answer": 0}, one a line'
@@ -24,7 +24,7 @@ class ChoiceQuestion:
     choices: tuple[str, ...]
     answer: int
 
-    def continued(self, choice: int, model: OpenedTokenModel) -> tuple[list[int], list[Any]]:
+    def continued(self, choice: int, model: OpenedTextModel) -> tuple[list[int], list[Any]]:
         """The tokens of the context with one choice, in whole chunks, and for each what is scored behind it:
         the token that follows, where it is of the choice."""
         own = model.tokens(self.context + self.choices[choice], f'"{self.name}"')

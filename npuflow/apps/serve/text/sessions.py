@@ -43,12 +43,12 @@ class TextSessions:
 
     @contextmanager
     def opened(self, streams: Sequence[TextStream], stops: Sequence[str]) -> Iterator[list[TextSession]]:
-        """A session for each, which is freed at the end. UsageError NF-RUN-008 where too many wait."""
+        """A session for each, which is freed at the end. UsageError NF-RUN-097 where too many wait."""
         counts = self.counts
         late = counts.waiting + len(streams) - max(0, self.most - counts.active)
         if self.limit and late > self.limit:
             raise UsageError(
-                f"{counts.waiting} texts wait already, and {counts.active} are being made", code="NF-RUN-008"
+                f"{counts.waiting} texts wait already, and {counts.active} are being made", code="NF-RUN-097"
             )
         found = [TextSession(self, one, stops) for one in streams]
         try:
