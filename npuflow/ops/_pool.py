@@ -45,7 +45,8 @@ class PoolOp(Op):
             # VALID and SAME fix the output size without regard to ceil_mode, except
             # that VALID rounds up with it.
             ceil_mode = ceil_mode if a["auto_pad"] == "VALID" else 0
-        more = {f.name: int(a.get(f.name, 0)) for f in fields(cls) if f.name not in SETTINGS and not f.kw_only}
+        own = (f.name for f in fields(cls) if not f.kw_only)
+        more = {name: int(a.get(name, 0)) for name in own if name not in SETTINGS}
         op = cls(kernel, strides, dilations, pads, auto_pad, ceil_mode, **more)  # type: ignore[arg-type]
         return Imported(op, (0,))
 

@@ -185,7 +185,7 @@ EXPECTED = {
     "sensitivity simulate unify verdict",
     "columns": "baseline clipping correct evaluate fidelity precision qdq_check search.items "
     "sensitivity simulate unify verdict",
-    "copies": "",
+    "copies": "budget precision tiling verdict",
     "f": "baseline budget clipping correct evaluate fidelity model precision qdq_check quantize "
     "rewrite_check search.items search.rivals sensitivity simulate thresholds unify verdict",
     "from_onnx": "model parse rewrite_check",
@@ -197,18 +197,19 @@ EXPECTED = {
     "sensitivity simulate unify verdict",
     "input_channels": "",
     "integer": "evaluate fidelity qdq_check simulate verdict",
-    "local_space": "budget codegen costs.layers costs.runs costs.tiles precision tiling verdict",
+    "local_space": "budget codegen correct costs.layers costs.runs costs.tiles precision quantize tiling "
+    "verdict",
     "lower": "budget codegen evaluate fidelity qdq_check simulate verdict",
     "measures": "budget checked placement precision tiling verdict",
-    "moves": "budget checked codegen costs.layers costs.runs evaluate fidelity placement precision "
-    "qdq_check simulate tiling verdict",
+    "moves": "budget checked codegen correct costs.layers costs.runs evaluate fidelity placement precision "
+    "qdq_check quantize simulate tiling verdict",
     "of_scaled": "parse pixels rewrite_check",
-    "onnx_attributes": "baseline budget channels.items checked clipping codegen correct evaluate fidelity "
-    "model placement precision qdq qdq_check quantize report rewrite_check search.items "
-    "search.rivals segments sensitivity simulate tiling tune.items unify verdict",
-    "onnx_type": "baseline budget checked clipping codegen correct evaluate hardware model parse pixels "
-    "placement precision quantize report rewrite_check search.items search.rivals segments "
-    "sensitivity thresholds tiling tune.candidates unify verdict",
+    "onnx_attributes": "baseline budget channels.items checked clipping codegen correct costs.layers "
+    "costs.runs evaluate fidelity model placement precision qdq qdq_check quantize report "
+    "rewrite_check search.items search.rivals segments sensitivity simulate tiling tune.items unify verdict",
+    "onnx_type": "baseline budget checked clipping codegen correct costs.layers costs.runs evaluate "
+    "hardware model parse pixels placement precision quantize report rewrite_check search.items "
+    "search.rivals segments sensitivity thresholds tiling tune.candidates unify verdict",
     "output_range": "baseline budget channels.items clipping precision quantize search.items search.rivals "
     "segments sensitivity thresholds unify verdict",
     "places": "baseline clipping correct precision search.items sensitivity unify verdict",
