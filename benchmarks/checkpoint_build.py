@@ -127,6 +127,8 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], dest="sets")
     parser.add_argument("--write", action="store_true")
     chosen = parser.parse_args()
+    if chosen.folder is not None:
+        chosen.folder.mkdir(parents=True, exist_ok=True)
     first = [f"| {' | '.join(COLUMNS)} |", f"|{' --- |' * len(COLUMNS)}"]
     second = ["| target | step | clock | processor |", "| --- | --- | --- | --- |"]
     for target in chosen.targets.split(","):

@@ -42,6 +42,11 @@ class Checkpoint:
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
 
+def is_checkpoint(path: Path) -> bool:
+    """Whether a path names one: a GGUF file, a folder with a config.json, or that file."""
+    return path.suffix.lower() == ".gguf" or path.name == folder.CONFIG or (path / folder.CONFIG).is_file()
+
+
 def opened(path: Path) -> Checkpoint:
     """The checkpoint at the path of a GGUF file, of a folder, or of the config.json in it."""
     if path.name == folder.CONFIG:

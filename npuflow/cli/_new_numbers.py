@@ -32,9 +32,10 @@ def of_numerics(numerics: Numerics) -> dict[tuple[str, str], TemplateValue]:
         return {}
     if "int16" not in kept:
         return {("quantize", "activations"): TemplateValue(f"{{ bits = {WIDE} }}")}
+    passes = "it takes many passes of the whole network"
     said = "codes in groups stay as the checkpoint has them"
     return {
         ("quantize", "activations"): TemplateValue(f"{{ bits = {WIDE} }}", said),
-        ("correct", "bias"): TemplateValue('"off"', "their products have no shift"),
-        ("verdict", "advice"): TemplateValue("false", "it takes many passes of the whole network"),
+        ("correct", "bias"): TemplateValue('"off"', f"weights are as stated, and {passes}"),
+        ("verdict", "advice"): TemplateValue("false", passes),
     }

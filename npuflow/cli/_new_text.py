@@ -14,10 +14,11 @@ from npuflow.input.data.lists import ARRAYS, LISTS, is_data
 from npuflow.input.data.patterns import WILD, expand
 from npuflow.input.data.propose import CALIBRATION, EVALUATION
 from npuflow.input.data.text import BUILTIN, PLAIN
+from npuflow.input.text.windows import whole_chunks
 
 WINDOW = 128  # tokens: enough for the cache to matter, few enough for many windows of a short text
 JUDGED = 4  # windows of the evaluation, which the program runs token by token
-OTHERS = (*ARRAYS, ".zarr", ".csv", ".json", ".jsonl", ".bin", ".raw", *LISTS[1:2])
+OTHERS = (*ARRAYS, ".zarr", ".bin", ".raw", *(suffix for suffix in LISTS if suffix not in PLAIN))
 
 
 def text_places(data: str | None, folder: Path) -> tuple[str, str] | None:
@@ -51,8 +52,7 @@ def text_places(data: str | None, folder: Path) -> tuple[str, str] | None:
 def draft(places: tuple[str, str], found: Ports) -> Draft:
     """What the recipe says of texts at these places."""
     (chunk,) = found.inputs[0].shape[1:] if found.inputs[0].shape is not None else (1,)
-    most = min(WINDOW, found.sizes.get("context", WINDOW))
-    window = max(most - most % int(chunk or 1), int(chunk or 1))
+    window = whole_chunks(min(WINDOW, found.sizes.get("context", WINDOW)), int(chunk or 1))
     mine, theirs = places
     own = "a sample text that npuflow brings; texts like those of your use are better"
     other = "another text that npuflow brings"

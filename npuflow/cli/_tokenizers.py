@@ -24,24 +24,19 @@ Context = Annotated[
 def tokenizer_of(program: Path, model: Path | None) -> CheckpointTokenizer:
     """That of `--model`, or of the checkpoint that runs."""
     from npuflow.base.paths import absent
-    from npuflow.checkpoints import opened
+    from npuflow.checkpoints import is_checkpoint, opened
     from npuflow.checkpoints.tokenizer import tokenizer
 
     path = model or program
     if not path.exists() and ".npu#" not in path.name:
         raise absent(path)
-    if model is None and not path.is_dir() and path.suffix.lower() not in (".gguf", ".json"):
+    if model is None and not path.is_dir() and not is_checkpoint(path):
         raise UsageError(
             f'"{program}" holds no tokenizer',
             hint="--model CHECKPOINT, the .gguf file or the folder that it was built from",
             code="NF-USAGE-370",
         )
     return tokenizer(opened(path))
-
-
-def has_tokenizer(path: Path) -> bool:
-    """Whether a file or folder is a checkpoint."""
-    return path.suffix.lower() == ".gguf" or path.name == "config.json" or (path / "config.json").is_file()
 
 
 def sizes(context: int | None) -> dict[str, int]:
@@ -52,7 +47,9 @@ def sizes(context: int | None) -> dict[str, int]:
 def by_program(programs: dict[str, Path], stated: list[str]) -> dict[str, Path | None]:
     """Names of the programs that make text, with the checkpoint that `--model [NAME=]CHECKPOINT` gives each;
     None: its own. UsageError for one that is of no program, or of several."""
-    found: dict[str, Path | None] = {name: None for name, path in programs.items() if has_tokenizer(path)}
+    from npuflow.checkpoints import is_checkpoint
+
+    found: dict[str, Path | None] = {name: None for name, path in programs.items() if is_checkpoint(path)}
     for text in stated:
         name, sign, path = text.partition("=")
         named = bool(sign) and name in programs

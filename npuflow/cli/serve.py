@@ -11,7 +11,7 @@ import typer
 from npuflow.base.errors import UsageError
 from npuflow.base.extras import needs
 from npuflow.cli._slow import Working
-from npuflow.cli._tokenizers import Context, by_program, has_tokenizer, sizes, tokenizer_of
+from npuflow.cli._tokenizers import Context, by_program, sizes, tokenizer_of
 from npuflow.cli.run import Kind, NotANumber
 
 if TYPE_CHECKING:
@@ -93,6 +93,8 @@ def serve(
     import asyncio
     import sys
 
+    from npuflow.checkpoints import is_checkpoint
+
     with needs(
         "serving needs the package aiohttp",
         kind=UsageError,
@@ -107,7 +109,7 @@ def serve(
     }
     named = _named(programs)
     words = {name: tokenizer_of(named[name], one) for name, one in by_program(named, o.model or []).items()}
-    sized = [name for name, path in named.items() if has_tokenizer(path)] or [*named]
+    sized = [name for name, path in named.items() if is_checkpoint(path)] or [*named]
     models = {
         name: _opened(name, path, {**how, "dims": sizes(o.context) if name in sized else None}, o)
         for name, path in named.items()

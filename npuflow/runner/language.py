@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from npuflow.base.errors import UsageError
+from npuflow.checkpoints.ports import LOGITS, POSITION, TOKENS, is_cache
 from npuflow.program.container import Program
 from npuflow.run.state import Pairs
 from npuflow.runner.backend import Backend
 from npuflow.runner.ports import Array, Port
 from npuflow.runner.shaped import ShapedModel
-
-TOKENS, POSITION, LOGITS, CACHE = "tokens", "position", "logits", "cache."
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class TokenModel:
                     hint="build it without [model] batch", code="NF-RUN-068",
                 )
         chunks = tuple(sorted({shape[1] for shape in shapes}))
-        context = min(port.shape[2] for name, port in inputs.items() if name.startswith(CACHE))
+        context = min(port.shape[2] for name, port in inputs.items() if is_cache(name))
         vocabulary = {port.name: port for port in backend.outputs}[LOGITS].shape[-1]
         return cls(backend, chunks, context, vocabulary, state, start)
 
@@ -74,7 +73,7 @@ def _each(backend: Backend) -> tuple[Backend, ...]:
 def _require_language(backend: Backend, state: Pairs, inputs: Mapping[str, Port]) -> None:
     """UsageError where this is no language model with a cache."""
     states, outputs = {name for _, name in state}, {port.name for port in backend.outputs}
-    caches = {name for name in inputs if name.startswith(CACHE)}
+    caches = {name for name in inputs if is_cache(name)}
     missing: list[Any] = [
         *(f'the input "{name}"' for name in (TOKENS,) if name not in inputs),
         *(f'the output "{name}"' for name in (LOGITS,) if name not in outputs),

@@ -10,6 +10,7 @@ from typing import get_args
 
 from npuflow.base.errors import UsageError
 from npuflow.base.paths import absent
+from npuflow.checkpoints import is_checkpoint
 from npuflow.frontends import Bindings, main_files
 from npuflow.input.sources import gathered
 from npuflow.program.container import MAGIC, Program
@@ -87,11 +88,10 @@ def runnable(path: Path, dims: Mapping[str, int] | None = None) -> bytes:
 
 
 def _leaves_sizes(source: Source) -> bool:
-    """Whether it is a checkpoint: a GGUF file, or a folder with a config.json."""
+    """Whether it is a checkpoint; or nothing, which is an error of its own."""
     if isinstance(source, Program | bytes | bytearray | memoryview):
         return False
-    path = Path(source)
-    return path.suffix.lower() in (".gguf", ".json") or (path / "config.json").is_file() or not path.exists()
+    return is_checkpoint(Path(source)) or not Path(source).exists()
 
 
 def _starts(path: Path) -> bytes:

@@ -17,8 +17,9 @@ import numpy as np
 from npuflow.base.errors import DataError
 from npuflow.base.paths import absent
 from npuflow.base.wording import first_line
+from npuflow.checkpoints.ports import TOKENS, is_cache
 from npuflow.runner.backend import Backend
-from npuflow.runner.language import CACHE, TOKENS, TokenModel
+from npuflow.runner.language import TokenModel
 from npuflow.runner.ports import Array
 from npuflow.runner.shaped import ShapedModel
 
@@ -31,7 +32,7 @@ def save_session(path: Place, model: TokenModel, tokens: Sequence[int], state: M
     """Write an .npz file: "tokens", "state:NAME" for what is kept, of caches the part that holds the tokens,
     and "about", JSON that says of which model."""
     arrays = {
-        f"{STATE}{name}": array[:, :, : len(tokens)] if name.startswith(CACHE) else array
+        f"{STATE}{name}": array[:, :, : len(tokens)] if is_cache(name) else array
         for name, array in state.items()
     }
     about = json.dumps({"format": FORMAT, "model": identity(model.backend)}).encode()
@@ -72,11 +73,11 @@ def _whole(model: TokenModel, arrays: Mapping[str, Array], count: int) -> dict[s
     found: dict[str, Array] = {}
     for name, start in model.start.items():
         array = arrays[f"{STATE}{name}"]
-        cut = start[:, :, :count] if name.startswith(CACHE) else start
+        cut = start[:, :, :count] if is_cache(name) else start
         if array.shape != cut.shape or array.dtype != start.dtype or count > model.context:
             raise ValueError(f"{name} is {array.dtype} {list(array.shape)}")
         found[name] = array
-        if name.startswith(CACHE):
+        if is_cache(name):
             found[name] = start.copy()
             found[name][:, :, :count] = array
     return found

@@ -12,8 +12,9 @@ import numpy as np
 from npuflow.base.errors import DataError
 from npuflow.base.forked import renewed_in_children
 from npuflow.base.wording import counted
+from npuflow.checkpoints.ports import LOGITS, POSITION, TOKENS
 from npuflow.run.state import Step
-from npuflow.runner.language import LOGITS, POSITION, TOKENS, TokenModel
+from npuflow.runner.language import TokenModel
 from npuflow.runner.ports import Array
 from npuflow.runner.saved_sessions import load_session, save_session
 

@@ -103,47 +103,6 @@ def _told(
     return told, sorted(str(at) for v, at in values.items() if v in kept)
 
 
-def evened(
-    graph: Graph, groups: Sequence[FusionGroup], kept: Sequence[str]
-) -> tuple[tuple[FusionGroup, ...], tuple[str, ...]]:
-    """The plan with every step of a loop, but for the first ones and the last, run as most of them are."""
-    found, stay = list(groups), set(kept)
-    for roll in graph.rolls:
-        if not roll.regular:
-            continue
-        inner = range(roll.lead - 1, len(roll.steps) - 1)
-        own = {k: [g for g in found if g.nodes[0] in roll.steps[k]] for k in inner}
-        told = {k: _told(graph, roll, k, own[k], stay) for k in inner}
-        model = max(inner, key=lambda k: sum(told[k] == other for other in told.values()))
-        for k in inner:
-            nodes = dict(zip(roll.steps[model], roll.steps[k], strict=True))
-            values = _same_values(graph, roll, model, k)
-            made = [_renamed(g, nodes, values) for g in own[model]]
-            at = found.index(own[k][0])
-            found = [g for g in found if g not in own[k]]
-            found[at:at] = made
-            mine = {o for n in roll.steps[k] for o in graph.nodes[n].outputs}
-            like = (values[v] for n in roll.steps[model] for v in graph.nodes[n].outputs if v in kept)
-            stay = stay - mine | set(like)
-    return tuple(found), (*(v for v in kept if v in stay), *sorted(stay.difference(kept)))
-
-
-def _same_values(graph: Graph, roll: Roll, model: int, step: int) -> dict[str, str]:
-    """What a step reads and makes, by what another one does at the same place."""
-    pairs = (
-        (graph.nodes[n], graph.nodes[m]) for n, m in zip(roll.steps[model], roll.steps[step], strict=True)
-    )
-    return {
-        v: w for one, other in pairs
-        for v, w in zip((*one.inputs, *one.outputs), (*other.inputs, *other.outputs), strict=True)
-    }
-
-
-def _renamed(group: FusionGroup, nodes: Mapping[int, int], values: Mapping[str, str]) -> FusionGroup:
-    parts = tuple(replace(p, nodes=tuple(nodes[n] for n in p.nodes)) for p in group.parts)
-    return replace(group, parts=parts, held=tuple((values.get(v, v), count) for v, count in group.held))
-
-
 def _skips(graph: Graph, roll: Roll) -> bool:
     """Whether a step reads what another one than itself and the one before it has made."""
     made = {o: k for k, step in enumerate(roll.steps) for n in step for o in graph.nodes[n].outputs}
@@ -286,7 +245,7 @@ def lay_rolled(
     found = found or laid(own, free, limit, align, LOOK, method)
     if found is None:
         return None
-    addresses = {**found.layout.addresses}
+    addresses = dict(found.layout.addresses)
     addresses |= {v.name: addresses[home(v.name)] for v in lives if home(v.name) in addresses}
     if any(v.name not in addresses and v.name.rpartition("/")[0] not in found.shared for v in lives):
         return None

@@ -18,7 +18,6 @@ from npuflow.schedule.bounds import LowerBounds, bounds_of
 from npuflow.schedule.frame import Topology, moves_of
 from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.machine import Machine
-from npuflow.schedule.rolled import evened
 from npuflow.search.canonical import Memo
 from npuflow.search.coarse import end_of
 from npuflow.search.finalists import Finalist, hopeless, overlapping, rounds, scheduled, worth
@@ -29,7 +28,6 @@ from npuflow.search.pins import check
 from npuflow.search.strategies import Form, Result, Tried, usable
 from npuflow.search.tilings import DEFAULT_LEVEL
 
-ALIKE = ", steps made alike"              # of a plan's origin
 FUSING = 2                                # from this level on, parts are joined
 
 
@@ -51,11 +49,6 @@ class TilingPlan:
     tried: tuple[Tried, ...] = ()   # what came of each strategy
     moved: float = 0.0        # bytes of external traffic as scheduled; 0: the estimate has to do
     rolled: bool = False      # of a graph that has some steps of its loops, which stand for all
-
-    @property
-    def evened(self) -> bool:
-        """Whether steps of a loop were made alike."""
-        return self.origin.endswith(ALIKE)
 
     @property
     def cycles(self) -> float:
@@ -108,7 +101,6 @@ def plan_network(
         contest.enter(contest.on_one_core([
             Fuser(contest.topology, single, groups, f.level, pins, scorer=f.scorer) for f in fusers
         ]))
-    contest.even()
     best = contest.best
     if best is None:
         hint = "[tiling] without leaves strategies out: fewer of them" if without else ""
@@ -143,17 +135,6 @@ class Contest:
     without: frozenset[str]
     best: Finalist | None = None
     tried: list[Tried] = field(default_factory=list)
-    missed: list[Finalist] = field(default_factory=list)
-
-    def even(self) -> None:
-        """Where no plan has alike rounds of a loop, those whose steps are made alike."""
-        graph = self.topology.graph
-        if self.best is None and graph.rolls:
-            some = [(one, *evened(graph, one.groups, one.kept)) for one in self.missed]
-            self.offer([
-                replace(one, groups=groups, kept=kept, origin=one.origin + ALIKE)
-                for one, groups, kept in some
-            ])
 
     def uses(self, form: Form) -> bool:
         return any(s.form == form for s in usable(self.machine.compute.cores, self.level, self.without))
@@ -183,7 +164,6 @@ class Contest:
             spent += tiles
             if found is None:
                 self.tried.append(Tried(finalist.origin, 0.0, "does not fit"))
-                self.missed.append(finalist)
             else:
                 how: Result = "scheduled" if found.replayed else "estimated"
                 self.tried.append(Tried(finalist.origin, found.cycles, how))
@@ -205,7 +185,7 @@ class Contest:
 
     def on_one_core(self, fusers: Sequence[Fuser]) -> Finalist | None:
         """The best plan of the same strategies where the other cores are idle."""
-        alone = replace(self, best=None, tried=[], missed=[])
+        alone = replace(self, best=None, tried=[])
         alone.run(fusers, self.best)
         self.tried += [replace(t, origin=f"{t.origin}, on one core") for t in alone.tried]
         return (

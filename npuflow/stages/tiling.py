@@ -11,6 +11,7 @@ from npuflow.base.wording import counted
 from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import View, library, log, stage
 from npuflow.hw.target import Target
+from npuflow.ir.graph import Graph
 from npuflow.ir.unroll import has_copies
 from npuflow.place.host import HostWork, host_work, total_work
 from npuflow.schedule.arrange import Method
@@ -121,29 +122,35 @@ def tiling(
 def _planned(
     wanted: PlanRequest, quantized: Quantized, costs: SubgraphCosts, without: tuple[str, ...]
 ) -> TilingPlan:
-    """The plan. Where no round of a loop stands for all of them, loops are written out. So are short ones
-    whose steps had to be changed for that, where it takes fewer cycles."""
+    """The plan. Where no round of a loop stands for all of them, loops are written out."""
     try:
         plan = plan_network(*wanted.arguments, costs.memo, without)
-        if not wanted.graph.rolls or not (plan.evened or has_copies(wanted.graph)):
-            return plan
-        straight = quantized.straight()
-        if len(straight.nodes) > SHORT:
-            return plan
-        try:
-            other = plan_network(*replace(wanted, graph=straight).arguments, costs.memo, without)
-        except TargetError:
-            return plan
-        if other.cycles < plan.cycles:
-            log(f"loops are written out, step after step: {other.cycles:.0f} cycles, not {plan.cycles:.0f}")
-        return min(plan, other, key=lambda one: one.cycles)
     except TargetError as fault:
-        if wanted.graph.rolls:
-            log(f"loops are written out, step after step: {fault.message}")
-            return _planned(
-                replace(wanted, graph=quantized.straight()), quantized, costs, without
-            )
-        raise explained(wanted, fault, shipped_targets()) from None
+        if not wanted.graph.rolls:
+            raise explained(wanted, fault, shipped_targets()) from None
+        log(f"loops are written out, step after step: {fault.message}")
+        return _planned(replace(wanted, graph=quantized.straight()), quantized, costs, without)
+    if not has_copies(wanted.graph):
+        return plan
+    return _short_written_out(plan, wanted, quantized.straight(), costs, without)
+
+
+def _short_written_out(
+    plan: TilingPlan, wanted: PlanRequest, straight: Graph, costs: SubgraphCosts, without: tuple[str, ...]
+) -> TilingPlan:
+    """The plan, whose steps copy so that some stand for all; that of short loops written out, where it is
+    better."""
+    if len(straight.nodes) > SHORT:
+        return plan
+    try:
+        other = plan_network(*replace(wanted, graph=straight).arguments, costs.memo, without)
+    except TargetError:
+        return plan
+    machine = wanted.machine
+    if machine.worth(other.cycles, other.bytes) >= machine.worth(plan.cycles, plan.bytes):
+        return plan
+    log(f"loops are written out, step after step: {other.cycles:.0f} cycles, not {plan.cycles:.0f}")
+    return other
 
 
 def shipped_targets() -> dict[str, Target]:

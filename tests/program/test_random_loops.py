@@ -1,8 +1,7 @@
 """Programs of random loops: repeated commands against the reference, without hazards.
 
 Some are written out, since targets are very small: see docs/explanation/loops.md. The seeds here are some
-whose steps are repeated: as they are; with copies of what is made elsewhere or handed on as it came; made
-alike.
+whose steps are repeated: as they are, or with copies of what is made elsewhere or handed on as it came.
 """
 
 from __future__ import annotations

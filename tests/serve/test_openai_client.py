@@ -11,16 +11,10 @@ from tests.serve.served import Running, running
 from tests.serve.texts import Texts, figure, reached
 
 pytest.importorskip("tokenizers")
-from tests.checkpoints.texts import made
 
 openai = pytest.importorskip("openai", reason="pip install openai: OpenAI's own client")
 
 HELLO = [{"role": "system", "content": "HELLO"}, {"role": "user", "content": "ABC"}]
-
-
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> Texts:
-    return Texts(made(tmp_path_factory.mktemp("openai") / "net"))
 
 
 @pytest.fixture(scope="module")

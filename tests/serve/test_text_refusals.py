@@ -14,14 +14,12 @@ from tests.serve.served import Running, running
 from tests.serve.texts import CHAT, COMPLETIONS, Texts, asked, call
 
 pytest.importorskip("tokenizers")
-from tests.checkpoints.texts import made
 
 USER = [{"role": "user", "content": "A"}]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    texts = Texts(made(tmp_path_factory.mktemp("refusals") / "net"))
+def server(texts: Texts) -> Iterator[Running]:
     with running(texts.served(), Served("numbers", Runner(split()))) as one:
         yield one
 

@@ -15,14 +15,8 @@ from tests.serve.served import Running, running
 from tests.serve.texts import CHAT, COMPLETIONS, Events, Texts, asked, call, figure, reached, said
 
 pytest.importorskip("tokenizers")
-from tests.checkpoints.texts import made
 
 A, C = 40, 42  # tokens of the letters A and C
-
-
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> Texts:
-    return Texts(made(tmp_path_factory.mktemp("texts") / "net"))
 
 
 @pytest.fixture(scope="module")

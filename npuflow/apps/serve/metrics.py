@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from npuflow.apps.serve.text.counts import TextCounts
+from npuflow.apps.serve.text.counts import Durations, TextCounts
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -20,22 +19,20 @@ class Counts:
 
     answers: Counter[int] = field(default_factory=Counter)
     samples: int = 0
-    seconds: float = 0.0
+    seconds: Durations = field(default_factory=lambda: Durations(SECONDS))
     good: float = 0.0  # seconds of the answers with status 200
     decoded: int = 0  # requests that were read
     decoding: float = 0.0  # seconds
     encoding: float = 0.0  # seconds
     last: float = 0.0  # when the last good answer was made, in seconds of the epoch
-    buckets: list[int] = field(default_factory=lambda: [0] * (len(SECONDS) + 1))
 
     def add(self, status: int, seconds: float, samples: int) -> None:
         self.answers[status] += 1
         self.samples += samples
-        self.seconds += seconds
+        self.seconds.add(seconds)
         if status == 200:
             self.good += seconds
             self.last = time.time()
-        self.buckets[bisect_left(SECONDS, seconds)] += 1
 
 
 @dataclass(frozen=True)
@@ -66,9 +63,7 @@ def _lines(models: Mapping[str, Shown]) -> Iterator[str]:
     yield from _family("npuflow_waiting_requests", "gauge", "Samples that wait for a batch.", waiting)
     seconds, sizes = {}, {}
     for name, one in rows.items():
-        counts = one.counts
-        bounds = list(zip(SECONDS, counts.buckets, strict=False))
-        seconds[name] = (bounds, counts.buckets[-1], counts.seconds)
+        seconds[name] = one.counts.seconds.row
         total = float(sum(size * times for size, times in one.batches.items()))
         sizes[name] = ([(float(size), times) for size, times in sorted(one.batches.items())], 0, total)
     arrival = "Seconds from a request's arrival to its answer."

@@ -80,7 +80,7 @@ def _statistics(name: str, counts: Counts, one: Served) -> dict[str, Any]:
         "execution_count": sum(count for count, _ in runs.values()),
         "inference_stats": {
             "success": _duration(counts.answers[200], counts.good),
-            "fail": _duration(counts.answers.total() - counts.answers[200], counts.seconds - counts.good),
+            "fail": _duration(counts.answers.total() - counts.answers[200], counts.seconds.sum - counts.good),
             "queue": _duration(times.started, times.waited),
             "compute_input": _duration(counts.decoded, counts.decoding),
             "compute_infer": _duration(sum(n for n, _ in runs.values()), sum(s for _, s in runs.values())),

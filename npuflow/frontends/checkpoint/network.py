@@ -12,6 +12,7 @@ import onnx
 
 from npuflow.base.mapped import spilled
 from npuflow.checkpoints import StoredTensor
+from npuflow.checkpoints.ports import EVERY, LOGITS, NEXT, POSITION, TOKENS, cache_name
 from npuflow.frontends._nodes.build import NodeBuilder
 from npuflow.frontends._nodes.microsoft import MICROSOFT
 from npuflow.frontends.checkpoint.families._decoder import Decoder
@@ -20,8 +21,6 @@ from npuflow.frontends.checkpoint.families._rope import Rope
 from npuflow.frontends.checkpoint.stated import stated_type
 from npuflow.ir.types import Array, TensorType
 
-TOKENS, POSITION, CACHE, NEXT = "tokens", "position", "cache", ":next"
-LOGITS, EVERY = "logits", "logits:all"
 KEPT = 1 << 20                            # bytes from which a weight is kept in a file
 RMS_OPSET = 23                            # the first that has RMSNormalization
 
@@ -257,6 +256,3 @@ def within(size: int, half: int) -> bool:
     """Whether onnxruntime's attention rotates such heads itself."""
     return size % 16 == 0 and half % 8 == 0
 
-
-def cache_name(layer: int, what: str) -> str:
-    return f"{CACHE}.{layer}.{what}"

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from math import prod
 
 from npuflow.checkpoints import Checkpoint
+from npuflow.checkpoints.ports import CHUNK, CONTEXT, LOGITS, TOKENS
 from npuflow.frontends import Outline
 from npuflow.frontends.checkpoint.families._decoder import Decoder
 from npuflow.frontends.checkpoint.families._roles import DecoderWeights
-from npuflow.frontends.checkpoint.network import LOGITS, TOKENS
-from npuflow.frontends.checkpoint.reading import CHUNK, CONTEXT, measured
+from npuflow.frontends.checkpoint.reading import measured
 from npuflow.ir.types import TensorType
 
 

@@ -12,24 +12,17 @@ from npuflow.base.errors import ModelError
 from npuflow.base.tables_toml import dotted
 from npuflow.base.wording import counted
 from npuflow.checkpoints import Checkpoint
+from npuflow.checkpoints.ports import CHUNK, CONTEXT, LOGITS, NEXT, POSITION, TOKENS, cache_name
 from npuflow.frontends import Bindings, Reading
 from npuflow.frontends._nodes import ends
 from npuflow.frontends._nodes.build import NodeBuilder
 from npuflow.frontends.checkpoint.families._decoder import Decoder
 from npuflow.frontends.checkpoint.families._roles import DecoderWeights
 from npuflow.frontends.checkpoint.known import family, names
-from npuflow.frontends.checkpoint.network import (
-    LOGITS,
-    NEXT,
-    POSITION,
-    TOKENS,
-    DecoderGraph,
-    cache_name,
-)
+from npuflow.frontends.checkpoint.network import DecoderGraph
 from npuflow.ir.graph import Graph, prune
 from npuflow.onnx.run import EXPORT_OPSET
 
-CHUNK, CONTEXT = "chunk", "context"
 USUAL = MappingProxyType({CHUNK: 1, CONTEXT: 256})
 """Sizes that are taken where the recipe gives none."""
 

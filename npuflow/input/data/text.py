@@ -11,10 +11,11 @@ import numpy as np
 
 from npuflow.base.errors import AbsentError, DataError, suggestion
 from npuflow.base.tables import Location
+from npuflow.checkpoints.ports import TOKENS
 from npuflow.input.data.config import Data, FoundSample
 from npuflow.input.data.patterns import WILD, expand
 from npuflow.input.text.builtin import builtin_text
-from npuflow.input.text.model import TOKENS, OpenedTextModel, TextModel
+from npuflow.input.text.model import OpenedTextModel, TextModel
 from npuflow.input.text.questions import ChoiceQuestion, questions
 from npuflow.input.text.windows import in_chunks, windows
 from npuflow.ir.types import Array

@@ -10,10 +10,11 @@ from typing import Annotated
 from npuflow.base.errors import DataError
 from npuflow.base.tables import Config, FilePath, MayBeFolder
 from npuflow.checkpoints import Checkpoint, files
+from npuflow.checkpoints.ports import CHUNK, CONTEXT, TOKENS
 from npuflow.checkpoints.tokenizer import CheckpointTokenizer, tokenizer
 from npuflow.frontends import FRONTENDS, Gatherer, Outlined, main_files
+from npuflow.input.text.windows import whole_chunks
 
-TOKENS, CHUNK, CONTEXT = "tokens", "chunk", "context"
 USUAL = 256
 """Tokens of a window where the recipe gives none."""
 
@@ -59,9 +60,9 @@ class OpenedTextModel:
         """The tokens that begin a text, as the checkpoint has it."""
         return tuple(self.tokenizer.parts.before)
 
-    def tokens(self, text: str, where: str) -> list[int]:
+    def tokens(self, text: str, where: str) -> tuple[int, ...]:
         """Of a text, without what begins one. DataError for a token that the network does not know."""
-        found = self.tokenizer.encode(text, begin=False)
+        found = _encoded(self.tokenizer, text)
         if found and max(found) >= self.vocabulary:
             raise DataError(
                 f"the tokenizer makes the token {max(found):,} of {where}",
@@ -74,8 +75,7 @@ class OpenedTextModel:
         """Tokens of a window: whole chunks that the cache holds. DataError for one that is stated and is not.
         """
         if wanted is None:
-            most = min(USUAL, self.context)
-            return max(most - most % self.chunk, self.chunk)
+            return whole_chunks(min(USUAL, self.context), self.chunk)
         if wanted > self.context:
             raise DataError(
                 f"a window of {wanted:,} tokens does not fit the cache",
@@ -87,7 +87,7 @@ class OpenedTextModel:
             raise DataError(
                 f"a window of {wanted:,} tokens is not made of whole chunks",
                 because=f"a run takes {self.chunk:,} tokens",
-                hint=f"window = {max(wanted - wanted % self.chunk, self.chunk)}", code="NF-DATA-253",
+                hint=f"window = {whole_chunks(wanted, self.chunk)}", code="NF-DATA-253",
             )
         return wanted
 
@@ -99,6 +99,12 @@ def _reader(path: Path) -> Gatherer | None:
         if path.suffix.lower() in one.suffixes and isinstance(one, Outlined):
             return one
     return None
+
+
+@lru_cache(maxsize=1 << 12)
+def _encoded(tokenizer: CheckpointTokenizer, text: str) -> tuple[int, ...]:
+    """Tokens of a text: several steps of a build list the same ones."""
+    return tuple(tokenizer.encode(text, begin=False))
 
 
 @lru_cache(maxsize=4)

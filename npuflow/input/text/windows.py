@@ -65,6 +65,11 @@ def _window(name: str, before: Sequence[int], ids: Sequence[int], texts: tuple[s
     return TokenWindow(name, (*before, *ids), texts)
 
 
+def whole_chunks(tokens: int, chunk: int) -> int:
+    """So many tokens, or the fewer that are whole chunks; one chunk at least."""
+    return max(tokens - tokens % chunk, chunk)
+
+
 def in_chunks(values: Sequence[int], chunk: int) -> list[list[int]]:
     """What runs of so many tokens take, one run after another."""
     return [list(values[at : at + chunk]) for at in range(0, len(values), chunk)]

@@ -11,18 +11,23 @@ SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 1
 
 @dataclass
 class Durations:
-    """Seconds, and how many of them lie in which range."""
+    """`bounds`: the upper ends of the ranges, ascending; `buckets`: how many lie in each, and behind all."""
 
+    bounds: tuple[float, ...]
     sum: float = 0.0
-    buckets: list[int] = field(default_factory=lambda: [0] * (len(SECONDS) + 1))
+    buckets: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.buckets = [0] * (len(self.bounds) + 1)
 
     def add(self, seconds: float) -> None:
         self.sum += seconds
-        self.buckets[bisect_left(SECONDS, seconds)] += 1
+        self.buckets[bisect_left(self.bounds, seconds)] += 1
 
     @property
     def row(self) -> tuple[list[tuple[float, int]], int, float]:
-        return list(zip(SECONDS, self.buckets, strict=False)), self.buckets[-1], self.sum
+        """How many by upper end, how many beyond, and the sum."""
+        return list(zip(self.bounds, self.buckets, strict=False)), self.buckets[-1], self.sum
 
 
 @dataclass
@@ -30,8 +35,8 @@ class TextCounts:
     """Of one model: answers by status, tokens, sessions that hold a cache and such that wait for one."""
 
     answers: Counter[int] = field(default_factory=Counter)
-    seconds: Durations = field(default_factory=Durations)
-    first: Durations = field(default_factory=Durations)
+    seconds: Durations = field(default_factory=lambda: Durations(SECONDS))
+    first: Durations = field(default_factory=lambda: Durations(SECONDS))
     prompt: int = 0
     generated: int = 0
     active: int = 0
