@@ -51,6 +51,11 @@ METHODS = sorted(
 )
 
 
+ALWAYS = ("accepts", "forms", "lower", "reference", "role", "rows", "space", "tap_places", "whole_result")
+"""Methods that are overridden in every run: of each of the contract's parts, asked by few stages and by many.
+The others take minutes together."""
+
+
 def plan() -> Plan:
     return plan_recipe(load(ROOT / "recipes" / "fashion.toml", SETS), STAGES, SETTINGS)
 
@@ -282,7 +287,9 @@ def test_the_table_has_every_method() -> None:
     assert sorted(EXPECTED) == METHODS
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.slow) for name in METHODS]
+)
 def test_an_override_changes_the_keys_of_what_may_call_it(
     name: str, built: Built, before: dict[str, tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
