@@ -20,6 +20,7 @@ from npuflow.hw.floats import encoded
 from npuflow.hw.isa import HEADER_WORDS, ROUNDINGS, WORDS, opcodes
 from npuflow.program.container import Program
 from npuflow.program.order import order_of
+from npuflow.program.repeats import expanded
 from npuflow.sim.hazards import hazards_of
 from npuflow.sim.machine import SimulatedMachine
 from tests.sim import constant_rules, float_rules, group_rules, index_rules  # noqa: F401
@@ -180,6 +181,8 @@ def subject(seed: int, opcode: str) -> tuple[Case, Program, int]:
 def verdict(case: Case, program: Program, at: int, mutant: Program, images: np.ndarray) -> str:
     """What became of a mutation of command `at`: an error, a difference, a proof, or nothing (silent)."""
     try:
+        # as a file is read: blocks that are repeated become their rounds, or an error
+        mutant = replace(mutant, commands=tuple(map(expanded, mutant.commands)))
         if not passes(program, mutant, images):
             return "seen"
     except ModelError as error:
