@@ -57,7 +57,7 @@ class _Output:
 
 
 def generate(graph: Graph, plan: TilingPlan, target: Target, name: str = "") -> Program:
-    """The program of a planned network; RoundsDifferError where a loop's rounds have other commands."""
+    """The program of a planned network; a FitError where a loop's rounds have other commands."""
     parts = segments(graph)
     machine = Machine(target.compute, target.memory, target.dma)
     topology = Topology(graph, machine, target.numerics)

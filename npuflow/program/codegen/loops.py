@@ -9,7 +9,7 @@ from typing import Any
 from npuflow.ir.graph import ROUND
 from npuflow.program.codegen.core import CoreProgram
 from npuflow.program.codegen.data import DataStorage
-from npuflow.program.repeats import Rounds, RoundsDifferError
+from npuflow.program.repeats import Rounds, differing
 from npuflow.schedule.frame import Topology
 from npuflow.schedule.rolled import RolledLoop
 
@@ -62,8 +62,8 @@ class LoopCommands:
         if end < 0:
             return None
         if min(first, second) < 0 or second - first != end - second:
-            raise RoundsDifferError("other numbers of commands")
-        return Rounds(first, second - first, loop.roll.rounds, self._tensors(loop))
+            raise differing(loop.roll.loop, "a round has more commands than the one before it")
+        return Rounds(first, second - first, loop.roll.rounds, self._tensors(loop), loop.roll.loop)
 
     def _tensors(self, loop: RolledLoop) -> tuple[tuple[int, int, int], ...]:
         """The tensors that steps read and make parts of: first and last byte, how far a round goes."""
