@@ -81,6 +81,24 @@ def functions(tf: Any) -> dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]
         h, rows = scanned(x)
         return h + every_second(rows)
 
+    def longer(x: Any) -> Any:
+        def body(i: Any, made: Any) -> Any:
+            return i + 1, made.write(i, tf.tanh(tf.gather(x, i) + 1.0))
+
+        rows = tf.TensorArray(tf.float32, STEPS + 2, element_shape=(2, 4))
+        return tf.while_loop(lambda i, *_: i < STEPS, body, (tf.constant(0), rows))[1].stack()
+
+    def whole(x: Any) -> Any:
+        def body(i: Any, h: Any, n: Any) -> Any:
+            return i + 1, tf.tanh(h * 1.5), n + tf.cast(h > 0.5, tf.int32)
+
+        first = (tf.constant(0), x, tf.zeros((2, 4), tf.int32))
+        _, h, n = tf.while_loop(lambda i, *_: i < 6, body, first)
+        return h + tf.cast(n, tf.float32)
+
+    def nested(x: Any) -> Any:
+        return counted(lambda i, h: counted(lambda j, g: tf.tanh(g @ weights), 4)(h) + 0.1, 5)(x)
+
     by_data: Callable[[Any], Any] = lambda x: tf.while_loop(   # noqa: E731
         lambda h: tf.reduce_sum(h) < 100.0, lambda h: (h * 1.5 + 1.0,), (x,)
     )[0]
@@ -94,6 +112,9 @@ def functions(tf: Any) -> dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]
         "a slice of one row": ((STEPS, 2, 4), sliced),
         "a value of the outside": ((2, 2, 4), with_outside),
         "two loops": ((STEPS, 2, 4), twice),
+        "fewer rows than the list has": ((STEPS, 2, 4), longer),
+        "whole numbers that data decides": ((2, 4), whole),
+        "a loop in a loop": ((2, 4), nested),
         "an end that data decides": ((2, 4), by_data),
     }
 
