@@ -1,6 +1,6 @@
 "use strict";
-// Which boxes the network page draws: layers, and every loop as one box, under which its layers stand once it is open.
-// `takes` and `gives`: the values by which boxes are joined.
+// Which boxes the network page draws: layers, and every loop as one box, under which its layers stand once
+// it is open. `takes` and `gives`: the values by which boxes are joined.
 function shownBoxes(found, open) {
   const loops = new Map((found.loops || []).map((one) => [one.loop, one])),
     seen = new Set(),

@@ -28,7 +28,8 @@ async function showNetwork(id, wanted) {
     inner = loopOf(found, wanted);
   if (inner) open.add(inner);
   layerRows = shownBoxes(found, open);
-  const loops = found.loops.length ? `, ${found.loops.length} loop${found.loops.length === 1 ? "" : "s"} (a click opens it)` : "";
+  const count = found.loops.length,
+    loops = count ? `, ${count} loop${count === 1 ? "" : "s"} (a click opens it)` : "";
   by("legend").textContent =
     `${found.layers.length} layer${found.layers.length === 1 ? "" : "s"}${loops}; ` +
     `colour: SQNR of the result, red ${BAD} dB to green ${GOOD} dB; ` +

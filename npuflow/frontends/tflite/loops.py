@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from npuflow.frontends._nodes.loop import CannotLoopError
 from npuflow.frontends.tflite.known import known
 from npuflow.frontends.tflite.schema import Operator, TfliteNetwork, TfliteTensor
 from npuflow.frontends.tflite.while_loops import looped
-from npuflow.frontends.tflite.while_trace import CannotLoopError
 from npuflow.ir.types import Array
 
 MOST = 8192  # operators that loops may become

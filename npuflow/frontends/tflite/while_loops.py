@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from npuflow.frontends._nodes.loop import CannotLoopError
 from npuflow.frontends.tflite.network import ROUNDED
 from npuflow.frontends.tflite.schema import Operator, TfliteNetwork, TfliteTensor
-from npuflow.frontends.tflite.while_trace import CannotLoopError, WhileTrace, followed, makers
+from npuflow.frontends.tflite.while_trace import WhileTrace, followed, makers
 from npuflow.ir.loops import FEW
 from npuflow.ir.types import Array
 

@@ -7,16 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from npuflow.frontends._nodes.loop import CannotLoopError
 from npuflow.frontends.tflite.known import known
 from npuflow.frontends.tflite.schema import Operator, TfliteNetwork, TfliteTensor
 from npuflow.ir.types import Array
 
 WHOLE = ("int", "uint", "bool")
 LONGEST = 1 << 20                         # operators of all steps that are followed
-
-
-class CannotLoopError(Exception):
-    """Why a WHILE is no loop of the graph."""
 
 
 @dataclass(frozen=True)
