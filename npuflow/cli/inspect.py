@@ -4,7 +4,7 @@ why, what rules refused."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -167,10 +167,7 @@ def _report(
         "places": [
             {**vars(p), **({"loop": inner[i]} if i in inner else {})} for i, p in enumerate(placement.places)
         ],
-        "loops": [
-            {"loop": one.name, "steps": one.steps, "nodes": len(one.nodes), "carried": len(one.carried)}
-            for one in loops(graph)
-        ],
+        "loops": [one.described() for one in loops(graph)],
         "macs": {"npu": placement.npu_macs, "all": placement.total_macs, "share": placement.share},
         "host": _host(graph, placement, chip),
         "segments": [
@@ -213,13 +210,7 @@ def _page(model: str, target: str, report: dict[str, Any], *, nodes: bool) -> st
         (f"placement: {on_npu} of {counted(len(places), 'node')} and {macs['share']:.1%} of "
          f"{macs['all']:,} MACs on the NPU"),
     ]
-    if nodes:
-        for p in places:
-            lines.append(
-                f"  {'host' if p['reason'] else 'npu '}  {'  ' * ('loop' in p) + p['op']:20s} "
-                f"{p['macs']:>12,}  {p['node']}  "
-                f"{p['reason']}"
-            )
+    lines += _nodes(places, report["loops"]) if nodes else []
     grouped: dict[tuple[str, str], list[str]] = {}
     for p in places:
         if p["reason"]:
@@ -251,11 +242,31 @@ def _page(model: str, target: str, report: dict[str, Any], *, nodes: bool) -> st
     return "\n".join(lines)
 
 
+def _nodes(places: Sequence[Mapping[str, Any]], loops: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A line a node; those of a loop stand below a line of the loop."""
+    known, seen = {one["loop"]: one for one in loops}, set[str]()
+    for place in places:
+        inner = place.get("loop", "")
+        if inner and inner not in seen:
+            seen.add(inner)
+            yield _loop(known[inner])
+        yield (
+            f"  {'host' if place['reason'] else 'npu '}  {'  ' * bool(inner) + place['op']:20s} "
+            f"{place['macs']:>12,}  {place['node']}  {place['reason']}"
+        )
+
+
 def _loop(one: Mapping[str, Any]) -> str:
+    carried, stacked = [c["now"] for c in one["carries"]], one["stacks"]
     return (
         f"  loop {one['loop']}: {counted(one['steps'], 'step')} of {counted(one['nodes'], 'node')}, "
-        f"{counted(one['carried'], 'carried value')}"
+        f"{counted(one['carried'], 'carried value')}{_names(carried)}; it stacks "
+        f"{counted(len(stacked), 'value')}{_names(stacked)}"
     )
+
+
+def _names(names: Sequence[str]) -> str:
+    return f" ({', '.join(names)})" if names else ""
 
 
 def _told(model: str, facts: Mapping[str, str | int]) -> str:

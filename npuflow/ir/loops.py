@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -52,6 +53,15 @@ class Loop:
     carried: tuple[Carried, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+
+    def described(self) -> dict[str, Any]:
+        """What pages and listings say of it, as JSON."""
+        lasts = {one.last for one in self.carried}
+        return {
+            "loop": self.name, "steps": self.steps, "nodes": len(self.nodes), "carried": len(self.carried),
+            "carries": [dict(vars(one)) for one in self.carried], "reads": list(self.inputs),
+            "stacks": [v for v in self.outputs if v not in lasts],
+        }
 
 
 def has_loops(graph: Graph) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.base.errors import ModelError, Where
+from npuflow.base.errors import FitError, ModelError, Where
 from npuflow.hw.encode import Words, decode, encode, layout
 from npuflow.hw.isa import HEADER_WORDS, WAIT_SLOTS, WORDS, by_code, opcodes
 
@@ -31,20 +31,25 @@ LONGEST = 512                             # commands of a block of tiles
 _GOING = {"LOAD": ("external",), "STORE": ("external",), "BARRIER": ("id",)}
 
 
-class RoundsDifferError(Exception):
-    """Why two rounds are not one block."""
-
-
 @dataclass(frozen=True)
 class Rounds:
     """Where a loop's two rounds lie among a core's commands: from `first` on `length` commands, and as many
     behind them; and how many rounds there are in all. `tensors`: of all steps, by first and last byte, and by
-    how much a round goes on in each: no other address changes."""
+    how much a round goes on in each: no other address changes. `loop`: its name."""
 
     first: int
     length: int
     count: int
     tensors: tuple[tuple[int, int, int], ...] = ()
+    loop: str = ""
+
+
+def differing(loop: str, why: str) -> FitError:
+    """That two rounds of a loop are not one block, and what to do."""
+    return FitError(
+        f'no program of the loop "{loop}" as repeated commands: {why}',
+        hint="[parse] loops = false writes loops out, step after step", code="NF-FIT-013",
+    )
 
 
 def has_repeats(words: Words) -> bool:
@@ -131,7 +136,7 @@ def _need(condition: bool, why: str, at: int, core: int) -> None:
 
 
 def folded(words: Words, loops: Sequence[Rounds], core: int = 0) -> Words:
-    """The commands with each loop's two rounds as a block; RoundsDifferError where they are not alike.
+    """The commands with each loop's two rounds as a block; a FitError where they are not alike.
     `loops` in the order of the commands."""
     if not any(loop.length for loop in loops):
         return words
@@ -140,9 +145,14 @@ def folded(words: Words, loops: Sequence[Rounds], core: int = 0) -> Words:
     for loop in (one for one in loops if one.length):
         second = loop.first + loop.length
         found.append(_past(tiles_folded(_later(words[done : loop.first], more), core), more, core))
-        block, steps = _block(words, loop, more)
         own = _by_queue(words[loop.first : second])
-        found += [_head(loop.count, loop.length, steps, core), block]
+        if loop.count * loop.length > MOST:
+            raise FitError(
+                f'the loop "{loop.loop}" has {loop.count} rounds of {loop.length} commands, more than {MOST}',
+                hint="fewer steps a run; [model] state keeps what is carried from run to run",
+                code="NF-FIT-014",
+            )
+        found += _block(words, loop, more, core)
         done, more = second + loop.length, more + (loop.count - 2) * own
     found.append(_past(tiles_folded(_later(words[done:], more), core), more, core))
     return np.concatenate(found)
@@ -179,43 +189,57 @@ def _past(words: Words, before: Ints, core: int) -> Words:
     return made
 
 
-def _block(words: Words, loop: Rounds, more: Ints) -> tuple[Words, list[tuple[int, int, int]]]:
-    """The first round with waits that hold for all rounds, and (command, word, step) of what goes on. `more`:
-    commands that queues have had beside those that are here."""
+def _block(words: Words, loop: Rounds, more: Ints, core: int) -> list[Words]:
+    """All rounds of a loop: a REPEAT and the first round, with waits that hold for all. `more`: commands that
+    queues have had beside those that are here."""
     second = loop.first + loop.length
     a, b = words[loop.first : second], words[second : second + loop.length]
     if (a[:, 0] != b[:, 0]).any():
-        raise RoundsDifferError("other commands")
-    before, own = _by_queue(words[: loop.first]), _by_queue(a)
-    none = np.iinfo(np.int64).min
-    relative = [
-        np.where(w > 0, w - start, none)
-        for w, start in ((_waits(a), before), (_waits(b), before + own))
-    ]
-    wanted, start = np.maximum(*relative), before + more
+        raise differing(loop.loop, "a round has other commands than the one before it")
+    own, steps = _by_queue(a), list(_going(a, b, loop))
+    wanted, before = _wanted(words, loop), _by_queue(words[: loop.first])
+    start, needed = before + more, wanted > np.iinfo(np.int64).min
     # where counts pass 2^16, a count of 0 would be taken for one that is yet to come
-    far = start + loop.count * own >= FAR
-    asked = np.where(wanted > none, wanted + start, np.where(far & (own > 0), start - LAG * own, 0))
-    if ((asked & 0xFFFF == 0) & (wanted > none)).any():
-        raise RoundsDifferError("a wait for nothing in the first round")
-    block = a.copy()
+    waits = needed | (start + loop.count * own >= FAR)
+    behind = start - LAG * own
+    behind -= behind & 0xFFFF == 0
+    asked = np.where(needed, wanted + start, np.where(waits, behind, 0))
+    found, block, count = list[Words](), a.copy(), loop.count
+    # a count of 0 stays 0 in a block: a round that waits for one stands in front of it
+    while count and (waits & (own > 0) & (asked & 0xFFFF == 0)).any():
+        block[:, 2:HEADER_WORDS] = _packed(asked)
+        found.append(block.copy())
+        for command, word, step in steps:
+            block[command, word] = (int(block[command, word]) + step) & 0xFFFFFFFF
+        asked, count = np.where(waits, asked + own, 0), count - 1
     block[:, 2:HEADER_WORDS] = _packed(asked)
-    return block, list(_going(a, b, loop.tensors))
+    return [*found, _head(count, loop.length, steps, core), block] if count else found
 
 
-def _going(
-    a: Words, b: Words, tensors: Sequence[tuple[int, int, int]]
-) -> Iterator[tuple[int, int, int]]:
+def _wanted(words: Words, loop: Rounds) -> Ints:
+    """The counts that commands of a round wait for, from its beginning on, as either round asks; the least
+    number where neither does."""
+    none, found = np.iinfo(np.int64).min, []
+    for k in range(2):
+        first = loop.first + k * loop.length
+        waits = _waits(words[first : first + loop.length])
+        found.append(np.where(waits > 0, waits - _by_queue(words[:first]), none))
+    return np.maximum(*found)
+
+
+def _going(a: Words, b: Words, loop: Rounds) -> Iterator[tuple[int, int, int]]:
     for command, word in zip(*np.nonzero(a[:, HEADER_WORDS:] != b[:, HEADER_WORDS:]), strict=True):
         at, opcode = int(word) + HEADER_WORDS, by_code(int(a[command, 0] & 0xFF))
         assert opcode is not None
         names = {place: entry.name for entry, place in layout(opcode.name) if entry.width == 1}
         if names.get(at) not in _GOING.get(opcode.name, ()):
-            raise RoundsDifferError(f"{opcode.name} {names.get(at, f'word {at}')}")
+            why = f"from round to round, {opcode.name} has another {names.get(at, f'word {at}')}"
+            raise differing(loop.loop, why)
         step = (int(b[command, at]) - int(a[command, at]) + (1 << 31)) % (1 << 32) - (1 << 31)
         place = int(a[command, at])
-        if opcode.transfers and not any(lo <= place < hi and step == far for lo, hi, far in tensors):
-            raise RoundsDifferError(f"{opcode.name} goes from {place} to {place + step}")
+        if opcode.transfers and not any(lo <= place < hi and step == far for lo, hi, far in loop.tensors):
+            why = f"{opcode.name} goes from byte {place} to {place + step}, in no tensor of all steps"
+            raise differing(loop.loop, why)
         yield int(command), at, step
 
 

@@ -11,12 +11,14 @@ import numpy as np
 
 from npuflow.checks.fidelity import TensorFidelity
 from npuflow.ir.graph import Graph
+from npuflow.ir.loops import inside, loops
 from npuflow.ir.op import Node
 from npuflow.ir.queries import title
 from npuflow.ir.types import Array, Value
 from npuflow.place.partition import boundary, boundary_bytes, is_npu, segments
 from npuflow.place.place import NodePlacement
 from npuflow.report.gate.figures import HeadlineFigures
+from npuflow.report.looped import by_node, network_nodes
 from npuflow.report.profile import Profile, roofline, timeline
 from npuflow.report.statement import Statement
 from npuflow.report.suggest import Suggestion
@@ -58,11 +60,13 @@ class ReportSources:
 
 def report_data(s: ReportSources) -> dict[str, Any]:
     """JSON for `page.render` and for machines; numbers that are not finite become null."""
-    meta, layers = s.profile.program.meta, _layers(s.profile)
+    meta, measured = s.profile.program.meta, _layers(s.profile)
     reasons = {place.node: place.reason for place in s.placement.places}
     if s.energy is not None:
         for index, amount in s.energy["nodes"].items():
-            layers.setdefault(int(index), {})["energy_uj"] = amount
+            measured.setdefault(int(index), {})["energy_uj"] = amount
+    network, inner = network_nodes(s.graph, meta["nodes"]), inside(s.graph.nodes)
+    layers = by_node(measured, network)
     found = {
         "title": s.title,
         "figures": s.figures.as_dict(),
@@ -70,11 +74,15 @@ def report_data(s: ReportSources) -> dict[str, Any]:
         "accuracy": {**asdict(s.accuracy), "outputs": [dict(one) for one in s.outputs]},
         "warnings": [{"message": s.accuracy.text, "hint": s.accuracy.hint}] if s.accuracy.ok is False else [],
         "tiles": [list(f) for f in s.facts],
-        "nodes": [_node(s, n, layers.get(i, {}), reasons) for i, n in enumerate(s.graph.nodes)],
+        "nodes": [
+            _node(s, n, layers.get(i, {}), reasons) | ({"loop": inner[i]} if i in inner else {})
+            for i, n in enumerate(s.graph.nodes)
+        ],
+        **({"loops": [one.described() for one in loops(s.graph)]} if inner else {}),
         "tensors": [
             _tensor(s, v) for v in s.graph.values.values() if v.const is None and v.quant is not None
         ],
-        "timeline": timeline.data(s.profile),
+        "timeline": _timeline(s.profile, network),
         "memory": {
             "const_bytes": meta["const_bytes"],
             "data_bytes": meta["data_bytes"],
@@ -113,6 +121,16 @@ def _layers(profile: Profile) -> dict[int, dict[str, Any]]:
     for row in profile.layers():
         found.setdefault(row["nodes"][0], {}).update({k: row[k] for k in ("schedule", "bound")})
     return found
+
+
+def _timeline(profile: Profile, network: Sequence[int | None] | None) -> dict[str, Any]:
+    """Events by the network's nodes; -1: of none of them."""
+    found = timeline.data(profile)
+    if network is None:
+        return found
+    places = [-1 if one is None else one for one in network]
+    events = [[*event[:3], places[event[3]], *event[4:]] for event in found["events"]]
+    return {**found, "events": events}
 
 
 def _node(

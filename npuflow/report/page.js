@@ -233,6 +233,33 @@ function nodePanel(n) {
   return parts;
 }
 
+// What a loop carries and stacks, and its layers, each of which opens below.
+function loopPanel(loop) {
+  const below = el("div");
+  const rows = D.nodes.filter((n) => n.loop === loop.loop);
+  const carried = (one) => `${one.now} (at first ${one.initial}, behind the loop ${one.last})`;
+  return [
+    el("h2", {}, `loop ${loop.loop}`),
+    facts([
+      ["steps", num(loop.steps)],
+      ["carries", loop.carries.map(carried).join(", ")],
+      ["stacks", loop.stacks.join(", ")],
+      ["reads", loop.reads.join(", ")],
+      ["cycles of all steps", num(rows.reduce((sum, n) => sum + (n.cycles || 0), 0))],
+    ]),
+    table(
+      [
+        ["layer of a step", "name", null, "text"],
+        ["operator", "op", null, "text"],
+        ["SQNR dB", "sqnr", (v) => (has(v) ? v.toFixed(1) : "")],
+      ],
+      rows,
+      (n) => below.replaceChildren(...nodePanel(n)),
+    ),
+    below,
+  ];
+}
+
 // A table beside the detail of its chosen row.
 const split = (left, right) => el("div", { class: "split" }, el("div", { class: "left" }, left), right);
 
@@ -248,6 +275,7 @@ function layers() {
   const columns = [
     ["layer", "name", null, "text"],
     ["operator", "op", null, "text"],
+    ...(D.loops ? [["loop", "loop", null, "text"]] : []),
     ["on", "npu", (v) => (v ? "NPU" : "host")],
     ["MACs", "macs"],
     ["cycles", "cycles", null, "", top("cycles")],
@@ -267,11 +295,12 @@ function layers() {
 
 function graph() {
   const right = el("div", { class: "right" }, el("p", { class: "soft" }, "Click a layer for its detail.")),
-    byName = new Map(D.nodes.map((n) => [n.name, n]));
+    panels = new Map(D.nodes.map((n) => [n.name, () => nodePanel(n)]));
+  for (const loop of D.loops || []) panels.set(`loop ${loop.loop}`, () => loopPanel(loop));
   const picture = figure(
     FIGURES.network,
     null,
-    (row) => byName.has(row.name) && right.replaceChildren(...nodePanel(byName.get(row.name))),
+    (row) => panels.has(row.name) && right.replaceChildren(...panels.get(row.name)()),
   );
   $("graph").append(split(picture, right));
 }

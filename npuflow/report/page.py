@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from npuflow.base.code import package_file
@@ -13,18 +13,19 @@ from npuflow.report.figures.export import in_script
 from npuflow.report.figures.memory_map import memory_map
 from npuflow.report.figures.quality import quality
 from npuflow.report.figures.roofline import roofline
-from npuflow.report.figures.spec import BLUE, DARK, LIGHT, ORANGE, Spec, config
+from npuflow.report.figures.spec import BLUE, DARK, LIGHT, ORANGE, Row, Spec, config
 from npuflow.report.figures.timeline import timeline
 from npuflow.report.profile.memory import boxes as lives
 
 Data = Mapping[str, Any]
+LOOP = "loop "                            # begins the names of loops
 PLACES = {"NPU": ("#e3edf7", BLUE), "host": ("#fbeedd", ORANGE)}
 
 
 def figures(data: Data) -> dict[str, Any]:
     """Whole figures; templates, whose data the page fills in for the chosen tensor; and the colours."""
     return {
-        "network": network(data["nodes"]),
+        "network": network(data["nodes"], data.get("loops", ())),
         "quality": quality(data["tensors"]),
         "timeline": _timeline(data),
         "memory": _memory(data["memory"]),
@@ -36,25 +37,33 @@ def figures(data: Data) -> dict[str, Any]:
     }
 
 
-def network(nodes: list[Data]) -> Spec | None:
-    """The layers of the network, each below those whose results it takes."""
+def network(nodes: Sequence[Data], loops: Sequence[Data] = ()) -> Spec | None:
+    """The layers of the network, each below those whose results it takes; a loop is one of them."""
     # nodes of an imported network may share a name, and those that a rule made do
-    keys = [str(i) for i in range(len(nodes))]
+    keys = [f"{LOOP}{node['loop']}" if "loop" in node else str(i) for i, node in enumerate(nodes)]
     maker = {value: key for key, node in zip(keys, nodes, strict=True) for value in node["outputs"]}
-    needs = {
-        key: {maker[v] for v in node["inputs"] if v in maker} for key, node in zip(keys, nodes, strict=True)
+    needs: dict[str, set[str]] = {key: set() for key in keys}
+    for key, node in zip(keys, nodes, strict=True):
+        needs[key] |= {maker[v] for v in node["inputs"] if v in maker} - {key}
+    rows = {key: _box(node) for key, node in zip(keys, nodes, strict=True) if "loop" not in node}
+    for loop in loops:
+        inner = [node for node in nodes if node.get("loop") == loop["loop"]]
+        known = [node["sqnr"] for node in inner if node["sqnr"] is not None]
+        rows[f"{LOOP}{loop['loop']}"] = _box({
+            "name": f"{LOOP}{loop['loop']}", "op": f"{loop['steps']} x Loop",
+            "sqnr": min(known, default=None), "npu": all(node["npu"] for node in inner),
+        })
+    return boxes({key: rows[key] for key in needs}, needs, PLACES) if rows else None
+
+
+def _box(node: Data) -> Row:
+    return {
+        "name": node["name"],
+        "text": node["op"],
+        "below": "" if node["sqnr"] is None else f"{node['sqnr']:.0f} dB",
+        "label": node["name"],
+        "kind": "NPU" if node["npu"] else "host",
     }
-    rows = {
-        key: {
-            "name": node["name"],
-            "text": node["op"],
-            "below": "" if node["sqnr"] is None else f"{node['sqnr']:.0f} dB",
-            "label": node["name"],
-            "kind": "NPU" if node["npu"] else "host",
-        }
-        for key, node in zip(keys, nodes, strict=True)
-    }
-    return boxes(rows, needs, PLACES) if rows else None
 
 
 def _timeline(data: Data) -> Spec | None:

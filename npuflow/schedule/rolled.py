@@ -175,19 +175,25 @@ def place_local(
 
 
 def alike(schedule: Schedule, loops: Sequence[RolledLoop]) -> bool:
-    """Whether both rounds of every loop have the same jobs in the same places of local memory."""
+    """Whether both rounds of every loop have the same jobs in the same places of local memory, with the same
+    other cores, and cores meet in the same places."""
     return all(_jobs(schedule, loop.first) == _jobs(schedule, loop.second) for loop in loops)
 
 
 def _jobs(schedule: Schedule, groups: Sequence[int]) -> list[tuple[object, ...]]:
-    place = {g: k for k, g in enumerate(groups)}
-    return [
-        (
-            place[job.group], job.core, job.queue, type(job.what), job.cycles, job.bytes, job.tile,
-            *((a.low, a.size, box) for a, box in (*job.reads, *job.writes)),
-        )
-        for phase in schedule.phases for job in phase.jobs if job.group in place
-    ]
+    place, found = {g: k for k, g in enumerate(groups)}, list[tuple[object, ...]]()
+    for phase in schedule.phases:
+        if phase.barrier is not None and phase.barrier.group in place:
+            found.append((place[phase.barrier.group],))
+        cores = {n: sorted(phase.jobs[m].core for m in every) for every in phase.shared for n in every}
+        found += [
+            (
+                place[job.group], job.core, job.queue, type(job.what), job.cycles, job.bytes, job.tile,
+                cores.get(n), *((a.low, a.size, box) for a, box in (*job.reads, *job.writes)),
+            )
+            for n, job in enumerate(phase.jobs) if job.group in place
+        ]
+    return found
 
 
 def lay_rolled(

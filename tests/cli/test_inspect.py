@@ -9,6 +9,7 @@ import pytest
 from onnx import parser
 
 from npuflow.cli._app import run
+from tests.rules.test_recurrent import layer
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,T] x) => (float[N,T] y) {
     s = Sigmoid(x) a = Mul(x, s) b = Pow(a, a) c = Relu(b) y =
@@ -119,3 +120,23 @@ def test_a_recipe_is_inspected_with_its_own_model_shapes_rules_and_target(
     assert 'unknown key "skp"' in capsys.readouterr().err
     assert run(["inspect", model, "--set", "model.inputs.x=[4, 5]"]) == 0
     assert "float32[4, 5]" in capsys.readouterr().out
+
+
+def test_a_loop_is_listed_with_its_steps_and_what_it_carries_and_stacks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "walk.onnx"
+    path.write_bytes(layer("GRU", steps=9, states="input"))
+    assert run(["inspect", str(path), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    (loop,) = report["loops"]
+    assert (loop["steps"], loop["carried"], len(loop["carries"]), len(loop["stacks"])) == (9, 1, 1, 1)
+    assert run(["inspect", str(path), "--nodes"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    said = f"  loop {loop['loop']}: 9 steps of {loop['nodes']} nodes, 1 carried value"
+    said += f" ({loop['carries'][0]['now']}); it stacks 1 value ({loop['stacks'][0]})"
+    # once in the list of loops, and once as the heading of its nodes
+    first, second = (i for i, line in enumerate(lines) if line == said)
+    inner = lines[second + 1 : second + 1 + loop["nodes"]]
+    assert first < second and all(line.startswith(("  npu     ", "  host    ")) for line in inner)
+    assert not lines[second - 1].startswith("  npu     ")

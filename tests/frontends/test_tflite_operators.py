@@ -12,6 +12,7 @@ from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.frontends.tflite.convert import CONVERTERS
 from npuflow.frontends.tflite.recurrent import RECURRENT
 from npuflow.frontends.tflite.variables import VARIABLES
+from npuflow.frontends.tflite.while_loops import STEPS
 from tests.frontends.test_tflite import outputs
 from tests.frontends.tflite_arithmetic import ARITHMETIC
 from tests.frontends.tflite_cases import f32, i32
@@ -104,7 +105,7 @@ def test_rounding_inside_a_float_network() -> None:
 
 
 def test_every_converter_has_a_case() -> None:
-    # in the tests above and in test_tflite_{loops,recurrent,converted,variables}.py
-    elsewhere = {"QUANTIZE", "DEQUANTIZE", "SHAPE", "TOPK_V2", "IF", "WHILE", *VARIABLES}
+    # in the tests above and in test_tflite_{loops,recurrent,converted,variables}.py, test_while_files.py
+    elsewhere = {"QUANTIZE", "DEQUANTIZE", "SHAPE", "TOPK_V2", "IF", "WHILE", STEPS, *VARIABLES}
     elsewhere |= {name.split()[1] for name in stored()} | set(RECURRENT)
     assert set(CONVERTERS) - elsewhere <= {name.split()[0] for name in CASES}

@@ -1,39 +1,49 @@
 """Random graphs with loops, and what must be equal of each: the loop and the same written out.
 
-    python -m tests.networks.random_loops FIRST BEHIND
+    python -m tests.networks.random_loops FIRST BEHIND [long]
 
-prints what differs of the seeds, and how many loops ran whole on the NPU.
+prints what differs of the seeds: values of loops, and what their programs make; and how many of them ran, fit
+their targets, and have commands that are repeated. Of the long ones more are.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from npuflow.base.errors import TargetError
+from npuflow.checks.agreement import compare
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.loops import Loop, contiguous, has_loops, loops
 from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import TensorType, Value
-from npuflow.ir.unroll import written_out
+from npuflow.ir.unroll import rolled, written_out
 from npuflow.ir.verify import verify
 from npuflow.onnx.export import export_model
 from npuflow.place.place import place
+from npuflow.program.codegen.generate import generate
+from npuflow.program.container import Program
+from npuflow.program.order import order_of
 from npuflow.quantise.config import Quantize
 from npuflow.run.interpret import Interpreter, host_session
+from npuflow.search.plan import plan_network
+from npuflow.sim.hazards import hazards_of
 from npuflow.testing.quantised import quantize_graph
 from npuflow.whole.execute.executor import Executor
+from tests.networks.harness import machine
 from tests.networks.random_graphs import extended
 from tests.networks.random_operators import MAKERS, Array, Draw
 from tests.networks.random_targets import fitting, scheme, target
 
 Feed = Mapping[str, Array]
 BOUNDED = ("tanh", "sigmoid", "hardsigmoid", "softsign")
-STEPS = (1, 2, 3, 4, 4, 5, 6, 8, 12)
+STEPS, LONG = (1, 2, 3, 4, 4, 5, 6, 8, 12), (10, 11, 12, 13, 14, 17, 20, 24)
 
 
 class LoopDraw(Draw):
@@ -306,19 +316,47 @@ def differences(seed: int) -> tuple[list[str], bool]:
     return found + list(integer_differences(one, graph, whole)), whole
 
 
+def program_differences(seed: int) -> tuple[list[str], str]:
+    """What differs of the program of a seed, hazards among it; and whether it is "rolled", or "straight": its
+    loops are written out; "unfit": it has no plan; or "host": no loop of it runs on the NPU."""
+    one = subject(seed)
+    if one is None:
+        return [], "host"
+    graph, numerics = quantised(one), one.target.numerics
+    if not any(graph.nodes[i].is_integer for loop in loops(graph) for i in loop.nodes):
+        return [], "host"
+    for form in (rolled(graph), written_out(graph)):
+        try:
+            plan = plan_network(form, machine(one.target), numerics)
+        except TargetError:
+            continue
+        program = Program.from_bytes(generate(form, plan, one.target).to_bytes())
+        checks = compare(graph, program, numerics, [_fed(graph, one.feed)])
+        wrong = [f"program {c.value}" for c in checks if c.different or c.executor]
+        wrong += [f"hazard {h}" for h in hazards_of(program, order_of(program))]
+        return wrong, "rolled" if form.rolls else "straight"
+    return [], "unfit"
+
+
 def main(first: int, behind: int) -> None:
-    whole = 0
+    count, kinds = Counter[str](), Counter[str]()
     for seed in range(first, behind):
         try:
-            found, integers = differences(seed)
+            (found, integers), (wrong, kind) = differences(seed), program_differences(seed)
         except Exception as error:
             print(f"seed {seed}: {type(error).__name__}: {str(error)[:300]}", flush=True)
+            count["failed"] += 1
             continue
-        whole += integers
-        for text in found[:3]:
+        count["all loops in integers"] += integers
+        count["differ"] += bool(found or wrong)
+        kinds[kind] += 1
+        for text in (*found[:3], *wrong[:3]):
             print(f"seed {seed}: {text}", flush=True)
-    print(f"{behind - first} seeds, {whole} with all loops in integers")
+    said = ", ".join(f"{n} {what}" for what, n in (*count.items(), *kinds.items()))
+    print(f"{behind - first} seeds from {first} on: {said}", flush=True)
 
 
 if __name__ == "__main__":
+    if sys.argv[3:] == ["long"]:
+        STEPS = LONG
     main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,7 +1,8 @@
 """Programs of random loops: repeated commands against the reference, without hazards.
 
 Some are written out, since targets are very small: see docs/explanation/loops.md. The seeds here are some
-whose steps are repeated: as they are, or with copies of what is made elsewhere or handed on as it came.
+whose steps are repeated: as they are, or with copies of what is made elsewhere or handed on as it came. In
+154 cores hand each other parts of what a step makes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tests.networks.harness import machine
 from tests.networks.random_loops import quantised, subject
 
 STEPS = (10, 11, 12, 13, 14, 17, 20, 24)
-SEEDS = (10, 21, 36, 51, 64, 90, 4, 5, 13, 34, 79, 25, 33)
+SEEDS = (10, 21, 36, 51, 64, 90, 4, 5, 13, 34, 79, 25, 33, 154)
 
 
 @pytest.fixture(autouse=True)

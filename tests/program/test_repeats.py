@@ -11,14 +11,16 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from npuflow.base.errors import ModelError
+from npuflow.base.errors import FitError, ModelError
 from npuflow.checks.agreement import compare
 from npuflow.hw.encode import Words, decode, decode_all, encode
 from npuflow.hw.target import Compute, Dma, Memory, Target
+from npuflow.ir.loops import loops
 from npuflow.ir.unroll import written_out
+from npuflow.program.codegen.loops import LoopCommands
 from npuflow.program.container import Program
 from npuflow.program.order import order_of
-from npuflow.program.repeats import Rounds, RoundsDifferError, expanded, folded, tiles_folded
+from npuflow.program.repeats import Rounds, expanded, folded, tiles_folded
 from npuflow.report.profile.measure import profile
 from npuflow.run.interpret import interpret
 from npuflow.runner.simulated import ProgramRunner
@@ -110,11 +112,11 @@ def test_rounds_that_are_not_alike_are_no_block() -> None:
     assert len(folded(words, [Rounds(0, 2, 5, tensors)])) == 4
     other = words.copy()
     other[2] = encode("LOAD", {**LOAD, "external": 72, "local": 16}, queue=0, wait=(0, 2))
-    with pytest.raises(RoundsDifferError, match="LOAD local"):
+    with pytest.raises(FitError, match="LOAD has another local"):
         folded(other, [Rounds(0, 2, 5, tensors)])
-    with pytest.raises(RoundsDifferError, match="LOAD goes from 64 to 72"):
+    with pytest.raises(FitError, match="LOAD goes from byte 64 to 72"):
         folded(words, [Rounds(0, 2, 5, ((64, 128, 16), *tensors[1:]))])
-    with pytest.raises(RoundsDifferError, match="other commands"):
+    with pytest.raises(FitError, match="a round has other commands"):
         folded(words[[0, 1, 1, 0]], [Rounds(0, 2, 5, tensors)])
 
 
@@ -260,3 +262,88 @@ def test_tiles_behind_a_loop_of_very_many_commands_are_blocks() -> None:
     assert len(found) == 2 * 20_000 + len(tiles)
     # a queue has had 20,000 commands: a count of 0 would be one that is yet to come
     assert all(0 < count <= 20_000 + k // 2 for k, c in enumerate(found[40_000:]) for count in c.wait[:2])
+
+
+QUEUES, HALF = 2, 1 << 15
+
+
+def orderly(words: Words) -> Words:
+    """The commands, each of which waits for none that comes later: what a count of 16 bits means is found as
+    the machine does."""
+    queue = (words[:, 0] >> 8 & 0xFF).astype(int)
+    seen = np.cumsum(np.eye(QUEUES, dtype=np.int64)[queue], axis=0) - np.eye(QUEUES, dtype=np.int64)[queue]
+    counts = np.ascontiguousarray(words[:, 2:10]).view("<u2")[:, :QUEUES].astype(np.int64)
+    asked = seen + (counts - seen + HALF) % (2 * HALF) - HALF
+    assert (asked <= seen).all(), np.argwhere(asked > seen)[:4]
+    return words
+
+
+def two_rounds(first: list[tuple[int, ...]], second: list[tuple[int, ...]]) -> Words:
+    """Two rounds of a LOAD and a STORE with these waits."""
+    return np.stack([
+        encode(("LOAD", "STORE")[q], {**LOAD, "external": 64 + 8 * k}, queue=q, wait=wait)
+        for k, waits in enumerate((first, second)) for q, wait in enumerate(waits)
+    ])
+
+
+TENSORS = ((0, 1 << 20, 8),)
+
+
+def test_a_first_round_that_waits_for_nothing_stands_in_front_of_the_block() -> None:
+    """The second LOAD waits for the first STORE, the first one for none: a count of 0 would stay 0."""
+    words = two_rounds([(), (1,)], [(0, 1), (2,)])
+    found = decode_all(orderly(expanded(folded(words, [Rounds(0, 2, 9, TENSORS)]))))
+    assert [c.wait for c in found[::2]] == [(), *((0, k) for k in range(1, 9))]
+    assert [c.wait for c in found[1::2]] == [(k,) for k in range(1, 10)]
+    assert [c.number("external") for c in found[::2]] == [64 + 8 * k for k in range(9)]
+    three = folded(words, [Rounds(0, 2, 3, TENSORS)])
+    assert len(expanded(three)) == 6
+
+
+@pytest.mark.parametrize("before", range(65_530, 65_537))
+def test_a_round_waits_for_a_count_that_16_bits_do_not_hold(before: int) -> None:
+    """The loop begins where queues have had about 2^16 commands, in a loop before it."""
+    first = two_rounds([(0, 1), (2,)], [(0, 2), (3,)])
+    lead = two_rounds([(), ()], [(), ()])[:2]
+    second = two_rounds([(0, 3), (4,)], [(0, 4), (5,)])
+    words = np.concatenate([lead, first, second])
+    loops = [Rounds(2, 2, before - 1, TENSORS), Rounds(6, 2, 40_000, TENSORS)]
+    stored = folded(words, loops)
+    assert len(stored) < 20
+    made = orderly(expanded(stored))
+    assert len(made) == 2 * (before + 40_000)
+    inner = np.ascontiguousarray(made[2 * before :, 2:10]).view("<u2").astype(int)
+    rounds = before + np.arange(40_000)
+    assert (inner[::2, 1] == rounds & 0xFFFF).all() and (inner[1::2, 0] == rounds + 1 & 0xFFFF).all()
+
+
+@pytest.mark.parametrize("lead", range(3, 7))
+def test_what_waits_for_nothing_is_not_taken_for_one_that_waits_for_what_is_yet_to_come(lead: int) -> None:
+    """However many commands queues have had before the loop."""
+    before = np.concatenate([two_rounds([(), ()], [(), ()])[:2]] * lead)
+    rounds = two_rounds([(), (lead + 1,)], [(), (lead + 2,)])
+    orderly(expanded(folded(np.concatenate([before, rounds]), [Rounds(2 * lead, 2, 70_000, TENSORS)])))
+
+
+def test_a_loop_without_commands_of_a_queue_that_has_had_very_many() -> None:
+    first = two_rounds([(), ()], [(), ()])
+    second = two_rounds([(), ()], [(), ()])[[1, 3]]
+    loops = [Rounds(0, 2, 40_000, TENSORS), Rounds(4, 1, 9, TENSORS)]
+    orderly(expanded(folded(np.concatenate([first, second]), loops)))
+
+
+def test_a_loop_whose_rounds_are_no_block_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the reason: here steps read parts of a tensor that is not known as theirs."""
+    monkeypatch.setattr(LoopCommands, "_tensors", lambda self, loop: ())
+    graph, _ = quantised(layer("GRU", steps=17, states="input"), TARGET)
+    said = f'loop "{loops(graph)[0].name}" as repeated commands: .* goes from'
+    with pytest.raises(FitError, match=said) as raised:
+        program_of(graph, TARGET)
+    assert "[parse] loops = false" in raised.value.hint and raised.value.code == "NF-FIT-013"
+
+
+def test_a_loop_of_more_commands_than_a_program_may_have_is_refused() -> None:
+    words = two_rounds([(), ()], [(), ()])
+    with pytest.raises(FitError, match='"walk" has 3000000 rounds of 2 commands') as raised:
+        folded(words, [Rounds(0, 2, 3_000_000, TENSORS, "walk")])
+    assert "fewer steps a run" in raised.value.hint

@@ -85,6 +85,7 @@ class BuildWatch:
 FILES = {
     "/": ("page.html", "text/html"),
     "/page.js": ("page.js", "text/javascript"),
+    "/loops.js": ("loops.js", "text/javascript"),
     "/network.js": ("network.js", "text/javascript"),
     "/compare.js": ("compare.js", "text/javascript"),
     "/page.css": ("page.css", "text/css"),

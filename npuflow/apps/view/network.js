@@ -5,6 +5,7 @@ const BAD = 10,
 const networks = {};
 let layerRows = [],
   layerAt = 0;
+const openLoops = {}; // by build, the names of loops whose layers are drawn
 
 const quality = (db) =>
   db === null || db === undefined
@@ -22,14 +23,19 @@ async function networkOf(id) {
 }
 
 async function showNetwork(id, wanted) {
-  const found = await networkOf(id);
-  layerRows = found.layers;
+  const found = await networkOf(id),
+    open = (openLoops[id] ||= new Set()),
+    inner = loopOf(found, wanted);
+  if (inner) open.add(inner);
+  layerRows = shownBoxes(found, open);
+  const count = found.loops.length,
+    loops = count ? `, ${count} loop${count === 1 ? "" : "s"} (a click opens it)` : "";
   by("legend").textContent =
-    `${found.layers.length} layer${found.layers.length === 1 ? "" : "s"}; ` +
+    `${found.layers.length} layer${found.layers.length === 1 ? "" : "s"}${loops}; ` +
     `colour: SQNR of the result, red ${BAD} dB to green ${GOOD} dB; ` +
     "width of the bar: cycles; dashed: on the host";
   drawLayers(id, found);
-  const at = found.layers.findIndex((row) => row.name === wanted);
+  const at = layerRows.findIndex((row) => row.name === wanted);
   chooseLayer(id, at < 0 ? 0 : at, at >= 0);
 }
 
@@ -38,19 +44,19 @@ function drawLayers(id, found) {
     depth = [],
     rows = [],
     known = new Set(found.tensors.map((one) => one.id));
-  found.layers.forEach((row, at) =>
-    row.outputs.forEach((name) => {
+  layerRows.forEach((row, at) =>
+    row.gives.forEach((name) => {
       maker[name] = at;
     }),
   );
-  found.layers.forEach((row, at) => {
-    depth[at] = Math.max(-1, ...row.inputs.map((name) => depth[maker[name]] ?? -1)) + 1;
+  layerRows.forEach((row, at) => {
+    depth[at] = Math.max(-1, ...row.takes.map((name) => depth[maker[name]] ?? -1)) + 1;
     (rows[depth[at]] ||= []).push(at);
   });
   const width = 210,
     height = 38,
     wide = Math.max(1, ...rows.map((row) => row.length));
-  const most = Math.max(1, ...found.layers.map((row) => row.cycles || 0)),
+  const most = Math.max(1, ...layerRows.map((row) => row.cycles || 0)),
     place = [];
   rows.forEach((row, y) =>
     row.forEach((at, x) => {
@@ -63,8 +69,8 @@ function drawLayers(id, found) {
     height: rows.length * height + 8,
     viewBox: `0 0 ${wide * width} ${rows.length * height + 8}`,
   });
-  found.layers.forEach((row, at) =>
-    row.inputs.forEach((name) => {
+  layerRows.forEach((row, at) =>
+    row.takes.forEach((name) => {
       if (maker[name] === undefined) return;
       const [x, y] = place[maker[name]],
         [u, v] = place[at];
@@ -73,17 +79,21 @@ function drawLayers(id, found) {
       );
     }),
   );
-  found.layers.forEach((row, at) => {
+  layerRows.forEach((row, at) => {
     const [x, y] = place[at],
       box = drawn("g", {
         "data-at": at,
+        class: row.layers ? "loop" : row.loop ? "inner" : "",
+        ...(row.layers ? { "aria-expanded": row.opened } : {}),
         role: "button",
         tabindex: -1,
         "aria-label": `${row.name}, ${row.op}`,
       });
     const label = drawn("text", { x: x + 12, y: y + 17 }),
       bar = { x, y: y + 23, width: (190 * (row.cycles || 0)) / most, height: 3 };
-    label.textContent = `${row.op} ${tail(row.name, Math.max(6, 26 - row.op.length))}`;
+    const mark = row.layers ? `${row.opened ? "\u25be" : "\u25b8"} ${row.steps} x ` : "",
+      name = row.layers ? row.loop : row.name;
+    label.textContent = `${mark}${row.op} ${tail(name, Math.max(6, 26 - row.op.length - mark.length))}`;
     box.append(
       drawn("rect", {
         x,
@@ -98,6 +108,7 @@ function drawLayers(id, found) {
       label,
     );
     box.addEventListener("click", () => {
+      if (row.layers) turnLoop(id, row);
       location.hash = `${id}/network/${encodeURIComponent(row.name)}`;
     });
     svg.append(box);
@@ -105,6 +116,13 @@ function drawLayers(id, found) {
   by("layers").replaceChildren(svg);
   by("layers").dataset.id = id;
   by("layers").dataset.tensors = JSON.stringify([...known, ...Object.keys(found.called)]);
+}
+
+// Opens a loop, or closes it.
+function turnLoop(id, row) {
+  const open = openLoops[id];
+  if (!open.delete(row.loop)) open.add(row.loop);
+  showNetwork(id, row.name);
 }
 
 function chooseLayer(id, at, scroll) {
@@ -129,6 +147,8 @@ function chooseLayer(id, at, scroll) {
     "energy, uJ": row.energy_uj?.toPrecision(4),
     limit: row.limit,
     attributes: row.attributes,
+    steps: row.layers ? row.steps : "",
+    loop: row.layers ? "" : row.loop,
   };
   for (const [name, value] of Object.entries(facts))
     if (value) {
@@ -146,10 +166,49 @@ function chooseLayer(id, at, scroll) {
     }
     parts.push(made("h4", side), names);
   }
+  if (row.layers) parts.push(...loopParts(id, row, known));
   by("layer").replaceChildren(...parts);
 }
 
+// What a loop carries and stacks, and its layers.
+function loopParts(id, row, known) {
+  const tensor = (name) => (known.has(name) ? tensorLink(id, name) : made("span", name));
+  const list = (title, rows) => {
+    const names = made("ul");
+    for (const parts of rows) {
+      const item = made("li");
+      item.append(...parts);
+      names.append(item);
+    }
+    return rows.length ? [made("h4", title), names] : [];
+  };
+  const carried = row.carries.map((one) => [
+    tensor(one.now),
+    ": at first ",
+    tensor(one.initial),
+    ", then ",
+    tensor(one.following),
+    "; behind the loop ",
+    tensor(one.last),
+  ]);
+  const layers = row.layers.map((name) => [link(name, `${id}/network/${encodeURIComponent(name)}`)]);
+  const button = made("button", row.opened ? "Close" : "Open", { onclick: () => turnLoop(id, row) });
+  return [
+    button,
+    ...list("carries from step to step", carried),
+    ...list(
+      "stacks of all steps",
+      row.stacks.map((name) => [tensor(name)]),
+    ),
+    ...list("layers of a step", layers),
+  ];
+}
+
 by("layers").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && layerRows[layerAt]?.layers) {
+    turnLoop(by("layers").dataset.id, layerRows[layerAt]);
+    return;
+  }
   const step = { ArrowDown: 1, ArrowUp: -1, ArrowRight: 1, ArrowLeft: -1, j: 1, k: -1 }[event.key];
   if (!step) return;
   event.preventDefault();
@@ -161,7 +220,7 @@ by("layers").addEventListener("keydown", (event) => {
 });
 by("find").addEventListener("input", () => {
   const wanted = by("find").value.toLowerCase();
-  const fits = (row) => `${row.op} ${row.name}`.toLowerCase().includes(wanted);
+  const fits = (row) => boxFits(row, wanted);
   for (const box of by("layers").querySelectorAll("g"))
     box.classList.toggle("dim", Boolean(wanted) && !fits(layerRows[Number(box.dataset.at)]));
   const at = layerRows.findIndex(fits);
@@ -209,6 +268,7 @@ async function showTensor(id, name) {
   ).json();
   const facts = {
     shape: one.shape?.join(" x "),
+    "in every step of": one.loop && `${one.loop}, ${one.steps} steps`,
     type: one.bits ? `${one.dtype}, ${one.bits} bits` : one.dtype,
     scale: one.scale,
     "zero point": one.zero_point,

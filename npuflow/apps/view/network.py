@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from npuflow.apps.view.builds import builds, records, stage_of
@@ -27,7 +28,9 @@ LAYER = (
     "limit",
     "sqnr",
     "attributes",
+    "loop",
 )
+SUMS = ("cycles", "macs", "bytes", "energy_uj")
 TENSOR = (
     "id",
     "shape",
@@ -41,13 +44,14 @@ TENSOR = (
     "method",
     "suggestions",
 )
+LOOP = "loop "  # begins the names of loops
 CODES, REAL = ":q", ":f"  # end the ids of an input's or output's codes, and of codes' real numbers
 FIGURES = ("simulate", "tiling", "energy", "evaluate", "fidelity", "quantize", "precision")
 
 
 def network(store: Store, name: str) -> dict[str, Any] | None:
-    """Layers and tensors, as the build's report has them; without histograms. `called`: what layers call
-    inputs and outputs of the network -> the tensor of their codes."""
+    """Layers, loops and tensors, as the build's report has them; without histograms. `called`: what layers
+    call inputs and outputs of the network -> the tensor of their codes."""
     data = _data(store, name)
     if data is None:
         return None
@@ -57,13 +61,34 @@ def network(store: Store, name: str) -> dict[str, Any] | None:
         "called": {end: found for end in sorted(ends) if (found := _codes_of(end, ids)) is not None},
         "title": data["title"],
         "layers": [{key: row.get(key) for key in LAYER} for row in data["nodes"]],
+        "loops": [
+            _loop(one, [row for row in data["nodes"] if row.get("loop") == one["loop"]])
+            for one in data.get("loops", ())
+        ],
         "tensors": [{key: row.get(key) for key in TENSOR} for row in data["tensors"]],
+    }
+
+
+def _loop(said: Mapping[str, Any], layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A loop as one layer: `layers` are the places by name of what it holds, `carries` and `stacks` its
+    values."""
+    found = {key: [row[key] for row in layers if row.get(key) is not None] for key in (*SUMS, "sqnr")}
+    hosts = [row for row in layers if not row["npu"]]
+    return {
+        "name": f"{LOOP}{said['loop']}", "op": "Loop", "npu": not hosts,
+        "reason": hosts[0]["reason"] if hosts else "",
+        "inputs": said["reads"], "outputs": [*said["stacks"], *(one["last"] for one in said["carries"])],
+        **{key: sum(found[key]) if found[key] else None for key in SUMS},
+        "sqnr": min(found["sqnr"], default=None),
+        "loop": said["loop"], "steps": said["steps"], "carries": said["carries"], "stacks": said["stacks"],
+        "layers": [row["name"] for row in layers],
     }
 
 
 def tensor(store: Store, name: str, wanted: str) -> dict[str, Any] | None:
     """All that is known of a tensor; `pairs`: values of the float network and what the codes stand for. An
-    input or output of the network is the tensor of its codes."""
+    input or output of the network is the tensor of its codes; a value of one step of a loop that of all
+    steps. `loop` and `steps`: of a value that a loop makes anew in every step."""
     data = _data(store, name)
     rows = {} if data is None else {row["id"]: row for row in data["tensors"]}
     found = _codes_of(wanted, rows)
@@ -74,7 +99,17 @@ def tensor(store: Store, name: str, wanted: str) -> dict[str, Any] | None:
     layers = {side: [n["name"] for n in data["nodes"] if found in n[side]] for side in ("inputs", "outputs")}
     kept = held.get(found) or held.get(found.removesuffix(CODES)) or {}
     pairs = kept.get("pairs", [[], []])
-    return {**row, "pairs": pairs, "made_by": layers["outputs"], "read_by": layers["inputs"]}
+    ends = {"made_by": layers["outputs"], "read_by": layers["inputs"]}
+    return {**row, "pairs": pairs, **ends, **_of_loop(data, found)}
+
+
+def _of_loop(data: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The loop whose steps make a tensor each."""
+    inner = next((n["loop"] for n in data["nodes"] if name in n["outputs"] and "loop" in n), None)
+    said = next((one for one in data.get("loops", ()) if one["loop"] == inner), None)
+    if said is None or name in (*said["stacks"], *(one["last"] for one in said["carries"])):
+        return {}
+    return {"loop": said["loop"], "steps": said["steps"]}
 
 
 def plot_script(store: Store, name: str) -> str | None:
@@ -117,14 +152,26 @@ def _flat(summary: Mapping[str, Any]) -> list[tuple[str, float]]:
 
 
 def _codes_of(name: str, ids: Collection[str]) -> str | None:
-    """The tensor that a name means: itself, the codes of an input or output, or those of real numbers."""
-    means = (name, f"{name}{CODES}", name.removesuffix(REAL))
+    """The tensor that a name means: itself, the codes of an input or output, those of real numbers, or a
+    value of all steps of a loop by its name in one of them."""
+    value, _, step = name.rstrip("'").rpartition("@")
+    means = (name, f"{name}{CODES}", name.removesuffix(REAL), value if step.isdecimal() else name)
     return next((one for one in means if one in ids), None)
 
 
 def _data(store: Store, name: str) -> dict[str, Any] | None:
+    """The report's data; layers that share a name, as those that a rule made of one do, have the names of
+    their results."""
     made = _artifact(store, name, DATA[0])
-    return None if made is None else dict(json.loads(made.text(DATA[1])))
+    if made is None:
+        return None
+    data = dict(json.loads(made.text(DATA[1])))
+    count = Counter(row["name"] for row in data["nodes"])
+    for i, row in enumerate(data["nodes"]):
+        own = next(iter(row["outputs"]), "")
+        if count[row["name"]] > 1 and own != row["name"]:
+            row["name"] = f"{own} ({i})" if own in count else own
+    return data
 
 
 def _artifact(store: Store, name: str, stage: str) -> Reader | None:

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from npuflow.base.errors import ModelError, NpuflowError
+from npuflow.base.errors import ModelError, NpuflowError, Where
 from npuflow.base.wording import counted
 from npuflow.frontends import Bindings, Reading
 from npuflow.frontends._nodes import ends
 from npuflow.frontends.tflite.chains import folded
 from npuflow.frontends.tflite.elements import ELEMENTS
-from npuflow.frontends.tflite.loops import CONTROL, LONGEST, MOST, flat
+from npuflow.frontends.tflite.loops import CONTROL, LONGEST, MOST, left, written
 from npuflow.frontends.tflite.mediapipe import CUSTOM, OTHERS
 from npuflow.frontends.tflite.network import TfliteBuilder, TfliteOperatorError
 from npuflow.frontends.tflite.places import PLACES
@@ -24,6 +24,8 @@ from npuflow.frontends.tflite.shapes import SHAPES
 from npuflow.frontends.tflite.spatial import SPATIAL
 from npuflow.frontends.tflite.variables import REASON, VARIABLES, with_states
 from npuflow.frontends.tflite.volumes import VOLUMES
+from npuflow.frontends.tflite.while_borders import steps
+from npuflow.frontends.tflite.while_loops import STEPS
 from npuflow.ir.graph import Graph, prune
 from npuflow.onnx.types import value_info
 
@@ -41,6 +43,7 @@ CONVERTERS: dict[str, Callable[[TfliteBuilder, Operator], None]] = {
     **VOLUMES,
     **RECURRENT,
     **dict.fromkeys((*CONTROL, *VARIABLES), _stays),
+    STEPS: lambda builder, operator: steps(builder, operator, _convert),
 }
 
 
@@ -58,7 +61,13 @@ def opened(path: Path) -> TfliteNetwork:
 def reading(network: TfliteNetwork, bindings: Bindings) -> Reading:
     """The network as a graph."""
     try:
-        return _built(plain(network), bindings)
+        found = plain(network)
+        try:
+            return _built(found, bindings)
+        except ModelError:                    # of a step: written out it may be simpler
+            if not any(operator.name == STEPS for operator in found.operators):
+                raise
+            return _built(plain(network, looped=False), bindings)
     except NpuflowError:
         raise
     # options and shapes of a damaged file fit nothing, in as many ways as there are operators
@@ -71,16 +80,21 @@ def reading(network: TfliteNetwork, bindings: Bindings) -> Reading:
         ) from fault
 
 
-def plain(network: TfliteNetwork) -> TfliteNetwork:
-    """The network without loops: recurrent layers as one operator each, other loops written out as far as
-    that is short."""
-    def written(most: int) -> TfliteNetwork:
-        return folded(with_states(flat(network, most), network.bodies))
+def plain(network: TfliteNetwork, looped: bool = True) -> TfliteNetwork:
+    """The network without WHILE: recurrent layers as one operator each, other loops as loops of the graph;
+    those that can be none, or all if not `looped`, written out as far as that is short."""
+    def made(most: int, chosen: frozenset[int] = frozenset()) -> tuple[TfliteNetwork, frozenset[int]]:
+        found, owner = written(network, most, chosen)
+        done = folded(with_states(found, network.bodies))
+        return done, left(done, owner)
 
-    found = written(LONGEST)
+    found, others = made(LONGEST)
+    chosen = others if looped else frozenset[int]()
+    if chosen:
+        found, _ = made(LONGEST, chosen)
     loops, stay = (any(o.name in CONTROL for o in one.operators) for one in (network, found))
     long = len(found.operators) - len(network.operators) > MOST
-    return written(MOST) if stay or (loops and long) else found
+    return made(MOST, chosen)[0] if stay or (loops and long) else found
 
 
 def _built(network: TfliteNetwork, bindings: Bindings) -> Reading:
@@ -91,6 +105,7 @@ def _built(network: TfliteNetwork, bindings: Bindings) -> Reading:
     for index in network.inputs:
         builder.port(index)
     refused: Counter[str] = Counter()
+    places: list[Operator] = []               # what was refused
     lost: set[int] = set()                    # what refused operators would have given
     wrong: ModelError | None = None           # shapes that contradict each other, maybe for what is refused
     for operator in network.operators:
@@ -100,6 +115,7 @@ def _built(network: TfliteNetwork, bindings: Bindings) -> Reading:
             wrong, reason = wrong or fault, ""
         if reason:
             refused[reason] += 1
+            places.append(operator)
         if reason is not None:
             lost.update(operator.outputs)
     if refused:
@@ -107,7 +123,8 @@ def _built(network: TfliteNetwork, bindings: Bindings) -> Reading:
         raise ModelError(
             f"{counted(sum(refused.values()), 'operator')} of the TFLite model cannot be converted",
             because="; ".join(listed),
-            hint="export the part without them, or export the model to ONNX",
+            hint=_hint(places),
+            where=Where(node=builder.tensor(places[0].outputs[0]).name) if places[0].outputs else None,
             code="NF-MODEL-066",
         )
     if wrong is not None:
@@ -122,6 +139,15 @@ def _built(network: TfliteNetwork, bindings: Bindings) -> Reading:
     wanted = ends.outputs(builder.graph, shown, fed, bindings, faults)
     whole = ends.reading(builder.graph, fed, tuple(dict.fromkeys((*wanted, *kept))), own)
     return replace(whole, graph=_with_states(whole.graph, wanted, kept)) if kept else whole
+
+
+def _hint(refused: Sequence[Operator]) -> str:
+    if any(operator.name == "WHILE" for operator in refused):
+        return (
+            "a loop of a constant number of steps: a counter, compared with a constant, and no more; "
+            "or export the model to ONNX, whose loops may run on the host"
+        )
+    return "export the part without them, or export the model to ONNX"
 
 
 def _with_states(graph: Graph, wanted: Sequence[str], kept: Mapping[str, str]) -> Graph:

@@ -1,37 +1,64 @@
 """Writes out WHILE and IF of TFLite where what decides them is known.
-Each step is a copy of the body.
+Each step is a copy of the body. A WHILE may become a loop of the graph instead (see `while_loops.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from npuflow.frontends._nodes.loop import CannotLoopError
 from npuflow.frontends.tflite.known import known
 from npuflow.frontends.tflite.schema import Operator, TfliteNetwork, TfliteTensor
+from npuflow.frontends.tflite.while_loops import looped
 from npuflow.ir.types import Array
 
 MOST = 8192  # operators that loops may become
 LONGEST = 65_536  # operators that may be written out while recurrent layers are looked for
 CONTROL = ("WHILE", "IF")
+# of which a recurrent layer's results and inputs are made, once it is one operator
+MOVES = (
+    "RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CONCATENATION", "PACK", "GATHER", "SLICE", "STRIDED_SLICE", "CAST",
+)
 
 
 class _LoopStaysError(Exception):
     """Why a loop or branch cannot be written out."""
 
 
-def flat(network: TfliteNetwork, most: int = MOST) -> TfliteNetwork:
+def flat(network: TfliteNetwork, most: int = MOST, looped: Collection[int] = ()) -> TfliteNetwork:
     """The network without loops and branches. Those that depend on data, and loops of more than `most`
-    operators, stay, with the reason in their options."""
+    operators, stay, with the reason in their options. `looped`: operators by place that become loops of the
+    graph, where they can."""
+    return written(network, most, looped)[0]
+
+
+def written(
+    network: TfliteNetwork, most: int = MOST, looped: Collection[int] = ()
+) -> tuple[TfliteNetwork, dict[int, int]]:
+    """The same, and by each tensor that comes of a WHILE the operator's place."""
+    owner: dict[int, int] = {}
     if not any(operator.name in CONTROL for operator in network.operators):
-        return network
+        return network, owner
     writer = _LoopWriter(network.bodies, list(network.tensors), most)
     places = {i: i for i in range(len(network.tensors))}
-    writer.add(network.operators, places, network)
+    for at, operator in enumerate(network.operators):
+        before = len(writer.operators)
+        writer.loops = at in looped
+        writer.add([operator], places, network)
+        if operator.name == "WHILE":
+            owner.update((o, at) for one in writer.operators[before:] for o in one.outputs)
     for index in network.outputs:
         if places[index] != index:
             writer.operators.append(Operator("RESHAPE", (writer.whole(places[index]),), (index,), {}))
-    return TfliteNetwork(tuple(writer.tensors), tuple(writer.operators), network.inputs, network.outputs)
+    made = TfliteNetwork(tuple(writer.tensors), tuple(writer.operators), network.inputs, network.outputs)
+    return made, owner
+
+
+def left(network: TfliteNetwork, owner: Mapping[int, int]) -> frozenset[int]:
+    """The WHILEs of which more is left than moves: no operator stands for all of their steps."""
+    rest = (o for o in network.operators if o.outputs and o.name not in MOVES)
+    return frozenset(owner[o.outputs[0]] for o in rest if o.outputs[0] in owner)
 
 
 @dataclass
@@ -45,6 +72,7 @@ class _LoopWriter:
     operators: list[Operator] = field(default_factory=list)
     rows: dict[int, list[int]] = field(default_factory=dict)
     joint: set[int] = field(default_factory=set)
+    loops: bool = False                       # a WHILE becomes a loop, if it can
 
     def add(self, operators: Sequence[Operator], places: dict[int, int], graph: TfliteNetwork) -> None:
         """Adds operators of a subgraph. `places`: where its tensors are; absent ones are new."""
@@ -87,6 +115,9 @@ class _LoopWriter:
                 return self.call(operator.options[f"{branch}SubgraphIndex"], inputs[1:])
             states = list(inputs)
             cond, body = (operator.options[f"{part}SubgraphIndex"] for part in ("Cond", "Body"))
+            found = self.looped(self.bodies[cond], self.bodies[body], states) if self.loops else None
+            if found is not None:
+                return found
             steps = 0
             while self.decided(self.call(cond, states)[0]):
                 states, steps = self.call(body, states), steps + 1
@@ -96,6 +127,18 @@ class _LoopWriter:
             del self.operators[mark:]
             raise
         return states
+
+    def looped(self, cond: TfliteNetwork, body: TfliteNetwork, states: list[int]) -> list[int] | None:
+        """Adds a loop of the graph; where its results are. None where it can be none."""
+        count = len(self.tensors)
+        try:
+            made, found = looped(cond, body, states, self.tensors, self.new)
+        except CannotLoopError:
+            del self.tensors[count:]
+            return None
+        for one in made:
+            self.operators.append(replace(one, inputs=tuple(self.whole(i) for i in one.inputs)))
+        return found
 
     def call(self, number: int, inputs: Sequence[int]) -> list[int]:
         graph = self.bodies[number]

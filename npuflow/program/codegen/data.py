@@ -74,6 +74,10 @@ class DataStorage:
         """Of all values, and of borders, as a schedule asks for them."""
         whole = {v: (self._views.root(v)[0], self.address(v)) for v in self._views.graph.values if v in self}
         names = {v.name: (v.name, self.layout.addresses[v.name]) for v in self.lives if v.name not in whole}
+        names |= {
+            name: (home, self.layout.addresses[home]) for name, home in self.homes.items()
+            if name not in whole and home in self.layout.addresses
+        }
         return Places({**whole, **names}, self._views.saved)
 
     def __contains__(self, value_id: str) -> bool:

@@ -19,7 +19,7 @@ from npuflow.program.codegen.consts import ConstPool
 from npuflow.program.codegen.core import CoreProgram
 from npuflow.program.codegen.data import DataStorage, lay_out
 from npuflow.program.codegen.in_place import in_place
-from npuflow.program.codegen.loops import LoopCommands, of_last_round, same_places
+from npuflow.program.codegen.loops import LoopCommands, of_last_round, same_borders, same_places, together
 from npuflow.program.codegen.metadata import node_meta, plan_meta, port_meta, quant_meta, values_meta
 from npuflow.program.codegen.tiles import COMPUTE
 from npuflow.program.codegen.transfers import share_loads, transfer
@@ -57,7 +57,7 @@ class _Output:
 
 
 def generate(graph: Graph, plan: TilingPlan, target: Target, name: str = "") -> Program:
-    """The program of a planned network; RoundsDifferError where a loop's rounds have other commands."""
+    """The program of a planned network; a FitError where a loop's rounds have other commands."""
     parts = segments(graph)
     machine = Machine(target.compute, target.memory, target.dma)
     topology = Topology(graph, machine, target.numerics)
@@ -105,7 +105,8 @@ def _data(
     born, dies = _lifetimes(topology.graph, steps, _in_data(topology.graph, frames))
     homes = in_place(frames, topology.views, born, dies)
     if loops:
-        homes = same_places(topology, homes, born, loops)
+        shared = same_borders(spread, loops)
+        homes, borders = same_places(topology, homes, born, loops) | shared, together(borders, shared)
     lives, layout = lay_out(topology.views, born, dies, borders, memory, plan.allocation, homes)
     return [DataStorage(topology.views, layout, lives, homes) for _ in range(cores)]
 
@@ -296,7 +297,8 @@ def _program(
         "local_bytes": target.memory.local_bytes,
         "memory": {
             "lives": [[v.name, data.layout.addresses[v.name], v.size, v.first, v.last] for v in data.lives],
-            "bound": data.layout.bound, "in_place": data.homes,
+            "bound": data.layout.bound,
+            "in_place": {v: home for v, home in data.homes.items() if v in graph.values},
             "const_given": consts.given,
             "local_used": local.total, "local_bound": local.layout.bound,
         },

@@ -9,8 +9,10 @@ from typing import Any
 from npuflow.ir.graph import ROUND
 from npuflow.program.codegen.core import CoreProgram
 from npuflow.program.codegen.data import DataStorage
-from npuflow.program.repeats import Rounds, RoundsDifferError
+from npuflow.program.repeats import Rounds, differing
+from npuflow.schedule.allocate import Lifetime
 from npuflow.schedule.frame import Topology
+from npuflow.schedule.geometry import Spread
 from npuflow.schedule.rolled import RolledLoop
 
 NOTHING_MOVED: Mapping[str, int] = {}
@@ -62,8 +64,8 @@ class LoopCommands:
         if end < 0:
             return None
         if min(first, second) < 0 or second - first != end - second:
-            raise RoundsDifferError("other numbers of commands")
-        return Rounds(first, second - first, loop.roll.rounds, self._tensors(loop))
+            raise differing(loop.roll.loop, "a round has more commands than the one before it")
+        return Rounds(first, second - first, loop.roll.rounds, self._tensors(loop), loop.roll.loop)
 
     def _tensors(self, loop: RolledLoop) -> tuple[tuple[int, int, int], ...]:
         """The tensors that steps read and make parts of: first and last byte, how far a round goes."""
@@ -98,6 +100,27 @@ def same_places(
     twins = {v: home for loop in loops for v, home in loop.homes.items()}
     alone = {v for v in twins if v in born and views.root(v) == (v, 0) and twins[v] in born}
     return kept | {v: twins[v] for v in alone if views.root(twins[v]) == (twins[v], 0)}
+
+
+def same_borders(spread: Mapping[str, Spread], loops: Sequence[RolledLoop]) -> dict[str, str]:
+    """What cores hand each other in the second round, by its name: in whose bytes it lies."""
+    return {
+        mine.name: theirs.name for loop in loops for value, home in loop.homes.items()
+        if value in spread and home in spread
+        for mine, theirs in zip(spread[value].borders, spread[home].borders, strict=False)
+    }
+
+
+def together(lives: Sequence[Lifetime], homes: Mapping[str, str]) -> list[Lifetime]:
+    """Lifetimes where some lie over others: those live as long as all of them do."""
+    found: dict[str, Lifetime] = {}
+    for life in lives:
+        name = homes.get(life.name, life.name)
+        known = found.get(name, life)
+        found[name] = Lifetime(
+            name, max(known.size, life.size), min(known.first, life.first), max(known.last, life.last)
+        )
+    return list(found.values())
 
 
 def of_last_round(
