@@ -17,7 +17,7 @@ from npuflow.input.pixels.pixel_padding import PixelBorder
 from npuflow.input.pixels.pixels import Pixels
 from npuflow.ir.graph import Graph, prune
 from npuflow.ir.loops import steps_of
-from npuflow.ir.persist import operators
+from npuflow.ir.text import operators
 from npuflow.ir.types import FloatType, GroupedType, QuantType
 from npuflow.ir.verify import verify
 from npuflow.onnx.fed import MOST, fed_from
