@@ -10,13 +10,18 @@ the syntax of `npuflow/`; nothing of it is imported. What each row counts:
 - parameters: functions with more than seven, `self` and `cls` not counted
 - rooms of compiled kernels: `isa`, `kernels`, `whole` and `statistics/kernels.py` (before: `engine/opcodes`,
   `sim`, `execute`, `export_c` and `calibrate/kernels.py`), whose loops take arrays and strides one by one
-- Protocols: classes that derive from typing.Protocol
+- Protocols: classes that derive from typing.Protocol. One only avoids an import if a single class of the
+  package has all its methods and fields: that class could be named instead. Those in the `__init__.py` of a
+  folder of plug-ins are its contract, which plug-ins of other packages meet or are given, and avoid none
 - decibels: files with functions that take ten or twenty times a logarithm to the base of ten
 - sessions: functions that make an InferenceSession of onnxruntime's, not the package's own
 - integer graphs: calls of `Candidate`, which is all that a quantised graph is built from
 - walk: the functions of the package that a stage function reaches, followed call by call in the order of the
   source, each once. A stop is a stay in one file before another is entered; rooms are the folders entered.
-  Calls through attributes are followed where one class of the package alone has a method of that name.
+  A method is that of the object's class where annotations say which (see `house_types.py`), of a Protocol's
+  where one class has its form; elsewhere it is followed where one class of the package alone has a method of
+  that name, and the file imports that class's file or lies beside it. Entries of registries and functions
+  that are handed on are not followed.
 """
 
 from __future__ import annotations
@@ -26,7 +31,10 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+
+from house_types import Types
 
 KERNELS = re.compile(
     r"\.(isa|kernels|whole)\.|statistics\.kernels|engine\.(opcodes|sim|execute|export_c)\.|calibrate\.kernels"
@@ -63,13 +71,20 @@ class House:
             for node in tree.body
             if isinstance(node, Function)
         }
+        self.home = {name: name.rpartition(".")[0] for name in self.functions}       # a function's file
         self.methods: dict[str, list[str]] = defaultdict(list)
         for name, tree in self.trees.items():
             for one in tree.body:
                 for node in one.body if isinstance(one, ast.ClassDef) else ():
                     if isinstance(node, Function):
                         self.functions[f"{name}.{one.name}.{node.name}"] = node
-                        self.methods[node.name].append(f"{name}.{one.name}.{node.name}")
+                        self.home[f"{name}.{one.name}.{node.name}"] = name
+        self.bindings = cache(self._bindings)
+        self.types = Types(self)
+        for name in self.types.classes:
+            for one in self.types.classes[name].body if not self.types.is_protocol(name) else ():
+                if isinstance(one, Function):
+                    self.methods[one.name].append(f"{name}.{one.name}")
 
     def name(self, path: Path) -> str:
         parts = path.relative_to(self.package.parent).with_suffix("").parts
@@ -79,7 +94,7 @@ class House:
         """The folder of a module."""
         return str(self.files[module].parent.relative_to(self.package.parent))
 
-    def bindings(self, module: str) -> dict[str, str]:
+    def _bindings(self, module: str) -> dict[str, str]:
         """Name in a file -> what of the package it is, by the file's imports at any depth."""
         found = {}
         for node in ast.walk(self.trees[module]):
@@ -168,30 +183,45 @@ def decibel_files(house: House) -> set[str]:
     }
 
 
+def called(house: House, function: str) -> Iterator[str]:
+    """Functions of the package that a function calls, in the order of the source."""
+    module, types = house.home[function], house.types
+    names = types.names(function)
+    found = sorted(calls(house.functions[function]), key=lambda one: (one[0].lineno, one[0].col_offset))
+    for call, text in found:
+        target = types.full(module, text)
+        if target not in house.functions and isinstance(call.func, ast.Attribute):
+            kind = types.of(call.func.value, module, names)
+            if kind.name:
+                target = types.method(kind.name, call.func.attr)
+            else:
+                named = house.methods.get(call.func.attr, [])
+                if len(named) == 1 and known(house, module, named[0]) and target not in types.classes:
+                    target = named[0]
+        if target in types.classes:
+            target = types.method(target, "__init__")
+        if target in house.functions:
+            yield target
+
+
+def known(house: House, module: str, function: str) -> bool:
+    """Whether a file imports that of a function, or lies beside it."""
+    other = house.home[function]
+    return other in house.imports[module] or house.room(other) == house.room(module)
+
+
 def walk(house: House, start: str) -> tuple[int, set[str]]:
     """Stops and rooms of the walk from a function."""
     visited: set[str] = set()
     stays: list[str] = []
-    order = sorted(house.files, key=len, reverse=True)
-
-    def home(function: str) -> str:
-        return next(module for module in order if function.startswith(module + "."))
 
     def enter(function: str) -> None:
         visited.add(function)
-        module = home(function)
+        module = house.home[function]
         if not stays or stays[-1] != module:
             stays.append(module)
-        bound = house.bindings(module)
-        for call, text in calls(house.functions[function]):
-            head, _, rest = text.partition(".")
-            target = bound.get(head, f"{module}.{head}") + (f".{rest}" if rest else "")
-            if target not in house.functions and f"{target}.__init__" in house.functions:
-                target = f"{target}.__init__"
-            if target not in house.functions and isinstance(call.func, ast.Attribute):
-                named = house.methods.get(call.func.attr, [])
-                target = named[0] if len(named) == 1 else ""
-            if target in house.functions and target not in visited and compiler(target):
+        for target in called(house, function):
+            if target not in visited and compiler(target):
                 enter(target)
                 if stays[-1] != module:
                     stays.append(module)
@@ -202,6 +232,22 @@ def walk(house: House, start: str) -> tuple[int, set[str]]:
     sys.setrecursionlimit(10_000)
     enter(start)
     return len(stays), {house.room(one) for one in stays}
+
+
+def avoiding(house: House) -> list[str]:
+    """Protocols that only avoid an import."""
+    types = house.types
+    return [
+        name
+        for name in types.classes
+        if types.is_protocol(name) and not contract(house, types.module[name])
+        if len(types.having(name)) == 1
+    ]
+
+
+def contract(house: House, module: str) -> bool:
+    """Whether a file is that of a plug-in folder's contract."""
+    return house.files[module].name == "__init__.py" and bool(PLUGINS & set(module.split(".")))
 
 
 def rows(house: House) -> Iterator[tuple[str, str]]:
@@ -219,18 +265,12 @@ def rows(house: House) -> Iterator[tuple[str, str]]:
     yield f"functions with more than {MOST} parameters", str(len(wide))
     yield "of these, stages", str(sum(name.split(".")[1] == "stages" for name in wide))
     yield "of these, in rooms of compiled kernels", str(sum(bool(KERNELS.search(name)) for name in wide))
-    protocols = [
-        c
-        for tree in house.trees.values()
-        for c in ast.walk(tree)
-        if isinstance(c, ast.ClassDef)
-        and any(re.fullmatch(r"(typing\.)?Protocol(\[.*\])?", ast.unparse(base)) for base in c.bases)
-    ]
-    yield "Protocols", str(len(protocols))
+    yield "Protocols", str(sum(map(house.types.is_protocol, house.types.classes)))
+    yield "of these, that only avoid an import", str(len(avoiding(house)))
     yield "files that compute decibels", str(len(decibel_files(house)))
     yield "functions that make a session", str(len(sessions(house)))
-    called = (text for tree in house.trees.values() for _, text in calls(tree))
-    yield "places that assemble a candidate", str(sum(one.split(".")[-1] == "Candidate" for one in called))
+    texts = (text for tree in house.trees.values() for _, text in calls(tree))
+    yield "places that assemble a candidate", str(sum(one.split(".")[-1] == "Candidate" for one in texts))
     for stage in ("precision", "verdict", "quantize", "tiling"):
         stops, rooms = walk(house, f"npuflow.stages.{stage}.{stage}")
         yield f"walk from the stage {stage}: stops, rooms", f"{stops}, {len(rooms)}"

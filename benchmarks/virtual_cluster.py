@@ -233,7 +233,7 @@ class VirtualCluster:
         self.finished_keys = []
         self._in_driver(at, "client", work)
         if self.finished_keys:
-            # The driver asks for results as they come (flow.executor_results), the
+            # The driver asks for results as they come (flow.executor_tasks), the
             # scheduler fetches each where it lies.
             keys = list(self.finished_keys)
             self._at(self.driver_at + self.costs.latency, self._fetch, keys)

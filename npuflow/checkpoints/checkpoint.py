@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from npuflow.base.errors import ModelError
-from npuflow.checkpoints import folder, gguf, gguf_config, packed
+from npuflow.checkpoints import folder, gguf, packed
 from npuflow.checkpoints.config import CheckpointConfig
 from npuflow.checkpoints.tensors import StoredTensor
 
@@ -63,7 +63,7 @@ def opened(path: Path) -> Checkpoint:
     first, *more = parts = gguf_parts(path)
     read = [gguf.read(part) for part in parts]
     metadata = read[0].metadata
-    config = gguf_config.config(metadata, str(first))
+    config = gguf.config(metadata, str(first))
     found: dict[str, StoredTensor] = {}
     for file in read:
         found |= file.tensors

@@ -1,4 +1,4 @@
-"""Reads GGUF files: metadata, and tensors that stay mapped."""
+"""Reads GGUF files: metadata, also in the words of config.json, and tensors that stay mapped."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from npuflow.base.errors import ModelError
+from npuflow.checkpoints.config import CheckpointConfig
 from npuflow.checkpoints.gguf_blocks import READ, TYPES, BlockTensor
 from npuflow.checkpoints.mapped_file import MappedFile
 from npuflow.checkpoints.tensors import FLOATS, FloatTensor, StoredTensor
@@ -19,6 +20,33 @@ NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "
 ARRAYS = {"B": "u1", "b": "i1", "H": "<u2", "h": "<i2", "I": "<u4", "i": "<i4", "f": "<f4", "?": "u1",
           "Q": "<u8", "q": "<i8", "d": "<f8"}
 TEXT, ARRAY, DEEPEST, MOST_DIMENSIONS = 8, 9, 2, 4
+KEYS = {
+    "num_hidden_layers": "block_count",
+    "hidden_size": "embedding_length",
+    "intermediate_size": "feed_forward_length",
+    "num_attention_heads": "attention.head_count",
+    "num_key_value_heads": "attention.head_count_kv",
+    "head_dim": "attention.key_length",
+    "value_dim": "attention.value_length",
+    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+    "layer_norm_epsilon": "attention.layer_norm_epsilon",
+    "rope_theta": "rope.freq_base",
+    "rope_local_base_freq": "rope.freq_base_swa",
+    "rotated": "rope.dimension_count",
+    "max_position_embeddings": "context_length",
+    "original_max_position_embeddings": "rope.scaling.original_context_length",
+    "sliding_window": "attention.sliding_window",
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
+    "num_local_experts": "expert_count",
+}
+"""Hugging Face's names of metadata, and GGUF's behind the name of the architecture."""
+SCALING = {
+    "rope_type": "type", "factor": "factor", "attention_factor": "attn_factor",
+    "original_max_position_embeddings": "original_context_length",
+    "beta_fast": "yarn_beta_fast", "beta_slow": "yarn_beta_slow",
+}
+"""The same of `rope_scaling`, behind `ARCHITECTURE.rope.scaling`."""
 
 
 @dataclass(frozen=True)
@@ -122,3 +150,22 @@ def _tensor(file: MappedFile, row: _Row, start: int) -> StoredTensor:
     if kind.unpack is None:
         return FloatTensor(row.name, kind.name, row.shape, data)
     return BlockTensor(row.name, kind, row.shape, data)
+
+
+def config(metadata: Mapping[str, Any], file: str) -> CheckpointConfig:
+    """What a file's metadata state of its network; what is the same for every layer as one number."""
+    family = str(metadata.get("general.architecture", ""))
+    called = {name: f"{family}.{key}" for name, key in KEYS.items()}
+    values = {name: _one(metadata[key]) for name, key in called.items() if key in metadata}
+    prefix = f"{family}.rope.scaling."
+    scaling = {name: metadata[prefix + key] for name, key in SCALING.items() if prefix + key in metadata}
+    if scaling.get("rope_type", "none") != "none":
+        values["rope_scaling"] = scaling
+    values["model_type"] = family
+    return CheckpointConfig(values, file, {**called, "model_type": "general.architecture"})
+
+
+def _one(value: Any) -> Any:
+    """Of a number for every layer the one that all have."""
+    same = isinstance(value, list) and value and all(one == value[0] for one in value)
+    return value[0] if same else value

@@ -15,7 +15,7 @@ from npuflow.cli._columns import columns
 
 if TYPE_CHECKING:
     from npuflow.flow.store import Store
-    from npuflow.report.figures.histogram import Panel
+    from npuflow.report.figures.tensors import Panel
     from npuflow.report.suggest import Suggestion
 
 BINS = 160
@@ -163,7 +163,7 @@ def _table(found: Sequence[_Found]) -> Iterator[str]:
 
 
 def panel(one: _Found) -> Panel:
-    from npuflow.report.figures.histogram import Panel
+    from npuflow.report.figures.tensors import Panel
 
     s = one.statistics
     counts = s.histogram(BINS, s.lo, s.hi).tolist() if s.hi > s.lo else []
@@ -175,7 +175,7 @@ def panel(one: _Found) -> Panel:
 
 def _plotted(found: Sequence[_Found], plot: Path) -> str:
     from npuflow.report.figures.export import write
-    from npuflow.report.figures.histogram import sheet
+    from npuflow.report.figures.tensors import sheet
 
     shown = [panel(one) for one in found[:MOST_PANELS]]
     write(plot, sheet(shown))

@@ -112,8 +112,8 @@ def _plot(
             because=f"goals: {', '.join(goals) or 'none'}", hint="--goal simulate.ms --goal simulate.mb",
             code="NF-USAGE-033",
         )
+    from npuflow.report.figures.builds import pareto
     from npuflow.report.figures.export import write
-    from npuflow.report.figures.pareto import pareto
 
     write(path, pareto(names, rows, best, right=goals[1], up=goals[0]))
 

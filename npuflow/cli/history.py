@@ -35,8 +35,8 @@ def history(
 
     rows = _rows(files, build or [])
     if plot is not None:
+        from npuflow.report.figures.builds import history as drawn
         from npuflow.report.figures.export import write
-        from npuflow.report.figures.history import history as drawn
         from npuflow.report.gate.compare import TITLES
 
         write(plot, drawn(rows, TITLES))

@@ -151,8 +151,7 @@ def _files(
 
 
 def _figures(found: Profile, roofline: Path | None, memory_map: Path | None) -> None:
-    from npuflow.report.figures import export
-    from npuflow.report.figures import memory_map as maps
+    from npuflow.report.figures import export, program
     from npuflow.report.figures import roofline as roofs
     from npuflow.report.profile import memory
     from npuflow.report.profile import roofline as points
@@ -161,8 +160,9 @@ def _figures(found: Profile, roofline: Path | None, memory_map: Path | None) -> 
         export.write(roofline, roofs.roofline(**points.data(found)))
         typer.echo(f"wrote {roofline}", err=True)
     if memory_map is not None:
-        parts = [maps.memory_map(**data) for data in (memory.external_map(found), *memory.local_maps(found))]
-        export.write(memory_map, maps.maps(found.program.meta.get("name") or "program", parts))
+        drawn = (memory.external_map(found), *memory.local_maps(found))
+        parts = [program.memory_map(**data) for data in drawn]
+        export.write(memory_map, program.maps(found.program.meta.get("name") or "program", parts))
         typer.echo(f"wrote {memory_map}", err=True)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from npuflow.base.errors import ModelError
 from npuflow.base.wording import counted
-from npuflow.export_tflite import elements, images, places, products, resizing, shapes
+from npuflow.export_tflite import elements, images, products, shapes
 from npuflow.export_tflite.builder import NHWC, PLAIN, LiteBuilder, LiteRefusal
 from npuflow.export_tflite.container import written
 from npuflow.export_tflite.forms import FORMS, LiteLayer
@@ -18,7 +18,7 @@ from npuflow.place.place import op_name
 from npuflow.whole.export_c.network import IntegerNetwork, network_of
 
 MOST = 12  # layers that a refusal lists
-LOADED = (elements, images, places, products, resizing, shapes)  # each adds its forms to the table
+LOADED = (elements, images, products, shapes)  # each adds its forms to the table
 
 
 @dataclass(frozen=True)

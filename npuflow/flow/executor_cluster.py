@@ -15,8 +15,7 @@ from npuflow.base.errors import BuildError
 from npuflow.base.wording import counted
 from npuflow.flow.executor_deaths import Deaths, all_rest, died
 from npuflow.flow.executor_local import check_address, link, processes, quiet, shows, threads
-from npuflow.flow.executor_results import Results
-from npuflow.flow.executor_sent import UNTIL, run, sealed, wait
+from npuflow.flow.executor_tasks import UNTIL, Results, occupy, run, sealed
 from npuflow.flow.executor_workers import LOOK, Workers
 from npuflow.flow.memory import machine
 from npuflow.flow.plan import Plan
@@ -125,7 +124,7 @@ class Cluster:
         run at once."""
         name = f"npuflow-{id(until)}"
         UNTIL[name] = until
-        self._held_thread = self._client.submit(wait, name, key=name)
+        self._held_thread = self._client.submit(occupy, name, key=name)
 
     def _watch(self) -> None:
         """Keep up with workers that join and go. When there are none for long, what runs is given back as

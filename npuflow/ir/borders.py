@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Protocol, cast
+from dataclasses import dataclass
+from typing import ClassVar, cast
 
-from npuflow.ir.op import LoopBorder, Node
+from npuflow.ir.op import LoopBorder, Node, Op
 
 ENTERS = ("carry", "slice", "capture")
 LEAVES = ("last", "stack")
 DOMAIN = "npuflow.loop"                   # of the borders in ONNX
 
 
-class SaysBorder(Protocol):
-    """What the operators at a loop's border say: see `ops/_loop.py`."""
+@dataclass(frozen=True)
+class LoopBorderOp(Op):
+    """What the operators at a loop's border say. `loop`: its name; `index`: of a carried value; `reverse`:
+    the first step has the last part."""
 
-    @property
-    def loop(self) -> str: ...
-    @property
-    def steps(self) -> int: ...
-    @property
-    def index(self) -> int: ...
-    @property
-    def reverse(self) -> bool: ...
+    loop: str = ""
+    steps: int = 1
+    index: int = 0
+    reverse: bool = False
+    domain: ClassVar[str] = DOMAIN
+    border_of_loop: ClassVar[LoopBorder]
 
 
-def border(node: Node) -> tuple[LoopBorder, SaysBorder]:
+def border(node: Node) -> tuple[LoopBorder, LoopBorderOp]:
     """Which border of a loop a node is, if any, and what it says."""
-    return node.op.border_of_loop, cast(SaysBorder, node.op)
+    return node.op.border_of_loop, cast(LoopBorderOp, node.op)
 
 
 def carries(node: Node) -> tuple[str, int]:

@@ -44,6 +44,11 @@ def op_text(op: Op) -> str:
     return " ".join(_fields(op))
 
 
+def operators(graph: Graph) -> tuple[str, ...]:
+    """Names of the operator files that give the graph its meaning."""
+    return tuple(sorted({op_name(node.op) for node in graph.nodes}))
+
+
 # --- printing
 def _name(value_id: str) -> str:
     return value_id if _BARE.fullmatch(value_id) else json.dumps(value_id)

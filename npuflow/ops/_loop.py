@@ -6,26 +6,19 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from npuflow.hw.target import Target
-from npuflow.ir.borders import DOMAIN
+from npuflow.ir.borders import DOMAIN, LoopBorderOp
 from npuflow.ir.moves import Move
-from npuflow.ir.op import LoopBorder, No, OnnxCall, OpContext, Yes, need
+from npuflow.ir.op import No, OnnxCall, OpContext, Yes, need
 from npuflow.ir.types import Array, TensorType
 from npuflow.ops._movement import DataLayoutOp
 
 
 @dataclass(frozen=True)
-class BorderOp(DataLayoutOp):
-    """Base of the operators at a loop's border. `loop`: its name; `index`: of a carried value; `reverse`:
-    the first step has the last part."""
+class BorderOp(LoopBorderOp, DataLayoutOp):
+    """Base of the operators at a loop's border."""
 
-    loop: str = ""
-    steps: int = 1
-    index: int = 0
-    reverse: bool = False
-    domain: ClassVar[str] = DOMAIN
     # a rule that moves an operator over it would forget the way back from step to step
     moves_data: ClassVar[bool] = False
-    border_of_loop: ClassVar[LoopBorder]
 
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
         assert types[0] is not None

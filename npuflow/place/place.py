@@ -17,7 +17,7 @@ from npuflow.ir.queries import kind, title
 from npuflow.onnx.types import is_tensor
 from npuflow.place.host import HostWork, placed_work
 from npuflow.place.islands import Doing, PlacementTable, Prices, stranded
-from npuflow.place.output_joins import output_joins
+from npuflow.place.outputs import output_joins
 from npuflow.place.partition import share
 
 

@@ -1,4 +1,4 @@
-"""A quantised network as a value: everything that fixes its integers, before they are built."""
+"""A quantised network as a value: everything that fixes its integers, and what building them makes of it."""
 
 from __future__ import annotations
 
@@ -69,3 +69,23 @@ class Candidate:
         """Of the nodes `chosen` for the NPU, by index, those that belong to the host because others went
         there, each with the reason."""
         return self.placed.stranded(graph, chosen, self.prices)
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something the user should know of one node: it stays on the host, or is not quite
+    as the recipe says, and why."""
+
+    node: str
+    reason: str
+    on_host: bool = True
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """The quantised graph, and which nodes had to stay in float for their numbers. `refused`: of these, by
+    what they make, those that the target runs but not with these codes, and why."""
+
+    graph: Graph
+    notes: tuple[Note, ...]
+    refused: Mapping[str, str] = field(default_factory=dict)

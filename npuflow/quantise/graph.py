@@ -21,14 +21,13 @@ from npuflow.ir.types import Array, FloatType, GroupedType, QuantType, Value, fl
 from npuflow.place.names import names_of, stated, unanswered, unknown_layers
 from npuflow.place.place import op_name
 from npuflow.quantise.candidate import Candidate
+from npuflow.quantise.candidate import Note as Note
+from npuflow.quantise.candidate import Quantization as Quantization
 from npuflow.quantise.config import Quantize, activation_grid
 from npuflow.quantise.floats import constants, float_layers, operator
 from npuflow.quantise.grouped import activations, by_multipliers, kept_groups, of_node, without_groups
 from npuflow.quantise.ports import bare, own_names
-from npuflow.quantise.quantization import Note as Note
-from npuflow.quantise.quantization import Quantization as Quantization
 from npuflow.quantise.rounded import chosen, recoded, replaced
-from npuflow.quantise.saturated import changing
 from npuflow.quantise.scales import (
     Range,
     activation_inputs,
@@ -37,6 +36,7 @@ from npuflow.quantise.scales import (
     whole_types,
 )
 from npuflow.quantise.stated import as_narrow, usable
+from npuflow.quantise.trimmed import changing
 from npuflow.quantise.types import activation_type
 from npuflow.quantise.weights import coded_bias, coded_weight, sparse_type
 from npuflow.quantise.wishes import check_scheme

@@ -15,41 +15,20 @@ from types import MappingProxyType
 import numpy as np
 
 from npuflow.base.errors import TargetError
-from npuflow.hw.numerics import quantize
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.loops import loops
-from npuflow.ir.op import Node, Op
+from npuflow.ir.op import Node
 from npuflow.ir.types import INDEX_BITS, QuantType, span
 from npuflow.ir.whole import code_type, constant_span, spans_of, whole_span
 from npuflow.place.names import names_of
 from npuflow.place.place import op_name
 from npuflow.quantise.compared import compared
 from npuflow.quantise.config import Activations, Quantize, activation_grid
+from npuflow.quantise.trimmed import trimmed
 from npuflow.quantise.types import activation_type
 
 Range = tuple[float, float]
-STEPS = 8192                              # where the range is probed
-
-
-def trimmed(op: Op, span: Range, out: QuantType) -> Range:
-    """The part of the range outside of which the output code is that of the nearer end.
-    SiLU at 8 bits: about -5 and up.
-
-    Codes are compared at half steps, so that what is cut off differs by less than a
-    quarter step of the output.
-    """
-    x = np.linspace(span[0], span[1], STEPS + 1)
-    with np.errstate(all="ignore"):
-        y = np.asarray(op.f(x), np.float64)
-    if op.clip is not None:
-        y = np.clip(y, *op.clip)
-    lo, hi = 2 * (out.lo - out.zero_point[0]), 2 * (out.hi - out.zero_point[0])
-    codes = quantize(y, out.scale[0] / 2, 0, lo, hi)
-    moves = np.flatnonzero(codes[1:] != codes[:-1])
-    if not moves.size:
-        return span
-    return float(x[moves[0]]), float(x[moves[-1] + 1])
 
 
 def narrower(

@@ -7,14 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from npuflow.base.code import package_file
-from npuflow.report.figures import channels, histogram
 from npuflow.report.figures.boxes import boxes
 from npuflow.report.figures.export import in_script
-from npuflow.report.figures.memory_map import memory_map
-from npuflow.report.figures.quality import quality
+from npuflow.report.figures.program import memory_map, timeline
 from npuflow.report.figures.roofline import roofline
 from npuflow.report.figures.spec import BLUE, DARK, LIGHT, ORANGE, Row, Spec, config
-from npuflow.report.figures.timeline import timeline
+from npuflow.report.figures.tensors import channel_template, histogram_template, quality
 from npuflow.report.profile.memory import boxes as lives
 
 Data = Mapping[str, Any]
@@ -30,8 +28,8 @@ def figures(data: Data) -> dict[str, Any]:
         "timeline": _timeline(data),
         "memory": _memory(data["memory"]),
         "roofline": roofline(**data["roofline"]) if data["roofline"]["points"] else None,
-        "histogram": histogram.template(),
-        "channels": channels.template(),
+        "histogram": histogram_template(),
+        "channels": channel_template(),
         "light": config(LIGHT, "system-ui, sans-serif"),
         "dark": config(DARK, "system-ui, sans-serif"),
     }

@@ -6,21 +6,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from npuflow.flow.artifact import Codec, Reader, Writer
-from npuflow.ir.graph import Graph
-from npuflow.ir.persist import load_graph, save_graph
+from npuflow.ir.graph import Graph, merge_consts
+from npuflow.ir.text import from_text, to_text
 from npuflow.tune.rounding.mask_file import packed, unpacked
 
 
 class GraphEntry(Codec):
-    """Its text, and beside it its constants."""
+    """Its text, and beside it its constants by digest."""
 
     @staticmethod
     def save(folder: Writer, name: str, value: Graph) -> None:
-        save_graph(value, folder, name)
+        consts = {digest.replace(":", "-"): value.consts[digest] for digest in sorted(value.consts)}
+        folder.text(name, to_text(value))
+        folder.arrays(f"{name}_consts", consts, True)
 
     @staticmethod
     def load(folder: Reader, name: str) -> Graph:
-        return load_graph(folder, name)
+        arrays = folder.arrays(f"{name}_consts")
+        consts = {key.replace("-", ":", 1): arrays[key] for key in arrays}
+        return from_text(folder.text(name), merge_consts(consts))
 
 
 class MaskEntry(Codec):

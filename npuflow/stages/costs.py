@@ -12,7 +12,7 @@ from npuflow.base.wording import counted
 from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import Items, log, part, stage
 from npuflow.hw.target import Numerics
-from npuflow.ir.persist import operators
+from npuflow.ir.text import operators
 from npuflow.schedule.frame import Topology
 from npuflow.search.canonical import Memo, Subgraph
 from npuflow.search.parts import Planner, tiled

@@ -18,7 +18,7 @@ from npuflow.input.begin import begun
 from npuflow.input.sources import address, frontend, gathered
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
-from npuflow.ir.persist import operators
+from npuflow.ir.text import operators
 from npuflow.rules import RULES
 from npuflow.run.state import with_state
 from npuflow.stages._entries import GraphEntry

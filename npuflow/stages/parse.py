@@ -17,11 +17,11 @@ from npuflow.input.pixels.pixel_padding import PixelBorder
 from npuflow.input.pixels.pixels import Pixels
 from npuflow.ir.graph import Graph, prune
 from npuflow.ir.loops import steps_of
-from npuflow.ir.persist import operators
+from npuflow.ir.text import operators
 from npuflow.ir.types import FloatType, GroupedType, QuantType
 from npuflow.ir.verify import verify
 from npuflow.onnx.fed import MOST, fed_from
-from npuflow.place.known_outputs import with_known_outputs
+from npuflow.place.outputs import with_known_outputs
 from npuflow.rewrite.rewrite import Applied, rewrite
 from npuflow.rules import RULES, Hardware, Refusal, Rule
 from npuflow.stages._entries import GraphEntry, MaskEntry

@@ -12,7 +12,7 @@ from npuflow.flow.stage import log, stage
 from npuflow.input.pixels.pixels import Pixels
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import graph_macs
-from npuflow.ir.persist import operators
+from npuflow.ir.text import operators
 from npuflow.ir.unroll import rolled, written_out
 from npuflow.place.host import host_work, total_work
 from npuflow.place.partition import npu_share

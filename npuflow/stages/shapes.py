@@ -31,7 +31,7 @@ from npuflow.stages.preprocess import prepared
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.quantize import quantize as quantized_by
 from npuflow.tune.correct.shared_weights import SharedWeights, with_biases, with_weights
-from npuflow.tune.ranges.moved import with_moved
+from npuflow.tune.ranges.thresholds import with_moved
 
 NAMED = 5                                 # layers that an error names
 

@@ -196,7 +196,7 @@ def test_a_template_reaches_nothing_of_python(tmp_path: Path) -> None:
     found = of_gguf(tmp_path, into_gguf(library, "gpt-2"))
     said = fault(lambda: found.chat_text([{"role": "system", "content": "x"}]))
     assert said.code == "NF-MODEL-470" and "no system" in said.because
-    from npuflow.checkpoints.tokenizer.chat import written
+    from npuflow.checkpoints.tokenizer.tokenizer import written
 
     bad = ("{{ ''.__class__.__mro__ }}", "{% include '/etc/passwd' %}", "{{ messages.append(1) }}", "{%")
     for template in bad:

@@ -13,15 +13,12 @@ from PIL import Image
 
 from npuflow.base.errors import UsageError
 from npuflow.report.figures.boxes import boxes
-from npuflow.report.figures.channels import channels
+from npuflow.report.figures.builds import pareto
 from npuflow.report.figures.export import html, png, svg, write
-from npuflow.report.figures.histogram import Panel, histogram, sheet
-from npuflow.report.figures.memory_map import maps, memory_map
-from npuflow.report.figures.pareto import pareto
-from npuflow.report.figures.quality import quality
+from npuflow.report.figures.program import kind, maps, memory_map, timeline
 from npuflow.report.figures.roofline import brief, roofline
 from npuflow.report.figures.spec import Spec
-from npuflow.report.figures.timeline import kind, timeline
+from npuflow.report.figures.tensors import Panel, channels, histogram, quality, sheet
 
 SVG = "{http://www.w3.org/2000/svg}"
 BLUE = (0x2F, 0x6F, 0xB0)

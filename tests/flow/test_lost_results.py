@@ -19,7 +19,7 @@ from clusters import lone_worker
 from npuflow.base.errors import BuildError
 from npuflow.flow import executor_cluster, executor_workers
 from npuflow.flow.events import Event, StepEvent, Warned
-from npuflow.flow.executor_results import Results
+from npuflow.flow.executor_tasks import Results
 
 pytestmark = pytest.mark.timeout(120)  # what they are about waited for ever
 

@@ -15,8 +15,8 @@ from npuflow.checks.evaluate import Evaluate, labelled
 from npuflow.input.data.config import Data, FoundSample
 from npuflow.input.data.listing import found
 from npuflow.input.data.read import samples
+from npuflow.input.data.text import questions
 from npuflow.input.text.model import TextModel
-from npuflow.input.text.questions import questions
 from npuflow.input.text.windows import in_chunks, windows
 from npuflow.stages.labelled import identities
 from tests.checkpoints.texts import code, tokens_of

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import InternalError
-from npuflow.forms._cut_table import CutTable, cut
+from npuflow.forms.float_table import CutTable, cut
 from npuflow.hw.floats import decoded, encoded, rounded
 from npuflow.ir.forms import float_table
 from npuflow.ir.op import OPS

@@ -7,7 +7,7 @@ import pytest
 
 from npuflow.ir.graph import Graph
 from npuflow.place.islands import PlacementTable
-from npuflow.place.output_joins import score_outputs
+from npuflow.place.outputs import score_outputs
 from npuflow.place.place import place
 from npuflow.quantise.config import Quantize
 from npuflow.rewrite.rewrite import rewrite

@@ -17,7 +17,7 @@ from npuflow.hw.region import CONST
 from npuflow.program.access import regions
 from npuflow.program.container import Program
 from npuflow.report.figures.export import svg
-from npuflow.report.figures.memory_map import maps, memory_map
+from npuflow.report.figures.program import maps, memory_map
 from npuflow.report.figures.roofline import roofline as roofline_figure
 from npuflow.report.figures.spec import Spec
 from npuflow.report.profile import Profile, cores, difference, memory, profile, roofline, tables, timeline

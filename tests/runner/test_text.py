@@ -11,7 +11,7 @@ import npuflow
 from npuflow.base.errors import DataError, UsageError
 from npuflow.runner.onnx_model import stated_model
 from npuflow.runner.text import TextGenerator, TokenSampling
-from npuflow.runner.text.pieces import TextPieces
+from npuflow.runner.text.generator import TextPieces
 from tests.checkpoints.running import FAMILIES, Running, read
 from tests.runner.programs import split
 

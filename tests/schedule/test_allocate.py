@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from npuflow.base.code import closure
 from npuflow.base.errors import InternalError
 from npuflow.schedule.allocate import Layout, Lifetime, check_layout, peak, place
-from npuflow.schedule.arrange import METHODS, arrange
-from npuflow.schedule.arrange_exact import exact
+from npuflow.schedule.arrange import METHODS, arrange, exact
 
 LIVES = st.lists(
     st.tuples(st.integers(1, 900), st.integers(0, 30), st.integers(0, 12)), min_size=1, max_size=40

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from npuflow.apps.serve.text.stop_strings import StopStrings
+from npuflow.apps.serve.text.sessions import StopStrings
 
 
 def sent(text: str, strings: list[str], borders: list[int]) -> tuple[list[str], bool]:

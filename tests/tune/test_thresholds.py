@@ -6,7 +6,7 @@ import pytest
 
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
-from npuflow.place.output_joins import score_outputs
+from npuflow.place.outputs import score_outputs
 from npuflow.quantise.config import Quantize
 from npuflow.rewrite.rewrite import rewrite
 from npuflow.statistics.observe import Counter

@@ -7,36 +7,18 @@ a body that asks for the number of its step or has bodies of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import onnx
 
 from npuflow.frontends._nodes import fold
+from npuflow.frontends._nodes.onnx_builder import OnnxBuilder
 from npuflow.ir.loops import FEW
-from npuflow.ir.op import OPS, Op
+from npuflow.ir.op import OPS
 from npuflow.ir.types import Array, TensorType
 from npuflow.onnx.nodes import subgraphs
-
-
-class LoopBuilder(Protocol):
-    """What it asks of the graph under construction."""
-
-    arrays: dict[str, Array]
-
-    def type(self, name: str) -> TensorType: ...
-    def free(self, name: str) -> str: ...
-    def version(self, domain: str) -> int: ...
-    def constant(self, name: str, array: Array, /) -> str: ...
-    def tensor(self, name: str, tensor: onnx.TensorProto) -> None: ...
-    def node(self, node: onnx.NodeProto, version: int) -> None: ...
-    def mark(self) -> Any: ...
-    def back(self, mark: Any) -> None: ...
-    def add(
-        self, op: Op, inputs: Sequence[str], outputs: Sequence[str], origin: Sequence[str] = ()
-    ) -> tuple[str, ...]: ...
 
 
 class CannotLoopError(Exception):
@@ -77,7 +59,7 @@ class LoopForm:
         return (self.node.name or self.prefix,)
 
 
-def looped(builder: LoopBuilder, node: onnx.NodeProto, version: int) -> str:
+def looped(builder: OnnxBuilder, node: onnx.NodeProto, version: int) -> str:
     """Add a Loop or Scan as a loop of the graph; else say why not."""
     body = next(a.g for a in node.attribute if a.name == "body")
     mark = builder.mark()
@@ -90,7 +72,7 @@ def looped(builder: LoopBuilder, node: onnx.NodeProto, version: int) -> str:
     return ""
 
 
-def _scan(builder: LoopBuilder, node: onnx.NodeProto, body: onnx.GraphProto) -> LoopForm:
+def _scan(builder: OnnxBuilder, node: onnx.NodeProto, body: onnx.GraphProto) -> LoopForm:
     given = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute if a.name != "body"}
     count: int = given["num_scan_inputs"]
     states, names = list(node.input[: len(node.input) - count]), list(node.input[len(node.input) - count :])
@@ -110,7 +92,7 @@ def _scan(builder: LoopBuilder, node: onnx.NodeProto, body: onnx.GraphProto) -> 
     )
 
 
-def _loop(builder: LoopBuilder, node: onnx.NodeProto, body: onnx.GraphProto) -> LoopForm:
+def _loop(builder: OnnxBuilder, node: onnx.NodeProto, body: onnx.GraphProto) -> LoopForm:
     count, going = (_number(builder, name) if name else None for name in (*node.input, "", "")[:2])
     if count is None or (len(node.input) > 1 and node.input[1] and not going):
         raise CannotLoopError("the number of its steps is not a constant")
@@ -127,7 +109,7 @@ def _loop(builder: LoopBuilder, node: onnx.NodeProto, body: onnx.GraphProto) -> 
     )
 
 
-def _goes_on(builder: LoopBuilder, body: onnx.GraphProto, name: str) -> bool:
+def _goes_on(builder: OnnxBuilder, body: onnx.GraphProto, name: str) -> bool:
     """Whether a body's condition is always true."""
     makers = {o: n for n in body.node for o in n.output}
     held = {t.name: onnx.numpy_helper.to_array(t) for t in body.initializer}
@@ -150,7 +132,7 @@ def _goes_on(builder: LoopBuilder, body: onnx.GraphProto, name: str) -> bool:
 class _Looped:
     """A loop on its way into the graph."""
 
-    builder: LoopBuilder
+    builder: OnnxBuilder
     form: LoopForm
     version: int
     names: dict[str, str] = field(default_factory=dict)         # of the body's values in the graph
@@ -258,6 +240,6 @@ class _Looped:
             self._moved(target, "transpose", row.name, order)
 
 
-def _number(builder: LoopBuilder, name: str) -> int | None:
+def _number(builder: OnnxBuilder, name: str) -> int | None:
     held = builder.arrays.get(name)
     return int(held.reshape(-1)[0]) if held is not None and held.size == 1 else None

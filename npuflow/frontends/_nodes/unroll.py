@@ -5,31 +5,19 @@ Each step is a copy of the body, with its values renamed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
 import numpy as np
 import onnx
 
 from npuflow.frontends._nodes import fold
-from npuflow.ir.types import Array, TensorType
+from npuflow.frontends._nodes.onnx_builder import OnnxBuilder
+from npuflow.ir.types import Array
 
 MOST = 16384                              # nodes that a loop may become
 _make = onnx.helper.make_node
 
 
-class UnrollBuilder(Protocol):
-    """What it asks of the graph under construction."""
-
-    arrays: dict[str, Array]
-
-    def type(self, name: str) -> TensorType: ...
-    def version(self, domain: str) -> int: ...
-    def constant(self, name: str, array: Array, /) -> str: ...
-    def tensor(self, name: str, tensor: onnx.TensorProto) -> None: ...
-    def node(self, node: onnx.NodeProto, version: int) -> None: ...
-
-
-def unrolled(builder: UnrollBuilder, node: onnx.NodeProto, version: int) -> str:
+def unrolled(builder: OnnxBuilder, node: onnx.NodeProto, version: int) -> str:
     """Add a Loop or Scan written out; else say why it stays."""
     body = next(a.g for a in node.attribute if a.name == "body")
     return (
@@ -37,7 +25,7 @@ def unrolled(builder: UnrollBuilder, node: onnx.NodeProto, version: int) -> str:
     )
 
 
-def _loop(builder: UnrollBuilder, node: onnx.NodeProto, body: onnx.GraphProto, version: int) -> str:
+def _loop(builder: OnnxBuilder, node: onnx.NodeProto, body: onnx.GraphProto, version: int) -> str:
     """As many steps as the trip count says, or until a condition that is known at every step."""
     count, going = (_number(builder, name) if name else None for name in (*node.input, "", "")[:2])
     if node.input[0] and count is None:
@@ -66,7 +54,7 @@ def _loop(builder: UnrollBuilder, node: onnx.NodeProto, body: onnx.GraphProto, v
     return ""
 
 
-def _scan(builder: UnrollBuilder, node: onnx.NodeProto, body: onnx.GraphProto, version: int) -> str:
+def _scan(builder: OnnxBuilder, node: onnx.NodeProto, body: onnx.GraphProto, version: int) -> str:
     """A step for each slice of the scanned inputs."""
     given = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute if a.name != "body"}
     count: int = given["num_scan_inputs"]
@@ -101,7 +89,7 @@ def _scan(builder: UnrollBuilder, node: onnx.NodeProto, body: onnx.GraphProto, v
 
 
 def _step(
-    builder: UnrollBuilder,
+    builder: OnnxBuilder,
     node: onnx.NodeProto,
     body: onnx.GraphProto,
     version: int,
@@ -124,7 +112,7 @@ def _step(
 
 
 def _finish(
-    builder: UnrollBuilder,
+    builder: OnnxBuilder,
     node: onnx.NodeProto,
     version: int,
     states: list[str],
@@ -155,12 +143,12 @@ def _called(node: onnx.NodeProto) -> str:
     return node.name or _prefix(node)
 
 
-def _number(builder: UnrollBuilder, name: str) -> int | None:
+def _number(builder: OnnxBuilder, name: str) -> int | None:
     held = builder.arrays.get(name)
     return int(held.reshape(-1)[0]) if held is not None and held.size == 1 else None
 
 
-def _constant(builder: UnrollBuilder, node: onnx.NodeProto, name: str, values: Array) -> str:
+def _constant(builder: OnnxBuilder, node: onnx.NodeProto, name: str, values: Array) -> str:
     value = f"{_prefix(node)}/{name}"
     builder.constant(value, values)
     return value

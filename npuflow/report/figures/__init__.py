@@ -1,1 +1,1 @@
-"""Figures, one a file: functions from plain data to a Vega-Lite specification, for pages and for files."""
+"""Figures: functions from plain data to a Vega-Lite specification, for pages and for files."""

@@ -2,4 +2,5 @@
 
 from npuflow.runner.text.generator import TextGenerator as TextGenerator
 from npuflow.runner.text.generator import TextStream as TextStream
+from npuflow.runner.text.generator import TextTokenizer as TextTokenizer
 from npuflow.runner.text.sampling import TokenSampling as TokenSampling

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Literal, Self
+from collections.abc import Iterable, Sequence
+from typing import Literal, Protocol, Self
 
 from npuflow.base.errors import DataError, UsageError
 from npuflow.runner.language import TokenModel
 from npuflow.runner.ports import Array
 from npuflow.runner.runner import Runner
-from npuflow.runner.text.pieces import TextPieces, TextTokenizer
 from npuflow.runner.text.sampling import TokenSampling
 
 End = Literal["stop", "length", "full"]
 GREEDY = TokenSampling()
+PART = "\ufffd"                           # what stands for bytes that are no character, or not yet
 
 
 class TextGenerator:
@@ -126,3 +126,41 @@ class TextStream:
         _, logits = self.session.advance(self._known[self.session.position :])
         self.runs += 1
         return logits if self.session.position == len(self._known) else None
+
+# --- tokens as text
+
+
+class TextTokenizer(Protocol):
+    """What the generator knows of a tokenizer."""
+
+    @property
+    def stops(self) -> tuple[int, ...]:
+        """Tokens that end an answer."""
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of tokens."""
+
+
+class TextPieces:
+    """The text behind a prompt. A character may have several tokens: its piece comes with the last of them.
+    The prompt is decoded with its continuation, since a tokenizer may leave out a space at a text's start.
+    Pieces together are the decoded text; where a tokenizer decodes later bytes, which are no character, so
+    that earlier text changes, what is out stays."""
+
+    def __init__(self, tokenizer: TextTokenizer, prompt: Sequence[int]) -> None:
+        self.tokenizer, self.ids = tokenizer, list(prompt)
+        self.told = len(tokenizer.decode(self.ids))     # characters of the text that are out, or the prompt's
+
+    def more(self, token: int) -> str:
+        """What a further token completes; often nothing."""
+        self.ids.append(token)
+        text = self.tokenizer.decode(self.ids)
+        return "" if text.endswith(PART) else self._new(text)
+
+    def rest(self) -> str:
+        """What the last tokens began and nothing completes."""
+        return self._new(self.tokenizer.decode(self.ids))
+
+    def _new(self, text: str) -> str:
+        piece, self.told = text[self.told :], max(self.told, len(text))
+        return piece

@@ -18,10 +18,10 @@ from npuflow.calibrators import CALIBRATORS, Calibrator, Grid
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.place.names import answers, stated, unknown_layers
-from npuflow.place.output_joins import score_outputs
+from npuflow.place.outputs import score_outputs
 from npuflow.place.place import op_name
 from npuflow.quantise.config import Quantize, activation_grid
-from npuflow.quantise.scales import activation_types
+from npuflow.quantise.scales import Range, activation_types, passed_on
 from npuflow.quantise.wishes import check_scheme
 from npuflow.rules import Applied
 from npuflow.statistics.kernels import SHIFT
@@ -242,3 +242,23 @@ def trimmed(tensor: StatisticsColumn, bounds: tuple[float, float] | None = None)
     counts = np.array([held[k] for k in keys.tolist()], np.int64)
     totals = tensor.totals * np.array([1, 1, 0, 0])
     return replace(tensor, keys=keys, counts=counts, low=low, high=high, totals=totals)
+
+
+def with_moved(graph: Graph, ranges: Mapping[str, Range]) -> dict[str, Range]:
+    """Ranges, with those of values that have none and that are moved from, or to, one that has. At one size a
+    movement is a view of another value, or none, and at another one a node of its own."""
+    found = dict(ranges)
+    before = -1
+    while before != len(found):
+        before = len(found)
+        for node in (*graph.nodes, *reversed(graph.nodes)):
+            if not (node.op.moves_data and node.op.shares_scale):
+                continue
+            read, made = passed_on(graph, node), [o for o in node.outputs if o]
+            held = [found[v] for v in read if v in found]
+            if held and len(held) == len(read):
+                span = min(low for low, _ in held), max(high for _, high in held)
+                found.update({v: span for v in made if v not in found})
+            elif len(read) == 1 and len(made) == 1 and made[0] in found:
+                found[read[0]] = found[made[0]]
+    return found

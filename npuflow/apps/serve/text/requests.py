@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from npuflow.apps.serve.text.fields import CompletionError, Fields
 from npuflow.base.errors import InputError
-from npuflow.runner.text import TokenSampling
+from npuflow.runner.text import TextTokenizer, TokenSampling
 
 SEEDS = 1 << 64
 STOPS = 4                                 # strings that stop a text, at most
@@ -29,18 +29,11 @@ CHAT: dict[str, Sequence[Any]] = {
 }
 
 
-class ConversationTokenizer(Protocol):
+class ConversationTokenizer(TextTokenizer, Protocol):
     """What the server knows of a tokenizer: `CheckpointTokenizer` is one."""
-
-    @property
-    def stops(self) -> tuple[int, ...]:
-        """Tokens that end an answer."""
 
     def encode(self, text: str) -> list[int]:
         """Numbers of the tokens of a text."""
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """The text of tokens."""
 
     def chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
         """Numbers of the tokens of a conversation, up to where the answer begins."""

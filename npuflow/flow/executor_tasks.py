@@ -1,4 +1,4 @@
-"""Fetches from a dask cluster what ended tasks gave; a result may die with its worker before."""
+"""Sends tasks to a dask cluster, and fetches what ended ones gave; a result may die with its worker."""
 
 from __future__ import annotations
 
@@ -7,12 +7,52 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import wait
-from typing import Any
+from typing import Any, NamedTuple
 
 from npuflow.flow.executor_workers import LOOK
-from npuflow.flow.run_step import Outcome
+from npuflow.flow.run_step import Outcome, Task, execute
 
 MOST = 64  # results that are fetched together
+UNTIL: dict[str, threading.Event] = {}
+
+
+# --- what is sent
+
+
+def run(task: Task) -> Outcome:
+    """Run a task on a worker of a cluster."""
+    outcome = execute(task)
+    if outcome.unfit:
+        import distributed
+
+        outcome.address = distributed.get_worker().address
+    return outcome
+
+
+class _Call(NamedTuple):
+    """A task that runs where it is unpickled, and becomes its outcome."""
+
+    task: Task
+
+    def __reduce__(self) -> Any:
+        return run, (self.task,)
+
+
+def sealed(task: Task) -> bytes:
+    """A task for `pickle.loads`. A scheduler unpickles what it hands out: it would need npuflow and every
+    plug-in, and their sources of this moment, which only workers have shown to have."""
+    from distributed.protocol import pickle as packing
+
+    dumps: Callable[[Any], bytes] = packing.dumps
+    return dumps(_Call(task))
+
+
+def occupy(name: str) -> None:
+    """Take up the thread that runs this until an event of this process is set."""
+    UNTIL.pop(name).wait()
+
+
+# --- what comes back
 
 
 class Results:

@@ -1,22 +1,27 @@
-"""Scores in outputs: their ranges, and Concats that would force one scale on them and on other numbers.
+"""What placing and ranges have to know of outputs: constants, and scores beside other numbers.
 
-A detector's output often joins boxes (0 to 640) and scores (0 to 1) in one tensor. With one scale of 8 bits a
-score has no code but 0 left. Such a Concat is the host's: it reads every part with the part's own scale.
+A program's outputs need a producer: constants among them become the host's. A detector's output often joins
+boxes (0 to 640) and scores (0 to 1) in one tensor. With one scale of 8 bits a score has no code but 0 left.
+Such a Concat is the host's: it reads every part with the part's own scale.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
 
 from npuflow.ir.graph import Graph
-from npuflow.ir.op import Node
+from npuflow.ir.op import OPS, Node
 from npuflow.ir.queries import maker
 from npuflow.ir.whole import whole_span
+from npuflow.onnx.run import EXPORT_OPSET
 
 _Size = Literal["score", "number", "both"]
+KNOWN = "the output is the same for every input"
 
 
 def output_joins(graph: Graph, chosen: Collection[int], kept: Collection[str] = ()) -> dict[int, str]:
@@ -132,3 +137,20 @@ def _picked(graph: Graph, node: Node, value_id: str) -> tuple[str, ...]:
         return real if len(real) == 1 and graph.const(real[0]) is None else ()
     tables = tuple(v for i, v in enumerate(node.inputs) if v and node.op.role(i) == "table")
     return tables if value_id == node.outputs[0] else ()
+
+
+def with_known_outputs(graph: Graph) -> Graph:
+    """The graph with a producer for each constant output; the constant goes on under the
+    output's name and ":constant"."""
+    known = {name: f"{name}:constant" for name in graph.outputs if graph.const(name) is not None}
+    if not known:
+        return graph
+    values = dict(graph.values)
+    for name, source in known.items():
+        values[source] = replace(values[name], id=source)
+        values[name] = replace(values[name], const=None)
+    nodes = [replace(n, inputs=tuple(known.get(i, i) for i in n.inputs)) for n in graph.nodes]
+    for name, source in known.items():
+        op = OPS["host"](op_type="Identity", version=EXPORT_OPSET, types=(values[name].type,), reason=KNOWN)
+        nodes.append(Node(op, (source,), (name,)))
+    return graph.replaced(nodes=tuple(nodes), values=MappingProxyType(values))
