@@ -85,7 +85,8 @@ class _WhileLoop:
         self.state = {own: k for k, own in enumerate(self.body.inputs)}
 
     def made(self) -> tuple[list[Operator], list[int]]:
-        results, carried, stacked, wanted = list(self.inputs), [], [], []
+        results, wanted = list(self.inputs), list[int]()
+        carried, stacked = list[tuple[int, int, int, int]](), list[tuple[int, int, bool]]()
         for k, (own, out) in enumerate(zip(self.body.inputs, self.body.outputs, strict=True)):
             last = self.trace.last[k]
             if own == out:
@@ -108,11 +109,11 @@ class _WhileLoop:
         read = {i for one in operators for i in one.inputs} | {self.places[i] for i in wanted}
         kept = [one for one in carried if one[1] in read]
         rows = [StepPart(result, self.places[item], back) for item, result, back in stacked]
-        for _, _, out, last in (one for one in carried if one not in kept):
-            rows += self._behind(out, last, {own: behind for _, _, own, behind in kept})
+        for _, _, out, result in (one for one in carried if one not in kept):
+            rows += self._behind(out, result, {own: behind for _, _, own, behind in kept})
         form = StepForm(
             self.trace.steps, tuple(operators),
-            tuple((initial, now, self.places[out], last) for initial, now, out, last in kept),
+            tuple((initial, now, self.places[out], behind) for initial, now, out, behind in kept),
             tuple(self.read), tuple(self.captured.items()), tuple(rows),
         )
         if not form.carried and not form.read:
