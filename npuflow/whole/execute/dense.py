@@ -39,6 +39,7 @@ from npuflow.whole.execute.dot import (
     woven,
 )
 from npuflow.whole.execute.windows import Factors, Windows, factors, places, taps, windows
+from npuflow.whole.fusion import by_channel
 
 WIDEST = 4                       # vectors of output channels that a tile covers
 ROWS, TALL = 8, 4                # places that a tile covers at most: of words, of channels by themselves
@@ -62,7 +63,7 @@ def dense(bench: TensorBench, c: Command, last: Command) -> Step | None:
     flags = tables.flags(end, found.flip * 0x01010101)
     if y is None or not _packed(y, (*s.size, s.out)) or flags is None:
         return None
-    if s.groups > 1 and per == 1 and s.out == s.groups:
+    if s.groups > 1 and by_channel(s.groups, s.dims[1], s.out):
         return _by_channel(bench, s, x, y, found, (end, flags))
     return _bound(bench, s, x, y, found, (end, flags))
 
@@ -70,7 +71,7 @@ def dense(bench: TensorBench, c: Command, last: Command) -> Step | None:
 def product(bench: TensorBench, c: Command, last: Command) -> Step | None:
     """MATMUL by a constant matrix and the REQUANT behind it: every row of the left side is a place."""
     batch, m, k, n = (c.number(name) for name in ("batch", "m", "k", "n"))
-    if c.number("accumulate") or c.text("acc_type") != "int32" or not available():
+    if c.text("acc_type") != "int32" or not available():
         return None
     a, b, y = bench.operand(0, c, "a"), bench.operand(0, c, "b"), bench.operand(0, last, "y")
     matrix = bench.constant(0, c, "b", c.text("b_type"), k * n)

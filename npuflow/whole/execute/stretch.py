@@ -29,6 +29,7 @@ from npuflow.ir.types import Array
 from npuflow.kernels.fast import usable
 from npuflow.kernels.opcode import Step, simulated
 from npuflow.place.partition import Segment
+from npuflow.whole import fusion
 from npuflow.whole.execute.bench import FIRST, TensorBench
 from npuflow.whole.execute.layout import BatchTensor, TensorLayout, channels_last, plain
 from npuflow.whole.execute.moves import moved
@@ -123,16 +124,14 @@ def _commands(graph: Graph, node: Node, numerics: Numerics) -> list[Command] | N
 
 def fused(bench: TensorBench, commands: Sequence[Command]) -> tuple[int, Step | None]:
     """How many of the commands the step does; None: there is no such kernel for the first of them."""
-    names = tuple(c.opcode for c in commands[:2])
-    if names == ("CONV", "REQUANT"):
-        from npuflow.whole.execute.dense import dense  # its kernels are slow to load
+    kind = fusion.fused([(c.opcode, c.fields) for c in commands[:2]], lambda a: bench.at(a).constant)
+    if kind is None:
+        return 0, None
+    from npuflow.whole.execute.dense import dense, product  # its kernels are slow to load
 
+    if kind == "convolution":
         return 2, dense(bench, commands[0], commands[1])
-    if names == ("MATMUL", "REQUANT"):
-        from npuflow.whole.execute.dense import product
-
-        return 2, product(bench, commands[0], commands[1])
-    return 0, None
+    return 2, product(bench, commands[0], commands[1])
 
 
 def arranged(c: Command) -> Command:

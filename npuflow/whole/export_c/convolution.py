@@ -15,6 +15,7 @@ from npuflow.ir.types import Array
 from npuflow.whole.export_c import simd
 from npuflow.whole.export_c.kernel import SourceWriter
 from npuflow.whole.export_c.layer import ConvLayer
+from npuflow.whole.fusion import by_channel
 
 BLOCK = 16
 STRIP = 1 << 16  # elements of a strip, unless one row of windows needs more
@@ -297,7 +298,7 @@ def write(w: SourceWriter, layer: ConvLayer) -> None:
     if narrow and fits:
         channels, out = layer.x_dims[1], layer.y_dims[1]
         kernel = layer.weight.shape[2:]
-        if layer.groups == channels == out and kernel[0] * kernel[1] <= TAPS:
+        if by_channel(layer.groups, channels, out) and kernel[0] * kernel[1] <= TAPS:
             depthwise(w, strips)
             return
         if layer.groups == 1 or channels // layer.groups >= 4:

@@ -18,6 +18,7 @@ from npuflow.base.registry import Registry
 from npuflow.hw.elements import ELEMENTS
 from npuflow.ir.types import Array
 from npuflow.whole.export_c.whole import Buffers, Storage, TensorCommand
+from npuflow.whole.fusion import Fusion, fused
 
 KERNELS = Registry("kernels", "npuflow.whole.export_c.kernels")
 
@@ -118,6 +119,10 @@ class SourceWriter:
         """The constant at an address."""
         own, offset = self.buffers.at(address)
         return own.array if own.kind == "const" and not offset else None
+
+    def fused(self, run: Sequence[TensorCommand]) -> Fusion | None:
+        """What the first two commands of a run are together."""
+        return fused([(c.opcode, c.fields) for c in run[:2]], lambda a: self.array_of(a) is not None)
 
     def storage(self, address: int) -> Storage:
         return self.buffers.at(address)[0]

@@ -17,21 +17,13 @@ from npuflow.whole.export_c.whole import TensorCommand
 @KERNELS.entry
 class ConvKernel(Kernel):
     def write(self, w: SourceWriter, run: Sequence[TensorCommand]) -> int:
-        c = run[0]
-        end = run[1] if len(run) > 1 else None
-        held = w.array_of(c["w"])
-        if (
-            end is None
-            or end.opcode != "REQUANT"
-            or end["acc"] != c["acc"]
-            or c["accumulate"]
-            or held is None
-        ):
+        c, held = run[0], w.array_of(run[0]["w"])
+        if w.fused(run) != "convolution" or held is None:
             raise ModelError(
                 "CONV: constant weights and a REQUANT behind it are needed",
                 code="NF-PROGRAM-045",
             )
-        channels, out = c["x_dims"][1], c["out_channels"]
+        end, channels, out = run[1], c["x_dims"][1], c["out_channels"]
         zero: Any = c["w_zero"]
         if "w_zeros" in c.fields:
             zeros = w.array_of(c["w_zeros"])

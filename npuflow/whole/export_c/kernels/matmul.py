@@ -47,8 +47,7 @@ class MatMulKernel(Kernel):
     def write(self, w: SourceWriter, run: Sequence[TensorCommand]) -> int:
         c = run[0]
         batch, m, k, n = (c[i] for i in ("batch", "m", "k", "n"))
-        alone = len(run) > 1 and run[1].opcode == "REQUANT" and run[1]["acc"] == c["acc"] and batch == 1
-        if alone and not c["accumulate"] and self._as_convolution(w, c, run[1]):
+        if w.fused(run) == "product" and batch == 1 and self._as_convolution(w, c, run[1]):
             return 2
         a, b = elements(c, "a"), elements(c, "b")
         zeros = "b_zeros" in c.fields
