@@ -41,7 +41,7 @@ class Sequences(Config):
 
     samples: Annotated[int, Range(1, None)] = 256
     """At most so many steps: the first of every sequence, which in language models is like no other, for up
-    to half of them; the others are drawn. Fewer where their states take more than a gigabyte, but 32."""
+    to a third of them; the others are drawn. Fewer where their states take more than a gigabyte, but 32."""
     seed: Annotated[int, Range(0, None)] = 0
 
 
@@ -105,14 +105,14 @@ def sequences(
 
 
 def drawn(lengths: Sequence[int], most: int, seed: int) -> set[int]:
-    """Which steps are kept, counted through all sequences: first ones, as far as they are no more than half
+    """Which steps are kept, counted through all sequences: first ones, as far as they are no more than a third
     of what is kept, and others at random. The first token of a text reaches values that no other has, and
     all tokens behind it attend to it."""
     rng, total = np.random.default_rng(seed), sum(lengths)
     count = min(total, most)
     firsts = np.cumsum([0, *lengths[:-1]])
-    if len(firsts) > (half := max(count // 2, 1)):
-        firsts = rng.choice(firsts, half, replace=False)
+    if len(firsts) > (third := -(-count // 3)):
+        firsts = rng.choice(firsts, third, replace=False)
     others = np.setdiff1d(np.arange(total), firsts)
     return {*firsts.tolist(), *rng.choice(others, count - len(firsts), replace=False).tolist()}
 

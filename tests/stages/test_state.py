@@ -123,7 +123,7 @@ def test_calibration_walks_along_the_sequences(recipe: Path) -> None:
 @pytest.mark.parametrize(
     ("lengths", "most", "firsts"), [([5, 7, 3], 8, 3), ([5, 7, 3], 4, 2), ([1, 1], 9, 2)]
 )
-def test_first_steps_are_kept_for_up_to_half(lengths: list[int], most: int, firsts: int) -> None:
+def test_first_steps_are_kept_for_up_to_a_third(lengths: list[int], most: int, firsts: int) -> None:
     found = drawn(lengths, most, 0)
     assert len(found) == min(most, sum(lengths)) and found <= set(range(sum(lengths)))
     assert len(found & {0, lengths[0], sum(lengths[:2])}) >= firsts

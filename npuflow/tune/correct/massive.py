@@ -162,6 +162,7 @@ class _Carrying:
         by = self.factors.reshape([-1 if d == axis else 1 for d in range(weight.ndim)])
         self._store(own[0], weight / by)
         for name, bias in zip(own[1:], more, strict=True):
+            assert bias is not None
             self._store(name, bias / self.factors)
         return True
 
