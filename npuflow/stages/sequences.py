@@ -105,9 +105,9 @@ def sequences(
 
 
 def drawn(lengths: Sequence[int], most: int, seed: int) -> set[int]:
-    """Which steps are kept, counted through all sequences: first ones, as far as they are no more than a third
-    of what is kept, and others at random. The first token of a text reaches values that no other has, and
-    all tokens behind it attend to it."""
+    """Which steps are kept, counted through all sequences: first ones, as far as they are no more than a
+    third of what is kept, and others at random. The first token of a text reaches values that no other has,
+    and all tokens behind it attend to it."""
     rng, total = np.random.default_rng(seed), sum(lengths)
     count = min(total, most)
     firsts = np.cumsum([0, *lengths[:-1]])
