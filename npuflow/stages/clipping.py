@@ -3,16 +3,20 @@ Outputs are never clipped."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from npuflow.calibrators.auto import Auto
 from npuflow.flow.stage import log, stage
-from npuflow.stages._calibration import CalibrationData
+from npuflow.ir.graph import Graph
+from npuflow.stages._calibration import ROOM, CalibrationData
 from npuflow.stages._candidates import RecipeCandidate
 from npuflow.stages.thresholds import Thresholds
+from npuflow.tune.precision.clipping import Clipped
 from npuflow.tune.precision.config import BudgetTable
+from npuflow.tune.precision.fakequant import Ranges
 from npuflow.tune.precision.feedback import budget_of
-from npuflow.tune.precision.masks import masked
+from npuflow.tune.precision.masks import Range, masked
 from npuflow.tune.precision.named import automatic
 from npuflow.tune.ranges.thresholds import choices
 
@@ -56,5 +60,17 @@ def clipping(candidate: RecipeCandidate, data: CalibrationData, wanted: BudgetTa
     for method, level in done.rated.items():
         log(f"{method}: {level:.2f} dB")
     log(f"taken: {done.taken:.2f} dB, on {len(ready.judge.held)} held-out samples")
-    ranges, methods = {**thresholds.ranges, **done.ranges}, {**thresholds.methods, **done.methods}
+    found = done.ranges if not placed.graph.massive else reaching(graph.graph, done, masks)
+    ranges, methods = {**thresholds.ranges, **found}, {**thresholds.methods, **done.methods}
     return replace(thresholds, ranges=ranges, methods=methods)
+
+
+def reaching(graph: Graph, done: Clipped, masks: Mapping[str, Range]) -> Ranges:
+    """The ranges with room beyond what samples had, but for masks and what functions bound: of a first token
+    that is massive there are few samples, and a row that is cut off is another token."""
+    producer = graph.producer()
+    bounded = {v for v, node in producer.items() if node.op.bounded is not None}
+    return {
+        v: (lo, hi) if v in masks or v in bounded else (min(lo, ROOM * lo), max(hi, ROOM * hi))
+        for v, (lo, hi) in done.ranges.items()
+    }

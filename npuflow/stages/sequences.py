@@ -3,7 +3,7 @@ has there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -40,8 +40,8 @@ class Sequences(Config):
     """Steps of sequences as calibration samples, for networks with state."""
 
     samples: Annotated[int, Range(1, None)] = 256
-    """At most so many steps, drawn from those of all sequences; fewer where their states take more than a
-    gigabyte, but 32."""
+    """At most so many steps: the first of every sequence, which in language models is like no other, for up
+    to a third of them; the others are drawn. Fewer where their states take more than a gigabyte, but 32."""
     seed: Annotated[int, Range(0, None)] = 0
 
 
@@ -90,10 +90,9 @@ def sequences(
             raise fault.at(item=name) from None
     if not found:
         return
-    total = sum(map(len, found.values()))
-    count = min(total, sequences.samples, affordable(graph))
-    chosen = set(np.random.default_rng(sequences.seed).choice(total, count, replace=False).tolist())
-    log(f"{count} of {counted(total, 'step')} of {counted(len(found), 'sequence')}")
+    lengths = [len(fed) for fed in found.values()]
+    chosen = drawn(lengths, min(sequences.samples, affordable(graph)), sequences.seed)
+    log(f"{len(chosen)} of {counted(sum(lengths), 'step')} of {counted(len(found), 'sequence')}")
     at, following = 0, _stepper(graph, pixels)
     for name, fed in found.items():
         width = len(str(len(fed) - 1))
@@ -103,6 +102,19 @@ def sequences(
             if t in wanted:
                 yield f"{name}/{t:0{width}d}", Sample(Content(arrays, clip=name))
         at += len(fed)
+
+
+def drawn(lengths: Sequence[int], most: int, seed: int) -> set[int]:
+    """Which steps are kept, counted through all sequences: first ones, as far as they are no more than a
+    third of what is kept, and others at random. The first token of a text reaches values that no other has,
+    and all tokens behind it attend to it."""
+    rng, total = np.random.default_rng(seed), sum(lengths)
+    count = min(total, most)
+    firsts = np.cumsum([0, *lengths[:-1]])
+    if len(firsts) > (third := -(-count // 3)):
+        firsts = rng.choice(firsts, third, replace=False)
+    others = np.setdiff1d(np.arange(total), firsts)
+    return {*firsts.tolist(), *rng.choice(others, count - len(firsts), replace=False).tolist()}
 
 
 def affordable(graph: Graph) -> int:

@@ -30,6 +30,7 @@ from npuflow.stages.placement import placement as placed
 from npuflow.stages.preprocess import prepared
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.quantize import quantize as quantized_by
+from npuflow.tune.correct.massive import carried
 from npuflow.tune.correct.shared_weights import SharedWeights, with_biases, with_weights
 from npuflow.tune.ranges.thresholds import with_moved
 
@@ -100,6 +101,9 @@ def shapes(
         own = over_pixels(own, graph.pixels) if graph.pixels else own
         if graph.trials:
             own = replace(own, graph=with_weights(own.graph, graph.graph))
+        if graph.massive:
+            scaled = carried(own.graph, own.stated, graph.massive)
+            own = replace(own, graph=scaled.graph, stated=scaled.stated)
         where = placed(graph=own, whole=whole, placement=scheme.placement)
         network = TargetNetwork(
             PlacedNetwork(own, where, scheme.quantize, numerics), whole.planned.memory, whole.planned.host,

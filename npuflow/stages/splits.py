@@ -59,11 +59,16 @@ def _identities(files: Files) -> Iterator[tuple[str, str]]:
     yield from identities((name, one.files, one.detail) for name, one in files.items() if name not in rows)
 
 
+def is_first(name: str) -> bool:
+    """Whether the step of this name is the first of its sequence."""
+    return not name.rpartition("/")[2].strip("0")
+
+
 def part_of(samples: Items[Sample], names: tuple[str, ...]) -> Iterator[tuple[str, Content]]:
-    """The samples of a part, in the order of `names`; steps of sequences as they fall, so
-    that the first of them are of many sequences."""
+    """The samples of a part, in the order of `names`. Of sequences the first steps come first, then others as
+    they fall, so that the first of these are of many sequences: whoever looks at a few samples sees both."""
     rank = {name: i for i, name in enumerate(names)}
     mine = [(name, one.content) for name, one in samples.items() if (one.content.clip or name) in rank]
     steps = [pair for pair in mine if pair[1].clip]
-    yield from sorted(steps, key=lambda pair: digest(pair[0]))
+    yield from sorted(steps, key=lambda pair: (not is_first(pair[0]), digest(pair[0])))
     yield from sorted((pair for pair in mine if not pair[1].clip), key=lambda pair: rank[pair[0]])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
@@ -20,6 +20,7 @@ from npuflow.tune.improve import Trial, summary
 from npuflow.tune.ranges import thresholds as choosing
 from npuflow.tune.ranges.thresholds import Calibrate
 
+BOUNDED, BEYOND = "bounded", 4.0          # how far, in what samples had
 TAMED = (
     "a layer that divides, takes a root or a logarithm: look at what it reads, or set [[calibrate.layers]] "
     "bounds"
@@ -100,4 +101,16 @@ def thresholds(
     found = choosing.thresholds(source, known, calibrate, quantize, numerics, on_npu, history)
     for note in found.notes:
         log(note)
-    return Thresholds(dict(found.ranges), dict(found.methods), found.notes)
+    bounds = dict(_bounded(graph, found))
+    methods = {**found.methods, **dict.fromkeys(bounds, BOUNDED)}
+    return Thresholds({**found.ranges, **bounds}, methods, found.notes)
+
+
+def _bounded(graph: Parsed, found: choosing.ChosenThresholds) -> Iterator[tuple[str, tuple[float, float]]]:
+    """Ranges of what the norms of massive streams make: far beyond what samples had, as one row outside of
+    them is another token, and no further than any row can be."""
+    for one in graph.massive.values():
+        for name, (low, high) in one.bounds.items():
+            if found.methods.get(name) in CALIBRATORS:
+                least, most = found.ranges[name]
+                yield name, (max(low, BEYOND * least), min(high, BEYOND * most))

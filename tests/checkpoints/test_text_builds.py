@@ -26,7 +26,7 @@ pytest.importorskip("tokenizers")
 pytestmark = pytest.mark.usefixtures("place")
 
 LIGHT = {
-    "unify.scales": "off", "correct.bias": "off", "precision.strategy": "none", "sequences.samples": "24",
+    "unify.scales": "off", "correct.bias": "off", "precision.strategy": "none", "sequences.samples": "80",
     "quantize.activations.bits": "16",
 }
 CALIBRATION = "THE RIVER BEGINS AS MANY SMALL THINGS AT ONCE. RAIN FALLS ON A HILL, AND SINKS INTO THE SOIL."

@@ -19,7 +19,7 @@ from npuflow.ir.types import TensorType, Value
 from npuflow.run.interpret import Interpreter, host_session
 from npuflow.runner.simulated import ProgramRunner
 from npuflow.stages.samples import Sample
-from npuflow.stages.sequences import affordable
+from npuflow.stages.sequences import affordable, drawn
 from npuflow.whole.execute.executor import Executor
 from tests.stages.builds import made, products
 
@@ -113,6 +113,20 @@ def test_calibration_walks_along_the_sequences(recipe: Path) -> None:
         _, states = rolled(audio[int(clip)])
         assert np.array_equal(arrays["x"], audio[int(clip), int(step)][None])
         assert np.allclose(arrays["h"], states[int(step)], atol=1e-6)
+    firsts = {name for name in whole if int(name.rpartition("/")[2]) == 0}
+    assert len(firsts) == CLIPS
+    for part in ("fit", "choose"):
+        held = [name in firsts for name in made(recipe, until=part).refs[part].items]
+        assert any(held) and held == sorted(held, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "most", "firsts"), [([5, 7, 3], 8, 3), ([5, 7, 3], 4, 2), ([1, 1], 9, 2)]
+)
+def test_first_steps_are_kept_for_up_to_a_third(lengths: list[int], most: int, firsts: int) -> None:
+    found = drawn(lengths, most, 0)
+    assert len(found) == min(most, sum(lengths)) and found <= set(range(sum(lengths)))
+    assert len(found & {0, lengths[0], sum(lengths[:2])}) >= firsts
 
 
 @pytest.mark.parametrize(("context", "wanted"), [(256, 91), (2048, 32), (1, 23_301)])

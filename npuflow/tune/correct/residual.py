@@ -56,9 +56,10 @@ class ResidualStream:
     writers: tuple[StreamWriter, ...]
 
 
-def streams(graph: Graph) -> list[ResidualStream]:
-    """Those of a network. Refused: why there is none."""
-    view = _View(graph)
+def streams(graph: Graph, moves: bool = False) -> list[ResidualStream]:
+    """Those of a network. `moves`: rows of a stream that are picked belong to it. Refused: why there is
+    none."""
+    view = _View(graph, moves)
     norms = {one.value: one for one in map(view.norm, graph.nodes) if one is not None}
     if not norms:
         raise Refused("no LayerNorm or RMSNorm over channels was found")
@@ -75,6 +76,7 @@ def streams(graph: Graph) -> list[ResidualStream]:
 @dataclass
 class _View:
     graph: Graph
+    moves: bool = False
 
     def __post_init__(self) -> None:
         self.makers: Mapping[str, Node] = self.graph.producer()
@@ -140,7 +142,7 @@ class _View:
                 else:
                     writers.append(self._writer(operand))
             left += self._read(value, norms)
-        roots = tuple(v for v in values if not self._summed(self.makers.get(v)))
+        roots = tuple(v for v in values if not self._made_of(self.makers.get(v), values))
         used = tuple(one for v, one in norms.items() if v in values)
         return ResidualStream(width, tuple(values), roots, used, tuple(writers))
 
@@ -152,6 +154,12 @@ class _View:
             return ()
         same = {self.graph.type(v).shape for v in (*node.inputs, *node.outputs)}
         return node.inputs if len(same) == 1 else ()
+
+    def _made_of(self, node: Node | None, values: Mapping[str, None]) -> bool:
+        """Whether a value is a sum, or rows of another value of the stream."""
+        if node is None or self._summed(node):
+            return node is not None
+        return node.inputs[0] in values and self._picks(node)
 
     def _shared(self, value: str) -> bool:
         return len(self.readers[value]) > 1
@@ -165,13 +173,27 @@ class _View:
         for node in self.readers[value]:
             if node.outputs[0] in inside:
                 continue
-            if not self._summed(node):
+            if not self._summed(node) and not self._picks(node):
                 raise Refused(
                     f"{node.name} reads the residual stream without a normalisation (as where blocks end "
                     "in a normalisation: post-norm)"
                 )
             found.append(node.outputs[0])
         return found
+
+    def _picks(self, node: Node | None) -> bool:
+        """Whether a node moves whole rows of its one computed input, channels in their order."""
+        if not self.moves or node is None or not node.op.moves_data:
+            return False
+        site = self.graph.site(node)
+        if any(self.graph.const(v) is None for v in node.inputs[1:] if v) or len(site.out_shape) < 1:
+            return False
+        width, shape = site.out_shape[-1], site.shape(0)
+        if not shape or shape[-1] != width:
+            return False
+        channels = np.broadcast_to(np.arange(width), shape)
+        made = np.asarray(node.op.reference(channels, *site.consts[1:])[0])
+        return np.array_equal(made, np.broadcast_to(np.arange(width), made.shape))
 
     def _writer(self, value: str) -> StreamWriter:
         """The layer behind an operand, and what scales its channels on the way."""
