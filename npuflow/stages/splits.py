@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from npuflow.base.digest import digest, digest_array
@@ -65,10 +66,12 @@ def is_first(name: str) -> bool:
 
 
 def part_of(samples: Items[Sample], names: tuple[str, ...]) -> Iterator[tuple[str, Content]]:
-    """The samples of a part, in the order of `names`. Of sequences the first steps come first, then others as
-    they fall, so that the first of these are of many sequences: whoever looks at a few samples sees both."""
+    """The samples of a part, in the order of `names`. Of sequences first steps and others by turns, both as
+    they fall, so that they are of many sequences: whoever looks at a few samples sees both kinds."""
     rank = {name: i for i, name in enumerate(names)}
     mine = [(name, one.content) for name, one in samples.items() if (one.content.clip or name) in rank]
-    steps = [pair for pair in mine if pair[1].clip]
-    yield from sorted(steps, key=lambda pair: (not is_first(pair[0]), digest(pair[0])))
+    steps = sorted((pair for pair in mine if pair[1].clip), key=lambda pair: digest(pair[0]))
+    firsts = [pair for pair in steps if is_first(pair[0])]
+    others = [pair for pair in steps if not is_first(pair[0])]
+    yield from (pair for turn in zip_longest(firsts, others) for pair in turn if pair is not None)
     yield from sorted((pair for pair in mine if not pair[1].clip), key=lambda pair: rank[pair[0]])
