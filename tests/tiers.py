@@ -1,4 +1,4 @@
-"""Long tests in two tiers: the slow suite takes a share of their cases, campaigns the rest."""
+"""Long tests in tiers: every run or the slow suite takes a share of their cases, the next tier the rest."""
 
 from __future__ import annotations
 
@@ -23,6 +23,17 @@ def tiered(cases: Iterable[Any], slow: int | Collection[Any]) -> list[Any]:
             marks=pytest.mark.slow if case in chosen else pytest.mark.campaign,
         )
         for case in listed
+    ]
+
+
+def often(cases: Iterable[Any], every: int) -> list[Any]:
+    """The cases as parameters of a test: each `every`-th of them, from the first on, is run always, the
+    others are marked slow. A tuple has the values of several parameters."""
+    return [
+        pytest.param(
+            *(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow if k % every else ()
+        )
+        for k, case in enumerate(cases)
     ]
 
 

@@ -21,6 +21,7 @@ from npuflow.stages.simulate import Simulation
 from tests.frontends.building import Built, built
 from tests.frontends.test_four_bits import packed
 from tests.quantise.group_networks import read_back
+from tests.tiers import often
 
 Arrays = dict[str, np.ndarray]
 TERMS, CHANNELS = 96, 80
@@ -113,7 +114,8 @@ def check_outputs(done: Built, proto: onnx.ModelProto, most: float) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
-    ("bits", "block", "zeros"), [(4, 32, False), (4, 64, True), (8, 32, True), (8, 64, False)]
+    ("bits", "block", "zeros"),
+    often([(4, 32, False), (4, 64, True), (8, 32, True), (8, 64, False)], 2),
 )
 def test_products_of_nbits(target: str, bits: int, block: int, zeros: bool, tmp_path: Path) -> None:
     proto, (recipe, most) = matmulnbits(bits, block, zeros), TARGETS[target]

@@ -13,6 +13,7 @@ import pytest
 from npuflow.cli import main
 from npuflow.cli._gate import CLOSED
 from tests.gate.planted import PLANTED, Planted, lay_out
+from tests.tiers import often
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,7 @@ def gate(
     return code, [line for line in lines if line["event"] == "gate"]
 
 
-@pytest.mark.parametrize("one", PLANTED, ids=lambda one: one.name)
+@pytest.mark.parametrize("one", often(PLANTED, 3), ids=lambda one: one.name)
 def test_a_planted_regression_is_found_with_its_key(
     one: Planted, base: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

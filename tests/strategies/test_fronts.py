@@ -14,6 +14,7 @@ import scipy.optimize
 from npuflow.base.errors import InputError
 from npuflow.strategies import NARROW, OWN, STRATEGIES, WIDE, Budget, Goal, Levels, Noise, Output, Unit
 from npuflow.strategies._front import Additive, _first_measured, pareto, spaced, within
+from tests.tiers import often
 
 FEWER = OWN                               # 4 bits, where the recipe has 8
 BITS = {FEWER: 4, NARROW: 8, WIDE: 16}
@@ -118,7 +119,7 @@ def test_no_search_beats_trying_all(seed: int, name: str) -> None:
         assert any(p <= price + 1e-9 and e <= error * (1 + 1e-9) for p, e in exact)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", often(range(8), 3))
 def test_the_integer_program_is_beaten_by_no_baseline(seed: int) -> None:
     problem = made(seed, layers=12)
     best = figures(problem, STRATEGIES["ilp"](bounds=60).front(problem))

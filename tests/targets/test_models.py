@@ -21,7 +21,7 @@ from npuflow.program.container import load_program
 from npuflow.report.profile import profile
 from npuflow.report.profile.schedule import compare
 from npuflow.testing.target import load
-from tests.tiers import tiered
+from tests.tiers import often, tiered
 
 TARGETS = sorted(p.stem for p in Path(str(shipped.__file__)).parent.glob("*.toml"))
 FLOATS = {"gc200": "fp16"}
@@ -55,7 +55,7 @@ def test_fashion(target: str, place: Path) -> None:
     check(ROOT / "recipes" / "fashion.toml", target, place, "data.count=16", "simulate.samples=1")
 
 
-@pytest.mark.parametrize("target", [*OFTEN, *tiered(OTHERS, OTHERS[1::2])])
+@pytest.mark.parametrize("target", [*often(OFTEN, len(OFTEN)), *tiered(OTHERS, OTHERS[1::2])])
 def test_lenet(target: str, place: Path) -> None:
     check(lenet(place), target, place, "simulate.samples=1")
 
