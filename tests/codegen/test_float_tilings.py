@@ -20,7 +20,7 @@ from npuflow.testing.quantised import quantize_graph
 from tests.networks import random_groups, random_tilings
 from tests.networks.harness import SMALL, build, local, machine, simulate
 from tests.networks.small import Builder
-from tests.tiers import tiered
+from tests.tiers import often, tiered
 
 TYPES = ("bfloat16", "float16", "mx9", "bfp16", "mxfp4")
 NUMERICS = Numerics(float_types=TYPES, float_chunk=8)
@@ -124,7 +124,7 @@ def compared(
     return found
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", often(NETWORKS, 2))
 def test_tilings_have_the_same_bits(name: str) -> None:
     found = sum((torn(name, seed) for seed in range(2)), Counter[str]())
     assert found["continued"], "sums are cut, too"

@@ -28,6 +28,7 @@ from npuflow.testing.op import quantised, samples
 from tests.networks import random_tilings
 from tests.networks.harness import SMALL, build, check_exact, local, machine
 from tests.networks.small import mixed
+from tests.tiers import often
 
 TARGETS = sorted(Path(str(shipped.__file__)).parent.glob("*.toml"))
 
@@ -40,7 +41,7 @@ def shipped_target(path: Path) -> Target:
     return target
 
 
-@pytest.mark.parametrize("path", TARGETS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", often(TARGETS, 3), ids=lambda p: p.stem)
 def test_a_network_on_a_shipped_target(path: Path) -> None:
     target = shipped_target(path)
     graph, inputs = mixed(target.numerics)

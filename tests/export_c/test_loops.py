@@ -23,6 +23,7 @@ from tests.export_c.harness import COMPILERS, UB, Case, case, check, needs_compi
 from tests.export_c.random_loops import WIDE, cases, whole
 from tests.networks.onnx_text import model, normal, rewritten
 from tests.rules.test_recurrent import layer
+from tests.tiers import often
 
 SANITIZED = ("-std=c99", "-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover")
 
@@ -79,7 +80,9 @@ def layers() -> list[Case]:
 
 
 @needs_compiler
-@pytest.mark.parametrize("flags", [("-O0", *UB), ("-O3",), ("-O3", "-mavx2")], ids=" ".join)
+@pytest.mark.parametrize(
+    "flags", often([(("-O0", *UB),), (("-O3",),), (("-O3", "-mavx2"),)], 2), ids=" ".join
+)
 def test_recurrent_layers(flags: tuple[str, ...], layers: list[Case], tmp_path: Path) -> None:
     if "-mavx2" in flags and "avx2" not in Path("/proc/cpuinfo").read_text(encoding="utf-8"):
         pytest.skip("the processor has no AVX2")
@@ -117,7 +120,7 @@ def several(steps: int) -> Graph:
 
 
 @needs_compiler
-@pytest.mark.parametrize("steps", [4, 5, 50])
+@pytest.mark.parametrize("steps", often([4, 5, 50], 2))
 def test_several_loops_in_one_network(steps: int, tmp_path: Path) -> None:
     graph = integers(several(steps))
     assert len(loops(graph)) == 4

@@ -11,6 +11,7 @@ from npuflow.base.errors import ModelError, NpuflowError
 from npuflow.frontends import Bindings
 from tests.frontends.caffe_models import RNG, Blobs, caffemodel, draw, judged, layer, outputs, read
 from tests.frontends.test_damaged import damaged
+from tests.tiers import often
 
 HEAD = 'name: "net"\ninput: "data"\ninput_shape { dim: 1 dim: 3 dim: 13 dim: 11 }\n'
 
@@ -75,7 +76,7 @@ CASES: dict[str, tuple[str, Blobs]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", often(CASES, 2))
 def test_networks_give_opencv_s_outputs(name: str, tmp_path: Path) -> None:
     text, held = CASES[name]
     x = RNG.standard_normal((1, 3, 13, 11)).astype(np.float32)

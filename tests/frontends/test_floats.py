@@ -23,6 +23,7 @@ from npuflow.stages.fidelity import Fidelity
 from npuflow.stages.rewrite_check import RewriteCheck
 from npuflow.stages.simulate import Simulation
 from tests.frontends.building import built, model
+from tests.tiers import often
 
 RNG = np.random.default_rng(0)
 NET = """g (TYPE[1,3,8,8] x) => (TYPE[1,5] y, TYPE[1,4,8,8] f) {
@@ -72,7 +73,7 @@ def test_one_width_inside_and_the_declared_one_outside(dtype: str) -> None:
         np.testing.assert_allclose(mine, theirs, rtol=2e-2 if dtype == "float16" else 1e-4, atol=2e-3)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float64"])
+@pytest.mark.parametrize("dtype", often(["float16", "float64"], 2))
 def test_they_build_and_are_measured(dtype: str, tmp_path: Path) -> None:
     more = '[evaluate]\nsource = "data.npz"\n'
     done = built(tmp_path, network(dtype), {"x": X.astype(np.float32)}, more)

@@ -17,6 +17,7 @@ from npuflow.report.profile import Profile, profile
 from npuflow.search.plan import plan_network
 from npuflow.testing.op import quantised, samples
 from tests.networks.harness import machine
+from tests.tiers import often
 
 NAMES = [name for name in OPS.names() if name != "host" and samples(name)]
 # the host's, and views of bytes as they lie
@@ -87,7 +88,7 @@ def test_schedule_and_clock_charge_an_operator_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize("dataflow", ["weight_stationary", "output_stationary"])
-@pytest.mark.parametrize("name", ["conv", "convtranspose", "gemm", "matmul"])
+@pytest.mark.parametrize("name", often(["conv", "convtranspose", "gemm", "matmul"], 2))
 def test_arrays_of_both_kinds_and_of_several_positions(
     name: str, dataflow: Literal["weight_stationary", "output_stationary"]
 ) -> None:

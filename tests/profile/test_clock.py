@@ -32,6 +32,7 @@ from tests.networks.harness import SMALL, build, machine
 from tests.networks.small import Builder, mixed
 from tests.sim.cases import random_case
 from tests.sim.programs import flat_copy, serial
+from tests.tiers import often
 
 TARGETS = sorted(Path(str(shipped.__file__)).parent.glob("*.toml"))
 EDGE = Target(
@@ -266,7 +267,7 @@ MUTATIONS = {
 
 
 @pytest.mark.parametrize("level", [0, 3])
-@pytest.mark.parametrize("name", MUTATIONS)
+@pytest.mark.parametrize("name", often(MUTATIONS, 3))
 def test_a_mutation_of_either_form_is_noticed(name: str, level: int, monkeypatch: pytest.MonkeyPatch) -> None:
     graph, target = mixed(MUTATED.numerics)[0], MUTATED
     assert not apart(tiled(graph, target, level))

@@ -29,6 +29,7 @@ from tests.frontends.test_loops import info, model
 from tests.networks.harness import build
 from tests.networks.looped import program_of, quantised
 from tests.rules.test_recurrent import layer
+from tests.tiers import often
 
 LOAD = {"space": "DATA", "element": 1, "dims": (1, 1, 1, 1, 1, 4), "external_strides": (0,) * 5 + (1,),
         "local_strides": (0,) * 5 + (1,)}
@@ -150,7 +151,7 @@ CASES: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.parametrize("target", [TARGET, CORES], ids=["one core", "four cores"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", often(CASES, 2))
 def test_a_repeated_block_computes_what_the_loop_does(name: str, target: Target) -> None:
     graph, feeds = quantised(CASES[name](), target)
     program = program_of(graph, target)

@@ -24,6 +24,7 @@ from tests.networks import random_tilings
 from tests.networks.harness import SMALL, check_exact, local, machine
 from tests.networks.small import Builder
 from tests.quantise.test_floats import network
+from tests.tiers import often
 
 RATES = tuple(FloatRate(name) for name in ("bfloat16", *BLOCKS))
 NUMERICS = Numerics(float_types=("bfloat16", *BLOCKS), float_chunk=8)
@@ -35,7 +36,7 @@ DECIBELS = {
 }
 
 
-@pytest.mark.parametrize("mode", BLOCKS)
+@pytest.mark.parametrize("mode", often(BLOCKS, 3))
 def test_a_whole_network_has_the_same_bits_in_every_tiling(mode) -> None:
     graph, arrays, _ = network()
     done = quantize_graph(graph, lambda _: True, {}, Quantize(mode=mode), NUMERICS)

@@ -20,6 +20,7 @@ from npuflow.testing.quantised import quantize_graph
 from npuflow.testing.rule import graph_of
 from tests.networks.onnx_cases import case_named, judge, through
 from tests.networks.onnx_text import TARGET, normal, on_npu, ops, refused, rewritten
+from tests.tiers import often
 
 FLOAT = onnx.TensorProto.FLOAT
 
@@ -117,7 +118,7 @@ WINDOWS = (
 )
 
 
-@pytest.mark.parametrize("name", WINDOWS)
+@pytest.mark.parametrize("name", often(WINDOWS, 2))
 def test_windows_and_scores_as_outputs(name: str) -> None:
     """Against the outputs that onnx publishes: onnxruntime has no windows."""
     case = case_named(name)

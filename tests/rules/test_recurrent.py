@@ -157,6 +157,7 @@ def test_batch_first() -> None:
 
 
 @pytest.mark.parametrize("op", ["GRU", pytest.param("LSTM", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_hundreds_of_steps(op: str) -> None:
     """More than 256 steps are planned and simulated; the slow one has a thousand."""
     steps = 1000 if op == "LSTM" else 260

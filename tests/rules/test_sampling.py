@@ -9,6 +9,7 @@ from npuflow.onnx.run import run
 from npuflow.quantise.config import Activations, Quantize
 from npuflow.run.interpret import interpret
 from tests.networks.onnx_text import TARGET, model, normal, on_npu, ops, refused, rewritten
+from tests.tiers import often
 
 GRID = "float[2,3,5,6] x, float[2,4,3,2] g => float[2,3,4,3] y"
 WIDE = Quantize(activations=Activations(bits=16))
@@ -100,7 +101,7 @@ def test_constant_boxes_with_samples_by_their_size(mode: str, pooled: str, ratio
     whole(boxes("", attributes, {"r": BOXES}), {"x": normal(1, 1, 2, 7, 5) - 1.0})
 
 
-@pytest.mark.parametrize("mode", ["half_pixel", "output_half_pixel"])
+@pytest.mark.parametrize("mode", often(["half_pixel", "output_half_pixel"], 2))
 def test_computed_boxes_with_samples_by_their_size(mode: str) -> None:
     """Within the image, of one sample, of several, and without extent."""
     within = np.array([[0.5, 1.0, 4.9, 6.5], [3.0, 3.0, 3.2, 3.1], [2.0, 1.0, 2.0, 5.0]], np.float32)

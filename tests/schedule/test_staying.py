@@ -23,6 +23,7 @@ from npuflow.testing.target import scheme
 from tests.networks.onnx_cases import through
 from tests.networks.onnx_text import model, normal
 from tests.networks.subjects import Subject, subject
+from tests.tiers import often
 
 STEPS, CELLS = 12, 32
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -53,7 +54,7 @@ def moved(graph: Graph, target: Target) -> tuple[float, float]:
     return found["bytes"], found["npu_cycles"]
 
 
-@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("op", often(["LSTM", "GRU", "RNN"], 3))
 def test_weights_are_loaded_once(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     one = layer(op)
     graph = quantised(one)

@@ -32,7 +32,7 @@ from tests.sim.programs import flat_copy, serial, wrap
 from tests.sim.scalar import rounded
 from tests.sim.steps import Steps
 from tests.sim.witnesses import judged
-from tests.tiers import tiered
+from tests.tiers import often, tiered
 
 FLOAT_OPCODES = tuple(FLOAT_MAKERS)
 # the others say which commands run, and how often: see tests/program/test_repeats.py
@@ -228,7 +228,7 @@ def mutate(opcode: str, seeds: range, bits: int) -> tuple[Counter[str], list[tup
     return found, silent
 
 
-@pytest.mark.parametrize("opcode", RUN)
+@pytest.mark.parametrize("opcode", often(RUN, 2))
 def test_command_mutations_never_pass_silently(opcode: str) -> None:
     found, silent = mutate(opcode, range(3), 1)
     assert not silent, f"{found}: {silent}"
