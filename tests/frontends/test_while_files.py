@@ -28,7 +28,9 @@ LOOPED = {
     "a cell of its own": [10], "a cell backwards": [10], "a cell both ways": [10, 10], "masked": [10],
     "convolutions": [5], "a loop in a loop": [4] * 5,
 }
-WRITTEN_OUT = {"three steps", "fewer rows than the list has", "whole numbers that data decides"}
+WRITTEN_OUT = {
+    "three steps", "fewer rows than the list has", "whole numbers that data decides", "one number",
+}
 LAYERS = {"lstm": "LSTM", "gru": "GRU", "rnn": "RNN"}
 
 

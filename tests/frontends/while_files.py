@@ -99,6 +99,12 @@ def functions(tf: Any) -> dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]
     def nested(x: Any) -> Any:
         return counted(lambda i, h: counted(lambda j, g: tf.tanh(g @ weights), 4)(h) + 0.1, 5)(x)
 
+    def sums(x: Any) -> Any:
+        first = (tf.constant(0), tf.constant(0.1))
+        return tf.while_loop(
+            lambda i, h: i < STEPS, lambda i, h: (i + 1, 0.5 * h + tf.reduce_mean(tf.gather(x, i))), first
+        )[1]
+
     by_data: Callable[[Any], Any] = lambda x: tf.while_loop(   # noqa: E731
         lambda h: tf.reduce_sum(h) < 100.0, lambda h: (h * 1.5 + 1.0,), (x,)
     )[0]
@@ -115,6 +121,7 @@ def functions(tf: Any) -> dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]
         "fewer rows than the list has": ((STEPS, 2, 4), longer),
         "whole numbers that data decides": ((2, 4), whole),
         "a loop in a loop": ((2, 4), nested),
+        "one number": ((STEPS, 2, 4), sums),
         "an end that data decides": ((2, 4), by_data),
     }
 

@@ -16,6 +16,7 @@ from npuflow.hw.target import Memory, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.ir.types import Array
+from npuflow.ir.unroll import written_out
 from npuflow.onnx.export import export_model
 from npuflow.place.partition import is_npu
 from npuflow.place.place import place
@@ -71,10 +72,12 @@ def _attempt(case: Any, target: Target, config: Quantize, held: bool) -> Verdict
         refused = [note for note in done.notes if note.on_host]
         if refused:
             return Verdict(case.name, reason=f"refused: {refused[0].reason}")
-        kept = interpret(done.graph, feeds, target.numerics, keep=lambda _: True)
-        integer = [n for n in done.graph.nodes if is_npu(n)]
+        # each step of a loop has numbers of its own
+        steps = written_out(done.graph)
+        kept = interpret(steps, feeds, target.numerics, keep=lambda _: True)
+        integer = [n for n in steps.nodes if is_npu(n)]
         operators = tuple(sorted({type(n.op).__name__ for n in integer}))
-        worst = max((distance(done.graph, n, kept) for n in integer), default=0)
+        worst = max((distance(steps, n, kept) for n in integer), default=0)
         if worst > 1:
             return Verdict(case.name, operators, worst, f"{worst} codes from the quantised float reference")
         check_program(done.graph, feeds, target, case.name)

@@ -27,6 +27,8 @@ QUICK = (
     "test_convtranspose_output_shape",
     "test_convtranspose_1d",
     "test_gemm_all_attributes",
+    "test_scan9_scalar",
+    "test_scan9_sum",
     "test_gemm_default_matrix_bias",
     "test_matmul_4d",
     "test_averagepool_2d_ceil",

@@ -147,7 +147,8 @@ class _Looped:
             self.names[name] = builder.constant(self._named(name), array)
         for k, (own, state) in enumerate(zip(form.own, form.states, strict=False)):
             self._real(state)
-            self.names[own] = self._border("carry", state, self._named(own), index=k)
+            self.names[own] = self._named(own)
+            self._passed("carry", state, self.names[own], k)
         for own, one in zip(form.own[count:], form.scanned, strict=True):
             self.names[own] = self._part(one, self._named(own))
         self._body()
@@ -156,7 +157,7 @@ class _Looped:
             if builder.type(value) != builder.type(state):
                 raise CannotLoopError(f"the type of {state} changes from step to step")
             out = form.node.output[k] or builder.free(f"{form.prefix}/last{k}")
-            self._border("last", value, out, index=k)
+            self._passed("last", value, out, k)
         for value, row in zip(results[count:], form.rows, strict=True):
             if row.name:
                 self._rows(value, row)
@@ -182,6 +183,20 @@ class _Looped:
     def _border(self, kind: str, source: str, out: str, **more: Any) -> str:
         op = OPS[f"loop{kind}"](loop=self.form.prefix, steps=self.form.steps, **more)
         return self.builder.add(op, (source,), (out,), self.form.origin)[0]
+
+    def _passed(self, kind: str, source: str, out: str, index: int) -> None:
+        """A value that is carried, behind a border. What has no dimension passes as a tensor of one element:
+        steps copy what they carry, and commands copy elements along a dimension."""
+        if self.builder.type(source).shape:
+            self._border(kind, source, out, index=index)
+        else:
+            one, behind = self._element(source, out), self.builder.free(f"{out}:behind")
+            self._border(kind, one, behind, index=index)
+            self._moved(behind, "reshape", out, ())
+
+    def _element(self, source: str, out: str) -> str:
+        """A number as a tensor of one element, on its way to `out`."""
+        return self._moved(source, "reshape", self.builder.free(f"{out}:element"), (1,))
 
     def _moved(self, source: str, kind: str, out: str, setting: tuple[int, ...]) -> str:
         return self.builder.add(OPS[kind](setting), (source,), (out,), self.form.origin)[0]
@@ -232,6 +247,8 @@ class _Looped:
         """What all steps made, under the node's name of it."""
         shape, steps = self.builder.type(value).shape, self.form.steps
         axis = row.axis % (len(shape) + 1)
+        if not shape:
+            value = self._element(value, row.name)
         made = self._border("stack", value, self.builder.free(f"{row.name}:rows"), reverse=row.back)
         target = self.builder.free(f"{row.name}:steps") if axis else row.name
         self._moved(made, "reshape", target, (steps, *shape))
