@@ -14,7 +14,7 @@ from npuflow.stages.sequences import stateful
 from npuflow.tune.correct.massive import carried
 from npuflow.tune.correct.massive import massive as found_in
 
-LOOKED = 32                               # samples: first steps of sequences come first
+LOOKED = 32                               # samples: first steps of sequences and others by turns
 
 
 @stage(

@@ -120,6 +120,18 @@ def test_a_channel_far_above_all_others_is_found_and_carried() -> None:
         np.testing.assert_allclose(*some, rtol=1e-4, atol=1e-4)
 
 
+def test_a_stream_whose_channels_are_mostly_silent_stays() -> None:
+    net, graph = decoder()
+    feeds = net.feeds(2)
+    value, stored = constant("embedding.w", np.zeros_like(graph.const("embedding.w")))
+    bias, more = constant("embedding.b", np.eye(1, WIDTH, FAR, dtype=np.float32)[0])
+    silent = graph.replaced(
+        values={**graph.values, "embedding.w": value, "embedding.b": bias},
+        consts={**graph.consts, **stored, **more},
+    )
+    assert massive(silent, feeds) == {}
+
+
 def test_stated_codes_stay_and_scales_of_rows_are_divided() -> None:
     net, graph = decoder()
     rng = np.random.default_rng(1)

@@ -10,7 +10,7 @@ import pytest
 from npuflow.base.errors import ModelError
 from npuflow.frontends import Bindings
 from npuflow.frontends.tflite.convert import reading
-from npuflow.frontends.tflite.loops import flat
+from npuflow.frontends.tflite.loops import written
 from npuflow.frontends.tflite.schema import Operator, TfliteNetwork, TfliteTensor
 from npuflow.ir.verify import verify
 from npuflow.onnx.export import export_model
@@ -121,7 +121,7 @@ def network(data: bool = False) -> TfliteNetwork:
 
 
 def test_a_loop_is_written_out_and_its_rows_are_joined_once() -> None:
-    found = flat(network())
+    found = written(network())[0]
     kinds = [operator.name for operator in found.operators]
     assert kinds.count("TANH") == STEPS and kinds.count("CONCATENATION") == 1 and "SLICE" not in kinds
     graph = verify(reading(network(), Bindings()).graph, "reading")

@@ -26,17 +26,12 @@ class _LoopStaysError(Exception):
     """Why a loop or branch cannot be written out."""
 
 
-def flat(network: TfliteNetwork, most: int = MOST, looped: Collection[int] = ()) -> TfliteNetwork:
-    """The network without loops and branches. Those that depend on data, and loops of more than `most`
-    operators, stay, with the reason in their options. `looped`: operators by place that become loops of the
-    graph, where they can."""
-    return written(network, most, looped)[0]
-
-
 def written(
     network: TfliteNetwork, most: int = MOST, looped: Collection[int] = ()
 ) -> tuple[TfliteNetwork, dict[int, int]]:
-    """The same, and by each tensor that comes of a WHILE the operator's place."""
+    """The network without loops and branches. Those that depend on data, and loops of more than `most`
+    operators, stay, with the reason in their options. `looped`: operators by place that become loops of the
+    graph, where they can. And by each tensor that comes of a WHILE the operator's place."""
     owner: dict[int, int] = {}
     if not any(operator.name in CONTROL for operator in network.operators):
         return network, owner

@@ -71,7 +71,10 @@ def massive(graph: Graph, feeds: Sequence[Feed]) -> MassiveStreams:
             reach[name] = np.maximum(reach.get(name, 0.0), high)
     found = {}
     for root, stream in known.items():
-        usual = np.stack([reach[v] / max(float(np.median(reach[v])), 1e-30) for v in stream.values]).max(0)
+        medians = {v: float(np.median(reach[v])) for v in stream.values}
+        if not all(medians.values()):         # most channels are silent: nothing tells what is usual
+            continue
+        usual = np.stack([reach[v] / medians[v] for v in stream.values]).max(0)
         far = tuple((int(c), ceil(log2(usual[c] / FAR))) for c in np.flatnonzero(usual > FAR))
         if far and len(far) < stream.width // 2:
             found[root] = MassiveStream(far, {v: float(reach[v].max()) for v in stream.values})
