@@ -24,7 +24,7 @@ def _halves(c: Case, count: int) -> np.ndarray:
 
 def _weight(c: Case) -> None:
     kind, offset = c.pick(*CODES), c.pick(*OFFSETS)
-    group = 2 * c.number(1, 6)
+    group = c.pick(2 * c.number(1, 6), 32, 64)          # whole pieces of 32 go a way of their own
     (lo, hi), n = ELEMENTS[kind].range, c.fields["n"]
     count = n * -(-c.fields["k"] // group)
     c.fields.update(
@@ -38,7 +38,7 @@ def _weight(c: Case) -> None:
 
 
 def matmul(c: Case) -> None:
-    batch, m, k, n = c.number(1, 3), c.number(1, 5), c.number(1, 30), c.number(2, 6)
+    batch, m, k, n = c.number(1, 3), c.number(1, 5), c.number(1, 100), c.number(2, 6)
     c.fields.update(batch=batch, m=m, k=k, n=n)
     c.tensor("a", (batch, m, k))
     c.zero("a")
@@ -47,7 +47,7 @@ def matmul(c: Case) -> None:
 
 
 def float_matmul(c: Case) -> None:
-    batch, m, k, n = c.number(1, 3), c.number(1, 5), c.number(1, 30), c.number(2, 6)
+    batch, m, k, n = c.number(1, 3), c.number(1, 5), c.number(1, 100), c.number(2, 6)
     c.fields.update(batch=batch, m=m, k=k, n=n, chunk=c.pick(1, 2, 4, 64))
     c.tensor("a", (batch, m, k), c.pick(*FLOATS))
     _weight(c)

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba.core import cgutils, types
 
 from npuflow.base.compiled import compiled
 from npuflow.hw.command import Command
@@ -17,34 +19,115 @@ from npuflow.hw.elements import ELEMENTS
 from npuflow.kernels.floats import fast_floats, floats
 from npuflow.kernels.grouped import grouped
 from npuflow.kernels.operands import Bench, FlatOperand
+from npuflow.kernels.vector_loop import I64, counted, intrinsic
 
 Array = npt.NDArray[Any]
 Step = Callable[[], None]
 MOST = 1 << 62                            # of a sum of magnitudes
+PIECE = 32                                # codes of a group that are multiplied together
+ROWS = 4                                  # rows that a column is read for at once
+WORD = ir.IntType(32)
+HALVES = [ir.Constant(ir.VectorType(WORD, PIECE // 2), list(range(j, PIECE, 2))) for j in (0, 1)]
+
+
+class _Tile:
+    """Vector code of out[r] = sum over pieces p < count of scale[p] * (row r's piece p @ column's piece p).
+    Rows have 16 bits, columns 8, scales and sums 64."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+
+    def __call__(self, context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        b, pairs = builder, ir.VectorType(I64, PIECE // 2)
+        data = [context.make_array(signature.args[i])(context, b, args[i]).data for i in (0, 2, 4, 7)]
+        lines, codes, scales = (b.gep(data[k], [args[i]]) for k, i in enumerate((1, 3, 5)))
+        nothing = ir.Constant(ir.VectorType(WORD, PIECE // 2), None)
+
+        def numbers(start: Any, at: Any) -> Any:
+            place = b.gep(start, [at])
+            found = b.load(b.bitcast(place, ir.VectorType(start.type.pointee, PIECE).as_pointer()), align=1)
+            return b.sext(found, ir.VectorType(WORD, PIECE))
+
+        def step(p: Any, sums: list[Any]) -> list[Any]:
+            at = b.mul(p, I64(PIECE))
+            column, unknown = numbers(codes, at), ir.Constant(pairs, ir.Undefined)
+            one = b.insert_element(unknown, b.load(b.gep(scales, [p])), WORD(0))
+            factor = b.shuffle_vector(one, unknown, nothing)
+            after = []
+            for r, total in enumerate(sums):
+                # back ends know this as one instruction that multiplies 16-bit numbers and adds neighbours
+                product = b.mul(numbers(lines, b.add(at, b.mul(args[6], I64(r * PIECE)))), column)
+                both = [b.shuffle_vector(product, product, half) for half in HALVES]
+                after.append(b.add(total, b.mul(b.sext(b.add(*both), pairs), factor)))
+            return after
+
+        before = [ir.Constant(pairs, None)] * self.rows
+        reduce = cgutils.get_or_insert_function(
+            b.module, ir.FunctionType(I64, [pairs]), f"llvm.vector.reduce.add.v{PIECE // 2}i64"
+        )
+        for r, total in enumerate(counted(b, args[6], before, step)):
+            b.store(b.call(reduce, [total]), b.gep(data[3], [I64(r)]))
+        return context.get_dummy_value()
+
+
+def _tile(rows: int) -> Any:
+    code = _Tile(rows)
+
+    @intrinsic
+    def tile(
+        typing: Any, lines: Any, row: Any, codes: Any, column: Any, scales: Any, first: Any, count: Any,
+        out: Any,
+    ) -> Any:
+        i = types.intp
+        return types.void(lines, i, codes, i, scales, i, i, out), code
+
+    return tile
+
+
+_four, _one = _tile(ROWS), _tile(1)
 
 
 @compiled
-def grouped_rows(numbers, a, zero, weight, size, sums):  # type: ignore[no-untyped-def]
+def grouped_rows(numbers, a, zeros, weight, size, sums, pieced):  # type: ignore[no-untyped-def]
     """acc = (acc if keep else 0) + a @ w: codes times their scale and sums of a times what is added to each
-    weight of a group. `a`: where rows start, and the step within one; containers wrap."""
-    (rows, step), (codes, scale, more), (acc, offsets, keep) = a, weight, sums
-    n, k = codes.shape
-    count = scale.shape[1]
-    line, totals = np.empty(k, np.int64), np.empty(count, np.int64)
-    for r in range(rows.shape[0]):
-        for g in range(count):
-            totals[g] = 0
-        for i in range(k):
-            line[i] = np.int64(numbers[rows[r] + i * step]) - zero
-            totals[i // size] += line[i]
+    weight of a group. `a`: where rows start, the step within one, and how many; containers wrap. `pieced`:
+    groups are whole pieces, each of which has its scale; less the second of `zeros`, a row fits 16 bits, and
+    `rest` is what a column lacks of its sums with the first."""
+    (rows, step, k), (codes, scale, more, rest), (acc, offsets, keep) = a, weight, sums
+    (n, wide), count, per = codes.shape, more.shape[1], scale.shape[1] // more.shape[1]
+    line, short = np.zeros((ROWS, wide), np.int64), np.zeros((ROWS, wide), np.int16)
+    totals, found = np.empty((ROWS, count), np.int64), np.zeros(ROWS, np.int64)
+    flat, columns, scales = short.reshape(-1), codes.reshape(-1), scale.reshape(-1)
+    for first in range(0, rows.shape[0], ROWS):
+        some = min(ROWS, rows.shape[0] - first)
+        totals[:] = 0
+        for r in range(some):
+            for i in range(k):
+                number = np.int64(numbers[rows[first + r] + i * step])
+                line[r, i], short[r, i] = number - zeros[0], number - zeros[1]
+                totals[r, i // size] += line[r, i]
         for j in range(n):
-            found = acc[offsets[r] + j] if keep else np.int64(0)
-            for g in range(count):
-                part = np.int64(0)
-                for i in range(g * size, min(k, (g + 1) * size)):
-                    part += line[i] * codes[j, i]
-                found += part * scale[j, g] + totals[g] * more[j, g]
-            acc[offsets[r] + j] = found
+            if pieced and some == ROWS:
+                _four(flat, 0, columns, j * wide, scales, j * count * per, count * per, found)
+            elif pieced:
+                for r in range(some):
+                    _one(flat, r * wide, columns, j * wide, scales, j * count * per, count * per, found[r:])
+            else:
+                for r in range(some):
+                    found[r] = 0
+                    for g in range(count):
+                        part = np.int64(0)
+                        for i in range(g * size, (g + 1) * size):
+                            part += line[r, i] * codes[j, i]
+                        found[r] += part * scale[j, g]
+            for r in range(some):
+                to = offsets[first + r] + j
+                total = found[r] + rest[j]
+                if keep:
+                    total += acc[to]
+                for g in range(count):
+                    total += totals[r, g] * more[j, g]
+                acc[to] = total
 
 
 def matmul(bench: Bench, i: int, c: Command) -> Step | None:
@@ -52,20 +135,31 @@ def matmul(bench: Bench, i: int, c: Command) -> Step | None:
     raw = _known(bench, i, c)
     if raw is None or c.text("acc_type") != "int64" or not min(batch, m, k, n):
         return None
-    count = grouped.groups_of(c)
-    codes = np.empty((n, k), np.int16)
+    count, size = grouped.groups_of(c), c.number("group")
+    codes, rest = np.zeros((n, count * size), np.int8), np.zeros(n, np.int64)
     scale, more = (np.empty((n, count), np.int64) for _ in range(2))
-    low, high = (v - c.number("a_zero") for v in ELEMENTS[c.text("a_type")].range)
+    zero, kind = c.number("a_zero"), ELEMENTS[c.text("a_type")]
+    low, high = (v - zero for v in kind.range)
+    half = 0 if kind.signed or kind.bits < 16 else 1 << 15
+    pieced = size % PIECE == 0 and kind.bits <= 16
+    middle = 128 if c.text("b_type") == "uint8" else 0
     peak = 0.0
     for some, part in grouped.some_columns(raw, c):
-        codes[some] = part.codes.reshape(len(part.codes), -1)[:, :k]
+        codes[some, :k] = part.codes.reshape(len(part.codes), -1)[:, :k] - middle
         scale[some] = grouped.whole(part.scale)
+        if pieced:
+            own = codes[some].reshape(-1, count, size).sum(2, dtype=np.int64)
+            rest[some] = (half - zero) * (own * scale[some]).sum(1)
         least = part.minimum
-        more[some] = -part.zero * scale[some] if least is None else grouped.whole(least)
+        more[some] = (middle - part.zero) * scale[some]
+        if least is not None:
+            more[some] += grouped.whole(least)
         sizes = np.abs(part.fixed()[:, :k].astype(np.float64)).sum(1)
         peak = max(peak, float(sizes.max(initial=0.0)) * max(abs(low), abs(high)))
     if peak >= MOST:
         return None
+    if pieced:
+        scale = np.repeat(scale, size // PIECE, axis=1)
     bench.grow(i, int(peak * 1.01) + 1, bool(c.number("accumulate")))
     a = bench.operand(i, c, "a")
     flat, first = bench.sum(i, c, batch * m * n)
@@ -75,9 +169,9 @@ def matmul(bench: Bench, i: int, c: Command) -> Step | None:
     )
     offsets = first[:, None] + np.arange(batch * m) * n
     return partial(
-        grouped_rows, a.flat, (rows.reshape(-1).astype(np.int64), a.strides[2]), c.number("a_zero"),
-        (codes, scale, more), c.number("group"),
-        (flat, offsets.reshape(-1).astype(np.int64), bool(c.number("accumulate"))),
+        grouped_rows, a.flat, (rows.reshape(-1).astype(np.int64), a.strides[2], k), (zero, half),
+        (codes, scale, more, rest), size,
+        (flat, offsets.reshape(-1).astype(np.int64), bool(c.number("accumulate"))), pieced,
     )
 
 
