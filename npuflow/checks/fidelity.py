@@ -3,7 +3,7 @@ network on the same samples."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -82,17 +82,16 @@ def _short(number: float) -> float:
 
 
 def measure(
-    float_graph: Graph, graph: Graph, numerics: Numerics, feeds: Iterable[Mapping[str, Array]]
+    float_graph: Graph, graph: Graph, numerics: Numerics, feeds: Sequence[Mapping[str, Array]]
 ) -> dict[str, TensorFidelity]:
     """Value id -> fidelity, for the quantised values that the float graph has too and
     for the graph's float outputs."""
     shared = [v for v in graph.values if v in float_graph.values and _compared(graph, v)]
     outputs = dict(zip(float_graph.outputs, graph.outputs, strict=True))
     wanted = list(dict.fromkeys([*shared, *float_graph.outputs]))
-    network = FloatRun.of(float_graph, wanted)
     executor, sums = Executor(graph, numerics, 1), {v: _Sums() for v in wanted}
-    for feed in feeds:
-        real = {**feed, **network.run(feed)}
+    for feed, made in _floats(float_graph, wanted, feeds):
+        real = {**feed, **made}
         found = executor.run(feed, keep={*shared, *outputs.values()})
         for value_id in wanted:
             held = value_id if value_id in found else outputs.get(value_id, value_id)
@@ -105,6 +104,21 @@ def measure(
                 ends = int(((array <= quant.lo) | (array >= quant.hi)).sum())
             sums[value_id].add(real[value_id], array if quant is None else decode(array, quant), ends)
     return {v: s.result() for v, s in sums.items() if s.count or s.apart}
+
+
+def _floats(
+    graph: Graph, wanted: Sequence[str], feeds: Sequence[Mapping[str, Array]]
+) -> Iterator[tuple[Mapping[str, Array], dict[str, Array]]]:
+    """Every sample with its float values. Where the weights take more memory than the values of all samples,
+    as those of language models do, the float network has run and is gone before the integers begin."""
+    network = FloatRun.of(graph, wanted)
+    rows = ((feed, network.run(feed)) for feed in feeds)
+    kinds = [graph.type(v) for v in wanted]
+    weights = sum(array.nbytes for array in graph.consts.values())
+    if all(k.is_static for k in kinds) and len(feeds) * sum(4 * k.size for k in kinds) < weights:
+        rows = iter([*rows])
+        del network
+    yield from rows
 
 
 def _compared(graph: Graph, value_id: str) -> bool:
