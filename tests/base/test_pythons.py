@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiers import often
-
 ROOT = Path(__file__).resolve().parents[2]
 WITNESS = Path(__file__).with_name("witness.py")
 OTHERS = [minor for minor in (11, 12, 13, 14, 15) if minor != sys.version_info.minor]
@@ -44,7 +42,8 @@ def interpreter(minor: int) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("minor", often(OTHERS, 2))
+@pytest.mark.slow
+@pytest.mark.parametrize("minor", OTHERS)
 def test_digests_are_equal(minor: int, here: dict[str, str]) -> None:
     place = interpreter(minor)
     if place is None:

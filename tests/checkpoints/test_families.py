@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.checkpoints.running import FAMILIES, Running
+from tests.tiers import often
 
 NAMES = sorted(path.name for path in FAMILIES.iterdir())
 NEAR = 1e-4                               # of the largest logit
@@ -18,9 +20,9 @@ def expected(folder: Path) -> tuple[np.ndarray, np.ndarray]:
         return held["tokens"], held["logits"]
 
 
-@pytest.mark.parametrize("rewrite", [True, False], ids=["rewritten", "read"])
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("chunks", [(1,) * 24, (7, 7, 1, 1, 1, 7)], ids=["decode", "chunks"])
+@pytest.mark.parametrize(
+    ("name", "chunks", "rewrite"), often(product(NAMES, [(1,) * 24, (7, 7, 1, 1, 1, 7)], [True, False]), 3)
+)
 def test_logits_are_those_of_transformers(name: str, chunks: tuple[int, ...], rewrite: bool) -> None:
     """By onnxruntime: of operators that rules have spelled, and of its own attention."""
     tokens, logits = expected(FAMILIES / name)

@@ -15,13 +15,14 @@ from npuflow.frontends.checkpoint.reading import weights_of
 from tests.checkpoints.gguf_files import gguf, rounded, stored, write
 from tests.checkpoints.running import FAMILIES, Running
 from tests.checkpoints.test_families import NEAR, expected
+from tests.tiers import often
 
 ROUNDED = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
 UNLIKE = {"qwen2-window", "gemma3"}       # llama.cpp knows no such window, nor a pattern of three layers
 BLOCKS = [kind for kind in TYPES.values() if kind.unpack is not None]
 
 
-@pytest.mark.parametrize("name", sorted({p.name for p in FAMILIES.iterdir()} - UNLIKE))
+@pytest.mark.parametrize("name", often(sorted({p.name for p in FAMILIES.iterdir()} - UNLIKE), 2))
 def test_logits_are_those_of_the_folder(name: str, tmp_path: Path) -> None:
     path = write(FAMILIES / name, tmp_path / f"{name}.gguf")
     tokens, logits = expected(FAMILIES / name)

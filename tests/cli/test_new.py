@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 from PIL import Image
 
 from npuflow.cli import main
+from tests.tiers import often
 
 Inputs = dict[str, tuple[int, list[int | str]]]
 U8, F32, I64 = np.uint8, np.float32, np.int64
@@ -207,7 +208,7 @@ CASES: dict[str, tuple[Inputs, list[str], Callable[[Path], None], dict[str, Any]
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", often(CASES, 2))
 def test_a_recipe_that_plans_and_builds_without_an_edit(
     name: str, tmp_path: Path, call: Callable[..., Ran]
 ) -> None:

@@ -28,6 +28,7 @@ from npuflow.testing.quantised import quantize_graph
 from tests.networks.harness import SMALL, build, local, machine
 from tests.networks.small import mixed
 from tests.quantise.test_recipe_combinations import network
+from tests.tiers import often
 
 CORES = replace(SMALL, compute=replace(SMALL.compute, cores=2))
 # local memory for one strip of a group; for several strips; two cores
@@ -56,7 +57,8 @@ def only_local(program: Program) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "kernels"), [("whole", "auto"), ("strips", "auto"), ("cores", "auto"), ("strips", "exact")]
+    ("name", "kernels"),
+    often([("cores", "auto"), ("whole", "auto"), ("strips", "auto"), ("strips", "exact")], 2),
 )
 def test_every_integer_tensor_is_compared(name: str, kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NPUFLOW_KERNELS", kernels)

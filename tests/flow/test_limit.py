@@ -199,6 +199,7 @@ def test_a_remote_folder_is_kept_small(tmp_path: Path) -> None:
     assert not [path for path in (tmp_path / "share").rglob("*") if path.name.startswith(".")]
 
 
+@pytest.mark.slow
 def test_an_object_server_is_kept_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     moto = pytest.importorskip("moto.server")
     s3fs = pytest.importorskip("s3fs")

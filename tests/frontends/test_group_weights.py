@@ -115,7 +115,7 @@ def check_outputs(done: Built, proto: onnx.ModelProto, most: float) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
     ("bits", "block", "zeros"),
-    often([(4, 32, False), (4, 64, True), (8, 32, True), (8, 64, False)], 2),
+    often([(4, 64, True), (4, 32, False), (8, 32, True), (8, 64, False)], 4),
 )
 def test_products_of_nbits(target: str, bits: int, block: int, zeros: bool, tmp_path: Path) -> None:
     proto, (recipe, most) = matmulnbits(bits, block, zeros), TARGETS[target]

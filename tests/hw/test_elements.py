@@ -28,6 +28,7 @@ from npuflow.hw.elements import (
 from npuflow.hw.target import FloatName
 from npuflow.kernels.operands import unpacked
 from npuflow.program.codegen.consts import pack
+from tests.tiers import often
 
 ROOT = Path(__file__).parents[2]
 
@@ -178,7 +179,7 @@ for signed in (True, False):
 """
 
 
-@pytest.mark.parametrize(("rows", "bits"), [(TWO, 2), (TWELVE, 12)], ids=["2 bits", "12 bits"])
+@pytest.mark.parametrize(("rows", "bits"), often([(TWO, 2), (TWELVE, 12)], 2), ids=["2 bits", "12 bits"])
 def test_a_new_width_is_a_row_a_sign(rows: str, bits: int) -> None:
     """Quantised, planned, packed, encoded and simulated bit for bit, with nothing changed but the table."""
     done = subprocess.run(

@@ -130,6 +130,7 @@ print([[a != b for a, b in zip(*pair)] for pair in zip(found, found[1:])])
 """
 
 
+@pytest.mark.slow
 def test_opcodes_are_in_the_keys_of_what_uses_them(tmp_path: Path) -> None:
     """An edit of what a command computes concerns the simulation alone, one of its
     fields code generation too."""

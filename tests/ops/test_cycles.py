@@ -74,7 +74,7 @@ def schemes(name: str) -> list[str]:
     return list(SCHEMES) if weighted else ["8 bits", "16 bits"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", often(NAMES, 2))
 def test_schedule_and_clock_charge_an_operator_the_same(name: str) -> None:
     wrong, seen = [], 0
     for scheme in schemes(name):

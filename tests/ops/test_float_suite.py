@@ -4,6 +4,7 @@ bit, however the layer is cut; and the reference is as near to float32 as its ty
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from npuflow.ir.types import float_type
 from npuflow.quantise.config import FLOATS, Quantize
 from npuflow.run.interpret import interpret
 from npuflow.testing.op import check_program, check_text, quantised, samples
+from tests.tiers import often
 
 RATES = (FloatRate("float16"), FloatRate("bfloat16"))
 NUMERICS = Numerics(float_types=("float16", "bfloat16"), float_chunk=4)
@@ -33,8 +35,7 @@ TABLES = [n for n in FORMS if OPS[n].unary and n not in ("relu", "clip")]
 LANES = [n for n in TABLES if any(s.op.lane for s in samples(n))]
 
 
-@pytest.mark.parametrize("mode", STEPS)
-@pytest.mark.parametrize("name", [n for n in FORMS if n not in TABLES])
+@pytest.mark.parametrize(("name", "mode"), often(product([n for n in FORMS if n not in TABLES], STEPS), 3))
 def test_programs_make_the_reference_s_patterns(name: str, mode: Mode) -> None:
     for sample in samples(name):
         graph, one = quantised(sample, NUMERICS, Quantize(mode=mode))

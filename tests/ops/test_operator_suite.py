@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from npuflow.testing.op import (
     quantised,
     samples,
 )
+from tests.tiers import often
 
 NAMES = [name for name in OPS.names() if name != "host"]
 ARITHMETIC = [
@@ -211,8 +213,10 @@ def small(local_bytes: int, numerics: Numerics = WIDE) -> Target:
     )
 
 
-@pytest.mark.parametrize("local_bytes", [1 << 16, 2048, 512])
-@pytest.mark.parametrize("name", [n for n in NAMES if n not in BOUNDARIES])
+@pytest.mark.parametrize(
+    ("name", "local_bytes"),
+    often(product([n for n in NAMES if n not in BOUNDARIES], [1 << 16, 2048, 512]), 2),
+)
 def test_any_tiling_equals_the_specification(name: str, local_bytes: int) -> None:
     """Generated, encoded and simulated: bit for bit; a layer too large for the
     memory is refused with numbers."""
@@ -223,15 +227,15 @@ def test_any_tiling_equals_the_specification(name: str, local_bytes: int) -> Non
             assert local_bytes < 4096 and "needs" in error.message, f"{sample.op}: {error}"
 
 
-@pytest.mark.parametrize("scheme", [s for s in SCHEMES if s != "8 bits"])
-@pytest.mark.parametrize("name", ARITHMETIC)
+@pytest.mark.parametrize(
+    ("name", "scheme"), often(product(ARITHMETIC, [s for s in SCHEMES if s != "8 bits"]), 3)
+)
 def test_other_schemes_simulate_exactly(name: str, scheme: str) -> None:
     for sample in samples(name):
         check_tiles(sample, small(4096), SCHEMES[scheme])
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", POWERS)
+@pytest.mark.parametrize(("name", "target"), often(product(POWERS, TARGETS), 3))
 def test_other_arithmetic_simulates_exactly(name: str, target: str) -> None:
     for sample in samples(name):
         check_tiles(sample, small(4096, TARGETS[target]), Quantize())

@@ -21,6 +21,7 @@ from npuflow.stages.rounded import Rounded
 from npuflow.stages.tiling import Tiled
 from tests.networks import recipes
 from tests.precision.rigs import feeds_of, mixed_net
+from tests.tiers import often
 
 RECIPE = recipes.RECIPE.replace("edge-4t", "bm1684x") + """\
 [precision]
@@ -60,6 +61,7 @@ def weight_bits(done: Quantized) -> list[int]:
     return [quant.bits for i in ids if (quant := graph.values[i].quant) is not None]
 
 
+@pytest.mark.slow
 def test_points_go_from_few_bytes_to_many_and_from_much_noise_to_little(project: Path) -> None:
     """Of one output: beside the map it counts at a few places, and the map's noise alone ends the front."""
     precision, _, _ = made(project, "model.outputs=['y']")
@@ -161,7 +163,7 @@ def test_exceptions_of_one_layer_that_activations_have_as_a_whole(project: Path)
     assert "quantize.overrides[0].signed" in str(caught.value)
 
 
-@pytest.mark.parametrize(("strategy", "weights"), [("auto", [8]), ("ilp", [4, 8])])
+@pytest.mark.parametrize(("strategy", "weights"), often([("auto", [8]), ("ilp", [4, 8])], 2))
 def test_float_types_of_the_npu_are_chosen_written_down_and_built(
     project: Path, strategy: str, weights: list[int]
 ) -> None:

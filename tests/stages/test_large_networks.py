@@ -93,6 +93,7 @@ def both(pair: dict[str, tuple[Path, Result]], stage: str) -> tuple[Any, Any]:
     return whole, fed
 
 
+@pytest.mark.slow
 def test_the_parts_of_the_network_hold_no_weights(pair: dict[str, tuple[Path, Result]]) -> None:
     whole, fed = both(pair, "parse")
     assert (whole.graph.fed, fed.graph.fed) == (0, 256)

@@ -26,6 +26,7 @@ from npuflow.tune.rounding.rounded import rounded as rounded_by
 from tests.networks import recipes
 from tests.networks.floats import Net
 from tests.stages.builds import made, products
+from tests.tiers import often
 
 OWN = ("moments.picked", "moments.grids", "moments.columns", "moments", "rounded.items", "rounded")
 RECIPE = recipes.RECIPE.replace("edge-4t", "bm1684x") + """\
@@ -66,7 +67,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("method", "per"), [*((name, "channel") for name in sorted(ROUNDERS.names())), ("coordinate", "tensor")]
+    ("method", "per"),
+    often([*((name, "channel") for name in sorted(ROUNDERS.names())), ("coordinate", "tensor")], 2),
 )
 def test_every_method_is_exact_on_the_simulator(shared: Path, method: str, per: str) -> None:
     recipe = shared

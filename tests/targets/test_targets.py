@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ from npuflow.search.plan import plan_network
 from npuflow.testing import target as suite
 from tests.networks.harness import SMALL, build, check_exact, machine
 from tests.networks.small import Builder, mixed
-from tests.tiers import covering, tiered
+from tests.tiers import covering, often, tiered
 
 FOLDER = Path(str(shipped.__file__)).parent
 TARGETS = sorted(FOLDER.glob("*.toml"))
@@ -61,7 +62,7 @@ def test_files_say_what_they_are(path: Path) -> None:
     suite.check_fingerprint(suite.load(path))
 
 
-@by_name
+@pytest.mark.parametrize("path", often(TARGETS, 3), ids=lambda p: p.stem)
 def test_small_network_is_exact_and_near_its_schedule_time(path: Path) -> None:
     target = suite.load(path)
     graph, inputs = mixed(target.numerics)
@@ -70,8 +71,10 @@ def test_small_network_is_exact_and_near_its_schedule_time(path: Path) -> None:
     suite.check_clock(check_exact(graph, inputs, target, alone), 0.15)
 
 
-@by_name
-@pytest.mark.parametrize("name", ["conv", "gemm", "maxpool", "add"])
+@pytest.mark.parametrize(
+    ("path", "name"), often(product(TARGETS, ["conv", "gemm", "maxpool", "add"]), 3),
+    ids=lambda one: one.stem if isinstance(one, Path) else one,
+)
 def test_operators(path: Path, name: str) -> None:
     suite.check_operator(suite.load(path), name, most=2)
 

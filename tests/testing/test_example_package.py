@@ -8,6 +8,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "plugin"
 
 
@@ -26,6 +28,7 @@ def installed(folder: Path) -> None:
     (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
 
 
+@pytest.mark.slow
 def test_the_package_passes_its_tests(tmp_path: Path) -> None:
     installed(tmp_path)
     paths = [str(tmp_path), *(p for p in sys.path if p)]

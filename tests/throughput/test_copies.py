@@ -19,6 +19,7 @@ from npuflow.sim.hazards import hazards_of
 from npuflow.sim.machine import SimulatedMachine
 from tests.networks.harness import SMALL, build, local
 from tests.networks.small import mixed
+from tests.tiers import often
 
 WIDE = local(replace(SMALL, dma=replace(SMALL.dma, channels=2)), 1 << 14)
 MULTICAST = replace(WIDE, dma=replace(WIDE.dma, multicast=True))
@@ -60,8 +61,11 @@ def check(graph: Graph, target: Target, instances: int, rounds: int) -> Program:
     return merged
 
 
-@pytest.mark.parametrize(("instances", "rounds"), [(1, 3), (4, 1), (2, 2)])
-@pytest.mark.parametrize("target", [SMALL, WIDE, MULTICAST], ids=["small", "channels", "multicast"])
+@pytest.mark.parametrize(
+    ("target", "instances", "rounds"),
+    often([(t, *n) for t in (SMALL, WIDE, MULTICAST) for n in ((1, 3), (4, 1), (2, 2))], 2),
+    ids=lambda one: one.name if isinstance(one, Target) else None,
+)
 def test_inferences_are_exact_and_safe(target: Target, instances: int, rounds: int) -> None:
     check(mixed(target.numerics)[0], target, instances, rounds)
 
