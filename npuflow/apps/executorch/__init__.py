@@ -1,7 +1,7 @@
-"""npuflow as a backend of ExecuTorch: a PT2E quantiser.
+"""npuflow as a backend of ExecuTorch: a PT2E quantiser, a partitioner, and what runs the file.
 
-Noun: `NpuflowQuantizer`.
-Public: `NpuflowQuantizer`.
+Noun: a partition, which becomes an .npu program inside a .pte file.
+Public: `NpuflowQuantizer`, `NpuflowPartitioner`, `NpuflowBackend`, and `load` of `runtime`.
 Does not know: recipes' files; ranges of its own, where PT2E observed them.
 """
 
@@ -19,6 +19,8 @@ with needs(
     import executorch.exir as exir
     import torchao.quantization.pt2e as pt2e
 
+from npuflow.apps.executorch.backend import NpuflowBackend
+from npuflow.apps.executorch.partitioner import NpuflowPartitioner
 from npuflow.apps.executorch.quantizer import NpuflowQuantizer
 
-__all__ = ["NpuflowQuantizer", "exir", "pt2e"]
+__all__ = ["NpuflowBackend", "NpuflowPartitioner", "NpuflowQuantizer", "exir", "pt2e"]
