@@ -12,12 +12,12 @@ pytest.importorskip("executorch", reason="the extra executorch is not installed"
 pytest.importorskip("torchao", reason="the extra executorch is not installed")
 
 import torch
-from executorch.exir import to_edge_transform_and_lower
+from executorch.exir import to_edge, to_edge_transform_and_lower
 
 import npuflow
 from npuflow.apps.executorch import NpuflowPartitioner, NpuflowQuantizer
 from npuflow.apps.executorch import runtime as runtimes
-from npuflow.base.errors import BuildError, DataError
+from npuflow.base.errors import BuildError, DataError, UsageError
 from tests.executorch.networks import inputs, parted, quantised, small
 
 X = (1, 3, 8, 8)
@@ -92,6 +92,12 @@ def test_samples_with_other_inputs(cache: Path) -> None:
     two = [(inputs(1, *X)[0], inputs(1, *X)[0])]
     with pytest.raises(DataError, match="a sample has 2 inputs, the program 1"):
         lowered(program, NpuflowPartitioner("edge-4t", samples=two, cache=cache))
+
+
+def test_samples_where_no_weights_are_seen() -> None:
+    program = torch.export.export(small(), (inputs(1, *X)[0],))
+    with pytest.raises(UsageError, match="samples cannot run"):
+        to_edge(program).to_backend(NpuflowPartitioner("edge-4t", samples=inputs(2, *X)))
 
 
 def test_other_orders_of_dimensions(whole: tuple[Any, list[str], bytes]) -> None:

@@ -16,11 +16,11 @@ with needs(
     hint="pip install 'npuflow[executorch]'",
     code="NF-USAGE-282",
 ):
-    import executorch.exir as exir
-    import torchao.quantization.pt2e as pt2e
+    from executorch import exir as exir
+    from torchao.quantization import pt2e as pt2e
 
 from npuflow.apps.executorch.backend import NpuflowBackend
 from npuflow.apps.executorch.partitioner import NpuflowPartitioner
 from npuflow.apps.executorch.quantizer import NpuflowQuantizer
 
-__all__ = ["NpuflowBackend", "NpuflowPartitioner", "NpuflowQuantizer", "exir", "pt2e"]
+__all__ = ["NpuflowBackend", "NpuflowPartitioner", "NpuflowQuantizer"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
@@ -52,7 +53,9 @@ class AskedProgram:
         return cls(asked, tensors)._folded(module.graph.nodes)
 
     @classmethod
-    def of_program(cls, asked: LoweringRequest, program: Any, weights: Mapping[str, Any] | None = None) -> AskedProgram:
+    def of_program(
+        cls, asked: LoweringRequest, program: Any, weights: Mapping[str, Any] | None = None
+    ) -> AskedProgram:
         """Of an exported program, whose parameters are placeholders. `weights`: see `constants_of`."""
         return cls(asked, constants_of(program, weights or {}))._folded(program.graph.nodes)
 
@@ -191,19 +194,15 @@ def _target(target: Any) -> Any:
     return found
 
 
-class plain_targets:  # noqa: N801
+@contextmanager
+def plain_targets(nodes: Sequence[Any]) -> Iterator[None]:
     """While it lasts, nodes of the Edge dialect call operators of ATen."""
-
-    def __init__(self, nodes: Sequence[Any]) -> None:
-        self.before: Mapping[Any, tuple[Any, Any]] = {
-            node: (node.target, node.kwargs) for node in nodes if node.op == "call_function"
-        }
-
-    def __enter__(self) -> None:
-        make_plain(self.before)
-
-    def __exit__(self, *_: object) -> None:
-        for node, (target, kwargs) in self.before.items():
+    before = {node: (node.target, node.kwargs) for node in nodes}
+    make_plain(nodes)
+    try:
+        yield
+    finally:
+        for node, (target, kwargs) in before.items():
             node.target, node.kwargs = target, kwargs
 
 

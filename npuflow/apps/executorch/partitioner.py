@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
 from executorch.exir.backend.utils import tag_constant_data
+from torch._subclasses import FakeTensor
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
@@ -17,6 +18,7 @@ from npuflow.apps.executorch.backend import Given, NpuflowBackend, observed_inpu
 from npuflow.apps.executorch.nodes import PIECE, AskedProgram, is_real, is_rounding, listed, pieces, rounds
 from npuflow.apps.executorch.quantizer import NpuflowQuantizer
 from npuflow.apps.executorch.request import LoweringRequest
+from npuflow.base.errors import UsageError
 from npuflow.base.wording import counted
 from npuflow.frontends.torch.convert import CONVERTERS
 from npuflow.frontends.torch.shapes import SHAPES
@@ -51,9 +53,10 @@ class NpuflowPartitioner(Partitioner):  # type: ignore[misc]
         **tables: Any,
     ) -> None:
         super().__init__()
-        if isinstance(target, NpuflowQuantizer):
-            target, tables = target.asked.named, {**target.asked.tables, **tables}
-        self.asked = LoweringRequest.of(target, tables)
+        named: Any = target
+        if isinstance(named, NpuflowQuantizer):
+            named, tables = named.asked.named, {**named.asked.tables, **tables}
+        self.asked = LoweringRequest.of(named, tables)
         self.samples, self.cache, self.jobs = list(samples), cache, jobs
         self.left_out: dict[str, str] = {}
         self._count = 0
@@ -61,6 +64,7 @@ class NpuflowPartitioner(Partitioner):  # type: ignore[misc]
 
     def partition(self, exported_program: Any) -> PartitionResult:
         """Tags the nodes of partitions; EXIR calls it."""
+        self._check(exported_program.state_dict)
         program = AskedProgram.of_program(self.asked, exported_program, self._weights)
         nodes = list(program.operators(exported_program.graph.nodes))
         self.left_out = {n.name: reason for n in nodes if (reason := self._reason(program, n))}
@@ -121,6 +125,17 @@ class NpuflowPartitioner(Partitioner):  # type: ignore[misc]
         if reason or self.samples:
             return reason
         return "" if _observed(program, node) else UNSEEN
+
+    def _check(self, weights: Mapping[str, Any]) -> None:
+        """Samples can run only where the weights were seen."""
+        lacking = [n for n, one in weights.items() if isinstance(one, FakeTensor) and n not in self._weights]
+        if self.samples and lacking:
+            raise UsageError(
+                "samples cannot run: the weights are not here",
+                because=f"EXIR gives partitioners tensors without numbers, {lacking[0]} the first",
+                hint="to_edge_transform_and_lower(program, partitioner=[...]) in place of to_backend",
+                code="NF-USAGE-283",
+            )
 
     def _given(self, exported: Any, program: AskedProgram, group: set[Any]) -> Given:
         read = dict.fromkeys(one for node in group for one in node.all_input_nodes if one not in group)

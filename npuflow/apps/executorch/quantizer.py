@@ -38,7 +38,7 @@ NARROW = 8                                # bits up to which a histogram finds r
 
 
 class NpuflowQuantizer(Quantizer):  # type: ignore[misc]
-    """Quantises what a target runs, with the target's schemes, for `prepare_pt2e` and `prepare_qat_pt2e`.
+    """Quantises what a target runs, with the target's schemes, for `prepare_pt2e`.
 
     `target`: a name, the path of a TOML file, or its tables. Further keywords are tables of a recipe. Its
     `quantize` has the schemes: `{"weights": {"bits": 8}, "activations": {"bits": 8}, "overrides":
@@ -136,7 +136,7 @@ class NpuflowQuantizer(Quantizer):  # type: ignore[misc]
     def _weight(self, program: AskedProgram, node: Any, answer: AskedNode) -> dict[Any, QuantizationSpec]:
         name = str(node.target).split(".")[1]
         place, axis = OUTPUTS.get(name, (0, 0))
-        weight = node.args[place] if name in OUTPUTS and place < len(node.args) else None
+        weight: Any = node.args[place] if name in OUTPUTS and place < len(node.args) else None
         held = program.known.get(weight)
         if held is None or weight.op != "get_attr" or not held.is_floating_point():
             return {}

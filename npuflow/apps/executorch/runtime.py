@@ -198,10 +198,14 @@ def _arrays(ports: Sequence[Port], buffers: Sequence[tuple[int, int]]) -> list[A
             code="NF-RUN-124",
         )
     return [
-        np.frombuffer((ctypes.c_char * size).from_address(at), port.dtype).reshape(port.shape)
+        np.frombuffer(_bytes(at, size), port.dtype).reshape(port.shape)
         if size else np.empty(port.shape, port.dtype)
         for port, (at, size) in zip(ports, buffers, strict=True)
     ]
+
+
+def _bytes(at: int, size: int) -> Any:
+    return (ctypes.c_char * size).from_address(at)
 
 
 _DELEGATE = _Delegate()
