@@ -81,7 +81,8 @@ def judge(program: Any, target: str, samples: Any, folder: Path) -> Any:
     path = folder / "net.pt2"
     torch.export.save(program, path)
     build = npuflow.compile(
-        path, target, data=samples, cache=folder / "judge", jobs=1, until="codegen", **CALM
+        path, target, data=samples, cache=folder / "judge", out=folder / "out", jobs=1, until="codegen",
+        **CALM,
     )
     return build.program
 

@@ -47,7 +47,8 @@ def test_outputs_are_those_of_the_program(whole: tuple[Any, list[str], bytes], c
     program, nodes, file = whole
     assert sum("call_delegate" in node for node in nodes) == 1 and not any("aten" in node for node in nodes)
     build = npuflow.compile(
-        program, "edge-4t", data=np.concatenate(inputs(4, *X, seed=7)), cache=cache, jobs=1, until="codegen",
+        program, "edge-4t", data=np.concatenate(inputs(4, *X, seed=7)), cache=cache, out=cache / "out",
+        jobs=1, until="codegen",
         precision={"strategy": "none"}, correct={"bias": "off"},
     )
     judge = npuflow.Runner(build.program)
@@ -60,7 +61,10 @@ def test_outputs_are_those_of_the_program(whole: tuple[Any, list[str], bytes], c
         assert torch.allclose(got, program.module()(x), atol=0.05)
 
 
-def test_an_operator_between_two_partitions(cache: Path) -> None:
+def test_an_operator_between_two_partitions(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     quantizer = NpuflowQuantizer("edge-4t")
     program = quantised(parted(), quantizer, inputs(4, 1, 8))
     partitioner = NpuflowPartitioner(quantizer, cache=cache)
@@ -69,6 +73,7 @@ def test_an_operator_between_two_partitions(cache: Path) -> None:
     assert [node for node in nodes if "asin" in node]
     assert list(partitioner.left_out.values()) == ["no operator of npuflow: aten.asin.default"]
     assert "4 of 5 operators for npuflow, left out:" in partitioner.report()
+    assert not list(tmp_path.iterdir())   # lowering writes nothing beside the .pte
     for x in inputs(4, 1, 8, seed=1):
         assert torch.allclose(runtimes.load(file)(x)[0], program.module()(x), atol=0.05)
 

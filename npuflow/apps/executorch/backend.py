@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -88,11 +89,12 @@ def compiled(reading: Reading, asked: LoweringRequest, given: Given) -> Any:
     if len(held) < len(graph.inputs):
         held = drawn(graph, reading.stated)
     data = {name: np.stack(several) for name, several in held.items()}
-    build = npuflow.compile(
-        reading, asked.named, data=data, cache=given.cache, jobs=given.jobs, until="codegen",
-        **asked.build_tables(bool(reading.stated)),
-    )
-    program = build.program
+    with TemporaryDirectory() as scratch:   # products of a build: the .pte has the program
+        build = npuflow.compile(
+            reading, asked.named, data=data, cache=given.cache, out=scratch, jobs=given.jobs,
+            until="codegen", **asked.build_tables(bool(reading.stated)),
+        )
+        program = build.program
     ports = tuple(port["name"] for port in program.meta["inputs"]), tuple(
         port["name"] for port in program.meta["outputs"]
     )
