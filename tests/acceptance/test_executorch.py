@@ -21,7 +21,7 @@ def test_from_a_module_to_a_pte_that_runs(installed: Environment, tmp_path: Path
     text = PAGE.read_text()
     (tmp_path / "page.py").write_text("\n".join(re.findall(r"^```python\n(.*?)^```", text, re.S | re.M)))
     printed = installed.run(
-        "python", "-W", "ignore", "page.py", cwd=tmp_path, env={"XDG_CACHE_HOME": str(tmp_path)}, timeout=550,
+        "python", "-W", "ignore", "page.py", cwd=tmp_path, env={"NPUFLOW_CACHE": str(tmp_path)}, timeout=550,
     ).stdout
     said = "".join(re.findall(r"^```text\n(.*?)^```", text, re.S | re.M))
     assert printed == said
