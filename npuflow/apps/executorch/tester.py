@@ -16,13 +16,14 @@ from npuflow.apps.executorch.quantizer import NpuflowQuantizer
 
 class NpuflowTester(Tester):  # type: ignore[misc]
     """A tester for a target, to be given to a `TestFlow` of `executorch.backends.test.suite` as its
-    `tester_factory`. The example inputs calibrate. `partitioner` is that of the last lowering."""
+    `tester_factory` (a `functools.partial` that states the target). The example inputs calibrate.
+    `partitioner` is that of the last lowering."""
 
     def __init__(
         self,
         module: Any,
         example_inputs: tuple[Any, ...],
-        target: str | Path | Mapping[str, Any] = "edge-4t",
+        target: str | Path | Mapping[str, Any],
         cache: str | Path | None = None,
     ) -> None:
         quantizer = NpuflowQuantizer(target)
