@@ -24,7 +24,8 @@ COMPILER = (
 """Rooms that know of tensors: a room imports rooms that stand before it. docs/explanation/architecture.md has
 a line for each."""
 APPS = ("apps", "apps/serve", "apps/view")
-FLOORS = ("base", "flow", *COMPILER, "stages", "testing", "lang", *APPS, "cli", "ort", "torch", "")
+BUILDING = "apps/executorch"              # a product that builds, as `torch` does
+FLOORS = ("base", "flow", *COMPILER, "stages", "testing", "lang", *APPS, "cli", "ort", "torch", BUILDING, "")
 BELOW: dict[str, set[str]] = {
     **{room: {"base", *COMPILER[:i]} for i, room in enumerate(COMPILER)},
     **{name: {"base", "hw", "ir", "onnx"} for name in SIBLINGS},
@@ -42,6 +43,7 @@ BELOW: dict[str, set[str]] = {
     "cli": {"base", "flow", *COMPILER, "stages", "testing", "lang", *APPS},
     "ort": {"base", *COMPILER},
     "torch": {"base", "flow", *COMPILER, "cli"},     # builds
+    BUILDING: {"base", "flow", *COMPILER},           # builds by the facade
     "targets": set(),
     "": {"base", "flow", "program", "runner", "cli", "ort"},  # the facade and __main__
 }

@@ -13,7 +13,7 @@ from npuflow.ort.shell import shell
 from npuflow.runner.runner import Runner
 
 
-class NpuflowBackend(OnnxRuntimeBackend):  # type: ignore[misc]
+class OrtBackend(OnnxRuntimeBackend):  # type: ignore[misc]
     """onnxruntime's backend; a program is prepared as one of npuflow's sessions."""
 
     @classmethod
@@ -36,7 +36,7 @@ class NpuflowBackend(OnnxRuntimeBackend):  # type: ignore[misc]
         return OnnxRuntimeBackendRep(InferenceSession(model, checked._session.get_session_options()))
 
 
-is_compatible = NpuflowBackend.is_compatible
-prepare = NpuflowBackend.prepare
-run = NpuflowBackend.run_model
-supports_device = NpuflowBackend.supports_device
+is_compatible = OrtBackend.is_compatible
+prepare = OrtBackend.prepare
+run = OrtBackend.run_model
+supports_device = OrtBackend.supports_device

@@ -42,7 +42,7 @@ def test_the_wheel_states_its_dependencies(wheel: Path, place: Path) -> None:
 def test_the_sources_of_the_wheel_are_those_of_the_checkout(installed: Environment) -> None:
     code = "import npuflow; from pathlib import Path; print(Path(npuflow.__file__).parent)"
     folder = Path(installed.python(code).stdout.strip())
-    for kind in ("*.py", "*.toml", "*.js", "*.css", "*.html", "py.typed"):
+    for kind in ("*.py", "*.cpp", "*.toml", "*.js", "*.css", "*.html", "py.typed"):
         wanted = {p.relative_to(ROOT) for p in (ROOT / "npuflow").rglob(kind)}
         found = {Path("npuflow") / p.relative_to(folder) for p in folder.rglob(kind)}
         assert found == wanted, kind

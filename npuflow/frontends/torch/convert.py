@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
 from npuflow.base.errors import ModelError, NpuflowError
 from npuflow.base.wording import counted
-from npuflow.frontends import Bindings
+from npuflow.frontends import Bindings, Reading
 from npuflow.frontends._nodes import ends
 from npuflow.frontends.torch.branches import called
 from npuflow.frontends.torch.complex_values import COMPLEX
@@ -102,6 +102,30 @@ def converted(
     rounded = any(str(node.target).startswith(LIBRARY) for node in program.graph.nodes)
     found = quantised(net, fed, wanted) if rounded else ends.reading(net.graph, fed, wanted, {})
     return (pack(found.graph, found.stated), found.notes), refused
+
+
+def alone(torch: Any, nodes: Sequence[Any], known: Mapping[Any, Any]) -> Reading | str:
+    """Some operators of a program as a network of their own, or why one cannot be converted. `known`: tensors
+    by the nodes that stand for them; whatever else the operators read is an input, under its node's name."""
+    net = TorchNetwork(torch)
+    infos, read = [], dict.fromkeys(i for node in nodes for i in node.all_input_nodes if i not in nodes)
+    for one in read:
+        if one in known:
+            net.values[one] = known[one]
+            net.kept.append(known[one])
+        else:
+            infos.append(value_info(one.name, _type(one.meta["val"])))
+            net.values[one] = TorchValue(one.name)
+    fed, _ = ends.inputs(net.graph, infos, [], Bindings())
+    for name, one in zip(fed, (one for one in read if one not in known), strict=True):
+        net.values[one] = TorchValue(net.graph.singles.get(name, name))
+    for node in nodes:
+        reason = _convert(net, node, set())
+        if reason:
+            return reason
+    last = [node for node in nodes if any(user not in nodes for user in node.users)] or nodes[-1:]
+    found = [one for node in last for one in _flat(net[node]) if isinstance(one, TorchValue)]
+    return ends.reading(net.graph, fed, [net.name(one) for one in found], {})
 
 
 def _module(net: TorchNetwork, module: Any, refused: Counter[str]) -> None:

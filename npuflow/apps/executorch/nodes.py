@@ -1,0 +1,228 @@
+"""Asks of every operator of a PyTorch program whether the target runs it, by npuflow's own rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch._subclasses import FakeTensor
+
+from npuflow.apps.executorch.request import LoweringRequest
+from npuflow.base.errors import NpuflowError
+from npuflow.frontends.torch.convert import CONVERTERS, alone
+from npuflow.frontends.torch.quantized import LIBRARY
+from npuflow.place.place import Placed, place
+from npuflow.rewrite.rewrite import rewrite
+
+COPIES, ORDERED = "_copy", "dim_order_ops"
+PIECE = "getitem"                         # one result of an operator that has several
+OF_ORDER = {"_to_dim_order_copy": "_to_copy", "_clone_dim_order": "clone"}
+LAYOUT = ("dim_order", "memory_format", "layout", "device", "pin_memory", "non_blocking")
+
+
+@dataclass(frozen=True)
+class AskedNode:
+    """What npuflow says of an operator: `reason` is empty where the target runs it. `moves`: it computes
+    nothing; `shares`: what it writes has the scale of what it reads; `parts`: operators of npuflow that it
+    becomes, `op` the first of them."""
+
+    reason: str = ""
+    moves: bool = False
+    shares: bool = False
+    parts: int = 1
+    op: str = ""
+
+
+@dataclass
+class AskedProgram:
+    """The operators of a graph of torch.fx, each asked once. `known`: tensors that are no inputs, by node."""
+
+    asked: LoweringRequest
+    known: dict[Any, Any] = field(default_factory=dict)
+    _answers: dict[tuple[Any, ...], AskedNode] = field(default_factory=dict)
+
+    @classmethod
+    def of_module(cls, asked: LoweringRequest, module: Any) -> AskedProgram:
+        """Of a graph whose parameters are attributes of its module."""
+        known = {n: attrgetter(n.target)(module) for n in module.graph.nodes if n.op == "get_attr"}
+        tensors = {node: value.detach() for node, value in known.items() if isinstance(value, torch.Tensor)}
+        return cls(asked, tensors)._folded(module.graph.nodes)
+
+    @classmethod
+    def of_program(
+        cls, asked: LoweringRequest, program: Any, weights: Mapping[str, Any] | None = None
+    ) -> AskedProgram:
+        """Of an exported program, whose parameters are placeholders. `weights`: see `constants_of`."""
+        return cls(asked, constants_of(program, weights or {}))._folded(program.graph.nodes)
+
+    def _folded(self, nodes: Iterable[Any]) -> AskedProgram:
+        """With what operators make of constants alone: weights behind their codes, for one."""
+        for node in nodes:
+            read = node.all_input_nodes
+            if node.op == "call_function" and read and all(one in self.known for one in read):
+                value = _computed(node, self.known)
+                if isinstance(value, torch.Tensor):
+                    self.known[node] = value
+        return self
+
+    def operators(self, nodes: Iterable[Any]) -> Iterator[Any]:
+        """The operators that compute with values: no constants, no roundings, no parts of other operators."""
+        for node in nodes:
+            made = node.op == "call_function" and node.meta.get("val") is not None
+            if made and node not in self.known and not is_rounding(node) and PIECE not in str(node.target):
+                yield node
+
+    def __call__(self, *nodes: Any) -> AskedNode:
+        """What npuflow says of these operators, one behind the other, as a network of their own."""
+        if nodes not in self._answers:
+            self._answers[nodes] = self._ask(nodes)
+        return self._answers[nodes]
+
+    def _ask(self, nodes: Sequence[Any]) -> AskedNode:
+        free = next((one for n in nodes for one in (n, *n.all_input_nodes) if not _static(one)), None)
+        if free is not None:
+            return AskedNode(f"the shape of {free.name} is not fixed, and a program's are")
+        read = [one for node in nodes for one in node.all_input_nodes if one not in nodes]
+        several = next(filter(_listed, read), None)
+        if several is not None:
+            return AskedNode(f"it reads {several.name}, which is several tensors")
+        whole = [part for node in nodes for part in (node, *pieces(node))]
+        try:
+            with plain_targets(whole):
+                reading = alone(torch, whole, self.known)
+            if isinstance(reading, str):
+                return AskedNode(f"no operator of npuflow: {reading}")
+            graph = rewrite(reading.graph, hardware=self.asked.hardware).graph
+            placed = place(graph, self.asked.target, self.asked.placement)
+        except NpuflowError as fault:
+            return AskedNode(str(fault).splitlines()[0])
+        if not graph.nodes:
+            return AskedNode(moves=True, shares=True, parts=0)
+        lost = next((one for one in placed.places if not one.on_npu), None)
+        scaled = all(node.op.shares_scale for node in graph.nodes)
+        moved = all(one.moves for one in placed.places)
+        main = next((one for one in placed.places if not one.moves), placed.places[0])
+        return AskedNode(_said(lost), moved, scaled, len(graph.nodes), main.op)
+
+
+def constants_of(program: Any, weights: Mapping[str, Any]) -> dict[Any, Any]:
+    """Tensors of an exported program that are no inputs and that it does not change, by placeholder.
+    `weights`: by their names, of a program whose own are without numbers, as EXIR gives it to partitioners;
+    those that are in neither are ones."""
+    signature = program.graph_signature
+    held = {**dict(program.state_dict), **dict(program.constants)}
+    named = {
+        **signature.inputs_to_parameters, **signature.inputs_to_buffers,
+        **signature.inputs_to_lifted_tensor_constants,
+    }
+    changed = set((signature.buffers_to_mutate or {}).values())
+    found: dict[Any, Any] = {}
+    for node in program.graph.nodes:
+        name = named.get(node.name, "") if node.op == "placeholder" else ""
+        if not name or name in changed:
+            continue
+        value = held[name]
+        if isinstance(value, FakeTensor):
+            value = weights.get(name, torch.ones(tuple(value.shape), dtype=value.dtype))
+        found[node] = value.detach()
+    return found
+
+
+def _said(lost: Placed | None) -> str:
+    return "" if lost is None else f"{lost.op}: {lost.reason}"
+
+
+def listed(left_out: Mapping[str, str]) -> list[str]:
+    """A line for every reason, with the operators that it holds for."""
+    reasons: dict[str, list[str]] = {}
+    for name, reason in left_out.items():
+        reasons.setdefault(reason, []).append(name)
+    return [f"  {', '.join(names)}: {reason}" for reason, names in reasons.items()]
+
+
+def is_rounding(node: Any) -> bool:
+    """Whether a node of the graph quantises or dequantises."""
+    return node.op == "call_function" and str(_target(node.target)).startswith(LIBRARY)
+
+
+def rounds(node: Any) -> bool:
+    return is_rounding(node) and ".quantize_" in str(_target(node.target))
+
+
+def pieces(node: Any) -> list[Any]:
+    """Nodes that take one of several results."""
+    return [user for user in node.users if user.op == "call_function" and PIECE in str(user.target)]
+
+
+def is_real(node: Any) -> bool:
+    """Whether the node's value is one tensor of floats."""
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.dtype.is_floating_point
+
+
+def _listed(node: Any) -> bool:
+    return isinstance(node.meta.get("val"), list | tuple)
+
+
+def _static(node: Any) -> bool:
+    value = node.meta.get("val")
+    several = value if isinstance(value, list | tuple) else [value]
+    return all(isinstance(size, int) for one in several for size in getattr(one, "shape", ()))
+
+
+def _plain(target: Any) -> Any:
+    """The operator that one of the Edge dialect wraps."""
+    inner = getattr(target, "_op", None)
+    return inner if isinstance(inner, torch._ops.OpOverload) else target
+
+
+def _target(target: Any) -> Any:
+    """The operator of ATen that one of the Edge dialect stands for: views for their copies, and no order of
+    dimensions, which values do not have."""
+    found = _plain(target)
+    namespace, _, rest = str(found).partition(".")
+    name, _, overload = rest.rpartition(".")
+    if namespace == ORDERED:
+        return getattr(getattr(torch.ops.aten, OF_ORDER.get(name, name)), "default", found)
+    if namespace == "aten" and name.endswith(COPIES) and name not in CONVERTERS:
+        packet = getattr(torch.ops.aten, name.removesuffix(COPIES), None)
+        return getattr(packet, overload, found) if packet is not None else found
+    return found
+
+
+@contextmanager
+def plain_targets(nodes: Sequence[Any]) -> Iterator[None]:
+    """While it lasts, nodes of the Edge dialect call operators of ATen."""
+    before = {node: (node.target, node.kwargs) for node in nodes}
+    make_plain(nodes)
+    try:
+        yield
+    finally:
+        for node, (target, kwargs) in before.items():
+            node.target, node.kwargs = target, kwargs
+
+
+def make_plain(nodes: Iterable[Any]) -> None:
+    """Nodes of the Edge dialect as calls of ATen's operators, in place."""
+    for node in nodes:
+        if node.op != "call_function":
+            continue
+        target = _target(node.target)
+        if target is not node.target:
+            node.target = target
+            node.kwargs = {key: value for key, value in node.kwargs.items() if key not in LAYOUT}
+
+
+def _computed(node: Any, known: Mapping[Any, Any]) -> Any:
+    """The value of an operator on constants; None where torch cannot compute it here."""
+    args = torch.fx.node.map_arg(node.args, lambda one: known[one])
+    kwargs = torch.fx.node.map_arg(node.kwargs, lambda one: known[one])
+    try:
+        with torch.no_grad():
+            return _plain(node.target)(*args, **kwargs)
+    except Exception:                     # whatever an operator raises: it stays a node of the graph
+        return None
