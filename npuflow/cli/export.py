@@ -1,4 +1,4 @@
-"""Products in formats that other tools read: QDQ ONNX, calibration tables, C, TFLite."""
+"""Products in formats that other tools read: QDQ ONNX, calibration tables, C, TFLite, EPContext models."""
 
 from __future__ import annotations
 
@@ -126,6 +126,36 @@ def tflite(
     from npuflow.cli._export_tflite import write
 
     typer.echo("\n".join(write(source, output, check, sets or [], cache)))
+
+
+@app.command()
+def epcontext(
+    program: Annotated[
+        Path, typer.Argument(metavar="PROGRAM", help="A .npu, or FILE.npu#NETWORK.", show_default=False)
+    ],
+    output: OutOption,
+    external: Annotated[
+        bool,
+        typer.Option("--external", help="The context in a file beside the model, FILE_context.npu."),
+    ] = False,
+) -> None:
+    """The program as an ONNX model with EPContext nodes of ONNX Runtime; parts of the host are plain
+    nodes. npuflow.ort runs it."""
+    from npuflow.base.paths import absent
+    from npuflow.base.wording import counted
+    from npuflow.program.packing.package import load_network
+    from npuflow.runner.context_model import context_model
+
+    if not program.is_file() and ".npu#" not in program.name:
+        raise absent(program)
+    beside = output.with_name(f"{output.stem}_context.npu")
+    made = context_model(load_network(program), beside.name if external else "")
+    if external:
+        write_file(beside, made.context)
+    write_file(output, made.model)
+    nodes = f"{counted(made.parts, 'EPContext node')}, {counted(made.hosted, 'node')} of the host"
+    where = f"in {beside}" if external else "in it"
+    typer.echo(f"wrote {output}: {nodes}; context of {len(made.context)} bytes {where}")
 
 
 def _made(path: Path, stage: str, sets: list[str], cache: Path | None) -> Reader:
