@@ -201,7 +201,8 @@ def _program(
     whole: Program, part: NpuPart, graph: Graph | None, types: Mapping[str, dict[str, Any]]
 ) -> Program:
     """The part as a program of its own: its commands are counted from its start, and so are their waits."""
-    counts, start, steps = [0] * len(whole.commands), None, []
+    counts, steps = [0] * len(whole.commands), list[Step]()
+    start: list[int] | None = None
     for step in part.steps:
         if step["kind"] == "npu":
             start = step["first"] if start is None else start
