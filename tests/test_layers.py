@@ -19,7 +19,7 @@ SIBLINGS += ("heads",)
 COMPILER = (
     "hw", "ir", "onnx", "checkpoints", *SIBLINGS, "forms", "gradients", "place", "rewrite", "input", "run",
     "compare", "quantise", "statistics", "schedule", "search", "tune", "program", "kernels", "isa", "whole",
-    "sim", "export_tflite", "runner", "checks", "report",
+    "sim", "export_tflite", "export_tosa", "runner", "checks", "report",
 )
 """Rooms that know of tensors: a room imports rooms that stand before it. docs/explanation/architecture.md has
 a line for each."""

@@ -1,4 +1,4 @@
-"""Products in formats that other tools read: QDQ ONNX, calibration tables, C, TFLite."""
+"""Products for other tools: QDQ ONNX, calibration tables, C, TFLite, TOSA, EPContext models."""
 
 from __future__ import annotations
 
@@ -126,6 +126,70 @@ def tflite(
     from npuflow.cli._export_tflite import write
 
     typer.echo("\n".join(write(source, output, check, sets or [], cache)))
+
+
+@app.command()
+def tosa(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SOURCE", help="A recipe, or a .npu whose build is in the cache.", show_default=False
+        ),
+    ],
+    output: OutOption,
+    sets: SetOption = None,
+    cache: CacheOption = None,
+) -> None:
+    """The quantised network as TOSA, integer profile: the program's integers bit for bit, or an error that
+    lists the layers without an exact form."""
+    from npuflow.cli._exported import graph_of
+    from npuflow.cli._slow import Working
+    from npuflow.export_tosa.builder import to_tosa
+    from npuflow.export_tosa.file import written
+    from npuflow.ir.unroll import written_out
+
+    graph, numerics = graph_of(source, sets or [], cache, "tosa")
+    with Working("writing TOSA"):
+        model = to_tosa(written_out(graph), numerics)
+        body = written(model.network)
+    write_file(output, body)
+    counts = ", ".join(f"{name} {count}" for name, count in sorted(model.operators.items()))
+    typer.echo(f"wrote {output}: {len(body)} bytes; {counts}")
+    for end in (*model.inputs, *model.outputs):
+        side = "input" if end in model.inputs else "output"
+        shape = "x".join(map(str, end.value.shape))
+        codes = f"the program's codes less {end.less}" if end.less else "the program's codes"
+        typer.echo(f"{side} {end.name}: {shape}, {end.value.dtype}, tensor {end.value.name}, {codes}")
+
+
+@app.command()
+def epcontext(
+    program: Annotated[
+        Path, typer.Argument(metavar="PROGRAM", help="A .npu, or FILE.npu#NETWORK.", show_default=False)
+    ],
+    output: OutOption,
+    external: Annotated[
+        bool,
+        typer.Option("--external", help="The context in a file beside the model, FILE_context.npu."),
+    ] = False,
+) -> None:
+    """The program as an ONNX model with EPContext nodes of ONNX Runtime; parts of the host are plain
+    nodes. npuflow.ort runs it."""
+    from npuflow.base.paths import absent
+    from npuflow.base.wording import counted
+    from npuflow.program.packing.package import load_network
+    from npuflow.runner.context_model import context_model
+
+    if not program.is_file() and ".npu#" not in program.name:
+        raise absent(program)
+    beside = output.with_name(f"{output.stem}_context.npu")
+    made = context_model(load_network(program), beside.name if external else "")
+    if external:
+        write_file(beside, made.context)
+    write_file(output, made.model)
+    nodes = f"{counted(made.parts, 'EPContext node')}, {counted(made.hosted, 'node')} of the host"
+    where = f"in {beside}" if external else "in it"
+    typer.echo(f"wrote {output}: {nodes}; context of {len(made.context)} bytes {where}")
 
 
 def _made(path: Path, stage: str, sets: list[str], cache: Path | None) -> Reader:

@@ -33,6 +33,7 @@ from npuflow.ort.values import (
 )
 from npuflow.program.container import MAGIC, Program
 from npuflow.program.packing.package import Package, load_file, load_network, of_bytes
+from npuflow.runner.contexts import context_model_of, programs_of
 from npuflow.runner.opening import TFLITE, runnable
 from npuflow.runner.ports import Array
 from npuflow.runner.runner import Runner
@@ -222,12 +223,23 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
 
 
 def program_of(source: Any) -> tuple[Program | None, bool]:
-    """The program that a path or bytes hold, if they hold one, and whether it is the first for several
-    shapes. TypeError where it is neither a path nor bytes."""
+    """The program that a path or bytes hold, if they hold one, and whether it is the first of several: for
+    several shapes, or in a model with EPContext nodes. TypeError where it is neither a path nor bytes."""
+    if (program := _in_model(source)) is not None:
+        return program, True
     loaded = _loaded(source)
     if isinstance(loaded, Package):
         return next(iter(loaded.networks.values())), True
     return loaded, False
+
+
+def _in_model(source: Any) -> Program | None:
+    """The first program of an ONNX model with EPContext nodes."""
+    path = None if isinstance(source, bytes) or not isinstance(source, str | os.PathLike) else Path(source)
+    if path is not None and not path.is_file():
+        return None
+    model = context_model_of(source if path is None else path) if path or isinstance(source, bytes) else None
+    return None if model is None else next(iter(programs_of(model, path).values()))
 
 
 def _loaded(source: Any) -> Program | Package | None:

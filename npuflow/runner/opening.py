@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from npuflow.base.errors import UsageError
 from npuflow.base.paths import absent
@@ -16,9 +16,13 @@ from npuflow.input.sources import gathered
 from npuflow.program.container import MAGIC, Program
 from npuflow.program.packing.package import Package, load_file, load_network, of_bytes
 from npuflow.runner.backend import Backend, Exact
+from npuflow.runner.contexts import ContextBackend, context_model_of
 from npuflow.runner.onnx_model import OnnxModel, stated_model
 from npuflow.runner.programs import SimulatedProgram, Tensors
 from npuflow.runner.shaped import ShapedModel, one_network
+
+if TYPE_CHECKING:
+    import onnx
 
 Source = Program | str | os.PathLike[str] | bytes | bytearray | memoryview
 TFLITE = b"TFL3"  # at byte 4 of a .tflite file
@@ -34,10 +38,10 @@ def opened(
     raw: bool = False,
     dims: Mapping[str, int] | None = None,
 ) -> Backend:
-    """A program (.npu), or a model of onnxruntime's (.onnx, also QDQ; .tflite). `exact`: what computes a
-    program; None: its graph on whole tensors if it keeps one, else its commands. `raw`: values under a
-    program's own ids. `dump`: a model is to show its inner tensors too. `dims`: sizes that a checkpoint
-    leaves open."""
+    """A program (.npu), a model of onnxruntime's (.onnx, also QDQ; .tflite), or one with EPContext nodes.
+    `exact`: what computes programs; None: their graphs on whole tensors if kept, else their commands. `raw`:
+    values under a program's own ids. `dump`: a model is to show its inner tensors too. `dims`: sizes that a
+    checkpoint leaves open."""
     if exact not in (None, *get_args(Exact)):
         raise UsageError(
             f'exact="{exact}" is not known', hint=", ".join(map(repr, get_args(Exact))), code="NF-RUN-045"
@@ -75,6 +79,8 @@ def opened(
         if isinstance(loaded, Package):
             return _package(loaded, path.name, exact, batch, raw)
         return _program(loaded, exact, batch, raw)
+    if (model := context_model_of(path)) is not None:
+        return _contexts(model, path, exact, batch, threads)
     _no_program(exact, path.name)
     if path.suffix.lower() == ".onnx":
         return OnnxModel(path, path.name, threads, dump)
@@ -105,6 +111,8 @@ def _of_bytes(data: bytes, exact: Exact | None, batch: int, threads: int, dump: 
         if isinstance(loaded, Package):
             return _package(loaded, "the file", exact, batch, raw)
         return _program(loaded, exact, batch, raw)
+    if (model := context_model_of(data)) is not None:
+        return _contexts(model, None, exact, batch, threads)
     _no_program(exact, "the model")
     if data[4:8] != TFLITE:
         return OnnxModel(data, "model", threads, dump)
@@ -116,13 +124,25 @@ def _of_bytes(data: bytes, exact: Exact | None, batch: int, threads: int, dump: 
 
 def _program(program: Program, exact: Exact | None, batch: int, raw: bool) -> Backend:
     chosen = exact or ("executor" if program.graph_bytes else "simulator")
-    if chosen not in ("executor", "simulator"):
+    _no_model(chosen)
+    return Tensors(program, batch, raw) if chosen == "executor" else SimulatedProgram(program, batch, raw)
+
+
+def _contexts(
+    model: onnx.ModelProto, path: Path | None, exact: Exact | None, batch: int, threads: int
+) -> Backend:
+    """A model with programs in EPContext nodes."""
+    _no_model(exact)
+    return ContextBackend(model, path, exact=exact, batch=batch, threads=threads)
+
+
+def _no_model(exact: Exact | None) -> None:
+    if exact == "onnxruntime":
         raise UsageError(
-            f'exact="{chosen}" is of models',
+            f'exact="{exact}" is of models',
             hint='a program is run by "executor" or "simulator"',
             code="NF-RUN-006",
         )
-    return Tensors(program, batch, raw) if chosen == "executor" else SimulatedProgram(program, batch, raw)
 
 
 def _package(package: Package, name: str, exact: Exact | None, batch: int, raw: bool) -> Backend:

@@ -173,6 +173,35 @@ def test_a_tflite_file_is_checked_before_it_is_written(installed: Environment, b
     assert "LiteRT" not in installed.npuflow(*words, "--check", "0", cwd=built).stdout
 
 
+EPCONTEXT = """
+import sys
+import numpy as np
+import npuflow.ort as onnxruntime
+session = onnxruntime.InferenceSession(sys.argv[1])
+names = [port.name for port in session.get_outputs()]
+with np.load("data.npz") as held:
+    found = [session.run(names, {"x": one[None]}) for one in held["x"]]
+np.savez("context.npz", **{name: np.concatenate(rows) for name, rows in zip(names, zip(*found))})
+"""
+
+
+@pytest.mark.promise("epcontext-bit-exact")
+def test_an_epcontext_model_gives_what_the_program_gives(installed: Environment, built: Path) -> None:
+    wanted = outputs(installed, built, "out/net/model.npu")
+    (built / "context.py").write_text(EPCONTEXT)
+    for more in ((), ("--external",)):
+        words = ("export", "epcontext", "out/net/model.npu", "-o", "ctx.onnx", *more)
+        assert "EPContext node" in installed.npuflow(*words, cwd=built).stdout
+        installed.run("python", "context.py", "ctx.onnx", cwd=built)
+        with np.load(built / "context.npz") as found:
+            assert set(found.files) == set(wanted)
+            for name, array in wanted.items():
+                np.testing.assert_array_equal(found[name], array)
+    (built / "ctx_context.npu").unlink()
+    done = installed.npuflow("run", "ctx.onnx", "data.npz", "-o", "no.npz", cwd=built, check=False)
+    assert done.returncode != 0 and "NF-PROGRAM-133" in done.stderr and "ctx_context.npu" in done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.promise("batch-same-results")
 def test_a_batch_from_a_file_that_says_1(installed: Environment, built: Path) -> None:

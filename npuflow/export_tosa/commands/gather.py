@@ -1,0 +1,32 @@
+"""Elements picked along a dimension by indices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from npuflow.export_tosa.builder import COMMANDS, TosaBuilder
+from npuflow.export_tosa.tensors import less
+from npuflow.whole.export_c.whole import TensorCommand
+
+
+@COMMANDS.entry
+def gather(b: TosaBuilder, run: Sequence[TensorCommand]) -> int:
+    """By the place in the flat table, of every element."""
+    c, t = run[0], b.t
+    a, j, i = c["dims"]
+    entries = c["entries"]
+    table = b.views.read(c, "x", (a, entries, i), spread=True)
+    index = t.add(t.cast(b.views.read(c, "index", (a, j, i)), "int32"), less(c["index_type"]))
+    zero = t.const(np.zeros((1, 1, 1)), "int32")
+    if c["wrap"]:
+        index = t.where(t.two("GREATER", zero, index, "bool"), t.add(index, c["wrap"]), index)
+    last = t.const(np.full((1, 1, 1), entries - 1), "int32")
+    index = t.where(t.two("GREATER", zero, index, "bool"), last, index)
+    index = t.where(t.two("GREATER", index, last, "bool"), last, index)
+    index = t.mul(t.broadcast(index, (a, j, i)), i)
+    start = np.arange(a)[:, None, None] * entries * i + np.arange(i)[None, None]
+    places = t.add(index, t.const(np.broadcast_to(start, (a, 1, i)), "int32"))
+    b.views.write(c, t.pick(table, places))
+    return 1
