@@ -23,11 +23,16 @@ def quantised(data: bytes, target: Target) -> tuple[Graph, dict[str, Array]]:
     """The integer graph of a model whose inputs are floats, and an input."""
     graph = rewritten(data).graph
     feeds = {i: normal(7, *graph.type(i).shape) for i in graph.inputs}
+    return integers(graph, feeds, target), feeds
+
+
+def integers(graph: Graph, feeds: dict[str, Array], target: Target) -> Graph:
+    """The integer graph, with the ranges of one input."""
     made = [o for n in graph.nodes for o in n.outputs if o]
     real = {**feeds, **FloatRun.of(graph, made).run(feeds)}
     ranges = {name: (float(a.min()), float(a.max())) for name, a in real.items() if a.dtype == np.float32}
     placed = place(graph, target)
-    return quantize_graph(graph, placed.on_npu, ranges, Quantize(), target.numerics).graph, feeds
+    return quantize_graph(graph, placed.on_npu, ranges, Quantize(), target.numerics).graph
 
 
 def program_of(graph: Graph, target: Target) -> Program:
