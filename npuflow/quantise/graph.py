@@ -162,6 +162,7 @@ class _Builder:
             MappingProxyType(self.consts),
             source.state,
             source.fed,
+            lengths=source.lengths,
         )
         return built if self.refused else own_names(contiguous(prune(built)), source)
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from npuflow.hw.target import Target
-from npuflow.ir.graph import Graph
+from npuflow.input.lengths import with_length
+from npuflow.ir.graph import Graph, prune
 from npuflow.ir.types import Array
 from npuflow.ir.unroll import rolled
 from npuflow.place.place import place
 from npuflow.program.codegen.generate import generate
 from npuflow.program.container import Program
 from npuflow.quantise.config import Quantize
+from npuflow.rewrite.rewrite import rewrite
+from npuflow.rules import RULES
 from npuflow.run.floats import FloatRun
 from npuflow.search.plan import plan_network
 from npuflow.testing.quantised import quantize_graph
+from npuflow.testing.rule import graph_of
 from tests.networks.harness import machine
 from tests.networks.onnx_text import normal, rewritten
 
@@ -33,6 +39,17 @@ def integers(graph: Graph, feeds: dict[str, Array], target: Target) -> Graph:
     ranges = {name: (float(a.min()), float(a.max())) for name, a in real.items() if a.dtype == np.float32}
     placed = place(graph, target)
     return quantize_graph(graph, placed.on_npu, ranges, Quantize(), target.numerics).graph
+
+
+def free_length(
+    make: Callable[[int], bytes], most: int, target: Target
+) -> tuple[Graph, dict[str, Array]]:
+    """The integer graph of models by their number of steps, for any number up to the most; and an input."""
+    whole = with_length(graph_of(make(most)), graph_of(make(most - 1)), "T", 1, most)
+    graph, name = prune(rewrite(whole, list(RULES.names())).graph), whole.lengths[0].name
+    feeds = {i: normal(7, *graph.type(i).shape) for i in graph.inputs if i != name}
+    feeds[name] = np.full(graph.type(name).shape, most, np.int32)
+    return integers(graph, feeds, target), feeds
 
 
 def program_of(graph: Graph, target: Target) -> Program:
