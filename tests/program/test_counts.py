@@ -102,7 +102,7 @@ def test_a_block_in_a_block_reads_nothing() -> None:
 @pytest.mark.parametrize("name", often(list(CASES), 2))
 def test_every_number_of_steps_gives_what_the_network_of_that_length_gives(name: str) -> None:
     make, most, target = CASES[name]
-    graph, feeds = free_length(make, most, target)
+    graph, feeds, _ = free_length(make, most, target)
     program = program_of(graph, target)
     (length,) = program.meta["lengths"]
     assert hazards_of(program, order_of(program)) == ()
@@ -131,9 +131,21 @@ def padded(feeds: dict[str, Array], name: str, steps: int) -> dict[str, Array]:
     return {**feeds, "x": x, name: wanted_steps(feeds, steps)}
 
 
+@pytest.mark.parametrize("steps", [5, 9, 12, 17])
+def test_a_run_has_the_codes_of_the_network_built_for_its_length(steps: int) -> None:
+    """With the ranges of the longest: also those of a state behind its last step."""
+    make, most, target = CASES["lstm, both directions"]
+    graph, feeds, ranges = free_length(make, most, target)
+    other, given, _ = free_length(make, steps, target, ranges)
+    wanted = Interpreter(other, target.numerics).run({**given, "x": feeds["x"][:steps]})
+    found = ProgramRunner(program_of(graph, target)).run({"x": feeds["x"][:steps]})
+    for value, array in wanted.items():
+        np.testing.assert_array_equal(found[value], array, err_msg=value)
+
+
 def test_filling_reaches_no_result() -> None:
     make, most, target = CASES["lstm, both directions"]
-    graph, feeds = free_length(make, most, target)
+    graph, feeds, _ = free_length(make, most, target)
     program = program_of(graph, target)
     runner, name = ProgramRunner(program), program.meta["lengths"][0]["input"]
     found = [
@@ -146,7 +158,7 @@ def test_filling_reaches_no_result() -> None:
 
 def test_samples_of_several_lengths_run_together() -> None:
     make, most, target = CASES["lstm, both directions"]
-    graph, feeds = free_length(make, most, target)
+    graph, feeds, _ = free_length(make, most, target)
     runner = ProgramRunner(program_of(graph, target), batch=3)
     samples = [{"x": feeds["x"][:steps]} for steps in (3, 18, 9)]
     alone = [runner.run(sample) for sample in samples]
@@ -158,7 +170,7 @@ def test_samples_of_several_lengths_run_together() -> None:
 @pytest.mark.parametrize(("steps", "said"), [(0, "T = 0"), (17, "T = 17: the program runs 1 to 16 steps")])
 def test_a_length_out_of_range_is_one_error(steps: int, said: str) -> None:
     make, most, target = CASES["lstm"]
-    graph, feeds = free_length(make, most, target)
+    graph, feeds, _ = free_length(make, most, target)
     runner = ProgramRunner(program_of(graph, target))
     with pytest.raises(DataError, match=said):
         runner.run({"x": np.zeros((steps, *feeds["x"].shape[1:]), np.float32)})
