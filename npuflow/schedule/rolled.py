@@ -134,6 +134,15 @@ def mirrored(graph: Graph, roll: Roll) -> dict[str, str]:
     }
 
 
+def _all_mirrored(graph: Graph, loops: Sequence[RolledLoop]) -> dict[str, str]:
+    """What second rounds make, and the parts of tensors that they read, by those of the first."""
+    made = {v: twin for loop in loops for v, twin in loop.mirror.items()}
+    return made | {
+        parts[loop.roll.lead + ROUND + k]: parts[loop.roll.lead + k]
+        for loop in loops for parts in parts_of(graph, loop.roll) for k in range(ROUND)
+    }
+
+
 def homes_of(
     graph: Graph, roll: Roll, twins: Mapping[str, str], passed: Collection[str]
 ) -> dict[str, str]:
@@ -215,11 +224,7 @@ def lay_rolled(
     limit, align = machine.memory.local_bytes, machine.memory.slot_align
     twins = {g: twin for loop in loops for g, twin in loop.twins.items()}
     homes = {v: home for loop in loops for v, home in loop.homes.items()}
-    mirror = {v: twin for loop in loops for v, twin in loop.mirror.items()}
-    mirror |= {
-        parts[loop.roll.lead + ROUND + k]: parts[loop.roll.lead + k]
-        for loop in loops for parts in parts_of(frames[0].topology.graph, loop.roll) for k in range(ROUND)
-    }
+    mirror = _all_mirrored(frames[0].topology.graph, loops)
     passed = frozenset(v for loop in loops for v in loop.passed)
 
     def home(name: str) -> str:
