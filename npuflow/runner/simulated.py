@@ -17,7 +17,7 @@ from npuflow.base.errors import ModelError
 from npuflow.base.forked import renewed_in_children
 from npuflow.base.wording import first_line
 from npuflow.hw.rows import check_rows
-from npuflow.input.lengths import cut, steps_of_sample, whole_sample
+from npuflow.input.lengths import steps_of_sample, whole_sample
 from npuflow.onnx.session import opened
 from npuflow.program.container import Program, load_program
 from npuflow.program.counts import rounds_at
@@ -87,10 +87,9 @@ class ProgramRunner:
         if self.state and any(name not in sample for sample in samples for _, name in self.state):
             return [self._own.run(sample, dump) for sample in samples]
         entries = self.program.meta["inputs"]
-        if not self.lengths:
-            return self.run_fed([fed(entries, sample) for sample in samples], dump)
-        whole = [fed(entries, whole_sample(entries, self.lengths, sample)) for sample in samples]
-        return [cut(self.lengths, *one) for one in zip(whole, self.run_fed(whole, dump), strict=True)]
+        if self.lengths:                     # outputs are of the most steps, as those of the graph are
+            samples = [whole_sample(entries, self.lengths, sample) for sample in samples]
+        return self.run_fed([fed(entries, sample) for sample in samples], dump)
 
     def run_fed(
         self, samples: Sequence[Mapping[str, Array]], dump: bool | Iterable[str] = False
@@ -209,7 +208,8 @@ class ProgramRunner:
         """A machine for one run: an idle one, or a new one. A run that fails leaves it in an
         unknown state: it is dropped. Samples that run together run the steps of the longest; where
         one looks inside, all steps run."""
-        batch, rounds, program, order = len(samples), (), self.program, self.order
+        batch, program, order = len(samples), self.program, self.order
+        rounds: tuple[int, ...] = ()
         if self.lengths and not watch:
             each = [steps_of_sample(self.lengths, sample) for sample in samples]
             most = {name: max(one[name] for one in each) for name in each[0]}

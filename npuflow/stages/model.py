@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from npuflow.base.errors import ModelError
+from npuflow.base.errors import ModelError, Where
 from npuflow.base.tables import Config, Fault, FilePath, MayBeFolder, Range, Unkeyed
 from npuflow.flow.artifact import Artifact
 from npuflow.flow.refs import Files, Item, Listing
@@ -256,9 +256,9 @@ def read(model: ModelTable, path: Path, bindings: Bindings) -> Model:
         def at(count: int, dim: str = dim) -> Graph:
             return reader.read(source, replace(bindings, dims={**bindings.dims, dim: count})).graph
 
-        free = with_length(reading.graph, at(most - 1), dim, least, most)
-        need_alike(free, {count: at(count) for count in sorted({least, (least + most) // 2, most - 1})})
-        reading = replace(reading, graph=free)
+        whole = with_length(reading.graph, at(most - 1), dim, least, most)
+        need_alike(whole, {count: at(count) for count in sorted({least, (least + most) // 2, most - 1})})
+        reading = replace(reading, graph=whole)
     own = dict(reading.graph.state)                    # what the file itself says, as TFLite's variables do
     if own:
         reading = replace(reading, graph=reading.graph.replaced(state=()))
@@ -313,8 +313,8 @@ def _mixing(
     node = other.producer().get(found or "")
     name = node.name if node is not None else f'what makes "{graph.outputs[0]}"'
     return ModelError(
-        f"{length.dim} cannot be free: {name} mixes steps",
+        f"{length.dim} cannot be free: {name} mixes steps", where=Where(value=found or graph.outputs[0]),
         because="what it computes changes with what lies behind the last step of a sequence",
         hint=f"[model] dims {length.dim} = {length.most}: one length; or [model] shapes, a program for each",
         code="NF-MODEL-372",
-    ).at(value=found or graph.outputs[0])
+    )
