@@ -85,8 +85,8 @@ def with_boxes(graph: Graph, table: Postprocess, numerics: Numerics) -> Graph:
     done = head.decode(net, HeadTask(names, size, classes))
     _Selection(net, table, head, size).select(done)
     rest = tuple(o for o in graph.outputs if o not in names)
-    made = net.builder.graph(graph.inputs, (table.name, *rest)).replaced(state=graph.state)
-    return prune(made)
+    made = net.builder.graph(graph.inputs, (table.name, *rest))
+    return prune(made.replaced(state=graph.state, lengths=graph.lengths))
 
 
 def heads_of(graph: Graph, table: Postprocess) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from npuflow.base.digest import digest_array
 from npuflow.base.html_table import titled
 from npuflow.base.mapped import spilled
 from npuflow.ir.borders import carries
+from npuflow.ir.lengths import Length
 from npuflow.ir.op import Node, OpContext
 from npuflow.ir.types import Array, QuantType, TensorType, Value
 
@@ -32,6 +33,8 @@ class Roll:
     movers: tuple[int, ...] = ()
     # of values that the steps of both rounds make, the same of the last round and, had it one, of the next
     later: Mapping[str, str] = field(default_factory=dict)
+    # the input that says how many steps a run has, and whether they are the last ones: others change nothing
+    counted: tuple[str, bool] | None = None
 
     @property
     def regular(self) -> bool:
@@ -51,7 +54,8 @@ class Graph:
 
     `state`: pairs of an output and the input that takes its value in the next run. `fed`: bytes from which a
     constant is fed to whatever runs the network, and not copied into its model; 0: none is. `rolls`: loops
-    some steps of which are written out, for a plan (see `ir/unroll.py`).
+    some steps of which are written out, for a plan (see `ir/unroll.py`). `lengths`: inputs that say how many
+    steps a run has.
     """
 
     inputs: tuple[str, ...]
@@ -64,6 +68,7 @@ class Graph:
     state: tuple[tuple[str, str], ...] = ()
     fed: int = 0
     rolls: tuple[Roll, ...] = field(default=(), compare=False, repr=False)
+    lengths: tuple[Length, ...] = ()
 
     def const(self, value_id: str) -> Array | None:
         """The array of a constant value, or None for an activation (or the absent input "")."""

@@ -177,6 +177,31 @@ def seen(graph: Graph) -> Mapping[str, TensorType]:
     return {o: stacked(graph.type(o), steps) for o, steps in steps_of(graph).items()}
 
 
+def counted(graph: Graph, loop: Loop) -> tuple[str, bool] | None:
+    """The input that says how many of a loop's steps run (see `Graph.lengths`), and whether they are the last
+    ones; None where all run. Such a loop reads a mask that this input alone decides: in the other steps it
+    holds what is carried as it is."""
+    ends = [border(graph.nodes[i]) for i in loop.nodes]
+    back = {own.reverse for side, own in ends if side in ("slice", "stack")}
+    read = [graph.nodes[i].inputs[0] for i in loop.nodes if border(graph.nodes[i])[0] == "slice"]
+    for length in graph.lengths if len(back) == 1 else ():
+        if loop.steps == length.most and any(_decided(graph, value, length.name) for value in read):
+            return length.name, back.pop()
+    return None
+
+
+def _decided(graph: Graph, value: str, given: str) -> bool:
+    """Whether one input alone decides a value."""
+    maker, found, waiting = graph.producer(), set[str](), [value]
+    while waiting:
+        name = waiting.pop()
+        if name in graph.inputs:
+            found.add(name)
+        elif name in maker:
+            waiting += [i for i in maker[name].inputs if i and graph.const(i) is None]
+    return found == {given}
+
+
 def contiguous(graph: Graph) -> Graph:
     """The graph with the nodes of each loop next to each other, in an order that runs."""
     found = loops(graph)

@@ -13,6 +13,7 @@ from typing import Any
 
 from npuflow.base.errors import InputError
 from npuflow.ir.graph import Graph
+from npuflow.ir.lengths import Length
 from npuflow.ir.op import OPS, Node, Op, Param
 from npuflow.ir.types import UNKNOWN, UNRANKED, Array, QuantType, TensorType, Value, quant_of
 
@@ -31,6 +32,7 @@ def to_text(graph: Graph) -> str:
     lines += [f"output {_name(o)}" for o in graph.outputs]
     lines += [f"state {_name(output)}, {_name(given)}" for output, given in graph.state]
     lines += [f"fed {graph.fed}"] if graph.fed else []
+    lines += [_length(one) for one in graph.lengths]
     return "\n".join(lines) + "\n"
 
 
@@ -52,6 +54,11 @@ def operators(graph: Graph) -> tuple[str, ...]:
 # --- printing
 def _name(value_id: str) -> str:
     return value_id if _BARE.fullmatch(value_id) else json.dumps(value_id)
+
+
+def _length(one: Length) -> str:
+    axes = "".join(f", {_name(port)} {axis}" for port, axis in one.axes)
+    return f"length {_name(one.name)} {one.least} {one.most}{axes}"
 
 
 def _type(kind: TensorType) -> str:
@@ -124,6 +131,7 @@ class _Parser:
                 "not a graph's text", because=f'its first line is not "{_HEADER}"', code="NF-MODEL-033",
             )
         inputs, outputs, nodes, state, fed = [], [], [], [], 0
+        lengths: list[Length] = []
         for number, line in enumerate(self.lines[1:], 2):
             self.at = number
             word, _, self.rest = line.partition(" ")
@@ -143,6 +151,8 @@ class _Parser:
                 state.append((output, self.name()))
             elif word == "fed":
                 fed = int(self.take(r"\d+"))
+            elif word == "length":
+                lengths.append(self.length())
             else:
                 self.rest = line
                 nodes.append(self.node())
@@ -156,7 +166,18 @@ class _Parser:
             MappingProxyType(dict(consts)),
             tuple(state),
             fed,
+            lengths=tuple(lengths),
         )
+
+    def length(self) -> Length:
+        name = self.name()
+        least, most = int(self.take(r" \d+")), int(self.take(r" \d+"))
+        axes = []
+        while self.rest:
+            self.take(", ")
+            port = self.name()
+            axes.append((port, int(self.take(r" \d+"))))
+        return Length(name, least, most, tuple(axes))
 
     def fault(self, message: str) -> InputError:
         return InputError(

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from npuflow.ir.borders import ENTERS
 from npuflow.ir.graph import ROUND, Graph, Roll, prune
 from npuflow.ir.inner import reading_inner
-from npuflow.ir.loops import Carried, Loop, border, has_loops, loops, steps_of
+from npuflow.ir.loops import Carried, Loop, border, counted, has_loops, loops, steps_of
 from npuflow.ir.macs import node_macs
 from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import Array, QuantType, Value
@@ -194,7 +194,8 @@ class _Straight:
                 name: self.named(value, last + k)
                 for k in range(2 * ROUND) for value, name in made[lead + k].items()
             }
-            self.rolls.append((Roll(loop.name, (), steps, rounds, later=later), written))
+            own = counted(self.source, loop)
+            self.rolls.append((Roll(loop.name, (), steps, rounds, later=later, counted=own), written))
         for one in loop.carried:
             if held[one.now] != one.last:
                 self.same(held[one.now], one.last)

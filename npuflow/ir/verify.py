@@ -46,7 +46,14 @@ def faults(graph: Graph) -> Iterator[str]:
         if value_id not in known or value_id not in graph.values:
             yield f'output "{value_id}" is produced by nothing'
     yield from _state(graph)
+    yield from _lengths(graph)
     yield from loops.faults(graph)
+
+
+def _lengths(graph: Graph) -> Iterator[str]:
+    for one in graph.lengths:
+        if one.name not in graph.inputs or not 0 < one.least <= one.most:
+            yield f'the length "{one.name}" of {one.least} to {one.most} is no input, or no range'
 
 
 def _state(graph: Graph) -> Iterator[str]:

@@ -33,6 +33,7 @@ from npuflow.hw.command import Command
 from npuflow.hw.encode import Words, decode_all
 from npuflow.hw.isa import WORDS
 from npuflow.hw.target import Target
+from npuflow.program.counts import check_counts, shortened
 from npuflow.program.meta import check_meta
 from npuflow.program.repeats import expanded, has_repeats
 from npuflow.program.taps import ProgramTaps, decode_taps
@@ -82,6 +83,14 @@ class Program:
         """The commands of every core, decoded once."""
         alike = bool(self.stored)
         return tuple(decode_all(words, core=core, alike=alike) for core, words in enumerate(self.commands))
+
+    def at(self, steps: Mapping[str, int]) -> Program:
+        """The program as the machine runs it for so many steps, by the inputs that say so (`lengths` of the
+        metadata): commands of the rounds that run. It has no taps, which are of the most steps."""
+        if not self.stored:
+            return self
+        every, meta = shortened(self.meta, self.stored, steps)
+        return replace(self, commands=every, stored=every, tap_bytes=b"", meta=meta)
 
     def __repr__(self) -> str:
         """A line: a program is megabytes of words and constants."""
@@ -168,6 +177,7 @@ class Program:
             every = tuple(expanded(words, core) for core, words in enumerate(commands))
             target_of(meta["target"], fingerprint)
             check_meta(meta, [len(w) for w in every], len(const), len(hosts))
+            check_counts(meta, commands)
         except ModelError as error:
             raise error.at(where) from None
         stored = tuple(commands) if any(map(has_repeats, commands)) else ()

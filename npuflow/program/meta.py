@@ -18,6 +18,9 @@
                  table that they are indices into, if they are some
     nodes        [{"name", "op", "origin", "macs"}], what word 1 of a command counts; `host`: {"macs",
                  "elements", "bytes"} of a node that costs the host time
+    lengths      [{"input", "least", "most", "address", "axes": {port: axis}}]: inputs that say how many steps
+                 a run has, where in DATA their number is written before it (32 bits), and along which axes
+                 ports go on by steps; `cleared`: values whose codes are those of 0 before a run
     data_bytes, const_bytes, local_bytes
     preparation  {"alpha", "colour", "steps"} of the recipe's [data], when it has steps: how a picture becomes
                  the inputs
@@ -71,6 +74,7 @@ def check_meta(meta: Mapping[str, Any], counts: Sequence[int], const_bytes: int,
             need(isinstance(entry.get("dtype"), str), f"{kind} {entry['name']} has no dtype")
             if entry.get("pixels") is not None:
                 _pixels(entry["pixels"], f"{kind} {entry['name']}")
+    _lengths(meta)
     instances = meta.get("instances", 1)
     need(natural(instances, 64) and instances, "instances is no number of inferences")
     _state(meta)
@@ -98,6 +102,26 @@ def _state(meta: Mapping[str, Any]) -> None:
         same = all(made.get(key) == given.get(key) for key in ("shape", "dtype", "quant"))
         need(same and -1 not in made["shape"], f"the state {row} has two types")
     need(len({row[1] for row in rows}) == len(rows), "an input is the state of two outputs")
+
+
+def _lengths(meta: Mapping[str, Any]) -> None:
+    """Numbers of steps: of inputs, in DATA behind all values; ports have as many along their axes."""
+    if "lengths" not in meta:
+        return
+    ports = {entry["name"]: entry["shape"] for kind in ("inputs", "outputs") for entry in meta[kind]}
+    for row in _items(meta, "lengths"):
+        need(isinstance(row, dict) and row.get("input") in ports, "a number of steps is of no input")
+        least, most, address = (row.get(name) for name in ("least", "most", "address"))
+        need(natural(most, MAX_BYTES) and natural(least, most) and least, "a number of steps has no range")
+        need(natural(address, meta["data_bytes"] - 4), "a number of steps has no address in DATA")
+        axes = row.get("axes")
+        good = isinstance(axes, dict) and all(
+            name in ports and natural(axis, len(ports[name] or ()) - 1) and ports[name][axis] == most
+            for name, axis in axes.items()
+        )
+        need(good, "an axis of steps is of no port, or has another length")
+    need(_texts(meta.get("cleared")), "what is cleared is no list of names")
+    need(set(meta["cleared"]) <= set(meta.get("values", ())), "what is cleared is no value")
 
 
 def _host(node: Mapping[str, Any]) -> None:

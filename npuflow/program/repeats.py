@@ -9,14 +9,15 @@ the other with addresses that went on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.errors import FitError, ModelError, Where
+from npuflow.hw.command import Command
 from npuflow.hw.encode import Words, decode, encode, layout
 from npuflow.hw.isa import HEADER_WORDS, WAIT_SLOTS, WORDS, by_code, opcodes
 
@@ -28,6 +29,8 @@ FAR = 1 << 14                             # counts from which on a 0 is no longe
 LAG = 4                                   # rounds behind, of a queue that a command does not wait for
 SAVED = 8                                 # commands that a block must save
 LONGEST = 512                             # commands of a block of tiles
+ALL_ROUNDS: Mapping[int, int] = {}        # nothing is said of what memory holds
+CONSTANT: Mapping[str, int] = {}          # fields of a REPEAT whose rounds are not read
 _GOING = {"LOAD": ("external",), "STORE": ("external",), "BARRIER": ("id",)}
 
 
@@ -35,13 +38,15 @@ _GOING = {"LOAD": ("external",), "STORE": ("external",), "BARRIER": ("id",)}
 class Rounds:
     """Where a loop's two rounds lie among a core's commands: from `first` on `length` commands, and as many
     behind them; and how many rounds there are in all. `tensors`: of all steps, by first and last byte, and by
-    how much a round goes on in each: no other address changes. `loop`: its name."""
+    how much a round goes on in each: no other address changes. `loop`: its name. `read`: fields of a REPEAT
+    whose rounds are read; none where they are constant."""
 
     first: int
     length: int
     count: int
     tensors: tuple[tuple[int, int, int], ...] = ()
     loop: str = ""
+    read: Mapping[str, int] = field(default_factory=dict)
 
 
 def differing(loop: str, why: str) -> FitError:
@@ -58,28 +63,49 @@ def has_repeats(words: Words) -> bool:
     return bool(np.isin(words[:, 0] & 0xFF, codes).any())
 
 
-def expanded(words: Words, core: int = 0, depth: int = DEPTH) -> Words:
+def expanded(
+    words: Words, core: int = 0, depth: int = DEPTH, steps: Mapping[int, int] = ALL_ROUNDS
+) -> Words:
     """The commands of all rounds; a ModelError that names the REPEAT which says what cannot be. `depth`: how
-    deep blocks may lie in each other."""
+    deep blocks may lie in each other. `steps`: what memory holds at an address where a REPEAT reads it; where
+    nothing is said, the most rounds run."""
     if not has_repeats(words):
         return words
     _need(depth > 0, f"blocks lie more than {DEPTH} deep in each other", 0, core)
     found: list[Words] = []
-    total = at = 0
+    at, fewer = 0, np.zeros(WAIT_SLOTS, np.int64)         # commands by queue of rounds that do not run
     while at < len(words):
         repeat = decode(words[at], index=at, core=core)
         if repeat.opcode != REPEAT:
             _need(repeat.opcode != ADVANCE, "an ADVANCE that no REPEAT announces", at, core)
-            found.append(words[at : at + 1])
-            at, total = at + 1, total + 1
+            found.append(_later(words[at : at + 1], -fewer))
+            at += 1
             continue
         first = at + 1 + repeat.number("advances")
-        end, count = first + repeat.number("length"), repeat.number("count")
+        end, most = first + repeat.number("length"), repeat.number("count")
         _need(end <= len(words), f"its block ends behind the program's {len(words)} commands", at, core)
-        rounds = _rounds(words[first:end], count, _advances(words, at, first, end - first, core), core, depth)
-        found.append(rounds)
-        total, at = total + len(rounds), end
+        constant = depth == DEPTH or not repeat.number("most")
+        _need(constant, "a block in a block has a constant count", at, core)
+        count = rounds_of(repeat, steps.get(repeat.number("address")), at)
+        turns = np.arange(count, dtype=np.int64) + (most - count) * repeat.number("late")
+        block = _later(words[first:end], -fewer)
+        one = expanded(block, core, depth - 1)
+        advances = _advances(words, at, first, end - first, core)
+        _need(most * len(one) <= MOST, f"{most} rounds of {len(one)} commands are more than {MOST} in all",
+              at, core)
+        found.append(_rounds(block, one, turns, advances, (core, depth)))
+        at, fewer = end, fewer + (most - count) * _by_queue(one)
     return np.concatenate(found)
+
+
+def rounds_of(repeat: Command, steps: int | None, at: int = 0) -> int:
+    """How many rounds a REPEAT issues where memory holds this number of steps; None: the most."""
+    count, most = repeat.number("count"), repeat.number("most")
+    if steps is None or not most:
+        return count
+    _need(0 <= steps <= most, f"{steps} steps, at most {most} are possible", at, repeat.core)
+    wanted = -((repeat.number("before") - steps) // repeat.number("each"))
+    return min(count, max(repeat.number("least"), wanted))
 
 
 def _advances(
@@ -97,19 +123,17 @@ def _advances(
 
 
 def _rounds(
-    block: Words, count: int, advances: Iterator[tuple[int, int, int]], core: int, depth: int
+    block: Words, one: Words, turns: Ints, advances: Iterator[tuple[int, int, int]], place: tuple[int, int]
 ) -> Words:
-    one = expanded(block, core, depth - 1)
-    size = f"{count} rounds of {len(one)} commands"
-    _need(count * len(one) <= MOST, f"{size} are more than {MOST} in all", 0, core)
+    """Rounds of a block: `turns`, how often words of each have gone on. `one`: the commands of a round."""
+    count, (core, depth) = len(turns), place
     made = np.repeat(block[None], count, axis=0)
-    turns = np.arange(count, dtype=np.int64)
     for command, word, step in advances:
         made[:, command, word] = (made[:, command, word].astype(np.int64) + turns * step) & 0xFFFFFFFF
     waits = _waits(block)
-    every = np.where(waits > 0, waits + turns[:, None, None] * _by_queue(one), 0)
+    every = np.where(waits > 0, waits + np.arange(count)[:, None, None] * _by_queue(one), 0)
     made[:, :, 2:HEADER_WORDS] = _packed(every)
-    if one is block:
+    if one is block or not count:
         return made.reshape(-1, WORDS)
     return np.concatenate([expanded(each, core, depth - 1) for each in made])
 
@@ -213,7 +237,17 @@ def _block(words: Words, loop: Rounds, more: Ints, core: int) -> list[Words]:
             block[command, word] = (int(block[command, word]) + step) & 0xFFFFFFFF
         asked, count = np.where(waits, asked + own, 0), count - 1
     block[:, 2:HEADER_WORDS] = _packed(asked)
-    return [*found, _head(count, loop.length, steps, core), block] if count else found
+    return [*found, _head(count, loop.length, steps, core, _read(loop, count)), block] if count else found
+
+
+def _read(loop: Rounds, count: int) -> Mapping[str, int]:
+    """The fields of a REPEAT whose rounds are read, where some rounds stand in front of it. Two run always:
+    what is behind waits for commands of that many."""
+    if not loop.read:
+        return CONSTANT
+    front = loop.count - count
+    before = loop.read["before"] + (0 if loop.read["late"] else loop.read["each"] * front)
+    return {**loop.read, "before": before, "least": min(count, max(0, 2 - front))}
 
 
 def _wanted(words: Words, loop: Rounds) -> Ints:
@@ -243,10 +277,13 @@ def _going(a: Words, b: Words, loop: Rounds) -> Iterator[tuple[int, int, int]]:
         yield int(command), at, step
 
 
-def _head(count: int, length: int, steps: Sequence[tuple[int, int, int]], core: int) -> Words:
+def _head(
+    count: int, length: int, steps: Sequence[tuple[int, int, int]], core: int,
+    read: Mapping[str, int] = CONSTANT,
+) -> Words:
     size = opcodes()[ADVANCE].fields[0].width
     groups = [steps[at : at + size] for at in range(0, len(steps), size)]
-    fields = {"count": count, "length": length, "advances": len(groups)}
+    fields = {"count": count, "length": length, "advances": len(groups), **read}
     rows = [encode(REPEAT, fields, core=core)]
     for group in groups:
         padded = [*group, *[(0, 0, 0)] * (size - len(group))]

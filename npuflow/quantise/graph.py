@@ -160,8 +160,7 @@ class _Builder:
             tuple(self.nodes),
             MappingProxyType(self.values),
             MappingProxyType(self.consts),
-            source.state,
-            source.fed,
+            source.state, source.fed, lengths=source.lengths,
         )
         return built if self.refused else own_names(contiguous(prune(built)), source)
 

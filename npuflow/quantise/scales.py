@@ -136,6 +136,7 @@ def activation_types(
             if value_id:
                 spans[value_id] = known if known is not None else _span(graph, value_id, ranges, fixed)
         groups.join(one_type(graph, node, whole))
+    spans.update(_flags(graph, spans))
     join_recurrent(groups, graph, chosen, spans)
     schemes = _schemes(groups, spans, chosen, config)
     widest: dict[str, tuple[bool, int]] = {}
@@ -153,6 +154,13 @@ def activation_types(
     spans.update(narrower(graph, chosen, spans, types, alone))
     types = _types(groups, spans, widths, schemes, numerics)
     return {**types, **compared(graph, chosen, types, alone, numerics)}
+
+
+def _flags(graph: Graph, spans: Mapping[str, Range]) -> dict[str, Range]:
+    """Of a network of any length the ranges of flags, whatever samples had: those of full length have no step
+    that is masked."""
+    known = {v for v, span in spans_of(graph).items() if span == (0, 1)} if graph.lengths else set[str]()
+    return {v: (min(spans[v][0], 0.0), max(spans[v][1], 1.0)) for v in sorted(known) if v in spans}
 
 
 def whole_types(graph: Graph, chosen: Sequence[Node]) -> dict[str, QuantType]:
@@ -242,8 +250,9 @@ def join_recurrent(
 
 def _kept(graph: Graph, nodes: Sequence[Node]) -> Iterator[tuple[str, str]]:
     """A state, and its product with flags of 0 and 1: the entries of a cache that stay. Rounded to another
-    scale and back, they would change with every run."""
+    scale and back, they would change with every run. So has what a loop carries behind a sequence's end."""
     held = {given for _, given in graph.state}
+    held |= {one.now for loop in loops(graph) for one in loop.carried} if graph.lengths else set()
     for node in nodes:
         if node.op.algebra == "product" and len(node.inputs) == 2:
             for state, flags in (node.inputs, node.inputs[::-1]):

@@ -61,4 +61,4 @@ def as_stated(graph: Graph, stated: Mapping[str, QuantType]) -> Graph:
     builder = QdqBuilder(graph.replaced(nodes=tuple(nodes), values=values))
     for node in nodes:
         builder.node(node)
-    return builder.graph(graph.inputs, graph.outputs).replaced(state=graph.state)
+    return builder.graph(graph.inputs, graph.outputs).replaced(state=graph.state, lengths=graph.lengths)

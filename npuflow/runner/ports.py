@@ -27,6 +27,7 @@ class Port:
     codes: bool = False  # whether integers are codes already: they keep their type
     ranked: bool = True
     pixels: bool = False  # whether those integers are pixels
+    steps: bool = False  # whether a dimension is free since samples have any number of steps
     loses_nan: bool = False  # whether NaN becomes an ordinary number: integers have none
 
     def holds(self, array: Array) -> bool:
@@ -58,6 +59,8 @@ def rows(arrays: Sample, ports: Sequence[Port]) -> list[dict[str, Array]]:
         shape, array = port.shape, batches(array, port.shape)
         if array.shape == (0,) and port.ranked:
             array = np.empty((0, *(max(0, size) for size in shape)), array.dtype)  # of [], no sample
+        elif port.steps and array.ndim == len(shape):
+            array = array[None]
         elif shape[:1] in ((1,), (-1,)) and array.ndim == len(shape):
             array = array[:, None]
         if array.ndim < 1 or not port.holds(array[0] if len(array) else np.empty(array.shape[1:])):

@@ -9,6 +9,7 @@ from typing import Any
 
 from npuflow.base.errors import UsageError
 from npuflow.base.forked import renewed_in_children
+from npuflow.input.lengths import cut, whole_sample
 from npuflow.program.container import Program
 from npuflow.program.graph_section import decode_graph
 from npuflow.run.state import Pairs, pairs
@@ -26,20 +27,29 @@ def ports_of(program: Program) -> tuple[tuple[Port, ...], tuple[Port, ...]]:
     """Inputs and outputs of a program under the source model's names. An input that takes codes or pixels is
     given real numbers, or integers, which are codes or pixels already. NaN stays NaN in a type of
     floats only."""
-    inputs = []
-    for entry in program.meta["inputs"]:
+    inputs, lengths = [], program.meta.get("lengths", ())
+    axes = {name: axis for one in lengths for name, axis in one["axes"].items()}
+    said = {one["input"] for one in lengths}
+    for entry in (one for one in program.meta["inputs"] if one["name"] not in said):
         pixels = bool(entry.get("pixels"))
         coded = pixels or bool(entry.get("quant"))
         dtype = "float32" if coded else entry["dtype"]
         loses = dtype in FLOATS and "element" not in (entry.get("quant") or {})
-        shape = tuple(entry["shape"])
-        inputs.append(Port(entry["name"], dtype, shape, codes=coded, pixels=pixels, loses_nan=loses))
+        shape, axis = _free(entry, axes), axes.get(entry["name"])
+        inputs.append(Port(entry["name"], dtype, shape, codes=coded, pixels=pixels, loses_nan=loses,
+                           steps=axis is not None))
     names = source_names([entry["name"] for entry in program.meta["outputs"]])
     outputs = [
-        Port(names[e["name"]], e["dtype"], tuple(e["shape"] or ()), ranked=e["shape"] is not None)
+        Port(names[e["name"]], e["dtype"], _free(e, axes), ranked=e["shape"] is not None)
         for e in program.meta["outputs"]
     ]
     return tuple(inputs), tuple(outputs)
+
+
+def _free(entry: Mapping[str, Any], axes: Mapping[str, int]) -> tuple[int, ...]:
+    """A port's shape, with the axis of steps free where a program takes any number of them."""
+    axis = axes.get(entry["name"])
+    return tuple(-1 if d == axis else size for d, size in enumerate(entry["shape"] or ()))
 
 
 def source_names(outputs: Sequence[str]) -> dict[str, str]:
@@ -59,6 +69,7 @@ class _Program:
         self.program = program
         self.name = str(program.meta.get("name") or "program")
         self.inputs, self.outputs = ports_of(program)
+        self.lengths: Sequence[Mapping[str, Any]] = program.meta.get("lengths", ())
         self.preparation: Mapping[str, Any] | None = program.meta.get("preparation")
         self.notes: tuple[str, ...] = ()
         self.start: Mapping[str, Array] = start_of(program.meta)
@@ -68,7 +79,13 @@ class _Program:
         )
 
     def fed(self, sample: Sample) -> dict[str, Array]:
-        return fed(self.program.meta["inputs"], sample)
+        entries = self.program.meta["inputs"]
+        return fed(entries, whole_sample(entries, self.lengths, sample) if self.lengths else sample)
+
+    def _cut(self, samples: Sequence[Sample], found: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
+        """Outputs under their names, without what lies behind the last step."""
+        pairs = zip(samples, found, strict=True)
+        return [self._named(cut(self.lengths, one, made) if self.lengths else made) for one, made in pairs]
 
     def _named(self, found: Mapping[str, Array]) -> dict[str, Array]:
         named = {n: name for n, name in self._names.items() if name == n or name not in found}
@@ -102,7 +119,7 @@ class SimulatedProgram(_Program):
         sizes, found = (1, self.simulation.batch), []
         for part, size in filled(samples, sizes):
             found += self.simulation.run_fed(part, dump)[:size]
-        return [self._named(one) for one in found]
+        return self._cut(samples, found)
 
 
 class Tensors(_Program):
@@ -135,7 +152,7 @@ class Tensors(_Program):
         with self._executor() as executor:
             for part, size in filled(samples, self.sizes):
                 found += executor.run_many(part, keep)[:size]
-        return [self._named(one) for one in found]
+        return self._cut(samples, found)
 
     @contextmanager
     def _executor(self) -> Iterator[Executor]:

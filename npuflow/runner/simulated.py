@@ -17,8 +17,10 @@ from npuflow.base.errors import ModelError
 from npuflow.base.forked import renewed_in_children
 from npuflow.base.wording import first_line
 from npuflow.hw.rows import check_rows
+from npuflow.input.lengths import steps_of_sample, whole_sample
 from npuflow.onnx.session import opened
 from npuflow.program.container import Program, load_program
+from npuflow.program.counts import rounds_at
 from npuflow.program.order import order_of
 from npuflow.run.driver import RunPart, driven
 from npuflow.run.state import Steps, pairs
@@ -30,7 +32,8 @@ Array = npt.NDArray[Any]
 
 
 _Batch = list[Array]                     # of every sample
-_Kind = tuple[int, tuple[str, ...]]      # samples at a time, and the values that are watched
+# samples at a time, the values that are watched, and the rounds that loops run
+_Kind = tuple[int, tuple[str, ...], tuple[int, ...]]
 # of idle machines: a full batch and a rest suffice, and memories are large
 KINDS = 2
 
@@ -53,6 +56,7 @@ class ProgramRunner:
         self.batch = batch
         self.order = order_of(self.program)
         self.state = pairs(self.program.meta.get("state", ()))
+        self.lengths: Sequence[Mapping[str, Any]] = self.program.meta.get("lengths", ())
         self._start = start_of(self.program.meta)
         self._own = self.steps()
         self._lock = threading.Lock()
@@ -83,6 +87,8 @@ class ProgramRunner:
         if self.state and any(name not in sample for sample in samples for _, name in self.state):
             return [self._own.run(sample, dump) for sample in samples]
         entries = self.program.meta["inputs"]
+        if self.lengths:                     # outputs are of the most steps, as those of the graph are
+            samples = [whole_sample(entries, self.lengths, sample) for sample in samples]
         return self.run_fed([fed(entries, sample) for sample in samples], dump)
 
     def run_fed(
@@ -120,7 +126,7 @@ class ProgramRunner:
         meta = self.program.meta
         names = list(dict.fromkeys((*meta["values"], *self.program.taps.values))) if dump else []
         watch = tuple(names if dump is True else [n for n in (dump or ()) if n in names])
-        with self._machine(len(samples), watch) as machine:
+        with self._machine(samples, watch) as machine:
             return self._through(machine, [dict(sample) for sample in samples], dump)
 
     def _through(
@@ -131,11 +137,15 @@ class ProgramRunner:
         machine.forget()
         self._shown.shadows = machine.shadows
         count, given = len(samples), {name: [sample[name] for sample in samples] for name in samples[0]}
+        for name in meta.get("cleared", ()):
+            entry = meta["values"][name]
+            machine.write(name, quantize(np.zeros(entry["shape"], np.float32), entry["quant"]))
         for name in [entry["name"] for entry in meta["inputs"] if entry["name"] in meta["values"]]:
             machine.write(name, np.stack(given[name]))
         outputs = [o["name"] for o in meta["outputs"]]
         named = {*outputs, *(() if dump is True else dump or ())}
-        parts = [RunPart(_reads(step), partial(self._step, step, machine, count)) for step in meta["steps"]]
+        steps = meta["steps"]
+        parts = [RunPart(_reads(step), partial(self._step, step, machine, count)) for step in steps]
         found = driven(parts, given, lambda name: dump is True or name in named)
         whole = {
             n: s.array.copy() for n, s in machine.shadows.items() if n not in machine.seen and s.seen.all()
@@ -192,15 +202,27 @@ class ProgramRunner:
         return {name: list(machine.read(name)) for name in missing}
 
     @contextmanager
-    def _machine(self, batch: int, watch: tuple[str, ...]) -> Iterator[SimulatedMachine]:
+    def _machine(
+        self, samples: Sequence[Mapping[str, Array]], watch: tuple[str, ...]
+    ) -> Iterator[SimulatedMachine]:
         """A machine for one run: an idle one, or a new one. A run that fails leaves it in an
-        unknown state: it is dropped."""
-        kind = batch, watch
+        unknown state: it is dropped. Samples that run together run the steps of the longest; where
+        one looks inside, all steps run."""
+        batch, program, order = len(samples), self.program, self.order
+        rounds: tuple[int, ...] = ()
+        if self.lengths and not watch:
+            each = [steps_of_sample(self.lengths, sample) for sample in samples]
+            most = {name: max(one[name] for one in each) for name in each[0]}
+            rounds = rounds_at(program.meta, program.stored, most)
+        kind = batch, watch, rounds
         with self._lock:
             idle = self._idle.get(kind)
             machine = idle.pop() if idle else None
         if machine is None:
-            machine = SimulatedMachine(self.program, batch, watch=watch, order=self.order)
+            if rounds:
+                program = program.at(most)
+                order = order_of(program)
+            machine = SimulatedMachine(program, batch, watch=watch, order=order)
         yield machine
         with self._lock:
             self._idle[kind] = [*self._idle.pop(kind, ()), machine]

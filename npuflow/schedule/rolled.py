@@ -95,12 +95,20 @@ def _told(
     place = {n: k for k, n in enumerate(roll.steps[step])}
     values = _places(graph, roll.steps[step])
     before = {v: ("before", *at) for v, at in _places(graph, roll.steps[step - 1]).items()}
+    known = before | values | {parts[step]: ("part", k) for k, parts in enumerate(parts_of(graph, roll))}
     told = []
     for group in groups:
         parts = tuple((tuple(place.get(n, -1) for n in p.nodes), p.choice) for p in group.parts)
-        held = tuple(((before | values).get(v, v), count) for v, count in group.held)
+        held = tuple((known.get(v, v), count) for v, count in group.held)
         told.append((parts, group.strips, group.cores, held))
     return told, sorted(str(at) for v, at in values.items() if v in kept)
+
+
+def parts_of(graph: Graph, roll: Roll) -> list[tuple[str, ...]]:
+    """Of every tensor that steps read in parts the parts, step by step."""
+    cut = [graph.nodes[n].outputs[0] for n in roll.movers if len(graph.nodes[n].inputs) == 1]
+    count = len(roll.steps)
+    return [tuple(cut[at : at + count]) for at in range(0, len(cut), count)] if len(cut) % count == 0 else []
 
 
 def _skips(graph: Graph, roll: Roll) -> bool:
@@ -123,6 +131,15 @@ def mirrored(graph: Graph, roll: Roll) -> dict[str, str]:
         for mine, theirs in zip(roll.steps[step], roll.steps[other], strict=True)
         for value, twin in zip(graph.nodes[mine].outputs, graph.nodes[theirs].outputs, strict=True)
         if value and twin
+    }
+
+
+def _all_mirrored(graph: Graph, loops: Sequence[RolledLoop]) -> dict[str, str]:
+    """What second rounds make, and the parts of tensors that they read, by those of the first."""
+    made = {v: twin for loop in loops for v, twin in loop.mirror.items()}
+    return made | {
+        parts[loop.roll.lead + ROUND + k]: parts[loop.roll.lead + k]
+        for loop in loops for parts in parts_of(graph, loop.roll) for k in range(ROUND)
     }
 
 
@@ -207,7 +224,7 @@ def lay_rolled(
     limit, align = machine.memory.local_bytes, machine.memory.slot_align
     twins = {g: twin for loop in loops for g, twin in loop.twins.items()}
     homes = {v: home for loop in loops for v, home in loop.homes.items()}
-    mirror = {v: twin for loop in loops for v, twin in loop.mirror.items()}
+    mirror = _all_mirrored(frames[0].topology.graph, loops)
     passed = frozenset(v for loop in loops for v in loop.passed)
 
     def home(name: str) -> str:

@@ -31,7 +31,7 @@ HOST = 0            # "written before this segment"; commands are their position
 
 @dataclass(frozen=True)
 class Hazard:
-    """`kind`: RAW, WAR, WAW, unwritten or overlap. `first` and `second` are (core,
+    """`kind`: RAW, WAR, WAW, unwritten, overlap or count. `first` and `second` are (core,
     index); `first` None: nobody."""
 
     kind: str
@@ -49,6 +49,8 @@ class Hazard:
             return f"command {index} of core {core}: {what} reads a byte that nothing has written"
         if self.kind == "overlap":
             return f"command {index} of core {core}: {what} overlaps an operand of the same command"
+        if self.kind == "count":
+            return f"command {index} of core {core}: {what} writes a number of steps that a REPEAT reads"
         assert self.first is not None
         other = program.decoded[self.first[0]][self.first[1]].opcode
         return (
@@ -112,12 +114,14 @@ class _Judge:
         self.program, self.order = program, order
         self.data = _Shadow(int(program.meta["data_bytes"]))
         self.local = [_Shadow(int(program.meta["local_bytes"])) for _ in program.commands]
+        self.counts = [int(one["address"]) for one in program.meta.get("lengths", ())]
         self.queue = order.queue
         self.position = order.position
 
     def run(self) -> Iterator[Hazard]:
         segment = 0
         self._host_writes([entry["name"] for entry in self.program.meta["inputs"]])
+        self._host_writes(self.program.meta.get("cleared", []))
         for step in self.program.meta["steps"]:
             if step["kind"] == "npu":
                 first, last = self.order.segments[segment]
@@ -145,6 +149,9 @@ class _Judge:
             shadow = self.data if region.space == DATA else self.local[core]
             flat = region.squeezed()
             yield from self._judge(i, flat, shadow)
+            low, high = region.span
+            if region.write and region.space == DATA and any(low < a + 4 and a < high for a in self.counts):
+                yield Hazard("count", None, (core, index), DATA, low, region.name)
         for region in found:
             shadow = self.data if region.space == DATA else self.local[core]
             flat = region.squeezed()

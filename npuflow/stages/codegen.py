@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+from npuflow.base.errors import FitError
 from npuflow.base.files import ByteCount
 from npuflow.base.tables import Config
 from npuflow.flow.artifact import Artifact, Reader, Writer
@@ -79,6 +80,17 @@ class ProgramTable(Config, table="program"):
     file that only goes to a device."""
 
 
+def _one_at_a_time(graph: Graph) -> None:
+    """Inferences that run at the same time have one number of steps."""
+    for length in graph.lengths:
+        raise FitError(
+            f"{length.dim} cannot be free where cores run an inference each",
+            because="those that run at the same time run as many steps",
+            hint=f'[model] dims {length.dim} = {length.most}: one length; or compute.cores_mode = "all"',
+            code="NF-FIT-016",
+        )
+
+
 @stage(minor=True)
 def codegen(
     quantized: Quantized,
@@ -93,6 +105,7 @@ def codegen(
     graph = quantized.planned(whole=not tiled.plan.rolled)
     made = generate(graph, tiled.plan, target)
     if compute.instances > 1:
+        _one_at_a_time(graph)
         made = data_parallel(made, compute.instances)
         log(f"{compute.instances} cores run it at the same time, an inference each")
     found = made.meta["memory"]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from npuflow.base.errors import ModelError
+import numpy as np
+
+from npuflow.base.errors import ModelError, Where
 from npuflow.base.tables import Config, Fault, FilePath, MayBeFolder, Range, Unkeyed
 from npuflow.flow.artifact import Artifact
 from npuflow.flow.refs import Files, Item, Listing
@@ -15,15 +18,21 @@ from npuflow.flow.stage import stage
 from npuflow.frontends import FRONTENDS, TAKEN_AS_ONE, Bindings, Described, Gatherer, Reading, main_files
 from npuflow.input.batch import with_batch
 from npuflow.input.begin import begun
+from npuflow.input.data.config import noise
+from npuflow.input.lengths import with_length
 from npuflow.input.sources import address, frontend, gathered
 from npuflow.ir.graph import Graph
+from npuflow.ir.lengths import filled
 from npuflow.ir.op import OPS
 from npuflow.ir.text import operators
+from npuflow.ir.types import Array
 from npuflow.rules import RULES
+from npuflow.run.floats import FloatRun
 from npuflow.run.state import with_state
 from npuflow.stages._entries import GraphEntry
 
 Shape = dict[str, int | tuple[int, ...]]
+_RANGE = re.compile(r"(\d+)\.\.(\d+)")
 
 
 @dataclass(frozen=True)
@@ -35,8 +44,9 @@ class ModelTable(Config, table="model"):
     "python:module:function" of a PyTorch module."""
     inputs: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Shapes of inputs, where the model leaves dimensions free."""
-    dims: dict[str, int] = field(default_factory=dict)
-    """Sizes of free dimensions by their names in the model."""
+    dims: dict[str, int | str] = field(default_factory=dict)
+    """Sizes of free dimensions by their names in the model. A range, `{ T = "1..512" }`: one program for
+    sequences of any of these lengths, whose loops run as many steps as a sample has."""
     shapes: Annotated[tuple[Shape, ...], Unkeyed()] = ()
     """Several shapes in one program, `[{ T = 64 }, { T = 128 }]`: each gives sizes of free dimensions, or
     shapes of inputs, beside `dims` and `inputs`. Calibration is done at the first. A state has the same
@@ -63,8 +73,9 @@ class ModelTable(Config, table="model"):
                     f"{list(shape)} is not a shape that can be built", hint="sizes from 1 on; a batch is 1",
                     code="NF-RECIPE-039",
                 )
+        yield from self._wrong_ranges()
         for name, size in self.dims.items():
-            if size < 1:
+            if isinstance(size, int) and size < 1:
                 yield Fault(
                     f"dims.{name}",
                     f"{size} is not a valid size",
@@ -72,6 +83,32 @@ class ModelTable(Config, table="model"):
                     code="NF-RECIPE-040",
                 )
         yield from self._wrong_shapes()
+
+    def _wrong_ranges(self) -> Iterator[Fault]:
+        ranges = [name for name, size in self.dims.items() if isinstance(size, str)]
+        for name in ranges:
+            if name not in self.ranges:
+                yield Fault(
+                    f"dims.{name}", f'"{self.dims[name]}" is no range of lengths',
+                    hint='"1..512": from the least to the most', code="NF-RECIPE-140",
+                )
+        beside = [key for key in ("shapes", "begin", "batch", "state") if getattr(self, key)]
+        if ranges and (beside or len(ranges) > 1):
+            because = f"it stands beside {beside[0]}" if beside else f"{' and '.join(ranges)} are two"
+            yield Fault(
+                f"dims.{ranges[0]}", "a network of any length has one free dimension, and no state or batch",
+                because, "one length, as a number", code="NF-RECIPE-141",
+            )
+
+    @property
+    def ranges(self) -> dict[str, tuple[int, int]]:
+        """Dimensions that are free in a range, with the least and the most."""
+        found = {}
+        for name, size in self.dims.items():
+            said = _RANGE.fullmatch(size) if isinstance(size, str) else None
+            if said is not None and 0 < int(said[1]) < int(said[2]):
+                found[name] = int(said[1]), int(said[2])
+        return found
 
     def _wrong_shapes(self) -> Iterator[Fault]:
         for i, shape in enumerate(self.shapes):
@@ -109,7 +146,11 @@ class ModelTable(Config, table="model"):
         """What is fixed of the model at one shape."""
         inputs = {name: sizes for name, sizes in shape.items() if isinstance(sizes, tuple)}
         dims = {name: size for name, size in shape.items() if isinstance(size, int)}
-        return Bindings({**self.inputs, **inputs}, {**self.dims, **dims}, self.outputs, self.constants)
+        most = {name: most for name, (_, most) in self.ranges.items()}
+        fixed = {name: size for name, size in self.dims.items() if isinstance(size, int)}
+        return Bindings(
+            {**self.inputs, **inputs}, {**fixed, **most, **dims}, self.outputs, self.constants
+        )
 
 
 def shape_name(shape: Mapping[str, int | Sequence[int]]) -> str:
@@ -211,6 +252,13 @@ def read(model: ModelTable, path: Path, bindings: Bindings) -> Model:
     """The model with these sizes, cut and with state as the recipe says."""
     name, reader, source = gathered(address(model.path, path))
     reading = reader.read(source, bindings)
+    for dim, (least, most) in model.ranges.items():
+        def at(count: int, dim: str = dim) -> Graph:
+            return reader.read(source, replace(bindings, dims={**bindings.dims, dim: count})).graph
+
+        whole = with_length(reading.graph, at(most - 1), dim, least, most)
+        need_alike(whole, {count: at(count) for count in sorted({least, (least + most) // 2, most - 1})})
+        reading = replace(reading, graph=whole)
     own = dict(reading.graph.state)                    # what the file itself says, as TFLite's variables do
     if own:
         reading = replace(reading, graph=reading.graph.replaced(state=()))
@@ -221,4 +269,52 @@ def read(model: ModelTable, path: Path, bindings: Bindings) -> Model:
     stated = {**{o: i for o, i in own.items() if i in free}, **model.state}
     if stated:
         reading = _changed(reading, lambda graph: with_state(graph, stated), "state")
-    return Model(name, reading, plugins(reading.graph), bool(model.begin or model.batch))
+    changed = bool(model.begin or model.batch or model.ranges)
+    return Model(name, reading, plugins(reading.graph), changed)
+
+
+def need_alike(graph: Graph, shorter: Mapping[int, Graph]) -> None:
+    """A ModelError where a graph of any length computes something else than the same of some lengths: what
+    lies behind the last step must reach nothing before it."""
+    (length,) = graph.lengths
+    kinds = {i: graph.type(i) for i in graph.inputs if i != length.name}
+    whole = FloatRun.of(graph, graph.outputs)
+    for count, other in shorter.items():
+        one = FloatRun.of(other, other.outputs)
+        for seed, size in enumerate((1.0, .05)):
+            feed = noise({i: other.type(i) for i in kinds}, seed)
+            feed = {i: a * np.asarray(size, a.dtype) if a.dtype.kind == "f" else a for i, a in feed.items()}
+            given = {i: filled(feed[i], axis, length.most) for i, axis in length.axes if i in feed}
+            said = {length.name: np.full(graph.type(length.name).shape, count, np.int32)}
+            full = {**feed, **given, **said}
+            if _differing(graph, whole.run(full), one.run(feed)) is not None:
+                raise _mixing(graph, other, full, feed)
+
+
+def _differing(graph: Graph, whole: Mapping[str, Array], one: Mapping[str, Array]) -> str | None:
+    """The first value that is another one, up to where the shorter network has it."""
+    for name, wanted in one.items():
+        found = whole.get(name)
+        if found is None or found.ndim != wanted.ndim or wanted.dtype.kind != "f":
+            continue
+        found = found[tuple(slice(0, size) for size in wanted.shape)]
+        if found.shape != wanted.shape or not np.allclose(found, wanted, 1e-3, 1e-4):
+            return name
+    return None
+
+
+def _mixing(
+    graph: Graph, other: Graph, full: Mapping[str, Array], feed: Mapping[str, Array]
+) -> ModelError:
+    """The error that names the first layer whose results change with what lies behind the last step."""
+    (length,) = graph.lengths
+    shown = [o for n in other.nodes for o in n.outputs if o and o in graph.values]
+    found = _differing(graph, FloatRun.of(graph, shown).run(full), FloatRun.of(other, shown).run(feed))
+    node = other.producer().get(found or "")
+    name = node.name if node is not None else f'what makes "{graph.outputs[0]}"'
+    return ModelError(
+        f"{length.dim} cannot be free: {name} mixes steps", where=Where(value=found or graph.outputs[0]),
+        because="what it computes changes with what lies behind the last step of a sequence",
+        hint=f"[model] dims {length.dim} = {length.most}: one length; or [model] shapes, a program for each",
+        code="NF-MODEL-372",
+    )

@@ -130,7 +130,7 @@ def _planned(
             raise explained(wanted, fault, shipped_targets()) from None
         log(f"loops are written out, step after step: {fault.message}")
         return _planned(replace(wanted, graph=quantized.straight()), quantized, costs, without)
-    if not has_copies(wanted.graph):
+    if wanted.graph.lengths or not has_copies(wanted.graph):
         return plan
     return _short_written_out(plan, wanted, quantized.straight(), costs, without)
 

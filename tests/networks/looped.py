@@ -2,32 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import numpy as np
 
 from npuflow.hw.target import Target
-from npuflow.ir.graph import Graph
+from npuflow.input.lengths import with_length
+from npuflow.ir.graph import Graph, prune
 from npuflow.ir.types import Array
 from npuflow.ir.unroll import rolled
 from npuflow.place.place import place
 from npuflow.program.codegen.generate import generate
 from npuflow.program.container import Program
 from npuflow.quantise.config import Quantize
+from npuflow.rewrite.rewrite import rewrite
+from npuflow.rules import RULES
 from npuflow.run.floats import FloatRun
 from npuflow.search.plan import plan_network
 from npuflow.testing.quantised import quantize_graph
+from npuflow.testing.rule import graph_of
 from tests.networks.harness import machine
 from tests.networks.onnx_text import normal, rewritten
+
+Range = tuple[float, float]
 
 
 def quantised(data: bytes, target: Target) -> tuple[Graph, dict[str, Array]]:
     """The integer graph of a model whose inputs are floats, and an input."""
     graph = rewritten(data).graph
     feeds = {i: normal(7, *graph.type(i).shape) for i in graph.inputs}
+    return integers(graph, feeds, target), feeds
+
+
+def integers(graph: Graph, feeds: dict[str, Array], target: Target) -> Graph:
+    """The integer graph, with the ranges of one input."""
+    ranges, placed = ranges_of(graph, feeds), place(graph, target)
+    return quantize_graph(graph, placed.on_npu, ranges, Quantize(), target.numerics).graph
+
+
+def free_length(
+    make: Callable[[int], bytes], most: int, target: Target, ranges: Mapping[str, Range] | None = None
+) -> tuple[Graph, dict[str, Array], Mapping[str, Range]]:
+    """The integer graph of models by their number of steps, for any number up to the most; an input; and the
+    ranges of its values, where none are given."""
+    whole = with_length(graph_of(make(most)), graph_of(make(most - 1)), "T", 1, most)
+    graph, name = prune(rewrite(whole, list(RULES.names())).graph), whole.lengths[0].name
+    feeds = {i: normal(7, *graph.type(i).shape) for i in graph.inputs if i != name}
+    feeds[name] = np.full(graph.type(name).shape, most, np.int32)
+    ranges = ranges or ranges_of(graph, feeds)
+    placed = place(graph, target)
+    made = quantize_graph(graph, placed.on_npu, ranges, Quantize(), target.numerics).graph
+    return made, feeds, ranges
+
+
+def ranges_of(graph: Graph, feeds: Mapping[str, Array]) -> Mapping[str, Range]:
+    """Of all values, of one input."""
     made = [o for n in graph.nodes for o in n.outputs if o]
     real = {**feeds, **FloatRun.of(graph, made).run(feeds)}
-    ranges = {name: (float(a.min()), float(a.max())) for name, a in real.items() if a.dtype == np.float32}
-    placed = place(graph, target)
-    return quantize_graph(graph, placed.on_npu, ranges, Quantize(), target.numerics).graph, feeds
+    return {name: (float(a.min()), float(a.max())) for name, a in real.items() if a.dtype == np.float32}
 
 
 def program_of(graph: Graph, target: Target) -> Program:

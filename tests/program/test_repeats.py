@@ -27,7 +27,8 @@ from npuflow.runner.simulated import ProgramRunner
 from npuflow.sim.hazards import hazards_of
 from tests.frontends.test_loops import info, model
 from tests.networks.harness import build
-from tests.networks.looped import program_of, quantised
+from tests.networks.looped import integers, program_of, quantised
+from tests.networks.onnx_text import normal, rewritten
 from tests.rules.test_recurrent import layer
 from tests.tiers import often
 
@@ -170,6 +171,15 @@ def test_a_repeated_block_computes_what_the_loop_does(name: str, target: Target)
     for output, array in ProgramRunner(program).run(feeds).items():
         np.testing.assert_array_equal(array, wanted[output])
         np.testing.assert_array_equal(array, interpret(graph, feeds, target.numerics)[output])
+
+
+def test_steps_that_hold_their_part_of_a_tensor_are_repeated() -> None:
+    """Of a mask, which several layers of a group read."""
+    given = {"x": normal(7, 16, 1, 5), "lengths": np.array([9], np.int32)}
+    graph = rewritten(layer("LSTM", steps=16, batch=1, lengths="input"), feeds=given).graph
+    program = program_of(integers(graph, given, TARGET), TARGET)
+    assert len(program.stored[0]) < len(program.commands[0])
+    assert not hazards_of(program, order_of(program))
 
 
 def test_no_command_of_a_round_copies_a_gate() -> None:

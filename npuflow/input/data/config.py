@@ -12,7 +12,10 @@ from npuflow.base.errors import DataError
 from npuflow.base.tables import Config, Doc, Fault, Instead, Location, Range, Words
 from npuflow.base.tables_write import key
 from npuflow.input.data.steps import Alpha, DataStep, Plain, finished
+from npuflow.ir.lengths import filled, most_of, one_length
 from npuflow.ir.types import Array, TensorType
+
+NO_LENGTHS: Mapping[str, dict[str, int]] = {}
 
 
 class DamagedData(DataError):
@@ -136,22 +139,40 @@ class InputSample:
         """What the model gets, checked against its input types."""
         if self.broken:
             raise DataError("this sample could not be read", because=self.broken, code="NF-DATA-028")
+        lengths = {name: most for name in inputs if (most := most_of(name)) and name not in self.arrays}
+        own = {name: kind for name, kind in inputs.items() if name not in lengths}
         if self.noise is not None:
-            return noise(inputs, self.noise)
-        return {name: self._fed(name, kind, len(inputs)) for name, kind in inputs.items()}
+            found, counts = noise(own, self.noise), dict[str, dict[str, int]]()
+        else:
+            found, counts = {}, {name: {} for name in lengths}
+            for name, kind in own.items():
+                found[name] = self._fed(name, kind, len(own), counts)
+        for name, most in lengths.items():
+            count = one_length(counts[name].items(), name) if counts.get(name) else most
+            found[name] = np.full(inputs[name].shape, count, inputs[name].dtype)
+        return found
 
     def misfits(self, inputs: Mapping[str, TensorType]) -> Iterator[DataError]:
         """Why the sample cannot be fed, input by input."""
-        for name, kind in inputs.items():
+        lengths = {name for name in inputs if most_of(name) and name not in self.arrays}
+        for name, kind in ((name, kind) for name, kind in inputs.items() if name not in lengths):
             try:
                 noise({name: kind}, self.noise) if self.noise is not None else self._fed(
-                    name, kind, len(inputs)
+                    name, kind, len(inputs) - len(lengths), {name: {} for name in lengths}
                 )
             except DataError as fault:
                 yield fault
 
-    def _fed(self, name: str, kind: TensorType, inputs: int) -> Array:
-        return fitted(finished(self._array(name, inputs), self.steps, name, self.picture), kind, name)
+    def _fed(
+        self, name: str, kind: TensorType, inputs: int, lengths: Mapping[str, dict[str, int]] = NO_LENGTHS
+    ) -> Array:
+        """An input's array. `lengths`: by input that says how many steps there are, how many this one has."""
+        array = finished(self._array(name, inputs), self.steps, name, self.picture)
+        for length, counts in lengths.items():
+            array, count = _whole(array, kind, most_of(length))
+            if count:
+                counts[name] = count
+        return fitted(array, kind, name)
 
     def _array(self, name: str, inputs: int) -> Array:
         if name in self.arrays:
@@ -168,6 +189,20 @@ class InputSample:
             else f'[data] arrays = {{ {key(name)} = "..." }} names the array of an npz file',
             code="NF-DATA-029",
         )
+
+
+def _whole(array: Array, kind: TensorType, most: int) -> tuple[Array, int]:
+    """An array that is shorter than its input along the one axis of so many steps, filled up, and the steps
+    that it has; 0 and the array where it is not. The axis of a batch of one may be missing."""
+    shape = kind.shape
+    spare = [d for d, size in enumerate(shape) if size == 1] if array.ndim == len(shape) - 1 else []
+    for held in (array, *(np.expand_dims(array, d) for d in spare)):
+        short = [d for d, (have, want) in enumerate(zip(held.shape, shape, strict=False)) if have != want]
+        if held.ndim == len(shape) and len(short) == 1:
+            (axis,) = short
+            if shape[axis] == most and 0 < held.shape[axis] < most:
+                return filled(held, axis, most), held.shape[axis]
+    return array, 0
 
 
 def fitted(array: Array, kind: TensorType, name: str) -> Array:

@@ -72,7 +72,8 @@ class _Folding:
         outputs = tuple(self.own(o) if o in self.maps else o for o in self.source.outputs)
         own = dict(zip(self.source.outputs, outputs, strict=True))
         state = tuple((own[output], given) for output, given in self.source.state)
-        made = prune(self.net.graph(self.source.inputs, outputs).replaced(state=state))
+        folded = self.net.graph(self.source.inputs, outputs)
+        made = prune(folded.replaced(state=state, lengths=self.source.lengths))
         return Folded(
             verify(made, "folding the normalisation"), tuple(self.borders), tuple(self.notes), self.real
         )

@@ -81,5 +81,5 @@ def exactly_padded(graph: Graph, borders: Sequence[PixelBorder]) -> Graph:
             bare = node.op.with_border((0,) * len(widths))
             node = replace(node, op=bare, inputs=(source, *node.inputs[1:]))
         made.nodes.append(node)
-    padded = made.graph(graph.inputs, graph.outputs).replaced(state=graph.state)
+    padded = made.graph(graph.inputs, graph.outputs).replaced(state=graph.state, lengths=graph.lengths)
     return verify(prune(padded), "padding exactly")

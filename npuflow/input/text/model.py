@@ -24,13 +24,13 @@ class TextModel(Config, table="model"):
     """What of [model] says how text becomes tokens."""
 
     path: Annotated[FilePath, MayBeFolder(main_files)]
-    dims: dict[str, int] = field(default_factory=dict)
+    dims: dict[str, int | str] = field(default_factory=dict)
     inputs: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def opened(self) -> OpenedTextModel:
         """Its tokenizer and sizes. DataError for a model that is no checkpoint; ModelError where it has no
         tokenizer that can be read."""
-        path, sizes = self.path.path, dict(self.dims)
+        path, sizes = self.path.path, {n: size for n, size in self.dims.items() if isinstance(size, int)}
         if len(self.inputs.get(TOKENS, ())) == 2:
             sizes.setdefault(CHUNK, self.inputs[TOKENS][1])
         if self.path.function or _reader(path) is None:

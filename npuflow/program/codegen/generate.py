@@ -6,7 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from npuflow.base.errors import InternalError
+import numpy as np
+
+from npuflow.base.errors import FitError, InternalError
+from npuflow.hw.encode import Words
 from npuflow.hw.target import Target
 from npuflow.ir.graph import ROUND, Graph
 from npuflow.ir.moves import reach
@@ -19,11 +22,27 @@ from npuflow.program.codegen.consts import ConstPool
 from npuflow.program.codegen.core import CoreProgram
 from npuflow.program.codegen.data import DataStorage, lay_out
 from npuflow.program.codegen.in_place import in_place
-from npuflow.program.codegen.loops import LoopCommands, of_last_round, same_borders, same_places, together
-from npuflow.program.codegen.metadata import node_meta, plan_meta, port_meta, quant_meta, values_meta
+from npuflow.program.codegen.loops import (
+    LoopCommands,
+    cleared,
+    of_last_round,
+    same_borders,
+    same_places,
+    together,
+)
+from npuflow.program.codegen.metadata import (
+    length_meta,
+    node_meta,
+    plan_meta,
+    port_meta,
+    quant_meta,
+    values_meta,
+)
 from npuflow.program.codegen.tiles import COMPUTE
 from npuflow.program.codegen.transfers import share_loads, transfer
 from npuflow.program.container import Program, fingerprint, target_meta, without_group_products
+from npuflow.program.counts import WORD
+from npuflow.program.order import HALF
 from npuflow.program.repeats import Rounds, expanded, folded, has_repeats
 from npuflow.program.taps import ProgramTaps, Tapped, encode_taps
 from npuflow.schedule.accesses import merge
@@ -75,7 +94,7 @@ def generate(graph: Graph, plan: TilingPlan, target: Target, name: str = "") -> 
         CoreProgram(CommandList(c, target.dma.channels), consts, own, target.numerics, topology.maker)
         for c, own in enumerate(data)
     )
-    out = _Output(cores, LoopCommands(loops, cores))
+    out = _Output(cores, LoopCommands(loops, cores, _lengths(graph, data[0])))
     phases: dict[int, list[Phase]] = {}
     for phase in schedule.phases:
         phases.setdefault(phase.segment, []).append(phase)
@@ -103,12 +122,21 @@ def _data(
     spread, steps = spreads(frames, plan.kept, cores), _steps(topology, plan)
     borders = _borders(spread, frames, steps)
     born, dies = _lifetimes(topology.graph, steps, _in_data(topology.graph, frames))
+    born.update({v: 0 for v in cleared(topology.graph, loops) if v in born})
     homes = in_place(frames, topology.views, born, dies)
     if loops:
         shared = same_borders(spread, loops)
         homes, borders = same_places(topology, homes, born, loops) | shared, together(borders, shared)
     lives, layout = lay_out(topology.views, born, dies, borders, memory, plan.allocation, homes)
     return [DataStorage(topology.views, layout, lives, homes) for _ in range(cores)]
+
+
+def _lengths(graph: Graph, data: DataStorage) -> dict[str, tuple[int, int]]:
+    """Where DATA has how many steps run, behind all values, and how many may; by input."""
+    return {
+        one.name: (-(-data.layout.total // WORD) * WORD + WORD * k, one.most)
+        for k, one in enumerate(graph.lengths)
+    }
 
 
 def _scheduled(
@@ -239,6 +267,17 @@ def _lifetimes(
     return born, dies
 
 
+def _countable(words: Words, core: int) -> None:
+    """Where rounds are read, counts that commands wait for must not pass what 16 bits tell apart."""
+    most = int(np.bincount(words[:, 0] >> 8 & 0xFF, minlength=1).max())
+    if most >= HALF:
+        raise FitError(
+            f"{most} commands of a queue of core {core} are too many for a run of any length",
+            because=f"their number must stay below {HALF}", code="NF-FIT-015",
+            hint="fewer steps at most, or one length: [model] dims with a number",
+        )
+
+
 def _host(graph: Graph, part: Segment, out: _Output) -> None:
     for step in host_steps(graph, part):
         if step.kind == "model":
@@ -280,19 +319,23 @@ def _program(
     for loop in out.loops.loops:
         for k, step in enumerate(loop.roll.steps[loop.roll.lead : -1]):
             macs.update({n: macs[n] * (loop.roll.rounds if k < ROUND else 0) for n in step if n in macs})
+    values = of_last_round(
+        topology, out.loops.loops,
+        values_meta(graph, data, topology.views, _in_data(graph, frames), _written(topology, frames)),
+    )
     meta = {
         "name": name,
         "target": target_meta(target),
         "inputs": [port_meta(graph, i) for i in graph.inputs],
         "outputs": [port_meta(graph, o) for o in graph.outputs],
         **({"state": [list(pair) for pair in graph.state]} if graph.state else {}),
-        "values": of_last_round(
-            topology, out.loops.loops,
-            values_meta(graph, data, topology.views, _in_data(graph, frames), _written(topology, frames)),
-        ),
+        "values": values,
         "steps": out.steps,
         "nodes": [node_meta(n, macs.get(i, 0), host.get(i)) for i, n in enumerate(graph.nodes)],
-        "data_bytes": data.layout.total,
+        **length_meta(
+            graph, out.loops.lengths, [v for v in cleared(graph, out.loops.loops) if v in values]
+        ),
+        "data_bytes": max([data.layout.total, *(at + WORD for at, _ in out.loops.lengths.values())]),
         "const_bytes": len(const),
         "local_bytes": target.memory.local_bytes,
         "memory": {
@@ -308,6 +351,8 @@ def _program(
     rounds = [out.loops.rounds(c) for c in range(len(words))]
     stored = tuple(folded(w, loops, c) for c, (w, loops) in enumerate(zip(words, rounds, strict=True)))
     every = tuple(expanded(w, c) for c, w in enumerate(stored))
+    for core, w in enumerate(every if any(loop.roll.counted for loop in out.loops.loops) else ()):
+        _countable(w, core)
     taps = _taps(graph, out.cores, rounds)
     held = stored if any(map(has_repeats, stored)) else ()
     return Program(fingerprint(target), meta, every, const, tuple(out.hosts), taps, b"", held)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from npuflow.ir.graph import ROUND
+from npuflow.ir.graph import ROUND, Graph, Roll
 from npuflow.program.codegen.core import CoreProgram
 from npuflow.program.codegen.data import DataStorage
 from npuflow.program.repeats import Rounds, differing
@@ -20,11 +20,12 @@ NOTHING_MOVED: Mapping[str, int] = {}
 
 @dataclass
 class LoopCommands:
-    """The loops of a program while its commands are written. `marks`: by core, where the commands of a group
-    begin."""
+    """The loops of a program while its commands are written. `lengths`: by input where DATA has how many
+    steps run, and how many may. `marks`: by core, where the commands of a group begin."""
 
     loops: tuple[RolledLoop, ...]
     cores: tuple[CoreProgram, ...]
+    lengths: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     marks: list[dict[int, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -65,7 +66,19 @@ class LoopCommands:
             return None
         if min(first, second) < 0 or second - first != end - second:
             raise differing(loop.roll.loop, "a round has more commands than the one before it")
-        return Rounds(first, second - first, loop.roll.rounds, self._tensors(loop), loop.roll.loop)
+        length, count = second - first, loop.roll.rounds
+        return Rounds(first, length, count, self._tensors(loop), loop.roll.loop, self._read(loop.roll))
+
+    def _read(self, roll: Roll) -> dict[str, int]:
+        """What a REPEAT says of rounds that are read. A command of a step may lie in the round behind its
+        own, with that one's words: of first steps one round more runs than needed, so that the step of
+        whichever command is left over is filling; of last ones those are the steps before the first round."""
+        if roll.counted is None:
+            return {}
+        name, late = roll.counted
+        address, most = self.lengths[name]
+        before = 1 if late else roll.lead - ROUND
+        return {"most": most, "address": address, "before": before, "each": ROUND, "late": int(late)}
 
     def _tensors(self, loop: RolledLoop) -> tuple[tuple[int, int, int], ...]:
         """The tensors that steps read and make parts of: first and last byte, how far a round goes."""
@@ -109,6 +122,14 @@ def same_borders(spread: Mapping[str, Spread], loops: Sequence[RolledLoop]) -> d
         if value in spread and home in spread
         for mine, theirs in zip(spread[value].borders, spread[home].borders, strict=False)
     }
+
+
+def cleared(graph: Graph, loops: Sequence[RolledLoop]) -> tuple[str, ...]:
+    """What loops stack whose rounds are read: parts of the steps that do not run are zeros."""
+    return tuple(
+        graph.nodes[n].outputs[0] for loop in loops if loop.roll.counted
+        for n in loop.roll.movers if len(graph.nodes[n].inputs) > 1
+    )
 
 
 def together(lives: Sequence[Lifetime], homes: Mapping[str, str]) -> list[Lifetime]:

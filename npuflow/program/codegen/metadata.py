@@ -97,6 +97,25 @@ def port_meta(graph: Graph, value_id: str) -> dict[str, Any]:
     }
 
 
+def length_meta(
+    graph: Graph, places: Mapping[str, tuple[int, int]], cleared: Collection[str]
+) -> dict[str, Any]:
+    """Inputs that say how many steps a run has: where DATA has their number, the axes of steps of ports, and
+    values that are zeros before a run."""
+    if not graph.lengths:
+        return {}
+    found = []
+    for one in graph.lengths:
+        axes = dict(one.axes)
+        outputs = {o: axes[name] for o in graph.outputs for name in (o, o.removesuffix(":f")) if name in axes}
+        ports = {i: axes[i] for i in graph.inputs if i in axes} | outputs
+        found.append({
+            "input": one.name, "least": one.least, "most": one.most, "address": places[one.name][0],
+            "axes": ports,
+        })
+    return {"lengths": found, "cleared": list(cleared)}
+
+
 def values_meta(
     graph: Graph, data: DataStorage, views: Views, stored: Collection[str], written: Mapping[str, int]
 ) -> dict[str, Any]:

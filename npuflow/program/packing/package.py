@@ -241,6 +241,19 @@ def programs_of(path: str | os.PathLike[str]) -> Mapping[str, Program]:
 
 
 def load_network(path: str | os.PathLike[str]) -> Program:
-    """The program of a file, or with "FILE.npu#NETWORK" one of a file of several."""
+    """The program of a file; with "FILE.npu#NETWORK" one of a file of several, with "FILE.npu#T=100" what a
+    program of any length runs for 100 steps."""
     file, mark, name = str(path).rpartition(MARK)
-    return load_package(file).network(name) if mark and not Path(path).exists() else load_program(path)
+    if not mark or Path(path).exists():
+        return load_program(path)
+    found = load_file(file)
+    if isinstance(found, Package) or "lengths" not in found.meta:
+        return load_package(file).network(name)
+    (one,) = found.meta["lengths"]
+    dim, count = one["input"].rpartition("<=")[0], name.rpartition("=")[2]
+    if name != f"{dim}={count}" or not count.isdecimal() or not one["least"] <= int(count) <= one["most"]:
+        raise UsageError(
+            f'the program has no "{name}"', hint=f"{dim}={one['least']} to {dim}={one['most']}",
+            code="NF-USAGE-260",
+        )
+    return found.at({one["input"]: int(count)})

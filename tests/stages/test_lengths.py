@@ -1,0 +1,136 @@
+"""Recipes with a range of lengths: one program for sequences of any of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+
+from npuflow import Runner
+from npuflow.base.errors import DataError, ModelError, RecipeError, UsageError
+from npuflow.base.tables import FilePath
+from npuflow.flow.recipe import load
+from npuflow.flow.recipe_build import Settings, open_cache, plan_recipe, run_plan
+from npuflow.flow.stage import STAGES
+from npuflow.input.data.config import InputSample
+from npuflow.ir.types import TensorType
+from npuflow.ort import InferenceSession
+from npuflow.program.container import load_program
+from npuflow.program.packing.package import load_network
+from npuflow.report.profile import profile
+from npuflow.stages.model import ModelTable, read
+from tests.networks.onnx_text import normal
+
+MOST, INPUTS, HIDDEN = 24, 6, 5
+RECIPE = """target = "edge-4t"
+[model]
+path = "net.onnx"
+dims = { T = "%s" }
+[data]
+source = "x.npz"
+"""
+RNN = f"r = RNN <hidden_size={HIDDEN}> (%s, w, r_w, b) s = Squeeze(r, one) "
+BODIES = {
+    "layers step by step": ("T,1", RNN % "x" + "m = MatMul(s, dense) y = Relu(m)"),
+    "a convolution of the input": (
+        f"1,{INPUTS},T", "c = Conv<pads=[1,1]>(x, k) t = Transpose<perm=[2,0,1]>(c) " + RNN % "t"
+        + "y = MatMul(s, dense)",
+    ),
+}
+MIXED = {
+    "mean": ("T,1", RNN % "x" + "y = ReduceMean<axes=[0],keepdims=1>(s)"),
+    "softmax": ("T,1", RNN % "x" + "y = Softmax<axis=0>(s)"),
+    "second": (
+        f"1,{INPUTS},T", "c = Conv<pads=[1,1]>(x, k) d = Relu(c) e = Conv<pads=[1,1]>(d, k) "
+        "t = Transpose<perm=[2,0,1]>(e) " + RNN % "t" + "y = MatMul(s, dense)",
+    ),
+}
+
+
+def model_at(path: Path, shape: str, body: str) -> Path:
+    if shape == "T,1":
+        shape = f"T,1,{INPUTS}"
+    text = f'<ir_version: 8, opset_import: ["" : 17]> g (float[{shape}] x) => (float[a,b,c] y) {{ {body} }}'
+    proto = parser.parse_model(text)
+    weights = {
+        "w": normal(1, 1, HIDDEN, INPUTS, scale=.5), "r_w": normal(2, 1, HIDDEN, HIDDEN, scale=.5),
+        "b": normal(3, 1, 2 * HIDDEN), "dense": normal(4, HIDDEN, 3), "one": np.array([1], np.int64),
+        "k": normal(5, INPUTS, INPUTS, 3, scale=.3) + np.float32(.1),
+    }
+    for name, array in weights.items():
+        if f"{name}" in body:
+            proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    onnx.save_model(proto, str(path))
+    return path
+
+
+def sample(shape: str, steps: int, seed: int = 0) -> np.ndarray:
+    sizes = [1, INPUTS, steps] if shape != "T,1" else [steps, 1, INPUTS]
+    return normal(seed, *sizes)
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_one_program_runs_every_length(tmp_path: Path, name: str) -> None:
+    shape, body = BODIES[name]
+    model_at(tmp_path / "net.onnx", shape, body)
+    np.savez(tmp_path / "x.npz", x=np.stack([sample(shape, MOST, k) for k in range(16)]))
+    (tmp_path / "net.toml").write_text(RECIPE % f"1..{MOST}")
+    settings, loaded = Settings(cache=tmp_path / "cache"), load(tmp_path / "net.toml", [])
+    plan = plan_recipe(loaded, STAGES, settings)
+    run_plan(plan, loaded, open_cache(loaded, settings), settings, lambda event: None).check()
+    file = tmp_path / "out" / "net" / "model.npu"
+    runner, commands, session = Runner(file), Runner(file, exact="simulator"), InferenceSession(str(file))
+    source = Runner(tmp_path / "net.onnx")
+    assert -1 in runner.inputs[0].shape and [port.name for port in runner.inputs] == ["x"]
+    for steps in (1, 2, 7, 16, MOST):
+        x = sample(shape, steps, 50 + steps)
+        y = runner.run({"x": x})["y"]
+        np.testing.assert_array_equal(commands.run({"x": x})["y"], y)
+        np.testing.assert_array_equal(session.run(None, {"x": x})[0], y)
+        wanted = source.run({"x": x})["y"]
+        assert y.shape == wanted.shape
+        assert np.abs(y - wanted).max() < .15 * max(1.0, np.abs(wanted).max())
+    for steps in (0, MOST + 1):
+        with pytest.raises(DataError, match=f"T = {steps}: the program runs 1 to {MOST} steps"):
+            runner.run({"x": sample(shape, steps)})
+    program = load_program(file)
+    (length,) = program.meta["lengths"]
+    few, most = (profile(program.at({length["input"]: n})).cycles for n in (4, MOST))
+    assert few < .8 * most
+    np.testing.assert_array_equal(
+        load_network(f"{file}#T=4").commands[0], program.at({length["input"]: 4}).commands[0]
+    )
+    with pytest.raises(UsageError, match=f'no "T={MOST + 1}"'):
+        load_network(f"{file}#T={MOST + 1}")
+
+
+@pytest.mark.parametrize(("name", "layer"), [("mean", "y"), ("softmax", "y"), ("second", "e")])
+def test_a_layer_that_mixes_steps_is_refused_by_its_name(tmp_path: Path, name: str, layer: str) -> None:
+    path = model_at(tmp_path / "net.onnx", *MIXED[name])
+    table = ModelTable(path=FilePath(str(path), path), dims={"T": f"1..{MOST}"})
+    with pytest.raises(ModelError, match=r"T cannot be free: .* mixes steps") as fault:
+        read(table, path, table.bindings)
+    assert fault.value.where.value == layer
+
+
+@pytest.mark.parametrize("said", ["1..x", "9..3", "0..3"])
+def test_what_is_no_range_is_an_error_with_its_place(tmp_path: Path, said: str) -> None:
+    model_at(tmp_path / "net.onnx", *BODIES["layers step by step"])
+    np.savez(tmp_path / "x.npz", x=sample("T,1", MOST)[None])
+    (tmp_path / "net.toml").write_text(RECIPE % said)
+    with pytest.raises(RecipeError, match=r"is no range of lengths.*net.toml line=4"):
+        plan_recipe(load(tmp_path / "net.toml", []), STAGES, Settings(cache=tmp_path / "cache"))
+
+
+def test_samples_of_several_lengths_are_filled(tmp_path: Path) -> None:
+    kinds = {"x": TensorType((9, 1, 4)), "z": TensorType((4, 4)), "T<=9": TensorType((1,), "int32")}
+    given = {"x": np.ones((5, 1, 4), np.float32), "z": np.ones((4, 4), np.float32)}
+    fed = InputSample(given).feed(kinds)
+    assert fed["T<=9"].tolist() == [5] and fed["x"][:, 0, 0].tolist() == [1] * 5 + [0] * 4
+    np.testing.assert_array_equal(fed["z"], given["z"])
+    assert InputSample({**given, "x": np.ones((9, 1, 4), np.float32)}).feed(kinds)["T<=9"].tolist() == [9]
+    assert not list(InputSample(given).misfits(kinds))
+    assert InputSample({}, noise=1).feed(kinds)["T<=9"].tolist() == [9]
