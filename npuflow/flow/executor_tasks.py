@@ -128,10 +128,21 @@ class Results:
 
     def _asked(self, some: Sequence[Any]) -> list[Outcome] | None:
         """What futures gave; None when one of them has nothing to give any more."""
+        loop = self._client.loop.asyncio_loop
+        loop.set_exception_handler(unasked)
         asked = self._client.gather(list(some), asynchronous=True)
-        coming = asyncio.run_coroutine_threadsafe(asked, self._client.loop.asyncio_loop)
+        coming = asyncio.run_coroutine_threadsafe(asked, loop)
         while not wait([coming], LOOK).done:
             if self._closed.is_set() or any(future.status != "finished" for future in some):
                 coming.cancel()
                 return None
         return coming.result()
+
+
+def unasked(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What a loop says of an exception that nobody asked for. A dask gather that was cancelled leaves waits
+    behind, which end by an exception of dask's own when a worker dies: nothing is wrong, and nothing said."""
+    from distributed.client import AllExit
+
+    if not isinstance(context.get("exception"), AllExit):
+        loop.default_exception_handler(context)
