@@ -35,10 +35,11 @@ class Written:
 
     def places(self) -> Array:
         """Where each element lies, in the tensor's order."""
-        return _places(self.offset, self.dims, self.strides).reshape(-1)
+        return places_of(self.offset, self.dims, self.strides).reshape(-1)
 
 
-def _places(offset: int, dims: Ints, strides: Ints) -> Array:
+def places_of(offset: int, dims: Ints, strides: Ints) -> Array:
+    """Where each element of a strided view lies."""
     found = np.full((1,) * len(dims), offset, np.int64)
     for axis, (size, stride) in enumerate(zip(dims, strides, strict=True)):
         shape = [1] * len(dims)
@@ -79,7 +80,7 @@ class TosaViews:
         shape = [1 if s == 0 else d for d, s in zip(dims, steps, strict=True)]
         if own.kind == "const":
             assert own.array is not None
-            places = _places(offset, shape, steps)
+            places = places_of(offset, shape, steps)
             picked = own.array.reshape(-1)[places].astype(np.int64) - less(dtype)
             return self.t.const(picked, held(dtype))
         found = self._whole(own, offset, shape, steps)
@@ -115,7 +116,7 @@ class TosaViews:
         last = strides[-1] if rows else size
         fits = all(o + d <= n for o, (_, d, _), n in zip(starts, rows, levels, strict=True)) and left < last
         if not fits:
-            places = _places(offset, shape, steps)
+            places = places_of(offset, shape, steps)
             return self.t.pick(flat, self.t.const(places, "int32"))
         made = self.t.reshape(flat, [*levels, last])
         made = self.t.cut(made, [*starts, left], [*(d for _, d, _ in rows), 1])

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from npuflow.export_tosa.tensors import TosaTensors, TosaValue
 
+ACC = 5                                   # the number of int32, of sums, among TOSA's types
 Window = Mapping[str, Sequence[int]]
 
 

@@ -8,9 +8,8 @@ from math import prod
 import numpy as np
 
 from npuflow.export_tosa.builder import COMMANDS, TosaBuilder
-from npuflow.export_tosa.commands.conv import ACC
 from npuflow.export_tosa.tensors import INT32, TosaRefusal, less
-from npuflow.export_tosa.windows import fitted
+from npuflow.export_tosa.windows import ACC, fitted
 from npuflow.ir.types import Array
 from npuflow.whole.export_c.whole import TensorCommand
 

@@ -8,11 +8,9 @@ import numpy as np
 
 from npuflow.export_tosa.builder import COMMANDS, TosaBuilder
 from npuflow.export_tosa.tensors import INT32, TosaRefusal, TosaValue, less
-from npuflow.export_tosa.windows import fitted
+from npuflow.export_tosa.windows import ACC, fitted
 from npuflow.ir.types import Array
 from npuflow.whole.export_c.whole import TensorCommand
-
-ACC = 5                                   # the number of int32 among TOSA's types
 
 
 @COMMANDS.entry

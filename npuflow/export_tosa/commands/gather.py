@@ -8,6 +8,7 @@ import numpy as np
 
 from npuflow.export_tosa.builder import COMMANDS, TosaBuilder
 from npuflow.export_tosa.tensors import less
+from npuflow.export_tosa.views import places_of
 from npuflow.whole.export_c.whole import TensorCommand
 
 
@@ -26,7 +27,6 @@ def gather(b: TosaBuilder, run: Sequence[TensorCommand]) -> int:
     index = t.where(t.two("GREATER", zero, index, "bool"), last, index)
     index = t.where(t.two("GREATER", index, last, "bool"), last, index)
     index = t.mul(t.broadcast(index, (a, j, i)), i)
-    start = np.arange(a)[:, None, None] * entries * i + np.arange(i)[None, None]
-    places = t.add(index, t.const(np.broadcast_to(start, (a, 1, i)), "int32"))
+    places = t.add(index, t.const(places_of(0, (a, 1, i), (entries * i, 0, 1)), "int32"))
     b.views.write(c, t.pick(table, places))
     return 1
