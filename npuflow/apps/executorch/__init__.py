@@ -1,7 +1,7 @@
 """npuflow as a backend of ExecuTorch: a PT2E quantiser, a partitioner, and what runs the file.
 
 Noun: a partition, which becomes an .npu program inside a .pte file.
-Public: `NpuflowQuantizer`, `NpuflowPartitioner`, `NpuflowBackend`, and `load` of `runtime`.
+Public: `NpuflowQuantizer`, `NpuflowPartitioner`, `NpuflowBackend`, `load`.
 Does not know: recipes' files; ranges of its own, where PT2E observed them.
 """
 
@@ -22,5 +22,6 @@ with needs(
 from npuflow.apps.executorch.backend import NpuflowBackend
 from npuflow.apps.executorch.partitioner import NpuflowPartitioner
 from npuflow.apps.executorch.quantizer import NpuflowQuantizer
+from npuflow.apps.executorch.runtime import load
 
-__all__ = ["NpuflowBackend", "NpuflowPartitioner", "NpuflowQuantizer"]
+__all__ = ["NpuflowBackend", "NpuflowPartitioner", "NpuflowQuantizer", "load"]
