@@ -13,9 +13,10 @@ from npuflow.base.errors import DataError, ModelError
 from npuflow.ir.graph import Graph
 from npuflow.ir.lengths import Length, filled, length_name, one_length
 from npuflow.ir.op import Node
+from npuflow.ir.queries import kind
 from npuflow.ir.types import Array, TensorType, Value
 
-RECURRENT = ("LSTM", "GRU", "RNN")
+RECURRENT = ("host:lstm", "host:gru", "host:rnn")
 LENGTHS = 4                               # the operand of these that has lengths
 Entry = Mapping[str, Any]
 
@@ -43,7 +44,7 @@ def with_length(graph: Graph, shorter: Graph, dim: str, least: int, most: int) -
 
 
 def _recurrent(node: Node) -> bool:
-    return getattr(node.op, "op_type", "") in RECURRENT
+    return kind(node) in RECURRENT
 
 
 def _steps(graph: Graph, shorter: Graph, node: Node) -> int:
