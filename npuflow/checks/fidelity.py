@@ -112,7 +112,7 @@ def _floats(
     """Every sample with its float values. Where the weights take more memory than the values of all samples,
     as those of language models do, the float network has run and is gone before the integers begin."""
     network = FloatRun.of(graph, wanted)
-    rows = ((feed, network.run(feed)) for feed in feeds)
+    rows: Iterator[tuple[Mapping[str, Array], dict[str, Array]]] = ((f, network.run(f)) for f in feeds)
     kinds = [graph.type(v) for v in wanted]
     weights = sum(array.nbytes for array in graph.consts.values())
     if all(k.is_static for k in kinds) and len(feeds) * sum(4 * k.size for k in kinds) < weights:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba.core import cgutils, types
+from numba.core import types
 
 from npuflow.base.compiled import compiled
 from npuflow.hw.command import Command
@@ -62,9 +62,9 @@ class _Tile:
             return after
 
         before = [ir.Constant(pairs, None)] * self.rows
-        reduce = cgutils.get_or_insert_function(
-            b.module, ir.FunctionType(I64, [pairs]), f"llvm.vector.reduce.add.v{PIECE // 2}i64"
-        )
+        name = f"llvm.vector.reduce.add.v{PIECE // 2}i64"
+        known = b.module.globals.get(name)
+        reduce = known or ir.Function(b.module, ir.FunctionType(I64, [pairs]), name)
         for r, total in enumerate(counted(b, args[6], before, step)):
             b.store(b.call(reduce, [total]), b.gep(data[3], [I64(r)]))
         return context.get_dummy_value()
