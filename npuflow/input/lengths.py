@@ -30,10 +30,13 @@ def with_length(graph: Graph, shorter: Graph, dim: str, least: int, most: int) -
     batches = {graph.type(node.inputs[0]).shape[1] for node in layers} or {1}
     said = next((node for node in layers if len(node.inputs) > LENGTHS and node.inputs[LENGTHS]), None)
     if said is not None or len(batches) > 1:
+        because = (
+            f"{said.name} has lengths of its own" if said is not None
+            else f"recurrent layers have batches of {sorted(batches)}"
+        )
         raise ModelError(
-            f"{dim} cannot be free: {said.name} has lengths of its own" if said is not None
-            else f"{dim} cannot be free: recurrent layers have batches of {sorted(batches)}",
-            hint=f"[model] dims {dim} = {most}: one length", code="NF-MODEL-370",
+            f"{dim} cannot be free in its recurrent layers", because=because,
+            hint=f"[model] dims {dim} = {most}: one length", code="NF-MODEL-493",
         )
     value = Value(name, TensorType((batches.pop(),), "int32"))
     nodes = tuple(_ending(node, name) if node in layers else node for node in graph.nodes)
@@ -72,7 +75,7 @@ def _axes(graph: Graph, shorter: Graph, dim: str, most: int) -> Iterator[tuple[s
         if len(apart) > 1 or (mine[apart[0]], other[apart[0]]) != (most, most - 1):
             raise ModelError(
                 f'{dim} cannot be free: "{port}" is {list(mine)} where it is {most}, and {list(other)} where '
-                f"it is {most - 1}", hint=f"[model] dims {dim} = {most}: one length", code="NF-MODEL-371",
+                f"it is {most - 1}", hint=f"[model] dims {dim} = {most}: one length", code="NF-MODEL-494",
             ).at(value=port)
         yield port, apart[0]
 

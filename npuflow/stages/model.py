@@ -316,5 +316,5 @@ def _mixing(
         f"{length.dim} cannot be free: {name} mixes steps", where=Where(value=found or graph.outputs[0]),
         because="what it computes changes with what lies behind the last step of a sequence",
         hint=f"[model] dims {length.dim} = {length.most}: one length; or [model] shapes, a program for each",
-        code="NF-MODEL-372",
+        code="NF-MODEL-495",
     )

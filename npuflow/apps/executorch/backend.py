@@ -145,7 +145,7 @@ def observed_inputs(
             if len(given) != free:
                 raise DataError(
                     f"a sample has {len(given)} inputs, the program {free}",
-                    hint="samples=[(input, ...), ...], in the program's order", code="NF-DATA-250",
+                    hint="samples=[(input, ...), ...], in the program's order", code="NF-DATA-272",
                 )
             rest = iter(given)
             args = [known[node] if node in known else next(rest) for node in places]

@@ -79,7 +79,7 @@ class LoweringRequest:
         lost = list(recipe.lost.values())
         found, faults = recipe.read(cls)
         if lost or found is None:
-            raise RecipeError((*lost, *faults))
+            raise RecipeError([*lost, *faults])
         return found
 
 
