@@ -113,6 +113,7 @@ def test_a_figure_that_is_gone_closes_the_gate(base: Path, capfd: pytest.Capture
     assert score["keys"] == ["no step evaluate any more"]
 
 
+@pytest.mark.slow
 def test_a_sweep_is_held_against_its_record(base: Path, capfd: pytest.CaptureFixture[str]) -> None:
     words = [
         "sweep", str(base / "net.toml"), "--over", "target.compute.cores=[1, 2]",

@@ -51,7 +51,7 @@ METHODS = sorted(
 )
 
 
-ALWAYS = ("accepts", "lower", "reference", "role", "rows")
+ALWAYS = ("lower", "reference", "rows")
 """Methods that are overridden in every run: of each of the contract's parts, asked by few stages and by many.
 The others take minutes together."""
 

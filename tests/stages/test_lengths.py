@@ -23,6 +23,7 @@ from npuflow.program.packing.package import load_network
 from npuflow.report.profile import profile
 from npuflow.stages.model import ModelTable, read
 from tests.networks.onnx_text import normal
+from tests.tiers import often
 
 MOST, INPUTS, HIDDEN = 24, 6, 5
 RECIPE = """target = "edge-4t"
@@ -72,7 +73,7 @@ def sample(shape: str, steps: int, seed: int = 0) -> np.ndarray:
     return normal(seed, *sizes)
 
 
-@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize("name", often(reversed(BODIES), 2))
 def test_one_program_runs_every_length(tmp_path: Path, name: str) -> None:
     shape, body = BODIES[name]
     model_at(tmp_path / "net.onnx", shape, body)
