@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
-
-import numpy as np
-
-from npuflow.base.errors import DataError
-from npuflow.ir.types import Array
 
 _NAME = re.compile(r"(.+)<=(\d+)")
 
@@ -40,21 +34,3 @@ def most_of(name: str) -> int:
     """The most steps that an input of this name says; 0 where it is another input."""
     found = _NAME.fullmatch(name)
     return int(found[2]) if found else 0
-
-
-def filled(array: Array, axis: int, most: int, zero: float = 0) -> Array:
-    """An array with filling behind its last step."""
-    missing = most - array.shape[axis]
-    if missing <= 0:
-        return array
-    widths = [(0, missing if d == axis else 0) for d in range(array.ndim)]
-    return np.pad(array, widths, constant_values=zero)
-
-
-def one_length(counts: Iterable[tuple[str, int]], dim: str) -> int:
-    """The steps that all inputs have; a DataError where they differ."""
-    found = dict(counts)
-    if len(set(found.values())) > 1:
-        said = ", ".join(f"{name} {count}" for name, count in found.items())
-        raise DataError(f"the inputs have different numbers of steps along {dim}: {said}", code="NF-DATA-271")
-    return next(iter(found.values()))

@@ -9,7 +9,7 @@ from typing import Any
 
 from npuflow.base.errors import UsageError
 from npuflow.base.forked import renewed_in_children
-from npuflow.input.lengths import cut, whole_sample
+from npuflow.input.data.lengths import cut, whole_sample
 from npuflow.program.container import Program
 from npuflow.program.graph_section import decode_graph
 from npuflow.run.state import Pairs, pairs

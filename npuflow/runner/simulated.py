@@ -17,7 +17,7 @@ from npuflow.base.errors import ModelError
 from npuflow.base.forked import renewed_in_children
 from npuflow.base.wording import first_line
 from npuflow.hw.rows import check_rows
-from npuflow.input.lengths import steps_of_sample, whole_sample
+from npuflow.input.data.lengths import steps_of_sample, whole_sample
 from npuflow.onnx.session import opened
 from npuflow.program.container import Program, load_program
 from npuflow.program.counts import rounds_at

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from npuflow.hw.target import Target
-from npuflow.input.lengths import with_length
 from npuflow.ir.graph import Graph, prune
 from npuflow.ir.types import Array
 from npuflow.ir.unroll import rolled
@@ -19,6 +18,7 @@ from npuflow.rewrite.rewrite import rewrite
 from npuflow.rules import RULES
 from npuflow.run.floats import FloatRun
 from npuflow.search.plan import plan_network
+from npuflow.stages.model import with_length
 from npuflow.testing.quantised import quantize_graph
 from npuflow.testing.rule import graph_of
 from tests.networks.harness import machine

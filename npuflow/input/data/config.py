@@ -11,8 +11,9 @@ import numpy as np
 from npuflow.base.errors import DataError
 from npuflow.base.tables import Config, Doc, Fault, Instead, Location, Range, Words
 from npuflow.base.tables_write import key
+from npuflow.input.data.lengths import filled, one_length
 from npuflow.input.data.steps import Alpha, DataStep, Plain, finished
-from npuflow.ir.lengths import filled, most_of, one_length
+from npuflow.ir.lengths import most_of
 from npuflow.ir.types import Array, TensorType
 
 NO_LENGTHS: Mapping[str, dict[str, int]] = {}
