@@ -68,12 +68,17 @@ class NpuPart:
 
 def context_model(program: Program, file: str = "") -> ContextModel:
     """The model of a program. `file`: the name of the context's file, beside the model; "": the model holds
-    it. A UsageError where nothing of the program runs on the NPU, where it has several parts and keeps no
-    graph, and where the context is too large for a model."""
+    it. A UsageError where nothing of the program runs on the NPU, where its sequences have any length, where
+    it has several parts and keeps no graph, and where the context is too large for a model."""
     if not any(step["kind"] == "npu" for step in program.meta["steps"]):
         raise UsageError(
             "nothing of the program runs on the NPU", because="all of its steps are the host's",
             hint="npuflow inspect says why; the model as it is runs on onnxruntime", code="NF-USAGE-380",
+        )
+    if program.meta.get("lengths"):
+        raise UsageError(
+            "the program runs sequences of any length, and an EPContext node has one shape",
+            hint="[model] dims with one length, or [model] shapes and FILE.npu#NETWORK", code="NF-USAGE-383",
         )
     graph = decode_graph(program.graph_bytes) if program.graph_bytes else None
     order = _in_order(program, graph)

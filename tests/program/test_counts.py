@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from npuflow.base.errors import DataError, ModelError
+from npuflow.base.errors import DataError, ModelError, UsageError
 from npuflow.hw.encode import Words, decode, decode_all, disassemble, encode
 from npuflow.hw.target import Target
 from npuflow.ir.types import Array
@@ -16,6 +16,7 @@ from npuflow.program.container import Program
 from npuflow.program.order import order_of
 from npuflow.program.repeats import REPEAT, expanded
 from npuflow.run.interpret import Interpreter
+from npuflow.runner.context_model import context_model
 from npuflow.runner.simulated import ProgramRunner
 from npuflow.sim.clock import timeline_of
 from npuflow.sim.hazards import hazards_of
@@ -187,3 +188,10 @@ def test_a_program_reads_its_rounds_only_where_a_length_lies() -> None:
     meta = {**program.meta, "lengths": [{**program.meta["lengths"][0], "address": 0}]}
     with pytest.raises(ModelError, match="says of no number of steps"):
         Program.from_bytes(replace(program, meta=meta).to_bytes())
+
+
+def test_an_epcontext_model_has_one_shape_and_is_refused() -> None:
+    make, most, target = CASES["lstm"]
+    with pytest.raises(UsageError, match="any length") as fault:
+        context_model(program_of(free_length(make, most, target)[0], target))
+    assert fault.value.code == "NF-USAGE-383"
