@@ -10,6 +10,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from npuflow.flow.interrupt import check, heeding
+
 STOPPED = 130
 """The exit code of an interrupted command."""
 
@@ -19,21 +21,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     is worse than the baseline allows, 130 interrupted."""
     args = list(sys.argv[1:] if argv is None else argv)
     try:
-        if args[:1] == ["build"]:
-            # A build that has nothing to do must not wait for the imports that parse its options.
-            from npuflow.cli._noop import nothing_to_do
-
-            if nothing_to_do(args[1:]):
-                return 0
-        from npuflow.cli._streams import own_output
-        from npuflow.flow.interrupt import heeding
-
-        if argv is None:
-            own_output()
-
         with heeding():
+            if args[:1] == ["build"]:
+                # A build that has nothing to do must not wait for the imports that parse its options.
+                from npuflow.cli._noop import nothing_to_do
+
+                if nothing_to_do(args[1:]):
+                    return 0
+            from npuflow.cli._streams import own_output
+
+            if argv is None:
+                own_output()
             from npuflow.cli._app import run
 
+            check()
             return run(args)
     except KeyboardInterrupt:
         return interrupted()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 from npuflow.base.errors import BuildError
 
@@ -24,7 +26,8 @@ def _noted(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def heeding() -> Iterator[None]:
-    """Note every interrupt while the block runs; a handler of the user's own is left in place."""
+    """Note every interrupt while the block runs, and say nothing of one that Python drops since it met a
+    callback (of an import's lock): `check` raises it. A handler of the user's own is left in place."""
     mine = (
         threading.current_thread() is threading.main_thread()
         and signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -33,11 +36,19 @@ def heeding() -> Iterator[None]:
         yield
         return
     _asked.clear()
+    before: Callable[[Any], Any] = sys.unraisablehook
+
+    def dropped(event: Any) -> None:
+        if not issubclass(event.exc_type, KeyboardInterrupt):
+            before(event)
+
+    sys.unraisablehook = dropped
     signal.signal(signal.SIGINT, _noted)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.unraisablehook = before
         _asked.clear()  # a later build that another handler is set for must not find it
 
 

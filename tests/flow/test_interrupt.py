@@ -103,3 +103,26 @@ def test_ctrl_c_at_a_terminal_reaches_the_build_alone(tmp_path: Path, scheduler:
     assert err.count("Traceback") == 1 + ignored and err.rstrip().splitlines()[-1].startswith(
         "npuflow.flow.interrupt.Interrupted"
     ), err
+
+
+@pytest.mark.parametrize(("fault", "said"), [("KeyboardInterrupt", False), ("ValueError", True)])
+def test_an_interrupt_that_meets_a_callback_is_raised_later(fault: str, said: bool) -> None:
+    """Python drops what is raised in the callback of a weak reference, such as that of an import's lock."""
+    script = (
+        "import signal, weakref\n"
+        "from npuflow.flow.interrupt import check, heeding\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "class Held: pass\n"
+        "def gone(_):\n"
+        f"    signal.raise_signal(signal.SIGINT) if {fault!r} == 'KeyboardInterrupt' else int('x')\n"
+        "with heeding():\n"
+        "    held = Held(); ref = weakref.ref(held, gone); del held\n"
+        "    try:\n"
+        "        check(); print('nothing')\n"
+        "    except KeyboardInterrupt:\n"
+        "        print('raised')\n"
+    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == ("nothing\n" if said else "raised\n")
+    assert ("Exception ignored" in done.stderr) == said
