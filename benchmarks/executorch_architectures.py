@@ -29,7 +29,7 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
 import npuflow
 from npuflow.apps.executorch import NpuflowPartitioner, NpuflowQuantizer
-from npuflow.apps.executorch.request import CALM
+from npuflow.apps.executorch.request import RANGES_KEPT
 from npuflow.apps.executorch.runtime import load
 
 NAMES = (
@@ -82,7 +82,7 @@ def judge(program: Any, target: str, samples: Any, folder: Path) -> Any:
     torch.export.save(program, path)
     build = npuflow.compile(
         path, target, data=samples, cache=folder / "judge", out=folder / "out", jobs=1, until="codegen",
-        **CALM,
+        **RANGES_KEPT,
     )
     return build.program
 

@@ -24,7 +24,7 @@ import numpy as np
 from shapes import of_file, target_named
 
 from npuflow.base.errors import NpuflowError
-from npuflow.export_tosa.builder import TosaModel, forms_of, to_tosa
+from npuflow.export_tosa.builder import TosaModel, to_tosa
 from npuflow.export_tosa.file import written
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
@@ -35,6 +35,7 @@ from npuflow.testing.quantised import quantize_graph
 from npuflow.testing.target import scheme
 from npuflow.whole.export_c.network import network_of
 from npuflow.whole.export_c.vectors import Sample, random_samples
+from tests.export_tosa.forms import forms_of
 from tests.networks.subjects import subject
 
 HERE = Path(__file__).resolve()

@@ -110,7 +110,7 @@ def _floats(
     graph: Graph, wanted: Sequence[str], feeds: Sequence[Mapping[str, Array]]
 ) -> Iterator[tuple[Mapping[str, Array], dict[str, Array]]]:
     """Every sample with its float values. Where the weights take more memory than the values of all samples,
-    as those of language models do, the float network has run and is gone before the integers begin."""
+    as in a language model, the float network runs on all samples and is freed before the executor runs."""
     network = FloatRun.of(graph, wanted)
     rows: Iterator[tuple[Mapping[str, Array], dict[str, Array]]] = ((f, network.run(f)) for f in feeds)
     kinds = [graph.type(v) for v in wanted]

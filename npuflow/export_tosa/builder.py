@@ -125,21 +125,6 @@ class TosaBuilder:
         return self.t.centred(read, c[f"{name}_zero"] - less(c[f"{name}_type"]))
 
 
-def forms_of(graph: Graph, numerics: Numerics, nodes: Sequence[Node]) -> dict[str, str]:
-    """Of each node that has no exact form the reason, by its first output. Every node is taken by itself."""
-    refused = {}
-    for node in nodes:
-        b = TosaBuilder(graph, numerics)
-        try:
-            for name in dict.fromkeys(node.inputs):
-                if name and graph.values[name].const is None:
-                    b.input(graph.values[name], name)
-            b.node(node)
-        except (TosaRefusal, ModelError) as why:
-            refused[node.outputs[0]] = str(why)
-    return refused
-
-
 def to_tosa(graph: Graph, numerics: Numerics) -> TosaModel:
     """A ModelError with the list of layers that have no exact form in TOSA's integer profile."""
     network = network_of(graph, "a TOSA file of the integer profile computes in integers only")

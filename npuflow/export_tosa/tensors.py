@@ -83,6 +83,10 @@ class TosaTensors:
             self._constants[key] = own
         return self._constants[key]
 
+    def number(self, value: int, like: TosaValue) -> TosaValue:
+        """A constant that broadcasts with a tensor, and has its type."""
+        return self.const(np.full((1,) * len(like.shape), value), like.dtype)
+
     def numbers(self, values: Sequence[int]) -> str:
         """A constant shape."""
         key = tuple(int(v) for v in values)
@@ -150,7 +154,7 @@ class TosaTensors:
     ) -> TosaValue:
         """Of two tensors that broadcast, or of a tensor and a number."""
         if isinstance(b, int):
-            b = self.const(np.full((1,) * len(a.shape), b), a.dtype)
+            b = self.number(b, a)
         shape = [max(p, q) for p, q in zip(a.shape, b.shape, strict=True)]
         operands = [a, b, self.const([0], "int8")] if name == "MUL" else [a, b]
         more |= {"nan_mode": IGNORE} if name in ("MAXIMUM", "MINIMUM") else {}
@@ -208,8 +212,8 @@ class TosaTensors:
         if rounding == "half_up":
             return self.rescale(x, many, n, "int32")
         size = self.rescale(self.op("ABS", [x], x.shape, "int32"), many, n, "int32")
-        negative = self.two("GREATER", self.const(np.zeros((1,) * len(x.shape)), "int32"), x, "bool")
-        return self.where(negative, self.sub(self.const(np.zeros((1,) * len(x.shape)), "int32"), size), size)
+        zero = self.number(0, x)
+        return self.where(self.two("GREATER", zero, x, "bool"), self.sub(zero, size), size)
 
     def codes(self, x: TosaValue, zero: int, lo: Any, hi: Any, dtype: str) -> TosaValue:
         """Numbers of 32 bits plus a zero point within bounds (numbers, or arrays of the last dimension), as
@@ -246,9 +250,8 @@ class TosaTensors:
             return self.clip(self.rescale(x, many, n, "int8", 0, zero), lo, hi, dtype)
         return self.codes(self.scaled(x, m, n, peak, c["rounding"]), c["zero"], lo, hi, dtype)
 
-
     def _within(self, x: TosaValue, m: Any, n: int, peak: int) -> tuple[TosaValue, int]:
-        """Numbers whose product leaves 32 bits cut to the least that is beyond all codes all the same."""
+        """Numbers whose product leaves 32 bits are clamped first: beyond the bound every result saturates."""
         many = np.atleast_1d(np.asarray(m, np.int64))
         least, beyond = int(many.min()), 1 << (CODES + max(n, 0))
         if n < 0 or least < 1 or (peak * int(many.max()) >> n) + 1 < INT32 or peak * least < beyond:

@@ -68,13 +68,19 @@ class TosaViews:
         """An operand as held codes. `dims`: its extents (else the command's); `order`: its dimensions turned;
         `spread`: dimensions of stride 0 in full, else with extent 1, which broadcasts."""
         dtype = c[f"{name}_type"] if f"{name}_type" in c.fields else "int32"
-        item = ELEMENTS[dtype].bytes
-        dims, steps = tuple(dims or c["dims"]), tuple(s // item for s in c[f"{name}_strides"])
-        order = order or range(len(dims))
-        dims, steps = tuple(dims[k] for k in order), tuple(steps[k] for k in order)
-        own, offset = self.buffers.at(c[name])
-        found = self.view(own, offset // item, dims, steps, dtype)
+        own, offset, dims, steps = self._laid(c, name, dtype, dims or c["dims"], order)
+        found = self.view(own, offset, dims, steps, dtype)
         return self.t.broadcast(found, dims) if spread else found
+
+    def _laid(
+        self, c: TensorCommand, name: str, dtype: str, dims: Ints, order: Ints
+    ) -> tuple[Storage, int, tuple[int, ...], tuple[int, ...]]:
+        """An operand's buffer, its first element in it, extents and strides in elements, in an order."""
+        item = ELEMENTS[dtype].bytes
+        own, offset = self.buffers.at(c[name])
+        order = order or range(len(dims))
+        steps = [s // item for s in c[f"{name}_strides"]]
+        return own, offset // item, tuple(dims[k] for k in order), tuple(steps[k] for k in order)
 
     def view(self, own: Storage, offset: int, dims: Ints, steps: Ints, dtype: str) -> TosaValue:
         shape = [1 if s == 0 else d for d, s in zip(dims, steps, strict=True)]
@@ -109,10 +115,7 @@ class TosaViews:
                       reverse=True)
         strides = [size, *(s for s, _, _ in rows)]
         levels = [a // b if a % b == 0 else 0 for a, b in pairwise(strides)]
-        starts, left = [], low
-        for stride in strides[1:]:
-            starts.append(left // stride)
-            left %= stride
+        starts, left = _index(low, strides[1:])
         last = strides[-1] if rows else size
         fits = all(o + d <= n for o, (_, d, _), n in zip(starts, rows, levels, strict=True)) and left < last
         if not fits:
@@ -132,13 +135,9 @@ class TosaViews:
     def write(
         self, c: TensorCommand, value: TosaValue, dims: Ints = (), order: Ints = (), name: str = "y"
     ) -> None:
-        item = ELEMENTS[c[f"{name}_type"]].bytes
-        dims, steps = tuple(dims or c["dims"]), tuple(s // item for s in c[f"{name}_strides"])
-        order = order or range(len(dims))
-        dims, steps = tuple(dims[k] for k in order), tuple(steps[k] for k in order)
-        own, offset = self.buffers.at(c[name])
+        own, offset, dims, steps = self._laid(c, name, c[f"{name}_type"], dims or c["dims"], order)
         value = self.t.reshape(self.t.broadcast(value, dims), dims)
-        self.put(own, Written(value, offset // item, dims, steps))
+        self.put(own, Written(value, offset, dims, steps))
 
     def put(self, own: Storage, part: Written) -> None:
         if prod(part.dims) == own.size:
@@ -195,10 +194,7 @@ class TosaViews:
         for part in parts:
             extent = {s: d for s, d, _ in part.steps}
             sizes = [extent.get(s, 1) for s in strides]
-            starts, left = [], part.offset
-            for stride in strides:
-                starts.append(left // stride)
-                left %= stride
+            starts, _ = _index(part.offset, strides)
             if len(extent) != len(part.steps):
                 return None
             if any(o + d > n for o, d, n in zip(starts, sizes, levels, strict=True)):
@@ -209,6 +205,15 @@ class TosaViews:
                 shaped = [self.t.reshape(self._in_order(part), sizes) for _, sizes, part in row]
                 return self.t.reshape(self.t.concat(shaped, axis), (own.size,))
         return None
+
+
+def _index(place: int, strides: Ints) -> tuple[list[int], int]:
+    """The index of a place along strides, the longest first, and what is left of it."""
+    found = []
+    for stride in strides:
+        found.append(place // stride)
+        place %= stride
+    return found, place
 
 
 Box = tuple[list[int], list[int], Written]     # first, size, part

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from npuflow.export_tosa.tensors import TosaTensors, TosaValue
+from npuflow.whole.export_c.whole import TensorCommand
 
 ACC = 5                                   # the number of int32, of sums, among TOSA's types
 Window = Mapping[str, Sequence[int]]
+
+
+def window_of(c: TensorCommand) -> dict[str, tuple[int, ...]]:
+    """The window of a command: kernel, stride, dilation, and where the first one begins."""
+    return {name: tuple(c[name]) for name in ("kernel", "stride", "dilation", "origin")}
 
 
 def fitted(

@@ -71,6 +71,7 @@ class Results:
         self._late: list[Any] = []
         """Futures whose results have not come."""
         self._closed = threading.Event()
+        client.loop.asyncio_loop.set_exception_handler(report_unretrieved)
 
     def put(self, future: Any) -> None:
         """Fetch what a future gave that has ended."""
@@ -128,10 +129,8 @@ class Results:
 
     def _asked(self, some: Sequence[Any]) -> list[Outcome] | None:
         """What futures gave; None when one of them has nothing to give any more."""
-        loop = self._client.loop.asyncio_loop
-        loop.set_exception_handler(unasked)
         asked = self._client.gather(list(some), asynchronous=True)
-        coming = asyncio.run_coroutine_threadsafe(asked, loop)
+        coming = asyncio.run_coroutine_threadsafe(asked, self._client.loop.asyncio_loop)
         while not wait([coming], LOOK).done:
             if self._closed.is_set() or any(future.status != "finished" for future in some):
                 coming.cancel()
@@ -139,9 +138,9 @@ class Results:
         return coming.result()
 
 
-def unasked(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What a loop says of an exception that nobody asked for. A dask gather that was cancelled leaves waits
-    behind, which end by an exception of dask's own when a worker dies: nothing is wrong, and nothing said."""
+def report_unretrieved(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """The loop's handler of exceptions that no caller retrieves. A cancelled gather leaves tasks that end
+    with dask's own AllExit when a worker dies: this is no error, and is not reported."""
     from distributed.client import AllExit
 
     if not isinstance(context.get("exception"), AllExit):

@@ -26,8 +26,8 @@ def _noted(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def heeding() -> Iterator[None]:
-    """Note every interrupt while the block runs, and say nothing of one that Python drops since it met a
-    callback (of an import's lock): `check` raises it. A handler of the user's own is left in place."""
+    """Note every interrupt while the block runs. One that Python discards, since it is raised in a callback
+    (of an import lock), is not reported: `check` raises it. A handler of the user's own is left in place."""
     mine = (
         threading.current_thread() is threading.main_thread()
         and signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -38,11 +38,11 @@ def heeding() -> Iterator[None]:
     _asked.clear()
     before: Callable[[Any], Any] = sys.unraisablehook
 
-    def dropped(event: Any) -> None:
+    def report(event: Any) -> None:
         if not issubclass(event.exc_type, KeyboardInterrupt):
             before(event)
 
-    sys.unraisablehook = dropped
+    sys.unraisablehook = report
     signal.signal(signal.SIGINT, _noted)
     try:
         yield

@@ -235,10 +235,10 @@ def program_of(source: Any) -> tuple[Program | None, bool]:
 
 def _in_model(source: Any) -> Program | None:
     """The first program of an ONNX model with EPContext nodes."""
-    path = None if isinstance(source, bytes) or not isinstance(source, str | os.PathLike) else Path(source)
-    if path is not None and not path.is_file():
+    path = Path(source) if isinstance(source, str | os.PathLike) else None
+    if not isinstance(source, bytes) and (path is None or not path.is_file()):
         return None
-    model = context_model_of(source if path is None else path) if path or isinstance(source, bytes) else None
+    model = context_model_of(source if path is None else path)
     return None if model is None else next(iter(programs_of(model, path).values()))
 
 

@@ -98,9 +98,11 @@ class ModelTable(Config, table="model"):
                 )
         beside = [key for key in ("shapes", "begin", "batch", "state") if getattr(self, key)]
         if ranges and (beside or len(ranges) > 1):
-            because = f"it stands beside {beside[0]}" if beside else f"{' and '.join(ranges)} are two"
+            because = (
+                f"[model] {beside[0]} is set too" if beside else f"{' and '.join(ranges)} are ranges"
+            )
             yield Fault(
-                f"dims.{ranges[0]}", "a network of any length has one free dimension, and no state or batch",
+                f"dims.{ranges[0]}", "a range excludes a second range, shapes, begin, batch and state",
                 because, "one length, as a number", code="NF-RECIPE-141",
             )
 

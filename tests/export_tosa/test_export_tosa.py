@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import ModelError, TargetError
-from npuflow.export_tosa.builder import TosaModel, forms_of, to_tosa
+from npuflow.export_tosa.builder import TosaModel, to_tosa
 from npuflow.export_tosa.file import written
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
@@ -23,6 +23,7 @@ from npuflow.testing.quantised import quantize_graph
 from npuflow.testing.rule import graph_of
 from npuflow.whole.export_c.network import network_of
 from npuflow.whole.export_c.vectors import random_samples
+from tests.export_tosa.forms import forms_of
 from tests.export_tosa.tosa_model import TOOL, by_reference_model, by_rules
 from tests.networks.onnx_text import TARGET, model, normal
 from tests.networks.random_networks import network

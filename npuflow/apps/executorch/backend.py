@@ -24,30 +24,29 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.packed import unpack
 from npuflow.ir.types import Array, QuantType, span
 
-ASKED, GIVEN = "npuflow", "npuflow_samples"   # compile specs: what was asked, and which samples there are
+REQUEST, SAMPLES = "npuflow", "npuflow_samples"   # compile specs: the request, the samples
 DRAWN = 16                                # samples of a program whose ranges are all observed
 
 
 @dataclass(frozen=True)
-class Given:
-    """What a partitioner hands to the backend beside the file: samples of nodes by name, and where builds
-    are kept."""
+class BuildInputs:
+    """What a build of the backend takes beside the partition: samples by node, the cache, processes."""
 
     samples: Mapping[str, Sequence[Array]] = field(default_factory=dict)
     cache: str | Path | None = None
     jobs: int | None = 1
 
 
-_GIVEN: dict[str, Given] = {}             # by count and digest, which are all that a .pte holds of them
+_BUILD_INPUTS: dict[str, BuildInputs] = {}  # by count and digest, which are all that a .pte holds of them
 
 
-def specs_of(asked: LoweringRequest, given: Given) -> list[CompileSpec]:
+def specs_of(request: LoweringRequest, given: BuildInputs) -> list[CompileSpec]:
     """The compile specs of partitions for this target, with these samples."""
     rows = {name: [digest_array(one) for one in held] for name, held in given.samples.items()}
     made = digest({"samples": rows, "cache": str(given.cache), "jobs": given.jobs})
     key = f"{max(map(len, rows.values()), default=0)} {made}"
-    _GIVEN[key] = given
-    return [CompileSpec(ASKED, asked.text().encode()), CompileSpec(GIVEN, key.encode())]
+    _BUILD_INPUTS[key] = given
+    return [CompileSpec(REQUEST, request.text().encode()), CompileSpec(SAMPLES, key.encode())]
 
 
 class NpuflowBackend(BackendDetails):  # type: ignore[misc]
@@ -57,21 +56,21 @@ class NpuflowBackend(BackendDetails):  # type: ignore[misc]
     def preprocess(edge_program: Any, compile_specs: list[CompileSpec]) -> PreprocessResult:
         """The bytes of the `.npu` of a partition. Its inputs and outputs are the partition's, in order."""
         found = {one.key: bytes(one.value).decode() for one in compile_specs}
-        if ASKED not in found:
+        if REQUEST not in found:
             raise ModelError(
                 "the partition names no target", because="NpuflowPartitioner writes it",
                 hint='to_edge_transform_and_lower(program, partitioner=[NpuflowPartitioner("edge-4t")])',
                 code="NF-MODEL-490",
             )
-        asked, key = LoweringRequest.of_text(found[ASKED]), found.get(GIVEN, "0")
-        if key not in _GIVEN and not key.startswith("0"):
+        request, key = LoweringRequest.of_text(found[REQUEST]), found.get(SAMPLES, "0")
+        if key not in _BUILD_INPUTS and not key.startswith("0"):
             raise ModelError(
                 "the samples of the partition are not here",
                 because="another process partitioned the program",
                 hint="partition and lower in one process", code="NF-MODEL-492",
             )
-        given = _GIVEN.get(key, Given())
-        return PreprocessResult(processed_bytes=compiled(read(edge_program), asked, given).to_bytes())
+        given = _BUILD_INPUTS.get(key, BuildInputs())
+        return PreprocessResult(processed_bytes=compiled(read(edge_program), request, given).to_bytes())
 
 
 def read(program: Any) -> Reading:
@@ -82,7 +81,7 @@ def read(program: Any) -> Reading:
     return Reading(graph, notes, stated)
 
 
-def compiled(reading: Reading, asked: LoweringRequest, given: Given) -> Any:
+def compiled(reading: Reading, request: LoweringRequest, given: BuildInputs) -> Any:
     """The program of a partition."""
     graph = reading.graph
     held: Mapping[str, Sequence[Array]] = {n: given.samples[n] for n in graph.inputs if n in given.samples}
@@ -91,8 +90,8 @@ def compiled(reading: Reading, asked: LoweringRequest, given: Given) -> Any:
     data = {name: np.stack(several) for name, several in held.items()}
     with TemporaryDirectory() as scratch:   # products of a build: the .pte has the program
         build = npuflow.compile(
-            reading, asked.named, data=data, cache=given.cache, out=scratch, jobs=given.jobs,
-            until="codegen", **asked.build_tables(bool(reading.stated)),
+            reading, request.named, data=data, cache=given.cache, out=scratch, jobs=given.jobs,
+            until="codegen", **request.build_tables(bool(reading.stated)),
         )
         program = build.program
     ports = tuple(port["name"] for port in program.meta["inputs"]), tuple(

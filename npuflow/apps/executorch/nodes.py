@@ -25,7 +25,7 @@ LAYOUT = ("dim_order", "memory_format", "layout", "device", "pin_memory", "non_b
 
 
 @dataclass(frozen=True)
-class AskedNode:
+class NodeSupport:
     """What npuflow says of an operator: `reason` is empty where the target runs it. `moves`: it computes
     nothing; `shares`: what it writes has the scale of what it reads; `parts`: operators of npuflow that it
     becomes, `op` the first of them."""
@@ -38,28 +38,28 @@ class AskedNode:
 
 
 @dataclass
-class AskedProgram:
-    """The operators of a graph of torch.fx, each asked once. `known`: tensors that are no inputs, by node."""
+class ProgramSupport:
+    """The operators of a graph of torch.fx, each checked once. `known`: constant tensors, by node."""
 
-    asked: LoweringRequest
+    request: LoweringRequest
     known: dict[Any, Any] = field(default_factory=dict)
-    _answers: dict[tuple[Any, ...], AskedNode] = field(default_factory=dict)
+    _answers: dict[tuple[Any, ...], NodeSupport] = field(default_factory=dict)
 
     @classmethod
-    def of_module(cls, asked: LoweringRequest, module: Any) -> AskedProgram:
+    def of_module(cls, request: LoweringRequest, module: Any) -> ProgramSupport:
         """Of a graph whose parameters are attributes of its module."""
         known = {n: attrgetter(n.target)(module) for n in module.graph.nodes if n.op == "get_attr"}
         tensors = {node: value.detach() for node, value in known.items() if isinstance(value, torch.Tensor)}
-        return cls(asked, tensors)._folded(module.graph.nodes)
+        return cls(request, tensors)._folded(module.graph.nodes)
 
     @classmethod
     def of_program(
-        cls, asked: LoweringRequest, program: Any, weights: Mapping[str, Any] | None = None
-    ) -> AskedProgram:
+        cls, request: LoweringRequest, program: Any, weights: Mapping[str, Any] | None = None
+    ) -> ProgramSupport:
         """Of an exported program, whose parameters are placeholders. `weights`: see `constants_of`."""
-        return cls(asked, constants_of(program, weights or {}))._folded(program.graph.nodes)
+        return cls(request, constants_of(program, weights or {}))._folded(program.graph.nodes)
 
-    def _folded(self, nodes: Iterable[Any]) -> AskedProgram:
+    def _folded(self, nodes: Iterable[Any]) -> ProgramSupport:
         """With what operators make of constants alone: weights behind their codes, for one."""
         for node in nodes:
             read = node.all_input_nodes
@@ -76,37 +76,37 @@ class AskedProgram:
             if made and node not in self.known and not is_rounding(node) and PIECE not in str(node.target):
                 yield node
 
-    def __call__(self, *nodes: Any) -> AskedNode:
+    def __call__(self, *nodes: Any) -> NodeSupport:
         """What npuflow says of these operators, one behind the other, as a network of their own."""
         if nodes not in self._answers:
             self._answers[nodes] = self._ask(nodes)
         return self._answers[nodes]
 
-    def _ask(self, nodes: Sequence[Any]) -> AskedNode:
+    def _ask(self, nodes: Sequence[Any]) -> NodeSupport:
         free = next((one for n in nodes for one in (n, *n.all_input_nodes) if not _static(one)), None)
         if free is not None:
-            return AskedNode(f"the shape of {free.name} is not fixed, and a program's are")
+            return NodeSupport(f"the shape of {free.name} is not fixed, and a program's are")
         read = [one for node in nodes for one in node.all_input_nodes if one not in nodes]
         several = next(filter(_listed, read), None)
         if several is not None:
-            return AskedNode(f"it reads {several.name}, which is several tensors")
+            return NodeSupport(f"it reads {several.name}, which is several tensors")
         whole = [part for node in nodes for part in (node, *pieces(node))]
         try:
             with plain_targets(whole):
                 reading = alone(torch, whole, self.known)
             if isinstance(reading, str):
-                return AskedNode(f"no operator of npuflow: {reading}")
-            graph = rewrite(reading.graph, hardware=self.asked.hardware).graph
-            placed = place(graph, self.asked.target, self.asked.placement)
+                return NodeSupport(f"no operator of npuflow: {reading}")
+            graph = rewrite(reading.graph, hardware=self.request.hardware).graph
+            placed = place(graph, self.request.target, self.request.placement)
         except NpuflowError as fault:
-            return AskedNode(str(fault).splitlines()[0])
+            return NodeSupport(str(fault).splitlines()[0])
         if not graph.nodes:
-            return AskedNode(moves=True, shares=True, parts=0)
+            return NodeSupport(moves=True, shares=True, parts=0)
         lost = next((one for one in placed.places if not one.on_npu), None)
         scaled = all(node.op.shares_scale for node in graph.nodes)
         moved = all(one.moves for one in placed.places)
         main = next((one for one in placed.places if not one.moves), placed.places[0])
-        return AskedNode(_said(lost), moved, scaled, len(graph.nodes), main.op)
+        return NodeSupport(_said(lost), moved, scaled, len(graph.nodes), main.op)
 
 
 def constants_of(program: Any, weights: Mapping[str, Any]) -> dict[Any, Any]:

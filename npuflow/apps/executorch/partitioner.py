@@ -14,8 +14,8 @@ from torch._subclasses import FakeTensor
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
-from npuflow.apps.executorch.backend import Given, NpuflowBackend, observed_inputs, specs_of
-from npuflow.apps.executorch.nodes import PIECE, AskedProgram, is_real, is_rounding, listed, pieces, rounds
+from npuflow.apps.executorch.backend import BuildInputs, NpuflowBackend, observed_inputs, specs_of
+from npuflow.apps.executorch.nodes import PIECE, ProgramSupport, is_real, is_rounding, listed, pieces, rounds
 from npuflow.apps.executorch.quantizer import NpuflowQuantizer
 from npuflow.apps.executorch.request import LoweringRequest
 from npuflow.base.errors import UsageError
@@ -55,8 +55,8 @@ class NpuflowPartitioner(Partitioner):  # type: ignore[misc]
         super().__init__()
         named: Any = target
         if isinstance(named, NpuflowQuantizer):
-            named, tables = named.asked.named, {**named.asked.tables, **tables}
-        self.asked = LoweringRequest.of(named, tables)
+            named, tables = named.request.named, {**named.request.tables, **tables}
+        self.request = LoweringRequest.of(named, tables)
         self.samples, self.cache, self.jobs = list(samples), cache, jobs
         self.left_out: dict[str, str] = {}
         self._count = 0
@@ -65,7 +65,7 @@ class NpuflowPartitioner(Partitioner):  # type: ignore[misc]
     def partition(self, exported_program: Any) -> PartitionResult:
         """Tags the nodes of partitions; EXIR calls it."""
         self._check(exported_program.state_dict)
-        program = AskedProgram.of_program(self.asked, exported_program, self._weights)
+        program = ProgramSupport.of_program(self.request, exported_program, self._weights)
         nodes = list(program.operators(exported_program.graph.nodes))
         self.left_out = {n.name: reason for n in nodes if (reason := self._reason(program, n))}
         self._count = len(nodes)
@@ -77,7 +77,7 @@ class NpuflowPartitioner(Partitioner):  # type: ignore[misc]
                 self.left_out.update({node.name: MOVED for node in inside})
                 continue
             tag = f"npuflow_{number}"
-            specs = specs_of(self.asked, self._given(exported_program, program, group))
+            specs = specs_of(self.request, self._given(exported_program, program, group))
             tags[tag] = DelegationSpec(NpuflowBackend.__name__, specs)
             for node in group:
                 node.meta["delegation_tag"] = tag
@@ -88,7 +88,7 @@ class NpuflowPartitioner(Partitioner):  # type: ignore[misc]
     def ops_to_not_decompose(self, ep: Any) -> tuple[list[Any], Callable[[Any], bool] | None]:
         """Operators that npuflow takes whole, wherever they stand: layers, norms, activations, attention."""
         self._weights = dict(ep.state_dict)
-        program = AskedProgram.of_program(self.asked, ep)
+        program = ProgramSupport.of_program(self.request, ep)
         found: dict[Any, bool] = {}
         for node in program.operators(ep.graph.nodes):
             if isinstance(node.target, torch._ops.OpOverload) and _whole(node.target):
@@ -119,7 +119,7 @@ class NpuflowPartitioner(Partitioner):  # type: ignore[misc]
         lines = listed(self.left_out)
         return "\n".join([said + (", left out:" if lines else ""), *lines])
 
-    def _reason(self, program: AskedProgram, node: Any) -> str:
+    def _reason(self, program: ProgramSupport, node: Any) -> str:
         """Why an operator stays outside; empty where it is npuflow's."""
         reason = program(node).reason
         if reason or self.samples:
@@ -137,11 +137,11 @@ class NpuflowPartitioner(Partitioner):  # type: ignore[misc]
                 code="NF-USAGE-283",
             )
 
-    def _given(self, exported: Any, program: AskedProgram, group: set[Any]) -> Given:
+    def _given(self, exported: Any, program: ProgramSupport, group: set[Any]) -> BuildInputs:
         read = dict.fromkeys(one for node in group for one in node.all_input_nodes if one not in group)
         names = [one.name for one in read if one not in program.known]
         samples = observed_inputs(exported, program.known, names, self.samples) if self.samples else {}
-        return Given(samples, self.cache, self.jobs)
+        return BuildInputs(samples, self.cache, self.jobs)
 
 
 def _whole(target: Any) -> bool:
@@ -150,7 +150,7 @@ def _whole(target: Any) -> bool:
     return name in CONVERTERS and name not in AS_IT_IS and not aliases and not target._schema.is_mutable
 
 
-def _observed(program: AskedProgram, node: Any) -> bool:
+def _observed(program: ProgramSupport, node: Any) -> bool:
     """Whether PT2E observed the ranges of all floats that an operator reads and writes, or npuflow needs
     none: between operators that it computes as one."""
     return _all_read(program, node) and (
@@ -158,11 +158,11 @@ def _observed(program: AskedProgram, node: Any) -> bool:
     )
 
 
-def _all_read(program: AskedProgram, node: Any) -> bool:
+def _all_read(program: ProgramSupport, node: Any) -> bool:
     return all(_read(program, one, node) for one in node.all_input_nodes if one not in program.known)
 
 
-def _read(program: AskedProgram, one: Any, reader: Any) -> bool:
+def _read(program: ProgramSupport, one: Any, reader: Any) -> bool:
     """Whether a value that an operator reads has a range: a rounding's, or the one of what moved it; or is
     computed with the operator, from values that have."""
     if not is_real(one) or is_rounding(one):
@@ -175,7 +175,7 @@ def _read(program: AskedProgram, one: Any, reader: Any) -> bool:
     return maker is one and _computed_as_one(program, one, reader) and _all_read(program, one)
 
 
-def _written(program: AskedProgram, node: Any) -> bool:
+def _written(program: ProgramSupport, node: Any) -> bool:
     """Whether a result has a range: a rounding's, or that of what is computed with it; or is read by none."""
     users = list(node.users)
     if not is_real(node) or not users or any(rounds(user) for user in users):
@@ -184,12 +184,12 @@ def _written(program: AskedProgram, node: Any) -> bool:
     return known and _computed_as_one(program, node, users[0]) and _written(program, users[0])
 
 
-def _computed_as_one(program: AskedProgram, node: Any, user: Any) -> bool:
+def _computed_as_one(program: ProgramSupport, node: Any, user: Any) -> bool:
     joined = program(node, user)
     return list(node.users) == [user] and joined.parts == 1 and not joined.reason
 
 
-def _partitions(exported: Any, program: AskedProgram, taken: set[Any]) -> list[set[Any]]:
+def _partitions(exported: Any, program: ProgramSupport, taken: set[Any]) -> list[set[Any]]:
     """Groups of nodes that depend on each other in no circle: operators that are taken, with the roundings
     and the constants that they read."""
 

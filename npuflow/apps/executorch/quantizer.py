@@ -16,7 +16,7 @@ from torchao.quantization.pt2e.quantizer import (
     SharedQuantizationSpec,
 )
 
-from npuflow.apps.executorch.nodes import AskedNode, AskedProgram, is_real, listed
+from npuflow.apps.executorch.nodes import NodeSupport, ProgramSupport, is_real, listed
 from npuflow.apps.executorch.request import LoweringRequest
 from npuflow.base.wording import counted
 from npuflow.frontends.torch.convert import origin
@@ -54,14 +54,14 @@ class NpuflowQuantizer(Quantizer):  # type: ignore[misc]
     def __init__(
         self, target: str | Path | Mapping[str, Any], *, observer: Any = None, **tables: Any
     ) -> None:
-        self.asked = LoweringRequest.of(target, tables)
+        self.request = LoweringRequest.of(target, tables)
         self.observer = observer
         self.left_out: dict[str, str] = {}
         self._count = 0
 
     def annotate(self, model: Any) -> Any:
         """Marks the nodes; `prepare_pt2e` calls it."""
-        program = AskedProgram.of_module(self.asked, model)
+        program = ProgramSupport.of_module(self.request, model)
         nodes = list(program.operators(model.graph.nodes))
         self.left_out = {n.name: reason for n in nodes if (reason := program(n).reason)}
         self._count = len(nodes)
@@ -88,7 +88,7 @@ class NpuflowQuantizer(Quantizer):  # type: ignore[misc]
         lines = listed(self.left_out)
         return "\n".join([said + (":" if lines else ""), *lines])
 
-    def _annotate(self, program: AskedProgram, chain: list[Any], answer: AskedNode) -> None:
+    def _annotate(self, program: ProgramSupport, chain: list[Any], answer: NodeSupport) -> None:
         """What the first operator of a chain reads, and what the last one writes."""
         first, last = chain[0], chain[-1]
         inputs = {
@@ -115,11 +115,11 @@ class NpuflowQuantizer(Quantizer):  # type: ignore[misc]
     def _names(self, node: Any) -> tuple[str, ...]:
         return (origin(node), node.name)
 
-    def _written(self, node: Any, answer: AskedNode) -> QuantizationSpec:
-        scheme = self.asked.quantize.activations_of(self._names(node), answer.op)
-        return of_activations(scheme, self.asked.target.numerics, self.observer)
+    def _written(self, node: Any, answer: NodeSupport) -> QuantizationSpec:
+        scheme = self.request.quantize.activations_of(self._names(node), answer.op)
+        return of_activations(scheme, self.request.target.numerics, self.observer)
 
-    def _read(self, value: Any, reader: Any, answer: AskedNode) -> Any:
+    def _read(self, value: Any, reader: Any, answer: NodeSupport) -> Any:
         """A value has one type: that of the node that writes it, else of the first node that reads it."""
         held = value.meta.get(KEY)
         if held is not None and held.output_qspec is not None:
@@ -128,22 +128,22 @@ class NpuflowQuantizer(Quantizer):  # type: ignore[misc]
             known = other.meta.get(KEY)
             if known is not None and value in known.input_qspec_map:
                 return SharedQuantizationSpec((value, other))
-        scheme = self.asked.quantize.activations
-        for rule in self.asked.quantize.matching(self._names(reader), answer.op):
+        scheme = self.request.quantize.activations
+        for rule in self.request.quantize.matching(self._names(reader), answer.op):
             scheme = scheme if rule.input_bits is None else scheme.with_(bits=rule.input_bits)
-        return of_activations(scheme, self.asked.target.numerics, self.observer)
+        return of_activations(scheme, self.request.target.numerics, self.observer)
 
-    def _weight(self, program: AskedProgram, node: Any, answer: AskedNode) -> dict[Any, QuantizationSpec]:
+    def _weight(self, program: ProgramSupport, node: Any, answer: NodeSupport) -> dict[Any, QuantizationSpec]:
         name = str(node.target).split(".")[1]
         place, axis = OUTPUTS.get(name, (0, 0))
         weight: Any = node.args[place] if name in OUTPUTS and place < len(node.args) else None
         held = program.known.get(weight)
         if held is None or weight.op != "get_attr" or not held.is_floating_point():
             return {}
-        scheme = self.asked.quantize.weights_of(self._names(node), answer.op)
+        scheme = self.request.quantize.weights_of(self._names(node), answer.op)
         rank, groups = held.dim(), node.args[GROUPS : GROUPS + 1]
         single = "transpose" in name and groups and groups[0] != 1   # their channels lie in two axes
-        spec = of_weights(scheme, self.asked.target.numerics, None if single or rank < 2 else axis % rank)
+        spec = of_weights(scheme, self.request.target.numerics, None if single or rank < 2 else axis % rank)
         return {weight: spec}
 
 
@@ -152,7 +152,7 @@ def _sole_user(node: Any) -> Any:
     return users[0] if len(users) == 1 else None
 
 
-def _as_one(program: AskedProgram, nodes: list[Any]) -> bool:
+def _as_one(program: ProgramSupport, nodes: list[Any]) -> bool:
     """Whether npuflow computes these nodes as one, without rounding between them."""
     alone, joined = program(nodes[-1]), program(*nodes)
     if alone.reason or joined.reason or not is_real(nodes[-1]) or program(nodes[0]).moves:

@@ -17,7 +17,7 @@ from npuflow.quantise.config import Quantize
 from npuflow.quantise.wishes import check_scheme
 from npuflow.rules import Hardware
 
-CALM: Mapping[str, Any] = {
+RANGES_KEPT: Mapping[str, Any] = {
     "precision": {"strategy": "none"}, "correct": {"bias": "off"},
 }
 """Tables of a program whose ranges PT2E chose: nothing is chosen a second time."""
@@ -71,7 +71,7 @@ class LoweringRequest:
 
     def build_tables(self, observed: bool) -> dict[str, Any]:
         """Tables of the build. `observed`: PT2E chose the ranges."""
-        calm = CALM if observed else {}
+        calm = RANGES_KEPT if observed else {}
         return {**calm, **{name: _over(calm.get(name), table) for name, table in self.tables.items()}}
 
     def _table(self, cls: type[Any]) -> Any:

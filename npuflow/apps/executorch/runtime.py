@@ -14,7 +14,8 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
@@ -53,13 +54,8 @@ class PteMethod:
     def execute(self, inputs: Sequence[Any]) -> list[Any]:
         """The outputs, as `executorch.runtime.Method.execute` gives them, of tensors in any order of
         dimensions. What stops a program is the cause of the error."""
-        _DELEGATE.fault = None
-        try:
+        with _with_cause():
             return list(self.method.execute([_plain(one) for one in inputs]))
-        except RuntimeError as fault:
-            if _DELEGATE.fault is None:
-                raise
-            raise fault from _DELEGATE.fault
 
     def __call__(self, *inputs: Any) -> list[Any]:
         return self.execute(inputs)
@@ -77,8 +73,21 @@ def load(path: str | Path | bytes, method: str = "forward", *, exact: Exact | No
 
     register(exact)
     source = path if isinstance(path, bytes) else Path(path).read_bytes()
-    program = Runtime.get().load_program(source)
-    return PteMethod(program, program.load_method(method))
+    with _with_cause():
+        program = Runtime.get().load_program(source)
+        return PteMethod(program, program.load_method(method))
+
+
+@contextmanager
+def _with_cause() -> Iterator[None]:
+    """ExecuTorch's errors have a number alone: what stopped a program becomes their cause."""
+    _DELEGATE.fault = None
+    try:
+        yield
+    except RuntimeError as error:
+        if _DELEGATE.fault is None:
+            raise
+        raise error from _DELEGATE.fault
 
 
 def register(exact: Exact | None = None) -> None:
@@ -159,8 +168,9 @@ class _Delegate:
     def open(self, program: int, size: int) -> int:
         try:
             runner = Runner(ctypes.string_at(program, size), exact=self.exact)
-        except Exception:                 # no exception may leave a function that C++ calls
-            LOG.exception("a program of the .pte file cannot be opened")
+        except Exception as fault:        # no exception may leave a function that C++ calls
+            self.fault = fault
+            LOG.error("a program of the .pte file cannot be opened: %s", fault)
             return 0
         with self.lock:
             self.opened += 1
@@ -178,7 +188,7 @@ class _Delegate:
                 array[...] = np.asarray(found[port.name]).reshape(array.shape)
         except Exception as fault:
             self.fault = fault
-            LOG.exception("a program of the .pte file cannot run")
+            LOG.error("a program of the .pte file cannot run: %s", fault)
             return 1
         return 0
 

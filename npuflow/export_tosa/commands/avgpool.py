@@ -9,7 +9,7 @@ import numpy as np
 
 from npuflow.export_tosa.builder import COMMANDS, TosaBuilder
 from npuflow.export_tosa.tensors import INT32, TosaRefusal, less
-from npuflow.export_tosa.windows import ACC, fitted
+from npuflow.export_tosa.windows import ACC, fitted, window_of
 from npuflow.ir.types import Array
 from npuflow.whole.export_c.whole import TensorCommand
 
@@ -21,7 +21,7 @@ def avgpool(b: TosaBuilder, run: Sequence[TensorCommand]) -> int:
     x = b.views.read(c, "x", c["x_dims"], (0, 2, 3, 1), spread=True)
     if x.dtype != "int8" or not -128 <= zero <= 127 or peak >= INT32:
         raise TosaRefusal(f"means of {c['x_type']}: sums of windows are exact for 8 bits")
-    window = {name: tuple(c[name]) for name in ("kernel", "stride", "dilation", "origin")}
+    window = window_of(c)
     n, channels = c["x_dims"][:2]
     rows, columns = c["out_height"], c["out_width"]
     x, pads = fitted(t, x, window, (rows, columns))

@@ -8,7 +8,7 @@ import numpy as np
 
 from npuflow.export_tosa.builder import COMMANDS, TosaBuilder
 from npuflow.export_tosa.tensors import INT32, TosaRefusal, TosaValue, less
-from npuflow.export_tosa.windows import ACC, fitted
+from npuflow.export_tosa.windows import ACC, fitted, window_of
 from npuflow.ir.types import Array
 from npuflow.whole.export_c.whole import TensorCommand
 
@@ -28,9 +28,8 @@ def conv(b: TosaBuilder, run: Sequence[TensorCommand]) -> int:
     if b.sum_peak(c, peak + int(np.abs(bias).max())) >= INT32 or not -128 <= zero <= 127:
         raise TosaRefusal("sums beyond 32 bits, or a zero point outside of the codes")
     if tuple(c["insert"]) != (1, 1):
-        x, weights, window = _spread(b, c, x, zero, weights)
-    else:
-        window = {name: tuple(c[name]) for name in ("kernel", "stride", "dilation", "origin")}
+        x = _spread(b, c, x, zero)
+    window = window_of(c)
     x, pads = fitted(t, x, window, (c["out_height"], c["out_width"]))
     attributes = {"pad": pads, "stride": window["stride"], "dilation": window["dilation"], "acc_type": ACC}
     shape = (batch, c["out_height"], c["out_width"], out)
@@ -81,10 +80,8 @@ def _groups(
     ]
 
 
-def _spread(
-    b: TosaBuilder, c: TensorCommand, x: TosaValue, zero: int, weights: Array
-) -> tuple[TosaValue, Array, dict[str, tuple[int, ...]]]:
-    """A transposed convolution as one of the input with zeros between its rows and columns."""
+def _spread(b: TosaBuilder, c: TensorCommand, x: TosaValue, zero: int) -> TosaValue:
+    """The input of a transposed convolution with zeros inserted between its rows and columns."""
     n, h, w, channels = x.shape
     rows, columns = c["insert"]
     made = b.t.reshape(x, (n, h, 1, w, channels))
@@ -92,6 +89,4 @@ def _spread(
     made = b.t.reshape(made, (n * h * rows, w, 1, channels))
     made = b.t.pad(made, ((0, 0), (0, 0), (0, columns - 1), (0, 0)), zero)
     made = b.t.reshape(made, (n, h * rows, w * columns, channels))
-    made = b.t.cut(made, (0,) * 4, (n, h * rows - rows + 1, w * columns - columns + 1, channels))
-    window = {name: tuple(c[name]) for name in ("kernel", "stride", "dilation", "origin")}
-    return made, weights, window
+    return b.t.cut(made, (0,) * 4, (n, h * rows - rows + 1, w * columns - columns + 1, channels))

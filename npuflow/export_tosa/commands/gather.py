@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from npuflow.export_tosa.builder import COMMANDS, TosaBuilder
 from npuflow.export_tosa.tensors import less
 from npuflow.export_tosa.views import places_of
@@ -20,10 +18,10 @@ def gather(b: TosaBuilder, run: Sequence[TensorCommand]) -> int:
     entries = c["entries"]
     table = b.views.read(c, "x", (a, entries, i), spread=True)
     index = t.add(t.cast(b.views.read(c, "index", (a, j, i)), "int32"), less(c["index_type"]))
-    zero = t.const(np.zeros((1, 1, 1)), "int32")
+    zero = t.number(0, index)
     if c["wrap"]:
         index = t.where(t.two("GREATER", zero, index, "bool"), t.add(index, c["wrap"]), index)
-    last = t.const(np.full((1, 1, 1), entries - 1), "int32")
+    last = t.number(entries - 1, index)
     index = t.where(t.two("GREATER", zero, index, "bool"), last, index)
     index = t.where(t.two("GREATER", index, last, "bool"), last, index)
     index = t.mul(t.broadcast(index, (a, j, i)), i)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from npuflow.export_tosa.builder import COMMANDS, TosaBuilder
 from npuflow.export_tosa.tensors import IGNORE, TosaRefusal
-from npuflow.export_tosa.windows import fitted
+from npuflow.export_tosa.windows import fitted, window_of
 from npuflow.whole.export_c.whole import TensorCommand
 
 
@@ -16,7 +16,7 @@ def maxpool(b: TosaBuilder, run: Sequence[TensorCommand]) -> int:
     if tuple(c["dilation"]) != (1, 1):
         raise TosaRefusal("a pool with dilation")
     x = b.views.read(c, "x", c["x_dims"], (0, 2, 3, 1), spread=True)
-    window = {name: tuple(c[name]) for name in ("kernel", "stride", "dilation", "origin")}
+    window = window_of(c)
     x, pads = fitted(b.t, x, window, (c["out_height"], c["out_width"]))
     if any(pad >= window["kernel"][k // 2] for k, pad in enumerate(pads)):
         raise TosaRefusal("a pool with windows outside of the image")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from npuflow.export_tosa.builder import COMMANDS, TosaBuilder
 from npuflow.whole.export_c.whole import TensorCommand
 
@@ -19,7 +17,6 @@ def prelu(b: TosaBuilder, run: Sequence[TensorCommand]) -> int:
     sign = -1 if c["negative"] < 0 else 1
     product = t.mul(t.mul(x, slope), sign)
     below = t.scaled(product, abs(c["negative"]), c["negative_shift"], both, c["rounding"])
-    zero = t.const(np.zeros((1,) * len(x.shape)), "int32")
-    made = t.where(t.two("GREATER_EQUAL", x, zero, "bool"), above, below)
+    made = t.where(t.two("GREATER_EQUAL", x, 0, "bool"), above, below)
     b.views.write(c, t.codes(made, c["zero"], c["lo"], c["hi"], c["y_type"]))
     return 1

@@ -40,7 +40,7 @@ def softmax(b: TosaBuilder, run: Sequence[TensorCommand]) -> int:
             if bit == "1":
                 rest = carried(t, *(t.add(one, other) for one, other in zip(rest, e, strict=True)))
         quotient = None if quotient is None else t.mul(quotient, 2)
-        for _ in bit * (1 + int(bit)):    # what is left is less than the total, or than three times it
+        for _ in range(1 + int(bit)):     # the remainder is less than twice the total, or than three times
             rest, above = less_total(t, rest, total)
             quotient = above if quotient is None else t.add(quotient, above)
     assert rest is not None and quotient is not None
@@ -60,18 +60,18 @@ def exponentials(b: TosaBuilder, c: TensorCommand) -> Array:
 
 
 def carried(t: TosaTensors, high: TosaValue, low: TosaValue) -> Number:
-    """What leaves the low limb goes to the high one."""
+    """Propagate the carry of the low limb to the high one."""
     over = t.down(low, LIMB)
     return t.add(high, over), t.sub(low, t.mul(over, 1 << LIMB))
 
 
 def less_total(t: TosaTensors, rest: Number, total: Number) -> tuple[Number, TosaValue]:
-    """The total taken off where it is not larger, and 1 there, else 0."""
+    """Subtract the total where it is not larger. What is left, and 1 where it was subtracted, else 0."""
     low = t.sub(rest[1], total[1])
     borrow = t.down(low, 31)
     high = t.add(t.sub(rest[0], total[0]), borrow)
-    zero = t.const(np.zeros((1,) * len(high.shape)), "int32")
+    zero = t.number(0, high)
     enough = t.two("GREATER_EQUAL", high, zero, "bool")
     low = t.sub(low, t.mul(borrow, 1 << LIMB))
     kept = t.where(enough, high, rest[0]), t.where(enough, low, rest[1])
-    return kept, t.where(enough, t.const(np.ones((1,) * len(high.shape)), "int32"), zero)
+    return kept, t.where(enough, t.number(1, high), zero)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from npuflow.export_tosa.builder import COMMANDS, TosaBuilder
 from npuflow.export_tosa.tensors import IGNORE, TosaRefusal, held
 from npuflow.whole.export_c.whole import TensorCommand
@@ -29,6 +27,6 @@ def topk(b: TosaBuilder, run: Sequence[TensorCommand]) -> int:
         turned = t.op("REVERSE", [x], x.shape, x.dtype, axis=1) if c["last"] else x
         at = t.reshape(t.op("ARGMAX", [turned], (a, i), "int32", axis=1, nan_mode=IGNORE), (a, 1, i))
         if c["last"]:
-            at = t.sub(t.const(np.full((1, 1, 1), r - 1), "int32"), at)
+            at = t.sub(t.number(r - 1, at), at)
         b.views.write(c, t.cast(at, held(c["at_type"])), (a, 1, i), name="at")
     return 1

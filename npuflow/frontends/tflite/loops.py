@@ -31,7 +31,7 @@ def written(
 ) -> tuple[TfliteNetwork, dict[int, int]]:
     """The network without loops and branches. Those that depend on data, and loops of more than `most`
     operators, stay, with the reason in their options. `looped`: operators by place that become loops of the
-    graph, where they can. And by each tensor that comes of a WHILE the operator's place."""
+    graph, where they can. Beside it: for each tensor that a WHILE was written out to, its place."""
     owner: dict[int, int] = {}
     if not any(operator.name in CONTROL for operator in network.operators):
         return network, owner

@@ -105,8 +105,9 @@ def converted(
 
 
 def alone(torch: Any, nodes: Sequence[Any], known: Mapping[Any, Any]) -> Reading | str:
-    """Some operators of a program as a network of their own, or why one cannot be converted. `known`: tensors
-    by the nodes that stand for them; whatever else the operators read is an input, under its node's name."""
+    """Convert some operators of a program to a network of their own; else the reason why one of them cannot
+    be converted. `known`: constant tensors by node. Other values that the operators read become inputs, each
+    with its node's name."""
     net = TorchNetwork(torch)
     infos, read = [], dict.fromkeys(i for node in nodes for i in node.all_input_nodes if i not in nodes)
     for one in read:

@@ -90,9 +90,10 @@ _four, _one = _tile(ROWS), _tile(1)
 @compiled
 def grouped_rows(numbers, a, zeros, weight, size, sums, pieced):  # type: ignore[no-untyped-def]
     """acc = (acc if keep else 0) + a @ w: codes times their scale and sums of a times what is added to each
-    weight of a group. `a`: where rows start, the step within one, and how many; containers wrap. `pieced`:
-    groups are whole pieces, each of which has its scale; less the second of `zeros`, a row fits 16 bits, and
-    `rest` is what a column lacks of its sums with the first."""
+    weight of a group. `a`: where rows start, the step within one, and how many; containers wrap. `zeros`: the
+    zero point, and an offset with which a row fits 16 bits. `pieced`: groups are whole pieces, each with its
+    scale; rows are multiplied with the offset taken off, and `rest` has, for each column, the difference of
+    the sums that the zero point would have given."""
     (rows, step, k), (codes, scale, more, rest), (acc, offsets, keep) = a, weight, sums
     (n, wide), count, per = codes.shape, more.shape[1], scale.shape[1] // more.shape[1]
     line, short = np.zeros((ROWS, wide), np.int64), np.zeros((ROWS, wide), np.int16)

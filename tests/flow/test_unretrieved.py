@@ -1,4 +1,4 @@
-"""What dask leaves behind where workers die is no traceback on the screen; other faults of a loop are."""
+"""Exceptions that no caller retrieves: those of dask when workers die are not reported, others are."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import logging
 import pytest
 from distributed.client import AllExit
 
-from npuflow.flow.executor_tasks import unasked
+from npuflow.flow.executor_tasks import report_unretrieved
 
 
 @pytest.mark.parametrize(("fault", "said"), [(AllExit, False), (ValueError, True)], ids=["dask's", "other"])
-def test_exceptions_that_nobody_asks_for(
+def test_only_exceptions_of_dask_are_not_reported(
     fault: type[Exception], said: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def left() -> None:
-        asyncio.get_running_loop().set_exception_handler(unasked)
+        asyncio.get_running_loop().set_exception_handler(report_unretrieved)
 
         async def wait() -> None:
             raise fault
