@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -37,7 +38,8 @@ class BuildInputs:
     jobs: int | None = 1
 
 
-_BUILD_INPUTS: dict[str, BuildInputs] = {}  # by count and digest, which are all that a .pte holds of them
+# by count and digest, which are all that a .pte holds of them; the partitioner keeps them alive
+_BUILD_INPUTS: WeakValueDictionary[str, BuildInputs] = WeakValueDictionary()
 
 
 def specs_of(request: LoweringRequest, given: BuildInputs) -> list[CompileSpec]:
@@ -63,14 +65,14 @@ class NpuflowBackend(BackendDetails):  # type: ignore[misc]
                 code="NF-MODEL-490",
             )
         request, key = LoweringRequest.of_text(found[REQUEST]), found.get(SAMPLES, "0")
-        if key not in _BUILD_INPUTS and not key.startswith("0"):
+        given = _BUILD_INPUTS.get(key)
+        if given is None and not key.startswith("0"):
             raise ModelError(
                 "the samples of the partition are not here",
-                because="another process partitioned the program",
-                hint="partition and lower in one process", code="NF-MODEL-492",
+                because="another process partitioned the program, or the partitioner was deleted",
+                hint="partition and lower in one process, and keep the partitioner", code="NF-MODEL-492",
             )
-        given = _BUILD_INPUTS.get(key, BuildInputs())
-        return PreprocessResult(processed_bytes=compiled(read(edge_program), request, given).to_bytes())
+        return PreprocessResult(processed_bytes=compiled(read(edge_program), request, given or BuildInputs()).to_bytes())
 
 
 def read(program: Any) -> Reading:

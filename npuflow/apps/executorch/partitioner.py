@@ -60,6 +60,7 @@ class NpuflowPartitioner(Partitioner):  # type: ignore[misc]
         self.samples, self.cache, self.jobs = list(samples), cache, jobs
         self.left_out: dict[str, str] = {}
         self._count = 0
+        self._given: list[BuildInputs] = []     # of each partition, until the partitioner goes
         self._weights: dict[str, Any] = {}  # by name: `partition` gets tensors without numbers
 
     def partition(self, exported_program: Any) -> PartitionResult:
@@ -77,8 +78,8 @@ class NpuflowPartitioner(Partitioner):  # type: ignore[misc]
                 self.left_out.update({node.name: MOVED for node in inside})
                 continue
             tag = f"npuflow_{number}"
-            specs = specs_of(self.request, self._given(exported_program, program, group))
-            tags[tag] = DelegationSpec(NpuflowBackend.__name__, specs)
+            self._given.append(self._inputs(exported_program, program, group))
+            tags[tag] = DelegationSpec(NpuflowBackend.__name__, specs_of(self.request, self._given[-1]))
             for node in group:
                 node.meta["delegation_tag"] = tag
         tag_constant_data(exported_program)
@@ -137,7 +138,7 @@ class NpuflowPartitioner(Partitioner):  # type: ignore[misc]
                 code="NF-USAGE-283",
             )
 
-    def _given(self, exported: Any, program: ProgramSupport, group: set[Any]) -> BuildInputs:
+    def _inputs(self, exported: Any, program: ProgramSupport, group: set[Any]) -> BuildInputs:
         read = dict.fromkeys(one for node in group for one in node.all_input_nodes if one not in group)
         names = [one.name for one in read if one not in program.known]
         samples = observed_inputs(exported, program.known, names, self.samples) if self.samples else {}
