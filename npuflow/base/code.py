@@ -23,7 +23,7 @@ from npuflow.base.code_sources import Sources
 from npuflow.base.code_steps import StepTable
 from npuflow.base.code_walk import ClosureWalk
 from npuflow.base.digest import digest, digest_file
-from npuflow.base.memo_file import maker_of, read_memo, write_memo
+from npuflow.base.memo_file import maker_of, read_memo, read_shared, write_shared
 from npuflow.base.registry import Registry
 
 Mark = tuple[str, str | None, tuple[str, ...] | None, bool]
@@ -61,7 +61,8 @@ class KeptClosures:
         if path == self._path:
             return
         self._path = path
-        found = read_memo(path, _maker())
+        # a process that knows closures asks only for what this cache has: to read the user's takes longer
+        found = (read_memo if self.closures else read_shared)(path, _maker())
         if found is not None and _holds(found["asked"], sources):
             self._take(found)
 
@@ -75,7 +76,7 @@ class KeptClosures:
         """Write all that is known if it is more than was stored; failing to is no fault of the build."""
         if self._path is None or (len(self.closures), len(self.forms)) == self._stored:
             return
-        if write_memo(self._path, _maker(), self._given(sources)):
+        if write_shared(self._path, _maker(), self._given(sources)):
             self._stored = len(self.closures), len(self.forms)
 
     def _take(self, found: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from npuflow.base.code_module import Class, Facts, Form, SourceModule, SourceUnit
 from npuflow.base.code_scope import ImportTarget, Reference
-from npuflow.base.memo_file import maker_of, read_memo, write_memo
+from npuflow.base.memo_file import maker_of, read_shared, write_shared
 
 SPARE = 4  # pictures kept of files that this build does not read, for each that it does
 
@@ -49,7 +49,7 @@ class Pictures:
 
     def _read(self, path: Path) -> None:
         self._unread = False
-        self._known = {**(read_memo(path, _maker()) or {}), **self._known}
+        self._known = {**(read_shared(path, _maker()) or {}), **self._known}
 
     def save(self) -> None:
         """Write what this process read, and some of what was there; failing to is no fault of the build."""
@@ -57,7 +57,7 @@ class Pictures:
             return
         rest = [pair for pair in self._known.items() if pair[0] not in self._used]
         kept = {**dict(rest[: SPARE * len(self._used)]), **self._used}
-        self._grown = not write_memo(self._path, _maker(), kept)
+        self._grown = not write_shared(self._path, _maker(), kept)
 
 
 PICTURES = Pictures()

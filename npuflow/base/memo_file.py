@@ -1,4 +1,7 @@
-"""Memo files: JSON below a line that names its maker and its digest. Whatever does not match is no memo."""
+"""Memo files: JSON below a line that names its maker and its digest. Whatever does not match is no memo.
+
+What holds for any cache is kept for the user, too, so that the first build into a new cache finds it.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,14 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from npuflow.base.digest import bytes_digest
+
+DAY = 86_400                              # seconds
 
 
 def read_memo(path: Path, maker: str) -> Any:
@@ -22,13 +28,61 @@ def read_memo(path: Path, maker: str) -> Any:
         return None
 
 
+def user_folder() -> Path:
+    """Where processes of this user keep what any of them may use. All of it can be made again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "npuflow-memo"
+
+
+def read_shared(path: Path, maker: str) -> Any:
+    """What this maker wrote there, or else what it wrote last under this name for the user."""
+    found = read_memo(path, maker)
+    return read_memo(user_folder() / path.name, maker) if found is None else found
+
+
+def write_shared(path: Path, maker: str, value: Any) -> bool:
+    """Write a value there and for the user; False if it cannot be written there."""
+    data, mine = _bytes(maker, value), user_folder() / path.name
+    if not _holds_more(mine, maker, len(data)):
+        _write(mine, data)
+    return _write(path, data)
+
+
+def _holds_more(path: Path, maker: str, size: int) -> bool:
+    """Whether a memo of today is this maker's and far larger: who saw little does not replace it."""
+    try:
+        found = path.stat()
+        with path.open("rb") as file:
+            head = file.readline(1000).decode()
+    except (OSError, ValueError):
+        return False
+    return head.startswith(f"{maker} ") and found.st_size > 2 * size and time.time() - found.st_mtime < DAY
+
+
+def made_once(name: str, maker: str, make: Callable[[], Any]) -> Any:
+    """A value that depends on its maker alone: made by one process of the user."""
+    path = user_folder() / name
+    found = read_memo(path, maker)
+    if found is None:
+        found = make()
+        write_memo(path, maker, found)
+    return found
+
+
 def write_memo(path: Path, maker: str, value: Any) -> bool:
     """Write a value so that the file appears whole or not at all; False if it cannot be written."""
+    return _write(path, _bytes(maker, value))
+
+
+def _bytes(maker: str, value: Any) -> bytes:
     body = json.dumps(value, separators=(",", ":")).encode()
+    return f"{maker} {bytes_digest(body)}\n".encode() + body
+
+
+def _write(path: Path, data: bytes) -> bool:
     made = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        made.write_bytes(f"{maker} {bytes_digest(body)}\n".encode() + body)
+        made.write_bytes(data)
         made.replace(path)
     except OSError:
         with contextlib.suppress(OSError):

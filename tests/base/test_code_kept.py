@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,12 @@ from npuflow.base.code_find import Place
 from npuflow.base.code_sources import Sources
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def of_a_user_without_memos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+
 
 SCRIPT = """
 import sys
@@ -93,8 +100,9 @@ def test_what_changed_is_seen(package: Path, name: str, text: str) -> None:
     (package / "some" / name).write_text(text)
     second = run(package)
     assert second[1] == "2" and second[0] != first[0]
-    (package / "memo" / "closures.json").unlink()
-    assert run(package)[0] == second[0]
+    shutil.rmtree(package / "memo")
+    shutil.rmtree(package / "user")
+    assert run(package)[:2] == second[:2]
 
 
 def test_a_comment_draws_anew_and_changes_nothing(package: Path) -> None:
@@ -115,7 +123,17 @@ def test_a_file_that_is_gone_is_seen(package: Path) -> None:
 def test_a_damaged_memo_is_no_memo(package: Path, damage: str) -> None:
     first, path = run(package), package / "memo" / "closures.json"
     path.write_bytes(damaged(path.read_bytes(), damage))
+    shutil.rmtree(package / "user")
     assert run(package)[:2] == [first[0], "2"]
+
+
+def test_a_new_cache_takes_what_the_user_has(package: Path) -> None:
+    first = run(package)
+    shutil.rmtree(package / "memo")
+    assert run(package)[:2] == [first[0], "0"]
+    (package / "some" / "three.py").write_text("def h(): return 2\n")
+    again = run(package)
+    assert again[1] == "2" and again[0] != first[0]
 
 
 def test_a_memo_is_written_while_other_threads_draw(tmp_path: Path) -> None:

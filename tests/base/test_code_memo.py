@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,11 @@ from npuflow.base.code_module import SourceModule
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "npuflow").rglob("*.py"))
+
+
+@pytest.fixture(autouse=True)
+def of_a_user_without_memos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
 
 
 def module(path: Path, parse: bool) -> SourceModule:
@@ -51,6 +57,7 @@ def test_a_damaged_memo_is_no_memo(tmp_path: Path, damage: str) -> None:
     first.keep(module(SOURCES[5], parse=True))
     first.save()
     path.write_bytes(damaged(path.read_bytes(), damage))
+    shutil.rmtree(tmp_path / "user")
     second = code_memo.Pictures()
     second.open(path)
     assert not second.restore(module(SOURCES[5], parse=False))

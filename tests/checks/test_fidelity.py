@@ -62,6 +62,6 @@ def test_a_float_network_of_large_weights_is_gone_before_the_integers_run(
     (name,) = graph.outputs
     one = found[name]
     assert one.samples == 3 and one.sqnr is not None and 25 < one.sqnr < 60
-    monkeypatch.undo()      # a full collection for each of hundreds of samples takes minutes among other tests
+    monkeypatch.undo()      # a full collection for each of hundreds of samples takes minutes
     again = measure(graph, quantised, NUMERICS, [feed for feed in feeds for _ in range(400 // rows)])
     assert again[name].sqnr == pytest.approx(one.sqnr, abs=1e-9)

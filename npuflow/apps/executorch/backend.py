@@ -72,7 +72,8 @@ class NpuflowBackend(BackendDetails):  # type: ignore[misc]
                 because="another process partitioned the program, or the partitioner was deleted",
                 hint="partition and lower in one process, and keep the partitioner", code="NF-MODEL-492",
             )
-        return PreprocessResult(processed_bytes=compiled(read(edge_program), request, given or BuildInputs()).to_bytes())
+        made = compiled(read(edge_program), request, given or BuildInputs())
+        return PreprocessResult(processed_bytes=made.to_bytes())
 
 
 def read(program: Any) -> Reading:

@@ -9,6 +9,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from npuflow.base.errors import UsageError
+from npuflow.base.memo_file import made_once
 from npuflow.report.figures.spec import LIGHT, Spec, config
 
 SVG = "http://www.w3.org/2000/svg"
@@ -24,7 +25,15 @@ PAGE = """<!doctype html>
 
 
 def script() -> str:
-    """The JavaScript of the plotting library, for pages that bring it along. Takes about a second."""
+    """The JavaScript of the plotting library, for pages that bring it along. It takes seconds to bundle, and
+    depends on the library's version alone."""
+    import vl_convert
+
+    made: str = made_once("figures.js.json", f"vl-convert {vl_convert.__version__}", _bundle)
+    return made
+
+
+def _bundle() -> str:
     import vl_convert
 
     # Names of its own, of which `window` gets vegaEmbed; and no end of a script inside a script.
