@@ -5,6 +5,7 @@ A file that has not changed is parsed by one process only.
 from __future__ import annotations
 
 import functools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ class Pictures:
     so an old one is never wrong."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Any] = {}
-        self._used: dict[str, Any] = {}
+        self._known: dict[str, str] = {}  # as text: a process reads few of them
+        self._used: dict[str, str] = {}
         self._path: Path | None = None
         self._grown = False
         self._unread = False
@@ -35,11 +36,11 @@ class Pictures:
         if found is None:
             return False
         self._used[mark] = found
-        _fill(module, found)
+        _fill(module, json.loads(found))
         return True
 
     def keep(self, module: SourceModule) -> None:
-        self._used[_mark(module)] = _picture(module)
+        self._used[_mark(module)] = json.dumps(_picture(module), separators=(",", ":"))
         self._grown = True
 
     def open(self, path: Path) -> None:

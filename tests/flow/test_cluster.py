@@ -132,6 +132,13 @@ def test_only_the_item_that_kills_is_blamed(tmp_path: Path) -> None:
     }
 
 
+@pytest.fixture
+def nothing_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the user's memos hold would count as memory of workers."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+
+
+@pytest.mark.usefixtures("nothing_known")
 @pytest.mark.timeout(60)
 def test_a_process_that_keeps_much_memory_goes_on(tmp_path: Path) -> None:
     """dask gave no more tasks to a worker above 80 % of its limit, and the build waited for ever."""
@@ -140,6 +147,7 @@ def test_a_process_that_keeps_much_memory_goes_on(tmp_path: Path) -> None:
     assert result.ok and result.ran == 26
 
 
+@pytest.mark.usefixtures("nothing_known")
 @pytest.mark.timeout(60)
 def test_workers_of_a_cluster_that_are_paused_for_ever_end_the_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
