@@ -12,6 +12,7 @@ import pytest
 from npuflow.cli import main
 from tests.checkpoints.gguf_files import write
 from tests.checkpoints.running import FAMILIES
+from tests.tiers import often
 
 pytestmark = pytest.mark.usefixtures("place")
 
@@ -31,7 +32,7 @@ def figures(
     return {one["stage"]: one["figures"] for one in events if one["event"] == "step"}
 
 
-@pytest.mark.parametrize(("kind", "widen"), [("Q4_1", False), ("F16", True)])
+@pytest.mark.parametrize(("kind", "widen"), often([("Q4_1", False), ("F16", True)], 2))
 def test_weights_with_codes_of_the_file_are_not_widened(
     kind: str, widen: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -70,6 +70,7 @@ def stream_of(net: Path, tokens: Array) -> list[Array]:
     return found
 
 
+@pytest.mark.slow
 def test_logits_stay_close_behind_a_massive_token(net: Path) -> None:
     """Token by token and in chunks, which give the same bits."""
     done = built(net / "net.toml", net / "cache", "package")

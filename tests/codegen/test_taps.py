@@ -58,7 +58,7 @@ def only_local(program: Program) -> set[str]:
 
 @pytest.mark.parametrize(
     ("name", "kernels"),
-    often([("cores", "auto"), ("whole", "auto"), ("strips", "auto"), ("strips", "exact")], 2),
+    often([("cores", "auto"), ("whole", "auto"), ("strips", "auto"), ("strips", "exact")], 4),
 )
 def test_every_integer_tensor_is_compared(name: str, kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NPUFLOW_KERNELS", kernels)

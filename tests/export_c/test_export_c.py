@@ -33,6 +33,7 @@ from tests.networks.onnx_text import TARGET, model, normal
 from tests.networks.random_networks import network
 from tests.networks.small import Builder
 from tests.networks.subjects import subject
+from tests.tiers import often
 
 ROUNDINGS = ("half_up", "half_even", "half_away", "truncate")
 # of tiles between memories, and of commands again: there are none
@@ -48,7 +49,7 @@ def test_every_opcode_that_computes_has_a_kernel() -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("bits", often([16, 8], 2))
 def test_every_operator_is_exact(bits: int, tmp_path: Path) -> None:
     numerics = Numerics(wide_acc_bits=48, rounding="half_even" if bits == 16 else "half_up")
     cases = []

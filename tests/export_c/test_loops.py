@@ -81,7 +81,7 @@ def layers() -> list[Case]:
 
 @needs_compiler
 @pytest.mark.parametrize(
-    "flags", often([(("-O0", *UB),), (("-O3",),), (("-O3", "-mavx2"),)], 2), ids=" ".join
+    "flags", often([(("-O0", *UB),), (("-O3",),), (("-O3", "-mavx2"),)], 3), ids=" ".join
 )
 def test_recurrent_layers(flags: tuple[str, ...], layers: list[Case], tmp_path: Path) -> None:
     if "-mavx2" in flags and "avx2" not in Path("/proc/cpuinfo").read_text(encoding="utf-8"):
@@ -120,7 +120,7 @@ def several(steps: int) -> Graph:
 
 
 @needs_compiler
-@pytest.mark.parametrize("steps", often([4, 5, 50], 2))
+@pytest.mark.parametrize("steps", often([4, 5, 50], 3))
 def test_several_loops_in_one_network(steps: int, tmp_path: Path) -> None:
     graph = integers(several(steps))
     assert len(loops(graph)) == 4

@@ -171,7 +171,7 @@ def test_blocks_of_dequantizelinear_are_floats(dtype: str, axis: int, zeros: boo
     )
 
 
-@pytest.mark.parametrize("opset", [17, 21])
+@pytest.mark.parametrize("opset", often([21, 17], 2))
 @pytest.mark.parametrize("weight", often(["QInt4", "QUInt4"], 2))
 def test_static_models_of_four_bits_keep_their_codes(opset: int, weight: str, tmp_path: Path) -> None:
     text = "g (float[1,3,8,8] x) => (float[1,4,8,8] y) { c = Conv<pads=[1,1,1,1]>(x, k, b) y = Relu(c) }"

@@ -112,7 +112,7 @@ def check_outputs(done: Built, proto: onnx.ModelProto, most: float) -> None:
     assert np.quantile(np.abs(found - want), 0.98) <= most * np.abs(want).max()
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", often(TARGETS, 2))
 @pytest.mark.parametrize(
     ("bits", "block", "zeros"),
     often([(4, 64, True), (4, 32, False), (8, 32, True), (8, 64, False)], 4),
@@ -125,7 +125,7 @@ def test_products_of_nbits(target: str, bits: int, block: int, zeros: bool, tmp_
     check_outputs(done, proto, most)
 
 
-@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("turned", often([True, False], 2))
 def test_blocks_of_dequantizelinear(turned: bool, tmp_path: Path) -> None:
     proto, (recipe, most) = linear(turned), TARGETS["bm1684x"]
     done = build_for("bm1684x", proto, tmp_path, recipe)

@@ -100,7 +100,7 @@ def test_a_block_in_a_block_reads_nothing() -> None:
         expanded(np.concatenate([outer[None], block()[1:5]]))
 
 
-@pytest.mark.parametrize("name", often(list(CASES), 2))
+@pytest.mark.parametrize("name", often(list(CASES), 4))
 def test_every_number_of_steps_gives_what_the_network_of_that_length_gives(name: str) -> None:
     make, most, target = CASES[name]
     graph, feeds, _ = free_length(make, most, target)

@@ -152,7 +152,7 @@ CASES: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.parametrize("target", [TARGET, CORES], ids=["one core", "four cores"])
-@pytest.mark.parametrize("name", often(CASES, 2))
+@pytest.mark.parametrize("name", often(CASES, 4))
 def test_a_repeated_block_computes_what_the_loop_does(name: str, target: Target) -> None:
     graph, feeds = quantised(CASES[name](), target)
     program = program_of(graph, target)

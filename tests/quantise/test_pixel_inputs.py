@@ -26,6 +26,7 @@ from tests.networks.normalised import (
     pictures,
     session,
 )
+from tests.tiers import often
 
 
 def recipe(folder: Path, name: str, first: str, more: str = "", target: str = "edge-4t") -> Path:
@@ -74,11 +75,14 @@ def exposed(path: Path, names: list[str]) -> bytes:
 
 @pytest.mark.parametrize(
     ("name", "first"),
-    [
-        *((name, "padded") for name in NORMALISATIONS),
-        *(("imagenet", first) for first in FIRST[1:]),
-        ("tf", "nhwc"),
-    ],
+    often(
+        [
+            *((name, "padded") for name in NORMALISATIONS),
+            *(("imagenet", first) for first in FIRST[1:]),
+            ("tf", "nhwc"),
+        ],
+        3,
+    ),
 )
 def test_input_codes_are_the_bytes_in_program_and_qdq(name: str, first: str, tmp_path: Path) -> None:
     program, qdq = built(tmp_path, recipe(tmp_path, name, first))

@@ -118,7 +118,7 @@ WINDOWS = (
 )
 
 
-@pytest.mark.parametrize("name", often(WINDOWS, 2))
+@pytest.mark.parametrize("name", often(WINDOWS, 6))
 def test_windows_and_scores_as_outputs(name: str) -> None:
     """Against the outputs that onnx publishes: onnxruntime has no windows."""
     case = case_named(name)
@@ -202,7 +202,7 @@ GROUPED = {
 }
 
 
-@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("fixed", often([True, False], 2))
 @pytest.mark.parametrize("form", GROUPED.values(), ids=GROUPED)
 def test_groups_of_queries(form: dict[str, object], fixed: bool) -> None:
     """A number of keys from outside is cast on the host, behind what is added to it for several new ones."""

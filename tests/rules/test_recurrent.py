@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from npuflow.ir.loops import loops
 from npuflow.quantise.config import Activations, Quantize
 from tests.networks.onnx_text import model, normal, on_npu, ops, refused, rewritten
+from tests.tiers import often
 
 STEPS, BATCH, INPUTS, HIDDEN = 4, 2, 5, 3
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -199,7 +200,7 @@ def test_any_layer(
 
 
 @pytest.mark.parametrize("op", GATES)
-@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("direction", often(["bidirectional", "forward", "reverse"], 3))
 def test_lengths_that_are_an_input(op: str, direction: str) -> None:
     """The host casts the lengths; which steps a sequence has is looked up on the NPU."""
     data = layer(op, f'direction="{direction}"', 1 + (direction == "bidirectional"), lengths="input", batch=3)

@@ -21,6 +21,7 @@ from npuflow.stages.simulate import Simulation
 from npuflow.testing.stage import built, check_deterministic, check_products
 from tests.heads import numpy_boxes as own
 from tests.stages.builds import made, products
+from tests.tiers import often
 
 BODY = "c = Conv<kernel_shape=[8,8], strides=[8,8]>(image, k, b) out = Reshape(c, s)"
 RNG = np.random.default_rng(5)
@@ -96,7 +97,7 @@ def head_of(graph: Any, program: Path, feed: dict[str, Array]) -> Array:
     return np.asarray((kept[name].astype(np.float64) - quant.zero_point[0]) * quant.scale[0])
 
 
-@pytest.mark.parametrize("place", ["npu", "host"])
+@pytest.mark.parametrize("place", often(["npu", "host"], 2))
 def test_boxes_at_several_shapes(tmp_path: Path, place: str) -> None:
     """Also at one larger than the first, which calibration saw: cells lie farther away there."""
     path = recipe(tmp_path, place)

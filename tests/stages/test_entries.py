@@ -26,6 +26,7 @@ from npuflow.testing.stage import built
 from npuflow.tune.correct.shared_weights import SharedWeights
 from tests.checkpoints.running import FAMILIES
 from tests.runner.programs import split
+from tests.tiers import often
 
 CONTEXT = 16
 RECIPE = """target = "{target}"
@@ -98,7 +99,7 @@ def entries(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return Entries(folder / "net.npu", tokens, checks, package.apart, network.graph)
 
 
-@pytest.mark.parametrize("exact", ["executor", "simulator"])
+@pytest.mark.parametrize("exact", often(["executor", "simulator"], 2))
 def test_chunks_in_any_order_are_decode_bit_for_bit(entries: Entries, exact: str) -> None:
     """Logits, keys and values behind every run, also where the cache is full."""
     decoded = entries.decoded(exact)
