@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from npuflow.cli._engine import KeyOption
 from npuflow.cli._tokenizers import Context, sizes, tokenizer_of
 from npuflow.cli.run import ComputedBy
 
@@ -48,6 +49,7 @@ class GenerateOptions:
     ] = False
     context: Context = None
     exact: ComputedBy = None
+    keys: KeyOption = None
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object on standard output, when the text has ended.")
     ] = False
@@ -79,7 +81,10 @@ def generate(
     prompt = words.chat([{"role": "user", "content": text}]) if options.chat else words.encode(text)
     with Working(f'opening "{program}"'):
         kind = options.exact
-        runner = Runner(program, exact=None if kind is None else kind.value, dims=sizes(options.context))
+        runner = Runner(
+            program, exact=None if kind is None else kind.value, dims=sizes(options.context),
+            require_key=options.keys or None,
+        )
         stream = TextGenerator(runner, words).stream(prompt, options.max_tokens, sampling)
     pieces = []
     for piece in _waited(stream):

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from npuflow.cli._engine import KeyOption
+
 if TYPE_CHECKING:
     from npuflow.runner.backend import Exact
 
@@ -56,6 +58,7 @@ class RunOptions:
     nan: Annotated[
         NotANumber, typer.Option("--nan", help="NaN in inputs, which integers have not: say so, or refuse.")
     ] = NotANumber.WARN
+    keys: KeyOption = None
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False
 
 
@@ -84,12 +87,14 @@ def run(
 
     from npuflow.cli._run_model import noted, open_model, save_outputs
     from npuflow.cli._run_samples import run_samples
+    from npuflow.runner.opening import trusted
 
     batch, out = options.batch, options.out
     if options.target is not None:
         _require(program, options.target)
+    source = trusted(program, options.keys) if options.keys else program
     model = open_model(
-        program, batch, options.dump_all, state=_pairs(options.state or ()), exact=_kind(options.exact),
+        source, batch, options.dump_all, state=_pairs(options.state or ()), exact=_kind(options.exact),
         nan=options.nan.value,
     )
     for note in model.notes:

@@ -10,6 +10,7 @@ import typer
 
 from npuflow.base.errors import UsageError
 from npuflow.base.extras import needs
+from npuflow.cli._engine import KeyOption
 from npuflow.cli._slow import Working
 from npuflow.cli._tokenizers import Context, by_program, sizes, tokenizer_of
 from npuflow.cli.run import Kind, NotANumber
@@ -74,6 +75,7 @@ class ServeOptions:
     nan: Annotated[
         NotANumber, typer.Option("--nan", help="NaN in inputs: say so once, or answer it with status 400.")
     ] = NotANumber.WARN
+    keys: KeyOption = None
 
 
 def serve(
@@ -106,6 +108,7 @@ def serve(
     how = {
         "batch": o.max_batch, "linger": o.delay / 1e3, "workers": o.workers, "limit": o.max_waiting,
         "exact": None if o.exact is None else o.exact.value, "nan": o.nan.value,
+        "require_key": o.keys or None,
     }
     named = _named(programs)
     words = {name: tokenizer_of(named[name], one) for name, one in by_program(named, o.model or []).items()}
