@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from npuflow.cli._why import Answer
 
 if TYPE_CHECKING:
     from npuflow.flow.recipe_build import Settings
     from npuflow.stages.ledgers import Ledgers
 
 
-def accuracy(path: Path, sets: Sequence[str], settings: Settings) -> str:
-    """Build what the ledger needs, quietly, and print it."""
+def accuracy(path: Path, sets: Sequence[str], settings: Settings) -> Answer:
+    """Build what the ledger needs, quietly, and tell it."""
     from npuflow.cli._engine import recipe
     from npuflow.flow.recipe_build import open_cache, plan_recipe, run_plan
     from npuflow.flow.stage import STAGES
@@ -23,7 +25,16 @@ def accuracy(path: Path, sets: Sequence[str], settings: Settings) -> str:
     chosen = replace(settings, until="ledgers", publish=False)
     plan, store = plan_recipe(loaded, STAGES, chosen), open_cache(loaded, chosen)
     result = run_plan(plan, loaded, store, chosen).check()
-    return "\n".join(text(store.load(result.outputs["ledgers"], Ledgers))) + "\n"
+    found = store.load(result.outputs["ledgers"], Ledgers)
+    return Answer("\n".join(text(found)) + "\n", list(_lines(found)))
+
+
+def _lines(found: Ledgers) -> Iterator[dict[str, Any]]:
+    unlike = [f"the calibration data is unlike the evaluation data: {one}" for one in found.inputs]
+    for message in (*unlike, *(() if found.ledgers else (f"not split: {found.reason}",))):
+        yield {"event": "warning", "message": message, "stage": "ledgers", "hint": ""}
+    for one in found.ledgers:
+        yield {"event": "ledger", **asdict(one)}
 
 
 def text(found: Ledgers) -> Iterator[str]:

@@ -70,8 +70,7 @@ def generate(
 ) -> None:
     """Continue a text, or answer a message. The text goes to standard output as it is made, whole characters
     at a time; then one line with tokens and speed goes to standard error. A checkpoint runs in floats."""
-    import json
-
+    from npuflow.cli._events import emit
     from npuflow.cli._slow import Working
     from npuflow.runner.runner import Runner
     from npuflow.runner.text import TextGenerator, TokenSampling
@@ -97,7 +96,7 @@ def generate(
     with Working("running the program's clock"):
         figures = {**_speed(stream), **_clock(stream)}
     if options.as_json:
-        typer.echo(json.dumps({"text": found, "tokens": stream.tokens, "ended": stream.ended, **figures}))
+        emit({"event": "text", "text": found, "tokens": stream.tokens, "ended": stream.ended, **figures})
     else:
         typer.echo(_line(stream, figures), err=True)
 

@@ -68,8 +68,6 @@ class ProfileOptions:
 def profile(program: ProgramArgument, options: ProfileOptions) -> None:
     """What a program's cycles, bytes and energy are spent on, by the simulator's clock, with its
     schedule time and the lower bounds."""
-    import json
-
     o = options
     if (found := _only(program, o.csv, o.as_json, o.energy)) is None:
         return
@@ -85,9 +83,8 @@ def profile(program: ProgramArgument, options: ProfileOptions) -> None:
     _files(found, rows, o.trace, o.csv, o.xlsx)
     _figures(found, o.roofline, o.memory_map)
     if o.as_json:
-        total = _totals(found)
-        for row in [*rows, {"total": {**total, "throughput": total["throughput"].row()}}]:
-            typer.echo(json.dumps(row))
+        total, kind = _totals(found), "region" if o.memory else "command" if o.commands else "layer"
+        _lines(kind, rows, [{**total, "throughput": total["throughput"].row()}])
         return
     if o.memory:
         from npuflow.report.profile.memory import text_map
@@ -109,8 +106,6 @@ def _measured(program: Path, energy: str | None) -> Profile:
 
 def _only(program: Path, csv: Path | None, as_json: bool, energy: str | None) -> Profile | None:
     """The profile of a file's only program; of several, a row for each is printed."""
-    import json
-
     from npuflow.cli._energy import table_for
     from npuflow.program.packing.package import programs_of
     from npuflow.report.profile import profile as measure
@@ -126,8 +121,7 @@ def _only(program: Path, csv: Path | None, as_json: bool, energy: str | None) ->
     if csv is not None:
         _write(csv, tables.csv_text(rows))
     if as_json:
-        for row in rows:
-            typer.echo(json.dumps(row))
+        _lines("network", rows, [])
         return None
     _table(rows, networks)
     typer.echo("layers, commands and memory of one of them: npuflow profile FILE#NAME")
@@ -181,21 +175,27 @@ def _chosen(
 
 
 def _compare(a: Profile, b: Profile, paths: tuple[Path, Path], csv: Path | None, as_json: bool) -> None:
-    import json
-
     from npuflow.report.profile import difference, tables
 
     totals, layers = difference.totals(a, b), difference.layers(a, b)
     if csv is not None:
         _write(csv, tables.csv_text(layers))
     if as_json:
-        for row in [*layers, *({"total": row} for row in totals)]:
-            typer.echo(json.dumps(row))
+        _lines("layers", layers, totals)
         return
     typer.echo(f"a  {paths[0]}\nb  {paths[1]}\n")
     _table(layers, ("name", "cycles a", "cycles b", "change", "bytes a", "bytes b"))
     typer.echo("")
     _table(totals, ("what", "a", "b", "change", "ratio"))
+
+
+def _lines(kind: str, rows: Sequence[dict[str, Any]], totals: Sequence[dict[str, Any]]) -> None:
+    from npuflow.cli._events import emit
+
+    for row in rows:
+        emit({"event": kind, **row})
+    for row in totals:
+        emit({"event": "total", "total": row})
 
 
 def _write(path: Path, content: str) -> None:

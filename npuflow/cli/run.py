@@ -83,8 +83,7 @@ def run(
     """Run a program, or a model on onnxruntime. A program is computed on whole tensors from the graph that it
     keeps, or by its commands on the simulator: the bits are the same. Inputs with a leading axis of samples
     run one by one. Several files are several samples, in the order of the numbers in their names."""
-    import json
-
+    from npuflow.cli._events import emit
     from npuflow.cli._run_model import noted, open_model, save_outputs
     from npuflow.cli._run_samples import run_samples
     from npuflow.runner.opening import trusted
@@ -102,7 +101,7 @@ def run(
     outputs, stacked = run_samples(model, inputs, model.preparation, batch, note=noted)
     written = save_outputs(out, outputs, stacked)
     if options.as_json:
-        typer.echo(json.dumps({"out": str(out), "samples": len(outputs), "tensors": written}))
+        emit({"event": "run", "out": str(out), "samples": len(outputs), "tensors": written})
         return
     typer.echo(f"{len(outputs)} sample{_s(outputs)}, {len(written)} tensor{_s(written)} -> {out}")
     for name, shape in list(written.items())[:20]:

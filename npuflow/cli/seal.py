@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ import typer
 
 from npuflow.base.errors import UsageError, Where
 from npuflow.cli._engine import CacheOption
+from npuflow.cli._events import emit
 
 if TYPE_CHECKING:
     from npuflow.program.container import Body
@@ -184,7 +184,7 @@ SAID = {
 
 def _say(facts: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(facts, ensure_ascii=False))
+        emit(facts)
     elif facts["event"] == "key":
         typer.echo(f"wrote {facts['private']}, which stays with you, and {facts['public']}: {facts['key']}")
     else:

@@ -10,7 +10,7 @@ import typer
 
 from npuflow.base.errors import UsageError
 from npuflow.base.extras import needs
-from npuflow.cli._engine import KeyOption
+from npuflow.cli._engine import JsonOption, KeyOption
 from npuflow.cli._slow import Working
 from npuflow.cli._tokenizers import Context, by_program, sizes, tokenizer_of
 from npuflow.cli.run import Kind, NotANumber
@@ -76,6 +76,7 @@ class ServeOptions:
         NotANumber, typer.Option("--nan", help="NaN in inputs: say so once, or answer it with status 400.")
     ] = NotANumber.WARN
     keys: KeyOption = None
+    as_json: JsonOption = False
 
 
 def serve(
@@ -121,6 +122,9 @@ def serve(
         models[name].text = _sessions(models[name].runner, tokenizer, o)
 
     def started(address: str) -> None:
+        if o.as_json:
+            _told(models, address)
+            return
         for name, one in models.items():
             typer.echo(f"{address}/v2/models/{name}  ({one.runner.exact})")
         for name, one in models.items():
@@ -136,6 +140,15 @@ def serve(
             started=started,
         )
     )
+
+
+def _told(models: dict[str, Served], address: str) -> None:
+    """A line for every model."""
+    from npuflow.cli._events import emit
+
+    for name, one in models.items():
+        kind = {"exact": one.runner.exact, "text": one.text is not None}
+        emit({"event": "serving", "address": address, "name": name, **kind})
 
 
 def _named(programs: list[str]) -> dict[str, Path]:

@@ -13,6 +13,7 @@ from commandline import Ran
 from npuflow.cli import main
 from tests.cli.test_rebuild import EXAMPLE, RECIPE
 
+QUICK = '[precision]\nstrategy = "none"\n[verdict]\nadvice = false\n'
 pytest.importorskip("cryptography", reason="the extra sign")
 
 
@@ -20,9 +21,9 @@ pytest.importorskip("cryptography", reason="the extra sign")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The output folder of a build of one program, and the cache."""
     folder = tmp_path_factory.mktemp("sealed")
-    (folder / "net.toml").write_text(RECIPE)
-    assert main(["build", str(folder / "net.toml"), "--cache", str(folder / "cache"), "--out", str(folder),
-                 "--until", "codegen"]) == 0
+    (folder / "net.toml").write_text(RECIPE + QUICK)
+    where = ["--cache", str(folder / "cache"), "--out", str(folder)]
+    assert main(["build", str(folder / "net.toml"), *where]) == 0
     return folder / "net"
 
 
@@ -90,7 +91,7 @@ def test_a_build_that_is_not_the_files_is_refused(
 ) -> None:
     """Neither sealed with it, nor taken for it."""
     recipe = built.parent / "net.toml"
-    other = ["--cache", str(built.parent / "cache"), "--out", str(release), "--until", "codegen"]
+    other = ["--cache", str(built.parent / "cache"), "--out", str(release)]
     (release / "six.toml").write_text(recipe.read_text().replace("count = 4", "count = 6"))
     assert main(["build", str(release / "six.toml"), *other]) == 0
     lock = str(release / "six" / "six.lock")

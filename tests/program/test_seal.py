@@ -218,7 +218,7 @@ def test_a_runner_takes_sealed_programs_only(keys: Path, tmp_path: Path) -> None
 
 
 def sample() -> dict[str, np.ndarray]:
-    return feeds(program(), 1)[0]
+    return feeds(1)[0]
 
 
 def test_a_file_of_several_programs_has_one_seal(keys: Path, tmp_path: Path) -> None:
