@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 from typing import Any
 
 ROUNDS = 4
@@ -38,6 +39,16 @@ def leaves(table: dict[str, Any], above: str = "") -> dict[str, Any]:
     return found
 
 
+def write(recipe: Path, chosen: dict[str, Any]) -> None:
+    """A recipe beside the given one, with what was taken."""
+    if not chosen:
+        return
+    fixed = recipe.with_name(f"{recipe.stem}-fixed.toml")
+    rows = [f"{key} = {toml(value)}" for key, value in chosen.items()]
+    fixed.write_text("\n".join([f'extends = "{recipe.name}"', *rows]) + "\n")
+    print(f"wrote {fixed}: {', '.join(chosen)}")
+
+
 def main(recipe: str, given: list[str]) -> int:
     chosen: dict[str, Any] = {}
     for number in range(1, ROUNDS + 1):
@@ -53,7 +64,7 @@ def main(recipe: str, given: list[str]) -> int:
         summary = lines[-1]
         print(f"build {number}: {summary['verdict']}")
         if summary["verdict_ok"] is not False:
-            print("taken:", *(words[1:] or ["nothing"]))
+            write(Path(recipe), chosen)
             return 0
         _, (verdict,) = npuflow("show", "verdict", *words)
         if not verdict["fixes"]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,6 @@ from npuflow.cli._records import found, record_of, split
 from npuflow.cli._show_verdict import loaded, opened
 
 if TYPE_CHECKING:
-    from npuflow.cli.show import ShowOptions
     from npuflow.flow.plan import Plan
     from npuflow.flow.store import Store
     from npuflow.flow.store_record import Record
@@ -21,7 +20,18 @@ if TYPE_CHECKING:
 Line = dict[str, Any]
 
 
-def lines(what: str, path: Path | None, options: ShowOptions) -> Iterator[Line]:
+@dataclass(frozen=True)
+class ShownPart:
+    """What of a recipe's build is shown. `tensors`: names or patterns, of statistics."""
+
+    sets: Sequence[str] | None
+    cache: Path | None
+    log: bool
+    strategies: bool
+    tensors: Sequence[str]
+
+
+def lines(what: str, path: Path | None, options: ShownPart) -> Iterator[Line]:
     """The lines of a recipe, an artifact, a step, or a table of one. `path` is there where it is needed."""
     if what.startswith("x3:"):
         yield _artifact(what, path, options.cache)
@@ -43,7 +53,7 @@ def lines(what: str, path: Path | None, options: ShowOptions) -> Iterator[Line]:
             yield from _rewrites(path, options)
 
 
-def _recipe(path: Path, options: ShowOptions) -> Line:
+def _recipe(path: Path, options: ShownPart) -> Line:
     from npuflow.cli._show_recipe import text
 
     whole = text(path, options.sets)
@@ -71,7 +81,7 @@ def _stored(digest: str, kept: Store) -> Line:
     }
 
 
-def _steps(what: str, path: Path, options: ShowOptions) -> Iterator[Line]:
+def _steps(what: str, path: Path, options: ShownPart) -> Iterator[Line]:
     """The step, or every item of a fan-out."""
     loaded = recipe(path, options.sets)
     wired, kept = plan(loaded), store(loaded, options.cache)
@@ -99,7 +109,7 @@ def _step(record: Record, wired: Plan, kept: Store, log: bool) -> Line:
     }
 
 
-def _rewrites(path: Path, options: ShowOptions) -> Iterator[Line]:
+def _rewrites(path: Path, options: ShownPart) -> Iterator[Line]:
     from npuflow.stages.parse import Parsed
 
     parsed = loaded(*opened(path, options.sets, options.cache), "parse", Parsed)
@@ -107,10 +117,10 @@ def _rewrites(path: Path, options: ShowOptions) -> Iterator[Line]:
         yield {"event": "rewrite", "rule": one.rule, "text": one.line()}
 
 
-def _statistics(path: Path, options: ShowOptions) -> Iterator[Line]:
+def _statistics(path: Path, options: ShownPart) -> Iterator[Line]:
     from npuflow.cli._show_statistics import gathered
 
-    for one in gathered(path, options.sets, options.cache, options.tensor or [])[0]:
+    for one in gathered(path, options.sets, options.cache, options.tensors)[0]:
         s = one.statistics
         yield {
             "event": "statistics", "tensor": one.name, "low": float(s.lo), "high": float(s.hi),
@@ -121,7 +131,7 @@ def _statistics(path: Path, options: ShowOptions) -> Iterator[Line]:
         }
 
 
-def _strategies(path: Path, options: ShowOptions) -> Iterator[Line]:
+def _strategies(path: Path, options: ShownPart) -> Iterator[Line]:
     from npuflow.stages.tiling import Tiled
 
     made = loaded(*opened(path, options.sets, options.cache), "tiling", Tiled).plan
@@ -130,7 +140,7 @@ def _strategies(path: Path, options: ShowOptions) -> Iterator[Line]:
         yield {"event": "plan", "plan": one.origin, "cycles": cycles, "result": one.result, "taken": taken}
 
 
-def _verdict(path: Path, options: ShowOptions) -> Line:
+def _verdict(path: Path, options: ShownPart) -> Line:
     from npuflow.stages.verdict import Verdict
 
     made = loaded(*opened(path, options.sets, options.cache), "verdict", Verdict)
@@ -143,7 +153,7 @@ def _verdict(path: Path, options: ShowOptions) -> Line:
     }
 
 
-def _precision(path: Path, options: ShowOptions) -> Line:
+def _precision(path: Path, options: ShownPart) -> Line:
     from npuflow.stages.parse import Parsed
     from npuflow.stages.precision import Precision
     from npuflow.stages.sensitivity import Sensitivity

@@ -20,14 +20,14 @@ MANY = 12
 
 
 @dataclass(frozen=True)
-class Answer:
+class WhyAnswer:
     """What is told, in words and as JSON lines."""
 
     text: str
     lines: Sequence[dict[str, Any]]
 
 
-def explain(what: str, path: Path, sets: Sequence[str], settings: Settings) -> Answer:
+def explain(what: str, path: Path, sets: Sequence[str], settings: Settings) -> WhyAnswer:
     """The whole answer for one step."""
     from npuflow.flow.dry import dry
     from npuflow.flow.explain import why
@@ -58,10 +58,10 @@ def explain(what: str, path: Path, sets: Sequence[str], settings: Settings) -> A
     return _answer(what, "no", [*_did(what, reason)], [reason] if reason else [])
 
 
-def _answer(what: str, runs: str, told: Sequence[str], reasons: Sequence[Reason]) -> Answer:
+def _answer(what: str, runs: str, told: Sequence[str], reasons: Sequence[Reason]) -> WhyAnswer:
     text = "\n".join(told) + "\n"
     line = {"event": "why", "step": what, "runs": runs, "reasons": [*map(plain, reasons)], "text": text}
-    return Answer(text, [line])
+    return WhyAnswer(text, [line])
 
 
 def _reasons(stage: str, planned: Dry, path: tuple[str, ...]) -> list[Reason]:

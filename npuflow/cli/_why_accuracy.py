@@ -7,14 +7,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npuflow.cli._why import Answer
+from npuflow.cli._why import WhyAnswer
 
 if TYPE_CHECKING:
     from npuflow.flow.recipe_build import Settings
     from npuflow.stages.ledgers import Ledgers
 
 
-def accuracy(path: Path, sets: Sequence[str], settings: Settings) -> Answer:
+def accuracy(path: Path, sets: Sequence[str], settings: Settings) -> WhyAnswer:
     """Build what the ledger needs, quietly, and tell it."""
     from npuflow.cli._engine import recipe
     from npuflow.flow.recipe_build import open_cache, plan_recipe, run_plan
@@ -26,7 +26,7 @@ def accuracy(path: Path, sets: Sequence[str], settings: Settings) -> Answer:
     plan, store = plan_recipe(loaded, STAGES, chosen), open_cache(loaded, chosen)
     result = run_plan(plan, loaded, store, chosen).check()
     found = store.load(result.outputs["ledgers"], Ledgers)
-    return Answer("\n".join(text(found)) + "\n", list(_lines(found)))
+    return WhyAnswer("\n".join(text(found)) + "\n", list(_lines(found)))
 
 
 def _lines(found: Ledgers) -> Iterator[dict[str, Any]]:

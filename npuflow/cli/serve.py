@@ -134,12 +134,8 @@ def serve(
 
     # kernels release the interpreter lock many times a run: they should not wait 5 ms for it each time
     sys.setswitchinterval(SWITCH)
-    asyncio.run(
-        run(
-            models, o.host, o.port, max_bytes=int(o.max_mb * 1e6), stop_seconds=o.stop_seconds,
-            started=started,
-        )
-    )
+    most = int(o.max_mb * 1e6)
+    asyncio.run(run(models, o.host, o.port, max_bytes=most, stop_seconds=o.stop_seconds, started=started))
 
 
 def _told(models: dict[str, Served], address: str) -> None:

@@ -89,7 +89,7 @@ def show(
 def _told(what: str, path: Path | None, options: ShowOptions) -> None:
     """The same as JSON lines; a picture is written too."""
     from npuflow.cli._events import emit, written
-    from npuflow.cli._show_json import lines
+    from npuflow.cli._show_json import ShownPart, lines
     from npuflow.cli._show_step import export as copy
 
     if options.export is not None and what != "recipe":
@@ -105,7 +105,9 @@ def _told(what: str, path: Path | None, options: ShowOptions) -> None:
             from npuflow.cli._show_statistics import text
 
             text(_needed(path), options.sets, options.cache, options.tensor or [], options.plot)
-    for line in lines(what, path if what.startswith("x3:") else _needed(path), options):
+    o = options
+    part = ShownPart(o.sets, o.cache, o.log, o.strategies, o.tensor or [])
+    for line in lines(what, path if what.startswith("x3:") else _needed(path), part):
         emit(line)
 
 

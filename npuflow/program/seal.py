@@ -17,7 +17,7 @@ import json
 import os
 import re
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -182,11 +182,11 @@ def private_key(path: Key, password: bytes | None = None) -> Ed25519PrivateKey:
     text = _read(path)
     load = s.load_ssh_private_key if b"OPENSSH PRIVATE" in text else s.load_pem_private_key
     try:
-        found = load(text, password)
-    except TypeError as error:
+        found = _opened(load, text, password)
+    except TypeError:
         raise UsageError(
-            f'the key "{path}" needs a password' if password is None else f'the key "{path}" has no password',
-            because=str(error), hint="NPUFLOW_KEY_PASSWORD in the environment", code="NF-USAGE-392",
+            f'the key "{path}" needs a password', because="it is encrypted",
+            hint="NPUFLOW_KEY_PASSWORD in the environment", code="NF-USAGE-392",
         ) from None
     except Exception as error:
         because = "it is a public key" if b"PUBLIC KEY" in text else str(error).partition(".")[0]
@@ -194,6 +194,16 @@ def private_key(path: Key, password: bytes | None = None) -> Ed25519PrivateKey:
     if not isinstance(found, Ed25519PrivateKey):
         raise _wrong(path, "private", f"it is a {type(found).__name__.lstrip('_')}")
     return found
+
+
+def _opened(load: Callable[[bytes, bytes | None], Any], text: bytes, password: bytes | None) -> Any:
+    """A private key; a password that it does not have is left out."""
+    try:
+        return load(text, password)
+    except TypeError:
+        if password is None:
+            raise
+        return load(text, None)
 
 
 def key_pair() -> tuple[bytes, bytes]:

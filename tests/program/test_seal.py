@@ -174,6 +174,7 @@ def test_keys_of_openssh_and_with_passwords(tmp_path: Path) -> None:
     (tmp_path / "ssh.pub").write_bytes(public.public_bytes(s.Encoding.OpenSSH, s.PublicFormat.OpenSSH))
     assert public_key(tmp_path / "ssh.pub") == raw
     assert private_key(tmp_path / "ssh").public_key() == public
+    assert private_key(tmp_path / "ssh", b"not needed").public_key() == public
     assert private_key(tmp_path / "pem", b"word").public_key().public_bytes_raw() == raw
     with pytest.raises(UsageError, match="needs a password") as error:
         private_key(tmp_path / "pem")
