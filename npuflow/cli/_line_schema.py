@@ -20,6 +20,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "explain": ("code",),
     "export c": ("written",),
     "export epcontext": ("written",),
+    "export explorer": ("written",),
     "export formats": ("format",),
     "export qdq": ("written",),
     "export tflite": ("written",),

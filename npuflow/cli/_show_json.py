@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from npuflow.cli._engine import plan, recipe, store
 from npuflow.cli._records import found, record_of, split
-from npuflow.cli._show_verdict import loaded, opened
+from npuflow.cli._show_verdict import culprit_place, loaded, opened
 
 if TYPE_CHECKING:
     from npuflow.flow.plan import Plan
@@ -145,9 +145,11 @@ def _verdict(path: Path, options: ShownPart) -> Line:
 
     made = loaded(*opened(path, options.sets, options.cache), "verdict", Verdict)
     outputs = [{**asdict(one.output), "parts_db": one.parts_db, "ok": one.ok} for one in made.outputs]
+    where = culprit_place(made, path, options.sets, options.cache)
+    culprit = None if made.culprit is None else {**asdict(made.culprit), **where}
     return {
         "event": "verdict", "ok": made.statement.ok, "text": made.statement.text, "hint": made.statement.hint,
-        "outputs": outputs, "culprit": None if made.culprit is None else asdict(made.culprit),
+        "outputs": outputs, "culprit": culprit,
         "fixes": [{"line": one.line, "toml": one.toml, "holds": one.holds} for one in made.fixes],
         "clipped": _numbers(made.clipped),
     }

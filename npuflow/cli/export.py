@@ -206,6 +206,25 @@ def epcontext(
     _told("epcontext", output, [reported], as_json)
 
 
+@app.command()
+def explorer(
+    recipe: RecipeArg,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="DIR", help="Where to write the files.", show_default=False),
+    ],
+    sets: SetOption = None,
+    cache: CacheOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """The last build for Google's Model Explorer: the network as a graph, and cycles, bytes, energy and SQNR
+    of its layers as node data."""
+    from npuflow.cli._explorer import write
+
+    files = write(recipe, output, sets or [], cache)
+    _told("explorer", output, [f"wrote {output}: {', '.join(path.name for path in files)}"], as_json)
+
+
 def _told(kind: str, output: Path, reported: Sequence[str], as_json: bool) -> None:
     """What was written, in words or as a line of JSON."""
     if not as_json:

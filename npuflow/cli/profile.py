@@ -13,6 +13,7 @@ from npuflow.base.errors import UsageError
 from npuflow.cli._engine import ProgramArgument
 
 if TYPE_CHECKING:
+    from npuflow.report.code_places import CodePlaces
     from npuflow.report.profile import Profile
 
 UNITS = ("tensor", "vector", "load", "store", "load_bytes", "store_bytes", "intensity", "limit", "stall")
@@ -21,7 +22,7 @@ GROUPS = ("name", "op", "cycles", "utilisation", "schedule", *UNITS)
 NETWORKS = ("name", "cycles", "milliseconds", "bytes", "macs", "utilisation", "commands")
 COMMANDS = ("command", "core", "queue", "opcode", "layer", "start", "end", "stall", "cause", "bytes", "edge")
 USED = ("energy_uj",)
-WORDS = ("name", "op", "limit", "stall", "queue", "opcode", "cause", "layer", "what")
+WORDS = ("name", "op", "limit", "stall", "queue", "opcode", "cause", "layer", "what", "source")
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,8 @@ def profile(program: ProgramArgument, options: ProfileOptions) -> None:
         _compare(found, _measured(o.other, o.energy), (program, o.other), o.csv, o.as_json)
         return
     rows, columns = _chosen(found, o.groups, o.commands, o.memory)
+    places = places_beside(program, found)
+    rows = rows if o.memory else [{**row, **places.row(row.get("layer") or row["name"])} for row in rows]
     _files(found, rows, o.trace, o.csv, o.xlsx)
     _figures(found, o.roofline, o.memory_map)
     if o.as_json:
@@ -91,8 +94,23 @@ def profile(program: ProgramArgument, options: ProfileOptions) -> None:
 
         typer.echo(text_map(found))
     else:
+        if any("source" in row for row in rows):
+            columns = (*columns, "source")
+            words = [places.text(row.get("layer") or row["name"]) for row in rows]
+            rows = [{**row, "source": said} for row, said in zip(rows, words, strict=True)]
         _table(rows, columns)
     typer.echo(_summary(found))
+
+
+def places_beside(program: Path, found: Profile) -> CodePlaces:
+    """Places of the layers in the training code, where the build has written them beside the program."""
+    from dataclasses import replace
+
+    from npuflow.report.code_places import CodePlaces
+
+    known = CodePlaces.beside(Path(str(program).partition("#")[0]))
+    layers = {node["name"]: tuple(node.get("origin", ())) for node in found.program.meta["nodes"]}
+    return replace(known, layers=layers)
 
 
 def _measured(program: Path, energy: str | None) -> Profile:

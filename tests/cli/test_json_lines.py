@@ -48,6 +48,7 @@ WORDS: dict[str, Callable[[Path], list[list[str]]]] = {
     "explain": lambda at: [["NF-USAGE-010"], []],
     "export c": lambda at: [["net.toml", "-o", "c"]],
     "export epcontext": lambda at: [["model.npu", "-o", "context.onnx"]],
+    "export explorer": lambda at: [["net.toml", "-o", "explorer"]],
     "export formats": lambda at: [[]],
     "export qdq": lambda at: [["net.toml", "-o", "qdq.onnx"]],
     "export tflite": lambda at: [["net.toml", "-o", "net.tflite", "--check", "0"]],
