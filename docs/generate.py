@@ -138,24 +138,34 @@ def verb(name: str, command: Any) -> str:
 
 
 def json_page() -> str:
-    """The JSON lines of build and plan."""
-    from npuflow.cli._events import FIELDS, VERSION
+    """The JSON lines of every verb."""
+    from npuflow.cli._line_kinds import KINDS, VERSION
+    from npuflow.cli._line_schema import VERBS, parts_of
     from npuflow.report.accuracy import FIELDS as OUTPUT_FIELDS
 
     text = "# JSON lines\n\n" + NOTE
     text += (
-        "`npuflow build --json` and `npuflow plan --json` print one JSON object per line on standard "
-        "output, version "
-        f"{VERSION}.\n"
-        "A line's kind is its `event`. Readers should pass over kinds and fields they do not know: new ones "
-        "may come at any\n"
-        "time; the version changes when a field changes its meaning or goes away. The last line of a recipe "
-        "is its\n"
-        "`summary`; with several recipes every line has a field `recipe` as well.\n"
+        "With `--json` every verb prints one JSON object per line on standard output, version "
+        f"{VERSION}; what a person\n"
+        "should see besides is on standard error. A line's kind is its `event`. Readers should pass over "
+        "kinds and fields they do\n"
+        "not know: new ones may come at any time; the version changes when a field changes its meaning or "
+        "goes away. Numbers that\n"
+        "JSON lacks (infinite, NaN) are text. `npuflow schema --lines` prints all of this as JSON Schema. An "
+        "error is a line of the\n"
+        "kind `error`, of every verb. The last line of a recipe that is built is its `summary`; with several "
+        "recipes every line has a\n"
+        "field `recipe` as well. How to use them in a loop: [automate](../how-to/automate.md).\n"
+        "\n| verb | kinds of lines |\n| --- | --- |\n"
     )
-    for kind, fields in FIELDS.items():
-        text += f"\n## {kind}\n\n| field | meaning |\n| --- | --- |\n"
-        text += "".join(f"| `{name}` | {meaning} |\n" for name, meaning in fields.items())
+    for name, kinds in VERBS.items():
+        text += f"| `{name}` | {', '.join(f'[{kind}](#{kind})' for kind in kinds)} |\n"
+    text += "\n`npuflow show strategy --json` prints one document, a part of a recipe.\n"
+    for kind, fields in KINDS.items():
+        text += f"\n## {kind}\n\n| field | type | meaning |\n| --- | --- | --- |\n"
+        for field_name, said in fields.items():
+            kind_of, meaning = parts_of(said)
+            text += f"| `{field_name}` | {kind_of} | {meaning} |\n"
     text += (
         "\n# report.json\n\nBeside the page, `report.json` holds its data. `accuracy` has the build's "
         "sentence: "

@@ -102,7 +102,7 @@ def run(args: Sequence[str]) -> int:
     except Interrupted as stop:
         return interrupted(f"{stop.message}; {stop.hint}")
     except NpuflowError as error:
-        return show(error)
+        return show(error, as_json="--json" in args)
     except (KeyboardInterrupt, typer.Abort):
         return interrupted()
     except BrokenPipeError:  # the reader went away (`| head`): no reason to complain

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from npuflow.base.errors import StoreError, UsageError
 from npuflow.cli._engine import recipe, store
+from npuflow.cli._events import emit
 from npuflow.cli._progress import warn_text
 from npuflow.flow.store import Store
 
@@ -47,7 +47,7 @@ def show_stats(path: Path | None, cache: Path | None, *, as_json: bool) -> None:
 
     found = stats(_open(path, cache))
     if as_json:
-        sys.stdout.write(json.dumps(asdict(found)) + "\n")
+        emit({"event": "cache", **asdict(found)})
         return
     out = [f"{found.root}", f"  {found.objects} objects, {size(found.bytes)}", f"  {found.records} records"]
     out += [f"  {found.builds} builds running"] if found.builds else []
@@ -58,10 +58,15 @@ def show_stats(path: Path | None, cache: Path | None, *, as_json: bool) -> None:
     sys.stdout.write("\n".join(out) + "\n")
 
 
-def verify_all(path: Path | None, cache: Path | None) -> int:
+def verify_all(path: Path | None, cache: Path | None, *, as_json: bool) -> int:
     from npuflow.flow.store_verify import verify
 
     found = verify(_open(path, cache))
+    if as_json:
+        damaged = [{"what": one.what, "reason": one.reason} for one in found.damaged]
+        emit({"event": "checked", "records": found.records, "objects": found.objects, "bytes": found.bytes,
+              "orphans": found.orphans, "damaged": damaged})
+        return 1 if damaged else 0
     text = f"{found.records} records and {found.objects} objects ({size(found.bytes)}) read"
     if found.orphans:
         text += f"; {found.orphans} records without their object"
@@ -74,7 +79,9 @@ def verify_all(path: Path | None, cache: Path | None) -> int:
     return 1
 
 
-def verify_stage(stage: str, path: Path | None, sets: Sequence[str], cache: Path | None) -> int:
+def verify_stage(
+    stage: str, path: Path | None, sets: Sequence[str], cache: Path | None, *, as_json: bool
+) -> int:
     from npuflow.cli._build import prepare
     from npuflow.flow.recipe_build import Settings
     from npuflow.flow.store_verify import rerun
@@ -86,6 +93,9 @@ def verify_stage(stage: str, path: Path | None, sets: Sequence[str], cache: Path
         )
     loaded, plan = prepare(path, sets, Settings(cache=cache, force=(stage,), until=stage))
     found = rerun(plan, store(loaded, cache), stage)
+    if as_json:
+        emit({"event": "rerun", "stage": stage, "differences": list(found)})
+        return 1 if found else 0
     for text in found:
         sys.stdout.write(text + "\n")
     sys.stdout.write(f"{stage}: {'not deterministic' if found else 'the same products again'}\n")
@@ -93,7 +103,8 @@ def verify_stage(stage: str, path: Path | None, sets: Sequence[str], cache: Path
 
 
 def limit(
-    place: tuple[Path | None, Path | None, str | None], most: str | None, grace: float | None, *, dry: bool
+    place: tuple[Path | None, Path | None, str | None], most: str | None, grace: float | None, *, dry: bool,
+    as_json: bool,
 ) -> int:
     """Make a cache as small as asked. `place`: recipe, cache, remote. 1 if running builds keep it larger."""
     from npuflow.flow.memory import size as parsed
@@ -117,6 +128,9 @@ def limit(
         found = shrink_remote(Remote(remote, "read-write"), wanted, young, dry=dry)
     else:
         found = shrink(_open(path, cache), wanted, grace or 0.0, dry=dry)
+    if as_json:
+        emit({"event": "removed", "dry": dry, **asdict(found), "over": found.over})
+        return int(found.over)
     more = f", {found.quarantined} damaged" if found.quarantined else ""
     sys.stdout.write(
         f"{'would go' if dry else 'removed'}: {found.records} records, {found.objects} objects{more} "
@@ -127,10 +141,15 @@ def limit(
     return int(found.over)
 
 
-def collect(path: Path | None, cache: Path | None, grace: float | None, *, dry: bool) -> int:
+def collect(
+    path: Path | None, cache: Path | None, grace: float | None, *, dry: bool, as_json: bool
+) -> int:
     from npuflow.flow.store_gc import GRACE, gc
 
     found = gc(_open(path, cache), GRACE if grace is None else grace, dry=dry)
+    if as_json:
+        emit({"event": "removed", "dry": dry, **asdict(found)})
+        return int(bool(found.stopped))
     if found.stopped:
         sys.stdout.write(f"nothing removed: {found.stopped}\n")
         return 1
@@ -173,7 +192,7 @@ def send(
 
     done = push(held, keys, dry=dry, tell=tell)
     if as_json:
-        sys.stdout.write(json.dumps(asdict(done)) + "\n")
+        emit({"event": "pushed", "dry": dry, **asdict(done)})
         return
     lost = (
         f"; {done.left_out} records left out, because this cache lacks their objects" if done.left_out else ""

@@ -62,6 +62,14 @@ OverrideOption = Annotated[
     list[str] | None,
     typer.Option("--override", metavar="STAGE=PATH", help="Use this edited artifact as the stage's product."),
 ]
+KeyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--require-key", metavar="KEY",
+        help="Refuse a program that is not sealed with this public key: a file, or ed25519:... May be "
+        "repeated.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object per line on standard output.")]
 
 

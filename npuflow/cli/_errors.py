@@ -72,8 +72,7 @@ def show_crash(error: BaseException, args: Sequence[str]) -> int:
         hint=f"report the text above together with the recipe and the command: {command}",
         code="NF-INTERNAL-047",
     )
-    sys.stderr.write(f"{_red('error')}: " + "\n".join(lines(bug)) + "\n")
-    return 1
+    return show(bug, as_json="--json" in args)
 
 
 def _red(text: str) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from npuflow.base.errors import DataError, UsageError, suggestion
 from npuflow.base.html_table import shown
 from npuflow.base.paths import absent
 from npuflow.base.wording import counted
+from npuflow.cli._events import emit
 from npuflow.cli._inputs import read_npy, read_npz
 from npuflow.compare.difference import difference
 
@@ -178,11 +177,11 @@ def written(path: Path, content: bytes) -> None:
         raise UsageError(f'cannot write "{path}": {error.strerror}', code="NF-USAGE-025") from error
 
 
-def printed(rows: Sequence[Row], as_json: bool) -> None:
-    """A table, or a JSON object a line."""
-    if as_json:
+def printed(rows: Sequence[Row], event: str) -> None:
+    """A table, or JSON lines of a kind."""
+    if event:
         for row in rows:
-            typer.echo(json.dumps({key: _json(value) for key, value in row.items()}))
+            emit({"event": event, **row})
         return
     columns = list(dict.fromkeys(key for row in rows for key in row))
     columns = [c for c in columns if any(row.get(c) not in (None, "") for row in rows)]
@@ -197,7 +196,3 @@ def _cell(column: str, value: Any) -> str:
     if column == "shape":
         return "x".join(map(str, value)) or "scalar"
     return "exact" if column == "sqnr_db" and value is None else shown(value)
-
-
-def _json(value: Any) -> Any:
-    return str(value) if isinstance(value, float) and not isfinite(value) else value

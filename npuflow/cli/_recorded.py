@@ -132,16 +132,17 @@ def _folder(path: Path) -> BuildRecord:
 
 def _name(folder: Path) -> str:
     """What a build is called whose output folder this is."""
-    return next((lock.stem for lock in _locks(folder)), folder.absolute().name)
+    return next((lock.stem for lock in locks_in(folder)), folder.absolute().name)
 
 
-def _locks(folder: Path) -> list[Path]:
+def locks_in(folder: Path) -> list[Path]:
+    """The locks of builds in a folder, but for those of the builds before."""
     return [p for p in sorted(folder.glob("*.lock")) if not p.name.endswith(".previous.lock")]
 
 
 def _reported(path: Path, body: Any) -> RecordedBuild:
     """A report with the lock beside it, if there is one."""
-    locks = _locks(path.parent)
+    locks = locks_in(path.parent)
     lock = brief(parse(locks[0].read_text(encoding="utf-8"), str(locks[0]))) if len(locks) == 1 else None
     return RecordedBuild(_figures(path, body), lock)
 

@@ -11,6 +11,8 @@ import numpy.typing as npt
 import typer
 
 from npuflow.base.errors import UsageError
+from npuflow.program.container import Program
+from npuflow.program.packing.package import Package
 from npuflow.run.state import Pairs, Steps
 from npuflow.runner.backend import Backend, Exact
 from npuflow.runner.nan import Nan, NanCheck
@@ -22,7 +24,7 @@ Array = npt.NDArray[Any]
 
 
 def open_model(
-    path: Path,
+    path: Path | Program | Package,
     batch: int = 8,
     dump: bool = False,
     raw: bool = False,

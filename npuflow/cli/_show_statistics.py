@@ -27,7 +27,7 @@ ALIKE = 4
 
 
 @dataclass(frozen=True)
-class _Found:
+class ShownTensor:
     """Of one tensor: its statistics, its threshold and method if there is one, and what both suggest."""
 
     name: str
@@ -41,7 +41,7 @@ def text(
     path: Path, sets: Sequence[str] | None, cache: Path | None, patterns: Sequence[str], plot: Path | None
 ) -> str:
     """The table; the picture is written to `plot`."""
-    found, samples = _gathered(path, sets, cache, patterns)
+    found, samples = gathered(path, sets, cache, patterns)
     lines = [f"{counted(len(found), 'tensor')}, {samples}", "", *_table(found)]
     reported = [(one.name, s) for one in found for s in one.reported]
     if reported:
@@ -68,9 +68,10 @@ def _listed(reported: list[tuple[str, Suggestion]]) -> list[str]:
     return lines
 
 
-def _gathered(
+def gathered(
     path: Path, sets: Sequence[str] | None, cache: Path | None, patterns: Sequence[str]
-) -> tuple[list[_Found], str]:
+) -> tuple[list[ShownTensor], str]:
+    """The tensors, and what is to be said of the samples."""
     from npuflow.cli._engine import plan, recipe, store
     from npuflow.cli._records import record_of
     from npuflow.ir.types import span
@@ -97,7 +98,9 @@ def _gathered(
     from npuflow.report.suggest import of_network
 
     reported = of_network(graph, statistics, spans, _quants(wired, kept), _channels(wired, kept))
-    found = [_Found(n, statistics[n], spans.get(n), methods.get(n, ""), reported.get(n, [])) for n in names]
+    found = [
+        ShownTensor(n, statistics[n], spans.get(n), methods.get(n, ""), reported.get(n, [])) for n in names
+    ]
     samples = counted(len(statistics.samples), "sample")
     if whole.broken:
         samples += f", {len(whole.broken)} left out"
@@ -150,7 +153,7 @@ def _channels(wired: Any, kept: Store) -> Any:
         return {}
 
 
-def _table(found: Sequence[_Found]) -> Iterator[str]:
+def _table(found: Sequence[ShownTensor]) -> Iterator[str]:
     head = ("tensor", "low", "high", "mean", "deviation", "99.9 %", "zeros", "threshold", "method")
     rows: list[tuple[str, ...]] = [head]
     for one in found:
@@ -162,7 +165,7 @@ def _table(found: Sequence[_Found]) -> Iterator[str]:
     yield from columns(rows, range(1, len(head)))
 
 
-def panel(one: _Found) -> Panel:
+def panel(one: ShownTensor) -> Panel:
     from npuflow.report.figures.tensors import Panel
 
     s = one.statistics
@@ -173,7 +176,7 @@ def panel(one: _Found) -> Panel:
     )
 
 
-def _plotted(found: Sequence[_Found], plot: Path) -> str:
+def _plotted(found: Sequence[ShownTensor], plot: Path) -> str:
     from npuflow.report.figures.export import write
     from npuflow.report.figures.tensors import sheet
 

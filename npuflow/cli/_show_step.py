@@ -38,7 +38,7 @@ def step_text(what: str, path: Path, sets: Sequence[str] | None, cache: Path | N
 def artifact_text(digest: str, path: Path | None, cache: Path | None) -> str:
     """What an artifact holds."""
     kept = store(recipe(path) if path is not None else None, cache)
-    return "\n".join(_artifact(kept.manifest(_full(digest, kept)), kept)) + "\n"
+    return "\n".join(_artifact(kept.manifest(full(digest, kept)), kept)) + "\n"
 
 
 def export(what: str, path: Path | None, sets: Sequence[str] | None, cache: Path | None, folder: Path) -> str:
@@ -48,7 +48,7 @@ def export(what: str, path: Path | None, sets: Sequence[str] | None, cache: Path
     loaded = recipe(path, sets) if path is not None else None
     kept = store(loaded, cache)
     if what.startswith("x3:"):
-        digest = _full(what, kept)
+        digest = full(what, kept)
     elif loaded is not None:
         digest = record_of(plan(loaded), kept, what).output
     else:
@@ -70,7 +70,7 @@ def export(what: str, path: Path | None, sets: Sequence[str] | None, cache: Path
     return f"{manifest.kind} {digest} -> {folder}\n"
 
 
-def _full(digest: str, kept: Store) -> str:
+def full(digest: str, kept: Store) -> str:
     """A digest from its first letters."""
     matches = [d for d in kept.digests() if d.startswith(digest)]
     if len(matches) != 1:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npuflow.cli._columns import columns
+from npuflow.frontends import CodePlace
+from npuflow.report.code_places import said
 
 if TYPE_CHECKING:
     from npuflow.flow.store import Store
@@ -19,7 +21,21 @@ def verdict(path: Path, sets: Sequence[str] | None, cache: Path | None) -> str:
     from npuflow.stages.verdict import Verdict
 
     wired, kept = opened(path, sets, cache)
-    return "\n".join(_verdict(loaded(wired, kept, "verdict", Verdict))) + "\n"
+    found = loaded(wired, kept, "verdict", Verdict)
+    return "\n".join(_verdict(found, culprit_place(found, path, sets, cache).get("source", {}))) + "\n"
+
+
+def culprit_place(
+    found: Any, path: Path, sets: Sequence[str] | None, cache: Path | None
+) -> dict[str, Any]:
+    """{"source": where the largest source of error is in the training code}, if that is known."""
+    if found.culprit is None:
+        return {}
+    from npuflow.cli._engine import settings
+    from npuflow.cli._sources import places_of
+
+    places = places_of(path, sets or (), settings(cache=cache))
+    return places.row(found.culprit.layer, found.culprit.value)
 
 
 def precision(path: Path, sets: Sequence[str] | None, cache: Path | None) -> str:
@@ -35,9 +51,9 @@ def precision(path: Path, sets: Sequence[str] | None, cache: Path | None) -> str
     return "\n".join(_precision(found, alone, parsed.graph)) + "\n"
 
 
-def _verdict(found: Any) -> Iterator[str]:
-    said = found.statement
-    yield said.text
+def _verdict(found: Any, source: Mapping[str, Any]) -> Iterator[str]:
+    statement = found.statement
+    yield statement.text
     yield ""
     head = ("output", "dB", "four of five samples", "equal answers", "dB on parts of them", "")
     words = ["NaN" if s.nan else "good" if s.ok else "poor" for s in found.outputs]
@@ -49,6 +65,8 @@ def _verdict(found: Any) -> Iterator[str]:
         what = "tensor" if one.kind == "activation" else "weight"
         yield ""
         yield f'largest source of error: the {what} "{one.value}" of the layer "{one.layer}"'
+        if source:
+            yield f"it is {said(CodePlace(**source))} in the model's source"
         change = f"from {one.before:.1f} to {one.after:.1f} dB"
         yield f"in float, with all else as built, it would raise the output {change} (fake quantisation)"
     if found.better is not None:
@@ -58,10 +76,10 @@ def _verdict(found: Any) -> Iterator[str]:
         yield ""
         yield f"{fix.line}{'' if fix.holds else ' (not enough alone)'}"
         yield from (f"    {line}" for line in fix.toml.splitlines())
-    if found.outputs and not said.ok and not found.fixes:
+    if found.outputs and not statement.ok and not found.fixes:
         yield ""
         none = "none of the fixes that were tried helps: --log lists them"
-        yield f"no fixes were tried: {said.hint}" if found.untried else none
+        yield f"no fixes were tried: {statement.hint}" if found.untried else none
     most = sorted(((n, s) for n, s in found.clipped.items() if s > 0), key=lambda pair: -pair[1])[:CLIPPED]
     if most:
         yield ""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from npuflow.base.errors import UsageError
 from npuflow.cli._build import prepare
@@ -14,14 +15,22 @@ from npuflow.flow.recipe_build import Settings, keep_memos, lock_path, open_cach
 if TYPE_CHECKING:
     from npuflow.flow.dry import Dry, PlannedStep
     from npuflow.flow.explain import FieldChange, Reason
-    from npuflow.flow.lock import Lock
 
 MANY = 12
 
 
-def explain(what: str, path: Path, sets: Sequence[str], settings: Settings) -> str:
+@dataclass(frozen=True)
+class WhyAnswer:
+    """What is told, in words and as JSON lines."""
+
+    text: str
+    lines: Sequence[dict[str, Any]]
+
+
+def explain(what: str, path: Path, sets: Sequence[str], settings: Settings) -> WhyAnswer:
     """The whole answer for one step."""
     from npuflow.flow.dry import dry
+    from npuflow.flow.explain import why
     from npuflow.flow.lock import read
     from npuflow.flow.recipe_files import shown_path
 
@@ -42,9 +51,41 @@ def explain(what: str, path: Path, sets: Sequence[str], settings: Settings) -> s
             told.append(
                 f"  no build to compare with: there is no {shown_path(lock)}; --out names another folder"
             )
-        return "\n".join(told) + "\n"
+        maybe = all(step.status != "run" for step in mine)
+        return _answer(what, "maybe" if maybe else "yes", told, _reasons(stage, planned, ()))
     before = read(previous_lock_path(recipe, settings))
-    return "\n".join(_did(what, stage, planned, before, last)) + "\n"
+    reason = None if before is None or last is None else why(stage, before, last, planned.sources)
+    return _answer(what, "no", [*_did(what, reason)], [reason] if reason else [])
+
+
+def _answer(what: str, runs: str, told: Sequence[str], reasons: Sequence[Reason]) -> WhyAnswer:
+    text = "\n".join(told) + "\n"
+    line = {"event": "why", "step": what, "runs": runs, "reasons": [*map(plain, reasons)], "text": text}
+    return WhyAnswer(text, [line])
+
+
+def _reasons(stage: str, planned: Dry, path: tuple[str, ...]) -> list[Reason]:
+    """What changed for a stage, and for the steps that it waits for."""
+    found = [planned.why(stage)] if stage in planned.current.steps else []
+    waits = any(step.stage == stage and step.status == "maybe" for step in planned.steps)
+    if found and not waits:
+        return found
+    open_stages = {step.stage for step in planned.steps if step.status != "hit"}
+    for source in dict.fromkeys(planned.sources.get(stage, {}).values()):
+        if source in open_stages and source not in path:
+            found += _reasons(source, planned, (*path, stage))
+    return found
+
+
+def plain(reason: Reason) -> dict[str, Any]:
+    """A reason as JSON has it, with its causes in it."""
+    kinds = {"changes": reason.changes, "code": reason.code, "items": reason.items}
+    return {
+        "stage": reason.stage, "status": reason.status,
+        "output": None if reason.output is None else asdict(reason.output),
+        **{kind: [asdict(change) for change in found] for kind, found in kinds.items()},
+        "causes": [plain(cause) for cause in reason.causes],
+    }
 
 
 def _would(what: str, stage: str, mine: Sequence[PlannedStep], planned: Dry) -> Iterator[str]:
@@ -79,13 +120,11 @@ def _chain(stage: str, planned: Dry, indent: str, path: tuple[str, ...]) -> Iter
             yield from _chain(source, planned, indent + "  ", (*path, stage))
 
 
-def _did(what: str, stage: str, planned: Dry, before: Lock | None, last: Lock | None) -> Iterator[str]:
+def _did(what: str, reason: Reason | None) -> Iterator[str]:
+    """Of a step that would not run. `reason`: what changed between the last two builds, if there are two."""
     yield f"{what} is up to date"
-    if before is None or last is None:
+    if reason is None:
         return
-    from npuflow.flow.explain import why
-
-    reason = why(stage, before, last, planned.sources)
     if reason:
         yield "the last build ran it, or found it elsewhere in the cache, because since the build before"
         yield from tree(reason, "  ")

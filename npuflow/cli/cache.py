@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from npuflow.cli._engine import CacheOption, SetOption
+from npuflow.cli._engine import CacheOption, JsonOption, SetOption
 
 RecipeOption = Annotated[
     Path | None,
@@ -21,7 +21,7 @@ app = typer.Typer(no_args_is_help=True)
 def stats(
     recipe: RecipeOption = None,
     cache: CacheOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Print where the cache is and what it contains."""
     from npuflow.cli._cache import show_stats
@@ -38,14 +38,15 @@ def verify(
     ] = None,
     sets: SetOption = None,
     cache: CacheOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Read every byte of the cache and set aside what is damaged; --rerun looks for a
     stage that is not deterministic."""
     from npuflow.cli._cache import verify_all, verify_stage
 
-    raise typer.Exit(
-        verify_all(recipe, cache) if rerun is None else verify_stage(rerun, recipe, sets or [], cache)
-    )
+    if rerun is None:
+        raise typer.Exit(verify_all(recipe, cache, as_json=as_json))
+    raise typer.Exit(verify_stage(rerun, recipe, sets or [], cache, as_json=as_json))
 
 
 @app.command()
@@ -73,6 +74,7 @@ def gc(
     ] = False,
     recipe: RecipeOption = None,
     cache: CacheOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Remove what no build's output, no running build and no recent use needs; with --max-size, what was not
     used for longest and no running build uses."""
@@ -80,8 +82,8 @@ def gc(
 
     seconds = None if grace is None else grace * 3600
     if max_size is None and remote is None:
-        raise typer.Exit(collect(recipe, cache, seconds, dry=dry_run))
-    raise typer.Exit(limit((recipe, cache, remote), max_size, seconds, dry=dry_run))
+        raise typer.Exit(collect(recipe, cache, seconds, dry=dry_run, as_json=as_json))
+    raise typer.Exit(limit((recipe, cache, remote), max_size, seconds, dry=dry_run, as_json=as_json))
 
 
 @app.command()
@@ -96,7 +98,7 @@ def push(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only count what would be sent.")] = False,
     cache: CacheOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Upload the local cache to the shared cache behind it. What is there already is skipped, so that a push
     that was interrupted resumes where it stopped.

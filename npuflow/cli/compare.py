@@ -39,9 +39,8 @@ def compare(
 ) -> None:
     """Per tensor, in the network's order: elements that differ, largest difference, cosine, SQNR; then the
     first layer, tile and element to diverge (exit code 1). What both have as codes is compared as codes."""
-    import json
-
     from npuflow.cli._compared import sides
+    from npuflow.cli._events import emit
     from npuflow.compare.sides import compared
 
     with Working(f'comparing "{first}" and "{second}"'):
@@ -54,7 +53,7 @@ def compare(
     diverged = [one for one in found if one.difference.diverges(tolerance)]
     if as_json:
         for one in found:
-            typer.echo(json.dumps(_plain(one, both if one in diverged[:1] else ())))
+            emit({"event": "comparison", **_plain(one, both if one in diverged[:1] else ())})
     else:
         _table(found)
         typer.echo(f"{len(found) - len(diverged)} of {len(found)} tensors agree")
@@ -67,19 +66,12 @@ def compare(
 def _plain(one: TensorComparison, sides: Sequence[ReadSide]) -> dict[str, Any]:
     """A tensor as JSON has it; the first that diverges with its tile."""
     from dataclasses import asdict
-    from math import isfinite
 
     from npuflow.cli._compared import tile
 
-    def number(value: Any) -> Any:
-        return str(value) if isinstance(value, float) and not isfinite(value) else value
-
-    body = {key: number(value) for key, value in asdict(one.difference).items()}
-    body["sides"] = (
-        [number(value) for value in one.difference.sides] if one.difference.sides is not None else None
-    )
     made = tile(one.difference, sides)
-    return {**body, "layer": one.layer, "tile": asdict(made[0]) if made is not None else None}
+    where = asdict(made[0]) if made is not None else None
+    return {**asdict(one.difference), "layer": one.layer, "tile": where}
 
 
 def _where(one: TensorComparison, sides: Sequence[ReadSide]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from npuflow.base.errors import UsageError
+from npuflow.cli._engine import JsonOption
 
 
 def diff(
@@ -15,9 +16,11 @@ def diff(
         Path, typer.Argument(metavar="A", help="A lock, or a folder with one.", show_default=False)
     ],
     new: Annotated[Path, typer.Argument(metavar="B", help="Another.", show_default=False)],
+    as_json: JsonOption = False,
 ) -> None:
     """Compare two builds by their locks: every stage that differs, field by field."""
-    from npuflow.cli._why import tree
+    from npuflow.cli._events import emit
+    from npuflow.cli._why import plain, tree
     from npuflow.flow.explain import diff as compare
     from npuflow.flow.explain import shown
     from npuflow.flow.lock import parse
@@ -29,6 +32,10 @@ def diff(
         except UnicodeDecodeError:
             raise UsageError(f"{path} is not a lock", because="it is not text", code="NF-USAGE-036") from None
     reasons = compare(*locks)
+    if as_json:
+        for reason in reasons:
+            emit({"event": "difference", **plain(reason)})
+        return
     for reason in reasons:
         output = reason.output
         reported = (

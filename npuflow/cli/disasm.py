@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from npuflow.base.errors import UsageError
-from npuflow.cli._engine import ProgramArgument
+from npuflow.cli._engine import JsonOption, ProgramArgument
+
+if TYPE_CHECKING:
+    from npuflow.hw.command import Command
 
 
 def disasm(
@@ -19,8 +23,10 @@ def disasm(
     order: Annotated[
         bool, typer.Option("--order", help="In an order that may run, all cores together.")
     ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Print a program's commands: index, core, queue, node, opcode, fields that are not 0, waits."""
+    from npuflow.cli._events import emit
     from npuflow.hw.encode import disassemble
     from npuflow.hw.target import queue_names
     from npuflow.program.order import order_of
@@ -40,7 +46,23 @@ def disasm(
         command = loaded.decoded[c][i]
         if (core is not None and c != core) or (wanted is not None and command.node not in wanted):
             continue
+        name = names[command.node] if command.node < len(names) else ""
+        if as_json:
+            emit(_line(command, i, name, queues))
+            continue
         if command.node != seen and command.node < len(names):
             seen = command.node
             typer.echo(f"; {names[seen]} ({loaded.meta['nodes'][seen].get('op', '?')})")
         typer.echo(disassemble(command, i, queues))
+
+
+def _line(command: Command, index: int, layer: str, queues: Sequence[str]) -> dict[str, Any]:
+    """A command as JSON has it: all fields but absent pointers."""
+    from npuflow.hw.command import NONE
+
+    waits = {queues[i]: count for i, count in enumerate(command.wait) if count}
+    fields = {name: value for name, value in command.fields.items() if value != NONE}
+    return {
+        "event": "command", "index": index, "core": command.core, "queue": queues[command.queue],
+        "opcode": command.opcode, "layer": layer, "fields": fields, "waits": waits,
+    }

@@ -40,12 +40,13 @@ def eval(  # noqa: A001
 ) -> None:
     """Measure accuracy on the recipe's [evaluate] data: metric, difference to the
     float model, SQNR, agreement."""
-    import json
     from dataclasses import asdict
+
+    from npuflow.cli._events import emit
 
     score = _measured(recipe, program, sets or [], cache)
     if as_json:
-        typer.echo(json.dumps({**asdict(score), "delta": score.delta}))
+        emit({"event": "score", **asdict(score), "delta": score.delta})
         return
     rows = [
         (n, f"{v:.4f}", f"{score.baseline[n]:.4f}", f"{score.delta[n]:+.4f}")

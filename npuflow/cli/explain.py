@@ -20,14 +20,13 @@ def explain(
     ] = False,
 ) -> None:
     """Explain an error code; without one, list all of them by area."""
-    import json
-
     from npuflow.cli._catalogue import catalogue
+    from npuflow.cli._events import emit
 
     shown = [_named(code)] if code is not None else list(catalogue().values())
     if as_json:
         for entry in shown:
-            typer.echo(json.dumps(entry.as_dict(), ensure_ascii=False))
+            emit({"event": "code", **entry.as_dict()})
     elif code is not None:
         typer.echo("\n".join(_lines(shown[0])))
     else:

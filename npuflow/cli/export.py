@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from npuflow.cli._engine import CacheOption, RecipeArg, SetOption
+from npuflow.cli._engine import CacheOption, JsonOption, RecipeArg, SetOption
+from npuflow.cli._events import emit, written
 from npuflow.cli._files import write_file
 
 if TYPE_CHECKING:
@@ -21,15 +23,16 @@ OutOption = Annotated[
 
 
 @app.command()
-def qdq(recipe: RecipeArg, output: OutOption, sets: SetOption = None, cache: CacheOption = None) -> None:
+def qdq(
+    recipe: RecipeArg, output: OutOption, sets: SetOption = None, cache: CacheOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """The quantised network as QDQ ONNX, for any ONNX runtime."""
     from npuflow.stages.qdq import FILE
 
     reader = _made(recipe, "qdq", sets or [], cache)
     write_file(output, reader.bytes(FILE))
-    typer.echo(f"wrote {output}")
-    for note in reader.json("notes"):
-        typer.echo(f"note: {note}")
+    _told("qdq", output, [f"wrote {output}", *(f"note: {note}" for note in reader.json("notes"))], as_json)
 
 
 @app.command()
@@ -50,21 +53,26 @@ def thresholds(
     ] = False,
     sets: SetOption = None,
     cache: CacheOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """The range of every tensor, as a table to read, to edit and put into a recipe ([ranges]
     file), or for another tool."""
     from npuflow.cli._export_table import write
 
     reported = write(recipe, output, chosen, codes=codes, weights=weights, sets=sets or [], cache=cache)
-    typer.echo("\n".join(reported))
+    _told("thresholds", output, reported, as_json)
 
 
 @app.command()
-def formats() -> None:
+def formats(as_json: JsonOption = False) -> None:
     """The formats of calibration tables, and what each cannot express."""
     from npuflow.exchange import EXCHANGE
 
     for name in EXCHANGE.names():
+        if as_json:
+            one = EXCHANGE[name]
+            emit({"event": "format", "name": name, "suffix": one.suffix, "omits": one.omits})
+            continue
         typer.echo(f"{name:<20} {EXCHANGE[name].suffix:<22} {EXCHANGE[name].omits or 'says everything'}")
 
 
@@ -89,13 +97,14 @@ def c_program(
     ] = 4.0,
     sets: SetOption = None,
     cache: CacheOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """The quantised network as self-contained C99: source, header, Makefile, test vector. Integers in and
     out; the same codes as the program's."""
     from npuflow.cli._export_c import write
 
     reported = write(source, output, name=name, samples=samples, large=large, sets=sets or [], cache=cache)
-    typer.echo("\n".join(reported))
+    _told("c", output, reported, as_json)
 
 
 @app.command()
@@ -120,12 +129,13 @@ def tflite(
     ] = None,
     sets: SetOption = None,
     cache: CacheOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """The quantised network as TFLite: int8 per channel or int16x8, integers in and out, for LiteRT and for
     compilers that read TFLite (Vela)."""
     from npuflow.cli._export_tflite import write
 
-    typer.echo("\n".join(write(source, output, check, sets or [], cache)))
+    _told("tflite", output, write(source, output, check, sets or [], cache), as_json)
 
 
 @app.command()
@@ -139,6 +149,7 @@ def tosa(
     output: OutOption,
     sets: SetOption = None,
     cache: CacheOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """The quantised network as TOSA, integer profile: the program's integers bit for bit, or an error that
     lists the layers without an exact form."""
@@ -154,12 +165,13 @@ def tosa(
         body = written(model.network)
     write_file(output, body)
     counts = ", ".join(f"{name} {count}" for name, count in sorted(model.operators.items()))
-    typer.echo(f"wrote {output}: {len(body)} bytes; {counts}")
+    reported = [f"wrote {output}: {len(body)} bytes; {counts}"]
     for end in (*model.inputs, *model.outputs):
         side = "input" if end in model.inputs else "output"
         shape = "x".join(map(str, end.value.shape))
         codes = f"the program's codes less {end.less}" if end.less else "the program's codes"
-        typer.echo(f"{side} {end.name}: {shape}, {end.value.dtype}, tensor {end.value.name}, {codes}")
+        reported.append(f"{side} {end.name}: {shape}, {end.value.dtype}, tensor {end.value.name}, {codes}")
+    _told("tosa", output, reported, as_json)
 
 
 @app.command()
@@ -172,6 +184,7 @@ def epcontext(
         bool,
         typer.Option("--external", help="The context in a file beside the model, FILE_context.npu."),
     ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """The program as an ONNX model with EPContext nodes of ONNX Runtime; parts of the host are plain
     nodes. npuflow.ort runs it."""
@@ -189,7 +202,37 @@ def epcontext(
     write_file(output, made.model)
     nodes = f"{counted(made.parts, 'EPContext node')}, {counted(made.hosted, 'node')} of the host"
     where = f"in {beside}" if external else "in it"
-    typer.echo(f"wrote {output}: {nodes}; context of {len(made.context)} bytes {where}")
+    reported = f"wrote {output}: {nodes}; context of {len(made.context)} bytes {where}"
+    _told("epcontext", output, [reported], as_json)
+
+
+@app.command()
+def explorer(
+    recipe: RecipeArg,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="DIR", help="Where to write the files.", show_default=False),
+    ],
+    sets: SetOption = None,
+    cache: CacheOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """The last build for Google's Model Explorer: the network as a graph, and cycles, bytes, energy and SQNR
+    of its layers as node data."""
+    from npuflow.cli._explorer import write
+
+    files = write(recipe, output, sets or [], cache)
+    _told("explorer", output, [f"wrote {output}: {', '.join(path.name for path in files)}"], as_json)
+
+
+def _told(kind: str, output: Path, reported: Sequence[str], as_json: bool) -> None:
+    """What was written, in words or as a line of JSON."""
+    if not as_json:
+        typer.echo("\n".join(reported))
+        return
+    notes = [line.removeprefix("note: ") for line in reported[1:]]
+    size = output.stat().st_size if output.is_file() else None
+    written(output, kind, notes, **({} if size is None else {"bytes": size}))
 
 
 def _made(path: Path, stage: str, sets: list[str], cache: Path | None) -> Reader:

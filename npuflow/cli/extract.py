@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from npuflow.base.wording import counted
+from npuflow.cli._engine import JsonOption
 from npuflow.cli.inspect import ConstantOption, DimOption, OutputOption, ShapeOption
 
 
@@ -22,12 +23,14 @@ def extract(
     inputs: ShapeOption = None,
     dims: DimOption = None,
     constants: ConstantOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write the part of a model between tensors as ONNX, for any runtime or for a recipe of its own.
 
     Model files of every format that a recipe takes. Tensors have the names that
     `npuflow inspect --nodes` shows."""
     from npuflow.base.paths import absent
+    from npuflow.cli._events import written
     from npuflow.cli._files import write_file
     from npuflow.cli.inspect import bindings_of
     from npuflow.input.begin import begun
@@ -40,5 +43,9 @@ def extract(
     graph = reader.read(source, bindings_of(inputs, dims, constants, outputs)).graph
     cut = begun(graph, begin) if begin else graph
     write_file(file, export_model(cut))
+    if as_json:
+        ends_of = {"inputs": list(cut.inputs), "outputs": list(cut.outputs)}
+        written(file, "onnx", nodes=len(cut.nodes), of=len(graph.nodes), **ends_of)
+        return
     ends = f"{', '.join(cut.inputs)} -> {', '.join(cut.outputs)}"
     typer.echo(f"{file}: {len(cut.nodes)} of {counted(len(graph.nodes), 'node')}, {ends}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from npuflow.cli._engine import KeyOption
 from npuflow.cli._tokenizers import Context, sizes, tokenizer_of
 from npuflow.cli.run import ComputedBy
 
@@ -48,6 +49,7 @@ class GenerateOptions:
     ] = False
     context: Context = None
     exact: ComputedBy = None
+    keys: KeyOption = None
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object on standard output, when the text has ended.")
     ] = False
@@ -68,8 +70,7 @@ def generate(
 ) -> None:
     """Continue a text, or answer a message. The text goes to standard output as it is made, whole characters
     at a time; then one line with tokens and speed goes to standard error. A checkpoint runs in floats."""
-    import json
-
+    from npuflow.cli._events import emit
     from npuflow.cli._slow import Working
     from npuflow.runner.runner import Runner
     from npuflow.runner.text import TextGenerator, TokenSampling
@@ -79,7 +80,10 @@ def generate(
     prompt = words.chat([{"role": "user", "content": text}]) if options.chat else words.encode(text)
     with Working(f'opening "{program}"'):
         kind = options.exact
-        runner = Runner(program, exact=None if kind is None else kind.value, dims=sizes(options.context))
+        runner = Runner(
+            program, exact=None if kind is None else kind.value, dims=sizes(options.context),
+            require_key=options.keys or None,
+        )
         stream = TextGenerator(runner, words).stream(prompt, options.max_tokens, sampling)
     pieces = []
     for piece in _waited(stream):
@@ -92,7 +96,7 @@ def generate(
     with Working("running the program's clock"):
         figures = {**_speed(stream), **_clock(stream)}
     if options.as_json:
-        typer.echo(json.dumps({"text": found, "tokens": stream.tokens, "ended": stream.ended, **figures}))
+        emit({"event": "text", "text": found, "tokens": stream.tokens, "ended": stream.ended, **figures})
     else:
         typer.echo(_line(stream, figures), err=True)
 

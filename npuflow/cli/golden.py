@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from npuflow.base.wording import counted
-from npuflow.cli._engine import InputsArgument, ProgramArgument
+from npuflow.cli._engine import InputsArgument, JsonOption, ProgramArgument
 from npuflow.cli._slow import Working
 
 
@@ -22,6 +22,7 @@ def golden(
         list[str] | None,
         typer.Option("--tensor", metavar="NAME", help="Only this tensor; may be repeated."),
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Every integer tensor of a run on the simulator, with digests, layers, addresses and the name of the
     file that a board's dump of it has."""
@@ -49,4 +50,9 @@ def golden(
         found = golden_of(runner.program, runner.run_many(samples, dump=tensors or True))
         save(found, runner.program, output)
     size = sum(a.nbytes for a in found.tensors.values())
+    if as_json:
+        from npuflow.cli._events import written
+
+        written(output, "golden", tensors=len(found.tensors), samples=len(samples), bytes=size)
+        return
     typer.echo(f"wrote {output}: {counted(len(found.tensors), 'tensor')} of {count}, {size} bytes")

@@ -31,8 +31,6 @@ def history(
     as_json: JsonOption = False,
 ) -> None:
     """A row for every build of every record, the oldest commit first: score, cycles, bytes, size, energy."""
-    import json
-
     rows = _rows(files, build or [])
     if plot is not None:
         from npuflow.report.figures.builds import history as drawn
@@ -42,8 +40,10 @@ def history(
         write(plot, drawn(rows, TITLES))
         typer.echo(f"wrote {plot}", err=True)
     if as_json:
+        from npuflow.cli._events import emit
+
         for row in rows:
-            typer.echo(json.dumps({"event": "history", **row}))
+            emit({"event": "history", **row})
         return
     typer.echo("\n".join(_table(rows)))
 

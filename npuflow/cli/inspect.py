@@ -3,7 +3,6 @@ why, what rules refused."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +73,7 @@ def inspect(
     options: InspectOptions,
 ) -> None:
     """Show a model as npuflow sees it: nodes before and after rewriting, placement with reasons, refusals."""
+    from npuflow.cli._events import emit
     from npuflow.cli._inspected import asked
     from npuflow.frontends import Outlined
     from npuflow.input.sources import gathered
@@ -86,7 +86,10 @@ def inspect(
     _, reader, source = gathered(what.model)
     facts = reader.outline(source, what.bindings.dims).facts if isinstance(reader, Outlined) else {}
     if facts and not options.places(model):
-        typer.echo(json.dumps({"facts": facts}) if options.as_json else _told(model.name, facts))
+        if options.as_json:
+            emit({"event": "model", "facts": facts})
+        else:
+            typer.echo(_told(model.name, facts))
         return
     reading = what.batched(reader.read(source, what.bindings))
     hardware = Hardware.of(what.chip.compute, what.chip.memory, what.chip.dma)
@@ -101,8 +104,10 @@ def inspect(
     told = {"facts": dict(facts)} if facts else {}
     report = told | _report(reading.graph, done, what.place(done.graph), reading.notes, what.chip)
     named = what.chip.name or what.target
-    page = _page(model.name, named, report, nodes=options.nodes)
-    typer.echo(json.dumps(report) if options.as_json else page)
+    if options.as_json:
+        emit({"event": "model", **report})
+    else:
+        typer.echo(_page(model.name, named, report, nodes=options.nodes))
 
 
 def bindings_of(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from npuflow.base.errors import UsageError
-from npuflow.cli._engine import stages
+from npuflow.cli._engine import JsonOption, stages
 from npuflow.cli._files import write_file
 from npuflow.cli._new_shapes import FixedSizes
 
@@ -32,6 +32,7 @@ def new(
     ] = None,
     target: Annotated[str | None, typer.Option("--target", help="The target to write into it.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over an existing file.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write a commented recipe that builds: the model's inputs and outputs, its data with the steps that make
     them fit.
@@ -54,6 +55,12 @@ def new(
         return
     write_file(path, written)
     open_points = sum(line.startswith("# CHECK: ") for line in written.splitlines())
+    if as_json:
+        from npuflow.cli._events import written as told
+
+        checks = [line.removeprefix("# CHECK: ") for line in written.splitlines() if "# CHECK: " in line]
+        told(path, "recipe", checks)
+        return
     note = (
         f" ({open_points} line{'s' if open_points > 1 else ''} with CHECK to look at)" if open_points else ""
     )

@@ -7,6 +7,10 @@ from typing import Annotated
 
 import typer
 
+from npuflow.cli._engine import JsonOption
+from npuflow.cli._events import emit
+from npuflow.cli._events import written as told
+
 app = typer.Typer(no_args_is_help=True)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="An npz or npy file.", show_default=False)]
@@ -17,23 +21,24 @@ Names = Annotated[
 Name = Annotated[
     str | None, typer.Argument(metavar="[NAME]", help="A tensor; needed where there are several.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object per tensor.")]
 
 
 @app.command("list")
-def list_(file: File, names: Names = None, as_json: Json = False) -> None:
+def list_(file: File, names: Names = None, as_json: JsonOption = False) -> None:
     """Names, types and shapes."""
     from npuflow.cli._npz import chosen, facts, printed
 
-    printed([facts(name, array) for name, array in chosen(file, names or []).items()], as_json)
+    rows = [facts(name, array) for name, array in chosen(file, names or []).items()]
+    printed(rows, "tensor" if as_json else "")
 
 
 @app.command()
-def stats(file: File, names: Names = None, as_json: Json = False) -> None:
+def stats(file: File, names: Names = None, as_json: JsonOption = False) -> None:
     """Extrema, mean, deviation, zeros, and values that are not finite."""
     from npuflow.cli._npz import chosen, printed, statistics
 
-    printed([statistics(name, array) for name, array in chosen(file, names or []).items()], as_json)
+    rows = [statistics(name, array) for name, array in chosen(file, names or []).items()]
+    printed(rows, "tensor" if as_json else "")
 
 
 @app.command()
@@ -43,12 +48,17 @@ def dump(
     most: Annotated[
         int, typer.Option("--count", "-n", min=0, help="Values printed of each tensor; 0: all.")
     ] = 64,
+    as_json: JsonOption = False,
 ) -> None:
     """The values of tensors."""
-    from npuflow.cli._npz import chosen, dumped
+    from npuflow.cli._npz import chosen, dumped, facts
 
     for name, array in chosen(file, names or []).items():
-        typer.echo(dumped(name, array, most))
+        if as_json:
+            values = array.reshape(-1)[: most or None].tolist()
+            emit({"event": "tensor", **facts(name, array), "values": values})
+        else:
+            typer.echo(dumped(name, array, most))
 
 
 @app.command()
@@ -65,15 +75,17 @@ def compare(
     tolerance: Annotated[
         float, typer.Option("--tolerance", help="Differences up to this count as equal.")
     ] = 0.0,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Tensors that both files have: elements that differ, largest difference, cosine, SQNR. Exit code 1
     if one is not accepted: by --cosine and --sqnr, or, without them, if any element differs."""
     from npuflow.cli._npz import compared, printed
 
     rows, accepted = compared(first, second, names or [], tolerance, cosine, sqnr)
-    printed(rows, as_json)
-    if not as_json:
+    if as_json:
+        printed([{"name": row["tensor"], **row} for row in rows], "comparison")
+    else:
+        printed(rows, "")
         typer.echo(f"{accepted} of {len(rows)} tensors accepted")
     if accepted < len(rows):
         raise typer.Exit(1)
@@ -88,12 +100,16 @@ def extract(
     out: Annotated[
         Path, typer.Option("--out", "-o", help="An npz, or an npy of one tensor.", show_default=False)
     ],
+    as_json: JsonOption = False,
 ) -> None:
     """Copy some tensors into a file of their own."""
     from npuflow.cli._npz import chosen, saved
 
     arrays = chosen(file, names)
     saved(out, arrays)
+    if as_json:
+        told(out, "npz", tensors={name: list(array.shape) for name, array in arrays.items()})
+        return
     typer.echo(f"{len(arrays)} tensor{'s' if len(arrays) != 1 else ''} -> {out}")
 
 
@@ -106,12 +122,16 @@ def to_raw(
         str | None,
         typer.Option("--dtype", help="Convert to int8, float16, ...; values that do not fit are an error."),
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """The bytes of a tensor, little-endian, in row-major order."""
     from npuflow.cli._npz import one, raw, written
 
     array = raw(*one(file, name), dtype)
     written(out, array.tobytes())
+    if as_json:
+        told(out, "bytes", bytes=array.nbytes, shape=list(array.shape), type=array.dtype.name)
+        return
     typer.echo(f"{array.nbytes} bytes, {'x'.join(map(str, array.shape))} {array.dtype.name} -> {out}")
 
 
@@ -123,6 +143,7 @@ def to_image(
     sample: Annotated[int, typer.Option("--sample", min=0, help="Which one along the first axis.")] = 0,
     low: Annotated[float | None, typer.Option("--low", help="The value that is black.")] = None,
     high: Annotated[float | None, typer.Option("--high", help="The value that is white.")] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """A tensor as a picture: 1 or 3 channels as they are, more of them side by side. Bytes are pixels; other
     values are scaled from --low and --high, by default their own extrema."""
@@ -131,4 +152,7 @@ def to_image(
 
     pixels = picture(*one(file, name), sample, low, high)
     written(out, png(pixels))
+    if as_json:
+        told(out, "picture", width=pixels.shape[1], height=pixels.shape[0])
+        return
     typer.echo(f"{pixels.shape[1]}x{pixels.shape[0]} pixels -> {out}")

@@ -13,10 +13,10 @@ def ops(
     ] = False,
 ) -> None:
     """List the operators; `npuflow inspect MODEL --target T` shows which nodes of a model a target runs."""
-    import json
     import sys
 
     from npuflow.base.registry import caption
+    from npuflow.cli._events import emit
     from npuflow.ir.op import OPS
 
     for name in OPS.names():
@@ -25,4 +25,7 @@ def ops(
             "onnx": OPS[name].onnx or OPS[name].__name__,
             "about": caption(sys.modules[OPS[name].__module__].__doc__),
         }
-        typer.echo(json.dumps(row) if as_json else f"{row['onnx']:18s} {row['about']}")
+        if as_json:
+            emit({"event": "operator", **row})
+        else:
+            typer.echo(f"{row['onnx']:18s} {row['about']}")

@@ -13,6 +13,7 @@ from npuflow.base.errors import UsageError
 from npuflow.cli._engine import ProgramArgument
 
 if TYPE_CHECKING:
+    from npuflow.report.code_places import CodePlaces
     from npuflow.report.profile import Profile
 
 UNITS = ("tensor", "vector", "load", "store", "load_bytes", "store_bytes", "intensity", "limit", "stall")
@@ -21,7 +22,7 @@ GROUPS = ("name", "op", "cycles", "utilisation", "schedule", *UNITS)
 NETWORKS = ("name", "cycles", "milliseconds", "bytes", "macs", "utilisation", "commands")
 COMMANDS = ("command", "core", "queue", "opcode", "layer", "start", "end", "stall", "cause", "bytes", "edge")
 USED = ("energy_uj",)
-WORDS = ("name", "op", "limit", "stall", "queue", "opcode", "cause", "layer", "what")
+WORDS = ("name", "op", "limit", "stall", "queue", "opcode", "cause", "layer", "what", "source")
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,6 @@ class ProfileOptions:
 def profile(program: ProgramArgument, options: ProfileOptions) -> None:
     """What a program's cycles, bytes and energy are spent on, by the simulator's clock, with its
     schedule time and the lower bounds."""
-    import json
-
     o = options
     if (found := _only(program, o.csv, o.as_json, o.energy)) is None:
         return
@@ -82,20 +81,36 @@ def profile(program: ProgramArgument, options: ProfileOptions) -> None:
         _compare(found, _measured(o.other, o.energy), (program, o.other), o.csv, o.as_json)
         return
     rows, columns = _chosen(found, o.groups, o.commands, o.memory)
+    places = places_beside(program, found)
+    rows = rows if o.memory else [{**row, **places.row(row.get("layer") or row["name"])} for row in rows]
     _files(found, rows, o.trace, o.csv, o.xlsx)
     _figures(found, o.roofline, o.memory_map)
     if o.as_json:
-        total = _totals(found)
-        for row in [*rows, {"total": {**total, "throughput": total["throughput"].row()}}]:
-            typer.echo(json.dumps(row))
+        total, kind = _totals(found), "region" if o.memory else "command" if o.commands else "layer"
+        _lines(kind, rows, [{**total, "throughput": total["throughput"].row()}])
         return
     if o.memory:
         from npuflow.report.profile.memory import text_map
 
         typer.echo(text_map(found))
     else:
+        if any("source" in row for row in rows):
+            columns = (*columns, "source")
+            words = [places.text(row.get("layer") or row["name"]) for row in rows]
+            rows = [{**row, "source": said} for row, said in zip(rows, words, strict=True)]
         _table(rows, columns)
     typer.echo(_summary(found))
+
+
+def places_beside(program: Path, found: Profile) -> CodePlaces:
+    """Places of the layers in the training code, where the build has written them beside the program."""
+    from dataclasses import replace
+
+    from npuflow.report.code_places import CodePlaces
+
+    known = CodePlaces.beside(Path(str(program).partition("#")[0]))
+    layers = {node["name"]: tuple(node.get("origin", ())) for node in found.program.meta["nodes"]}
+    return replace(known, layers=layers)
 
 
 def _measured(program: Path, energy: str | None) -> Profile:
@@ -109,8 +124,6 @@ def _measured(program: Path, energy: str | None) -> Profile:
 
 def _only(program: Path, csv: Path | None, as_json: bool, energy: str | None) -> Profile | None:
     """The profile of a file's only program; of several, a row for each is printed."""
-    import json
-
     from npuflow.cli._energy import table_for
     from npuflow.program.packing.package import programs_of
     from npuflow.report.profile import profile as measure
@@ -126,8 +139,7 @@ def _only(program: Path, csv: Path | None, as_json: bool, energy: str | None) ->
     if csv is not None:
         _write(csv, tables.csv_text(rows))
     if as_json:
-        for row in rows:
-            typer.echo(json.dumps(row))
+        _lines("network", rows, [])
         return None
     _table(rows, networks)
     typer.echo("layers, commands and memory of one of them: npuflow profile FILE#NAME")
@@ -181,21 +193,27 @@ def _chosen(
 
 
 def _compare(a: Profile, b: Profile, paths: tuple[Path, Path], csv: Path | None, as_json: bool) -> None:
-    import json
-
     from npuflow.report.profile import difference, tables
 
     totals, layers = difference.totals(a, b), difference.layers(a, b)
     if csv is not None:
         _write(csv, tables.csv_text(layers))
     if as_json:
-        for row in [*layers, *({"total": row} for row in totals)]:
-            typer.echo(json.dumps(row))
+        _lines("layers", layers, totals)
         return
     typer.echo(f"a  {paths[0]}\nb  {paths[1]}\n")
     _table(layers, ("name", "cycles a", "cycles b", "change", "bytes a", "bytes b"))
     typer.echo("")
     _table(totals, ("what", "a", "b", "change", "ratio"))
+
+
+def _lines(kind: str, rows: Sequence[dict[str, Any]], totals: Sequence[dict[str, Any]]) -> None:
+    from npuflow.cli._events import emit
+
+    for row in rows:
+        emit({"event": kind, **row})
+    for row in totals:
+        emit({"event": "total", "total": row})
 
 
 def _write(path: Path, content: str) -> None:

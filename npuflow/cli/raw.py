@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from npuflow.base.errors import UsageError
-from npuflow.cli._engine import InputsArgument, ProgramArgument
+from npuflow.cli._engine import InputsArgument, JsonOption, ProgramArgument
+from npuflow.cli._events import written
+from npuflow.cli._files import write_file
 
 if TYPE_CHECKING:
     from npuflow.runner.raw import DataSlot
@@ -20,17 +22,17 @@ LastOption = Annotated[bool, typer.Option("--channels-last", help="Arrays have t
 
 
 @app.command()
-def slots(program: ProgramArgument) -> None:
-    """The place of every input and output: address, bytes, type and scale, one JSON object a line."""
-    import json
-
+def slots(program: ProgramArgument, as_json: JsonOption = True) -> None:
+    """The place of every input and output: address, bytes, type and scale, one JSON object a line (with and
+    without --json)."""
+    from npuflow.cli._events import emit
     from npuflow.program.container import load_program
     from npuflow.runner import raw
 
     loaded = load_program(program)
     for way, found in (("input", raw.inputs(loaded)), ("output", raw.outputs(loaded))):
         for slot in found:
-            typer.echo(json.dumps({"way": way, **slot.to_json()}))
+            emit({"event": "slot", "way": way, **slot.to_json()})
 
 
 @app.command()
@@ -39,6 +41,7 @@ def pack(
     inputs: InputsArgument,
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")] = Path("inputs.bin"),
     channels_last: LastOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Scale inputs to codes, lay them out and pad them: all slots in order, sample by sample."""
     import numpy as np
@@ -68,7 +71,10 @@ def pack(
         raw.pack(loaded, {k: np.asarray(v) for k, v in sample.items()}, _layout(channels_last))
         for sample in samples
     )
-    _write(out, body)
+    write_file(out, body)
+    if as_json:
+        written(out, "bytes", samples=len(samples), bytes=len(body))
+        return
     typer.echo(f"{len(samples)} sample{'s' if len(samples) != 1 else ''}, {len(body):,} bytes -> {out}")
 
 
@@ -81,6 +87,7 @@ def unpack(
     out: Annotated[Path, typer.Option("--out", "-o", help="The npz file to write.")] = Path("outputs.npz"),
     codes: Annotated[bool, typer.Option("--codes", help="Integer codes instead of real numbers.")] = False,
     channels_last: LastOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Convert output bytes to arrays."""
     from npuflow.cli._run_model import save_outputs
@@ -90,7 +97,11 @@ def unpack(
     loaded = load_program(program)
     parts = _samples(packed, raw.outputs(loaded))
     found = [raw.unpack(loaded, part, codes=codes, layout=_layout(channels_last)) for part in parts]
-    for name, shape in save_outputs(out, found, len(found) > 1).items():
+    shapes = save_outputs(out, found, len(found) > 1)
+    if as_json:
+        written(out, "npz", tensors=shapes)
+        return
+    for name, shape in shapes.items():
         typer.echo(f"  {name}  {'x'.join(map(str, shape))}")
 
 
@@ -101,6 +112,7 @@ def run(
         Path, typer.Argument(metavar="BYTES", help="The bytes of all input slots.", show_default=False)
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")] = Path("outputs.bin"),
+    as_json: JsonOption = False,
 ) -> None:
     """The NPU's part alone, on the simulator: bytes in, bytes out."""
     from npuflow.program.container import load_program
@@ -108,7 +120,10 @@ def run(
 
     loaded = load_program(program)
     body = b"".join(raw.run(loaded, part) for part in _samples(packed, raw.inputs(loaded)))
-    _write(out, body)
+    write_file(out, body)
+    if as_json:
+        written(out, "bytes", bytes=len(body))
+        return
     typer.echo(f"{len(body):,} bytes -> {out}")
 
 
@@ -129,10 +144,3 @@ def _samples(path: Path, slots: Sequence[DataSlot]) -> list[bytes]:
             hint="npuflow raw slots PROGRAM", code="NF-USAGE-049",
         )
     return [body[i : i + each] for i in range(0, len(body), each)]
-
-
-def _write(path: Path, body: Any) -> None:
-    try:
-        path.write_bytes(body)
-    except OSError as error:
-        raise UsageError(f'cannot write "{path}": {error.strerror}', code="NF-USAGE-025") from error

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from npuflow.cli._engine import KeyOption
+
 if TYPE_CHECKING:
     from npuflow.runner.backend import Exact
 
@@ -56,6 +58,7 @@ class RunOptions:
     nan: Annotated[
         NotANumber, typer.Option("--nan", help="NaN in inputs, which integers have not: say so, or refuse.")
     ] = NotANumber.WARN
+    keys: KeyOption = None
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False
 
 
@@ -80,16 +83,17 @@ def run(
     """Run a program, or a model on onnxruntime. A program is computed on whole tensors from the graph that it
     keeps, or by its commands on the simulator: the bits are the same. Inputs with a leading axis of samples
     run one by one. Several files are several samples, in the order of the numbers in their names."""
-    import json
-
+    from npuflow.cli._events import emit
     from npuflow.cli._run_model import noted, open_model, save_outputs
     from npuflow.cli._run_samples import run_samples
+    from npuflow.runner.opening import trusted
 
     batch, out = options.batch, options.out
     if options.target is not None:
         _require(program, options.target)
+    source = trusted(program, options.keys) if options.keys else program
     model = open_model(
-        program, batch, options.dump_all, state=_pairs(options.state or ()), exact=_kind(options.exact),
+        source, batch, options.dump_all, state=_pairs(options.state or ()), exact=_kind(options.exact),
         nan=options.nan.value,
     )
     for note in model.notes:
@@ -97,7 +101,7 @@ def run(
     outputs, stacked = run_samples(model, inputs, model.preparation, batch, note=noted)
     written = save_outputs(out, outputs, stacked)
     if options.as_json:
-        typer.echo(json.dumps({"out": str(out), "samples": len(outputs), "tensors": written}))
+        emit({"event": "run", "out": str(out), "samples": len(outputs), "tensors": written})
         return
     typer.echo(f"{len(outputs)} sample{_s(outputs)}, {len(written)} tensor{_s(written)} -> {out}")
     for name, shape in list(written.items())[:20]:

@@ -10,6 +10,7 @@ import typer
 
 from npuflow.base.errors import UsageError
 from npuflow.base.extras import needs
+from npuflow.cli._engine import JsonOption, KeyOption
 from npuflow.cli._slow import Working
 from npuflow.cli._tokenizers import Context, by_program, sizes, tokenizer_of
 from npuflow.cli.run import Kind, NotANumber
@@ -74,6 +75,8 @@ class ServeOptions:
     nan: Annotated[
         NotANumber, typer.Option("--nan", help="NaN in inputs: say so once, or answer it with status 400.")
     ] = NotANumber.WARN
+    keys: KeyOption = None
+    as_json: JsonOption = False
 
 
 def serve(
@@ -106,6 +109,7 @@ def serve(
     how = {
         "batch": o.max_batch, "linger": o.delay / 1e3, "workers": o.workers, "limit": o.max_waiting,
         "exact": None if o.exact is None else o.exact.value, "nan": o.nan.value,
+        "require_key": o.keys or None,
     }
     named = _named(programs)
     words = {name: tokenizer_of(named[name], one) for name, one in by_program(named, o.model or []).items()}
@@ -118,6 +122,9 @@ def serve(
         models[name].text = _sessions(models[name].runner, tokenizer, o)
 
     def started(address: str) -> None:
+        if o.as_json:
+            _told(models, address)
+            return
         for name, one in models.items():
             typer.echo(f"{address}/v2/models/{name}  ({one.runner.exact})")
         for name, one in models.items():
@@ -127,12 +134,17 @@ def serve(
 
     # kernels release the interpreter lock many times a run: they should not wait 5 ms for it each time
     sys.setswitchinterval(SWITCH)
-    asyncio.run(
-        run(
-            models, o.host, o.port, max_bytes=int(o.max_mb * 1e6), stop_seconds=o.stop_seconds,
-            started=started,
-        )
-    )
+    most = int(o.max_mb * 1e6)
+    asyncio.run(run(models, o.host, o.port, max_bytes=most, stop_seconds=o.stop_seconds, started=started))
+
+
+def _told(models: dict[str, Served], address: str) -> None:
+    """A line for every model."""
+    from npuflow.cli._events import emit
+
+    for name, one in models.items():
+        kind = {"exact": one.runner.exact, "text": one.text is not None}
+        emit({"event": "serving", "address": address, "name": name, **kind})
 
 
 def _named(programs: list[str]) -> dict[str, Path]:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from npuflow.base.errors import UsageError
-from npuflow.cli._engine import CacheOption, SetOption
+from npuflow.cli._engine import CacheOption, JsonOption, SetOption
 
 PLOTS = "npuflow show statistics RECIPE --plot FILE.svg"
 
@@ -38,7 +38,7 @@ class ShowOptions:
             "--strategies", help="With `tiling`: what every search strategy proposed, and which plan won."
         ),
     ] = False
-    as_json: Annotated[bool, typer.Option("--json", help="With `strategy`: as JSON.")] = False
+    as_json: JsonOption = False
     sets: SetOption = None
     cache: CacheOption = None
 
@@ -57,11 +57,14 @@ def show(
     """Show a recipe with every default, an artifact, or a step of the last build (with --log, its log).
     `statistics` is a table of tensors with what they suggest, `parse` lists every rewrite with its nodes,
     `verdict` is the accuracy with fixes that were measured, `precision` what was given wider codes,
-    `strategy` everything that was chosen for every layer and tensor, as TOML or JSON that a recipe
-    reads with `extends`."""
+    `strategy` everything that was chosen for every layer and tensor, as TOML or (--json) JSON that a
+    recipe reads with `extends`."""
     o, path, sets, cache = options, options.path, options.sets, options.cache
     if what.endswith(".toml") and path is None:
         what, path = "recipe", Path(what)
+    if o.as_json and what != "strategy":
+        _told(what, path, o)
+        return
     if o.export is not None and what != "recipe":
         from npuflow.cli._show_step import export as copy
 
@@ -73,7 +76,7 @@ def show(
     elif o.strategies and what != "recipe":
         found = _strategies(what, _needed(path), sets, cache)
     elif (o.plot is not None or o.tensor) and what not in ("recipe", "verdict", "precision"):
-        raise UsageError("--tensor and --plot are for statistics", hint=PLOTS, code="NF-USAGE-050")
+        raise _wrong_tensor()
     elif what.startswith("x3:"):
         from npuflow.cli._show_step import artifact_text
 
@@ -83,12 +86,34 @@ def show(
     typer.echo(found, nl=False)
 
 
+def _told(what: str, path: Path | None, options: ShowOptions) -> None:
+    """The same as JSON lines; a picture is written too."""
+    from npuflow.cli._events import emit, written
+    from npuflow.cli._show_json import ShownPart, lines
+    from npuflow.cli._show_step import export as copy
+
+    if options.export is not None and what != "recipe":
+        about = copy(what, path, options.sets, options.cache, options.export)
+        written(options.export, "artifact", about=about.strip())
+        return
+    if options.strategies and what not in ("recipe", "tiling"):
+        raise _wrong_strategies()
+    if options.plot is not None or options.tensor:
+        if what != "statistics":
+            raise _wrong_tensor()
+        if options.plot is not None:
+            from npuflow.cli._show_statistics import text
+
+            text(_needed(path), options.sets, options.cache, options.tensor or [], options.plot)
+    o = options
+    part = ShownPart(o.sets, o.cache, o.log, o.strategies, o.tensor or [])
+    for line in lines(what, path if what.startswith("x3:") else _needed(path), part):
+        emit(line)
+
+
 def _recipe_or_step(
     what: str, path: Path, sets: SetOption, cache: CacheOption, log: bool, as_json: bool
 ) -> str:
-    if as_json and what != "strategy":
-        hint = "npuflow show strategy RECIPE --json"
-        raise UsageError("--json is for strategy", hint=hint, code="NF-USAGE-170")
     if what == "recipe":
         from npuflow.cli._show_recipe import text
 
@@ -116,9 +141,17 @@ def _strategies(what: str, path: Path, sets: SetOption, cache: CacheOption) -> s
     from npuflow.cli._show_strategies import text
 
     if what != "tiling":
-        hint = "npuflow show tiling RECIPE --strategies"
-        raise UsageError("--strategies is for tiling", hint=hint, code="NF-USAGE-072")
+        raise _wrong_strategies()
     return text(path, sets, cache)
+
+
+def _wrong_tensor() -> UsageError:
+    return UsageError("--tensor and --plot are for statistics", hint=PLOTS, code="NF-USAGE-050")
+
+
+def _wrong_strategies() -> UsageError:
+    hint = "npuflow show tiling RECIPE --strategies"
+    return UsageError("--strategies is for tiling", hint=hint, code="NF-USAGE-072")
 
 
 def _needed(path: Path | None) -> Path:

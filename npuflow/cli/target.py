@@ -70,9 +70,9 @@ def fit(
     """Fit set-up costs, bandwidths and rates of the programs' target to the layer times of a board, and what
     its work costs to a log of its power. Prints every constant and the mean error of the layers before and
     after."""
-    import json
     from dataclasses import replace
 
+    from npuflow.cli._events import emit
     from npuflow.report.fitting.fit import CONSTANTS
     from npuflow.report.fitting.fit import fit as fitted
 
@@ -88,7 +88,8 @@ def fit(
         made = found.target if spent is None else replace(found.target, energy=spent.energy)
         write_file(out, "\n".join(_document(made, measured.name)))
     if as_json:
-        typer.echo(json.dumps({**_plain("", found), **({} if spent is None else _plain("energy_", spent))}))
+        more = {} if spent is None else _plain("energy_", spent)
+        emit({"event": "fit", **_plain("", found), **more})
         return
     _show(found, "cycles")
     if spent is not None:

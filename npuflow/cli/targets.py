@@ -19,23 +19,22 @@ def targets(
     ] = False,
 ) -> None:
     """List the shipped targets, or check and show one."""
-    import json
-
     from npuflow.base.tables import canonical
+    from npuflow.cli._events import emit
     from npuflow.program.container import fingerprint, target_meta
 
     shown = [path_of(name)] if name is not None else sorted(_folder().glob("*.toml"))
     for path in shown:
         target = target_of(path)
         if as_json:
-            row = {
+            emit({
+                "event": "target",
                 "name": path.stem,
                 "about": target.about,
                 "fingerprint": fingerprint(target),
                 **target_meta(target),
                 **({"energy": canonical(target.energy)} if target.energy is not None else {}),
-            }
-            typer.echo(json.dumps(row))
+            })
         elif name is None:
             typer.echo(f"{path.stem:16s} {target.about}")
         else:

@@ -31,7 +31,6 @@ def verify(
 ) -> None:
     """Compare dumps, some or all tensors, with golden ones: codes exactly, real numbers to half a code. Exit
     code 1 where something differs."""
-    import json
     from dataclasses import asdict
 
     from npuflow.base.digest import bytes_digest
@@ -39,6 +38,7 @@ def verify(
     from npuflow.checks.board.dump import dumps
     from npuflow.checks.board.golden import load
     from npuflow.checks.board.locate import first_difference
+    from npuflow.cli._events import emit
     from npuflow.program.container import load_program
 
     with Working(f'reading "{folder}"'):
@@ -62,8 +62,8 @@ def verify(
     with Working(f"comparing {len(held)} tensors"):
         found = first_difference(loaded, golden, held)
     if as_json:
-        body = {"tensors": len(held), "first": asdict(found) if found is not None else None}
-        typer.echo(json.dumps(body))
+        first = asdict(found) if found is not None else None
+        emit({"event": "verified", "tensors": len(held), "first": first})
     elif found is None:
         real = sum(array.dtype.kind == "f" for array in held.values())
         told = f", {real} as real numbers to half a code" if real else ""

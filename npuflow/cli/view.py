@@ -9,6 +9,7 @@ import typer
 
 from npuflow.base.errors import UsageError
 from npuflow.base.extras import needs
+from npuflow.cli._engine import JsonOption
 
 
 def view(
@@ -20,6 +21,7 @@ def view(
     ] = None,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free port.")] = 8080,
     opened: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Serve the page on this machine until Ctrl-C. It follows builds while they run, and needs no network."""
     import asyncio
@@ -42,7 +44,12 @@ def view(
         )
 
     def started(address: str) -> None:
-        typer.echo(address)
+        if as_json:
+            from npuflow.cli._events import emit
+
+            emit({"event": "serving", "address": address, "name": "", "exact": ""})
+        else:
+            typer.echo(address)
         if opened:
             webbrowser.open(address)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from npuflow.cli._engine import CacheOption, RecipeArg, SetOption
+from npuflow.cli._engine import CacheOption, JsonOption, RecipeArg, SetOption
 
 
 def why(
@@ -20,6 +20,7 @@ def why(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Compare with the lock in DIR/NAME.")
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Say why a step would run (or, if it would not, why it ran last): what changed, and
     the chain that leads there. `why accuracy RECIPE` splits the noise of the outputs by layer and cause."""
@@ -28,8 +29,15 @@ def why(
     if step == "accuracy":
         from npuflow.cli._why_accuracy import accuracy
 
-        typer.echo(accuracy(recipe, sets or [], settings(cache=cache, out=out)), nl=False)
-        return
-    from npuflow.cli._why import explain
+        found = accuracy(recipe, sets or [], settings(cache=cache, out=out))
+    else:
+        from npuflow.cli._why import explain
 
-    typer.echo(explain(step, recipe, sets or [], settings(cache=cache, out=out)), nl=False)
+        found = explain(step, recipe, sets or [], settings(cache=cache, out=out))
+    if as_json:
+        from npuflow.cli._events import emit
+
+        for line in found.lines:
+            emit(line)
+    else:
+        typer.echo(found.text, nl=False)

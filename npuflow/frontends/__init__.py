@@ -53,6 +53,17 @@ def finished(builder: Builder, inputs: Sequence[str], outputs: Sequence[str]) ->
 
 
 @dataclass(frozen=True)
+class CodePlace:
+    """Where an operator comes from: the path of its module or layer in the network, what kind of module that
+    is, and the line of the training code. Empty and 0: not known."""
+
+    module: str = ""
+    kind: str = ""
+    file: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True)
 class Source:
     """A model file: its bytes, and tensors by name that are kept apart from them,
     mapped where they lie in files; or its content as the front end's own parser gives it.
@@ -130,6 +141,15 @@ class StatesItself(Protocol):
 
     def has_states(self, path: Path) -> bool:
         """Whether the model at `path` does: found without parsing it; False where it cannot be read."""
+
+
+@runtime_checkable
+class Located(Protocol):
+    """A source format whose files may say where their operators come from. It is asked apart from `read`:
+    a graph does not change where a line of the training code moves."""
+
+    def places(self, source: Source, bindings: Bindings) -> dict[str, CodePlace]:
+        """By the names that operators have in the graph; those that are known."""
 
 
 @runtime_checkable

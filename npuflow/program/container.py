@@ -5,7 +5,8 @@ Layout, little endian: magic (8 bytes), format version u32, section count u32, t
 zero padded); per section: name (16 bytes), offset u64, size u64, xxh3-128 (16 bytes); then the xxh3-128 of
 all before it; then the sections, each on a 64-byte boundary, zeros between. Sections: `meta` (canonical
 JSON), `core0`.. (commands), `const`, `taps` (if there are any: see taps.py), `graph` (if it is
-kept: see program/graph_section.py), `host0`..
+kept: see program/graph_section.py), `host0`..; of a sealed file also `provenance` and `seal` (see seal.py),
+which say nothing about how it runs.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ MAX_SECTIONS = 4096
 WITHOUT = ("group_products",)
 MACHINE = ("compute", "numerics", "memory", "dma", "limits")     # the target's tables that a program runs by
 SET = "set"                                # the section that only files of several programs have
+PROVENANCE, SEAL = "provenance", "seal"    # the sections that are about the file
 ENDS = ("inputs", "outputs")
 LARGE = 1 << 26                            # bytes of a file or section from which no copy of it is made
 Body = bytes | memoryview
@@ -146,6 +148,7 @@ class Program:
         does), never the structure."""
         where = Where(file=file)
         fingerprint, parts = sections_of(memoryview(data), where, check)
+        parts = {name: body for name, body in parts.items() if name not in (PROVENANCE, SEAL)}
         if SET in parts:
             raise ModelError(
                 "the file holds several programs", where=where,

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from npuflow.base.errors import UsageError
+from npuflow.base.errors import UsageError, Where
 from npuflow.base.paths import absent
 from npuflow.checkpoints import is_checkpoint
 from npuflow.frontends import Bindings, main_files
 from npuflow.input.sources import gathered
 from npuflow.program.container import MAGIC, Program
 from npuflow.program.packing.package import Package, load_file, load_network, of_bytes
+from npuflow.program.seal import Key, check_sealed
 from npuflow.runner.backend import Backend, Exact
 from npuflow.runner.contexts import ContextBackend, context_model_of
 from npuflow.runner.onnx_model import OnnxModel, stated_model
@@ -29,7 +30,7 @@ TFLITE = b"TFL3"  # at byte 4 of a .tflite file
 
 
 def opened(
-    source: Source,
+    source: Source | Package,
     exact: Exact | None = None,
     *,
     batch: int = 8,
@@ -56,6 +57,8 @@ def opened(
         return _of_bytes(bytes(source), exact, batch, threads, dump, raw)
     if isinstance(source, Program):
         return _program(source, exact, batch, raw)
+    if isinstance(source, Package):
+        return _package(source, "the file", exact, batch, raw)
     path = Path(source)
     if path.suffix.lower() == ".toml" and path.is_file():
         raise UsageError(
@@ -87,15 +90,38 @@ def opened(
     return OnnxModel(runnable(path, dims), path.name, threads, dump)
 
 
+def trusted(source: Source, keys: Key | Sequence[Key]) -> Program | Package:
+    """What a .npu file or its bytes hold, sealed with one of the public keys; anything else is an error."""
+    given = [keys] if isinstance(keys, str | os.PathLike) else [*keys]
+    if not given:
+        raise UsageError("no key to require a seal of is given", code="NF-RUN-131")
+    if isinstance(source, bytes | bytearray | memoryview) and bytes(source[: len(MAGIC)]) == MAGIC:
+        check_sealed(source, given, Where())
+        return of_bytes(bytes(source))
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
+        if not path.is_file() and ".npu#" in path.name:
+            return load_network(path, given)
+        if not path.exists():
+            raise absent(path)
+        if path.is_file() and _starts(path) == MAGIC:
+            return load_file(path, given)
+    raise UsageError(
+        "a seal is required, and only .npu files have one",
+        because=f"{source} is none" if isinstance(source, str | os.PathLike) else "this is no such file",
+        hint="npuflow seal FILE.npu --key KEY, and run that file", code="NF-RUN-132",
+    )
+
+
 def runnable(path: Path, dims: Mapping[str, int] | None = None) -> bytes:
     """A model of another format as ONNX: what its front end reads, with the codes that it states."""
     _, reader, source = gathered(path)
     return stated_model(reader.read(source, Bindings(dims=dims or {})))
 
 
-def _leaves_sizes(source: Source) -> bool:
+def _leaves_sizes(source: Source | Package) -> bool:
     """Whether it is a checkpoint; or nothing, which is an error of its own."""
-    if isinstance(source, Program | bytes | bytearray | memoryview):
+    if isinstance(source, Program | Package | bytes | bytearray | memoryview):
         return False
     return is_checkpoint(Path(source)) or not Path(source).exists()
 

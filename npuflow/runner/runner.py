@@ -16,11 +16,12 @@ import numpy as np
 from npuflow.base.errors import DataError, UsageError
 from npuflow.base.forked import renewed_in_children
 from npuflow.input.given import mapping
+from npuflow.program.seal import Key
 from npuflow.run.state import Steps
 from npuflow.runner.backend import Dump, Exact
 from npuflow.runner.language import TokenModel
 from npuflow.runner.nan import Nan, NanCheck
-from npuflow.runner.opening import Source, opened
+from npuflow.runner.opening import Source, opened, trusted
 from npuflow.runner.ports import Array, Port, joined, none_of, rows, written
 from npuflow.runner.preprocess import Prepare, Preprocess, preparation_of
 from npuflow.runner.programs import SimulatedProgram, Tensors
@@ -47,6 +48,8 @@ class Runner:
     `nan`: integers have no NaN. "warn" says once of every input that loses some; "refuse": a DataError
     (NF-DATA-230) for NaN in any input; "allow": neither.
     `dims`: sizes that a checkpoint leaves open, as `[model] dims` has them.
+    `require_key`: a public key (a file, or "ed25519:..."), or several: the model must be a `.npu` that
+    `npuflow seal` has sealed with one of them.
 
     Any number of threads may share a runner. After `close`, or the end of its `with` block, whatever runs
     samples raises UsageError (NF-RUN-007); `inputs`, `outputs` and `buffers` still answer.
@@ -69,17 +72,19 @@ class Runner:
         dump: bool = False,
         nan: Nan = "warn",
         dims: Mapping[str, int] | None = None,
+        require_key: Key | Sequence[Key] | None = None,
     ) -> None:
         self._arguments: dict[str, Any] = {
             "model": model, "batch": batch, "exact": exact, "preprocess": preprocess, "state": state,
             "workers": workers, "linger": linger, "limit": limit, "threads": threads, "dump": dump,
-            "nan": nan, "dims": dims,
+            "nan": nan, "dims": dims, "require_key": require_key,
         }
         if batch < 1 or workers < 1:
             raise UsageError("batch and workers are at least 1", code="NF-RUN-011")
         if linger < 0 or limit < 0:
             raise UsageError("linger and limit are at least 0", code="NF-RUN-047")
-        self.backend = opened(model, exact, batch=batch, threads=threads, dump=dump, dims=dims)
+        held = model if require_key is None else trusted(model, require_key)
+        self.backend = opened(held, exact, batch=batch, threads=threads, dump=dump, dims=dims)
         self.batch, self.workers, self.linger, self.limit = batch, workers, linger, limit
         preparation = preparation_of(preprocess, self.backend.preparation)
         self._prepare = None if preparation is None else Prepare(preparation, self.backend.inputs)
@@ -98,14 +103,14 @@ class Runner:
     def __getstate__(self) -> dict[str, Any]:
         """What opens it again: its arguments. A program goes along whole, other files by their full path."""
         self._open()
-        source = self._arguments["model"]
+        source, key = self._arguments["model"], self._arguments["require_key"]
         if isinstance(self.backend, SimulatedProgram | Tensors):
-            source = self.backend.program
+            source, key = self.backend.program, None
         elif isinstance(source, str | os.PathLike):
             source = str(Path(source).resolve())
         else:
             source = bytes(source)
-        return {**self._arguments, "model": source}
+        return {**self._arguments, "model": source, "require_key": key}
 
     def __setstate__(self, arguments: Mapping[str, Any]) -> None:
         self.__init__(**arguments)  # type: ignore[misc]

@@ -147,6 +147,8 @@ function chooseLayer(id, at, scroll) {
     "energy, uJ": row.energy_uj?.toPrecision(4),
     limit: row.limit,
     attributes: row.attributes,
+    module: row.source?.module,
+    source: row.source?.file && `${row.source.file}:${row.source.line}`,
     steps: row.layers ? row.steps : "",
     loop: row.layers ? "" : row.loop,
   };

@@ -10,9 +10,11 @@ from typing import Any
 from npuflow.apps.view.builds import builds, records, stage_of
 from npuflow.flow.artifact import Reader
 from npuflow.flow.store import Store
+from npuflow.report.code_places import CodePlaces
 
 DATA = ("report", "report.json")  # the stage, and the entry of its artifact
 VALUES = ("fidelity", "tensors")
+SOURCES = ("sources", "sources.json")
 PLOT_SCRIPT = ("page_library", "library.js")
 LAYER = (
     "name",
@@ -55,12 +57,16 @@ def network(store: Store, name: str) -> dict[str, Any] | None:
     data = _data(store, name)
     if data is None:
         return None
+    places = _places(store, name)
     ids = {row["id"] for row in data["tensors"]}
     ends = {end for row in data["nodes"] for end in (*row["inputs"], *row["outputs"])} - ids
     return {
         "called": {end: found for end in sorted(ends) if (found := _codes_of(end, ids)) is not None},
         "title": data["title"],
-        "layers": [{key: row.get(key) for key in LAYER} for row in data["nodes"]],
+        "layers": [
+            {**{key: row.get(key) for key in LAYER}, **places.row(row["name"], *row["outputs"])}
+            for row in data["nodes"]
+        ],
         "loops": [
             _loop(one, [row for row in data["nodes"] if row.get("loop") == one["loop"]])
             for one in data.get("loops", ())
@@ -110,6 +116,12 @@ def _of_loop(data: Mapping[str, Any], name: str) -> dict[str, Any]:
     if said is None or name in (*said["stacks"], *(one["last"] for one in said["carries"])):
         return {}
     return {"loop": said["loop"], "steps": said["steps"]}
+
+
+def _places(store: Store, name: str) -> CodePlaces:
+    """Where layers come from, of a build with [sources]."""
+    made = _artifact(store, name, SOURCES[0])
+    return CodePlaces() if made is None else CodePlaces.read(made.bytes(SOURCES[1]))
 
 
 def plot_script(store: Store, name: str) -> str | None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from npuflow.base.errors import ModelError
-from npuflow.frontends import FRONTENDS, Bindings, Reading, Source
+from npuflow.frontends import FRONTENDS, Bindings, CodePlace, Reading, Source
+from npuflow.frontends._nodes.traces import line_of
 from npuflow.onnx.fed import MOST, FedModel, SessionModel
 from npuflow.onnx.nodes import ordered
 from npuflow.onnx.types import from_proto
 
 if TYPE_CHECKING:
     import onnx
+
+EXPORTER = "pkg.torch.onnx"               # begins what PyTorch's exporter says of a node
 
 
 @FRONTENDS.entry
@@ -63,6 +67,23 @@ class Onnx:
         types = {o.name: from_proto(o.type).dtype for o in model.graph.output}
         return ends.reading(builder, inputs, outputs, types, float_.stated)
 
+    def places(self, source: Source, bindings: Bindings) -> dict[str, CodePlace]:
+        """Of models that torch.onnx has exported from a program: their nodes keep modules and lines."""
+        from npuflow.frontends.onnx.load import parse
+
+        found = {}
+        for node in parse(_source(source).data).graph.node:
+            said = {one.key: one.value for one in node.metadata_props}
+            path = _words(said.get(f"{EXPORTER}.name_scopes", ""))
+            kinds = _words(said.get(f"{EXPORTER}.class_hierarchy", ""))
+            trace = line_of(said.get(f"{EXPORTER}.stack_trace", ""))
+            name = node.name or next((o for o in node.output if o), node.op_type)
+            inner = (path[-2], kinds[-2].rpartition(".")[2]) if min(len(path), len(kinds)) > 1 else ("", "")
+            place = CodePlace(*inner, *trace)
+            if place != CodePlace():
+                found[name] = place
+        return found
+
     def runnable(self, source: Source | bytes, bindings: Bindings, most: int = MOST) -> SessionModel:
         import onnx
 
@@ -93,6 +114,15 @@ class Onnx:
         from npuflow.frontends.onnx.load import parse
 
         return rounding(parse(_source(source).data).graph)
+
+
+def _words(text: str) -> list[str]:
+    """The texts of a list as Python writes it; the last one of the exporter's lists is the operator's own."""
+    try:
+        found = ast.literal_eval(text) if text else []
+    except (SyntaxError, ValueError):
+        return []
+    return [str(one) for one in found] if isinstance(found, list) else []
 
 
 def _source(given: Source | bytes) -> Source:

@@ -6,7 +6,16 @@ from pathlib import Path
 from typing import ClassVar
 
 from npuflow.base.isolated import isolated
-from npuflow.frontends import FRONTENDS, Bindings, Reading, Source
+from npuflow.frontends import FRONTENDS, Bindings, CodePlace, Reading, Source
+
+WRAPPERS = ("StatefulPartitionedCall", "PartitionedCall")
+
+
+def layer_of(name: str) -> str:
+    """The layer in the name of an operator, "net/conv/Relu;net/conv/BiasAdd": its scopes, without the calls
+    that converters wrap networks in."""
+    parts = [part for part in name.partition(";")[0].split("/") if part not in WRAPPERS]
+    return "/".join(parts[:-1])
 
 
 @FRONTENDS.entry
@@ -27,6 +36,12 @@ class Tflite:
         from npuflow.frontends.tflite.convert import opened
 
         return Source(content=isolated(opened, path))
+
+    def places(self, source: Source, bindings: Bindings) -> dict[str, CodePlace]:
+        """The layers of Keras, which names of operators begin with."""
+        names = {name for node in self.read(source, bindings).graph.nodes for name in node.origin}
+        found = {name: layer_of(name) for name in names}
+        return {name: CodePlace(module) for name, module in found.items() if module}
 
     def read(self, source: Source | bytes, bindings: Bindings) -> Reading:
         from npuflow.frontends.tflite.convert import reading

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from npuflow.base.isolated import isolated
-from npuflow.frontends import FRONTENDS, Bindings, Reading, Source
+from npuflow.frontends import FRONTENDS, Bindings, CodePlace, Reading, Source
 
 
 @FRONTENDS.entry
@@ -31,6 +31,12 @@ class Torch:
 
     def gather(self, path: Path) -> Source:
         return Source(content=path)
+
+    def places(self, source: Source, bindings: Bindings) -> dict[str, CodePlace]:
+        from npuflow.frontends.torch.load import placed
+
+        assert isinstance(source.content, Path)
+        return isolated(placed, source.content, dict(bindings.inputs))
 
     def read(self, source: Source | bytes, bindings: Bindings) -> Reading:
         from npuflow.frontends._nodes.replay import replayed

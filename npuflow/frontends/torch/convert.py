@@ -9,8 +9,9 @@ from typing import Any
 
 from npuflow.base.errors import ModelError, NpuflowError
 from npuflow.base.wording import counted
-from npuflow.frontends import Bindings, Reading
+from npuflow.frontends import Bindings, CodePlace, Reading
 from npuflow.frontends._nodes import ends
+from npuflow.frontends._nodes.traces import line_of
 from npuflow.frontends.torch.branches import called
 from npuflow.frontends.torch.complex_values import COMPLEX
 from npuflow.frontends.torch.elements import ELEMENTS
@@ -75,6 +76,27 @@ def packed(program: Any, names: Sequence[str] = ()) -> tuple[bytes, tuple[str, .
             code="NF-MODEL-091",
         )
     return done
+
+
+def places(program: Any, names: Sequence[str] = ()) -> dict[str, CodePlace]:
+    """Where the operators of an exported program come from, by the names that `packed` gives them."""
+    import torch
+
+    _, refused = converted(torch, program, names)
+    if refused:
+        program = decomposed(torch, program, set(refused))
+    found: dict[str, CodePlace] = {}
+    for module in program.graph_module.modules():
+        for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
+            if node.op == "call_function":
+                found.setdefault(origin(node), _place(node))
+    return {name: place for name, place in found.items() if place != CodePlace()}
+
+
+def _place(node: Any) -> CodePlace:
+    """The innermost module that an operator is in, and its line."""
+    path, kind = _module_of(node)
+    return CodePlace(path, kind.rpartition(".")[2], *line_of(str(node.meta.get("stack_trace") or "")))
 
 
 def decomposed(torch: Any, program: Any, names: set[str]) -> Any:
@@ -308,13 +330,18 @@ def _mutated(net: TorchNetwork, node: Any, made: Any, target: str) -> str | None
     return f"{target}: data written into a constant"
 
 
-def origin(node: Any) -> str:
-    """The name of the module that the operator is in, else the operator's own."""
+def _module_of(node: Any) -> tuple[str, str]:
+    """The path of the innermost module that an operator is in, and its class."""
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     inner = str(stack[-1][0]) if stack else ""
     for prefix in ("L['self'].", "self."):
         inner = inner.removeprefix(prefix)
-    layer = str(stack[-1][1]) if stack else ""
+    return inner, str(stack[-1][1]) if stack else ""
+
+
+def origin(node: Any) -> str:
+    """The name of the module that the operator is in, else the operator's own."""
+    inner, layer = _module_of(node)
     return (
         inner
         if inner and "torch.nn.modules" in layer and "container" not in layer

@@ -15,6 +15,7 @@ from npuflow.base.digest import digest
 from npuflow.base.errors import ModelError, NpuflowError
 from npuflow.base.extras import needs
 from npuflow.base.tables_write import key
+from npuflow.frontends import CodePlace
 from npuflow.frontends.torch.quantized import registered
 from npuflow.frontends.torch.sizes import folded
 
@@ -27,6 +28,14 @@ def converted(path: Path, inputs: Mapping[str, tuple[int, ...]]) -> tuple[bytes,
     made = program(path, inputs, said)
     data, notes = packed(*made) if isinstance(made, tuple) else packed(made)
     return data, (*said, *notes)
+
+
+def placed(path: Path, inputs: Mapping[str, tuple[int, ...]]) -> dict[str, CodePlace]:
+    """Where the operators come from, by their names in the graph that `converted` gives."""
+    from npuflow.frontends.torch.convert import places
+
+    made = program(path, inputs, [])
+    return places(*made) if isinstance(made, tuple) else places(made)
 
 
 def of_module(module: Any, example: Any) -> bytes:

@@ -25,6 +25,8 @@ from npuflow.hw.encode import Words, layout
 from npuflow.hw.region import CONST
 from npuflow.program.access import regions
 from npuflow.program.container import (
+    PROVENANCE,
+    SEAL,
     SET,
     Body,
     Program,
@@ -35,6 +37,7 @@ from npuflow.program.container import (
     written,
 )
 from npuflow.program.graph_section import joined, shared
+from npuflow.program.seal import Key, check_sealed
 
 Ints = npt.NDArray[np.int64]
 ARRAYS = "arrays"                         # the section of the constants that kept graphs share
@@ -95,6 +98,7 @@ class Package:
         """Parse a file of several programs; whatever is wrong with it is a ModelError."""
         where = Where(file=file)
         target, parts = sections_of(memoryview(data), where, True)
+        parts = {name: body for name, body in parts.items() if name not in (PROVENANCE, SEAL)}
         try:
             names = json.loads(bytes(parts.pop(SET)))["networks"]
             if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
@@ -212,24 +216,23 @@ def load_package(path: str | os.PathLike[str]) -> Package:
     return Package.from_bytes(file_bytes(path), file=str(path))
 
 
-def load_file(path: str | os.PathLike[str]) -> Program | Package:
-    """What a .npu file holds: a program, or several."""
-    try:
-        return load_program(path)
-    except ModelError as error:
-        if error.code != "NF-PROGRAM-060":
-            raise
-    return load_package(path)
+def load_file(path: str | os.PathLike[str], keys: Sequence[Key] = ()) -> Program | Package:
+    """What a .npu file holds: a program, or several. `keys`: public keys, one of which must have sealed
+    it."""
+    data = file_bytes(path)
+    if keys:
+        check_sealed(data, keys, Where(file=str(path)))
+    return of_bytes(data, str(path))
 
 
-def of_bytes(data: bytes) -> Program | Package:
+def of_bytes(data: Body, file: str | None = None) -> Program | Package:
     """What the bytes of a .npu file hold."""
     try:
-        return Program.from_bytes(data)
+        return Program.from_bytes(data, file=file)
     except ModelError as error:
         if error.code != "NF-PROGRAM-060":
             raise
-    return Package.from_bytes(data)
+    return Package.from_bytes(data, file=file)
 
 
 def programs_of(path: str | os.PathLike[str]) -> Mapping[str, Program]:
@@ -240,14 +243,16 @@ def programs_of(path: str | os.PathLike[str]) -> Mapping[str, Program]:
     return loaded.networks if isinstance(loaded, Package) else {"": loaded}
 
 
-def load_network(path: str | os.PathLike[str]) -> Program:
+def load_network(path: str | os.PathLike[str], keys: Sequence[Key] = ()) -> Program:
     """The program of a file; with "FILE.npu#NETWORK" one of a file of several, with "FILE.npu#T=100" what a
-    program of any length runs for 100 steps."""
+    program of any length runs for 100 steps. `keys` as for `load_file`."""
     file, mark, name = str(path).rpartition(MARK)
     if not mark or Path(path).exists():
         return load_program(path)
-    found = load_file(file)
-    if isinstance(found, Package) or "lengths" not in found.meta:
+    found = load_file(file, keys)
+    if isinstance(found, Package):
+        return found.network(name)
+    if "lengths" not in found.meta:
         return load_package(file).network(name)
     (one,) = found.meta["lengths"]
     dim, count = one["input"].rpartition("<=")[0], name.rpartition("=")[2]
