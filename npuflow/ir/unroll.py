@@ -13,7 +13,7 @@ from types import MappingProxyType
 from npuflow.ir.borders import ENTERS
 from npuflow.ir.graph import ROUND, Graph, Roll, prune
 from npuflow.ir.inner import reading_inner
-from npuflow.ir.loops import Carried, Loop, border, counted, has_loops, loops, steps_of
+from npuflow.ir.loops import Carried, Loop, beside, border, counted, has_loops, loops, steps_of
 from npuflow.ir.macs import node_macs
 from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import Array, QuantType, Value
@@ -28,9 +28,11 @@ def written_out(graph: Graph) -> Graph:
     return _straight(graph, 0)[0]
 
 
-def rolled(graph: Graph) -> Graph:
+def rolled(graph: Graph, pairs: bool = False) -> Graph:
     """The graph with as many steps of its loops as a plan looks at: see `Graph.rolls`. Loops of few steps are
-    written out. What steps put into a tensor of all steps, and lies elsewhere, they copy into its place."""
+    written out. What steps put into a tensor of all steps, and lies elsewhere, they copy into its place.
+    `pairs`: of loops that may run beside each other, as one: see `beside`."""
+    graph = beside(graph) if pairs else graph
     found = _planned(graph)
     copied = frozenset(_elsewhere(graph, found)) if found.rolls else frozenset[str]()
     return _planned(graph, copied) if copied else found
