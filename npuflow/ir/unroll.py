@@ -279,9 +279,11 @@ class _Straight:
         self.movers.setdefault(border(node)[1].loop, []).append(made)
 
     def same(self, source: str, result: str) -> None:
-        """A value under another name."""
-        self.values[result] = replace(self.values[source], id=result, const=None)
-        op = OPS["reshape"](self.values[result].type.shape)
+        """A value under another name; a constant is moved to where activations are."""
+        known = self.values[source]
+        self.values[result] = replace(known, id=result, const=None)
+        moved = known.const is not None and known.type.shape
+        op = OPS["concat"](axis=0) if moved else OPS["reshape"](known.type.shape)
         self.nodes.append(Node(op, (source,), (result,), params=() if self.coded(result) else None))
 
     def like(self, node: Node, op: Op, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Node:

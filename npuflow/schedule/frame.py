@@ -102,8 +102,8 @@ class Topology:
 
     @cached_property
     def joining(self) -> Collection[int]:
-        """Nodes that move data, and may do so in local memory. Not those that cut tensors of all steps: a plan
-        has some steps only, and the others' parts must be there, too."""
+        """Nodes that move data, and may do so in local memory. None of them cuts a tensor of all steps: a
+        plan has some steps alone, and the others' parts must be there, too."""
         cut = {n for roll in self.graph.rolls for n in roll.movers}
         return {
             i
