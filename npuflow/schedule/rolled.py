@@ -268,7 +268,10 @@ def lay_rolled(
     found: Local | None = None
     early = _loaded_early(frames, own, moments, loops)
     for lives_apart, longer in ((early, APART), *((own, n) for n in range(APART, -1, -1))):
-        apart = [v if v.name.startswith("kept.") else replace(v, last=v.last + longer) for v in lives_apart]
+        apart = [
+            v if v.name.startswith("kept.") or v.name in free else replace(v, last=v.last + longer)
+            for v in lives_apart
+        ]
         staying = chosen(tried, apart, limit, align)
         if len(staying) == len(least):
             found = laid(*with_staying(apart, free, staying), limit, align, LOOK, method)
