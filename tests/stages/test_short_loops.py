@@ -50,11 +50,11 @@ def test_directions_run_as_one_loop_where_local_memory_holds_both(monkeypatch: p
     made, costs = Quantized(looped.quantised(PAIRS["lstm"](), TARGET)[0]), SimpleNamespace(memo=None)
     monkeypatch.setattr(tiling, "log", lambda text: None)
     found = {}
-    for size in (32768, 2048):
+    for size in (32768, 1536):
         target = replace(TARGET, memory=replace(TARGET.memory, local_bytes=size))
         wanted = PlanRequest(made.planned(), machine(target), target.numerics, 2)
         found[size] = tiling._planned(wanted, made, cast(Any, costs), ())
         assert found[size].cycles <= plan_network(*wanted.arguments).cycles
-    assert found[32768].paired and not found[2048].paired
+    assert found[32768].paired and not found[1536].paired
     few = made.planned(not found[32768].rolled, found[32768].paired)
     assert len(few.rolls) == 1
