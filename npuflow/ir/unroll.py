@@ -151,6 +151,7 @@ class _Straight:
     consts: dict[str, Array] = field(default_factory=dict)
     rolls: list[tuple[Roll, list[list[Node]]]] = field(default_factory=list)
     movers: dict[str, list[Node]] = field(default_factory=dict)      # by loop
+    begun: int = 0                        # of the nodes those that move constants, the first ones
 
     def __post_init__(self) -> None:
         self.values.update(self.source.values)
@@ -206,12 +207,14 @@ class _Straight:
                 self.stack(node, rows[node.outputs[0]], steps)
 
     def stored(self, value: str, name: str, node: Node) -> str:
-        """A value that nodes may read as an activation: a constant is moved to where these are."""
+        """A value that nodes may read as an activation: a constant is moved to where these are, before all
+        else, so that no load waits for it behind what comes before the loop."""
         if self.source.const(value) is None:
             return value
         made = self.named(name, "initial")
         self.values[made] = replace(self.values[value], id=made, const=None)
-        self.nodes.append(self.like(node, OPS["concat"](axis=0), (value,), (made,)))
+        self.nodes.insert(self.begun, self.like(node, OPS["concat"](axis=0), (value,), (made,)))
+        self.begun += 1
         return made
 
     def copy(self, node: Node, value: str, name: str, step: int) -> str:

@@ -274,7 +274,9 @@ def lay_rolled(
         ]
         staying = chosen(tried, apart, limit, align)
         if len(staying) == len(least):
-            found = laid(*with_staying(apart, free, staying), limit, align, LOOK, method)
+            every, sooner = with_staying(apart, free, staying)
+            sooner |= {life.name: at(life.first) for one in staying for life in one.lives}
+            found = laid(every, sooner, limit, align, LOOK, method)
         if found is not None:
             found = replace(found, shared=shared_slots(staying))
             break

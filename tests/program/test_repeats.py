@@ -224,6 +224,14 @@ def test_a_tensor_of_all_steps_is_stored_whole() -> None:
     assert not hazards_of(program, order_of(program))
     checks = compare(graph, program, WIDE.numerics, [feeds])
     assert not [c for c in checks if c.different or c.executor]
+    # and before a step reads its part: in a block, the load of one step says what those of all wait for
+    commands, low = program.decoded[0], program.meta["values"]["y:gates"]["address"]
+    places = [c.number("external") if c.fields.get("space") == "DATA" else -1 for c in commands]
+    within = [low <= place < low + 128 * 64 * 2 for place in places]
+    stores = [i for i, c in enumerate(commands) if c.opcode == "STORE" and within[i]]
+    load = next(i for i, c in enumerate(commands) if i > stores[0] and c.opcode == "LOAD" and within[i])
+    count = sum(c.opcode == "STORE" for c in commands[: stores[-1] + 1])
+    assert len(stores) > 1 and count == max(c.wait[1] for c in commands[: load + 1] if len(c.wait) > 1)
 
 
 def test_no_command_of_a_round_copies_a_gate() -> None:
