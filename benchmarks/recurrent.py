@@ -21,6 +21,8 @@ from shapes import target_named
 
 from npuflow.checks.agreement import compare
 from npuflow.frontends import FRONTENDS, Bindings
+from npuflow.ir.graph import Graph
+from npuflow.ir.types import Array
 from npuflow.ir.unroll import rolled
 from npuflow.place.place import place
 from npuflow.program.codegen.generate import generate
@@ -35,6 +37,7 @@ from npuflow.sim.hazards import hazards_of
 from npuflow.testing.quantised import quantize_graph
 
 Made = TypeVar("Made")
+DIRECTIONS, LENGTH = (16, 64, 128), 64    # states of layers of both directions, and their steps
 STEPS = (128, 256, 512, 1024, 2048)
 HIDDEN, INPUTS = 16, 8
 HEAD = """# What long recurrent layers take to compile
@@ -49,13 +52,23 @@ Commands: in the file, and those of all rounds. Bound: see [bounds](../explanati
 """
 
 
-def model(steps: int) -> bytes:
+TWO = """
+Both directions of an LSTM on inputs of 8 over 64 steps, 8 bits, edge-4t: cycles of one loop after the other,
+and of both as one.
+
+| states | one after the other | as one |
+| --- | --- | --- |
+"""
+
+
+def model(steps: int, hidden: int = HIDDEN, directions: int = 1) -> bytes:
+    way = ', direction="bidirectional"' if directions == 2 else ""
     proto = parser.parse_model(
-        f'<ir_version: 8, opset_import: ["" : 17]> g (float[{steps},1,{INPUTS}] x) '
-        f"=> (float[{steps},1,1,{HIDDEN}] y) {{ y, h, c = LSTM<hidden_size={HIDDEN}>(x, w, r) }}"
+        f'<ir_version: 8, opset_import: ["" : 17]> g (float[{steps},1,{INPUTS}] x) => '
+        f"(float[{steps},{directions},1,{hidden}] y) {{ y, h, c = LSTM<hidden_size={hidden}{way}>(x, w, r) }}"
     )
-    for name, width in (("w", INPUTS), ("r", HIDDEN)):
-        drawn = np.random.default_rng(width).normal(size=(1, 4 * HIDDEN, width)) * 0.3
+    for name, width in (("w", INPUTS), ("r", hidden)):
+        drawn = np.random.default_rng(width).normal(size=(directions, 4 * hidden, width)) * 0.3
         proto.graph.initializer.append(numpy_helper.from_array(drawn.astype(np.float32), name))
     return bytes(proto.SerializeToString())
 
@@ -77,6 +90,34 @@ def two_layers(steps: int) -> bytes:
     return bytes(proto.SerializeToString())
 
 
+def observed(graph: Graph, steps: int) -> tuple[dict[str, Array], dict[str, tuple[float, float]]]:
+    """An input, and the ranges of all values."""
+    wanted = [o for n in graph.nodes for o in n.outputs if o]
+    given = {"x": np.random.default_rng(7).normal(size=(steps, 1, INPUTS)).astype(np.float32)}
+    found = {**given, **FloatRun.of(graph, wanted).run(given)}
+    return given, {name: (float(a.min()), float(a.max())) for name, a in found.items()}
+
+
+def beside(hidden: int, check: bool) -> str:
+    """One row of the second table."""
+    target = target_named("edge-4t")
+    source = FRONTENDS["onnx"]().read(model(LENGTH, hidden, 2), Bindings()).graph
+    graph = rewrite(source, hardware=Hardware.of(target.compute, target.memory, target.dma)).graph
+    given, ranges = observed(graph, LENGTH)
+    coded = quantize_graph(graph, place(graph, target).on_npu, ranges, Quantize(), target.numerics).graph
+    counts, machine = [str(hidden)], Machine(target.compute, target.memory, target.dma)
+    for paired in (False, True):
+        few = rolled(coded, paired)
+        plan = plan_network(few, machine, target.numerics)
+        if check:
+            program = generate(few, plan, target)
+            assert not hazards_of(program, order_of(program))
+            found = compare(coded, program, target.numerics, [given])
+            assert not [c for c in found if c.different or c.executor]
+        counts.append(f"{plan.cycles:,.0f}")
+    return "| " + " | ".join(counts) + " |"
+
+
 def measured(steps: int, check: bool) -> list[str]:
     """One row of the table."""
     seconds: list[float] = []
@@ -91,12 +132,9 @@ def measured(steps: int, check: bool) -> list[str]:
     source = FRONTENDS["onnx"]().read(model(steps), Bindings()).graph
     hardware = Hardware.of(target.compute, target.memory, target.dma)
     graph = timed(lambda: rewrite(source, hardware=hardware).graph)
+    given, ranges = observed(graph, steps)
     placed = place(graph, target)
     assert not placed.reasons(), placed.reasons()
-    wanted = [o for n in graph.nodes for o in n.outputs if o]
-    given = {"x": np.random.default_rng(7).normal(size=(steps, 1, INPUTS)).astype(np.float32)}
-    found = {**given, **FloatRun.of(graph, wanted).run(given)}
-    ranges = {name: (float(a.min()), float(a.max())) for name, a in found.items()}
     scheme = Quantize(activations=Activations(bits=16))
     coded = timed(lambda: quantize_graph(graph, placed.on_npu, ranges, scheme, target.numerics).graph)
     machine = Machine(target.compute, target.memory, target.dma)
@@ -118,7 +156,8 @@ def main() -> None:
         rows.append("| " + " | ".join(measured(steps, "--check" in sys.argv)) + " |")
         print(rows[-1], flush=True)
     if not given:
-        study.write(__file__, HEAD + "\n".join(rows) + "\n")
+        two = [beside(hidden, "--check" in sys.argv) for hidden in DIRECTIONS]
+        study.write(__file__, HEAD + "\n".join(rows) + "\n" + TWO + "\n".join(two) + "\n")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from types import MappingProxyType
 from typing import Any
 
@@ -208,6 +209,49 @@ def contiguous(graph: Graph) -> Graph:
     if all(loop.nodes == tuple(range(loop.nodes[0], loop.nodes[-1] + 1)) for loop in found):
         return graph
     return graph.replaced(nodes=tuple(graph.nodes[i] for unit in runs(graph) for i in unit))
+
+
+def beside(graph: Graph) -> Graph:
+    """The graph with pairs of loops as one, where neither needs what the other makes and both have as many
+    steps, as the directions of a layer: the array then multiplies for one while the vector unit works for the
+    other. Not of loops whose steps are counted at run time, which has its own order in each direction."""
+    taken: set[str] = set()
+    while not graph.lengths:
+        pair = next((
+            (one, other) for one, other in combinations(loops(graph), 2)
+            if one.name not in taken and other.name not in taken and _alike(graph, one, other)
+            and not _needs(graph, one, other) and not _needs(graph, other, one)
+        ), None)
+        if pair is None:
+            break
+        taken.add(pair[0].name)
+        graph = contiguous(_as_one(graph, *pair))
+    return graph
+
+
+def _alike(graph: Graph, one: Loop, other: Loop) -> bool:
+    first, second = (graph.nodes[loop.nodes[0]] for loop in (one, other))
+    return one.steps == other.steps and first.is_integer and second.is_integer
+
+
+def _needs(graph: Graph, one: Loop, other: Loop) -> bool:
+    """Whether a loop needs, by any way, what another one makes."""
+    made = set(other.outputs)
+    for node in graph.nodes:
+        if not made.isdisjoint(node.inputs):
+            made.update(node.outputs)
+    return not made.isdisjoint(one.inputs)
+
+
+def _as_one(graph: Graph, one: Loop, other: Loop) -> Graph:
+    nodes = list(graph.nodes)
+    for i in other.nodes:
+        if border(nodes[i])[0]:
+            own = border(nodes[i])[1]
+            nodes[i] = replace(
+                nodes[i], op=replace(own, loop=one.name, index=own.index + len(one.carried))
+            )
+    return graph.replaced(nodes=tuple(nodes))
 
 
 def own_beginnings(graph: Graph) -> Graph:

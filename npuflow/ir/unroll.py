@@ -13,7 +13,7 @@ from types import MappingProxyType
 from npuflow.ir.borders import ENTERS
 from npuflow.ir.graph import ROUND, Graph, Roll, prune
 from npuflow.ir.inner import reading_inner
-from npuflow.ir.loops import Carried, Loop, border, counted, has_loops, loops, steps_of
+from npuflow.ir.loops import Carried, Loop, beside, border, counted, has_loops, loops, steps_of
 from npuflow.ir.macs import node_macs
 from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import Array, QuantType, Value
@@ -28,9 +28,11 @@ def written_out(graph: Graph) -> Graph:
     return _straight(graph, 0)[0]
 
 
-def rolled(graph: Graph) -> Graph:
+def rolled(graph: Graph, pairs: bool = False) -> Graph:
     """The graph with as many steps of its loops as a plan looks at: see `Graph.rolls`. Loops of few steps are
-    written out. What steps put into a tensor of all steps, and lies elsewhere, they copy into its place."""
+    written out. What steps put into a tensor of all steps, and lies elsewhere, they copy into its place.
+    `pairs`: of loops that may run beside each other, as one: see `beside`."""
+    graph = beside(graph) if pairs else graph
     found = _planned(graph)
     copied = frozenset(_elsewhere(graph, found)) if found.rolls else frozenset[str]()
     return _planned(graph, copied) if copied else found
@@ -149,6 +151,7 @@ class _Straight:
     consts: dict[str, Array] = field(default_factory=dict)
     rolls: list[tuple[Roll, list[list[Node]]]] = field(default_factory=list)
     movers: dict[str, list[Node]] = field(default_factory=dict)      # by loop
+    begun: int = 0                        # of the nodes those that move constants, the first ones
 
     def __post_init__(self) -> None:
         self.values.update(self.source.values)
@@ -204,12 +207,14 @@ class _Straight:
                 self.stack(node, rows[node.outputs[0]], steps)
 
     def stored(self, value: str, name: str, node: Node) -> str:
-        """A value that nodes may read as an activation: a constant is moved to where these are."""
+        """A value that nodes may read as an activation: a constant is moved to where these are, before all
+        else, so that no load waits for it behind what comes before the loop."""
         if self.source.const(value) is None:
             return value
         made = self.named(name, "initial")
         self.values[made] = replace(self.values[value], id=made, const=None)
-        self.nodes.append(self.like(node, OPS["concat"](axis=0), (value,), (made,)))
+        self.nodes.insert(self.begun, self.like(node, OPS["concat"](axis=0), (value,), (made,)))
+        self.begun += 1
         return made
 
     def copy(self, node: Node, value: str, name: str, step: int) -> str:
@@ -277,9 +282,11 @@ class _Straight:
         self.movers.setdefault(border(node)[1].loop, []).append(made)
 
     def same(self, source: str, result: str) -> None:
-        """A value under another name."""
-        self.values[result] = replace(self.values[source], id=result, const=None)
-        op = OPS["reshape"](self.values[result].type.shape)
+        """A value under another name; a constant is moved to where activations are."""
+        known = self.values[source]
+        self.values[result] = replace(known, id=result, const=None)
+        moved = known.const is not None and known.type.shape
+        op = OPS["concat"](axis=0) if moved else OPS["reshape"](known.type.shape)
         self.nodes.append(Node(op, (source,), (result,), params=() if self.coded(result) else None))
 
     def like(self, node: Node, op: Op, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Node:

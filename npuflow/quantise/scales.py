@@ -17,7 +17,7 @@ import numpy as np
 from npuflow.base.errors import TargetError
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
-from npuflow.ir.loops import loops
+from npuflow.ir.loops import has_loops, loops
 from npuflow.ir.op import Node
 from npuflow.ir.types import INDEX_BITS, QuantType, span
 from npuflow.ir.whole import code_type, constant_span, spans_of, whole_span
@@ -136,7 +136,7 @@ def activation_types(
             if value_id:
                 spans[value_id] = known if known is not None else _span(graph, value_id, ranges, fixed)
         groups.join(one_type(graph, node, whole))
-    spans.update(_flags(graph, spans))
+    spans.update(_flags(graph, chosen, spans))
     join_recurrent(groups, graph, chosen, spans)
     schemes = _schemes(groups, spans, chosen, config)
     widest: dict[str, tuple[bool, int]] = {}
@@ -156,11 +156,29 @@ def activation_types(
     return {**types, **compared(graph, chosen, types, alone, numerics)}
 
 
-def _flags(graph: Graph, spans: Mapping[str, Range]) -> dict[str, Range]:
-    """Of a network of any length the ranges of flags, whatever samples had: those of full length have no step
-    that is masked."""
-    known = {v for v, span in spans_of(graph).items() if span == (0, 1)} if graph.lengths else set[str]()
-    return {v: (min(spans[v][0], 0.0), max(spans[v][1], 1.0)) for v in sorted(known) if v in spans}
+def _flags(graph: Graph, chosen: Sequence[Node], spans: Mapping[str, Range]) -> dict[str, Range]:
+    """The ranges of flags of 0 and 1, whatever samples had: those of full length have no step that is masked.
+    Where steps are written out, of flags that the lengths of sequences look up, and of what these let pass,
+    which in loops has the type of what is carried."""
+    flags = {v for v, whole in spans_of(graph).items() if whole == (0, 1)}
+    if graph.lengths or has_loops(graph):
+        return {v: _hull(spans[v], (0.0, 1.0)) for v in sorted(flags) if v in spans}
+    found, passed = dict[str, Range](), set[str]()
+    for node in chosen:
+        read, out = node.inputs, node.outputs[0]
+        if out in flags and (node.op.role(0) == "table" or any(v in found for v in read)):
+            found[out] = _hull(spans[out], (0.0, 1.0))
+        elif node.op.algebra == "product" and any(v in found and v in flags for v in read):
+            others = [found.get(v, spans[v]) for v in read if v not in flags]
+            found[out] = _hull(spans[out], (0.0, 0.0), *others)
+            passed.add(out)
+        elif node.op.algebra == "sum" and passed.issuperset(read):
+            found[out] = _hull(spans[out], *(found[v] for v in read))
+    return found
+
+
+def _hull(*spans: Range) -> Range:
+    return min(lo for lo, _ in spans), max(hi for _, hi in spans)
 
 
 def whole_types(graph: Graph, chosen: Sequence[Node]) -> dict[str, QuantType]:
@@ -252,7 +270,7 @@ def _kept(graph: Graph, nodes: Sequence[Node]) -> Iterator[tuple[str, str]]:
     """A state, and its product with flags of 0 and 1: the entries of a cache that stay. Rounded to another
     scale and back, they would change with every run. So has what a loop carries behind a sequence's end."""
     held = {given for _, given in graph.state}
-    held |= {one.now for loop in loops(graph) for one in loop.carried} if graph.lengths else set()
+    held |= {one.now for loop in loops(graph) for one in loop.carried}
     for node in nodes:
         if node.op.algebra == "product" and len(node.inputs) == 2:
             for state, flags in (node.inputs, node.inputs[::-1]):

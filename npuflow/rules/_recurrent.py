@@ -105,6 +105,12 @@ class RecurrentLayer:
         what comes behind an end is left out."""
         return self.steps > FEW and not any(self.valid)
 
+    def joined(self, most: int) -> bool:
+        """Whether one product of the state makes all gates: of up to `most` states of all sequences. Of more
+        the vector unit works on the first gates while the array multiplies for the last one, which is worth a
+        product more."""
+        return self.looped and self.batch * self.hidden <= most
+
     def masks(self) -> Sequence[str]:
         """By step, 1 for sequences that have it and 0 for those that ended before, [batch, 1]; "" where all
         have it."""
@@ -149,9 +155,11 @@ class RecurrentLayer:
 
     def halves(self, x: str, count: int, what: str) -> tuple[str, ...]:
         """[batch, count * hidden] in parts of one gate each."""
-        if count == 1:
-            return (x,)
-        return self.parts.ops("split", (x,), what, sizes=(self.hidden,) * count, axis=1)
+        return (x,) if count == 1 else self.cut(x, (1,) * count, what)
+
+    def cut(self, x: str, gates: Sequence[int], what: str) -> tuple[str, ...]:
+        """[batch, gates * hidden] in parts of so many gates."""
+        return self.parts.ops("split", (x,), what, sizes=tuple(n * self.hidden for n in gates), axis=1)
 
 
 @dataclass(frozen=True)

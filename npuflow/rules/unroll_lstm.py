@@ -13,6 +13,8 @@ from npuflow.rules import RULES
 from npuflow.rules._parts import Decomposition, Parts
 from npuflow.rules._recurrent import MAKES, Direction, RecurrentLayer, read, written
 
+JOINED = 128                              # states up to which all gates come of one product
+
 
 @RULES.entry
 class UnrollLstm(Decomposition):
@@ -37,19 +39,16 @@ class _Lstm:
 
     def sums(self, layer: RecurrentLayer, one: Direction) -> Sequence[str]:
         cut, bias = 3 * layer.hidden, one.bias.sum(0)
+        if layer.joined(JOINED):
+            return (layer.products(one.w, bias, "gates"),)
         gates = layer.products(one.w[:cut], bias[:cut], "gates")
         return gates, layer.products(one.w[cut:], bias[cut:], "cell")
 
     def step(
         self, layer: RecurrentLayer, one: Direction, sums: Sequence[str], h: str, c: str
     ) -> tuple[str, str]:
-        parts, cut, (total, new) = layer.parts, 3 * layer.hidden, sums
+        parts, (total, new) = layer.parts, self.totals(layer, one, sums, h)
         gate, candidate, squash = one.functions
-        if h:
-            own = layer.gemm(h, layer.matrix(one.r[:cut], "gates_r"), None, "gates_h")
-            total = parts.add(total, own, "gates_sum")
-            own = layer.gemm(h, layer.matrix(one.r[cut:], "cell_r"), None, "cell_h")
-            new = parts.add(new, own, "cell_sum")
         new = layer.active(candidate, new, "candidate")
         if one.peepholes is None:
             i, o, f = layer.halves(layer.active(gate, total, "gate"), 3, "gate_part")
@@ -65,6 +64,24 @@ class _Lstm:
             made = _cell(parts, i, f, new, c)
             o = layer.active(gate, parts.add(o, parts.mul(made, p_o)), "output")
         return parts.mul(o, squash(parts, made, "squashed"), "state"), made
+
+    def totals(
+        self, layer: RecurrentLayer, one: Direction, sums: Sequence[str], h: str
+    ) -> tuple[str, str]:
+        """The sums of the gates, and of the candidate."""
+        parts, cut = layer.parts, 3 * layer.hidden
+        if layer.joined(JOINED):
+            own = layer.gemm(h, layer.matrix(one.r, "gates_r"), None, "gates_h")
+            total, new = layer.cut(sums[0], (3, 1), "part")
+            gates, cell = layer.cut(own, (3, 1), "part_h")
+            return parts.add(total, gates, "gates_sum"), parts.add(new, cell, "cell_sum")
+        total, new = sums
+        if h:
+            own = layer.gemm(h, layer.matrix(one.r[:cut], "gates_r"), None, "gates_h")
+            total = parts.add(total, own, "gates_sum")
+            own = layer.gemm(h, layer.matrix(one.r[cut:], "cell_r"), None, "cell_h")
+            new = parts.add(new, own, "cell_sum")
+        return total, new
 
     def left(self, parts: Parts, i: str, f: str) -> str:
         """The forget gate: the layer's own one, or that of the input gate."""

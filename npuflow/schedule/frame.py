@@ -102,10 +102,12 @@ class Topology:
 
     @cached_property
     def joining(self) -> Collection[int]:
-        """Nodes that move data, and may do so in local memory."""
+        """Nodes that move data, and may do so in local memory. None of them cuts a tensor of all steps: a
+        plan has some steps alone, and the others' parts must be there, too."""
+        cut = {n for roll in self.graph.rolls for n in roll.movers}
         return {
             i
-            for i in self.moving
+            for i in self.moving.keys() - cut
             if self.site(i).op.local_space(self.site(i)) is not None and not self._shown_twice(i)
         }
 

@@ -19,7 +19,16 @@ from npuflow.schedule.arrange import Method
 from npuflow.schedule.frame import Frame, Topology
 from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.jobs import Schedule
-from npuflow.schedule.local import LOOK, Local, all_moments, laid, lay_local, lives_of, shared_slots
+from npuflow.schedule.local import (
+    LOOK,
+    Local,
+    all_moments,
+    held_slots,
+    laid,
+    lay_local,
+    lives_of,
+    shared_slots,
+)
 from npuflow.schedule.machine import Machine
 from npuflow.schedule.staying import candidates, chosen, with_staying
 
@@ -257,11 +266,17 @@ def lay_rolled(
     tried = candidates(frames, moments, USES)
     least = chosen(tried, own, limit, align)
     found: Local | None = None
-    for longer in range(APART, -1, -1):
-        apart = [v if v.name.startswith("kept.") else replace(v, last=v.last + longer) for v in own]
+    early = _loaded_early(frames, own, moments, loops)
+    for lives_apart, longer in ((early, APART), *((own, n) for n in range(APART, -1, -1))):
+        apart = [
+            v if v.name.startswith("kept.") or v.name in free else replace(v, last=v.last + longer)
+            for v in lives_apart
+        ]
         staying = chosen(tried, apart, limit, align)
         if len(staying) == len(least):
-            found = laid(*with_staying(apart, free, staying), limit, align, LOOK, method)
+            every, sooner = with_staying(apart, free, staying)
+            sooner |= {life.name: at(life.first) for one in staying for life in one.lives}
+            found = laid(every, sooner, limit, align, LOOK, method)
         if found is not None:
             found = replace(found, shared=shared_slots(staying))
             break
@@ -273,6 +288,27 @@ def lay_rolled(
     if any(v.name not in addresses and v.name.rpartition("/")[0] not in found.shared for v in lives):
         return None
     return replace(found, layout=Layout(addresses, found.layout.total, found.layout.bound))
+
+
+def _loaded_early(
+    frames: Sequence[Frame], lives: Sequence[Lifetime], moments: Sequence[Sequence[int]],
+    loops: Sequence[RolledLoop],
+) -> list[Lifetime]:
+    """The lives where what a round loads has bytes of its own in the whole round: it is loaded as soon as the
+    round before has read it, and nobody waits for it."""
+    ends = [(loop.first, moments[loop.first[0]][0], moments[loop.first[-1]][-1]) for loop in loops]
+    spans = {g: (first, last) for groups, first, last in ends for g in groups}
+    loaded = dict[str, int]()
+    for g, frame in ((g, frames[g]) for g in spans if not frames[g].moves):
+        made = {o for member in frame.members for o in member.outputs}
+        loaded.update((held_slots(g, value), g) for value, _ in frame.group.held if value not in made)
+        for p, units in enumerate(frame.units):
+            loaded.update((f"{g}.{p}.{u}", g) for u, unit in enumerate(units) if unit.home == "input")
+    found = []
+    for life in lives:
+        first, last = spans.get(loaded.get(life.name.rpartition("/")[0], -1), (life.first, life.last))
+        found.append(replace(life, first=min(first, life.first), last=max(last, life.last)))
+    return found
 
 
 def _starts(moments: Sequence[Sequence[int]], loops: Sequence[RolledLoop]) -> Callable[[int], int]:

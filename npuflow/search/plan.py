@@ -49,6 +49,7 @@ class TilingPlan:
     tried: tuple[Tried, ...] = ()   # what came of each strategy
     moved: float = 0.0        # bytes of external traffic as scheduled; 0: the estimate has to do
     rolled: bool = False      # of a graph that has some steps of its loops, which stand for all
+    paired: bool = False      # of one with pairs of loops as one
 
     @property
     def cycles(self) -> float:

@@ -102,7 +102,7 @@ def codegen(
     """Commands for every tile, with the fewest waits, and external memory by lifetimes."""
     compute = whole.planned.compute
     target = replace(whole.target, compute=compute.of_one_inference)
-    graph = quantized.planned(whole=not tiled.plan.rolled)
+    graph = quantized.planned(not tiled.plan.rolled, tiled.plan.paired)
     made = generate(graph, tiled.plan, target)
     if compute.instances > 1:
         _one_at_a_time(graph)

@@ -46,10 +46,10 @@ class Quantized(
         """The graph with its loops written out: what commands are compared with."""
         return written_out(self.graph)
 
-    def planned(self, whole: bool = False) -> Graph:
+    def planned(self, whole: bool = False, paired: bool = False) -> Graph:
         """The graph that is planned and becomes commands: of loops the steps that stand for all, or `whole`
-        all steps."""
-        return written_out(self.graph) if whole else rolled(self.graph)
+        all steps. `paired`: loops that may run beside each other are one."""
+        return written_out(self.graph) if whole else rolled(self.graph, paired)
 
     @property
     def share(self) -> float:

@@ -130,9 +130,29 @@ def _planned(
             raise explained(wanted, fault, shipped_targets()) from None
         log(f"loops are written out, step after step: {fault.message}")
         return _planned(replace(wanted, graph=quantized.straight()), quantized, costs, without)
+    plan = _paired(plan, wanted, quantized, costs, without)
     if wanted.graph.lengths or not has_copies(wanted.graph):
         return plan
     return _short_written_out(plan, wanted, quantized.straight(), costs, without)
+
+
+def _paired(
+    plan: TilingPlan, wanted: PlanRequest, quantized: Quantized, costs: SubgraphCosts,
+    without: tuple[str, ...],
+) -> TilingPlan:
+    """The plan; that with pairs of loops as one, where it is better: local memory may not hold the constants
+    of both."""
+    graph, machine = quantized.planned(paired=True), wanted.machine
+    if len(graph.rolls) == len(wanted.graph.rolls):
+        return plan
+    try:
+        other = plan_network(*replace(wanted, graph=graph).arguments, costs.memo, without)
+    except TargetError:
+        return plan
+    if machine.worth(other.cycles, other.bytes) >= machine.worth(plan.cycles, plan.bytes):
+        return plan
+    log(f"pairs of loops run as one: {other.cycles:.0f} cycles, not {plan.cycles:.0f}")
+    return replace(other, paired=True)
 
 
 def _short_written_out(

@@ -1,9 +1,10 @@
 """Random graphs with loops, and what must be equal of each: the loop and the same written out.
 
-    python -m tests.networks.random_loops FIRST BEHIND [long]
+    python -m tests.networks.random_loops FIRST BEHIND [long] [pairs]
 
 prints what differs of the seeds: values of loops, and what their programs make; and how many of them ran, fit
-their targets, and have commands that are repeated. Of the long ones more are.
+their targets, and have commands that are repeated. Of the long ones more are. With pairs, two loops have as
+many steps: where neither needs the other, they run as one, too.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from tests.networks.random_targets import fitting, scheme, target
 Feed = Mapping[str, Array]
 BOUNDED = ("tanh", "sigmoid", "hardsigmoid", "softsign")
 STEPS, LONG = (1, 2, 3, 4, 4, 5, 6, 8, 12), (10, 11, 12, 13, 14, 17, 20, 24)
+PAIRS = False                             # two loops, of as many steps
 
 
 class LoopDraw(Draw):
@@ -52,7 +54,7 @@ class LoopDraw(Draw):
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
-        self.loops = 0
+        self.loops = self.steps = 0
 
     def add(self, op: Op, inputs: tuple[str, ...]) -> bool:
         """No scalars: not all of the operators that are drawn take them."""
@@ -71,6 +73,7 @@ class LoopDraw(Draw):
     def loop(self) -> None:
         """A loop over one or two inputs, with up to three carried values."""
         steps, count = self.rng.choice(STEPS), self.rng.randint(1, 8)
+        steps = self.steps = self.steps if PAIRS and self.steps else steps
         said, outer = {"steps": steps}, self.arrays
         entering: list[tuple[str, str, tuple[int, ...], dict[str, Any]]] = []
         shapes = [self._part() for _ in range(self.rng.choice((1, 1, 2)))]
@@ -180,7 +183,7 @@ def grow(seed: int) -> tuple[LoopDraw, Graph]:
     if d.chance(0.3):
         d.input(d._part())
         _more(d, d.rng.randint(1, 2))
-    for _ in range(d.rng.choice((1, 1, 1, 2))):
+    for _ in range(2 if PAIRS else d.rng.choice((1, 1, 1, 2))):
         d.loop()
         _more(d, d.rng.choice((0, 1, 2)))
     graph = _more(d, 0)
@@ -318,24 +321,35 @@ def differences(seed: int) -> tuple[list[str], bool]:
 
 def program_differences(seed: int) -> tuple[list[str], str]:
     """What differs of the program of a seed, hazards among it; and whether it is "rolled", or "straight": its
-    loops are written out; "unfit": it has no plan; or "host": no loop of it runs on the NPU."""
+    loops are written out; "paired": two of them run as one, too; "unfit": it has no plan; or "host": no loop
+    of it runs on the NPU."""
     one = subject(seed)
     if one is None:
         return [], "host"
-    graph, numerics = quantised(one), one.target.numerics
+    graph = quantised(one)
     if not any(graph.nodes[i].is_integer for loop in loops(graph) for i in loop.nodes):
         return [], "host"
-    for form in (rolled(graph), written_out(graph)):
-        try:
-            plan = plan_network(form, machine(one.target), numerics)
-        except TargetError:
-            continue
-        program = Program.from_bytes(generate(form, plan, one.target).to_bytes())
-        checks = compare(graph, program, numerics, [_fed(graph, one.feed)])
-        wrong = [f"program {c.value}" for c in checks if c.different or c.executor]
-        wrong += [f"hazard {h}" for h in hazards_of(program, order_of(program))]
-        return wrong, "rolled" if form.rolls else "straight"
+    few, paired = rolled(graph), rolled(graph, True)
+    beside = _program_differences(one, graph, paired) if len(paired.rolls) < len(few.rolls) else None
+    for form in (few, written_out(graph)):
+        wrong = _program_differences(one, graph, form)
+        if wrong is not None:
+            kind = "rolled" if form.rolls else "straight"
+            return [*wrong, *(beside or ())], kind if beside is None else "paired"
     return [], "unfit"
+
+
+def _program_differences(one: LoopSubject, graph: Graph, form: Graph) -> list[str] | None:
+    """None: it has no plan."""
+    numerics = one.target.numerics
+    try:
+        plan = plan_network(form, machine(one.target), numerics)
+    except TargetError:
+        return None
+    program = Program.from_bytes(generate(form, plan, one.target).to_bytes())
+    checks = compare(graph, program, numerics, [_fed(graph, one.feed)])
+    wrong = [f"program {c.value}" for c in checks if c.different or c.executor]
+    return wrong + [f"hazard {h}" for h in hazards_of(program, order_of(program))]
 
 
 def main(first: int, behind: int) -> None:
@@ -357,6 +371,5 @@ def main(first: int, behind: int) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[3:] == ["long"]:
-        STEPS = LONG
+    STEPS, PAIRS = LONG if "long" in sys.argv else STEPS, "pairs" in sys.argv
     main(int(sys.argv[1]), int(sys.argv[2]))

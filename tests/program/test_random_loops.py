@@ -57,6 +57,19 @@ def test_programs_of_random_loops(seed: int) -> None:
     assert not list(found)
 
 
+def test_a_constant_that_one_step_stacks_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is an output of the network."""
+    monkeypatch.setattr(random_loops, "STEPS", (1,))
+    assert random_loops.program_differences(555) == ([], "straight")
+
+
+@pytest.mark.parametrize("seed", [3000, 3013])
+def test_two_random_loops_run_as_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In 3013 a step hands on a part of what the next one makes."""
+    monkeypatch.setattr(random_loops, "PAIRS", True)
+    assert random_loops.program_differences(seed) == ([], "paired")
+
+
 @pytest.mark.campaign
 @pytest.mark.parametrize("first", range(1000, 5000, 100))
 def test_many_programs_of_random_loops(first: int) -> None:

@@ -12,8 +12,12 @@ from npuflow.ir.graph import Graph, constant
 from npuflow.ir.op import OPS, Node
 from npuflow.ir.types import TensorType, Value
 from npuflow.quantise.config import Activations, Quantize
+from npuflow.run.floats import FloatRun
 from npuflow.run.interpret import Interpreter
 from npuflow.testing.quantised import quantize_graph
+from tests.networks.looped import ranges_of
+from tests.networks.onnx_text import normal, rewritten
+from tests.rules.test_recurrent import INPUTS, layer
 
 RANGES = {"state": (-3.0, 2.9), "x": (-1.0, 1.0), "old": (-2.7, 2.8), "next": (-3.0, 2.9)}
 
@@ -55,3 +59,18 @@ def test_a_product_with_other_numbers_has_a_range_of_its_own() -> None:
         cache(flags, ("state", "flags")), lambda _: True, RANGES, Quantize(), Numerics()
     ).graph
     assert graph.values["old"].quant != graph.values["next"].quant
+
+
+@pytest.mark.parametrize("steps", [3, 9])
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+def test_states_stay_behind_an_end_that_no_sample_had(op: str, steps: int) -> None:
+    """All samples had all steps: nothing of the mask was seen but 1."""
+    full = {"x": normal(7, steps, 2, INPUTS), "lengths": np.full(2, steps, np.int32)}
+    graph = rewritten(layer(op, lengths="input", steps=steps), feeds=full).graph
+    ranges = ranges_of(graph, full)
+    scheme, numerics = Quantize(activations=Activations(bits=16)), Numerics()
+    coded = quantize_graph(graph, lambda i: not graph.nodes[i].op.hosted, ranges, scheme, numerics).graph
+    short = {**full, "lengths": np.array([1, steps - 1], np.int32)}
+    wanted, found = FloatRun.of(graph, graph.outputs).run(short), Interpreter(coded, numerics).run(short)
+    for name in graph.outputs:
+        np.testing.assert_allclose(found[name], wanted[name], atol=1e-2)

@@ -1,9 +1,11 @@
-"""Loops that a plan repeats at the cost of copies are written out where they are short and that is faster."""
+"""Loops that a plan repeats at the cost of copies are written out where they are short and that is faster.
+Two that may run beside each other become one."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -12,9 +14,10 @@ from npuflow.search.plan import plan_network
 from npuflow.search.unfit import PlanRequest
 from npuflow.stages import tiling
 from npuflow.stages.quantize import Quantized
-from tests.networks import random_loops
+from tests.networks import looped, random_loops
 from tests.networks.harness import machine
 from tests.networks.random_loops import quantised, subject
+from tests.program.test_repeats import PAIRS, TARGET
 
 SEED, STEPS = 33, (10, 11, 12, 13, 14, 17, 20, 24)
 
@@ -41,3 +44,17 @@ def test_a_short_loop_takes_the_fewer_cycles(
     assert repeated.rolled and not taken.rolled and taken.cycles < repeated.cycles
     monkeypatch.setattr(tiling, "SHORT", 10)
     assert tiling._planned(wanted, made, costs, ()).rolled
+
+
+def test_directions_run_as_one_loop_where_local_memory_holds_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, costs = Quantized(looped.quantised(PAIRS["lstm"](), TARGET)[0]), SimpleNamespace(memo=None)
+    monkeypatch.setattr(tiling, "log", lambda text: None)
+    found = {}
+    for size in (32768, 1536):
+        target = replace(TARGET, memory=replace(TARGET.memory, local_bytes=size))
+        wanted = PlanRequest(made.planned(), machine(target), target.numerics, 2)
+        found[size] = tiling._planned(wanted, made, cast(Any, costs), ())
+        assert found[size].cycles <= plan_network(*wanted.arguments).cycles
+    assert found[32768].paired and not found[1536].paired
+    few = made.planned(not found[32768].rolled, found[32768].paired)
+    assert len(few.rolls) == 1

@@ -25,6 +25,8 @@ class DataStorage:
         self._storages = {v.name: DataRange(layout.addresses[v.name], v.size) for v in lives}
         # of values, by how many bytes they lie further than there; see `generate.py`
         self.moved: Mapping[str, int] = {}
+        movers = (self.graph.nodes[n] for roll in self.graph.rolls for n in roll.movers)
+        self._cut = {views.root(node.inputs[0])[0] for node in movers if len(node.inputs) == 1}
         by_start = sorted(lives, key=lambda v: v.first)
         self._older: dict[str, list[str]] = {}
         for i, life in enumerate(by_start):
@@ -60,6 +62,15 @@ class DataStorage:
 
     def address(self, value_id: str) -> int:
         return self.of(value_id)[1]
+
+    def cut(self, value_id: str) -> tuple[int, int] | None:
+        """First and last byte of the tensor of all steps that a value is a part of; None of others. A load of
+        one step's part stands for those of all: it waits for the whole tensor."""
+        root, _ = self._views.root(value_id)
+        if root not in self._cut:
+            return None
+        low = self.address(root)
+        return low, low + self.bytes(root)
 
     def open(self, value_id: str) -> tuple[DataRange, int]:
         """As `of`, for writing: the first write waits for what was done to the bytes before."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from npuflow.ir.graph import ROUND, Graph, Roll
+from npuflow.ir.views import Views
 from npuflow.program.codegen.core import CoreProgram
 from npuflow.program.codegen.data import DataStorage
 from npuflow.program.repeats import Rounds, differing
@@ -111,8 +112,17 @@ def same_places(
     inner = {o for one in loops for step in one.roll.steps for n in step for o in graph.nodes[n].outputs}
     kept = {v: home for v, home in homes.items() if v not in inner and home not in inner}
     twins = {v: home for loop in loops for v, home in loop.homes.items()}
+    twins.update(pair for loop in loops for pair in _holding(views, loop, twins))
     alone = {v for v in twins if v in born and views.root(v) == (v, 0) and twins[v] in born}
     return kept | {v: twins[v] for v in alone if views.root(twins[v]) == (twins[v], 0)}
+
+
+def _holding(views: Views, loop: RolledLoop, homes: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """What the last step makes, and what is handed to it is a part of; and where the same of a round lies."""
+    for value, twin in loop.mirror.items():
+        (whole, at), (other, there) = views.root(value), views.root(twin)
+        if value in loop.passed and whole not in (value, *homes) and at == there and other != whole:
+            yield whole, homes.get(other, other)
 
 
 def same_borders(spread: Mapping[str, Spread], loops: Sequence[RolledLoop]) -> dict[str, str]:
@@ -158,11 +168,14 @@ def of_last_round(
         ]
         maker = {o: k for k, step in enumerate(steps) for n in step for o in graph.nodes[n].outputs}
         names = {o: loop.roll.later[o] for _, o in own if topology.views.root(o)[0] in maker}
+        over = {home for _, home in _holding(topology.views, loop, loop.homes)}     # written by the last step
         for k, o in own:
             if o not in names:
                 continue
-            entry = found.pop(o)
+            entry, root = found.pop(o), topology.views.root(o)[0]
+            if loop.homes.get(root, root) in over:
+                continue
             # what lies in what entered the round is written over by the round's last step
-            if k < ROUND and maker[topology.views.root(o)[0]] >= lead:
+            if k < ROUND and maker[root] >= lead:
                 found[names[o]] = {**entry, "owner": names.get(entry["owner"], entry["owner"])}
     return found

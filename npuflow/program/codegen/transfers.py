@@ -66,6 +66,8 @@ def transfer(core: CoreProgram, job: Job) -> None:
         fields, whole, view = _piece(what, address, allocation, bool(job.writes)), (), None
     touch = Touch(view, whole, *outside.span)
     if job.writes:
+        cut = core.data.cut(outside.value) if outside.value in core.data.graph.values else None
+        touch = touch if cut is None else Touch(None, (), *cut)
         core.commands.load(fields, place, job.node, (storage, touch), job.tile)
     else:
         core.commands.store(fields, place, job.node, storage, touch, job.tile)
