@@ -61,7 +61,7 @@ def row(name: str, target: str, folder: Path) -> dict[str, Any]:
     lowered = time.time() - started
     method = load(path)
     got = [np.asarray(method(one)[0]) for one in inputs]
-    runner = npuflow.Runner(judge(program, target, np.concatenate(samples), folder))
+    runner = npuflow.Runner(judge(program, target, np.stack(samples), folder))
     (port,) = runner.inputs
     wanted = [np.asarray(runner.run({port.name: one.numpy()})[runner.outputs[0].name]) for one in inputs]
     with torch.no_grad():
@@ -77,11 +77,13 @@ def row(name: str, target: str, folder: Path) -> dict[str, Any]:
 
 
 def judge(program: Any, target: str, samples: Any, folder: Path) -> Any:
-    """The .npu of the same program, read from its .pt2 file."""
+    """The .npu of the same program, read from its .pt2 file. Samples have the shape that the partition's
+    have: which of them fit ranges and which choose follows from what they hold, shapes included."""
     path = folder / "net.pt2"
     torch.export.save(program, path)
+    (name,) = program.graph_signature.user_inputs
     build = npuflow.compile(
-        path, target, data=samples, cache=folder / "judge", out=folder / "out", jobs=1, until="codegen",
+        path, target, data={name: samples}, cache=folder / "judge", out=folder / "out", jobs=1, until="codegen",
         **RANGES_KEPT,
     )
     return build.program
