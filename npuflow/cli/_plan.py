@@ -14,7 +14,8 @@ import typer
 from npuflow.base.errors import NpuflowError, RecipeError, UsageError
 from npuflow.cli._build import prepare
 from npuflow.cli._errors import show as show_error
-from npuflow.cli._events import VERSION, emit
+from npuflow.cli._events import emit
+from npuflow.cli._line_kinds import VERSION
 from npuflow.cli._progress import duration
 from npuflow.flow.recipe_build import Settings, keep_memos, located, lock_path, open_cache
 

@@ -21,6 +21,7 @@ LAYERS = ("name", "op", "group", "cycles", "utilisation", *UNITS)
 GROUPS = ("name", "op", "cycles", "utilisation", "schedule", *UNITS)
 NETWORKS = ("name", "cycles", "milliseconds", "bytes", "macs", "utilisation", "commands")
 COMMANDS = ("command", "core", "queue", "opcode", "layer", "start", "end", "stall", "cause", "bytes", "edge")
+WIDTH = 172                               # of a table where there is no terminal
 USED = ("energy_uj",)
 WORDS = ("name", "op", "limit", "stall", "queue", "opcode", "cause", "layer", "what", "source")
 
@@ -240,7 +241,7 @@ def _table(rows: Sequence[dict[str, Any]], columns: tuple[str, ...]) -> None:
         table.add_row(*[escape(_cell(name, row.get(name), row.get("what", ""))) for name in columns])
     console = Console()
     if not console.is_terminal:           # a pipe has no width of its own
-        console = Console(width=172)
+        console = Console(width=WIDTH + 32 * ("source" in columns))
     console.print(table)
 
 

@@ -90,7 +90,7 @@ def seal_of(parts: Mapping[str, Body], where: Where) -> Seal | None:
     """The seal among a file's sections; None: it has none."""
     if SEAL not in parts:
         return None
-    if next(reversed(parts)) != SEAL:
+    if [*parts][-1] != SEAL:
         raise ModelError(
             "the seal of the file is malformed", where=where, because="sections come after it",
             hint="seal the file again", code="NF-PROGRAM-070",

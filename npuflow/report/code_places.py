@@ -26,13 +26,13 @@ class CodePlaces:
     def beside(cls, program: Path) -> Self:
         """Of the file that a build with [sources] writes beside its program; none where there is none."""
         try:
-            return cls.read(program.with_name(FILE).read_bytes())
+            return cls.read(program.with_name(FILE).read_text(encoding="utf-8"))
         except (OSError, ValueError, KeyError, TypeError):
             return cls()
 
     @classmethod
-    def read(cls, content: bytes) -> Self:
-        """From the bytes of such a file."""
+    def read(cls, content: str) -> Self:
+        """From the text of such a file."""
         return cls({name: CodePlace(**one) for name, one in json.loads(content)["places"].items()})
 
     def of(self, *names: str) -> CodePlace | None:

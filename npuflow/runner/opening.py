@@ -96,8 +96,9 @@ def trusted(source: Source, keys: Key | Sequence[Key]) -> Program | Package:
     if not given:
         raise UsageError("no key to require a seal of is given", code="NF-RUN-131")
     if isinstance(source, bytes | bytearray | memoryview) and bytes(source[: len(MAGIC)]) == MAGIC:
-        check_sealed(source, given, Where())
-        return of_bytes(bytes(source))
+        data = bytes(source)
+        check_sealed(data, given, Where())
+        return of_bytes(data)
     if isinstance(source, str | os.PathLike):
         path = Path(source)
         if not path.is_file() and ".npu#" in path.name:

@@ -37,11 +37,11 @@ class SourcePlaces(Artifact):
     def save(self, folder: Writer) -> None:
         rows = {name: asdict(one) for name, one in sorted(self.places.items())}
         text = json.dumps({"version": VERSION, "places": rows}, indent=0, ensure_ascii=False)
-        folder.bytes(FILE, text.encode())
+        folder.text(FILE, text)
 
     @classmethod
     def load(cls, folder: Reader) -> Self:
-        return cls(CodePlaces.read(folder.bytes(FILE)).places)
+        return cls(CodePlaces.read(folder.text(FILE)).places)
 
     def products(self) -> dict[str, str]:
         return {"sources": FILE}

@@ -347,3 +347,37 @@ def test_a_free_batch_is_one_or_what_the_recipe_says(tmp_path: Path) -> None:
     three = read(tmp_path / "net.pt2", Bindings(inputs={"x": (3, 3, 8, 8)}))
     assert three.graph.type("x").shape == (3, 3, 8, 8)
     assert read(tmp_path / "two.pt2").graph.type("x").shape in ((1, 3, 8, 8), (4, 3, 8, 8))
+
+
+BLOCKS = """
+def __init__(self):
+    super().__init__()
+    self.stem = nn.Conv2d(3, 4, 3)
+    self.rest = nn.Sequential(nn.ReLU(), nn.Conv2d(4, 4, 1))
+def forward(self, x):
+    x = self.stem(x)
+    return self.rest(x) * 2.0
+"""
+
+
+def test_operators_lead_back_to_module_and_line_and_the_graph_does_not_hold_it(tmp_path: Path) -> None:
+    """Of exported programs and of functions; names are those of the graph, moved or not."""
+    torch = pytest.importorskip("torch", reason="npuflow[torch] is not installed")
+    reader, found = FRONTENDS["torch"](), {}
+    for name, blank in (("near", ""), ("far", "\n\n\n")):
+        folder = tmp_path / name
+        folder.mkdir()
+        path = module(folder, BLOCKS)
+        file = path.with_name("nets.py")
+        file.write_text(file.read_text().replace("class Net", f"{blank}class Net"))
+        (net, example), _ = eager(path, [np.zeros((1, 3, 8, 8), np.float32)])
+        torch.export.save(torch.export.export(net, example), folder / "net.pt2")
+        for one in (folder / "net.pt2", path):
+            found[name, one.suffix[:4]] = reader.places(reader.gather(one), Bindings()), read(one).graph
+    for kind in (".pt2", ".py:"):
+        (places, graph), (others, moved) = found["near", kind], found["far", kind]
+        assert set(places) == {node.name for node in graph.nodes} == set(others) and graph == moved
+        stem, last = places["stem"], places["rest.1"]
+        assert (stem.module, stem.kind) == ("stem", "Conv2d") and "nets" in stem.file
+        assert last.module == "rest.1" and last.line == stem.line + 1
+        assert {name: one.line + 3 for name, one in places.items()} == {n: o.line for n, o in others.items()}

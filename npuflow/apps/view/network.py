@@ -10,7 +10,6 @@ from typing import Any
 from npuflow.apps.view.builds import builds, records, stage_of
 from npuflow.flow.artifact import Reader
 from npuflow.flow.store import Store
-from npuflow.report.code_places import CodePlaces
 
 DATA = ("report", "report.json")  # the stage, and the entry of its artifact
 VALUES = ("fidelity", "tensors")
@@ -64,8 +63,7 @@ def network(store: Store, name: str) -> dict[str, Any] | None:
         "called": {end: found for end in sorted(ends) if (found := _codes_of(end, ids)) is not None},
         "title": data["title"],
         "layers": [
-            {**{key: row.get(key) for key in LAYER}, **places.row(row["name"], *row["outputs"])}
-            for row in data["nodes"]
+            {**{key: row.get(key) for key in LAYER}, **_source(row, places)} for row in data["nodes"]
         ],
         "loops": [
             _loop(one, [row for row in data["nodes"] if row.get("loop") == one["loop"]])
@@ -118,10 +116,17 @@ def _of_loop(data: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {"loop": said["loop"], "steps": said["steps"]}
 
 
-def _places(store: Store, name: str) -> CodePlaces:
-    """Where layers come from, of a build with [sources]."""
+def _places(store: Store, name: str) -> dict[str, dict[str, Any]]:
+    """Operator of the model -> where it comes from, of a build with [sources]."""
     made = _artifact(store, name, SOURCES[0])
-    return CodePlaces() if made is None else CodePlaces.read(made.bytes(SOURCES[1]))
+    return {} if made is None else dict(json.loads(made.text(SOURCES[1]))["places"])
+
+
+def _source(row: Mapping[str, Any], places: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """{"source": module, kind, file and line} of a layer, as far as they are known."""
+    names = (row["name"], *(output.removesuffix(CODES) for output in row["outputs"]))
+    found = next((places[name] for name in names if name in places), {})
+    return {"source": {key: value for key, value in found.items() if value}} if found else {}
 
 
 def plot_script(store: Store, name: str) -> str | None:
