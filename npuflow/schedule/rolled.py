@@ -226,9 +226,7 @@ def lay_rolled(
     frames: Sequence[Frame], kept: Collection[str], machine: Machine, loops: Sequence[RolledLoop],
     method: Method = "greedy",
 ) -> Local | None:
-    """Addresses in local memory, the same for both rounds; None where there is no room. Buffers lie apart
-    from those of the next parts, where constants stay nevertheless: the array may then begin while the
-    vector unit still reads its last sums."""
+    """Addresses in local memory, the same for both rounds; None where there is no room."""
     (lives, movable), moments = lives_of(frames, kept, machine), all_moments(frames)
     limit, align = machine.memory.local_bytes, machine.memory.slot_align
     twins = {g: twin for loop in loops for g, twin in loop.twins.items()}
@@ -263,23 +261,7 @@ def lay_rolled(
     at = _starts(moments, loops)
     own = list(merged.values())
     free = {name: max(first, at(merged[name].first)) for name, first in movable.items() if name in merged}
-    tried = candidates(frames, moments, USES)
-    least = chosen(tried, own, limit, align)
-    found: Local | None = None
-    early = _loaded_early(frames, own, moments, loops)
-    for lives_apart, longer in ((early, APART), *((own, n) for n in range(APART, -1, -1))):
-        apart = [
-            v if v.name.startswith("kept.") or v.name in free else replace(v, last=v.last + longer)
-            for v in lives_apart
-        ]
-        staying = chosen(tried, apart, limit, align)
-        if len(staying) == len(least):
-            every, sooner = with_staying(apart, free, staying)
-            sooner |= {life.name: at(life.first) for one in staying for life in one.lives}
-            found = laid(every, sooner, limit, align, LOOK, method)
-        if found is not None:
-            found = replace(found, shared=shared_slots(staying))
-            break
+    found = _staying(frames, own, free, loops, at, (limit, align), method)
     found = found or laid(own, free, limit, align, LOOK, method)
     if found is None:
         return None
@@ -288,6 +270,33 @@ def lay_rolled(
     if any(v.name not in addresses and v.name.rpartition("/")[0] not in found.shared for v in lives):
         return None
     return replace(found, layout=Layout(addresses, found.layout.total, found.layout.bound))
+
+
+def _staying(
+    frames: Sequence[Frame], own: Sequence[Lifetime], free: Mapping[str, int], loops: Sequence[RolledLoop],
+    at: Callable[[int], int], room: tuple[int, int], method: Method,
+) -> Local | None:
+    """Addresses where constants that steps share stay. Other buffers lie apart from those of the next parts
+    as far as there is room: the array may then begin while the vector unit still reads its last sums.
+    `free`: constants, and from when on they may come; `room`: bytes, and how these are aligned."""
+    moments = all_moments(frames)
+    tried = candidates(frames, moments, USES)
+    least = len(chosen(tried, own, *room))
+    early = _loaded_early(frames, own, moments, loops)
+    for lives, longer in ((early, APART), *((own, n) for n in range(APART, -1, -1))):
+        apart = [
+            v if v.name.startswith("kept.") or v.name in free else replace(v, last=v.last + longer)
+            for v in lives
+        ]
+        staying = chosen(tried, apart, *room)
+        if len(staying) < least:
+            continue
+        every, sooner = with_staying(apart, free, staying)
+        sooner |= {life.name: at(life.first) for one in staying for life in one.lives}
+        found = laid(every, sooner, *room, LOOK, method)
+        if found is not None:
+            return replace(found, shared=shared_slots(staying))
+    return None
 
 
 def _loaded_early(

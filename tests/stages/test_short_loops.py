@@ -17,7 +17,8 @@ from npuflow.stages.quantize import Quantized
 from tests.networks import looped, random_loops
 from tests.networks.harness import machine
 from tests.networks.random_loops import quantised, subject
-from tests.program.test_repeats import PAIRS, TARGET
+from tests.program.test_pairs import PAIRS
+from tests.program.test_repeats import TARGET
 
 SEED, STEPS = 33, (10, 11, 12, 13, 14, 17, 20, 24)
 
