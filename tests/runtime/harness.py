@@ -9,14 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
+from npuflow.program.container import Program
+from npuflow.runner import raw
+from npuflow.runner.feed import container, quantize
+from npuflow.runner.raw import DataSlot
+from npuflow.sim.machine import SimulatedMachine
 from npuflow.whole.export_c.compiler import compilers
 
 ROOT = Path(__file__).parents[2] / "npuflow" / "runtime"
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror", "-ffp-contract=off", "-fPIC", "-shared")
+UNDEFINED = ("-fsanitize=undefined", "-fsanitize-undefined-trap-on-error")
 COMPILERS = compilers()
-needs_compiler = pytest.mark.skipif(not COMPILERS, reason="no C compiler (CC, cc, gcc, clang) on the path")
 DTYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32")
 
 
@@ -123,6 +127,14 @@ class CProgram:
         body = (ctypes.c_uint8 * port.bytes).from_address(place)
         return np.frombuffer(body, DTYPES[port.type]).reshape(shape)
 
+    def steps(self, name: str, count: int) -> int:
+        """How many steps the next run has; a status."""
+        found: int = self.library.npuflow_steps(self.program, list(self.inputs).index(name), count)
+        return found
+
+    def reset(self) -> None:
+        self.library.npuflow_reset(self.program)
+
     def run(self, codes: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         for name, array in codes.items():
             self.at(self.inputs[name])[...] = array
@@ -153,3 +165,39 @@ class CProgram:
 
     def __exit__(self, *_: Any) -> None:
         self.close()
+
+
+def codes_of(slot: DataSlot, rng: np.random.Generator, count: int) -> np.ndarray:
+    """Samples of an input: codes over their whole range, or patterns of normal numbers."""
+    shape = (count, *slot.shape)
+    if slot.quant is not None and "element" in slot.quant:
+        return quantize(rng.normal(size=shape).astype(np.float32), slot.quant)
+    kind = np.iinfo(slot.dtype)
+    low, high = container(slot.quant)[:2] if slot.quant else (max(int(kind.min), -128), min(int(kind.max), 127))
+    return rng.integers(low, high, shape, endpoint=True).astype(slot.dtype)
+
+
+def simulated(program: Program, codes: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The codes of the outputs, by name, of samples of all inputs."""
+    count = len(next(iter(codes.values())))
+    machine = SimulatedMachine(program, count)
+    for slot in raw.inputs(program):
+        machine.write(slot.value, codes[slot.name])
+    for step in program.meta["steps"]:
+        if step["kind"] == "npu":
+            machine.run(step["segment"])
+    return {slot.name: machine.read(slot.value) for slot in raw.outputs(program)}
+
+
+def differing(found: ctypes.CDLL, program: Program, count: int, seed: int = 0) -> tuple[int, int]:
+    """How many bytes of the outputs differ from the simulator's, and of how many."""
+    rng = np.random.default_rng(seed)
+    codes = {slot.name: codes_of(slot, rng, count) for slot in raw.inputs(program)}
+    wanted, wrong, of = simulated(program, codes), 0, 0
+    with CProgram(found, program.to_bytes()) as one:
+        for k in range(count):
+            made = one.run({name: array[k] for name, array in codes.items()})
+            for name, array in wanted.items():
+                wrong += int((made[name].view(np.uint8) != array[k].view(np.uint8)).sum())
+                of += array[k].nbytes
+    return wrong, of

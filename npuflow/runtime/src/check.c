@@ -268,8 +268,6 @@ npuflow_status npf_check_fields(const uint32_t *w, uint32_t core, npuflow_error 
     const uint32_t op = npf_opcode(w);
     const npf_opcode_row *row;
     uint32_t i;
-    if (error)
-        error->core = (int)core;
     if (op >= NPF_OPCODES || !NPF_OPCODE[op].known)
         return npf_fail(error, NPUFLOW_OPCODE, "an opcode that this runtime does not know");
     row = &NPF_OPCODE[op];

@@ -12,6 +12,7 @@
 #define NPF_DEPTH 2                    /* how deep blocks may lie in each other */
 #define NPF_MOST_COMMANDS (1u << 22)   /* of a core, of all rounds */
 #define NPF_RANK 16
+#define NPF_MOST_HOSTS 64              /* parts of the host of which more is known than that there are some */
 #define NPF_MOST_BYTES (UINT64_C(1) << 34)
 
 /* ------------------------------------------------------------------ memories and errors */
@@ -163,6 +164,8 @@ typedef struct npf_sections {
     const uint8_t *core[NPUFLOW_MOST_CORES];
     uint64_t core_bytes[NPUFLOW_MOST_CORES];
     uint32_t cores, hosts;
+    const uint8_t *host[NPF_MOST_HOSTS];               /* ONNX models of the first ones */
+    uint64_t host_bytes[NPF_MOST_HOSTS];
 } npf_sections;
 npuflow_status npf_metadata(npuflow_program *p, const npf_sections *sections, npuflow_error *error);
 npuflow_status npf_find_sections(const uint8_t *file, uint64_t size, const char *network, char target[65],
@@ -190,5 +193,11 @@ int npf_json_null(npf_json *j);        /* takes a null, if there is one */
 int npf_json_true(npf_json *j);        /* true or false */
 /* A string without its escapes, and a zero behind it; `out` has room for the span and one byte more. */
 void npf_json_text(npf_json span, char *out);
+
+/* ------------------------------------------------------------------ parts of the host */
+
+/* Whether a part only casts. How many of its casts read a value (`backwards`: make it), and their other side. */
+int npf_only_casts(const uint8_t *model, uint64_t size);
+int npf_cast(const uint8_t *model, uint64_t size, npf_json given, int backwards, npf_json *found);
 
 #endif

@@ -2,10 +2,11 @@
 
 #include "internal.h"
 
-#define MOST_PORTS 65536
+#define MOST_ITEMS 65536
 #define MOST_NUMBER INT64_C(0x7FFFFFFF)
 
 typedef struct {
+    const npf_sections *sections;
     npf_json inputs, outputs, values, steps, lengths, cleared, state;
     int64_t data_bytes, const_bytes, local_bytes, cores, channels;
 } keys;
@@ -80,6 +81,7 @@ static int type_of(npf_json name, npuflow_type *type, uint64_t *bytes)
     return 0;
 }
 
+/* How many an array has; 0xffffffff: it is none. */
 static uint32_t count_items(npf_json j)
 {
     uint32_t n = 0;
@@ -88,7 +90,7 @@ static uint32_t count_items(npf_json j)
         npf_json_value(&j);
         n++;
     }
-    return j.bad ? 0 : n;
+    return j.bad ? UINT32_MAX : n;
 }
 
 static void range_of(npuflow_tensor *t, int64_t bits, int is_signed, int narrow)
@@ -245,7 +247,7 @@ static npf_json name_of(npf_json *entry)
 
 /* ------------------------------------------------------------------ steps */
 
-typedef struct { npf_json kind, value, out, first, count; int64_t rows; } one_step;
+typedef struct { npf_json kind, value, out, first, count; int64_t rows, model; } one_step;
 
 static one_step read_step(npf_json *j)
 {
@@ -254,6 +256,7 @@ static one_step read_step(npf_json *j)
     s.kind = s.value = s.out = s.first = s.count = in;
     s.kind.bad = s.value.bad = s.out.bad = s.first.bad = s.count.bad = 1;
     s.rows = 0;
+    s.model = -1;
     npf_json_begin(&in, '{');
     while (npf_json_next(&in, '}')) {
         const npf_json key = npf_json_key(&in);
@@ -262,6 +265,7 @@ static one_step read_step(npf_json *j)
         else if (npf_json_is(key, "out")) s.out = npf_json_string(&in);
         else if (npf_json_is(key, "first")) s.first = npf_json_value(&in);
         else if (npf_json_is(key, "count")) s.count = npf_json_value(&in);
+        else if (npf_json_is(key, "model")) s.model = npf_json_whole(&in, MOST_NUMBER);
         else if (npf_json_is(key, "rows")) s.rows = npf_json_whole(&in, MOST_NUMBER);
         else npf_json_value(&in);
     }
@@ -270,18 +274,42 @@ static one_step read_step(npf_json *j)
     return s;
 }
 
-/* The step that makes codes of an input, or an output of codes; its other side is the value in DATA. */
-static npf_json converted(const keys *k, npf_json name, const char *kind, int64_t *rows)
+/* The model of a step of the host that only casts; 0: it is another step. */
+static int casts(const keys *k, const one_step *s, const uint8_t **model, uint64_t *size)
 {
-    const int quantises = kind[0] == 'q';
-    npf_json j = k->steps;
-    npf_json_begin(&j, '[');
-    while (npf_json_next(&j, ']')) {
-        const one_step s = read_step(&j);
-        if (!npf_json_is(s.kind, kind) || !npf_json_same(quantises ? s.value : s.out, name))
-            continue;
-        *rows = s.rows;
-        return quantises ? s.out : s.value;
+    if (!npf_json_is(s->kind, "host") || s->model < 0 || s->model >= NPF_MOST_HOSTS
+        || !k->sections->host[s->model])
+        return 0;
+    *model = k->sections->host[s->model];
+    *size = k->sections->host_bytes[s->model];
+    return npf_only_casts(*model, *size);
+}
+
+/* The value in DATA that is an input or output: steps that cast, quantise or dequantise lie between. A value that
+   several of them read is none. */
+static npf_json converted(const keys *k, npf_json name, int inputs, int64_t *rows)
+{
+    const char *kind = inputs ? "quantize" : "dequantize";
+    int found = 1, turns;
+    for (turns = 0; found && turns < 4; turns++) {
+        npf_json j = k->steps, to = name;
+        found = 0;
+        npf_json_begin(&j, '[');
+        while (npf_json_next(&j, ']')) {
+            const one_step s = read_step(&j);
+            const uint8_t *model;
+            uint64_t size;
+            if (casts(k, &s, &model, &size))
+                found += npf_cast(model, size, name, !inputs, &to);
+            else if (npf_json_is(s.kind, kind) && npf_json_same(inputs ? s.value : s.out, name)) {
+                found++;
+                to = inputs ? s.out : s.value;
+                *rows = s.rows;
+            }
+        }
+        if (found > 1)
+            to.bad = 1;
+        name = to;
     }
     return name;
 }
@@ -290,18 +318,19 @@ static npuflow_status read_ports(npuflow_program *p, const keys *k, int inputs, 
 {
     npf_json j = inputs ? k->inputs : k->outputs;
     const uint32_t count = count_items(j);
-    npuflow_tensor *ports = (npuflow_tensor *)npf_take(p, (count + 1) * (uint64_t)sizeof *ports);
+    npuflow_tensor *ports;
     uint32_t i;
+    if (count > MOST_ITEMS)
+        return wrong(error, "inputs or outputs are not described, or are too many");
+    ports = (npuflow_tensor *)npf_take(p, (count + 1) * (uint64_t)sizeof *ports);
     if (!ports)
         return npf_fail(error, NPUFLOW_MEMORY, "no memory for inputs and outputs");
-    if (count > MOST_PORTS)
-        return wrong(error, "more inputs or outputs than there can be");
     npf_json_begin(&j, '[');
     for (i = 0; npf_json_next(&j, ']') && i < count; i++) {
         const npf_json name = name_of(&j);
         int64_t rows = 0;
-        const npf_json value = converted(k, name, inputs ? "quantize" : "dequantize", &rows);
-        const int found = name.bad ? 0 : read_value(p, k, value, &ports[i]);
+        const npf_json value = converted(k, name, inputs, &rows);
+        const int found = name.bad || value.bad ? 0 : read_value(p, k, value, &ports[i]);
         if (found < 0 || (found > 0 && !(ports[i].name = text_of(p, name))))
             return npf_fail(error, NPUFLOW_MEMORY, "no memory for inputs and outputs");
         if (!found)
@@ -367,6 +396,8 @@ static npuflow_status read_steps(npuflow_program *p, const keys *k, npuflow_erro
     uint64_t at[NPUFLOW_MOST_CORES] = {0}, passed[NPUFLOW_MOST_CORES] = {0};
     uint32_t block[NPUFLOW_MOST_CORES] = {0}, core, count = count_items(k->steps), back = 0;
     npf_json j = k->steps;
+    if (count > MOST_ITEMS)
+        return wrong(error, "the steps are not described, or are too many");
     p->parts = (npuflow_part *)npf_take(p, (count + 1) * (uint64_t)sizeof *p->parts);
     if (!p->parts)
         return npf_fail(error, NPUFLOW_MEMORY, "no memory for the parts");
@@ -379,9 +410,14 @@ static npuflow_status read_steps(npuflow_program *p, const keys *k, npuflow_erro
                 return status;
             if (back)
                 return npf_fail(error, NPUFLOW_HOST_PART, "the host converts numbers between two parts");
-        } else if (npf_json_is(s.kind, "host"))
-            return npf_fail(error, NPUFLOW_HOST_PART, "parts of the network run on the host: build it without them");
-        else if (npf_json_is(s.kind, "quantize")) {
+        } else if (npf_json_is(s.kind, "host")) {
+            const uint8_t *model;
+            uint64_t size;
+            if (!casts(k, &s, &model, &size))
+                return npf_fail(error, NPUFLOW_HOST_PART,
+                    "parts of the network run on the host: npuflow run and npuflow.ort run it");
+            back = p->part_count;
+        } else if (npf_json_is(s.kind, "quantize")) {
             if (p->part_count)
                 return npf_fail(error, NPUFLOW_HOST_PART, "the host converts numbers between two parts");
         } else if (npf_json_is(s.kind, "dequantize"))
@@ -426,7 +462,8 @@ static npuflow_status read_state(npuflow_program *p, const keys *k, npuflow_erro
         given = npf_json_string(&j);
         npf_json_next(&j, ']');
         from = port_named(k->outputs, made), to = port_named(k->inputs, given);
-        if (j.bad || from < 0 || to < 0 || p->inputs[to].elements != p->outputs[from].elements)
+        if (j.bad || from < 0 || to < 0 || (uint32_t)from >= p->output_count || (uint32_t)to >= p->input_count
+            || p->inputs[to].elements != p->outputs[from].elements)
             return wrong(error, "a state is no output and input of one shape");
         p->inputs[to].state = from;
         p->state[to] = (uint8_t *)npf_take(p, p->inputs[to].bytes + 1);
@@ -442,6 +479,8 @@ static npuflow_status read_lengths(npuflow_program *p, const keys *k, npuflow_er
     uint32_t core, b, i;
     if (!j.bad) {
         const uint32_t count = count_items(j);
+        if (count > MOST_ITEMS)
+            return wrong(error, "the lengths are not described, or are too many");
         p->lengths = (npf_length *)npf_take(p, (count + 1) * (uint64_t)sizeof *p->lengths);
         p->steps = (uint32_t *)npf_take(p, (count + 1) * (uint64_t)sizeof *p->steps);
         if (!p->lengths || !p->steps)
@@ -463,7 +502,7 @@ static npuflow_status read_lengths(npuflow_program *p, const keys *k, npuflow_er
                 else npf_json_value(&in);
             }
             port = port_named(k->inputs, name);
-            if (in.bad || port < 0 || one.least > one.most || !one.least)
+            if (in.bad || port < 0 || (uint32_t)port >= p->input_count || one.least > one.most || !one.least)
                 return wrong(error, "a number of steps is not described");
             one.input = (uint32_t)port;
             p->steps[p->length_count] = one.most;
@@ -487,6 +526,8 @@ static npuflow_status read_cleared(npuflow_program *p, const keys *k, npuflow_er
     npf_json j = k->cleared;
     if (j.bad)
         return NPUFLOW_OK;
+    if (count_items(j) > MOST_ITEMS)
+        return wrong(error, "what is cleared is no list");
     p->cleared = (npuflow_tensor *)npf_take(p, (count_items(j) + 1) * (uint64_t)sizeof *p->cleared);
     if (!p->cleared)
         return npf_fail(error, NPUFLOW_MEMORY, "no memory for the lengths");
@@ -508,6 +549,7 @@ npuflow_status npf_metadata(npuflow_program *p, const npf_sections *s, npuflow_e
     keys k;
     if ((status = read_keys(npf_json_of(s->meta, s->meta_bytes), &k, error)) != NPUFLOW_OK)
         return status;
+    k.sections = s;
     if (k.const_bytes != (int64_t)s->const_bytes || k.cores != (int64_t)s->cores)
         return wrong(error, "the metadata are those of other sections");
     p->memory.constants = s->constants;

@@ -144,8 +144,10 @@ static npuflow_status build(npuflow_program *p, uint32_t core, npuflow_error *er
     for (i = 0; i < c->count; i++) {
         status = npf_check_fields(c->words + i * NPF_WORDS, core, error);
         if (status != NPUFLOW_OK) {
-            if (error)
+            if (error) {
+                error->core = (int)core;
                 error->command = (long long)i;
+            }
             return status;
         }
         q = npf_queue(c->words + i * NPF_WORDS);

@@ -316,6 +316,22 @@ static void keep_state(npuflow_program *p)
     }
 }
 
+/* A number of steps where commands read it, and as the input that it is. */
+static void write_steps(npuflow_program *p, uint32_t i)
+{
+    const npuflow_tensor *t = &p->inputs[p->lengths[i].input];
+    const float real = (float)p->steps[i];
+    uint64_t k;
+    memcpy(p->memory.data + p->lengths[i].address, &p->steps[i], 4);
+    for (k = 0; k < t->elements; k++) {
+        uint8_t *to = p->memory.data + t->address + k * (t->bytes / t->elements);
+        npuflow_tensor one = *t;
+        one.elements = 1;
+        if (npuflow_quantize(&one, &real, to) != NPUFLOW_OK)
+            memcpy(to, &p->steps[i], (size_t)(t->bytes / t->elements));
+    }
+}
+
 npuflow_status npuflow_run(npuflow_program *p, npuflow_error *error)
 {
     running r = {p, error, 0};
@@ -328,7 +344,7 @@ npuflow_status npuflow_run(npuflow_program *p, npuflow_error *error)
     for (i = 0; i < p->cleared_count; i++)
         write_zeros(p, &p->cleared[i], p->memory.data + p->cleared[i].address);
     for (i = 0; i < p->length_count; i++)
-        memcpy(p->memory.data + p->lengths[i].address, &p->steps[i], 4);
+        write_steps(p, i);
     for (i = 0; i < p->input_count; i++)
         if (p->inputs[i].state >= 0)
             memcpy(p->memory.data + p->inputs[i].address, p->state[i], (size_t)p->inputs[i].bytes);

@@ -107,9 +107,11 @@ static npuflow_status take(const section *s, const char *name, npf_sections *fou
             return npf_fail(error, NPUFLOW_METADATA, "a section of commands is not a whole number of them");
         found->core[number] = s->body, found->core_bytes[number] = s->size;
         found->cores++;
-    } else if (number_behind(name, "host", &number))
+    } else if (number_behind(name, "host", &number)) {
+        if (number < NPF_MOST_HOSTS)
+            found->host[number] = s->body, found->host_bytes[number] = s->size;
         found->hosts++;
-    else if (strcmp(name, "taps") && strcmp(name, "graph"))
+    } else if (strcmp(name, "taps") && strcmp(name, "graph"))
         return npf_fail(error, NPUFLOW_METADATA, "a section that no program of this format has");
     return NPUFLOW_OK;
 }

@@ -161,8 +161,10 @@ static npuflow_status load_rows(const npf_call *c)
     const uint8_t *table = (w[LOADROWS_space] ? c->memory->constants : c->memory->data) + w[LOADROWS_external];
     int64_t j, i;
     for (j = 0; j < w[LOADROWS_dims]; j++) {
-        const uint8_t *index = npf_local(c, w[LOADROWS_index]) + j * NPF_SIGNED(w[LOADROWS_index_step]);
-        const int64_t row = row_meant(npf_get(index, w[LOADROWS_index_type]), entries, wrap);
+        int64_t index = 0, row;        /* may lie at any byte */
+        memcpy(&index, npf_local(c, w[LOADROWS_index]) + j * NPF_SIGNED(w[LOADROWS_index_step]),
+            NPF_TYPE[w[LOADROWS_index_type]].bytes);
+        row = row_meant(npf_get((const uint8_t *)&index, w[LOADROWS_index_type]), entries, wrap);
         for (i = 0; i < w[LOADROWS_dims + 1]; i++)
             memmove(npf_local(c, w[LOADROWS_y]) + j * NPF_SIGNED(w[LOADROWS_y_strides])
                 + i * NPF_SIGNED(w[LOADROWS_y_strides + 1]), table + row * w[LOADROWS_row] + i * size, (size_t)size);
