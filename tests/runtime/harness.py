@@ -28,11 +28,12 @@ class Tensor(ctypes.Structure):
     """`npuflow_tensor`."""
 
     _fields_ = (
-        ("name", ctypes.c_char_p), ("type", ctypes.c_int), ("numbers", ctypes.c_int), ("rank", ctypes.c_uint32),
-        ("shape", ctypes.POINTER(ctypes.c_int64)), ("elements", ctypes.c_uint64), ("bytes", ctypes.c_uint64),
-        ("address", ctypes.c_uint64), ("scales", ctypes.c_uint32), ("axis", ctypes.c_int32),
-        ("scale", ctypes.POINTER(ctypes.c_double)), ("zero_point", ctypes.POINTER(ctypes.c_int32)),
-        ("least", ctypes.c_int64), ("most", ctypes.c_int64), ("rows", ctypes.c_int64), ("state", ctypes.c_int32),
+        ("name", ctypes.c_char_p), ("type", ctypes.c_int), ("numbers", ctypes.c_int),
+        ("rank", ctypes.c_uint32), ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("elements", ctypes.c_uint64), ("bytes", ctypes.c_uint64), ("address", ctypes.c_uint64),
+        ("scales", ctypes.c_uint32), ("axis", ctypes.c_int32), ("scale", ctypes.POINTER(ctypes.c_double)),
+        ("zero_point", ctypes.POINTER(ctypes.c_int32)), ("least", ctypes.c_int64),
+        ("most", ctypes.c_int64), ("rows", ctypes.c_int64), ("state", ctypes.c_int32),
     )
 
     @property
@@ -45,7 +46,8 @@ class Error(ctypes.Structure):
     """`npuflow_error`."""
 
     _fields_ = (
-        ("status", ctypes.c_int), ("core", ctypes.c_int), ("command", ctypes.c_longlong), ("text", ctypes.c_char * 160)
+        ("status", ctypes.c_int), ("core", ctypes.c_int), ("command", ctypes.c_longlong),
+        ("text", ctypes.c_char * 160),
     )
 
 
@@ -62,7 +64,8 @@ class RuntimeFault(Exception):
     """A status that is not 0."""
 
     def __init__(self, error: Error) -> None:
-        super().__init__(f"{error.status}: {error.text.decode()} (core {error.core}, command {error.command})")
+        where = f"core {error.core}, command {error.command}"
+        super().__init__(f"{error.status}: {error.text.decode()} ({where})")
         self.status = error.status
 
 
@@ -102,15 +105,16 @@ def declared(found: ctypes.CDLL) -> ctypes.CDLL:
 class CProgram:
     """A program in the C runtime; codes in, codes out."""
 
-    def __init__(self, found: ctypes.CDLL, file: bytes, network: str | None = None) -> None:
+    def __init__(
+        self, found: ctypes.CDLL, file: bytes, network: str | None = None, options: Options | None = None
+    ) -> None:
         self.library, self.size = found, len(file)
         self.file = np.zeros(len(file) // 8 + 1, np.uint64)          # begins at a multiple of 8 bytes
         self.file.view(np.uint8)[: len(file)] = np.frombuffer(file, np.uint8)
         self.program, error = ctypes.c_void_p(), Error()
-        options = Options(network.encode() if network else None)
-        status = found.npuflow_open(
-            self.file.ctypes.data, self.size, ctypes.byref(options), ctypes.byref(self.program), ctypes.byref(error)
-        )
+        options = options or Options(network.encode() if network else None)
+        places = (ctypes.byref(one) for one in (options, self.program, error))
+        status = found.npuflow_open(self.file.ctypes.data, self.size, *places)
         if status:
             raise RuntimeFault(error)
         self.inputs, self.outputs = (self._ports(name) for name in ("inputs", "outputs"))
@@ -173,7 +177,8 @@ def codes_of(slot: DataSlot, rng: np.random.Generator, count: int) -> np.ndarray
     if slot.quant is not None and "element" in slot.quant:
         return quantize(rng.normal(size=shape).astype(np.float32), slot.quant)
     kind = np.iinfo(slot.dtype)
-    low, high = container(slot.quant)[:2] if slot.quant else (max(int(kind.min), -128), min(int(kind.max), 127))
+    few = max(int(kind.min), -128), min(int(kind.max), 127)
+    low, high = container(slot.quant)[:2] if slot.quant else few
     return rng.integers(low, high, shape, endpoint=True).astype(slot.dtype)
 
 

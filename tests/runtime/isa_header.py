@@ -1,4 +1,4 @@
-"""Writes the C runtime's header of the instruction set from the opcodes: `python -m tests.runtime.isa_header`."""
+"""Writes the C runtime's header of the opcodes: `python -m tests.runtime.isa_header`."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tests.sim.programs import wrap
 from tests.sim.test_float_commands import image
 
 CASES = {**cases.MAKERS, **float_cases.MAKERS}
-WITHOUT = {"LOAD", "STORE", "BARRIER", "REPEAT", "ADVANCE"}     # in every program, or of several cores and loops
+WITHOUT = {"LOAD", "STORE", "BARRIER", "REPEAT", "ADVANCE"}     # of all programs, of several cores, of loops
 FAULT = 14
 
 

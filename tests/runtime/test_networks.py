@@ -41,8 +41,9 @@ def grown(seed: int, bits: int = 0) -> Program | None:
     if bits:
         config = replace(config, activations=replace(config.activations, bits=bits))
     try:
-        done = quantize_graph(one.graph, place(one.graph, one.target), one.ranges, config, one.target.numerics)
-        plan = plan_network(done.graph, machine(one.target), one.target.numerics, one.level)
+        placed, numerics = place(one.graph, one.target), one.target.numerics
+        done = quantize_graph(one.graph, placed, one.ranges, config, numerics)
+        plan = plan_network(done.graph, machine(one.target), numerics, one.level)
         program = Program.from_bytes(generate(done.graph, plan, one.target).to_bytes())
     except NpuflowError:
         return None
@@ -92,7 +93,8 @@ def test_a_program_of_any_length_runs_the_steps_it_is_told(runtime: ctypes.CDLL,
                 codes[port] = one.quantize(port, whole)
             for port, made in one.run(codes).items():
                 real, cut = one.dequantize(port, made), steps if port in length["axes"] else None
-                np.testing.assert_array_equal(real[:cut], wanted[port][:cut], err_msg=f"{port} of {steps} steps")
+                said = f"{port} of {steps} steps"
+                np.testing.assert_array_equal(real[:cut], wanted[port][:cut], err_msg=said)
 
 
 def fed_back() -> Program:
@@ -122,7 +124,8 @@ def test_state_is_kept_from_run_to_run(runtime: ctypes.CDLL) -> None:
 
 
 def test_a_file_of_several_networks_runs_each_by_its_name(runtime: ctypes.CDLL) -> None:
-    programs = {f"net{k}": build(random_networks.network(random.Random(k), SMALL.numerics, 3)[0], SMALL) for k in (1, 2)}
+    graphs = [random_networks.network(random.Random(k), SMALL.numerics, 3)[0] for k in (1, 2)]
+    programs = {f"net{k}": build(graph, SMALL) for k, graph in enumerate(graphs)}
     file = packed(programs).to_bytes()
     for name, program in programs.items():
         rng = np.random.default_rng(1)
