@@ -1,4 +1,4 @@
-"""Products for other tools: QDQ ONNX, calibration tables, C, TFLite, TOSA, EPContext models."""
+"""Products for other tools: QDQ ONNX, calibration tables, C, its runtime, TFLite, TOSA, EPContext models."""
 
 from __future__ import annotations
 
@@ -233,6 +233,30 @@ def _told(kind: str, output: Path, reported: Sequence[str], as_json: bool) -> No
     notes = [line.removeprefix("note: ") for line in reported[1:]]
     size = output.stat().st_size if output.is_file() else None
     written(output, kind, notes, **({} if size is None else {"bytes": size}))
+
+
+@app.command("runtime")
+def c_runtime(
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="DIR", help="Where to write the files.", show_default=False),
+    ],
+) -> None:
+    """The C runtime, which loads and runs any .npu file: C99 sources, a header for C and C++, Makefile,
+    CMakeLists.txt, an example, a fuzzer."""
+    from npuflow.base.code import package_file
+    from npuflow.cli._files import writing
+
+    root = package_file("../runtime/Makefile").parent
+    parts = ("*/*.[ch]", "Makefile", "CMakeLists.txt", "README.md")
+    found = [path for part in parts for path in sorted(root.glob(part))]
+    for path in found:
+        to = output / path.relative_to(root)
+        with writing(to):
+            to.parent.mkdir(parents=True, exist_ok=True)
+            to.write_bytes(path.read_bytes())
+    typer.echo(f"wrote {output}: {len(found)} files")
+    typer.echo(f"build it: make -C {output}; then {output / 'build' / 'run'} FILE.npu")
 
 
 def _made(path: Path, stage: str, sets: list[str], cache: Path | None) -> Reader:
