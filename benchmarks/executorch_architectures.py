@@ -83,8 +83,8 @@ def judge(program: Any, target: str, samples: Any, folder: Path) -> Any:
     torch.export.save(program, path)
     (name,) = program.graph_signature.user_inputs
     build = npuflow.compile(
-        path, target, data={name: samples}, cache=folder / "judge", out=folder / "out", jobs=1, until="codegen",
-        **RANGES_KEPT,
+        path, target, data={name: samples}, cache=folder / "judge", out=folder / "out", jobs=1,
+        until="codegen", **RANGES_KEPT,
     )
     return build.program
 
