@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -27,9 +28,7 @@ PAGE = """<!doctype html>
 def script() -> str:
     """The JavaScript of the plotting library, for pages that bring it along. It takes seconds to bundle, and
     depends on the library's version alone."""
-    import vl_convert
-
-    made: str = made_once("figures.js.json", f"vl-convert {vl_convert.__version__}", _bundle)
+    made: str = made_once("figures.js.json", f"vl-convert {version('vl-convert-python')}", _bundle)
     return made
 
 
