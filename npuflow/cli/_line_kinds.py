@@ -320,7 +320,7 @@ PROGRAMS: dict[str, Fields] = {
     "written": {
         "file": "string: what was written",
         "kind": "string: what it is: recipe, program, qdq, thresholds, c, tflite, tosa, epcontext, onnx, "
-        "explorer, npz, bytes, picture, golden, schema, artifact",
+        "explorer, runtime, npz, bytes, picture, golden, schema, artifact",
         "facts": "object: sizes and counts",
         "notes": "list of string: what the user should know of it",
     },

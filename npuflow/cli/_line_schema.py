@@ -23,6 +23,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "export explorer": ("written",),
     "export formats": ("format",),
     "export qdq": ("written",),
+    "export runtime": ("written",),
     "export tflite": ("written",),
     "export thresholds": ("written",),
     "export tosa": ("written",),

@@ -241,6 +241,7 @@ def c_runtime(
         Path,
         typer.Option("--output", "-o", metavar="DIR", help="Where to write the files.", show_default=False),
     ],
+    as_json: JsonOption = False,
 ) -> None:
     """The C runtime, which loads and runs any .npu file: C99 sources, a header for C and C++, Makefile,
     CMakeLists.txt, an example, a fuzzer."""
@@ -255,8 +256,8 @@ def c_runtime(
         with writing(to):
             to.parent.mkdir(parents=True, exist_ok=True)
             to.write_bytes(path.read_bytes())
-    typer.echo(f"wrote {output}: {len(found)} files")
-    typer.echo(f"build it: make -C {output}; then {output / 'build' / 'run'} FILE.npu")
+    build = f"build it: make -C {output}; then {output / 'build' / 'run'} FILE.npu"
+    _told("runtime", output, [f"wrote {output}: {len(found)} files", build], as_json)
 
 
 def _made(path: Path, stage: str, sets: list[str], cache: Path | None) -> Reader:

@@ -51,6 +51,7 @@ WORDS: dict[str, Callable[[Path], list[list[str]]]] = {
     "export explorer": lambda at: [["net.toml", "-o", "explorer"]],
     "export formats": lambda at: [[]],
     "export qdq": lambda at: [["net.toml", "-o", "qdq.onnx"]],
+    "export runtime": lambda at: [["-o", "runtime"]],
     "export tflite": lambda at: [["net.toml", "-o", "net.tflite", "--check", "0"]],
     "export thresholds": lambda at: [["net.toml", "-o", "ranges.json"]],
     "export tosa": lambda at: [["net.toml", "-o", "net.tosa"]],
