@@ -16,6 +16,7 @@ from npuflow.rules._numbers import INTEGERS, number
 from npuflow.rules._parts import Parts
 
 MOST_STEPS = 2048                         # of a layer that are written out where no loop is possible
+JOINED = 128                              # states, of all sequences, up to which one product makes all gates
 MAKES = (
     "loopcarry",
     "looplast",
@@ -105,11 +106,11 @@ class RecurrentLayer:
         what comes behind an end is left out."""
         return self.steps > FEW and not any(self.valid)
 
-    def joined(self, most: int) -> bool:
-        """Whether one product of the state makes all gates: of up to `most` states of all sequences. Of more
-        the vector unit works on the first gates while the array multiplies for the last one, which is worth a
-        product more."""
-        return self.looped and self.batch * self.hidden <= most
+    @property
+    def joined(self) -> bool:
+        """Whether one product of the state makes all gates. Of more states the vector unit works on the first
+        gates while the array multiplies for the last one, which is worth a product more."""
+        return self.looped and self.batch * self.hidden <= JOINED
 
     def masks(self) -> Sequence[str]:
         """By step, 1 for sequences that have it and 0 for those that ended before, [batch, 1]; "" where all

@@ -13,8 +13,6 @@ from npuflow.rules import RULES
 from npuflow.rules._parts import Decomposition, Parts
 from npuflow.rules._recurrent import MAKES, Direction, RecurrentLayer, read, written
 
-JOINED = 256                              # states up to which all gates come of one product
-
 
 @RULES.entry
 class UnrollGru(Decomposition):
@@ -39,7 +37,7 @@ class _Gru:
     def sums(self, layer: RecurrentLayer, one: Direction) -> Sequence[str]:
         cut, total = 2 * layer.hidden, one.bias.sum(0)
         inner = one.bias[0, cut:] if self.after else total[cut:]
-        if self.after and layer.joined(JOINED):
+        if self.after and layer.joined:
             return (layer.products(one.w, np.concatenate([total[:cut], inner]), "gates"),)
         gates = layer.products(one.w[:cut], total[:cut], "gates")
         return gates, layer.products(one.w[cut:], inner, "inner")
@@ -50,7 +48,7 @@ class _Gru:
         parts, cut = layer.parts, 2 * layer.hidden
         gate, candidate = one.functions
         own = ""                              # the candidate's product of the state
-        if self.after and layer.joined(JOINED):
+        if self.after and layer.joined:
             bias = np.pad(one.bias[1, cut:], (cut, 0))
             own = layer.gemm(h, layer.matrix(one.r, "gates_r"), bias, "gates_h")
             z_r, new = layer.cut(sums[0], (2, 1), "part")

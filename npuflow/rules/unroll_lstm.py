@@ -13,8 +13,6 @@ from npuflow.rules import RULES
 from npuflow.rules._parts import Decomposition, Parts
 from npuflow.rules._recurrent import MAKES, Direction, RecurrentLayer, read, written
 
-JOINED = 128                              # states up to which all gates come of one product
-
 
 @RULES.entry
 class UnrollLstm(Decomposition):
@@ -39,7 +37,7 @@ class _Lstm:
 
     def sums(self, layer: RecurrentLayer, one: Direction) -> Sequence[str]:
         cut, bias = 3 * layer.hidden, one.bias.sum(0)
-        if layer.joined(JOINED):
+        if layer.joined:
             return (layer.products(one.w, bias, "gates"),)
         gates = layer.products(one.w[:cut], bias[:cut], "gates")
         return gates, layer.products(one.w[cut:], bias[cut:], "cell")
@@ -70,7 +68,7 @@ class _Lstm:
     ) -> tuple[str, str]:
         """The sums of the gates, and of the candidate."""
         parts, cut = layer.parts, 3 * layer.hidden
-        if layer.joined(JOINED):
+        if layer.joined:
             own = layer.gemm(h, layer.matrix(one.r, "gates_r"), None, "gates_h")
             total, new = layer.cut(sums[0], (3, 1), "part")
             gates, cell = layer.cut(own, (3, 1), "part_h")
