@@ -85,6 +85,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "hit": "steps found in the cache",
         "ran": "steps that ran; in `plan`: `run` and `maybe` count what would",
         "failed": "steps that failed",
+        "skipped": "steps that could not run, as one that failed stands before them",
         "seconds": "wall-clock time",
         "outputs": "stage -> digest of its product",
         "products": "product name -> path of the file in the output folder",
