@@ -35,7 +35,8 @@ from tests.sim.programs import wrap
 
 SANITIZERS = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 WAYS = {"-O0": ("-O0",), "-O3": ("-O3",), "-O3 -march=native": ("-O3", "-march=native")}
-STRICT = ("-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror", "-ffp-contract=off", f"-I{ROOT / 'include'}")
+STRICT = ("-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror", "-ffp-contract=off")
+STRICT += (f"-I{ROOT / 'include'}",)
 WIDTHS = (8, 16)
 
 
@@ -151,11 +152,9 @@ def speed(models: list[str]) -> None:
             flags = "-std=c99", "-O3", "-march=native"
             words = [compiler, *flags, "net.c", "net_test.c", "-o", "net", "-lm"]
             subprocess.run(words, cwd=folder, check=True)
-            said = [
-                subprocess.run(["./net", "net_test.bin", "8"], cwd=folder, capture_output=True, text=True).stdout
-                for _ in range(3)
-            ]
-            theirs = min(float(text.split()[-2]) for text in said) / 1e3
+            words = ["./net", "net_test.bin", "8"]
+            said = [subprocess.run(words, cwd=folder, capture_output=True, check=True) for _ in range(3)]
+            theirs = min(float(one.stdout.split()[-2]) for one in said) / 1e3
         ours = (times[8] - times[4]) / 4
         macs = sum(node["macs"] for node in program.meta["nodes"]) / 1e6
         count = sum(map(len, program.commands))
@@ -172,7 +171,8 @@ def _timed(words: list[object], given: bytes) -> float:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    shown = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=shown)
     parser.add_argument("what", choices=("bits", "fuzz", "speed"))
     parser.add_argument("models", nargs="*")
     parser.add_argument("--networks", type=int, default=40)

@@ -259,13 +259,23 @@ def _tables(target: Target, names: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
+def _stated(target: Target, theirs: Mapping[str, Any]) -> dict[str, Any]:
+    """The machine's tables without keys that a program does not state, where they say nothing."""
+    usual, own = _tables(Target(), MACHINE), _tables(target, MACHINE)
+    return {
+        name: {k: v for k, v in own[name].items() if k in theirs.get(name, ()) or v != usual[name].get(k)}
+        for name in MACHINE
+    }
+
+
 def without_group_products(target: Target) -> Target:
     """The machine that a program without such commands needs."""
     return replace(target, numerics=replace(target.numerics, group_products=()))
 
 
 def target_of(table: Any, expected: str) -> Target:
-    """The target from a program's metadata, checked against the fingerprint in the header."""
+    """The target from a program's metadata, checked against the fingerprint in the header. Keys that came
+    after the program are those of a machine without what they state."""
     if not isinstance(table, dict):
         raise ModelError("the program does not describe its target", code="NF-PROGRAM-004")
     target, found = read(Target, table)
@@ -274,7 +284,7 @@ def target_of(table: Any, expected: str) -> Target:
             f"the program's target is malformed: {found[0].message if found else 'unreadable'}",
             code="NF-PROGRAM-005",
         )
-    if fingerprint(target) != expected:
+    if digest({name: table.get(name) for name in MACHINE}) != expected:
         raise ModelError(
             "the program's target is not the one of its fingerprint", code="NF-PROGRAM-006",
             because="its tables were changed, or another version of npuflow wrote it",
@@ -299,7 +309,7 @@ def require_target(program: Program, target: Target, name: str) -> None:
     machine, theirs = replace(target, compute=one), program.meta["target"]
     if "group_products" not in theirs.get("numerics", {}):
         target, machine = without_group_products(target), without_group_products(machine)
-    if program.target_fingerprint == fingerprint(machine):
+    if program.target_fingerprint == digest(_stated(machine, theirs)):
         return
     own = target_meta(target)
     keys = [(t, k) for t in MACHINE for k in own[t] if theirs.get(t, {}).get(k) != own[t][k]]

@@ -62,6 +62,41 @@ int main(void)
 """
 
 
+RUNTIME_MAIN = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include "npuflow.h"
+static double file[1 << 17];
+static float real[1 << 12];
+int main(int count, char **words)
+{
+    FILE *from = fopen(words[count - 1], "rb");
+    const size_t size = fread(file, 1, sizeof file, from);
+    npuflow_program *program;
+    npuflow_error error;
+    const npuflow_tensor *in, *out;
+    uint32_t n, i;
+    if (npuflow_open(file, size, NULL, &program, &error) != NPUFLOW_OK) {
+        fprintf(stderr, "%s\n", error.text);
+        return 1;
+    }
+    in = npuflow_inputs(program, &n);
+    out = npuflow_outputs(program, &n);
+    while (fread(real, sizeof *real, in->elements, stdin) == in->elements) {
+        npuflow_quantize(in, real, npuflow_at(program, in));
+        if (npuflow_run(program, &error) != NPUFLOW_OK)
+            return 1;
+        for (i = 0; i < n; i++) {
+            npuflow_dequantize(&out[i], npuflow_at(program, &out[i]), real);
+            fwrite(real, sizeof *real, out[i].elements, stdout);
+        }
+    }
+    npuflow_close(program);
+    return 0;
+}
+"""
+
+
 @pytest.fixture(scope="module")
 def built(installed: Environment, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A network with a Resize by 1.5 and an index output, and its program."""
@@ -85,6 +120,30 @@ def outputs(installed: Environment, folder: Path, program: str) -> dict[str, np.
     installed.npuflow("run", program, "data.npz", "-o", made, cwd=folder)
     with np.load(made) as held:
         return {name: held[name] for name in held.files}
+
+
+@pytest.mark.promise("c-runtime-bit-exact")
+def test_the_c_runtime_gives_what_the_program_gives(installed: Environment, built: Path) -> None:
+    compilers = [name for name in ("gcc", "clang") if shutil.which(name)]
+    if not compilers or not shutil.which("make"):
+        pytest.skip("no C compiler or make")
+    installed.npuflow("export", "runtime", "-o", "runtime", cwd=built)
+    wanted = outputs(installed, built, "out/net/model.npu")
+    (built / "runtime/main.c").write_text(RUNTIME_MAIN)
+    with np.load(built / "data.npz") as held:
+        given = held["x"].tobytes()
+    dtype = np.dtype([("scores", "<f4", (5, 13, 13)), ("place", "<f4", (13, 13))])
+    for compiler in compilers:
+        subprocess.run(["make", "-s", "clean", "all", f"CC={compiler}"], cwd=built / "runtime", check=True)
+        words = [compiler, "-std=c99", "-Iinclude", "main.c", "build/libnpuflow.a", "-lm", "-o", compiler]
+        subprocess.run(words, cwd=built / "runtime", check=True)
+        run = subprocess.run(
+            [built / "runtime" / compiler, built / "out/net/model.npu"], input=given, capture_output=True,
+            check=True,
+        )
+        found = np.frombuffer(run.stdout, dtype)
+        np.testing.assert_array_equal(found["scores"], wanted["scores"])
+        np.testing.assert_array_equal(found["place"], wanted["place"].reshape(-1, 13, 13))
 
 
 @pytest.mark.promise("export-c-bit-exact")

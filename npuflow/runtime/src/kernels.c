@@ -24,6 +24,26 @@ void npf_get_row(const uint8_t *p, uint32_t type, int64_t stride, int64_t count,
     }
 }
 
+#define GET_SHORT(T) \
+    if (stride == (int64_t)sizeof(T)) { \
+        const T *q = (const T *)p; \
+        for (i = 0; i < count; i++) out[i] = (int16_t)((int32_t)q[i] - less); \
+    } else \
+        for (i = 0; i < count; i++) out[i] = (int16_t)((int32_t)*(const T *)(p + i * stride) - less); \
+    break;
+
+void npf_get_short_row(const uint8_t *p, uint32_t type, int64_t stride, int64_t count, int64_t zero, int16_t *out)
+{
+    const int32_t less = (int32_t)zero;
+    int64_t i;
+    switch (type) {
+    case TYPE_int8: GET_SHORT(npf_int8)
+    case TYPE_uint8: GET_SHORT(npf_uint8)
+    case TYPE_int16: GET_SHORT(npf_int16)
+    default: GET_SHORT(npf_uint16)
+    }
+}
+
 #define PUT(T) \
     if (stride == (int64_t)sizeof(T)) { \
         T *q = (T *)p; \

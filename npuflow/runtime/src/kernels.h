@@ -63,6 +63,8 @@ static inline void npf_put(uint8_t *p, uint32_t type, int64_t v)
 /* `count` elements with a byte stride, less a zero point. */
 void npf_get_row(const uint8_t *p, uint32_t type, int64_t stride, int64_t count, int64_t zero, int64_t *out);
 void npf_put_row(uint8_t *p, uint32_t type, int64_t stride, int64_t count, const int64_t *from);
+/* The same of elements that fit 16 bits less their zero point. */
+void npf_get_short_row(const uint8_t *p, uint32_t type, int64_t stride, int64_t count, int64_t zero, int16_t *out);
 /* Element `at` behind an address of a packed type. */
 int64_t npf_packed(const uint8_t *p, uint32_t type, int64_t at);
 

@@ -110,6 +110,10 @@ static int64_t scale_of(const product *t, int64_t piece, int64_t row)
 static void ended(const product *t, int64_t row, int64_t column, uint64_t sum)
 {
     uint8_t *p = t->acc + (row * t->acc_row + column * t->acc_column) * NPF_TYPE[t->acc_type].bytes;
+    if (t->acc_type == TYPE_int32) {
+        *(npf_uint32 *)p = (uint32_t)sum + (t->accumulate ? *(npf_uint32 *)p : 0);
+        return;
+    }
     if (t->accumulate)
         sum += (uint64_t)npf_get(p, t->acc_type);
     npf_put(p, t->acc_type, (int64_t)sum);
@@ -221,8 +225,45 @@ static void tile_sums(const product *t, const tile *s, int64_t first, int64_t ro
     }
 }
 
+/* Terms of weights with bytes of their own and of a column, tap by tap: sums do not ask for their order. */
+static void short_row(const product *t, int64_t row, int16_t *out)
+{
+    const int64_t bytes = NPF_TYPE[t->w_type].bytes, area = t->v.kernel[0] * t->v.kernel[1];
+    int64_t tap;
+    if (t->weight == matrix_weight) {
+        npf_get_short_row(t->w + t->w_first + row * t->w_strides[2], t->w_type, t->w_strides[1], t->terms, 0, out);
+        return;
+    }
+    for (tap = 0; tap < area; tap++)
+        npf_get_short_row(t->w + (t->w_first + row * t->terms + tap) * bytes, t->w_type, area * bytes, t->terms / area, 0,
+            out + tap * (t->terms / area));
+}
+
+static void short_column(const product *t, int64_t column, int16_t *out)
+{
+    const npf_window *v = &t->v;
+    int64_t i, j, y, x, per;
+    if (t->weight == matrix_weight) {
+        npf_get_short_row(t->x + column * t->x_strides[1], t->x_type, t->x_strides[2], t->terms, t->x_zero, out);
+        return;
+    }
+    y = column / v->out[1], x = column % v->out[1], per = t->terms / (v->kernel[0] * v->kernel[1]);
+    for (i = 0; i < v->kernel[0]; i++)
+        for (j = 0; j < v->kernel[1]; j++, out += per) {
+            const int64_t sy = y * v->stride[0] + i * v->dilation[0] + v->origin[0];
+            const int64_t sx = x * v->stride[1] + j * v->dilation[1] + v->origin[1];
+            if (sy < 0 || sx < 0 || sy % v->insert[0] || sx % v->insert[1] || sy / v->insert[0] >= v->extent[0]
+                || sx / v->insert[1] >= v->extent[1])
+                memset(out, 0, (size_t)per * sizeof *out);
+            else
+                npf_get_short_row(t->x + sy / v->insert[0] * t->x_strides[2] + sx / v->insert[1] * t->x_strides[3],
+                    t->x_type, t->x_strides[1], per, t->x_zero, out);
+        }
+}
+
 static void narrow_sums(const product *t, int64_t most)
 {
+    const int quick = t->piece >= t->terms && !NPF_TYPE[t->w_type].packed;
     tile s;
     int64_t r, k, first, start;
     s.wide = (int64_t *)(void *)t->c->memory->scratch;
@@ -232,12 +273,20 @@ static void narrow_sums(const product *t, int64_t most)
     for (first = 0; first < t->rows; first += ROWS) {
         const int64_t rows = t->rows - first < ROWS ? t->rows - first : ROWS;
         for (r = 0; r < rows; r++)
-            for (k = 0; k < t->terms; k++)
-                s.row[r * t->terms + k] = (int16_t)t->weight(t, first + r, k);
+            if (quick)
+                short_row(t, first + r, s.row + r * t->terms);
+            else
+                for (k = 0; k < t->terms; k++)
+                    s.row[r * t->terms + k] = (int16_t)t->weight(t, first + r, k);
         for (start = 0; start < t->columns; start += COLUMNS) {
             const int64_t columns = t->columns - start < COLUMNS ? t->columns - start : COLUMNS;
             int64_t p;
             for (p = 0; p < columns; p++) {
+                if (quick) {
+                    short_column(t, start + p, s.column + p * t->terms);
+                    s.sums[p] = t->zeros || t->w_zero ? sum_of(s.column + p * t->terms, t->terms) : 0;
+                    continue;
+                }
                 t->column(t, start + p, s.wide);
                 for (k = 0, s.sums[p] = 0; k < t->terms; k++) {
                     s.column[p * t->terms + k] = (int16_t)s.wide[k];

@@ -197,31 +197,47 @@ typedef struct {
     npf_end end;
 } requant;
 
+/* A parameter of every element: one a channel, or one for all. */
+static void parameters(const npf_loop *loop, uint8_t *const *at, int place, uint32_t type, int64_t otherwise, int64_t n,
+    int64_t *out)
+{
+    int64_t i;
+    if (place)
+        npf_get_row(at[place], type, loop->strides[place][5], n, 0, out);
+    else
+        for (i = 0; i < n; i++)
+            out[i] = otherwise;
+}
+
 static void requant_row(const void *context, const npf_loop *loop, uint8_t *const *at, int64_t n)
 {
     const requant *t = (const requant *)context;
-    int64_t v[NPF_CHUNK], k, i;
-    const int y = loop->operands - 1;
+    const int64_t most = INT64_C(1) << 28;
+    const int shift = t->end.shift, y = loop->operands - 1;
+    int64_t v[NPF_CHUNK], b[NPF_CHUNK], m[NPF_CHUNK], lo[NPF_CHUNK], hi[NPF_CHUNK], i;
+    uint64_t far = 0;
     npf_get_row(at[0], t->acc_type, loop->strides[0][5], n, 0, v);
-    for (i = 0; i < n; i++) {
-        npf_end end = t->end;
-        int64_t bias = 0;
-        if (t->bias)
-            bias = npf_get(at[t->bias] + i * loop->strides[t->bias][5], t->bias_type);
-        if (t->multipliers)
-            end.multiplier = npf_get(at[t->multipliers] + i * loop->strides[t->multipliers][5], TYPE_uint32);
-        if (t->los)
-            end.lo = npf_get(at[t->los] + i * loop->strides[t->los][5], TYPE_int32);
-        if (t->his)
-            end.hi = npf_get(at[t->his] + i * loop->strides[t->his][5], TYPE_int32);
-        k = INT64_C(1) << 28;
-        if (v[i] > -k && v[i] < k && bias > -k && bias < k && t->bias_shift == 0 && end.shift > 0)
-            v[i] = npf_clamped(npf_rounded((v[i] + bias) * end.multiplier, end.shift, end.mode) + end.zero,
-                end.lo, end.hi);
-        else
+    parameters(loop, at, t->bias, t->bias_type, 0, n, b);
+    parameters(loop, at, t->multipliers, TYPE_uint32, t->end.multiplier, n, m);
+    parameters(loop, at, t->los, TYPE_int32, t->end.lo, n, lo);
+    parameters(loop, at, t->his, TYPE_int32, t->end.hi, n, hi);
+    for (i = 0; i < n; i++)            /* sums below 2^29, multipliers below 2^32 */
+        far |= ((uint64_t)v[i] + (uint64_t)most) >> 29 | ((uint64_t)b[i] + (uint64_t)most) >> 29;
+    if (!far && !t->bias_shift && shift > 0 && t->end.mode == ROUND_HALF_UP) {
+        const uint64_t up = (UINT64_C(1) << (shift - 1)) + (UINT64_C(1) << 63);
+        const int64_t less = (int64_t)(UINT64_C(1) << 63 >> shift) - t->end.zero;
+        for (i = 0; i < n; i++)
+            v[i] = npf_clamped((int64_t)(((uint64_t)((v[i] + b[i]) * m[i]) + up) >> shift) - less, lo[i], hi[i]);
+    } else if (!far && !t->bias_shift && shift > 0)
+        for (i = 0; i < n; i++)
+            v[i] = npf_clamped(npf_rounded((v[i] + b[i]) * m[i], shift, t->end.mode) + t->end.zero, lo[i], hi[i]);
+    else
+        for (i = 0; i < n; i++) {
+            npf_end end = t->end;
+            end.multiplier = m[i], end.lo = lo[i], end.hi = hi[i];
             v[i] = npf_ended(npf_sum(npf_widened(v[i]),
-                npf_times(npf_widened(bias), INT64_C(1) << t->bias_shift)), &end);
-    }
+                npf_times(npf_widened(b[i]), INT64_C(1) << t->bias_shift)), &end);
+        }
     npf_put_row(at[y], t->y_type, loop->strides[y][5], n, v);
 }
 
