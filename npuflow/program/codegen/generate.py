@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,16 +12,22 @@ from npuflow.base.errors import FitError, InternalError
 from npuflow.hw.encode import Words
 from npuflow.hw.target import Target
 from npuflow.ir.graph import ROUND, Graph
-from npuflow.ir.moves import reach
-from npuflow.ir.space import elements
 from npuflow.ir.types import GroupedType
 from npuflow.place.host import host_work
 from npuflow.place.partition import Segment, host_model, host_steps, segments
 from npuflow.program.codegen.commands import CommandList, Pending
 from npuflow.program.codegen.consts import ConstPool
 from npuflow.program.codegen.core import CoreProgram
-from npuflow.program.codegen.data import DataStorage, lay_out
-from npuflow.program.codegen.in_place import in_place
+from npuflow.program.codegen.data import (
+    DataStorage,
+    border_lifetimes,
+    in_place,
+    lay_out,
+    lifetimes,
+    run_order,
+    values_in_data,
+    writers_of,
+)
 from npuflow.program.codegen.loops import (
     LoopCommands,
     cleared,
@@ -46,12 +52,10 @@ from npuflow.program.order import HALF
 from npuflow.program.repeats import Rounds, expanded, folded, has_repeats
 from npuflow.program.taps import ProgramTaps, Tapped, encode_taps
 from npuflow.schedule.accesses import merge
-from npuflow.schedule.allocate import Lifetime
 from npuflow.schedule.bank_layout import set_apart
 from npuflow.schedule.borders import spreads
-from npuflow.schedule.build import in_turn, schedule_of
+from npuflow.schedule.build import schedule_of
 from npuflow.schedule.frame import Frame, Topology
-from npuflow.schedule.geometry import Spread
 from npuflow.schedule.jobs import Barrier, Phase, Schedule
 from npuflow.schedule.local import Local
 from npuflow.schedule.machine import Machine
@@ -119,9 +123,9 @@ def _data(
 ) -> list[DataStorage]:
     """Where values lie in external memory, and by core who has touched them."""
     memory, cores = topology.machine.memory, topology.machine.compute.cores
-    spread, steps = spreads(frames, plan.kept, cores), _steps(topology, plan)
-    borders = _borders(spread, frames, steps)
-    born, dies = _lifetimes(topology.graph, steps, _in_data(topology.graph, frames))
+    spread, steps = spreads(frames, plan.kept, cores), run_order(topology, plan)
+    borders = border_lifetimes(spread, frames, steps)
+    born, dies = lifetimes(topology.graph, steps, values_in_data(topology.graph, frames))
     born.update({v: 0 for v in cleared(topology.graph, loops) if v in born})
     homes = in_place(frames, topology.views, born, dies)
     if loops:
@@ -181,92 +185,6 @@ def _barrier(barrier: Barrier, out: _Output) -> None:
     out.barriers += 1
 
 
-def _in_data(graph: Graph, frames: Sequence[Frame]) -> frozenset[str]:
-    """Values that live in external memory: all but those that only local memory ever holds."""
-    gone: set[str] = set()
-    for frame in frames:
-        if frame.moves:
-            continue
-        for n in frame.group.nodes:
-            for o in graph.nodes[n].outputs:
-                if o and (o not in frame.results or not frame.topology.wanted_in_data(o, frame.kept)):
-                    gone.add(o)
-    return frozenset(v for v in graph.values if v not in gone)
-
-
-def _written(topology: Topology, frames: Sequence[Frame]) -> dict[str, int]:
-    """Which node's stores complete each value: of a view, the last one that stored
-    into its own bytes, if any did."""
-    views, written = topology.views, dict[str, int]()
-    # bytes that values share, by owner -> (first, end, node)
-    stored: dict[str, list[tuple[int, int, int]]] = {}
-    for _, frame in in_turn(frames):
-        for number in frame.group.nodes:
-            moves = topology.moving[number] if frame.moves else ()
-            live = [m for n, m in enumerate(moves) if (number, n) not in views.saved]
-            for position, value_id in enumerate(topology.graph.nodes[number].outputs):
-                if not value_id:
-                    continue
-                (root, at), size, item = views.root(value_id), views.bytes(value_id), views.item(value_id)
-                own = stored.setdefault(root, [])
-                if not frame.moves:
-                    own.append((at, at + size, number))
-                for move in (m for m in live if m.output == position):
-                    low, high = (
-                        at + (move.dst_offset + end) * item for end in reach(move.dims, move.dst_strides)
-                    )
-                    own.append((low, high + item, number))
-                writers = [n for first, end, n in own if first < at + size and at < end]
-                if writers:
-                    written[value_id] = writers[-1]
-    return written
-
-
-def _steps(topology: Topology, plan: TilingPlan) -> dict[int, int]:
-    """When each node runs, of the host too; a group is one step."""
-    first_of = {n: g.nodes[0] for g in plan.groups for n in g.nodes}
-    step_of: dict[int, int] = {}
-    for number in topology.everything:
-        lead = first_of.get(number, number)
-        step_of[number] = step_of[lead] if lead in step_of else len(step_of) + 1
-    return step_of
-
-
-def _borders(
-    spread: Mapping[str, Spread], frames: Sequence[Frame], step_of: Mapping[int, int]
-) -> list[Lifetime]:
-    """What cores hand each other, from the group that makes it to the one that reads it."""
-    found = []
-    for s in spread.values():
-        first, last = (
-            (step_of[frames[g].group.nodes[0]] for g in (s.maker, s.reader)) if s.borders else (0, 0)
-        )
-        found += [
-            Lifetime(b.name, elements(b.box) * frames[s.maker].item(b.value), first, last) for b in s.borders
-        ]
-    return found
-
-
-def _lifetimes(
-    graph: Graph, step_of: Mapping[int, int], kept: Collection[str]
-) -> tuple[dict[str, int], dict[str, int]]:
-    """Step of birth and of last use of every integer value in DATA."""
-    born = {i: 0 for i in graph.inputs if graph.values[i].quant is not None}
-    dies = dict(born)
-    for number in sorted(step_of, key=lambda n: (step_of[n], n)):
-        node, step = graph.nodes[number], step_of[number]
-        for value_id in node.inputs:
-            if value_id in born:
-                dies[value_id] = max(dies[value_id], step)
-        for value_id in node.outputs:
-            value = graph.values.get(value_id)
-            if value is not None and value.quant is not None and value.const is None and value_id in kept:
-                born[value_id] = dies[value_id] = step
-    last = max(step_of.values(), default=0) + 1
-    dies.update({o: last for o in graph.outputs if o in born})
-    return born, dies
-
-
 def _countable(words: Words, core: int) -> None:
     """Where rounds are read, counts that commands wait for must not pass what 16 bits tell apart."""
     most = int(np.bincount(words[:, 0] >> 8 & 0xFF, minlength=1).max())
@@ -321,7 +239,7 @@ def _program(
             macs.update({n: macs[n] * (loop.roll.rounds if k < ROUND else 0) for n in step if n in macs})
     values = of_last_round(
         topology, out.loops.loops,
-        values_meta(graph, data, topology.views, _in_data(graph, frames), _written(topology, frames)),
+        values_meta(graph, data, topology.views, values_in_data(graph, frames), writers_of(topology, frames)),
     )
     meta = {
         "name": name,
