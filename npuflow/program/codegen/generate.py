@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,11 @@ from npuflow.ir.types import GroupedType
 from npuflow.place.host import host_work
 from npuflow.place.partition import Segment, host_model, host_steps, segments
 from npuflow.program.codegen.commands import CommandList, Pending
-from npuflow.program.codegen.consts import ConstPool
+from npuflow.program.codegen.consts import ConstPool, UnknownBlock
 from npuflow.program.codegen.core import CoreProgram
 from npuflow.program.codegen.data import (
     DataStorage,
+    ValidPart,
     border_lifetimes,
     in_place,
     lay_out,
@@ -46,8 +48,10 @@ from npuflow.program.codegen.metadata import (
 )
 from npuflow.program.codegen.tiles import COMPUTE
 from npuflow.program.codegen.transfers import share_loads, transfer
+from npuflow.program.codegen.valid import valid_part
 from npuflow.program.container import Program, fingerprint, target_meta, without_group_products
-from npuflow.program.counts import WORD
+from npuflow.program.counts import at_any_index
+from npuflow.program.meta import WORD
 from npuflow.program.order import HALF
 from npuflow.program.repeats import Rounds, expanded, folded, has_repeats
 from npuflow.program.taps import ProgramTaps, Tapped, encode_taps
@@ -73,15 +77,25 @@ class _Output:
     steps: list[dict[str, Any]] = field(default_factory=list)
     hosts: list[bytes] = field(default_factory=list)
     barriers: int = 0
+    stored: tuple[Words, ...] = ()        # where they depend on an index, which `meta` tells
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    partial: Collection[str] = ()         # values of which it has some rows only
+
+    @cached_property
+    def words(self) -> tuple[Words, ...]:
+        """Commands of each core, written out."""
+        return tuple(core.commands.words() for core in self.cores)
 
     def counts(self) -> list[int]:
         """Commands of each core so far, those of all rounds of loops among them."""
         return [len(core.commands.commands) + self.loops.more(c) for c, core in enumerate(self.cores)]
 
 
-def generate(graph: Graph, plan: TilingPlan, target: Target, name: str = "") -> Program:
-    """The program of a planned network; a FitError where a loop's rounds have other commands."""
-    parts = segments(graph)
+def generate(
+    graph: Graph, plan: TilingPlan, target: Target, name: str = "", indexed: bool = True
+) -> Program:
+    """The program of a planned network; a FitError where a loop's rounds have other commands. `indexed`:
+    commands may depend on an index."""
     machine = Machine(target.compute, target.memory, target.dma)
     topology = Topology(graph, machine, target.numerics)
     frames = [Frame(topology, g, frozenset(plan.kept)) for g in plan.groups]
@@ -91,18 +105,78 @@ def generate(graph: Graph, plan: TilingPlan, target: Target, name: str = "") -> 
             f"the plan does not hold {graph.nodes[min(missing)].name}", code="NF-INTERNAL-013"
         )
     local, loops = place_local(frames, plan.kept, machine, plan.allocation)
-    data = _data(topology, plan, frames, loops)
+    part = valid_part(topology) if indexed and not loops else None
+    data = _data(topology, plan, frames, loops, part)
     local, schedule, time = _scheduled(frames, local, machine, data[0])
-    consts = ConstPool(target.memory.burst)
-    cores = tuple(
+    cores = _cores(topology, target, ConstPool(target.memory.burst), data)
+    out = _Output(cores, LoopCommands(loops, cores, _lengths(graph, data[0])))
+    _commands(graph, schedule, out)
+    shown = None if part is None else _indexed(part, topology, plan, target, local, out)
+    if shown is not None:
+        out, time = shown
+    return _program(topology, target, name, out, frames, local, plan_meta(plan, time, loops))
+
+
+def _indexed(
+    part: ValidPart, topology: Topology, plan: TilingPlan, target: Target, local: Local, whole: _Output
+) -> tuple[_Output, ScheduleTime] | None:
+    """The commands over the valid part of caches: at the largest index, with what they are at others, and
+    their time. None where these are not alike, or caches do not stay where they are. `whole`: those that make
+    all of them."""
+    data, consts = whole.cores[0].data, whole.cores[0].consts
+    moved = (n for g in plan.groups if g.parts[0].choice is None for n in g.nodes if n in part.axes)
+    if any((n, m) not in topology.views.saved for n in moved for m in range(len(topology.moving[n]))):
+        return None
+    if any(data.address(made) != data.address(held) for made, (held, _) in part.caches.items()):
+        return None
+
+    def run(turn: int, index: int) -> tuple[_Output, ScheduleTime]:
+        own = Topology(topology.graph, topology.machine, topology.numerics, part.at(turn, index))
+        frames = [Frame(own, g, frozenset(plan.kept)) for g in plan.groups]
+        places = [DataStorage(own.views, data.layout, data.lives, data.homes) for _ in whole.cores]
+        schedule = schedule_of(frames, local, own.machine, places[0].places())
+        cores = _cores(own, target, consts, places)
+        written = _Output(cores, LoopCommands((), cores))
+        _commands(own.graph, schedule, written)
+        return written, time_of(schedule, own.machine)
+
+    consts.closed = True
+    try:
+        last, time = run(part.turns - 1, part.most)
+        every = {at: run(*at)[0].words for at in part.samples}
+    except UnknownBlock:
+        return None
+    finally:
+        consts.closed = False
+    address = -(-data.layout.total // WORD) * WORD
+    stored = [
+        at_any_index({at: w[c] for at, w in every.items()}, own, part.reads(address), c)
+        for c, own in enumerate(last.words)
+    ]
+    if any(words is None for words in stored):
+        return None
+    for core in last.cores:
+        core.taps[:] = [tap for tap in core.taps if tap.value not in part.added]
+    partial = part.added.keys() - part.caches.keys()
+    found = tuple(w for w in stored if w is not None)
+    return replace(last, stored=found, meta=part.meta(address), partial=partial), time
+
+
+def _cores(
+    topology: Topology, target: Target, consts: ConstPool, data: Sequence[DataStorage]
+) -> tuple[CoreProgram, ...]:
+    return tuple(
         CoreProgram(CommandList(c, target.dma.channels), consts, own, target.numerics, topology.maker)
         for c, own in enumerate(data)
     )
-    out = _Output(cores, LoopCommands(loops, cores, _lengths(graph, data[0])))
+
+
+def _commands(graph: Graph, schedule: Schedule, out: _Output) -> None:
+    """The commands of all segments, and what the host does."""
     phases: dict[int, list[Phase]] = {}
     for phase in schedule.phases:
         phases.setdefault(phase.segment, []).append(phase)
-    for number, part in enumerate(parts):
+    for number, part in enumerate(segments(graph)):
         if part.kind == "host":
             _host(graph, part, out)
             continue
@@ -115,11 +189,11 @@ def generate(graph: Graph, plan: TilingPlan, target: Target, name: str = "") -> 
         count = [b - a for a, b in zip(first, out.counts(), strict=True)]
         segment = sum(step["kind"] == "npu" for step in out.steps)
         out.steps.append({"kind": "npu", "segment": segment, "first": first, "count": count})
-    return _program(topology, target, name, out, frames, local, plan_meta(plan, time, loops))
 
 
 def _data(
-    topology: Topology, plan: TilingPlan, frames: Sequence[Frame], loops: Sequence[RolledLoop]
+    topology: Topology, plan: TilingPlan, frames: Sequence[Frame], loops: Sequence[RolledLoop],
+    part: ValidPart | None,
 ) -> list[DataStorage]:
     """Where values lie in external memory, and by core who has touched them."""
     memory, cores = topology.machine.memory, topology.machine.compute.cores
@@ -128,6 +202,8 @@ def _data(
     born, dies = lifetimes(topology.graph, steps, values_in_data(topology.graph, frames))
     born.update({v: 0 for v in cleared(topology.graph, loops) if v in born})
     homes = in_place(frames, topology.views, born, dies)
+    if part is not None:
+        homes |= part.homes(topology.views, frozenset(born))
     if loops:
         shared = same_borders(spread, loops)
         homes, borders = same_places(topology, homes, born, loops) | shared, together(borders, shared)
@@ -265,9 +341,13 @@ def _program(
         },
         "plan": plan,
     }
-    words = tuple(c.commands.words() for c in out.cores)
+    words = out.words
     rounds = [out.loops.rounds(c) for c in range(len(words))]
     stored = tuple(folded(w, loops, c) for c, (w, loops) in enumerate(zip(words, rounds, strict=True)))
+    if out.stored:
+        stored, ends = out.stored, [one["address"] + WORD for one in out.meta["indices"]]
+        meta |= {**out.meta, "data_bytes": max(meta["data_bytes"], *ends)}
+        meta["values"] = {name: one for name, one in values.items() if name not in out.partial}
     every = tuple(expanded(w, c) for c, w in enumerate(stored))
     for core, w in enumerate(every if any(loop.roll.counted for loop in out.loops.loops) else ()):
         _countable(w, core)
