@@ -27,8 +27,9 @@ MODELS: dict[str, dict[str, Any]] = {
     "tiny": {"width": 64, "feed": 192, "layers": 2, "heads": 4, "keys": 2, "size": 16, "tokens": 256},
     "middle": {"width": 512, "feed": 1536, "layers": 4, "heads": 8, "keys": 4, "size": 64, "tokens": 4096},
 }
-SIZES = """Tiny: 2 layers of 64 over 2 key heads of 16, 256 tokens; middle: 4 layers of 512 over 4 key heads of 64, 4,096 tokens. The clock has no
-cycles of the host here. The tiny model's runs are mostly short commands that wait for each other."""
+SIZES = """Tiny: 2 layers of 64 over 2 key heads of 16, 256 tokens; middle: 4 of 512 over 4 of 64,
+4,096 tokens. The clock has no cycles of the host here. The tiny model's runs are mostly short commands
+that wait for each other."""
 RECIPE = """target = "{target}"
 [model]
 path = "net.gguf"
