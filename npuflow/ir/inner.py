@@ -1,17 +1,19 @@
-"""Lets nodes read parts of values where they lie, so that no command copies them.
+"""Lets nodes read values where they lie, and parts of them, so that no command copies them.
 
-In a plan of loops, a Slice whose readers work point by point is left out: they read its source, each from
-the place where its part begins. So do those of an LSTM's gates, which one product makes. The graph that is
-quantised, run and compared has the Slice.
+In a plan of caches that grow by some rows, what reads one reads external memory, where the new rows are
+stored, and a product reads it as it lies. In a plan of loops, a Slice whose readers work point by point is
+left out: they read its source, each from the place where its part begins. So do those of an LSTM's gates,
+which one product makes. The graph that is quantised, run and compared has neither.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from npuflow.ir.graph import Graph
-from npuflow.ir.op import InnerPart, Node
+from npuflow.ir.op import OPS, InnerPart, Node
 from npuflow.ir.space import DimMap, IterationDomain, Operand
 from npuflow.ir.types import QuantType
 
@@ -75,3 +77,56 @@ def _reading(
     inputs = tuple(whole if v == part else v for v in node.inputs)
     inner = tuple(sorted((*node.op.inner, (place, *where))))
     return replace(node, op=replace(node.op, inner=inner), inputs=inputs)
+
+
+def reading_caches(graph: Graph) -> Graph:
+    """The graph whose caches are read where they lie: states to which a product adds rows. All readers read a
+    value that is the cache's bytes in external memory."""
+    makers, users = graph.producer(), graph.consumers()
+    nodes, values = {n.outputs: [n] for n in graph.nodes}, dict(graph.values)
+    for made in _caches(graph, makers, users):
+        rows = f"{made}:rows"
+        values[rows] = replace(values[made], id=rows)
+        nodes[makers[made].outputs].append(Node(OPS["looprows"]((0,), 1), (made,), (rows,), params=()))
+        for reader in (n for n in users.get(made, []) if n.is_integer and not n.op.makes):
+            product = _exchanged(graph, reader, users)
+            if product is not None:
+                del nodes[reader.outputs]
+            read, last = (made, reader) if product is None else (reader.outputs[0], product)
+            (own,) = nodes[last.outputs]
+            cached = own.op.reading_cache(own.inputs.index(read), product is not None) or own.op
+            inputs = tuple(rows if v == read else v for v in own.inputs)
+            nodes[last.outputs] = [replace(own, op=cached, inputs=inputs)]
+    every = tuple(n for group in nodes.values() for n in group)
+    return graph.replaced(nodes=every, values=MappingProxyType(values))
+
+
+def _caches(
+    graph: Graph, makers: Mapping[str, Node], users: Mapping[str, Sequence[Node]]
+) -> Iterator[str]:
+    """What becomes a state: the sum of a product, and of the state times what says which rows stay."""
+    for output, given in graph.state:
+        last = makers.get(output)
+        made = last.inputs[0] if last is not None and last.op.makes == "floats" else output
+        first = [n for n in users.get(given, []) if n.op.makes == "codes"]
+        held = first[0].outputs[0] if first else given
+        added = makers.get(made)
+        if added is None or not added.is_integer or added.op.algebra != "sum":
+            continue
+        parts = [n for v in added.inputs if (n := makers.get(v)) is not None]
+        kept = any(n.op.algebra == "product" and held in n.inputs for n in parts)
+        if kept and any(n.op.algebra == "matrices" for n in parts):
+            yield made
+
+
+def _exchanged(graph: Graph, node: Node, users: Mapping[str, Sequence[Node]]) -> Node | None:
+    """The product that alone reads what a node exchanges the last two dimensions of, and can do it itself."""
+    site, readers = graph.site(node), users.get(node.outputs[0], [])
+    space = site.op.local_space(site) if site.consts[0] is None and node.op.moves(site) else None
+    if space is None or space.inputs[0] is None or len(readers) != 1 or node.outputs[0] in graph.outputs:
+        return None
+    axes = [DimMap(f"d{d}") for d in range(len(site.out_shape))]
+    exchanged = len(axes) > 1 and list(space.inputs[0].maps) == [*axes[:-2], axes[-1], axes[-2]]
+    (reader,) = readers
+    able = reader.is_integer and reader.inputs[1:] == node.outputs
+    return reader if exchanged and able and reader.op.reading_cache(1, True) is not None else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.answers import No, Yes
@@ -55,6 +55,11 @@ class Lowerable(Generic[S]):
     def moves(self, site: S) -> tuple[Move, ...] | None:
         """Strided copies that are the whole operator. An empty tuple: the output is
         the input's bytes as they lie."""
+        return None
+
+    def reading_cache(self, place: int, exchanged: bool) -> Self | None:
+        """The operator as a plan has it where an input is a cache whose rows a run may read in part, so that
+        no tile divides them; `exchanged`: its last two dimensions lie so. None: it cannot."""
         return None
 
     def copies(self, site: S) -> bool:

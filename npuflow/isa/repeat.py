@@ -26,7 +26,11 @@ class RepeatOpcode(Simulated):
     ones, or with `late` = 1 the last ones, whose words have gone on as if those before them had been
     issued, while their waits have not. Of commands behind the block, every wait that is not 0 is lower by
     count - r times the commands that the block has in that queue. A block in a block has a constant
-    count."""
+    count.
+
+    With `late` = 2 the integer is an index, and the block is issued once: its words have gone on as if
+    min(count - 1, max(least, ceil((n - before) / each))) rounds had been issued before it, while no wait
+    has, neither its own nor one behind it. So addresses and extents follow an index in DATA."""
 
     code = 44
     name = "REPEAT"
@@ -36,7 +40,7 @@ class RepeatOpcode(Simulated):
     def problems(self, f: Any) -> Iterator[str]:
         if f["count"] < 1 or f["length"] < 1:
             yield f"{f['count']} rounds of {f['length']} commands"
-        if f["most"] and not (f["each"] and f["least"] <= f["count"] and f["late"] <= 1):
+        if f["most"] and not (f["each"] and f["least"] <= f["count"] - (f["late"] == 2) and f["late"] <= 2):
             yield f"rounds that are read, of {f['each']} steps, {f['least']} of {f['count']} at least"
 
     def accesses(self, c: Command) -> Iterator[Region]:

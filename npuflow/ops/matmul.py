@@ -50,6 +50,8 @@ from npuflow.ops._windows import within
 class MatMul(MatrixOp):
     # a type that the array converts two activations to
     pairs: str = field(default="", kw_only=True)
+    # of a plan: b is a cache of "keys" [..., n, k], or of "values" [..., k, n], whose rows no tile divides
+    cache: str = field(default="", kw_only=True)
 
     onnx: ClassVar[str] = "MatMul"
     algebra: ClassVar[Algebra] = "matrices"
@@ -93,6 +95,9 @@ class MatMul(MatrixOp):
 
     def pair_type(self) -> str:
         return self.pairs
+
+    def reading_cache(self, place: int, exchanged: bool) -> Self | None:
+        return None if place != 1 or self.pairs else replace(self, cache="keys" if exchanged else "values")
 
     def prepare(self, site: OpContext, numerics: Numerics) -> dict[str, int | Array]:
         if grouped(site):
@@ -151,10 +156,14 @@ class MatMul(MatrixOp):
         y, depth = site.out_shape, site.shape(0)[-1]
         batch = [Axis(f"b{i}", size) for i, size in enumerate(y[:-2])]
         axes = (*batch, Axis("m", y[-2]), Axis("n", y[-1]), sum_axis(site, "k", depth))
+        rows = {"keys": "n", "values": "k"}.get(self.cache)
+        axes = tuple(replace(a, multiple=a.size) if a.name == rows else a for a in axes)
         result = Operand("y", y, (*(DimMap(a.name) for a in batch), DimMap("m"), DimMap("n")))
         inputs = tuple(
             Operand(name, shape, (*self._batch_maps(shape, y), *(DimMap(last) for last in lasts)))
-            for name, shape, lasts in (("a", site.shape(0), "mk"), ("b", site.shape(1), "kn"))
+            for name, shape, lasts in (
+                ("a", site.shape(0), "mk"), ("b", site.shape(1), "nk" if self.cache == "keys" else "kn")
+            )
         )
         return IterationDomain(
             axes,
@@ -201,7 +210,7 @@ class MatMul(MatrixOp):
                 "a_strides": (lasts[0], *a.strides[-2:]),
                 "b": b.address + starts[1],
                 "b_type": b.dtype,
-                "b_strides": (lasts[1], *b.strides[-2:]),
+                "b_strides": (lasts[1], *(b.strides[:-3:-1] if self.cache == "keys" else b.strides[-2:])),
                 "acc": acc.address + position * inner * m * n * size,
                 "acc_type": acc.dtype,
                 "batch": inner,

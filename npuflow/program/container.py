@@ -86,13 +86,15 @@ class Program:
         alike = bool(self.stored)
         return tuple(decode_all(words, core=core, alike=alike) for core, words in enumerate(self.commands))
 
-    def at(self, steps: Mapping[str, int]) -> Program:
-        """The program as the machine runs it for so many steps, by the inputs that say so (`lengths` of the
-        metadata): commands of the rounds that run. It has no taps, which are of the most steps."""
+    def at(self, steps: Mapping[str, int], whole: bool = False) -> Program:
+        """The program as the machine runs it for so many steps or at an index, by the inputs that say so
+        (`lengths` and `indices` of the metadata): commands of the rounds that run. It has no taps, which are
+        of the most steps, and of whole caches; `whole`: as with such an index, but caches are read whole."""
         if not self.stored:
             return self
-        every, meta = shortened(self.meta, self.stored, steps)
-        return replace(self, commands=every, stored=every, tap_bytes=b"", meta=meta)
+        every, meta = shortened(self.meta, self.stored, steps, whole)
+        taps = self.tap_bytes if whole else b""
+        return replace(self, commands=every, stored=every, tap_bytes=taps, meta=meta)
 
     def __repr__(self) -> str:
         """A line: a program is megabytes of words and constants."""

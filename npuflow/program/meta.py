@@ -21,6 +21,10 @@
     lengths      [{"input", "least", "most", "address", "axes": {port: axis}}]: inputs that say how many steps
                  a run has, where in DATA their number is written before it (32 bits), and along which axes
                  ports go on by steps; `cleared`: values whose codes are those of 0 before a run
+    indices      [{"input", "most", "new", "address", "axes": {port: axis}, "attended"}]: inputs of which a
+                 run's commands depend as on an index: its largest number, rows that a run adds, where in DATA
+                 it is written before it (32 bits), the axes of rows of caches, and whether commands read so
+                 far at it, or write at it
     data_bytes, const_bytes, local_bytes
     preparation  {"alpha", "colour", "steps"} of the recipe's [data], when it has steps: how a picture becomes
                  the inputs
@@ -43,6 +47,7 @@ CONTAINERS = {
     if row.kind == "int" and not row.packed and row.block is None and row.bits <= 32
 }
 MAX_RANK = 16
+WORD = 4                                  # bytes of a number that commands read
 MAX_BYTES = 1 << 32
 
 
@@ -75,6 +80,7 @@ def check_meta(meta: Mapping[str, Any], counts: Sequence[int], const_bytes: int,
             if entry.get("pixels") is not None:
                 _pixels(entry["pixels"], f"{kind} {entry['name']}")
     _lengths(meta)
+    _indices(meta)
     instances = meta.get("instances", 1)
     need(natural(instances, 64) and instances, "instances is no number of inferences")
     _state(meta)
@@ -113,7 +119,7 @@ def _lengths(meta: Mapping[str, Any]) -> None:
         need(isinstance(row, dict) and row.get("input") in ports, "a number of steps is of no input")
         least, most, address = (row.get(name) for name in ("least", "most", "address"))
         need(natural(most, MAX_BYTES) and natural(least, most) and least, "a number of steps has no range")
-        need(natural(address, meta["data_bytes"] - 4), "a number of steps has no address in DATA")
+        need(natural(address, meta["data_bytes"] - WORD), "a number of steps has no address in DATA")
         axes = row.get("axes")
         good = isinstance(axes, dict) and all(
             name in ports and natural(axis, len(ports[name] or ()) - 1) and ports[name][axis] == most
@@ -122,6 +128,20 @@ def _lengths(meta: Mapping[str, Any]) -> None:
         need(good, "an axis of steps is of no port, or has another length")
     need(_texts(meta.get("cleared")), "what is cleared is no list of names")
     need(set(meta["cleared"]) <= set(meta.get("values", ())), "what is cleared is no value")
+
+
+def _indices(meta: Mapping[str, Any]) -> None:
+    """Inputs that are one number, which lies in DATA."""
+    sizes = {entry["name"]: prod(entry["shape"]) for entry in meta["inputs"]}
+    ports = {entry["name"] for kind in ("inputs", "outputs") for entry in meta[kind]}
+    for row in _items(meta, "indices") if "indices" in meta else ():
+        good = isinstance(row, dict) and sizes.get(row.get("input")) == 1
+        need(good, "an index is of no input of one number")
+        need(all(natural(row.get(name), MAX_BYTES) for name in ("most", "new")), "an index has no range")
+        axes = row.get("axes")
+        need(isinstance(axes, dict) and set(axes) <= ports, "an axis of rows is of no port")
+        need(type(row.get("attended")) is bool, "an index does not say what it is for")
+        need(natural(row.get("address"), meta["data_bytes"] - WORD), "an index has no address in DATA")
 
 
 def _host(node: Mapping[str, Any]) -> None:

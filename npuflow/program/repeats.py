@@ -28,6 +28,7 @@ MOST = 1 << 22                            # commands of a core, of all rounds
 FAR = 1 << 14                             # counts from which on a 0 is no longer surely over
 LAG = 4                                   # rounds behind, of a queue that a command does not wait for
 SAVED = 8                                 # commands that a block must save
+INDEXED = 2                               # `late` of a block that is issued once, at an index
 LONGEST = 512                             # commands of a block of tiles
 ALL_ROUNDS: Mapping[int, int] = {}        # nothing is said of what memory holds
 CONSTANT: Mapping[str, int] = {}          # fields of a REPEAT whose rounds are not read
@@ -86,26 +87,33 @@ def expanded(
         _need(end <= len(words), f"its block ends behind the program's {len(words)} commands", at, core)
         constant = depth == DEPTH or not repeat.number("most")
         _need(constant, "a block in a block has a constant count", at, core)
-        count = rounds_of(repeat, steps.get(repeat.number("address")), at)
-        turns = np.arange(count, dtype=np.int64) + (most - count) * repeat.number("late")
+        turns = turns_of(repeat, steps.get(repeat.number("address")), at)
+        most = most if repeat.number("late") < INDEXED else 1
         block = _later(words[first:end], -fewer)
         one = expanded(block, core, depth - 1)
         advances = _advances(words, at, first, end - first, core)
         _need(most * len(one) <= MOST, f"{most} rounds of {len(one)} commands are more than {MOST} in all",
               at, core)
-        found.append(_rounds(block, one, turns, advances, (core, depth)))
-        at, fewer = end, fewer + (most - count) * _by_queue(one)
+        found.append(_rounds(block, one, np.asarray(turns, np.int64), advances, (core, depth)))
+        at, fewer = end, fewer + (most - len(turns)) * _by_queue(one)
     return np.concatenate(found)
 
 
-def rounds_of(repeat: Command, steps: int | None, at: int = 0) -> int:
-    """How many rounds a REPEAT issues where memory holds this number of steps; None: the most."""
-    count, most = repeat.number("count"), repeat.number("most")
+def turns_of(repeat: Command, steps: int | None, at: int = 0) -> range:
+    """The rounds that a REPEAT issues where memory holds this number of steps, or this index; None: all
+    rounds, or the last one."""
+    count, most, late = (repeat.number(name) for name in ("count", "most", "late"))
+    indexed = late == INDEXED
     if steps is None or not most:
-        return count
-    _need(0 <= steps <= most, f"{steps} steps, at most {most} are possible", at, repeat.core)
-    wanted = -((repeat.number("before") - steps) // repeat.number("each"))
-    return min(count, max(repeat.number("least"), wanted))
+        return range(count - 1 if indexed else 0, count)
+    said = f"the index {steps}, at most {most} is" if indexed else f"{steps} steps, at most {most} are"
+    _need(0 <= steps <= most, f"{said} possible", at, repeat.core)
+    wanted = max(repeat.number("least"), -((repeat.number("before") - steps) // repeat.number("each")))
+    if indexed:
+        turn = min(count - 1, wanted)
+        return range(turn, turn + 1)
+    rounds = min(count, wanted)
+    return range(count - rounds, count) if late else range(rounds)
 
 
 def _advances(
@@ -130,20 +138,20 @@ def _rounds(
     made = np.repeat(block[None], count, axis=0)
     for command, word, step in advances:
         made[:, command, word] = (made[:, command, word].astype(np.int64) + turns * step) & 0xFFFFFFFF
-    waits = _waits(block)
+    waits = waits_of(block)
     every = np.where(waits > 0, waits + np.arange(count)[:, None, None] * _by_queue(one), 0)
-    made[:, :, 2:HEADER_WORDS] = _packed(every)
+    made[:, :, 2:HEADER_WORDS] = packed(every)
     if one is block or not count:
         return made.reshape(-1, WORDS)
     return np.concatenate([expanded(each, core, depth - 1) for each in made])
 
 
-def _waits(words: Words) -> Ints:
+def waits_of(words: Words) -> Ints:
     """The counts that commands wait for, [..., queues]."""
     return np.ascontiguousarray(words[..., 2:HEADER_WORDS]).view("<u2").astype(np.int64)
 
 
-def _packed(waits: Ints) -> Words:
+def packed(waits: Ints) -> Words:
     """Counts as words."""
     return np.ascontiguousarray((waits & 0xFFFF).astype("<u2")).view("<u4")
 
@@ -186,8 +194,8 @@ def _later(words: Words, more: Ints) -> Words:
     """The same commands where queues have had so many more before."""
     if not more.any() or not len(words):
         return words
-    made, waits = words.copy(), _waits(words)
-    made[:, 2:HEADER_WORDS] = _packed(np.where(waits > 0, waits + more, 0))
+    made, waits = words.copy(), waits_of(words)
+    made[:, 2:HEADER_WORDS] = packed(np.where(waits > 0, waits + more, 0))
     return made
 
 
@@ -205,10 +213,10 @@ def _past(words: Words, before: Ints, core: int) -> Words:
             head = decode(words[at])
             at += 1 + head.number("advances")
             end, count = at + head.number("length"), head.number("count")
-        own, waits = _by_queue(expanded(words[at:end], core)), _waits(words[at:end])
+        own, waits = _by_queue(expanded(words[at:end], core)), waits_of(words[at:end])
         done = np.where(own > 0, had - LAG * own, before) if count > 1 else before
         lacking = (waits == 0) & far & ~np.isin(words[at:end, 0] & 0xFF, codes)[:, None]
-        made[at:end, 2:HEADER_WORDS] = _packed(np.where(lacking, done - (done & 0xFFFF == 0), waits))
+        made[at:end, 2:HEADER_WORDS] = packed(np.where(lacking, done - (done & 0xFFFF == 0), waits))
         at, had = end, had + count * own
     return made
 
@@ -231,13 +239,13 @@ def _block(words: Words, loop: Rounds, more: Ints, core: int) -> list[Words]:
     found, block, count = list[Words](), a.copy(), loop.count
     # a count of 0 stays 0 in a block: a round that waits for one stands in front of it
     while count and (waits & (own > 0) & (asked & 0xFFFF == 0)).any():
-        block[:, 2:HEADER_WORDS] = _packed(asked)
+        block[:, 2:HEADER_WORDS] = packed(asked)
         found.append(block.copy())
         for command, word, step in steps:
             block[command, word] = (int(block[command, word]) + step) & 0xFFFFFFFF
         asked, count = np.where(waits, asked + own, 0), count - 1
-    block[:, 2:HEADER_WORDS] = _packed(asked)
-    return [*found, _head(count, loop.length, steps, core, _read(loop, count)), block] if count else found
+    block[:, 2:HEADER_WORDS] = packed(asked)
+    return [*found, head(count, loop.length, steps, core, _read(loop, count)), block] if count else found
 
 
 def _read(loop: Rounds, count: int) -> Mapping[str, int]:
@@ -256,7 +264,7 @@ def _wanted(words: Words, loop: Rounds) -> Ints:
     none, found = np.iinfo(np.int64).min, []
     for k in range(2):
         first = loop.first + k * loop.length
-        waits = _waits(words[first : first + loop.length])
+        waits = waits_of(words[first : first + loop.length])
         found.append(np.where(waits > 0, waits - _by_queue(words[:first]), none))
     return np.maximum(*found)
 
@@ -277,7 +285,7 @@ def _going(a: Words, b: Words, loop: Rounds) -> Iterator[tuple[int, int, int]]:
         yield int(command), at, step
 
 
-def _head(
+def head(
     count: int, length: int, steps: Sequence[tuple[int, int, int]], core: int,
     read: Mapping[str, int] = CONSTANT,
 ) -> Words:
@@ -317,7 +325,7 @@ def _folded_once(words: Words, core: int) -> Words:
             for k in range(length) for word in np.flatnonzero(going[at + k])
             if (step := _step(words, at + k, length, int(word)))
         ]
-        found += [_head(count, length, steps, core), block]
+        found += [head(count, length, steps, core), block]
         at += length * count
     return np.concatenate(found) if found else words
 
@@ -343,7 +351,7 @@ def _kinds(words: Words) -> tuple[list[bytes], npt.NDArray[np.bool_]]:
             if entry.name in _GOING[name]:
                 going[rows, place] = True
     fixed = np.where(going, 0, words)
-    fixed[:, 2:HEADER_WORDS] = _packed((_waits(words) > 0).astype(np.int64))
+    fixed[:, 2:HEADER_WORDS] = packed((waits_of(words) > 0).astype(np.int64))
     return [row.tobytes() for row in fixed], going
 
 
@@ -386,6 +394,6 @@ def _alike(
     step = one.astype(np.int64) - first
     if ((first + number * step - this) * going[at : at + length] & 0xFFFFFFFF).any():
         return False
-    waits = _waits(first)
+    waits = waits_of(first)
     wanted = np.where(waits > 0, waits + number * own, 0) & 0xFFFF
-    return bool((wanted == _waits(this)).all())
+    return bool((wanted == waits_of(this)).all())

@@ -80,6 +80,11 @@ def context_model(program: Program, file: str = "") -> ContextModel:
             "the program runs sequences of any length, and an EPContext node has one shape",
             hint="[model] dims with one length, or [model] shapes and FILE.npu#NETWORK", code="NF-USAGE-383",
         )
+    if program.meta.get("indices"):
+        raise UsageError(
+            "the program's commands depend on an index, and an EPContext node has none",
+            hint="[program] index = false, and build it again", code="NF-USAGE-384",
+        )
     graph = decode_graph(program.graph_bytes) if program.graph_bytes else None
     order = _in_order(program, graph)
     types = _types(program, [part for part in order if isinstance(part, NpuPart)])

@@ -9,7 +9,7 @@ from typing import Any
 
 from npuflow.base.errors import UsageError
 from npuflow.base.forked import renewed_in_children
-from npuflow.input.data.lengths import cut, whole_sample
+from npuflow.input.data.lengths import cut, need_indices, whole_sample
 from npuflow.program.container import Program
 from npuflow.program.graph_section import decode_graph
 from npuflow.run.state import Pairs, pairs
@@ -80,6 +80,7 @@ class _Program:
 
     def fed(self, sample: Sample) -> dict[str, Array]:
         entries = self.program.meta["inputs"]
+        need_indices(self.program.meta.get("indices", ()), sample)
         return fed(entries, whole_sample(entries, self.lengths, sample) if self.lengths else sample)
 
     def _cut(self, samples: Sequence[Sample], found: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:

@@ -36,8 +36,8 @@ class TokenSession:
     """The tokens of one sequence, with a cache of its own; weights are those of its runner. Threads take
     turns. `runs`: of the model, by chunk length.
 
-    A run takes a chunk of new tokens, and nothing else: no filling reaches the cache. What the cache holds
-    behind the position (after `trim`) is never read, and the next run clears it.
+    A run takes a chunk of new tokens, and nothing else: no filling reaches the cache. Behind the position the
+    cache is as it began, also after `trim`.
     """
 
     def __init__(self, model: TokenModel, run: Step) -> None:
@@ -105,6 +105,15 @@ class TokenSession:
                     hint=f"0 to {len(self._tokens)}", code="NF-RUN-093",
                 )
             self._tokens = self._tokens[:count]
+            self._held = {name: self._cut(name, array, count) for name, array in self._held.items()}
+
+    def _cut(self, name: str, array: Array, count: int) -> Array:
+        """A state without rows of the cache behind the first ones."""
+        if not is_cache(name):
+            return array
+        found = np.array(self.model.start[name], array.dtype)        # arrays are never written into
+        found[:, :, :count] = array[:, :, :count]
+        return found
 
     def fork(self) -> TokenSession:
         """Another session with the same tokens; what is appended to one is not in the other."""

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from npuflow.base.errors import ModelError
 from npuflow.base.forked import renewed_in_children
 from npuflow.base.wording import first_line
 from npuflow.hw.rows import check_rows
-from npuflow.input.data.lengths import steps_of_sample, whole_sample
+from npuflow.input.data.lengths import need_indices, steps_of_sample, whole_sample
 from npuflow.onnx.session import opened
 from npuflow.program.container import Program, load_program
 from npuflow.program.counts import rounds_at
@@ -57,6 +58,7 @@ class ProgramRunner:
         self.order = order_of(self.program)
         self.state = pairs(self.program.meta.get("state", ()))
         self.lengths: Sequence[Mapping[str, Any]] = self.program.meta.get("lengths", ())
+        self.indices: Sequence[Mapping[str, Any]] = self.program.meta.get("indices", ())
         self._start = start_of(self.program.meta)
         self._own = self.steps()
         self._lock = threading.Lock()
@@ -96,9 +98,15 @@ class ProgramRunner:
     ) -> list[dict[str, Array]]:
         """`run_many` of inputs that are already as the program stores them."""
         found: list[dict[str, Array]] = []
-        for start in range(0, len(samples), self.batch):
-            found += self._together(samples[start : start + self.batch], dump)
+        for part in self._batches(samples):
+            found += self._together(part, dump)
         return found
+
+    def _batches(self, samples: Sequence[Mapping[str, Array]]) -> Iterator[list[Mapping[str, Array]]]:
+        """At most so many at a time, all at the same index."""
+        for _, alike in groupby(samples, lambda sample: tuple(steps_of_sample(self.indices, sample).items())):
+            part = list(alike)
+            yield from (part[at : at + self.batch] for at in range(0, len(part), self.batch))
 
     def stream(
         self, samples: Iterable[Mapping[str, Array]], dump: bool | Iterable[str] = False
@@ -207,20 +215,22 @@ class ProgramRunner:
     ) -> Iterator[SimulatedMachine]:
         """A machine for one run: an idle one, or a new one. A run that fails leaves it in an
         unknown state: it is dropped. Samples that run together run the steps of the longest; where
-        one looks inside, all steps run."""
+        one looks inside, all steps run, and caches are read whole."""
         batch, program, order = len(samples), self.program, self.order
         rounds: tuple[int, ...] = ()
-        if self.lengths and not watch:
-            each = [steps_of_sample(self.lengths, sample) for sample in samples]
+        if read := (*(() if watch else self.lengths), *self.indices):
+            for sample in samples:
+                need_indices(self.indices, sample)
+            each = [steps_of_sample(read, sample) for sample in samples]
             most = {name: max(one[name] for one in each) for name in each[0]}
-            rounds = rounds_at(program.meta, program.stored, most)
+            rounds = rounds_at(program.meta, program.stored, most, bool(watch))
         kind = batch, watch, rounds
         with self._lock:
             idle = self._idle.get(kind)
             machine = idle.pop() if idle else None
         if machine is None:
             if rounds:
-                program = program.at(most)
+                program = program.at(most, bool(watch))
                 order = order_of(program)
             machine = SimulatedMachine(program, batch, watch=watch, order=order)
         yield machine

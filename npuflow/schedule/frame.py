@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 
@@ -13,7 +13,7 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, step_of
 from npuflow.ir.moves import Move
 from npuflow.ir.op import OpContext
-from npuflow.ir.space import Box, IterationDomain, elements
+from npuflow.ir.space import Box, Interval, IterationDomain, elements
 from npuflow.ir.views import Views, views_of
 from npuflow.place.partition import is_npu, segments
 from npuflow.schedule.columns import gathered
@@ -25,11 +25,23 @@ from npuflow.schedule.moves import assembled, piece_bytes
 from npuflow.schedule.units import SlotUnit, units_of, windowed
 
 
+@dataclass(frozen=True)
+class PartialRun:
+    """What of a network a run needs. `axes`: of nodes that run over the start of some axes only, how far, by
+    axis; `rows`: of values of which a run makes some rows only, the dimension and these rows."""
+
+    axes: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    rows: Mapping[str, tuple[int, Interval]] = field(default_factory=dict)
+
+
+WHOLE = PartialRun()
+
+
 class Topology:
     """What groups must know of the graph around them, looked up once."""
 
-    def __init__(self, graph: Graph, machine: Machine, numerics: Numerics) -> None:
-        self.graph, self.machine, self.numerics = graph, machine, numerics
+    def __init__(self, graph: Graph, machine: Machine, numerics: Numerics, part: PartialRun = WHOLE) -> None:
+        self.graph, self.machine, self.numerics, self.part = graph, machine, numerics, part
         self.readers: dict[str, list[int]] = {}
         self.maker: dict[str, int] = {}
         for index, node in enumerate(graph.nodes):
@@ -53,8 +65,20 @@ class Topology:
 
     def space(self, index: int) -> IterationDomain:
         if index not in self._spaces:
-            self._spaces[index] = space_of(self.site(index), self.numerics)
+            space = space_of(self.site(index), self.numerics)
+            if cut := self.part.axes.get(index):
+                axes = (replace(a, size=cut.get(a.name, a.size)) for a in space.axes)
+                space = replace(space, axes=tuple(axes))
+            self._spaces[index] = space
         return self._spaces[index]
+
+    def extent(self, value: str) -> tuple[int, ...]:
+        """How far a value is made."""
+        shape, node = self.graph.type(value).shape, self.maker.get(value, -1)
+        if node not in self.part.axes:
+            return shape
+        space, place = self.space(node), self.graph.nodes[node].outputs.index(value)
+        return tuple(high for _, high in space.outputs[place].box(space.full))
 
     @cached_property
     def segment(self) -> dict[int, int]:
@@ -159,11 +183,12 @@ class Topology:
         key = nodes, frozenset(self.touched(nodes) & kept)
         if key not in self._members:
             sites = tuple(self.site(n) for n in nodes)
-            layer = describe(sites, self.numerics, self.needed(nodes), key[1])
+            spaces = tuple(self.space(n) for n in nodes)
+            layer = describe(sites, self.numerics, self.needed(nodes), key[1], spaces)
             layer = gathered(layer, self.machine.compute, self.machine.memory)
             # equal ones are one: what is looked up by them is found at once
             layer = self._layers.setdefault(layer, layer)
-            self._members[key] = Member(nodes, sites, tuple(self.space(n) for n in nodes), layer)
+            self._members[key] = Member(nodes, sites, spaces, layer)
         return self._members[key]
 
     def passage(self, group: FusionGroup, kept: frozenset[str]) -> Passage:
@@ -222,13 +247,13 @@ class Frame:
 
     @cached_property
     def results(self) -> dict[str, tuple[int, ...]]:
-        return {v: self.topology.graph.type(v).shape for v in self.topology.needed(self.group.nodes)}
+        return {v: self.topology.extent(v) for v in self.topology.needed(self.group.nodes)}
 
     @cached_property
     def walks(self) -> tuple[GroupWalk, ...]:
-        g = self.group
+        g, rows = self.group, self.topology.part.rows
         return tuple(
-            GroupWalk(self.members, self.results, g.strips, g.cores, dict(g.held), c)
+            GroupWalk(self.members, self.results, g.strips, g.cores, dict(g.held), c, {}, rows)
             for c in range(g.cores[1])
         )
 

@@ -104,7 +104,8 @@ class _State:
 
 @dataclass
 class GroupWalk:
-    """One core's way through a group. `results`: values that somebody outside needs, with their shapes."""
+    """One core's way through a group. `results`: values that somebody outside needs, with their shapes;
+    `rows`: of values of which only some are needed, the dimension and these rows."""
 
     members: Sequence[Member]
     results: Mapping[str, tuple[int, ...]]
@@ -113,6 +114,7 @@ class GroupWalk:
     held: Mapping[str, int]
     core: int = 0
     state: dict[str, _State] = field(default_factory=dict)
+    rows: Mapping[str, tuple[int, Interval]] = field(default_factory=dict)
 
     def run(self, most: int | None = None) -> list[Stripe]:
         """All strips, or the first few."""
@@ -139,6 +141,9 @@ class GroupWalk:
 
     def _cut(self, value: str, index: Sequence[int]) -> Box:
         box = [(0, size) for size in self.results[value]]
+        if value in self.rows:
+            dim, rows = self.rows[value]
+            box[dim] = rows
         for (dim, count), at in zip((self.cores, *self.strips), (self.core, *index), strict=False):
             if dim < len(box):
                 box[dim] = piece(box[dim], count, at, self._multiple(value, dim))

@@ -174,18 +174,20 @@ class Layer:
 
 
 def describe(
-    sites: Sequence[OpContext], numerics: Numerics, stored: Collection[str], kept: Collection[str] = ()
+    sites: Sequence[OpContext], numerics: Numerics, stored: Collection[str], kept: Collection[str] = (),
+    spaces: Sequence[IterationDomain] = (),
 ) -> Layer:
     """The layer of a part: its first member's space, and members that follow it point by point.
 
     `stored`: values that somebody outside the part needs; the others stay in local memory. `kept`: values
-    that have a buffer in local memory, whether they are made here or before.
+    that have a buffer in local memory, whether they are made here or before. `spaces`: where they are known.
     """
-    space = space_of(sites[0], numerics)
+    spaces = spaces or [space_of(site, numerics) for site in sites]
+    space = spaces[0]
     activations, constants, results = _operands(sites[0], space, 0, {}, {}, stored, numerics)
     made, ops = {v.id: 0 for v in sites[0].outputs}, 0
     for member, site in enumerate(sites[1:], 1):
-        other = space_of(site, numerics)
+        other = spaces[member]
         found = _operands(site, other, member, made, _axes_between(space, other), stored, numerics)
         for mine, theirs in zip((activations, constants, results), found, strict=True):
             mine += theirs

@@ -21,6 +21,7 @@ from npuflow.hw.isa import opcodes
 from npuflow.hw.region import CONST, DATA, LOCAL, Region
 from npuflow.program.access import regions
 from npuflow.program.container import Program
+from npuflow.program.counts import READ
 from npuflow.program.order import Order
 from npuflow.sim.bounds import check_bounds
 
@@ -50,7 +51,7 @@ class Hazard:
         if self.kind == "overlap":
             return f"command {index} of core {core}: {what} overlaps an operand of the same command"
         if self.kind == "count":
-            return f"command {index} of core {core}: {what} writes a number of steps that a REPEAT reads"
+            return f"command {index} of core {core}: {what} writes a number that a REPEAT reads"
         assert self.first is not None
         other = program.decoded[self.first[0]][self.first[1]].opcode
         return (
@@ -114,7 +115,7 @@ class _Judge:
         self.program, self.order = program, order
         self.data = _Shadow(int(program.meta["data_bytes"]))
         self.local = [_Shadow(int(program.meta["local_bytes"])) for _ in program.commands]
-        self.counts = [int(one["address"]) for one in program.meta.get("lengths", ())]
+        self.counts = [int(one["address"]) for key in READ for one in program.meta.get(key, ())]
         self.queue = order.queue
         self.position = order.position
 

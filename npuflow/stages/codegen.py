@@ -78,6 +78,9 @@ class ProgramTable(Config, table="program"):
     """Keep the network's graph too, so that `npuflow run`, `npuflow serve` and `npuflow.Runner` run the
     program on whole tensors, many times faster than its commands. It adds the weights once more; false for a
     file that only goes to a device."""
+    index: bool = True
+    """Let the commands of a language model read as much of its cache as holds tokens, and write the new rows
+    alone: both follow the position, which they read from memory. false: all of the cache in every run."""
 
 
 def _one_at_a_time(graph: Graph) -> None:
@@ -103,7 +106,9 @@ def codegen(
     compute = whole.planned.compute
     target = replace(whole.target, compute=compute.of_one_inference)
     graph = quantized.planned(not tiled.plan.rolled, tiled.plan.paired)
-    made = generate(graph, tiled.plan, target)
+    made = generate(graph, tiled.plan, target, indexed=program.index and compute.instances == 1)
+    for one in made.meta.get("indices", ())[:1]:
+        log(f"commands follow {one['input']}, 0 to {one['most']}: caches are read as far as they are filled")
     if compute.instances > 1:
         _one_at_a_time(graph)
         made = data_parallel(made, compute.instances)

@@ -11,6 +11,7 @@ from npuflow.flow.artifact import Artifact
 from npuflow.flow.stage import log, stage
 from npuflow.input.pixels.pixels import Pixels
 from npuflow.ir.graph import Graph
+from npuflow.ir.inner import reading_caches
 from npuflow.ir.macs import graph_macs
 from npuflow.ir.text import operators
 from npuflow.ir.unroll import rolled, written_out
@@ -48,8 +49,8 @@ class Quantized(
 
     def planned(self, whole: bool = False, paired: bool = False) -> Graph:
         """The graph that is planned and becomes commands: of loops the steps that stand for all, or `whole`
-        all steps. `paired`: loops that may run beside each other are one."""
-        return written_out(self.graph) if whole else rolled(self.graph, paired)
+        all steps. `paired`: loops that may run beside each other are one. Caches are read where they lie."""
+        return reading_caches(written_out(self.graph) if whole else rolled(self.graph, paired))
 
     @property
     def share(self) -> float:

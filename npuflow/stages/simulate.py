@@ -111,6 +111,31 @@ def _shorter(
             yield f"{one.dim} = {count}: {cycles:,.0f} cycles, no hazards, all outputs equal"
 
 
+def _at_indices(
+    graph: Graph, program: Program, fed: Sequence[Mapping[str, Array]], numerics: Numerics
+) -> Iterator[str]:
+    """What a program that reads an index does at the samples' own; a fault is an error."""
+    runner, pixels = ProgramRunner(program), of_program(program.meta)
+    for one in program.meta.get("indices", ())[:1]:
+        name, axes, reference = one["input"], one["axes"], Interpreter(graph, numerics)
+        for index in sorted({0, one["most"] // 2}):
+            part = program.at({name: index})
+            order = order_of(part)
+            require_safe(part, hazards_of(part, order))
+            yield f"{name} = {index}: {timeline_of(part, order).cycles:,.0f} cycles, no hazards"
+        for feed in fed:
+            index = int(np.max(feed[name]))
+            wanted, (found,) = reference.run(feed), runner.run_many([model_inputs(feed, pixels)])
+            for value, array in found.items():
+                rows = index + one["new"]
+                cut = (*(slice(None),) * axes[value], slice(0, rows)) if value in axes else ()
+                if not np.array_equal(array[cut], wanted[value][cut]):
+                    raise BuildError(
+                        f'"{value}" differs from the reference at {name} = {index}', code="NF-SIM-021"
+                    ).at(value=value)
+            yield f"{name} = {index}: all outputs equal"
+
+
 def simulated(
     graph: Graph, program: Program, fed: Sequence[Mapping[str, Array]], numerics: Numerics
 ) -> Simulation:
@@ -119,7 +144,7 @@ def simulated(
     require_safe(program, hazards_of(program, order))
     checks = compare(graph, program, numerics, fed)
     require_equal(checks, program)
-    for line in _shorter(graph, program, fed, numerics):
+    for line in (*_shorter(graph, program, fed, numerics), *_at_indices(graph, program, fed, numerics)):
         log(line)
     seen, unseen = sum(1 for c in checks if c.elements), sum(c.unseen for c in checks)
     rest = f", {counted(unseen, 'element')} not seen" if unseen else ""

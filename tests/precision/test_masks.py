@@ -11,7 +11,7 @@ from npuflow.ir.op import OPS, Node
 from npuflow.ir.types import TensorType, Value
 from npuflow.statistics.observe import Counter
 from npuflow.statistics.statistics import ObservedStatistics, merged
-from npuflow.tune.precision.masks import NOTHING, masked
+from npuflow.tune.precision.masks import NOTHING, ZERO, masked
 
 SHAPE = TensorType((1, 2, 4, 4))
 
@@ -42,6 +42,15 @@ def statistics(mask: float) -> ObservedStatistics:
     found = merged(parts)
     assert found is not None
     return found
+
+
+def test_a_mask_of_a_cache_is_below_any_score_by_what_the_table_of_exponentials_has_as_zero() -> None:
+    """Also below scores that are a quarter lower than those that were seen."""
+    known, graph = statistics(-10000.0), attention()
+    found = masked(graph.replaced(state=(("out", "scores"),)), known)
+    low, high = known["sum"].hi, known["scores"].hi
+    assert found["sum"][0] <= 1.25 * known["scores"].lo - ZERO + 1
+    assert found["mask"][0] + high <= found["sum"][0] + (high - low)
 
 
 def test_a_mask_takes_no_part_of_the_range() -> None:

@@ -71,6 +71,16 @@ def test_last_rounds_have_the_words_of_these_and_wait_as_the_first_do() -> None:
     assert [c.wait for c in found[1:-1] if c.opcode == "STORE"] == [(2,), (3,)]
 
 
+@pytest.mark.parametrize(("index", "turn"), [(0, 1), (3, 1), (4, 2), (8, 4), (9, 4), (None, 4)])
+def test_a_block_at_an_index_is_issued_once_with_words_that_went_on(index: int | None, turn: int) -> None:
+    """Waits are as they stand, in the block and behind it."""
+    steps = {} if index is None else {512: index}
+    found = decode_all(expanded(block(late=2, least=1), steps=steps))
+    assert [c.opcode for c in found] == ["LOAD", "LOAD", "STORE", "STORE"]
+    assert [c.number("external") for c in found[1:3]] == [64 + 8 * turn, 128 - 4 * turn]
+    assert [c.wait for c in found[1:]] == [(0, 1), (2,), (6, 5)]
+
+
 def test_a_later_block_waits_for_rounds_that_run() -> None:
     words = np.concatenate([block(), block()[1:]])
     words[8:, 2:10] = np.where(words[8:, 2:10] > 0, words[8:, 2:10] + 5, 0)
@@ -85,7 +95,9 @@ def test_a_later_block_waits_for_rounds_that_run() -> None:
         (block(), 10, "10 steps, at most 9 are possible"),
         (block(each=0), 1, "rounds that are read"),
         (block(least=6), 1, "6 of 5 at least"),
-        (block(late=2), 1, "rounds that are read"),
+        (block(late=3), 1, "rounds that are read"),
+        (block(late=2, least=5), 1, "5 of 5 at least"),
+        (block(late=2), 10, "the index 10, at most 9 is possible"),
         (np.concatenate([block()[1:3], block()[1:]])[:6], 1, "ends behind"),
     ],
 )

@@ -89,3 +89,16 @@ def need_steps(one: Entry, count: int) -> None:
             if count > one["most"] else "leave the sample out",
             code="NF-DATA-270",
         )
+
+
+def need_indices(indices: Sequence[Entry], sample: Mapping[str, Any]) -> None:
+    """A DataError where an index that commands read is out of range. `indices`: of a program's metadata."""
+    for one in indices:
+        found = int(np.ravel(np.asarray(sample[one["input"]]))[0]) if one["input"] in sample else 0
+        if not 0 <= found <= one["most"]:
+            raise DataError(
+                f'"{one["input"]}" is {found}; the program runs at 0 to {one["most"]}',
+                because=f"its caches hold {one['most'] + one['new']} rows, and a run adds {one['new']}",
+                hint="begin a new sequence, or build with more rows: [model] dims context",
+                code="NF-DATA-273",
+            )

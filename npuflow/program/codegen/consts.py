@@ -18,8 +18,13 @@ from npuflow.schedule.model import PACK
 AT_ONCE = 1 << 20  # codes that are packed at a time, a multiple of 8
 
 
+class UnknownBlock(Exception):
+    """A block that a closed pool has not."""
+
+
 class ConstPool:
-    """Blocks of bytes at burst-aligned addresses; equal blocks share one address."""
+    """Blocks of bytes at burst-aligned addresses; equal blocks share one address. `closed`: it takes no new
+    ones."""
 
     def __init__(self, align: int) -> None:
         self._align = align
@@ -28,11 +33,16 @@ class ConstPool:
         self._tables: dict[str, int] = {}                 # by content digest
         self.size = 0
         self.given = 0                                    # bytes asked for, before deduplication
+        self.closed = False
 
     def add(self, block: bytes) -> int:
         key = xxhash.xxh3_128_digest(block) + len(block).to_bytes(8, "little")
-        self.given += len(block)
         address = self._known.get(key)
+        if self.closed:
+            if address is None:
+                raise UnknownBlock(len(block))
+            return address
+        self.given += len(block)
         if address is None:
             address = self._known[key] = self.size
             padded = aligned(len(block), self._align)

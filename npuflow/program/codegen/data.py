@@ -1,18 +1,32 @@
-"""Where integer tensors live in DATA: lifetimes, addresses, and who has touched which bytes."""
+"""Where integer tensors live in DATA: lifetimes, addresses, who has touched which bytes, and which stay."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
 
 from npuflow.base.errors import FitError
 from npuflow.hw.target import Memory
 from npuflow.ir.graph import Graph
+from npuflow.ir.moves import reach
+from npuflow.ir.space import DimMap, elements
 from npuflow.ir.views import Views
 from npuflow.program.codegen.commands import DataRange
+from npuflow.program.meta import WORD
+from npuflow.program.repeats import INDEXED
 from npuflow.schedule.accesses import merge
 from npuflow.schedule.allocate import Layout, Lifetime, check_layout
 from npuflow.schedule.arrange import Method, arrange
+from npuflow.schedule.build import in_turn
+from npuflow.schedule.frame import Frame, PartialRun, Topology
+from npuflow.schedule.geometry import Member, Spread
 from npuflow.schedule.jobs import Places
+from npuflow.schedule.model import Ref
+from npuflow.search.plan import TilingPlan
+
+ROWS = 32                                 # by which the part of a cache grows that is read, at most
+TURNS = 4                                 # how often it grows, at least
 
 
 class DataStorage:
@@ -123,3 +137,234 @@ def lay_out(
         )
     check_layout(lives, layout.addresses, memory.external_bytes, memory.burst)
     return lives, layout
+
+
+def values_in_data(graph: Graph, frames: Sequence[Frame]) -> frozenset[str]:
+    """Values that live in external memory: all but those that only local memory ever holds."""
+    gone: set[str] = set()
+    for frame in frames:
+        if frame.moves:
+            continue
+        for n in frame.group.nodes:
+            for o in graph.nodes[n].outputs:
+                if o and (o not in frame.results or not frame.topology.wanted_in_data(o, frame.kept)):
+                    gone.add(o)
+    return frozenset(v for v in graph.values if v not in gone)
+
+
+def writers_of(topology: Topology, frames: Sequence[Frame]) -> dict[str, int]:
+    """Which node's stores complete each value: of a view, the last one that stored
+    into its own bytes, if any did."""
+    views, written = topology.views, dict[str, int]()
+    # bytes that values share, by owner -> (first, end, node)
+    stored: dict[str, list[tuple[int, int, int]]] = {}
+    for _, frame in in_turn(frames):
+        for number in frame.group.nodes:
+            moves = topology.moving[number] if frame.moves else ()
+            live = [m for n, m in enumerate(moves) if (number, n) not in views.saved]
+            for position, value_id in enumerate(topology.graph.nodes[number].outputs):
+                if not value_id:
+                    continue
+                (root, at), size, item = views.root(value_id), views.bytes(value_id), views.item(value_id)
+                own = stored.setdefault(root, [])
+                if not frame.moves:
+                    own.append((at, at + size, number))
+                for move in (m for m in live if m.output == position):
+                    low, high = (
+                        at + (move.dst_offset + end) * item for end in reach(move.dims, move.dst_strides)
+                    )
+                    own.append((low, high + item, number))
+                writers = [n for first, end, n in own if first < at + size and at < end]
+                if writers:
+                    written[value_id] = writers[-1]
+    return written
+
+
+def run_order(topology: Topology, plan: TilingPlan) -> dict[int, int]:
+    """When each node runs, of the host too; a group is one step."""
+    first_of = {n: g.nodes[0] for g in plan.groups for n in g.nodes}
+    step_of: dict[int, int] = {}
+    for number in topology.everything:
+        lead = first_of.get(number, number)
+        step_of[number] = step_of[lead] if lead in step_of else len(step_of) + 1
+    return step_of
+
+
+def border_lifetimes(
+    spread: Mapping[str, Spread], frames: Sequence[Frame], step_of: Mapping[int, int]
+) -> list[Lifetime]:
+    """What cores hand each other, from the group that makes it to the one that reads it."""
+    found = []
+    for s in spread.values():
+        first, last = (
+            (step_of[frames[g].group.nodes[0]] for g in (s.maker, s.reader)) if s.borders else (0, 0)
+        )
+        found += [
+            Lifetime(b.name, elements(b.box) * frames[s.maker].item(b.value), first, last) for b in s.borders
+        ]
+    return found
+
+
+def lifetimes(
+    graph: Graph, step_of: Mapping[int, int], kept: Collection[str]
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Step of birth and of last use of every integer value in DATA."""
+    born = {i: 0 for i in graph.inputs if graph.values[i].quant is not None}
+    dies = dict(born)
+    for number in sorted(step_of, key=lambda n: (step_of[n], n)):
+        node, step = graph.nodes[number], step_of[number]
+        for value_id in node.inputs:
+            if value_id in born:
+                dies[value_id] = max(dies[value_id], step)
+        for value_id in node.outputs:
+            value = graph.values.get(value_id)
+            if value is not None and value.quant is not None and value.const is None and value_id in kept:
+                born[value_id] = dies[value_id] = step
+    last = max(step_of.values(), default=0) + 1
+    dies.update({o: last for o in graph.outputs if o in born})
+    return born, dies
+
+
+@dataclass(frozen=True)
+class ValidPart:
+    """Rows of caches that runs attend to: of `rows` the first, as many as the input `index` says and `new`
+    more. `axes`: by node, the one along which it needs no others; `caches`: states that grow by the new rows:
+    what they were, and along which dimension; `ports`: the same of the network's inputs and outputs; `added`:
+    values of which only the new rows are needed, and their dimension."""
+
+    index: str
+    rows: int
+    new: int
+    axes: Mapping[int, str]
+    caches: Mapping[str, tuple[str, int]]
+    ports: Mapping[str, int]
+    added: Mapping[str, int]
+
+    @property
+    def block(self) -> int:
+        """Rows by which the part grows."""
+        found = ROWS
+        while self.rows % found or self.rows // found < min(TURNS, self.rows):
+            found //= 2
+        return found
+
+    @property
+    def turns(self) -> int:
+        return self.rows // self.block
+
+    @property
+    def most(self) -> int:
+        """The largest index."""
+        return self.rows - self.new
+
+    @property
+    def first(self) -> int:
+        """The turn at index 0."""
+        return -(-self.new // self.block) - 1
+
+    @property
+    def samples(self) -> list[tuple[int, int]]:
+        """Turns and indices whose commands tell all others': one, the next turn, the next index, and more."""
+        begin, last = self.first + 1, self.turns - 1
+        middle = (begin + last) // 2
+        inside = min(middle * self.block, self.most)
+        more = [(self.first, 0), (middle, inside), (last - 1, last * self.block - self.new)]
+        return [(begin, 0), (begin + 1, 0), (begin, 1), *more]
+
+    def at(self, turn: int, index: int) -> PartialRun:
+        """What a run needs."""
+        axes = {node: {axis: self.block * (turn + 1)} for node, axis in self.axes.items()}
+        return PartialRun(axes, {v: (dim, (index, index + self.new)) for v, dim in self.added.items()})
+
+    def homes(self, views: Views, living: Set[str]) -> dict[str, str]:
+        """Caches that lie where they were: rows that a run does not make are those from before."""
+        pairs = ((made, held) for made, (held, _) in self.caches.items() if {made, held} <= living)
+        return {a: b for a, b in pairs if views.root(a) == (a, 0) and views.root(b) == (b, 0)}
+
+    def meta(self, address: int) -> dict[str, Any]:
+        """What a program's metadata say of the index."""
+        axes = dict(sorted(self.ports.items()))
+        one = {"input": self.index, "most": self.most, "new": self.new, "axes": axes}
+        pairs = zip((False, True), (address, address + WORD), strict=True)
+        return {"indices": [{**one, "attended": kind, "address": at} for kind, at in pairs]}
+
+    def reads(self, address: int) -> tuple[dict[str, int], dict[str, int]]:
+        """What REPEAT commands say whose blocks go on by the rows that are attended to, and by the index. It
+        lies twice in DATA."""
+        own, before = {"most": self.most, "late": INDEXED}, self.block - self.new
+        growing = {"count": self.turns, "before": before, "each": self.block, "least": self.first}
+        adding = {"count": self.most + 1, "each": 1}
+        return {**own, **growing, "address": address + WORD}, {**own, **adding, "address": address}
+
+
+def in_place(
+    frames: Sequence[Frame], views: Views, born: Mapping[str, int], dies: Mapping[str, int]
+) -> dict[str, str]:
+    """Results in external memory -> the value whose bytes they take over; a chain of them names its first."""
+    sharing: dict[str, int] = {}
+    for value in born:
+        root = views.root(value)[0]
+        sharing[root] = sharing.get(root, 0) + 1
+    alone = {v for v in born if views.root(v) == (v, 0) and sharing[v] == 1}
+    homes: dict[str, str] = {}
+    for frame in frames:
+        for p, member in enumerate(() if frame.moves else frame.members):
+            if any(o in v for o in member.outputs for v in _read_elsewhere(frame, p)):
+                # more than its own part of a result may be made: for the halo of the next
+                continue
+            taken: set[str] = set()
+            for result, value in _pairs(frame, member):
+                fits = (
+                    {result, value} <= alone
+                    and dies[value] == born[result]
+                    and views.bytes(value) == views.bytes(result)
+                )
+                if (
+                    fits
+                    and result not in homes
+                    and value not in taken
+                    and not any(value in v for v in _read_elsewhere(frame, p))
+                ):
+                    taken.add(value)
+                    homes[result] = homes.get(value, value)
+    return homes
+
+
+def _read_elsewhere(frame: Frame, part: int) -> Iterator[set[str]]:
+    """What the other parts of the group read."""
+    for p, member in enumerate(frame.members):
+        if p != part:
+            yield {i for n in member.nodes for i in frame.topology.graph.nodes[n].inputs}
+
+
+def _pairs(frame: Frame, member: Member) -> Iterator[tuple[str, str]]:
+    """(result that goes to external memory, input that comes from there tile by tile),
+    of one shape, point on point."""
+    refs = [r for s in member.layer.streams for r in s.refs]
+    read = [r for r in refs if r.home == "input"]
+    wanted = [r for r in (*refs, *member.layer.kept) if r.home in ("output", "result")]
+    for out in wanted:
+        value = member.value(out)
+        if value not in frame.results or not frame.topology.wanted_in_data(value, frame.kept):
+            continue
+        for ref in read:
+            source = member.value(ref)
+            once = sum(member.value(r) == source for r in (*read, *member.layer.kept)) == 1
+            if once and _points(ref, out) and not _cut_along_whole(frame, member, out):
+                yield value, source
+
+
+def _cut_along_whole(frame: Frame, member: Member, out: Ref) -> bool:
+    """Whether cores or strips cut a result where tiles never are: each of them then reads more than the
+    part that it writes, while the others write theirs."""
+    space, maps = member.layer.space, out.operand.maps
+    cuts = (frame.group.cores, *frame.group.strips)
+    axes = (maps[dim].axis for dim, count in cuts if count > 1 and dim < len(maps))
+    return any(axis is not None and space.axis(axis).kind != "par" for axis in axes)
+
+
+def _points(ref: Ref, out: Ref) -> bool:
+    """Whether an element of one stands for the same element of the other, whatever the tile."""
+    plain = all(m.axis is not None and m == DimMap(m.axis) for m in out.operand.maps)
+    same = ref.operand.shape == out.operand.shape and ref.operand.maps == out.operand.maps
+    return plain and same and ref.itemsize == out.itemsize

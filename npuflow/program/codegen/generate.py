@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,16 +13,23 @@ from npuflow.base.errors import FitError, InternalError
 from npuflow.hw.encode import Words
 from npuflow.hw.target import Target
 from npuflow.ir.graph import ROUND, Graph
-from npuflow.ir.moves import reach
-from npuflow.ir.space import elements
 from npuflow.ir.types import GroupedType
 from npuflow.place.host import host_work
 from npuflow.place.partition import Segment, host_model, host_steps, segments
 from npuflow.program.codegen.commands import CommandList, Pending
-from npuflow.program.codegen.consts import ConstPool
+from npuflow.program.codegen.consts import ConstPool, UnknownBlock
 from npuflow.program.codegen.core import CoreProgram
-from npuflow.program.codegen.data import DataStorage, lay_out
-from npuflow.program.codegen.in_place import in_place
+from npuflow.program.codegen.data import (
+    DataStorage,
+    ValidPart,
+    border_lifetimes,
+    in_place,
+    lay_out,
+    lifetimes,
+    run_order,
+    values_in_data,
+    writers_of,
+)
 from npuflow.program.codegen.loops import (
     LoopCommands,
     cleared,
@@ -40,18 +48,18 @@ from npuflow.program.codegen.metadata import (
 )
 from npuflow.program.codegen.tiles import COMPUTE
 from npuflow.program.codegen.transfers import share_loads, transfer
+from npuflow.program.codegen.valid import valid_part
 from npuflow.program.container import Program, fingerprint, target_meta, without_group_products
-from npuflow.program.counts import WORD
+from npuflow.program.counts import at_any_index
+from npuflow.program.meta import WORD
 from npuflow.program.order import HALF
 from npuflow.program.repeats import Rounds, expanded, folded, has_repeats
 from npuflow.program.taps import ProgramTaps, Tapped, encode_taps
 from npuflow.schedule.accesses import merge
-from npuflow.schedule.allocate import Lifetime
 from npuflow.schedule.bank_layout import set_apart
 from npuflow.schedule.borders import spreads
-from npuflow.schedule.build import in_turn, schedule_of
+from npuflow.schedule.build import schedule_of
 from npuflow.schedule.frame import Frame, Topology
-from npuflow.schedule.geometry import Spread
 from npuflow.schedule.jobs import Barrier, Phase, Schedule
 from npuflow.schedule.local import Local
 from npuflow.schedule.machine import Machine
@@ -69,15 +77,25 @@ class _Output:
     steps: list[dict[str, Any]] = field(default_factory=list)
     hosts: list[bytes] = field(default_factory=list)
     barriers: int = 0
+    stored: tuple[Words, ...] = ()        # where they depend on an index, which `meta` tells
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    partial: Collection[str] = ()         # values of which it has some rows only
+
+    @cached_property
+    def words(self) -> tuple[Words, ...]:
+        """Commands of each core, written out."""
+        return tuple(core.commands.words() for core in self.cores)
 
     def counts(self) -> list[int]:
         """Commands of each core so far, those of all rounds of loops among them."""
         return [len(core.commands.commands) + self.loops.more(c) for c, core in enumerate(self.cores)]
 
 
-def generate(graph: Graph, plan: TilingPlan, target: Target, name: str = "") -> Program:
-    """The program of a planned network; a FitError where a loop's rounds have other commands."""
-    parts = segments(graph)
+def generate(
+    graph: Graph, plan: TilingPlan, target: Target, name: str = "", indexed: bool = True
+) -> Program:
+    """The program of a planned network; a FitError where a loop's rounds have other commands. `indexed`:
+    commands may depend on an index."""
     machine = Machine(target.compute, target.memory, target.dma)
     topology = Topology(graph, machine, target.numerics)
     frames = [Frame(topology, g, frozenset(plan.kept)) for g in plan.groups]
@@ -87,18 +105,78 @@ def generate(graph: Graph, plan: TilingPlan, target: Target, name: str = "") -> 
             f"the plan does not hold {graph.nodes[min(missing)].name}", code="NF-INTERNAL-013"
         )
     local, loops = place_local(frames, plan.kept, machine, plan.allocation)
-    data = _data(topology, plan, frames, loops)
+    part = valid_part(topology) if indexed and not loops else None
+    data = _data(topology, plan, frames, loops, part)
     local, schedule, time = _scheduled(frames, local, machine, data[0])
-    consts = ConstPool(target.memory.burst)
-    cores = tuple(
+    cores = _cores(topology, target, ConstPool(target.memory.burst), data)
+    out = _Output(cores, LoopCommands(loops, cores, _lengths(graph, data[0])))
+    _commands(graph, schedule, out)
+    shown = None if part is None else _indexed(part, topology, plan, target, local, out)
+    if shown is not None:
+        out, time = shown
+    return _program(topology, target, name, out, frames, local, plan_meta(plan, time, loops))
+
+
+def _indexed(
+    part: ValidPart, topology: Topology, plan: TilingPlan, target: Target, local: Local, whole: _Output
+) -> tuple[_Output, ScheduleTime] | None:
+    """The commands over the valid part of caches: at the largest index, with what they are at others, and
+    their time. None where these are not alike, or caches do not stay where they are. `whole`: those that make
+    all of them."""
+    data, consts = whole.cores[0].data, whole.cores[0].consts
+    moved = (n for g in plan.groups if g.parts[0].choice is None for n in g.nodes if n in part.axes)
+    if any((n, m) not in topology.views.saved for n in moved for m in range(len(topology.moving[n]))):
+        return None
+    if any(data.address(made) != data.address(held) for made, (held, _) in part.caches.items()):
+        return None
+
+    def run(turn: int, index: int) -> tuple[_Output, ScheduleTime]:
+        own = Topology(topology.graph, topology.machine, topology.numerics, part.at(turn, index))
+        frames = [Frame(own, g, frozenset(plan.kept)) for g in plan.groups]
+        places = [DataStorage(own.views, data.layout, data.lives, data.homes) for _ in whole.cores]
+        schedule = schedule_of(frames, local, own.machine, places[0].places())
+        cores = _cores(own, target, consts, places)
+        written = _Output(cores, LoopCommands((), cores))
+        _commands(own.graph, schedule, written)
+        return written, time_of(schedule, own.machine)
+
+    consts.closed = True
+    try:
+        last, time = run(part.turns - 1, part.most)
+        every = {at: run(*at)[0].words for at in part.samples}
+    except UnknownBlock:
+        return None
+    finally:
+        consts.closed = False
+    address = -(-data.layout.total // WORD) * WORD
+    stored = [
+        at_any_index({at: w[c] for at, w in every.items()}, own, part.reads(address), c)
+        for c, own in enumerate(last.words)
+    ]
+    if any(words is None for words in stored):
+        return None
+    for core in last.cores:
+        core.taps[:] = [tap for tap in core.taps if tap.value not in part.added]
+    partial = part.added.keys() - part.caches.keys()
+    found = tuple(w for w in stored if w is not None)
+    return replace(last, stored=found, meta=part.meta(address), partial=partial), time
+
+
+def _cores(
+    topology: Topology, target: Target, consts: ConstPool, data: Sequence[DataStorage]
+) -> tuple[CoreProgram, ...]:
+    return tuple(
         CoreProgram(CommandList(c, target.dma.channels), consts, own, target.numerics, topology.maker)
         for c, own in enumerate(data)
     )
-    out = _Output(cores, LoopCommands(loops, cores, _lengths(graph, data[0])))
+
+
+def _commands(graph: Graph, schedule: Schedule, out: _Output) -> None:
+    """The commands of all segments, and what the host does."""
     phases: dict[int, list[Phase]] = {}
     for phase in schedule.phases:
         phases.setdefault(phase.segment, []).append(phase)
-    for number, part in enumerate(parts):
+    for number, part in enumerate(segments(graph)):
         if part.kind == "host":
             _host(graph, part, out)
             continue
@@ -111,19 +189,21 @@ def generate(graph: Graph, plan: TilingPlan, target: Target, name: str = "") -> 
         count = [b - a for a, b in zip(first, out.counts(), strict=True)]
         segment = sum(step["kind"] == "npu" for step in out.steps)
         out.steps.append({"kind": "npu", "segment": segment, "first": first, "count": count})
-    return _program(topology, target, name, out, frames, local, plan_meta(plan, time, loops))
 
 
 def _data(
-    topology: Topology, plan: TilingPlan, frames: Sequence[Frame], loops: Sequence[RolledLoop]
+    topology: Topology, plan: TilingPlan, frames: Sequence[Frame], loops: Sequence[RolledLoop],
+    part: ValidPart | None,
 ) -> list[DataStorage]:
     """Where values lie in external memory, and by core who has touched them."""
     memory, cores = topology.machine.memory, topology.machine.compute.cores
-    spread, steps = spreads(frames, plan.kept, cores), _steps(topology, plan)
-    borders = _borders(spread, frames, steps)
-    born, dies = _lifetimes(topology.graph, steps, _in_data(topology.graph, frames))
+    spread, steps = spreads(frames, plan.kept, cores), run_order(topology, plan)
+    borders = border_lifetimes(spread, frames, steps)
+    born, dies = lifetimes(topology.graph, steps, values_in_data(topology.graph, frames))
     born.update({v: 0 for v in cleared(topology.graph, loops) if v in born})
     homes = in_place(frames, topology.views, born, dies)
+    if part is not None:
+        homes |= part.homes(topology.views, frozenset(born))
     if loops:
         shared = same_borders(spread, loops)
         homes, borders = same_places(topology, homes, born, loops) | shared, together(borders, shared)
@@ -181,92 +261,6 @@ def _barrier(barrier: Barrier, out: _Output) -> None:
     out.barriers += 1
 
 
-def _in_data(graph: Graph, frames: Sequence[Frame]) -> frozenset[str]:
-    """Values that live in external memory: all but those that only local memory ever holds."""
-    gone: set[str] = set()
-    for frame in frames:
-        if frame.moves:
-            continue
-        for n in frame.group.nodes:
-            for o in graph.nodes[n].outputs:
-                if o and (o not in frame.results or not frame.topology.wanted_in_data(o, frame.kept)):
-                    gone.add(o)
-    return frozenset(v for v in graph.values if v not in gone)
-
-
-def _written(topology: Topology, frames: Sequence[Frame]) -> dict[str, int]:
-    """Which node's stores complete each value: of a view, the last one that stored
-    into its own bytes, if any did."""
-    views, written = topology.views, dict[str, int]()
-    # bytes that values share, by owner -> (first, end, node)
-    stored: dict[str, list[tuple[int, int, int]]] = {}
-    for _, frame in in_turn(frames):
-        for number in frame.group.nodes:
-            moves = topology.moving[number] if frame.moves else ()
-            live = [m for n, m in enumerate(moves) if (number, n) not in views.saved]
-            for position, value_id in enumerate(topology.graph.nodes[number].outputs):
-                if not value_id:
-                    continue
-                (root, at), size, item = views.root(value_id), views.bytes(value_id), views.item(value_id)
-                own = stored.setdefault(root, [])
-                if not frame.moves:
-                    own.append((at, at + size, number))
-                for move in (m for m in live if m.output == position):
-                    low, high = (
-                        at + (move.dst_offset + end) * item for end in reach(move.dims, move.dst_strides)
-                    )
-                    own.append((low, high + item, number))
-                writers = [n for first, end, n in own if first < at + size and at < end]
-                if writers:
-                    written[value_id] = writers[-1]
-    return written
-
-
-def _steps(topology: Topology, plan: TilingPlan) -> dict[int, int]:
-    """When each node runs, of the host too; a group is one step."""
-    first_of = {n: g.nodes[0] for g in plan.groups for n in g.nodes}
-    step_of: dict[int, int] = {}
-    for number in topology.everything:
-        lead = first_of.get(number, number)
-        step_of[number] = step_of[lead] if lead in step_of else len(step_of) + 1
-    return step_of
-
-
-def _borders(
-    spread: Mapping[str, Spread], frames: Sequence[Frame], step_of: Mapping[int, int]
-) -> list[Lifetime]:
-    """What cores hand each other, from the group that makes it to the one that reads it."""
-    found = []
-    for s in spread.values():
-        first, last = (
-            (step_of[frames[g].group.nodes[0]] for g in (s.maker, s.reader)) if s.borders else (0, 0)
-        )
-        found += [
-            Lifetime(b.name, elements(b.box) * frames[s.maker].item(b.value), first, last) for b in s.borders
-        ]
-    return found
-
-
-def _lifetimes(
-    graph: Graph, step_of: Mapping[int, int], kept: Collection[str]
-) -> tuple[dict[str, int], dict[str, int]]:
-    """Step of birth and of last use of every integer value in DATA."""
-    born = {i: 0 for i in graph.inputs if graph.values[i].quant is not None}
-    dies = dict(born)
-    for number in sorted(step_of, key=lambda n: (step_of[n], n)):
-        node, step = graph.nodes[number], step_of[number]
-        for value_id in node.inputs:
-            if value_id in born:
-                dies[value_id] = max(dies[value_id], step)
-        for value_id in node.outputs:
-            value = graph.values.get(value_id)
-            if value is not None and value.quant is not None and value.const is None and value_id in kept:
-                born[value_id] = dies[value_id] = step
-    last = max(step_of.values(), default=0) + 1
-    dies.update({o: last for o in graph.outputs if o in born})
-    return born, dies
-
-
 def _countable(words: Words, core: int) -> None:
     """Where rounds are read, counts that commands wait for must not pass what 16 bits tell apart."""
     most = int(np.bincount(words[:, 0] >> 8 & 0xFF, minlength=1).max())
@@ -321,7 +315,7 @@ def _program(
             macs.update({n: macs[n] * (loop.roll.rounds if k < ROUND else 0) for n in step if n in macs})
     values = of_last_round(
         topology, out.loops.loops,
-        values_meta(graph, data, topology.views, _in_data(graph, frames), _written(topology, frames)),
+        values_meta(graph, data, topology.views, values_in_data(graph, frames), writers_of(topology, frames)),
     )
     meta = {
         "name": name,
@@ -347,9 +341,13 @@ def _program(
         },
         "plan": plan,
     }
-    words = tuple(c.commands.words() for c in out.cores)
+    words = out.words
     rounds = [out.loops.rounds(c) for c in range(len(words))]
     stored = tuple(folded(w, loops, c) for c, (w, loops) in enumerate(zip(words, rounds, strict=True)))
+    if out.stored:
+        stored, ends = out.stored, [one["address"] + WORD for one in out.meta["indices"]]
+        meta |= {**out.meta, "data_bytes": max(meta["data_bytes"], *ends)}
+        meta["values"] = {name: one for name, one in values.items() if name not in out.partial}
     every = tuple(expanded(w, c) for c, w in enumerate(stored))
     for core, w in enumerate(every if any(loop.roll.counted for loop in out.loops.loops) else ()):
         _countable(w, core)

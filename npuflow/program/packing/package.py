@@ -16,12 +16,13 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.base.errors import DataError, ModelError, UsageError, Where, meant
-from npuflow.hw.encode import Words, layout
+from npuflow.base.errors import DataError, InternalError, ModelError, UsageError, Where, meant
+from npuflow.hw.encode import Words, decode_all, layout
 from npuflow.hw.region import CONST
 from npuflow.program.access import regions
 from npuflow.program.container import (
@@ -37,6 +38,7 @@ from npuflow.program.container import (
     written,
 )
 from npuflow.program.graph_section import joined, shared
+from npuflow.program.repeats import expanded
 from npuflow.program.seal import Key, check_sealed
 
 Ints = npt.NDArray[np.int64]
@@ -163,10 +165,8 @@ def packed(programs: Mapping[str, Program]) -> Package:
     const = bytes(pool)
     return Package({
         name: replace(
-            program, const=const, meta={**program.meta, "name": name, "const_bytes": len(const)},
-            commands=tuple(
-                _relocated(program, core, starts, places) for core in range(len(program.commands))
-            ),
+            _relocated(program, starts, places), const=const,
+            meta={**program.meta, "name": name, "const_bytes": len(const)},
         )
         for name, (program, starts, places) in moved.items()
     })
@@ -184,10 +184,11 @@ def _require_room(programs: Mapping[str, Program], const: int) -> None:
 
 
 def _blocks(program: Program) -> list[tuple[int, int]]:
-    """Bytes of constants that commands load, joined where two loads overlap."""
+    """Bytes of constants that commands load, at any index, joined where two loads overlap."""
+    first = program.at({one["input"]: 0 for one in program.meta.get("indices", ())})
     spans = sorted({
-        region.span for core in program.decoded for command in core for region in regions(command)
-        if region.space == CONST
+        region.span for core in (*program.decoded, *first.decoded) for command in core
+        for region in regions(command) if region.space == CONST
     })
     found: list[tuple[int, int]] = []
     for low, high in spans:
@@ -198,9 +199,22 @@ def _blocks(program: Program) -> list[tuple[int, int]]:
     return found
 
 
-def _relocated(program: Program, core: int, starts: Ints, places: Ints) -> Words:
-    words = program.commands[core].copy()
-    for i, command in enumerate(program.decoded[core]):
+def _relocated(program: Program, starts: Ints, places: Ints) -> Program:
+    """With commands that load constants from where they now are, all and as they are stored. Where blocks
+    that went on by one step lie elsewhere apart, rounds are written out."""
+    def moved(every: Sequence[Words]) -> tuple[Words, ...]:
+        return tuple(_moved(words, core, starts, places) for core, words in enumerate(every))
+
+    commands, stored = moved(program.commands), moved(program.stored)
+    kept = all(np.array_equal(expanded(w, c), commands[c]) for c, w in enumerate(stored))
+    if not kept and program.meta.get("indices"):
+        raise InternalError("blocks at an index load constants of several places", code="NF-INTERNAL-096")
+    return replace(program, commands=commands, stored=stored if kept else ())
+
+
+def _moved(words: Words, core: int, starts: Ints, places: Ints) -> Words:
+    words = words.copy()
+    for i, command in enumerate(decode_all(words, core=core)):
         if command.fields.get("space") == "CONST":
             address = command.number("external")
             # rows may be walked backwards: the block is that of the lowest byte
@@ -245,20 +259,33 @@ def programs_of(path: str | os.PathLike[str]) -> Mapping[str, Program]:
 
 def load_network(path: str | os.PathLike[str], keys: Sequence[Key] = ()) -> Program:
     """The program of a file; with "FILE.npu#NETWORK" one of a file of several, with "FILE.npu#T=100" what a
-    program of any length runs for 100 steps. `keys` as for `load_file`."""
+    program of any length runs for 100 steps, with "FILE.npu#position=100" what one of a language model runs
+    behind 100 tokens. `keys` as for `load_file`."""
     file, mark, name = str(path).rpartition(MARK)
     if not mark or Path(path).exists():
         return load_program(path)
-    found = load_file(file, keys)
+    several = MARK in file and not Path(file).exists()
+    found = load_network(file, keys) if several else load_file(file, keys)
     if isinstance(found, Package):
         return found.network(name)
-    if "lengths" not in found.meta:
+    known = _numbers(found.meta)
+    if not known:
         return load_package(file).network(name)
-    (one,) = found.meta["lengths"]
-    dim, count = one["input"].rpartition("<=")[0], name.rpartition("=")[2]
-    if name != f"{dim}={count}" or not count.isdecimal() or not one["least"] <= int(count) <= one["most"]:
+    dim, _, count = name.partition("=")
+    one, least, most = known.get(dim, ("", 1, 0))
+    if not count.isdecimal() or not least <= int(count) <= most:
         raise UsageError(
-            f'the program has no "{name}"', hint=f"{dim}={one['least']} to {dim}={one['most']}",
+            f'the program has no "{name}"',
+            hint="; ".join(f"{dim}={low} to {dim}={high}" for dim, (_, low, high) in known.items()),
             code="NF-USAGE-260",
         )
-    return found.at({one["input"]: int(count)})
+    return found.at({one: int(count)})
+
+
+def _numbers(meta: Mapping[str, Any]) -> dict[str, tuple[str, int, int]]:
+    """What a program reads before it runs: by name the input, the least and the most."""
+    lengths = {
+        one["input"].rpartition("<=")[0]: (one["input"], one["least"], one["most"])
+        for one in meta.get("lengths", ())
+    }
+    return lengths | {one["input"]: (one["input"], 0, one["most"]) for one in meta.get("indices", ())}

@@ -41,6 +41,8 @@ static npuflow_status find_blocks(npf_core *c, uint32_t core, int fill, npuflow_
         b.reading = -1;
         if (b.count < 1 || w[REPEAT_length] < 1 || b.end > c->count)
             return wrong(error, core, i, "a REPEAT whose block is empty or ends behind the program");
+        if (w[REPEAT_most] && w[REPEAT_late] == 2)
+            return wrong(error, core, i, "a REPEAT at an index, which needs a build with [program] index = false");
         if (w[REPEAT_most] && (!w[REPEAT_each] || w[REPEAT_least] > b.count || w[REPEAT_late] > 1))
             return wrong(error, core, i, "a REPEAT whose rounds cannot be read");
         if (fill) {

@@ -2,7 +2,8 @@
 
 After exp(x - max) everything some tens below the largest score is nothing. Where a Softmax reads
 values in two bands far apart, the lower band is a mask: it is clipped to a little below the scores,
-and so is the tensor that adds it.
+and so is the tensor that adds it. Where a network keeps state the mask hides what a cache does not hold yet:
+the band is so far below that exponentials there are 0, whatever the scores are.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from npuflow.tune import tuned
 
 Range = tuple[float, float]
 NOTHING = 20.0                            # exp(-20) of the largest weight is below any code
+ZERO = 24.0                               # the table of exponentials has 0 from there on
+BEYOND = 1.25                             # scores may be so much lower than those that calibration saw
 
 
 def masked(graph: Graph, statistics: ObservedStatistics) -> Mapping[str, Range]:
@@ -33,12 +36,14 @@ def masked(graph: Graph, statistics: ObservedStatistics) -> Mapping[str, Range]:
         if bands is None:
             continue
         low, high = bands
+        below = min(low, BEYOND * low) - ZERO if graph.state else low - NOTHING
         for value_id in path:
-            found[value_id] = (low - NOTHING, high)
+            found[value_id] = (below, high)
         for _, operand in activation_inputs(graph, adds) if adds is not None else ():
             inner = _bands(statistics[operand]) if operand in known else None
             if inner is not None:
-                found[operand] = (inner[0] - (high - low) - NOTHING, inner[1])
+                far = (high - low) + NOTHING
+                found[operand] = (inner[0] - (4 * far if graph.state else far), inner[1])
     return found
 
 

@@ -1,0 +1,144 @@
+"""What a token costs behind 32, 256 and 1,024 others of a context of 2,048.
+
+    python benchmarks/decode_positions.py [--targets bm1684x,edge-8t] [--models tiny,middle] [--write]
+
+Builds programs of one token a run from random checkpoints of Llama's family in Q4_1, to the commands, and
+reads the clock at every position. `least` is what the bus takes for the codes, scales and minima of all
+matrices and for the keys and values of the tokens so far, in 16 bits: cycles. `gap`: cycles over these.
+`whole`: cycles of the program with `[program] index = false`, which reads all of the cache in every run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import study
+
+ROOT = Path(__file__).resolve().parent.parent
+CONTEXT, POSITIONS = 2048, (32, 256, 1024)
+NUMBERS = {"edge-8t": "activations.bits = 16", "bm1684x": 'mode = "bf16"'}
+MODELS: dict[str, dict[str, Any]] = {
+    "tiny": {"width": 64, "feed": 192, "layers": 2, "heads": 4, "keys": 2, "size": 16, "tokens": 256},
+    "middle": {"width": 512, "feed": 1536, "layers": 4, "heads": 8, "keys": 4, "size": 64, "tokens": 4096},
+}
+SIZES = """Tiny: 2 layers of 64 over 2 key heads of 16, 256 tokens; middle: 4 of 512 over 4 of 64,
+4,096 tokens. The clock has no cycles of the host here. The tiny model's runs are mostly short commands
+that wait for each other."""
+RECIPE = """target = "{target}"
+[model]
+path = "net.gguf"
+dims = {{ chunk = 1, context = {context} }}
+[data]
+source = "calib.npz"
+[quantize]
+{numbers}
+[sequences]
+samples = 16
+[correct]
+bias = "off"
+[precision]
+strategy = "none"
+"""
+
+
+def checkpoint(folder: Path, shape: dict[str, Any]) -> Path:
+    """A folder with random weights, and as GGUF."""
+    from safetensors.numpy import save_file
+
+    sys.path.insert(0, str(ROOT))
+    from tests.checkpoints.gguf_files import write
+
+    rng, held = np.random.default_rng(0), dict[str, Any]()
+
+    def matrix(name: str, rows: int, columns: int) -> None:
+        held[name] = (rng.standard_normal((rows, columns)) * 2 / np.sqrt(columns)).astype(np.float32)
+
+    width, feed, size = shape["width"], shape["feed"], shape["size"]
+    matrix("model.embed_tokens.weight", shape["tokens"], width)
+    held["model.norm.weight"] = np.ones(width, np.float32)
+    for k in range(shape["layers"]):
+        own = f"model.layers.{k}."
+        for norm in ("input_layernorm", "post_attention_layernorm"):
+            held[f"{own}{norm}.weight"] = np.ones(width, np.float32)
+        for name, rows in (("q", shape["heads"]), ("k", shape["keys"]), ("v", shape["keys"])):
+            matrix(f"{own}self_attn.{name}_proj.weight", rows * size, width)
+        matrix(f"{own}self_attn.o_proj.weight", width, shape["heads"] * size)
+        for name in ("gate", "up"):
+            matrix(f"{own}mlp.{name}_proj.weight", feed, width)
+        matrix(f"{own}mlp.down_proj.weight", width, feed)
+    source = folder / "source"
+    source.mkdir()
+    save_file(held, source / "model.safetensors")
+    config = {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": width,
+        "intermediate_size": feed, "num_hidden_layers": shape["layers"], "head_dim": size,
+        "num_attention_heads": shape["heads"], "num_key_value_heads": shape["keys"],
+        "vocab_size": shape["tokens"], "max_position_embeddings": CONTEXT, "rms_norm_eps": 1e-5,
+        "hidden_act": "silu", "tie_word_embeddings": True, "bos_token_id": 1, "eos_token_id": 2,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+    }
+    (source / "config.json").write_text(json.dumps(config))
+    return write(source, folder / "net.gguf", "Q4_1")
+
+
+def rows(target: str, name: str) -> list[str]:
+    """The figures of a model on a target, by position."""
+    from npuflow.checkpoints import opened
+    from npuflow.program.order import order_of
+    from npuflow.sim.clock import timeline_of
+    from npuflow.testing.stage import built
+
+    shape, found = MODELS[name], []
+    with tempfile.TemporaryDirectory(prefix="npuflow-positions-") as place:
+        folder = Path(place)
+        file = checkpoint(folder, shape)
+        tokens = np.random.default_rng(1).integers(3, shape["tokens"], (2, 8, 1, 1))
+        np.savez(folder / "calib.npz", tokens=tokens)
+        (folder / "net.toml").write_text(
+            RECIPE.format(target=target, context=CONTEXT, numbers=NUMBERS[target])
+        )
+        programs = []
+        for sets in ([], ["program.index=false"]):
+            done = built(folder / "net.toml", folder / "cache", "codegen", sets)
+            (product,) = done.products("codegen").values()
+            programs.append(product.program)  # type: ignore[attr-defined]
+        program, other = programs
+        stored = sum(one.nbytes for one in opened(file).tensors.values() if len(one.shape) > 1)
+    whole = timeline_of(other, order_of(other)).cycles
+    for position in POSITIONS:
+        part = program.at({"position": position})
+        cycles = timeline_of(part, order_of(part)).cycles
+        cache = 2 * 2 * shape["layers"] * shape["keys"] * shape["size"] * (position + 1)
+        least = (stored + cache) / program.target.memory.external_bandwidth
+        found.append(
+            f"| {target} | {name} | {position:,} | {cycles:,.0f} | {least:,.0f} | {cycles / least:.2f} | "
+            f"{whole:,.0f} |"
+        )
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--targets", default="bm1684x,edge-8t")
+    parser.add_argument("--models", default="tiny,middle")
+    parser.add_argument("--write", action="store_true")
+    chosen = parser.parse_args()
+    columns = ("target", "model", "position", "cycles", "least", "gap", "whole")
+    table = [f"| {' | '.join(columns)} |", "| --- | --- |" + " ---: |" * 5]
+    for name in chosen.models.split(","):
+        for target in chosen.targets.split(","):
+            table += rows(target, name)
+            print("\n".join(table[-len(POSITIONS):]), flush=True)
+    if chosen.write:
+        title, *rest = (__doc__ or "").strip().split("\n\n")
+        study.write(__file__, "\n\n".join([f"# {title[:-1]}", *rest[1:], "\n".join(table), SIZES]) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,352 @@
+"""The part of a cache that a run attends to: axes of nodes of which only the start is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from npuflow.ir import forms
+from npuflow.ir.codes import decode
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import OpContext
+from npuflow.ir.queries import kind
+from npuflow.ir.space import DimMap, IterationDomain
+from npuflow.ir.types import Array
+from npuflow.place.partition import boundary, is_npu
+from npuflow.program.codegen.data import TURNS, ValidPart
+from npuflow.schedule.frame import Topology
+
+HIDDEN = 1e8                              # by which a mask of floats is below others, at least
+Dim = tuple[str, int]                     # a value, and one of its dimensions
+
+
+def valid_part(topology: Topology) -> ValidPart | None:
+    """What a network's only index leaves out of its caches; None where it has none, or reads more of them."""
+    if not topology.graph.state:
+        return None
+    return _Search(topology).found()
+
+
+class _Search:
+    def __init__(self, topology: Topology) -> None:
+        self.topology, self.graph, self.numerics = topology, topology.graph, topology.numerics
+        self.nodes = [i for i, node in enumerate(self.graph.nodes) if is_npu(node)]
+        self.states = _codes(self.graph)
+        self.axes: dict[int, str] = {}
+        self.dims: set[Dim] = set()
+
+    def found(self) -> ValidPart | None:
+        masks = [mask for i in self.nodes if (mask := self._masked(i)) is not None]
+        reach = {(mask.index, mask.rows, mask.new) for mask in masks}
+        if len(reach) != 1:
+            return None
+        ((index, rows, new),) = reach
+        known = {mask.softmax for mask in masks}
+        pending = [(self.graph.nodes[m].outputs[0], mask.axis) for mask in masks for m in (mask.softmax,)]
+        while pending:
+            value, dim = pending.pop()
+            if (value, dim) in self.dims:
+                continue
+            self.dims.add((value, dim))
+            for number, axis, others in self._around(value, dim):
+                if number is not None and (axis is None or self.axes.setdefault(number, axis) != axis):
+                    return None
+                pending += others
+        caches = self._caches() if len(dict(self.dims)) == len(self.dims) else None
+        if caches is None or not self._allowed(known) or any(self._size(n) != rows for n in self.axes):
+            return None
+        if not all(self._grows(made, held, index) for made, (held, _) in caches.items()):
+            return None
+        pairs = dict(self.graph.state)
+        ports = {p: dim for v, (_, dim) in caches.items() for p in (self._port(v), pairs[self._port(v)])}
+        part = ValidPart(index, rows, new, dict(self.axes), caches, ports, self._added(caches))
+        return part if part.turns - part.first >= TURNS else None
+
+    def _added(self, caches: Mapping[str, tuple[str, int]]) -> dict[str, int]:
+        """Values of which nothing but the new rows is needed: caches that are read where they lie, and what
+        only these are made of."""
+        found = {v: dim for v, (_, dim) in caches.items() if not any(map(self._reads, self._users(v)))}
+        where = dict(self.dims)
+        for number in sorted(self.axes, reverse=True):
+            for value in self.graph.nodes[number].outputs:
+                users = self._users(value)
+                only = bool(users) and all(n in self.axes for n in users)
+                if only and all(o in found for n in users for o in self.graph.nodes[n].outputs):
+                    found[value] = where[value]
+        return found
+
+    def _users(self, value: str) -> list[int]:
+        return self.topology.readers.get(value, [])
+
+    def _reads(self, number: int) -> bool:
+        """Whether a node takes a value to local memory."""
+        return is_npu(self.graph.nodes[number]) and not self._renames(number)
+
+    def _renames(self, number: int) -> bool:
+        """Whether a node's result is what it reads, and lies there."""
+        site = self.topology.site(number)
+        moves = number in self.topology.moving and site.op.local_space(site) is None
+        return moves and len(site.inputs) == 1 and site.present(0) and site.shape(0) == site.out_shape
+
+    def _size(self, number: int) -> int:
+        return self.topology.space(number).axis(self.axes[number]).size
+
+    def _around(self, value: str, dim: int) -> Iterator[tuple[int | None, str | None, list[Dim]]]:
+        """Nodes that make or read a value: their axis along a dimension of it, and what else has it."""
+        made = self.topology.maker.get(value)
+        for number in (*self.topology.readers.get(value, ()), *([] if made is None else [made])):
+            node = self.graph.nodes[number]
+            if not is_npu(node):
+                if value not in self.states.values() and value not in self.states:
+                    yield number, None, []
+                continue
+            if self._renames(number):
+                yield None, None, [(v, dim) for v in (*node.inputs, *node.outputs)]
+                continue
+            space = self.topology.space(number)
+            sides = (node.inputs, space.inputs), (node.outputs, space.outputs)
+            ends = [end for names, operands in sides for end in zip(names, operands, strict=False)]
+            maps = {operand.maps[dim] for name, operand in ends if name == value and operand is not None}
+            axis = next(iter(maps)).axis if len(maps) == 1 else None
+            if axis is None or maps != {DimMap(axis)} or not self._plain(space, axis):
+                yield number, None, []
+                continue
+            yield number, axis, [
+                (name, d) for name, operand in ends if operand is not None and name
+                for d, m in enumerate(operand.maps) if m.axis == axis
+            ]
+
+    @staticmethod
+    def _plain(space: IterationDomain, axis: str) -> bool:
+        """Whether all operands are indexed by an axis as it is, and no parameter is."""
+        ends = [o for o in (*space.inputs, *space.outputs) if o is not None]
+        plain = all(m == DimMap(axis) for o in ends for m in o.maps if m.axis == axis)
+        return plain and not any(m.axis == axis for o in space.params for m in o.maps)
+
+    def _caches(self) -> dict[str, tuple[str, int]] | None:
+        """States among the values; None where something else of the network's ends is one of them, or a
+        constant."""
+        found: dict[str, tuple[str, int]] = {}
+        held = {v: made for made, v in self.states.items()}
+        for value, dim in self.dims:
+            if self.graph.values[value].const is not None:
+                return None
+            if value in held and (held[value], dim) not in self.dims:
+                return None
+            if value in self.states:
+                if (self.states[value], dim) not in self.dims:
+                    return None
+                found[value] = self.states[value], dim
+            elif value in self.graph.outputs or (value in self.graph.inputs and value not in held):
+                return None
+        return found
+
+    def _port(self, made: str) -> str:
+        """The output of the network that is a state."""
+        ends = [o for n in self.topology.readers.get(made, ()) for o in self.graph.nodes[n].outputs]
+        return made if made in self.graph.outputs else next(o for o in ends if o in self.graph.outputs)
+
+    def _allowed(self, known: set[int]) -> bool:
+        """Whether nodes that need all of an axis are known to take nothing of what is left out: a Softmax of
+        masked scores, and products with what it gives."""
+        for number, name in self.axes.items():
+            axis, node = self.topology.space(number).axis(name), self.graph.nodes[number]
+            if axis.kind == "par" and axis.multiple in (1, axis.size):
+                continue
+            if axis.kind == "whole" and number in known:
+                continue
+            weights = {self.topology.maker.get(self._source(v)) for v in node.inputs[:2]}
+            if axis.kind != "sum" or not weights & known:
+                return False
+        return True
+
+    def _source(self, value: str) -> str:
+        """The value that data movers have taken one from."""
+        while (number := self.topology.maker.get(value)) is not None and number in self.topology.moving:
+            value = self.graph.nodes[number].inputs[0]
+        return value
+
+    def _masked(self, number: int) -> _Mask | None:
+        """The mask of a Softmax of scores to which rows of a table are added."""
+        graph, node = self.graph, self.graph.nodes[number]
+        if node.op.algebra != "shares":
+            return None
+        rank = len(graph.type(node.inputs[0]).shape)
+        axis, add = node.op.answer_axis(rank) % rank, self.topology.maker.get(node.inputs[0])
+        if add is None or graph.nodes[add].op.algebra != "sum":
+            return None
+        for place, value in enumerate(graph.nodes[add].inputs):
+            mask = self._rows(value)
+            if mask is not None and not mask.offsets.min():
+                one = _Mask(number, axis, mask.index, mask.table.shape[1], int(mask.offsets.max()) + 1)
+                if self._hides(one, mask.table, (*mask.chain, add), place):
+                    return one
+        return None
+
+    def _grows(self, made: str, held: str, index: str) -> bool:
+        """Whether a cache is the one before with other rows from the index on, code by code."""
+        add = self.topology.maker.get(made)
+        parts = [self.topology.maker.get(v) for v in self.graph.nodes[add].inputs] if add is not None else []
+        mul = next((n for n in parts if n is not None and held in self.graph.nodes[n].inputs), None)
+        other = next((n for n in parts if n is not None and n != mul), None)
+        if add is None or mul is None or other is None or self._users(held) != [mul]:
+            return False
+        if [self.graph.nodes[n].op.algebra for n in (add, mul, other)] != ["sum", "product", "matrices"]:
+            return False
+        keeps, puts = (
+            self._rows(next(v for v in self.graph.nodes[n].inputs if v != held)) for n in (mul, other)
+        )
+        if keeps is None or puts is None or {keeps.index, puts.index} != {index}:
+            return False
+        before, off = np.tril_indices(len(keeps.table), -1), ~np.eye(len(puts.table), dtype=bool)
+        keep, put = (np.unique(t) for t in (keeps.table[before], puts.table[off]))
+        if len(keep) != 1 or len(put) != 1 or min(keeps.offsets.min(), puts.offsets.min()) < 0:
+            return False
+        zero = self._real(self.graph.nodes[other].inputs[0], self._through(puts.chain, put[0]))
+        return zero == 0 and self._same(mul, add, held, self._through(keeps.chain, keep[0]))
+
+    def _real(self, value: str, code: Array) -> float:
+        quant = self.graph.values[value].quant
+        assert quant is not None
+        return float(np.ravel(decode(np.asarray(code).reshape(1), quant))[0])
+
+    def _same(self, mul: int, add: int, held: str, keep: Array) -> bool:
+        """Whether a row that is kept, and to which 0 is added, has the codes that it had."""
+        site, sums = self.topology.site(mul), self.topology.site(add)
+        quant, place = self.graph.values[held].quant, self.graph.nodes[mul].inputs.index(held)
+        assert quant is not None
+        if site.number:
+            return self._real(self.graph.nodes[mul].inputs[1 - place], keep) == 1
+        own = self.graph.nodes[add].inputs.index(self.graph.nodes[mul].outputs[0])
+        codes, shape = np.arange(quant.lo, quant.hi + 1), site.shape(place)
+        for at in range(0, len(codes), prod(shape)):
+            given = np.resize(codes[at : at + prod(shape)], shape).astype(quant.dtype)
+            old = self._results(site, {place: given, 1 - place: keep})
+            zero = np.asarray(sums.quant(1 - own).zero_point[0])
+            if not np.array_equal(self._results(sums, {own: old, 1 - own: zero}), given):
+                return False
+        return True
+
+    def _rows(self, value: str) -> _Rows | None:
+        """Rows of a constant, picked by an index, of which a value is made point by point."""
+        chain: list[int] = []
+        while (number := self.topology.maker.get(value)) is not None:
+            node = self.graph.nodes[number]
+            if node.op.role(0) == "table":
+                table = self.graph.const(node.inputs[0])
+                at = _offsets(self.graph, node.inputs[1])
+                if table is None or at is None or table.shape[0] != 1 or table.shape[1] != table.shape[2]:
+                    return None
+                return _Rows(at[0], table[0], tuple(reversed(chain)), at[1])
+            given = [i for i in node.inputs if i and self.graph.values[i].const is None]
+            if not is_npu(node) or len(given) != 1:
+                return None
+            chain.append(number)
+            value = given[0]
+        return None
+
+    def _hides(self, mask: _Mask, table: Array, chain: tuple[int, ...], place: int) -> bool:
+        """Whether no score, whatever it is, leaves anything of the columns behind a row's own."""
+        behind = table[np.triu_indices(len(table), 1)]
+        own = np.diagonal(table)
+        if not len(behind) or (behind != behind[0]).any() or (own != own[0]).any():
+            return False
+        *steps, add = chain
+        ends = [self._through(steps, code) for code in (behind[0], own[0])]
+        if self.graph.site(self.graph.nodes[add]).number:
+            low, high = (self._real(self.graph.nodes[add].inputs[place], end) for end in ends)
+            return high - low >= HIDDEN
+        return self._exact(mask, add, place, ends)
+
+    def _through(self, steps: Sequence[int], code: Array) -> Array:
+        """What nodes make of a code."""
+        for number in steps:
+            site = self.graph.site(self.graph.nodes[number])
+            code = self._made(site, {next(i for i, c in enumerate(site.consts) if c is None): code})
+        return code
+
+    def _made(self, site: OpContext, codes: Mapping[int, Array]) -> Array:
+        return np.asarray(self._results(site, codes).reshape(-1)[0])
+
+    def _results(self, site: OpContext, codes: Mapping[int, Array]) -> Array:
+        """What a node makes of codes, of one for all elements where there is one."""
+        given = [
+            np.broadcast_to(codes[i], value.type.shape).astype(value.dtype)
+            if value is not None and i in codes else const
+            for i, (value, const) in enumerate(zip(site.inputs, site.consts, strict=True))
+        ]
+        return np.asarray(forms.computed(site, given, self.numerics)[0])
+
+    def _exact(self, mask: _Mask, add: int, place: int, ends: list[Array]) -> bool:
+        """Whether the exponential of the highest score that is left out is 0 beside the lowest other one."""
+        site = self.graph.site(self.graph.nodes[add])
+        scores = site.quant(1 - place)
+        high, low = (
+            int(self._made(site, {place: end, 1 - place: np.asarray(score)}))
+            for end, score in zip(ends, (scores.hi, scores.lo), strict=True)
+        )
+        params, apart = self.graph.site(self.graph.nodes[mask.softmax]).params, low - high
+        if apart <= 0:
+            return False
+        if "high" in params:
+            upper, most = np.asarray(params["high"]), int(np.asarray(params["low"]).max())
+            return not most * int(upper[min(apart >> 8, len(upper) - 1)]) >> 15
+        return not int(np.asarray(params["low"])[min(apart, 255)])
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows of a table: the input that is the index, the nodes between them and a value, and the rows' offsets
+    from the index."""
+
+    index: str
+    table: Array
+    chain: tuple[int, ...]
+    offsets: Array
+
+
+@dataclass(frozen=True)
+class _Mask:
+    """A Softmax along an axis, the input that is the index, the cache's rows, and how many are new."""
+
+    softmax: int
+    axis: int
+    index: str
+    rows: int
+    new: int
+
+
+def _codes(graph: Graph) -> dict[str, str]:
+    """What the next run takes over as this one makes it, by what it was: of floats the codes."""
+    makers, users, found = graph.producer(), graph.consumers(), dict[str, str]()
+    for output, given in graph.state:
+        last, first = makers.get(output), users.get(given, [])
+        made = last.inputs[0] if last is not None and boundary(graph, last) == "dequantize" else output
+        held = [n.outputs[0] for n in first if boundary(graph, n) == "quantize"]
+        if len(first) <= 1:
+            found[made] = held[0] if held else given
+    return found
+
+
+def _offsets(graph: Graph, value: str) -> tuple[str, Array] | None:
+    """The input that indices are counted from, and by how much each is further."""
+    makers, offsets = graph.producer(), np.zeros(1, np.int64)
+    while value not in graph.inputs:
+        node = makers.get(value)
+        if node is None:
+            return None
+        given = [i for i in node.inputs if i and graph.values[i].const is None]
+        held = [graph.const(i) for i in node.inputs if i and graph.values[i].const is not None]
+        if len(given) != 1:
+            return None
+        sum_ = node.op.algebra == "sum" or kind(node) == "host:add"
+        more = held[0] if sum_ and not node.is_integer and held else None
+        if more is not None and 1 in (more.size, offsets.size):
+            offsets = offsets + np.asarray(more, np.int64).reshape(-1)
+        elif not (kind(node) == "host:cast" or node.op.moves_data or boundary(graph, node) == "quantize"):
+            return None
+        value = given[0]
+    return (value, offsets) if graph.type(value).size == 1 else None

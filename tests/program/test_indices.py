@@ -1,0 +1,179 @@
+"""Commands of language models that follow the position: what they read of caches, write, and cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+
+from npuflow.base.errors import DataError, ModelError, UsageError
+from npuflow.hw.target import Target
+from npuflow.ir.graph import Graph
+from npuflow.ir.inner import reading_caches
+from npuflow.ir.types import Array
+from npuflow.place.place import place
+from npuflow.program.codegen.generate import generate
+from npuflow.program.container import Program
+from npuflow.program.order import order_of
+from npuflow.program.packing.package import load_network
+from npuflow.quantise.config import Quantize
+from npuflow.run.interpret import Interpreter
+from npuflow.runner.context_model import context_model
+from npuflow.runner.simulated import ProgramRunner
+from npuflow.search.plan import plan_network
+from npuflow.sim.clock import timeline_of
+from npuflow.sim.hazards import hazards_of
+from npuflow.stages.parse import rewritten
+from npuflow.stages.tiling import shipped_targets
+from npuflow.testing.quantised import quantize_graph
+from tests.checkpoints.running import FAMILIES, read
+from tests.networks.harness import machine
+from tests.networks.looped import ranges_of
+from tests.tiers import often
+
+CONTEXT = 32
+Feeds = dict[str, Array]
+CASES = [("edge-8t", 1), ("bm1684x", 1), ("edge-8t", 4), ("bm1684x", 4)]
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A tiny decoder as integers or floats of a target, and its program."""
+
+    graph: Graph
+    target: Target
+    program: Program
+    chunk: int
+
+    def start(self) -> Feeds:
+        """The state in front of a sequence."""
+        found = {}
+        for _, name in self.graph.state:
+            value = self.graph.values[name]
+            zero = value.quant.zero_point[0] if value.quant is not None else 0
+            found[name] = np.full(value.type.shape, zero, value.dtype)
+        return found
+
+    def after(self, made: Mapping[str, Array]) -> Feeds:
+        return {given: made[output] for output, given in self.graph.state}
+
+    def cycles(self, position: int) -> float:
+        part = self.program.at({"position": position})
+        return timeline_of(part, order_of(part)).cycles
+
+
+@cache
+def decoder(name: str, chunk: int) -> Decoder:
+    target, found = shipped_targets()[name], read(FAMILIES / "llama", chunk, CONTEXT)
+    graph = rewritten(found).graph.replaced(state=found.graph.state)
+    rng, feeds = np.random.default_rng(0), Feeds()
+    for i in graph.inputs:
+        feeds[i] = np.zeros(graph.type(i).shape, graph.type(i).dtype)
+        if i.startswith("cache"):
+            feeds[i][:, :, : CONTEXT // 2] = rng.normal(size=feeds[i][:, :, : CONTEXT // 2].shape) / 2
+    feeds |= {"tokens": rng.integers(3, 80, (1, chunk)), "position": np.array([CONTEXT // 2], np.int32)}
+    wanted = Quantize(mode="bf16") if name == "bm1684x" else Quantize()
+    if name != "bm1684x":
+        wanted = replace(wanted, activations=replace(wanted.activations, bits=16))
+    placed = place(graph, target).on_npu
+    made = quantize_graph(graph, placed, ranges_of(graph, feeds), wanted, target.numerics).graph
+    return Decoder(made, target, compiled(made, target), chunk)
+
+
+def compiled(graph: Graph, target: Target, indexed: bool = True) -> Program:
+    planned = reading_caches(graph)
+    plan = plan_network(planned, machine(target), target.numerics, 3)
+    return generate(planned, plan, target, indexed=indexed)
+
+
+@pytest.mark.parametrize(("name", "chunk"), often(CASES, 2))
+def test_every_run_of_a_sequence_is_the_reference_s(name: str, chunk: int) -> None:
+    """Logits and caches, until the cache is full, of the program as a file has it."""
+    own = decoder(name, chunk)
+    runner = ProgramRunner(Program.from_bytes(own.program.to_bytes()))
+    reference, held, rng = Interpreter(own.graph, own.target.numerics), own.start(), np.random.default_rng(1)
+    for run in range(CONTEXT // chunk):
+        feed = {**held, "tokens": rng.integers(3, 80, (1, chunk))}
+        wanted, found = reference.run(feed), runner.run(feed)
+        for value, array in wanted.items():
+            np.testing.assert_array_equal(found[value], array, err_msg=f"{value} of run {run}")
+        held = own.after(wanted)
+
+
+@pytest.mark.parametrize(("name", "chunk"), often(CASES, 2))
+def test_no_index_has_hazards_and_more_rows_cost_more(name: str, chunk: int) -> None:
+    own = decoder(name, chunk)
+    for index in range(0, CONTEXT - chunk + 1, 3):
+        part = own.program.at({"position": index})
+        assert hazards_of(part, order_of(part)) == ()
+    assert own.cycles(0) < own.cycles(CONTEXT // 2)
+
+
+def test_a_program_without_an_index_takes_as_long_as_it_does_for_a_full_cache() -> None:
+    own = decoder("edge-8t", 1)
+    whole = compiled(own.graph, own.target, indexed=False)
+    assert "indices" not in whole.meta and not whole.stored
+    assert own.cycles(0) < own.cycles(CONTEXT - 1) < timeline_of(whole, order_of(whole)).cycles
+
+
+def test_what_stands_behind_the_tokens_is_not_read() -> None:
+    own, rng = decoder("edge-8t", 1), np.random.default_rng(2)
+    runner, feed = ProgramRunner(own.program), {**own.start(), "tokens": np.array([[7]])}
+    for _ in range(5):
+        feed |= own.after(runner.run(feed))
+    wanted = runner.run(feed)["logits"]
+    for name in (name for name in feed if name.startswith("cache")):
+        feed[name] = feed[name].copy()
+        feed[name][:, :, 5:] = rng.integers(0, 1 << 16, feed[name][:, :, 5:].shape)
+    np.testing.assert_array_equal(runner.run(feed)["logits"], wanted)
+
+
+@pytest.mark.parametrize("position", [-1, CONTEXT])
+def test_a_position_outside_of_the_cache_is_one_error(position: int) -> None:
+    own = decoder("edge-8t", 1)
+    feed = {**own.start(), "tokens": np.array([[7]]), "position": np.array([position], np.int32)}
+    with pytest.raises(DataError, match=f'"position" is {position}; the program runs at 0 to 31') as fault:
+        ProgramRunner(own.program).run(feed)
+    assert fault.value.code == "NF-DATA-273"
+
+
+def test_a_file_at_a_position(tmp_path: Path) -> None:
+    own = decoder("edge-8t", 1)
+    file = tmp_path / "net.npu"
+    own.program.save(file)
+    found, wanted = load_network(f"{file}#position=9"), own.program.at({"position": 9})
+    np.testing.assert_array_equal(found.commands[0], wanted.commands[0])
+    with pytest.raises(UsageError, match='no "position=32"') as fault:
+        load_network(f"{file}#position=32")
+    assert "position=0 to position=31" in str(fault.value.hint)
+
+
+def test_an_index_is_read_only_where_the_program_says_that_it_lies() -> None:
+    program = decoder("edge-8t", 1).program
+    (adds, reads) = program.meta["indices"]
+    meta = {**program.meta, "indices": [{**adds, "address": reads["address"]}, reads]}
+    with pytest.raises(ModelError, match="the program says of no number of steps"):
+        Program.from_bytes(replace(program, meta=meta).to_bytes())
+    with pytest.raises(ModelError, match="the index 32, at most 31 is possible"):
+        program.at({"position": 32})
+
+
+def test_a_mask_that_hides_nothing_leaves_the_cache_whole() -> None:
+    """Scores of rows behind the tokens would count."""
+    own = decoder("edge-8t", 1)
+    (name,) = [v for v in own.graph.values if v.endswith("seen rows:q")]
+    value = own.graph.values[name]
+    consts = {**own.graph.consts, value.const: np.ones_like(own.graph.consts[value.const])}
+    graph = own.graph.replaced(consts=MappingProxyType(consts))
+    assert "indices" not in compiled(graph, own.target).meta
+
+
+def test_an_epcontext_model_has_no_index_and_is_refused() -> None:
+    with pytest.raises(UsageError, match="depend on an index") as fault:
+        context_model(decoder("edge-8t", 1).program)
+    assert fault.value.code == "NF-USAGE-384"
