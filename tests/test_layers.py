@@ -192,10 +192,10 @@ def test_functions_stay_short() -> None:
 
 def test_tests_mirror_rooms() -> None:
     """A folder of tests is named for a room of the package; `networks` makes what several test
-    with, `acceptance` tests the installed product."""
+    with, `acceptance` tests the installed product, `formats` has files of every release."""
     named = {p.name for p in PACKAGE.rglob("*") if p.is_dir()}
     folders = {p.name for p in (ROOT / "tests").iterdir() if p.is_dir() and any(p.glob("*.py"))}
-    assert not folders - named - {"docs", "networks", "acceptance"}, sorted(folders - named)
+    assert not folders - named - {"docs", "formats", "networks", "acceptance"}, sorted(folders - named)
 
 
 def test_no_line_is_left_to_itself() -> None:

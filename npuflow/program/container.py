@@ -1,5 +1,4 @@
-"""The .npu container: one file of sections with digests, deterministic to the byte; a
-damaged file is one clear error.
+"""The .npu container: one file of sections with digests, deterministic; a damaged file is one clear error.
 
 Layout, little endian: magic (8 bytes), format version u32, section count u32, target fingerprint (64 bytes,
 zero padded); per section: name (16 bytes), offset u64, size u64, xxh3-128 (16 bytes); then the xxh3-128 of

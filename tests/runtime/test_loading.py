@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import io
 import shutil
 import subprocess
 from dataclasses import replace
@@ -12,8 +13,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from npuflow.base.errors import Where
 from npuflow.cli._app import application
-from npuflow.program.container import VERSION, Program
+from npuflow.program.container import VERSION, Program, sections_of, write
 from npuflow.runner import raw
 from tests.networks.harness import SMALL, build
 from tests.networks.small import mixed
@@ -68,6 +70,21 @@ def test_other_files_and_versions_are_refused(runtime: ctypes.CDLL) -> None:
     for version in (VERSION - 1, VERSION + 1):
         status, said = refused(runtime, file[:8] + version.to_bytes(4, "little") + file[12:])
         assert status == OTHER_VERSION and "build it again" in said
+
+
+def test_what_a_file_says_of_itself_changes_nothing(runtime: ctypes.CDLL, program: Program) -> None:
+    """A seal and a provenance are sections of their own: whoever needs them checks them before."""
+    plain = program.to_bytes()
+    fingerprint, parts = sections_of(memoryview(plain), Where(), True)
+    made = io.BytesIO()
+    more = {"provenance": b"{}", "seal": b"s"}
+    write(made, fingerprint, [(name, [body]) for name, body in {**parts, **more}.items()])
+    codes = {one.name: codes_of(one, np.random.default_rng(1), 1)[0] for one in raw.inputs(program)}
+    found = []
+    for file in (plain, made.getvalue()):
+        with CProgram(runtime, file) as one:
+            found.append({name: array.tobytes() for name, array in one.run(codes).items()})
+    assert found[0] == found[1] and any(map(any, found[0].values()))
 
 
 def test_a_command_outside_of_its_memory_is_named(runtime: ctypes.CDLL) -> None:
@@ -307,7 +324,8 @@ int main()
 {
     npuflow_program *program = nullptr;
     npuflow_error error;
-    const npuflow_status status = npuflow_open("12345678", 8, nullptr, &program, &error);
+    alignas(8) const char file[9] = "12345678";
+    const npuflow_status status = npuflow_open(file, 8, nullptr, &program, &error);
     std::printf("%d %s", status, npuflow_message(status));
     return 0;
 }

@@ -111,7 +111,7 @@ static npuflow_status take(const section *s, const char *name, npf_sections *fou
         if (number < NPF_MOST_HOSTS)
             found->host[number] = s->body, found->host_bytes[number] = s->size;
         found->hosts++;
-    } else if (strcmp(name, "taps") && strcmp(name, "graph"))
+    } else if (strcmp(name, "taps") && strcmp(name, "graph") && strcmp(name, "provenance") && strcmp(name, "seal"))
         return npf_fail(error, NPUFLOW_METADATA, "a section that no program of this format has");
     return NPUFLOW_OK;
 }
