@@ -12,7 +12,7 @@ import pytest
 
 from npuflow.base.errors import ModelError
 from npuflow.cli._engine import settings, stages
-from npuflow.cli._line_kinds import BUILDS, VERSION
+from npuflow.cli._line_kinds import KINDS, VERSION
 from npuflow.exchange import EXCHANGE
 from npuflow.flow.recipe import load
 from npuflow.flow.recipe_build import plan_recipe
@@ -73,7 +73,7 @@ def test_lines_of_a_version_keep_their_fields(release: str) -> None:
     (version,) = {line["version"] for line in lines if line["event"] == "summary"}
     assert version <= VERSION
     for line in lines if version == VERSION else ():
-        assert set(line) <= {"event", *(name.removesuffix("?") for name in BUILDS[line["event"]])}
+        assert set(line) <= {"event", *(name.rstrip("?") for name in KINDS[line["event"]])}
 
 
 def test_a_program_of_another_format_is_refused_with_what_to_do() -> None:
