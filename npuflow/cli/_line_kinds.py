@@ -81,7 +81,7 @@ BUILDS: dict[str, Fields] = {
         "hit": "integer: steps found in the cache",
         "ran": "integer: steps that ran; in `plan`: `run` and `maybe` count what would",
         "failed": "integer: steps that failed",
-        "skipped": "integer: steps that could not run, as one that failed stands before them",
+        "skipped?": "integer: steps that could not run, as one that failed stands before them; not of `plan`",
         "seconds": "number: wall-clock time",
         "outputs": "map of string: stage -> digest of its product",
         "products": "map of string: product name -> path of the file in the output folder",

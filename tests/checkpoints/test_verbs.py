@@ -117,7 +117,7 @@ def test_a_build_keeps_the_cache_between_runs(gguf_file: Path, capfd: pytest.Cap
     runner.reset()
     again = runner.run({"tokens": fed[:, :1]})["logits"][0]
     np.testing.assert_array_equal(again, own[0])
-    with pytest.raises(DataError, match="index 16; the table has 16 rows"):
+    with pytest.raises(DataError, match='"position" is 16; the program runs at 0 to 15'):
         for i in range(1, 17):
             runner.run({"tokens": fed[:, i : i + 1]})
     with pytest.raises(DataError, match="index 80"):
