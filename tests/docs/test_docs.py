@@ -73,7 +73,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("page", often(COMMANDS, 3), ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize("page", often(COMMANDS, 6), ids=lambda p: str(p.relative_to(ROOT)))
 def test_commands_print_what_the_page_says(page: Path, place: Path, cache: Path) -> None:
     env = {k: v for k, v in os.environ.items() if not k.startswith("NPUFLOW")}
     env |= {

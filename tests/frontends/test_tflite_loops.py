@@ -141,6 +141,7 @@ def test_a_loop_that_depends_on_data_is_refused_with_the_reason() -> None:
     assert "WHILE: its condition depends on data" in caught.value.because
 
 
+@pytest.mark.slow
 def test_a_loop_without_end_is_refused() -> None:
     """The counter of a damaged file never moves."""
     stuck = Sub(**STATE)

@@ -219,6 +219,7 @@ EXPECTED = {
     "places": "baseline clipping correct precision search.items sensitivity unify verdict",
     "prepare": "baseline budget clipping correct precision quantize search.items sensitivity unify "
     "verdict",
+    "reading_cache": "",
     "reduced": "budget codegen costs.layers costs.runs evaluate fidelity parse precision qdq_check "
     "rewrite_check simulate tiling verdict",
     "reference": "baseline clipping correct model parse pixels precision rewrite_check search.items "

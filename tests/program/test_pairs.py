@@ -36,7 +36,7 @@ PAIRS: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.parametrize("target", [TARGET, CORES], ids=["one core", "four cores"])
-@pytest.mark.parametrize("name", often(PAIRS, 1))
+@pytest.mark.parametrize("name", often(PAIRS, 2))
 def test_both_directions_of_a_layer_run_in_one_block(name: str, target: Target) -> None:
     graph, feeds = quantised(PAIRS[name](), target)
     program, apart = program_of(graph, target, paired=True), program_of(graph, target)

@@ -149,7 +149,7 @@ def test_the_key_switches_it_off(tmp_path: Path) -> None:
     assert entry["dtype"] == "float32" and "pixels" not in entry
 
 
-@pytest.mark.parametrize("name", ["half", "imagenet"])
+@pytest.mark.parametrize("name", often(["half", "imagenet"], 2))
 def test_signed_codes_without_zero_point_hold_pixels_less_128(name: str, tmp_path: Path) -> None:
     program, qdq = built(tmp_path, recipe(tmp_path, name, "padded", target="edge-pow2"), "simulate", "qdq")
     runner, images = ProgramRunner(program), laid_out(pictures(), "padded")

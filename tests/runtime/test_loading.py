@@ -291,6 +291,7 @@ def test_the_command_line_writes_all_sources(sources: Path) -> None:
 
 
 @pytest.mark.skipif(not COMPILERS or not shutil.which("make"), reason="no C compiler or make")
+@pytest.mark.slow
 def test_the_example_runs_programs_and_the_fuzzer_damages_them(sources: Path, program: Program) -> None:
     """Under the sanitizers: a process that reads outside of the file or its memories ends with a status."""
     (sources / "one.npu").write_bytes(program.to_bytes())

@@ -40,6 +40,7 @@ cycles = 1000000
 [tiling]
 minimise = "energy"
 [ledger]
+[sources]
 [sequences]
 """
 NEVER = {"box_codes", "boxes", "channels", "judges", "judging", "labelled", "ranges", "search", "tune"}
