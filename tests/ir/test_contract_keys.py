@@ -178,29 +178,28 @@ def override(name: str) -> str:
 
 EXPECTED = {
     "accepts": "budget checked placement",
-    "answer_axis": "baseline clipping precision verdict",
+    "answer_axis": "baseline budget clipping codegen precision verdict",
     "bias_factor": "baseline budget clipping correct precision quantize search.items sensitivity unify "
     "verdict",
     "border": "parse pixels rewrite_check",
-    "channel_axis": "baseline budget clipping evaluate fidelity precision qdq_check quantize report "
+    "channel_axis": "baseline budget clipping codegen evaluate fidelity precision qdq_check quantize report "
     "search.items sensitivity simulate unify verdict",
     "clipped": "parse rewrite_check unify",
-    "column_groups": "baseline clipping correct evaluate fidelity precision qdq_check quantize search.items "
-    "sensitivity simulate unify verdict",
-    "columns": "baseline clipping correct evaluate fidelity precision qdq_check search.items "
-    "sensitivity simulate unify verdict",
+    "column_groups": "baseline budget clipping codegen correct evaluate fidelity precision qdq_check "
+    "quantize search.items sensitivity simulate unify verdict",
+    "columns": "baseline clipping correct evaluate fidelity precision qdq_check search.items sensitivity "
+    "simulate unify verdict",
     "copies": "budget precision tiling verdict",
-    "f": "baseline budget clipping correct evaluate fidelity model precision qdq_check quantize "
+    "f": "baseline budget clipping codegen correct evaluate fidelity model precision qdq_check quantize "
     "rewrite_check search.items search.rivals sensitivity simulate thresholds unify verdict",
     "from_onnx": "model parse rewrite_check",
-    "gain": "baseline budget clipping correct precision quantize search.items sensitivity unify "
-    "verdict",
+    "gain": "baseline budget clipping correct precision quantize search.items sensitivity unify verdict",
     "infer": "baseline clipping correct evaluate model parse pixels precision qdq qdq_check rewrite_check "
     "search.items search.rivals sensitivity tune.items unify verdict",
-    "group_axis": "baseline budget clipping evaluate fidelity precision qdq_check quantize search.items "
-    "sensitivity simulate unify verdict",
+    "group_axis": "baseline budget clipping codegen evaluate fidelity precision qdq_check quantize "
+    "search.items sensitivity simulate unify verdict",
     "input_channels": "",
-    "integer": "evaluate fidelity qdq_check simulate verdict",
+    "integer": "budget codegen evaluate fidelity qdq_check simulate verdict",
     "local_space": "budget codegen correct costs.layers costs.runs costs.tiles precision quantize tiling "
     "verdict",
     "lower": "budget codegen evaluate fidelity qdq_check simulate verdict",
@@ -209,64 +208,57 @@ EXPECTED = {
     "qdq_check quantize simulate tiling verdict",
     "of_scaled": "parse pixels rewrite_check",
     "onnx_attributes": "baseline budget channels.items checked clipping codegen correct costs.layers "
-    "costs.runs evaluate fidelity model placement precision qdq qdq_check quantize report "
-    "rewrite_check search.items search.rivals segments sensitivity simulate tiling tune.items unify verdict",
-    "onnx_type": "baseline budget checked clipping codegen correct costs.layers costs.runs evaluate "
-    "hardware model parse pixels placement precision quantize report rewrite_check search.items "
-    "search.rivals segments sensitivity thresholds tiling tune.candidates unify verdict",
+    "costs.runs evaluate fidelity model placement precision qdq qdq_check quantize report rewrite_check "
+    "search.items search.rivals segments sensitivity simulate tiling tune.items unify verdict",
+    "onnx_type": "baseline budget checked clipping codegen correct costs.layers costs.runs evaluate hardware "
+    "model parse pixels placement precision quantize report rewrite_check search.items search.rivals "
+    "segments sensitivity thresholds tiling tune.candidates unify verdict",
     "output_range": "baseline budget channels.items clipping precision quantize search.items search.rivals "
     "segments sensitivity thresholds unify verdict",
     "places": "baseline clipping correct precision search.items sensitivity unify verdict",
-    "prepare": "baseline budget clipping correct precision quantize search.items sensitivity unify "
-    "verdict",
-    "reading_cache": "",
+    "prepare": "baseline budget clipping correct precision quantize search.items sensitivity unify verdict",
+    "reading_cache": "budget codegen correct costs.layers costs.runs quantize tiling",
     "reduced": "budget codegen costs.layers costs.runs evaluate fidelity parse precision qdq_check "
     "rewrite_check simulate tiling verdict",
     "reference": "baseline clipping correct model parse pixels precision rewrite_check search.items "
     "sensitivity unify verdict",
     "respelled": "parse rewrite_check",
     "role": "baseline budget channels.items checked clipping codegen correct costs.layers costs.runs "
-    "costs.tiles evaluate evaluation_inputs fidelity footprints hardware input_check model "
-    "parse pixels placement precision qdq qdq_check quantize report rewrite_check "
-    "search.items search.rivals segments sensitivity simulate thresholds tiling "
-    "tune.candidates tune.items unify verdict",
-    "rows": "baseline budget clipping correct evaluate fidelity precision qdq_check quantize "
+    "costs.tiles evaluate evaluation_inputs fidelity footprints hardware input_check model parse pixels "
+    "placement precision qdq qdq_check quantize report rewrite_check search.items search.rivals segments "
+    "sensitivity simulate thresholds tiling tune.candidates tune.items unify verdict",
+    "rows": "baseline budget clipping codegen correct evaluate fidelity precision qdq_check quantize "
     "search.items sensitivity simulate unify verdict",
     "samples": "",
     "tap_places": "budget precision tiling verdict",
     "space": "budget codegen costs.layers costs.runs costs.tiles evaluate fidelity precision qdq_check "
     "simulate tiling verdict",
     "then_scaled": "parse rewrite_check",
-    "to_onnx": "baseline budget channels.items clipping codegen correct evaluate fidelity model "
-    "precision qdq qdq_check rewrite_check search.items search.rivals segments sensitivity "
-    "simulate tune.items unify verdict",
+    "to_onnx": "baseline budget channels.items clipping codegen correct evaluate fidelity model precision "
+    "qdq qdq_check rewrite_check search.items search.rivals segments sensitivity simulate tune.items unify "
+    "verdict",
     "unit_bias": "baseline budget clipping parse precision quantize rewrite_check search.items sensitivity "
     "unify verdict",
     "whole_numbers": "baseline budget clipping codegen evaluate fidelity precision qdq_check quantize "
     "search.items search.rivals sensitivity simulate thresholds unify verdict",
     "whole_result": "baseline budget checked clipping parse placement precision quantize rewrite_check "
     "search.items search.rivals sensitivity thresholds tune.candidates unify verdict",
-    "with_": "baseline budget checked clipping correct model parse pixels precision quantize "
-    "rewrite_check search.items search.rivals sensitivity thresholds tiling tune.candidates "
-    "tune.items unify verdict",
+    "with_": "baseline budget checked clipping correct model parse pixels precision quantize rewrite_check "
+    "search.items search.rivals sensitivity thresholds tiling tune.candidates tune.items unify verdict",
     "with_border": "pixels rewrite_check",
     "with_results": "model",
     "block_axis": "baseline budget clipping precision quantize search.items sensitivity unify verdict",
-    "forms": "baseline budget clipping codegen correct costs.layers costs.runs costs.tiles evaluate "
-    "fidelity precision qdq_check quantize search.items sensitivity simulate tiling unify "
-    "verdict",
+    "forms": "baseline budget clipping codegen correct costs.layers costs.runs costs.tiles evaluate fidelity "
+    "precision qdq_check quantize search.items sensitivity simulate tiling unify verdict",
     "in_pairs": "baseline budget clipping precision quantize search.items sensitivity unify verdict",
     "pair_type": "baseline budget clipping codegen correct costs.layers costs.runs costs.tiles evaluate "
-    "fidelity precision qdq_check quantize search.items sensitivity simulate tiling unify "
-    "verdict",
+    "fidelity precision qdq_check quantize search.items sensitivity simulate tiling unify verdict",
     "unit_gain": "baseline budget clipping precision quantize search.items sensitivity unify verdict",
     "windows": "baseline budget checked clipping codegen correct costs.layers costs.runs costs.tiles "
-    "evaluate fidelity model parse pixels placement precision qdq qdq_check "
-    "rewrite_check search.items search.rivals sensitivity simulate tiling tune.items unify "
-    "verdict",
-    "lane": "baseline budget clipping codegen correct costs.layers costs.runs costs.tiles evaluate "
-    "fidelity precision qdq_check quantize search.items sensitivity simulate tiling unify "
-    "verdict",
+    "evaluate fidelity model parse pixels placement precision qdq qdq_check rewrite_check search.items "
+    "search.rivals sensitivity simulate tiling tune.items unify verdict",
+    "lane": "baseline budget clipping codegen correct costs.layers costs.runs costs.tiles evaluate fidelity "
+    "precision qdq_check quantize search.items sensitivity simulate tiling unify verdict",
 }
 """Method -> the steps that may call it. `role` counts wherever there is a graph: the class bodies of
 reductions refer to functions of which one asks it."""
