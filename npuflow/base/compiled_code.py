@@ -6,7 +6,6 @@ compiled in may lie elsewhere, and another environment or checkout has other fil
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterable
@@ -20,13 +19,14 @@ import numba
 from numba.core import caching
 
 from npuflow.base.digest import digest, digest_file
+from npuflow.base.memo_file import user_folder
 
 KEPT_DAYS = 60                            # that code of other sources stays, after it was made
 
 
 def folder() -> Path:
     """The cache of machine code; what is missing there is compiled again."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "npuflow-kernels"
+    return user_folder("npuflow-kernels")
 
 
 def machine_code(function: FunctionType, files: Iterable[Path], **options: Any) -> Callable[..., Any]:

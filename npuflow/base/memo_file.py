@@ -28,21 +28,29 @@ def read_memo(path: Path, maker: str) -> Any:
         return None
 
 
-def user_folder() -> Path:
-    """Where processes of this user keep what any of them may use. All of it can be made again."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "npuflow-memo"
+def user_folder(name: str) -> Path:
+    """A folder of this user's cache, for what can be made again. RuntimeError: the user has no home."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / name
+
+
+def _mine(name: str) -> Path | None:
+    """Where processes of this user keep a memo that any of them may use; None: the user has no home."""
+    try:
+        return user_folder("npuflow-memo") / name
+    except RuntimeError:
+        return None
 
 
 def read_shared(path: Path, maker: str) -> Any:
     """What this maker wrote there, or else what it wrote last under this name for the user."""
-    found = read_memo(path, maker)
-    return read_memo(user_folder() / path.name, maker) if found is None else found
+    found, mine = read_memo(path, maker), _mine(path.name)
+    return read_memo(mine, maker) if found is None and mine is not None else found
 
 
 def write_shared(path: Path, maker: str, value: Any) -> bool:
     """Write a value there and for the user; False if it cannot be written there."""
-    data, mine = _bytes(maker, value), user_folder() / path.name
-    if not _holds_more(mine, maker, len(data)):
+    data, mine = _bytes(maker, value), _mine(path.name)
+    if mine is not None and not _holds_more(mine, maker, len(data)):
         _write(mine, data)
     return _write(path, data)
 
@@ -60,11 +68,12 @@ def _holds_more(path: Path, maker: str, size: int) -> bool:
 
 def made_once(name: str, maker: str, make: Callable[[], Any]) -> Any:
     """A value that depends on its maker alone: made by one process of the user."""
-    path = user_folder() / name
-    found = read_memo(path, maker)
+    path = _mine(name)
+    found = None if path is None else read_memo(path, maker)
     if found is None:
         found = make()
-        write_memo(path, maker, found)
+        if path is not None:
+            write_memo(path, maker, found)
     return found
 
 

@@ -21,7 +21,7 @@ MANY = 12
 
 @dataclass(frozen=True)
 class WhyAnswer:
-    """What is told, in words and as JSON lines."""
+    """The answer of `npuflow why`, as text and as JSON lines."""
 
     text: str
     lines: Sequence[dict[str, Any]]

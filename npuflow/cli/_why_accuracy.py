@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from npuflow.report.code_places import CodePlaces
     from npuflow.stages.ledgers import Ledgers
 
-ORIGINS = 15                              # entries of a ledger whose layers' places are told
+ORIGINS = 15                              # entries of a ledger that are listed with their source line
 
 
 def accuracy(path: Path, sets: Sequence[str], settings: Settings) -> WhyAnswer:

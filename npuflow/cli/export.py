@@ -32,7 +32,7 @@ def qdq(
 
     reader = _made(recipe, "qdq", sets or [], cache)
     write_file(output, reader.bytes(FILE))
-    _told("qdq", output, [f"wrote {output}", *(f"note: {note}" for note in reader.json("notes"))], as_json)
+    _report("qdq", output, [f"wrote {output}", *(f"note: {note}" for note in reader.json("notes"))], as_json)
 
 
 @app.command()
@@ -60,7 +60,7 @@ def thresholds(
     from npuflow.cli._export_table import write
 
     reported = write(recipe, output, chosen, codes=codes, weights=weights, sets=sets or [], cache=cache)
-    _told("thresholds", output, reported, as_json)
+    _report("thresholds", output, reported, as_json)
 
 
 @app.command()
@@ -104,7 +104,7 @@ def c_program(
     from npuflow.cli._export_c import write
 
     reported = write(source, output, name=name, samples=samples, large=large, sets=sets or [], cache=cache)
-    _told("c", output, reported, as_json)
+    _report("c", output, reported, as_json)
 
 
 @app.command()
@@ -135,7 +135,7 @@ def tflite(
     compilers that read TFLite (Vela)."""
     from npuflow.cli._export_tflite import write
 
-    _told("tflite", output, write(source, output, check, sets or [], cache), as_json)
+    _report("tflite", output, write(source, output, check, sets or [], cache), as_json)
 
 
 @app.command()
@@ -171,7 +171,7 @@ def tosa(
         shape = "x".join(map(str, end.value.shape))
         codes = f"the program's codes less {end.less}" if end.less else "the program's codes"
         reported.append(f"{side} {end.name}: {shape}, {end.value.dtype}, tensor {end.value.name}, {codes}")
-    _told("tosa", output, reported, as_json)
+    _report("tosa", output, reported, as_json)
 
 
 @app.command()
@@ -203,7 +203,7 @@ def epcontext(
     nodes = f"{counted(made.parts, 'EPContext node')}, {counted(made.hosted, 'node')} of the host"
     where = f"in {beside}" if external else "in it"
     reported = f"wrote {output}: {nodes}; context of {len(made.context)} bytes {where}"
-    _told("epcontext", output, [reported], as_json)
+    _report("epcontext", output, [reported], as_json)
 
 
 @app.command()
@@ -222,10 +222,10 @@ def explorer(
     from npuflow.cli._explorer import write
 
     files = write(recipe, output, sets or [], cache)
-    _told("explorer", output, [f"wrote {output}: {', '.join(path.name for path in files)}"], as_json)
+    _report("explorer", output, [f"wrote {output}: {', '.join(path.name for path in files)}"], as_json)
 
 
-def _told(kind: str, output: Path, reported: Sequence[str], as_json: bool) -> None:
+def _report(kind: str, output: Path, reported: Sequence[str], as_json: bool) -> None:
     """What was written, in words or as a line of JSON."""
     if not as_json:
         typer.echo("\n".join(reported))
@@ -257,7 +257,7 @@ def c_runtime(
             to.parent.mkdir(parents=True, exist_ok=True)
             to.write_bytes(path.read_bytes())
     build = f"build it: make -C {output}; then {output / 'build' / 'run'} FILE.npu"
-    _told("runtime", output, [f"wrote {output}: {len(found)} files", build], as_json)
+    _report("runtime", output, [f"wrote {output}: {len(found)} files", build], as_json)
 
 
 def _made(path: Path, stage: str, sets: list[str], cache: Path | None) -> Reader:

@@ -174,7 +174,7 @@ def _checked(program: Path, options: SealOptions) -> dict[str, Any]:
 
 
 STATED = ("build", "npuflow", "program", "model", "data", "code", "recipe", "lock")
-"""Of the provenance, what is told in lines; libraries too are in the JSON."""
+"""Fields of the provenance that are printed as text. The JSON has the libraries, too."""
 SAID = {
     "sealed": "sealed with {key}", "trusted": "sealed with {key}, which is trusted; no byte was changed",
     "intact": "sealed with {key}; no byte was changed. --check KEY says whether it is a key that you trust",

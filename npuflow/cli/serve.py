@@ -123,7 +123,7 @@ def serve(
 
     def started(address: str) -> None:
         if o.as_json:
-            _told(models, address)
+            _report(models, address)
             return
         for name, one in models.items():
             typer.echo(f"{address}/v2/models/{name}  ({one.runner.exact})")
@@ -138,7 +138,7 @@ def serve(
     asyncio.run(run(models, o.host, o.port, max_bytes=most, stop_seconds=o.stop_seconds, started=started))
 
 
-def _told(models: dict[str, Served], address: str) -> None:
+def _report(models: dict[str, Served], address: str) -> None:
     """A line for every model."""
     from npuflow.cli._events import emit
 

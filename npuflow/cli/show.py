@@ -63,7 +63,7 @@ def show(
     if what.endswith(".toml") and path is None:
         what, path = "recipe", Path(what)
     if o.as_json and what != "strategy":
-        _told(what, path, o)
+        _report(what, path, o)
         return
     if o.export is not None and what != "recipe":
         from npuflow.cli._show_step import export as copy
@@ -86,7 +86,7 @@ def show(
     typer.echo(found, nl=False)
 
 
-def _told(what: str, path: Path | None, options: ShowOptions) -> None:
+def _report(what: str, path: Path | None, options: ShowOptions) -> None:
     """The same as JSON lines; a picture is written too."""
     from npuflow.cli._events import emit, written
     from npuflow.cli._show_json import ShownPart, lines

@@ -37,7 +37,7 @@ class CodePlaces:
 
     def of(self, *names: str) -> CodePlace | None:
         """The place of the first of these layers or tensors that has one."""
-        for name in self._called(names):
+        for name in self._called(names) if self.places else ():
             if name in self.places:
                 return self.places[name]
         return None

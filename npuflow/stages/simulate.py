@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Annotated, Any
 
 import numpy as np
@@ -144,7 +145,7 @@ def simulated(
     require_safe(program, hazards_of(program, order))
     checks = compare(graph, program, numerics, fed)
     require_equal(checks, program)
-    for line in (*_shorter(graph, program, fed, numerics), *_at_indices(graph, program, fed, numerics)):
+    for line in chain(_shorter(graph, program, fed, numerics), _at_indices(graph, program, fed, numerics)):
         log(line)
     seen, unseen = sum(1 for c in checks if c.elements), sum(c.unseen for c in checks)
     rest = f", {counted(unseen, 'element')} not seen" if unseen else ""

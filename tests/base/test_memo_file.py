@@ -33,13 +33,13 @@ def test_damage_is_no_memo_in_either_place(tmp_path: Path, damage: str) -> None:
     write_shared(path, "me", MANY)
     path.write_bytes(damaged(path.read_bytes(), damage))
     assert read_shared(path, "me") == MANY
-    mine = user_folder() / "memo.json"
+    mine = user_folder("npuflow-memo") / "memo.json"
     mine.write_bytes(damaged(mine.read_bytes(), damage))
     assert read_shared(path, "me") is None
 
 
 def test_a_process_that_saw_little_replaces_only_what_is_old_or_anothers(tmp_path: Path) -> None:
-    path, mine = tmp_path / "one" / "memo.json", user_folder() / "memo.json"
+    path, mine = tmp_path / "one" / "memo.json", user_folder("npuflow-memo") / "memo.json"
 
     def user_has(maker: str) -> object:
         return read_memo(mine, maker)
@@ -63,6 +63,20 @@ def test_a_user_who_cannot_keep_anything_has_what_the_cache_has(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     path = tmp_path / "one" / "memo.json"
+    assert write_shared(path, "me", MANY) and read_shared(path, "me") == MANY
+    assert made_once("value.json", "me", lambda: 5) == 5
+
+
+def test_a_user_without_a_home_has_what_the_cache_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(_: type[Path]) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", classmethod(none))
+    path = tmp_path / "one" / "memo.json"
+    assert read_shared(path, "me") is None
     assert write_shared(path, "me", MANY) and read_shared(path, "me") == MANY
     assert made_once("value.json", "me", lambda: 5) == 5
 

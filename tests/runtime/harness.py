@@ -108,7 +108,7 @@ class CProgram:
     def __init__(
         self, found: ctypes.CDLL, file: bytes, network: str | None = None, options: Options | None = None
     ) -> None:
-        self.library, self.size = found, len(file)
+        self.runtime, self.size = found, len(file)
         self.file = np.zeros(len(file) // 8 + 1, np.uint64)          # begins at a multiple of 8 bytes
         self.file.view(np.uint8)[: len(file)] = np.frombuffer(file, np.uint8)
         self.program, error = ctypes.c_void_p(), Error()
@@ -121,29 +121,29 @@ class CProgram:
 
     def _ports(self, side: str) -> dict[str, Tensor]:
         count = ctypes.c_uint32()
-        first = getattr(self.library, f"npuflow_{side}")(self.program, ctypes.byref(count))
+        first = getattr(self.runtime, f"npuflow_{side}")(self.program, ctypes.byref(count))
         return {first[i].own_name: first[i] for i in range(count.value)}
 
     def at(self, port: Tensor) -> np.ndarray:
         """The codes where they lie in DATA."""
-        place = self.library.npuflow_at(self.program, ctypes.byref(port))
+        place = self.runtime.npuflow_at(self.program, ctypes.byref(port))
         shape = tuple(port.shape[i] for i in range(port.rank))
         body = (ctypes.c_uint8 * port.bytes).from_address(place)
         return np.frombuffer(body, DTYPES[port.type]).reshape(shape)
 
     def steps(self, name: str, count: int) -> int:
         """How many steps the next run has; a status."""
-        found: int = self.library.npuflow_steps(self.program, list(self.inputs).index(name), count)
+        found: int = self.runtime.npuflow_steps(self.program, list(self.inputs).index(name), count)
         return found
 
     def reset(self) -> None:
-        self.library.npuflow_reset(self.program)
+        self.runtime.npuflow_reset(self.program)
 
     def run(self, codes: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         for name, array in codes.items():
             self.at(self.inputs[name])[...] = array
         error = Error()
-        if self.library.npuflow_run(self.program, ctypes.byref(error)):
+        if self.runtime.npuflow_run(self.program, ctypes.byref(error)):
             raise RuntimeFault(error)
         return {name: self.at(port).copy() for name, port in self.outputs.items()}
 
@@ -151,17 +151,17 @@ class CProgram:
         port = self.inputs[name]
         made = np.empty(real.shape, DTYPES[port.type])
         given = np.ascontiguousarray(real, np.float32)
-        assert not self.library.npuflow_quantize(ctypes.byref(port), given.ctypes.data, made.ctypes.data)
+        assert not self.runtime.npuflow_quantize(ctypes.byref(port), given.ctypes.data, made.ctypes.data)
         return made
 
     def dequantize(self, name: str, codes: np.ndarray) -> np.ndarray:
         port, made = self.outputs[name], np.empty(codes.shape, np.float32)
         given = np.ascontiguousarray(codes)
-        assert not self.library.npuflow_dequantize(ctypes.byref(port), given.ctypes.data, made.ctypes.data)
+        assert not self.runtime.npuflow_dequantize(ctypes.byref(port), given.ctypes.data, made.ctypes.data)
         return made
 
     def close(self) -> None:
-        self.library.npuflow_close(self.program)
+        self.runtime.npuflow_close(self.program)
         self.program = ctypes.c_void_p()
 
     def __enter__(self) -> CProgram:

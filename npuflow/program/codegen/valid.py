@@ -45,7 +45,7 @@ class _Search:
             return None
         ((index, rows, new),) = reach
         known = {mask.softmax for mask in masks}
-        pending = [(self.graph.nodes[m].outputs[0], mask.axis) for mask in masks for m in (mask.softmax,)]
+        pending = [(self.graph.nodes[mask.softmax].outputs[0], mask.axis) for mask in masks]
         while pending:
             value, dim = pending.pop()
             if (value, dim) in self.dims:

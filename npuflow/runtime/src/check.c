@@ -61,10 +61,9 @@ static int64_t most(uint32_t type)
         : (INT64_C(1) << NPF_TYPE[type].bits) - 1;
 }
 
-static npuflow_status clamp_fits(const uint32_t *w, uint32_t type, uint32_t lo, uint32_t hi, npuflow_error *error)
+static npuflow_status clamp_fits(uint32_t type, uint32_t lo, uint32_t hi, npuflow_error *error)
 {
     const int64_t a = NPF_SIGNED(lo), b = NPF_SIGNED(hi);
-    (void)w;
     if (a < least(type) || a > most(type) || b < least(type) || b > most(type) || a > b)
         return refuse(error, "a clamp is empty or leaves the type of the result");
     return NPUFLOW_OK;
@@ -128,7 +127,7 @@ static npuflow_status check_selection(const uint32_t *w, npuflow_error *error)
     return NPUFLOW_OK;
 }
 
-#define CLAMP_OF(OP) clamp_fits(w, w[OP##_y_type], w[OP##_lo], w[OP##_hi], error)
+#define CLAMP_OF(OP) clamp_fits(w[OP##_y_type], w[OP##_lo], w[OP##_hi], error)
 #define ELEMENT_OF(OP) (w[OP##_element] == 1 || w[OP##_element] == 2 || w[OP##_element] == 4 || w[OP##_element] == 8)
 
 /* What a float command's bounds are: patterns of 16 bits, or codes of the result's type. */
@@ -137,7 +136,7 @@ static npuflow_status bounds_fit(uint32_t type, uint32_t low, uint32_t high, npu
     if (NPF_TYPE[type].is_float)
         return NPF_SIGNED(low) >= 0 && low < 65536 && NPF_SIGNED(high) >= 0 && high < 65536 ? NPUFLOW_OK
             : refuse(error, "bounds are no patterns of floats");
-    return clamp_fits(NULL, type, low, high, error);
+    return clamp_fits(type, low, high, error);
 }
 
 static npuflow_status check_vector(const uint32_t *w, npuflow_error *error)
@@ -173,7 +172,7 @@ static npuflow_status check_vector(const uint32_t *w, npuflow_error *error)
         return CLAMP_OF(RESIZE);
     }
     case OP_FILL:
-        return clamp_fits(w, w[FILL_y_type], w[FILL_value], w[FILL_value], error);
+        return clamp_fits(w[FILL_y_type], w[FILL_value], w[FILL_value], error);
     case OP_GATHER:
         if (w[GATHER_x_type] != w[GATHER_y_type] || !w[GATHER_entries] || w[GATHER_entries] > MOST_ELEMENTS)
             return refuse(error, "a table without entries, or of another type");
