@@ -336,8 +336,8 @@ class Workers:
 
     def limits(self) -> dict[str, int]:
         """Worker -> the memory that it may take; those without a limit are left out."""
-        workers = self._workers()
-        return {name: found for name in self.good if (found := workers.get(name, {}).get("memory_limit"))}
+        good, workers = set(self.good), self._workers()
+        return {name: found for name in good if (found := workers.get(name, {}).get("memory_limit"))}
 
     def _question(self) -> Question:
         steps, libraries = {}, {}
@@ -352,13 +352,13 @@ class Workers:
     def able(self, step: str, need: int) -> dict[str, Any] | None:
         """Which workers may take a step: those that were found equal to the driver, and have the memory it
         needs. None: there is none at the moment; the step waits for one, or the watch gives up."""
-        if not self.good and not self.refused:
+        good = set(self.good)  # the watch changes it, also while the scheduler states limits
+        if not good and not self.refused:
             return {} if self._own else None
-        small = {name for name, limit in self.limits().items() if limit < need} if need else set()
-        able = sorted(self.good - small)
-        if not self.good:
+        if not good:
             raise self.none_left()
-        if not able:
+        small = {name for name, limit in self.limits().items() if limit < need} if need else set()
+        if not (able := sorted(good - small)):
             raise BuildError(
                 f"{step} needs {shown(need)} of memory, which no worker of the cluster has",
                 hint="start a worker with more (dask worker --memory-limit), or a smaller batch",

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from forge import Forge
 
 from npuflow.base.tables import Locator
+from npuflow.flow.executor_deaths import Deaths
+from npuflow.flow.executor_workers import Workers
 from npuflow.flow.memory import MUCH, MemoryBudget, Returned, machine, present, size
 from npuflow.flow.recipe import Recipe
 from npuflow.flow.run import Result, build
@@ -149,6 +151,21 @@ def test_a_worker_that_runs_out_of_memory_fails_the_step_by_name(
     assert not result.ok
     assert result.errors[0].message.startswith("large: ") and "out of memory" in result.errors[0].message
     assert result.errors[0].where.stage == "large" and "[build] jobs" in result.errors[0].hint
+
+
+def test_a_worker_that_dies_while_limits_are_read_leaves_its_step_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its nanny starts another: that is not a cluster without workers."""
+    workers: Any = Workers(None, cast(Any, ()), cast(Any, None), Deaths(), own=True)
+    workers.good = {"tcp://one"}
+
+    def limits() -> dict[str, int]:
+        workers.good.clear()  # as the watch does
+        return {"tcp://one": 400}
+
+    monkeypatch.setattr(workers, "limits", limits)
+    assert workers.able("large", 50) == {}
 
 
 def test_a_cluster_whose_workers_are_too_small_says_so(
