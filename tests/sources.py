@@ -31,6 +31,12 @@ def _trees() -> dict[Path, ast.Module]:
         gc.enable()
 
 
+@cache
+def walk(tree: ast.AST) -> Sequence[ast.AST]:
+    """All nodes of a tree, listed once for all tests that look through it."""
+    return list(ast.walk(tree))
+
+
 def floor(path: Path) -> str:
     return room_of(path.relative_to(PACKAGE).with_suffix("").parts)
 
@@ -56,7 +62,7 @@ def _imports(path: Path, deferred: bool) -> Iterator[tuple[str, int]]:
     tree = parsed(path)
     own = name_of(path).split(".")
     package = own if path.name == "__init__.py" else own[:-1]
-    for node in nodes(tree, deferred):
+    for node in walk(tree) if deferred else nodes(tree, deferred):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -9,7 +9,7 @@ from dataclasses import fields
 import pytest
 
 from npuflow.base.registry import caption
-from tests.sources import FILES, PACKAGE, at, floor, parsed
+from tests.sources import FILES, PACKAGE, at, floor, parsed, walk
 from tests.test_layers import COMPILER, SIBLINGS
 
 
@@ -21,7 +21,7 @@ def test_no_code_asks_a_targets_name() -> None:
         room = floor(path)
         if room in ("base", "flow"):  # they have never heard of a target
             continue
-        for node in ast.walk(parsed(path)):
+        for node in walk(parsed(path)):
             asked = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
             asked += [node.subject] if isinstance(node, ast.Match) else []
             # the target suite holds a name against its file's
@@ -45,8 +45,8 @@ def test_one_thread_at_a_time_parses() -> None:
         at(path, node.lineno)
         for path in FILES
         if path != PACKAGE / "base" / "syntax.py"
-        for node in ast.walk(parsed(path))
-        if isinstance(node, ast.Attribute) and ast.unparse(node) == "ast.parse"
+        for node in walk(parsed(path))
+        if isinstance(node, ast.Attribute) and node.attr == "parse" and ast.unparse(node) == "ast.parse"
     ]
     assert not wrong, wrong
 
@@ -67,13 +67,14 @@ def contract() -> frozenset[str]:
 
 def asked_by_name(tree: ast.AST, known: frozenset[str]) -> Iterator[tuple[int, str]]:
     """Attributes of an operator (`node.op`, `op`) that are not of its contract, also through getattr."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         of, name = None, ""
         if isinstance(node, ast.Attribute):
             of, name = node.value, node.attr
         elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "hasattr"):
             of, name = node.args[0], ast.unparse(node.args[1])
-        if of is not None and ast.unparse(of).split(".")[-1] == "op" and name not in known:
+        last = of.attr if isinstance(of, ast.Attribute) else of.id if isinstance(of, ast.Name) else ""
+        if last == "op" and name not in known:
             yield node.lineno, ast.unparse(node)
 
 
@@ -106,7 +107,7 @@ NAMING = frozenset(("kind", "op_name", "title", "made_by"))
 def names_asked(tree: ast.AST, names: frozenset[str]) -> Iterator[tuple[int, str]]:
     """Where code compares an operator's name with one that it knows, or asks for makers of that name. ONNX
     names of nodes that the host runs are no operator's."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         sides: list[ast.expr] = []
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
@@ -150,7 +151,7 @@ def test_only_the_command_line_speaks() -> None:
     for path in FILES:
         if floor(path) == "cli" or path.name == "__main__.py":
             continue
-        for node in ast.walk(parsed(path)):
+        for node in walk(parsed(path)):
             if isinstance(node, ast.Call):
                 plain = isinstance(node.func, ast.Name | ast.Attribute)
                 name = ast.unparse(node.func) if plain else ""
@@ -175,7 +176,7 @@ def test_no_bare_except() -> None:
     wrong = [
         at(path, node.lineno)
         for path in FILES
-        for node in ast.walk(parsed(path))
+        for node in walk(parsed(path))
         if isinstance(node, ast.ExceptHandler) and node.type is None
     ]
     assert not wrong, wrong
@@ -208,7 +209,7 @@ def test_each_trick_is_seen(source: str) -> None:
 
 def tricks(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Where a file does what is easier to get wrong than to read, and what it is."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = {node.module} if isinstance(node, ast.ImportFrom) else {a.name for a in node.names}
             yield from ((node.lineno, str(name)) for name in names & {"gc", "copy"})

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from npuflow.base.registry import caption
-from tests.sources import FILES, PACKAGE, ROOT, at, floor, imports, name_of, nodes, parsed, room_of
+from tests.sources import FILES, PACKAGE, ROOT, at, floor, imports, name_of, nodes, parsed, room_of, walk
 
 SIBLINGS = ("ops", "rules", "calibrators", "rounders", "strategies", "frontends", "metrics", "exchange")
 SIBLINGS += ("heads",)
@@ -182,7 +182,7 @@ def test_files_stay_short(folder: str) -> None:
 def test_functions_stay_short() -> None:
     long = []
     for path in FILES:
-        for node in ast.walk(parsed(path)):
+        for node in walk(parsed(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 length = (node.end_lineno or node.lineno) - node.lineno + 1
                 if length > MAX_FUNCTION:

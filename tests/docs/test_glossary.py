@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.sources import FILES, parsed
+from tests.sources import FILES, parsed, walk
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "glossary.md"
 
@@ -28,6 +28,6 @@ def test_terms_are_defined_once() -> None:
 
 def test_classes_that_the_page_names_are_there() -> None:
     head = PAGE.read_text().partition("## ")[0]
-    classes = {n.name for path in FILES for n in ast.walk(parsed(path)) if isinstance(n, ast.ClassDef)}
+    classes = {n.name for path in FILES for n in walk(parsed(path)) if isinstance(n, ast.ClassDef)}
     named = set(re.findall(r"`([A-Z]\w+)`", head))
     assert named and named <= classes, named - classes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from tests.sources import FILES, PACKAGE, ROOT, parsed
+from tests.sources import FILES, PACKAGE, ROOT, parsed, walk
 
 PAGE = ROOT / "docs" / "explanation" / "protocols.md"
 ROW = re.compile(r"^\| (`[^|]+`) \| `(\w+)` \|", re.MULTILINE)
@@ -20,7 +20,7 @@ def defined() -> set[tuple[str, str]]:
     return {
         (path.relative_to(PACKAGE).parts[0], node.name)
         for path in FILES
-        for node in ast.walk(parsed(path))
+        for node in walk(parsed(path))
         if isinstance(node, ast.ClassDef)
         if any(ast.unparse(base).split("[")[0].removeprefix("typing.") == "Protocol" for base in node.bases)
     }
