@@ -84,7 +84,7 @@ def require_safe(program: Program, hazards: tuple[Hazard, ...]) -> None:
 
 
 class _Shadow:
-    """Last writer, and last reader by queue, of every byte of one memory; -1: none."""
+    """Last writer of every byte of one memory, -1: none; and last reader by queue, 0: none."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -93,7 +93,8 @@ class _Shadow:
 
     def reader(self, queue: int) -> Ints:
         if queue not in self.readers:
-            self.readers[queue] = np.full(self.size, -1, np.int32)
+            # zeros come from the system as pages that only what is read makes real
+            self.readers[queue] = np.zeros(self.size, np.int32)
         return self.readers[queue]
 
     def settle(self) -> None:
