@@ -7,12 +7,14 @@ answer. If one answer differs today, none of its closures is used, and all are d
 
 from __future__ import annotations
 
+import atexit
 import functools
 import inspect
 import sys
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from npuflow.base.code_class import Mentions
 from npuflow.base.code_find import CodeError, Finder, Place
@@ -26,10 +28,14 @@ from npuflow.base.digest import digest, digest_file
 from npuflow.base.memo_file import maker_of, read_memo, read_shared, write_shared
 from npuflow.base.registry import Registry
 
+T = TypeVar("T")
+
 Mark = tuple[str, str | None, tuple[str, ...] | None, bool]
 """Of a closure: module, name, methods it is narrowed to, whether it is a registry's entry."""
 
 Forms = dict[str, tuple[Form, ...]]
+
+FEW = 0.1                # of what a file holds: fewer new closures are not worth writing all of it again
 
 
 @dataclass(frozen=True)
@@ -73,11 +79,17 @@ class KeptClosures:
         self._path = None
 
     def save(self, sources: Sources) -> None:
-        """Write all that is known if it is more than was stored; failing to is no fault of the build."""
-        if self._path is None or (len(self.closures), len(self.forms)) == self._stored:
-            return
-        if write_shared(self._path, _maker(), self._given(sources)):
-            self._stored = len(self.closures), len(self.forms)
+        """Write all that is known if much of it is new; failing to is no fault of the build."""
+        known, stored = len(self.closures) + len(self.forms), sum(self._stored)
+        if known - stored > FEW * stored:
+            self.save_all(sources)
+
+    def save_all(self, sources: Sources) -> None:
+        """Write all that is known if any of it is new."""
+        known = len(self.closures), len(self.forms)
+        if self._path is not None and known != self._stored:
+            if write_shared(self._path, _maker(), self._given(sources)):
+                self._stored = known
 
     def _take(self, found: Any) -> None:
         pairs, words = [(label, made) for label, made in found["pairs"]], found["words"]
@@ -190,6 +202,7 @@ __all__ = [
     "Mentions",
     "closure",
     "definition_closure",
+    "derived",
     "entry_closure",
     "facets_of",
     "files_read",
@@ -210,6 +223,16 @@ class _State:
     steps = StepTable(sources)
     passing: dict[Mark, Closure] = {}  # noqa: RUF012
     """Closures that hold in this process only."""
+    derived: dict[Hashable, Any] = {}  # noqa: RUF012
+
+
+def derived(mark: Hashable, make: Callable[[], T]) -> T:
+    """What follows from closures alone, made once a process, and again after `forget`."""
+    known = _State.derived
+    if mark not in known:
+        known[mark] = make()
+    found: T = known[mark]
+    return found
 
 
 def closure(target: Any) -> Closure:
@@ -276,6 +299,7 @@ def forget() -> None:
     _State.sources = Sources()
     _State.steps = StepTable(_State.sources)
     _State.passing.clear()
+    _State.derived = {}
     KEPT.forget()
 
 
@@ -286,9 +310,14 @@ def open_memo(folder: Path) -> None:
 
 
 def save_memo() -> None:
-    """Let later processes know what this one found."""
+    """Let later processes know what this one found: now if it is much, else as the process ends."""
     PICTURES.save()
     KEPT.save(_State.sources)
+
+
+@atexit.register
+def _save_all() -> None:
+    KEPT.save_all(_State.sources)
 
 
 def files_read() -> dict[str, str]:

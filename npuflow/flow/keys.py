@@ -8,7 +8,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from npuflow.base.code import Closure, Mentions, closure, facets_of, plugin_closure, registry_named
+from npuflow.base.code import (
+    Closure,
+    Mentions,
+    closure,
+    derived,
+    facets_of,
+    plugin_closure,
+    registry_named,
+)
 from npuflow.base.digest import digest
 from npuflow.base.errors import InternalError, NpuflowError
 from npuflow.base.files import file_digest
@@ -160,6 +168,12 @@ def used_code(plugins: Collection[Plugin], code: Iterable[Closure]) -> dict[str,
     plug-ins may call of each other.
     """
     code = tuple(code)
+    # identities, as closures stay as long as what is derived from them; kept beside it, for those that do not
+    mark = used_code, frozenset(plugins), frozenset(map(id, code))
+    return derived(mark, lambda: (code, _used_code(plugins, code)))[1]
+
+
+def _used_code(plugins: Collection[Plugin], code: tuple[Closure, ...]) -> dict[str, Closure]:
     wanted = Mentions(mention for one in code for mention in one.mentions)
     labels = {f"{registry}/{name}" for registry, name in plugins}.union(*(one.entries for one in code))
     while True:
@@ -191,7 +205,6 @@ class Bound:
 
     def __init__(self, step: Step, refs: Mapping[str, Ref | None], load: Load | None) -> None:
         self.step, self.refs, self.load = step, refs, load
-        self._used: dict[frozenset[Plugin], dict[str, Closure]] = {}
 
     @cached_property
     def ids(self) -> tuple[str, ...] | None:
@@ -254,10 +267,7 @@ class Bound:
 
     def _code(self, plugins: frozenset[Plugin]) -> dict[str, Closure]:
         """The code of plug-ins, as far as this step may use it."""
-        found = self._used.get(plugins)
-        if found is None:
-            found = self._used[plugins] = used_code(plugins, (self.step.code, *self.step.selected.values()))
-        return found
+        return used_code(plugins, (self.step.code, *self.step.selected.values()))
 
     @cached_property
     def reach(self) -> frozenset[str]:
