@@ -87,9 +87,10 @@ class KeptClosures:
     def save_all(self, sources: Sources) -> None:
         """Write all that is known if any of it is new."""
         known = len(self.closures), len(self.forms)
-        if self._path is not None and known != self._stored:
-            if write_shared(self._path, _maker(), self._given(sources)):
-                self._stored = known
+        if self._path is None or known == self._stored:
+            return
+        if write_shared(self._path, _maker(), self._given(sources)):
+            self._stored = known
 
     def _take(self, found: Any) -> None:
         pairs, words = [(label, made) for label, made in found["pairs"]], found["words"]
