@@ -34,6 +34,8 @@ def _loop(builder: OnnxBuilder, node: onnx.NodeProto, body: onnx.GraphProto, ver
         return "its condition is not a constant"
     states, scans, step = list(node.input[2:]), len(node.output) - len(node.input) + 2, 0
     rows: list[list[str]] = [[] for _ in range(scans)]
+    if count is not None and going != 0 and _goes_on(body) and count * len(body.node) > MOST:
+        return f"more than {MOST} nodes, {len(body.node)} in each of its steps"
     while (count is None or step < count) and (going is None or going):
         if (step + 1) * len(body.node) > MOST:
             return f"more than {MOST} nodes, {len(body.node)} in each of its steps"
@@ -52,6 +54,15 @@ def _loop(builder: OnnxBuilder, node: onnx.NodeProto, body: onnx.GraphProto, ver
         return "no steps"
     _finish(builder, node, version, states, rows, [0] * scans)
     return ""
+
+
+def _goes_on(body: onnx.GraphProto) -> bool:
+    """Whether a loop's condition is handed on from step to step: it ends by its count alone."""
+    made = {o: n.input[0] for n in body.node if n.op_type == "Identity" for o in n.output}
+    name = body.output[0].name
+    for _ in made:
+        name = made.get(name, name)
+    return bool(name == body.input[1].name)
 
 
 def _scan(builder: OnnxBuilder, node: onnx.NodeProto, body: onnx.GraphProto, version: int) -> str:
