@@ -25,6 +25,7 @@ from npuflow.flow.store import Store
 NEAR, FEW, MANY = 3, 8, 64  # tasks at hand for each thread here, for each worker, and of short tasks
 SHORT = 0.05  # seconds
 DEATHS = 4  # workers of a joined cluster that a step may end; dask's own scheduler allows as many
+JOIN = 10.0  # seconds within which a scheduler takes a build
 PATIENCE = 30.0  # seconds that a build waits for a worker when it has none left
 
 
@@ -109,7 +110,7 @@ class Cluster:
                 check_address(place)
             self._loud = quiet()
             client: Any = distributed.Client
-            return client(self._own or place, timeout=10, set_as_default=False)
+            return client(self._own or place, timeout=JOIN, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as fault:
             if self._own is not None:
                 self._own.close(timeout=10)

@@ -21,7 +21,7 @@ from clusters import lone_worker
 
 from npuflow.base import code
 from npuflow.base.errors import BuildError
-from npuflow.flow import executor
+from npuflow.flow import executor, executor_cluster
 from npuflow.flow.events import Event, Opened, Warned
 from npuflow.flow.executor_code import installed, stated
 from npuflow.flow.executor_deaths import died, ended
@@ -231,7 +231,10 @@ def test_a_scheduler_that_goes_away_is_named(tmp_path: Path) -> None:
     assert caught.value.message == "the connection to the scheduler of the cluster was lost"
 
 
-def test_an_address_without_a_scheduler_is_a_clear_error(tmp_path: Path) -> None:
+def test_an_address_without_a_scheduler_is_a_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor_cluster, "JOIN", 0.5)
     with pytest.raises(BuildError, match="no scheduler at"):
         toys.run(tmp_path / "cache", scheduler="tcp://127.0.0.1:1")
     assert not list((tmp_path / "cache" / "leases").iterdir()), "the lease of a build that did not begin"

@@ -99,10 +99,11 @@ def test_another_target_is_named_only_if_it_has_room() -> None:
     assert "target =" not in refused(asked(graph, local(SMALL, 128)), tight).hint
 
 
-def test_suggestions_for_random_networks_work() -> None:
+@pytest.mark.parametrize("seeds", [range(12), pytest.param(range(12, 60), marks=pytest.mark.slow)])
+def test_suggestions_for_random_networks_work(seeds: range) -> None:
     """Of every refusal: no constraint is needless, and pulling a lever makes the plan."""
     seen = 0
-    for seed in range(24):
+    for seed in seeds:
         rng = random.Random(seed)
         memory = Memory(local_bytes=rng.choice((192, 256, 384)), local_align=16, burst=16)
         target = replace(random_networks.target(rng), memory=memory)
@@ -121,7 +122,7 @@ def test_suggestions_for_random_networks_work() -> None:
             need, have, _ = map(int, re.findall(r"\d+", error.message))
             assert need > have and not plans(wanted.with_memory(need - 16)), seed
             seen += 1
-    assert seen >= 4, seen
+    assert seen >= len(seeds) // 6, seen
 
 
 def test_pins_that_cannot_be() -> None:

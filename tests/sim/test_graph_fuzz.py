@@ -22,7 +22,7 @@ def drawn(seeds: Iterable[int]) -> Counter[str]:
 
 
 def test_random_graphs_agree() -> None:
-    bounded(drawn(range(100)), 100)
+    bounded(drawn(range(60)), 60)
 
 
 def test_bytes_of_a_view_are_stored_by_one_core() -> None:
