@@ -1,4 +1,4 @@
-"""Standard output belongs to the command: what native libraries print on their own goes to standard error."""
+"""Standard output belongs to the command; native libraries print to standard error, and dask only errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import sys
 
 def own_output() -> None:
     """Keep the process's standard output for what the command writes: solvers print there whatever they are
-    reported, and JSON lines must stay JSON lines."""
+    reported, and JSON lines must stay JSON lines. Of dask's log, errors alone are shown: what it says of the
+    connections that a build closes comes after the build."""
+    os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "error")
     try:
         direct = sys.stdout.fileno() == 1
     except (AttributeError, OSError, ValueError):  # replaced, as under a test, or closed

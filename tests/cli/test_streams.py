@@ -1,4 +1,4 @@
-"""What native libraries print does not mix with what a command writes."""
+"""What libraries print does not mix with what a command writes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import os
 from npuflow.cli._streams import own_output
 own_output()
 os.write(1, b"a solver says something\\n")
+import logging, distributed
+logging.getLogger("distributed.batched").info("Batched Comm Closed")
 print("ours")
 """
 

@@ -24,7 +24,6 @@ from npuflow.quantise.config import Quantize, activation_grid
 from npuflow.quantise.scales import Range, activation_types, passed_on
 from npuflow.quantise.wishes import check_scheme
 from npuflow.rules import Applied
-from npuflow.statistics.kernels import SHIFT
 from npuflow.statistics.statistics import ObservedStatistics, StatisticsColumn
 
 Ranges = dict[str, tuple[float, float]]
@@ -225,6 +224,8 @@ def made(table: Calibrate | LayerCalibration, name: str) -> Calibrator:
 def trimmed(tensor: StatisticsColumn, bounds: tuple[float, float] | None = None) -> StatisticsColumn:
     """The statistics with each infinity counted as the bound on its side, or without bounds as
     the outermost finite value."""
+    from npuflow.statistics.kernels import SHIFT  # loads the compiler
+
     _, up, down = (int(n) for n in tensor.totals[1:])
     if not tensor.count or not up + down:
         return tensor
