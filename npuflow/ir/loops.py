@@ -235,11 +235,12 @@ def _alike(graph: Graph, one: Loop, other: Loop) -> bool:
 
 
 def _needs(graph: Graph, one: Loop, other: Loop) -> bool:
-    """Whether a loop needs, by any way, what another one makes."""
+    """Whether a loop needs, by any way, what another one makes. A third loop on that way runs as a whole."""
     made = set(other.outputs)
-    for node in graph.nodes:
-        if not made.isdisjoint(node.inputs):
-            made.update(node.outputs)
+    for unit in runs(graph):
+        nodes = [graph.nodes[i] for i in unit]
+        if any(not made.isdisjoint(node.inputs) for node in nodes):
+            made.update(o for node in nodes for o in node.outputs)
     return not made.isdisjoint(one.inputs)
 
 

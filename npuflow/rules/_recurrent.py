@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from npuflow.ir.loops import FEW
+from npuflow.ir.loops import FEW, steps_of
 from npuflow.ir.types import Array
 from npuflow.rules._masks import opposite
 from npuflow.rules._numbers import INTEGERS, number
@@ -88,7 +88,8 @@ class Direction:
 @dataclass(frozen=True)
 class RecurrentLayer:
     """A recurrent node: its input as rows of all steps, and its directions. `valid`: `masks` that are
-    constants; `lasting`: all masks where they are computed, [batch, steps], else ""."""
+    constants; `lasting`: all masks where they are computed, [batch, steps], else ""; `within`: it stands in
+    the body of a loop."""
 
     parts: Parts
     rows: str                             # [steps * batch, inputs]
@@ -99,12 +100,13 @@ class RecurrentLayer:
     directions: tuple[Direction, ...]
     valid: tuple[str, ...]
     lasting: str = ""
+    within: bool = False
 
     @property
     def looped(self) -> bool:
-        """Whether the steps become a loop. Where the ends of sequences are constants, steps are written out:
-        what comes behind an end is left out."""
-        return self.steps > FEW and not any(self.valid)
+        """Whether the steps become a loop, which none is in another one. Where the ends of sequences are
+        constants, steps are written out: what comes behind an end is left out."""
+        return self.steps > FEW and not any(self.valid) and not self.within
 
     @property
     def joined(self) -> bool:
@@ -262,7 +264,8 @@ def read(parts: Parts, gates: int, functions: int, cell: bool) -> RecurrentLayer
     rows = parts.reshape(x, (steps * batch, inputs))
     clip = float(parts.real("clip", inf))
     made = RecurrentLayer(
-        parts, rows, steps, batch, hidden, clip if clip > 0 else inf, tuple(directions), *valid
+        parts, rows, steps, batch, hidden, clip if clip > 0 else inf, tuple(directions), *valid,
+        within=any(o in steps_of(parts.graph) for o in parts.node.outputs),
     )
     if not made.looped and steps * count > MOST_STEPS:
         return f"{steps * count} steps, more than the {MOST_STEPS} that are written out one by one"

@@ -24,16 +24,16 @@ from npuflow.quantise.config import Activations, Quantize
 from npuflow.testing.quantised import quantize_graph
 from tests.export_c.harness import UB, Case, case, check
 from tests.networks.onnx_text import TARGET
-from tests.networks.random_loops import LoopSubject, quantised, subject
+from tests.networks.random_loops import Drawn, LoopSubject, quantised, subject
 
 TOGETHER = 40  # programs in a library
 WIDE = replace(TARGET, numerics=replace(TARGET.numerics, wide_acc_bits=48))
 
 
-def cases(seeds: Iterable[int]) -> Iterator[Case]:
+def cases(seeds: Iterable[int], drawn: Drawn = subject) -> Iterator[Case]:
     """The programs of seeds whose loops are whole in integers, constants in every third apart."""
     for seed in seeds:
-        one = subject(seed)
+        one = drawn(seed)
         for graph, numerics in _graphs(one, seed) if one is not None else ():
             try:
                 made = case(graph, numerics, seed, 2, 1 << 30 if seed % 3 else 0)

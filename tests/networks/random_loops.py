@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -217,12 +217,20 @@ def subject(seed: int) -> LoopSubject | None:
     verify(graph, f"seed {seed}")
     rng = np.random.default_rng(seed)
     feed = {i: rng.normal(0, 1, graph.type(i).shape).astype(np.float32) for i in graph.inputs}
+    return ran(d, graph, feed)
+
+
+def ran(d: Draw, graph: Graph, feed: dict[str, Array]) -> LoopSubject | None:
+    """A graph with the values of an input, a target and a scheme that are drawn; None: not all are finite."""
     made = [o for n in graph.nodes for o in n.outputs if o]
     values = dict(zip(made, host_session(export_model(graph, made)).run(made, feed), strict=True))
     if not all(np.isfinite(a).all() and np.abs(a).max(initial=0) < 1e5 for a in values.values()):
         return None
     chip = target(d)
     return LoopSubject(graph, feed, {**feed, **values}, fitting(scheme(d), chip.numerics), chip)
+
+
+Drawn = Callable[[int], LoopSubject | None]
 
 
 def quantised(one: LoopSubject) -> Graph:
@@ -306,9 +314,9 @@ def _body(graph: Graph, loop: Loop) -> Iterator[str]:
             yield from (o for o in graph.nodes[i].outputs if o)
 
 
-def differences(seed: int) -> tuple[list[str], bool]:
+def differences(seed: int, drawn: Drawn = subject) -> tuple[list[str], bool]:
     """What differs of a seed, and whether its loops became integers."""
-    one = subject(seed)
+    one = drawn(seed)
     if one is None:
         return [], False
     found = list(float_differences(one))
@@ -319,11 +327,11 @@ def differences(seed: int) -> tuple[list[str], bool]:
     return found + list(integer_differences(one, graph, whole)), whole
 
 
-def program_differences(seed: int) -> tuple[list[str], str]:
+def program_differences(seed: int, drawn: Drawn = subject) -> tuple[list[str], str]:
     """What differs of the program of a seed, hazards among it; and whether it is "rolled", or "straight": its
     loops are written out; "paired": two of them run as one, too; "unfit": it has no plan; or "host": no loop
     of it runs on the NPU."""
-    one = subject(seed)
+    one = drawn(seed)
     if one is None:
         return [], "host"
     graph = quantised(one)
@@ -352,11 +360,11 @@ def _program_differences(one: LoopSubject, graph: Graph, form: Graph) -> list[st
     return wrong + [f"hazard {h}" for h in hazards_of(program, order_of(program))]
 
 
-def main(first: int, behind: int) -> None:
+def main(first: int, behind: int, drawn: Drawn = subject) -> None:
     count, kinds = Counter[str](), Counter[str]()
     for seed in range(first, behind):
         try:
-            (found, integers), (wrong, kind) = differences(seed), program_differences(seed)
+            (found, integers), (wrong, kind) = differences(seed, drawn), program_differences(seed, drawn)
         except Exception as error:
             print(f"seed {seed}: {type(error).__name__}: {str(error)[:300]}", flush=True)
             count["failed"] += 1

@@ -1,12 +1,15 @@
 """Makes loops of Scan, and of Loop with a known number of steps: the body once, between borders.
 
 Scanned tensors have their steps in front, then as equal parts of the first dimension (see `ir/loops.py`).
-What a loop of the graph cannot hold is written out by `unroll.py`: few steps, whole numbers that are carried,
-a body that asks for the number of its step or has bodies of its own.
+What a loop of the graph cannot hold is written out by `unroll.py`: few steps, whole numbers that depend on
+data. What counts is followed (`counters.py`): it is read as parts of constants, or picks a step's part of a
+tensor. Of loops in each other one stays: the outer one, the loops of its body written out in it; or these,
+where they would so have more nodes than the outer one written out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,11 +17,18 @@ import numpy as np
 import onnx
 
 from npuflow.frontends._nodes import fold
+from npuflow.frontends._nodes.counters import Counters, followed, number, rows_read
 from npuflow.frontends._nodes.onnx_builder import OnnxBuilder
+from npuflow.frontends._nodes.unroll import MOST
 from npuflow.ir.loops import FEW
 from npuflow.ir.op import OPS
 from npuflow.ir.types import Array, TensorType
-from npuflow.onnx.nodes import subgraphs
+from npuflow.onnx.nodes import captured, subgraphs
+
+# nodes of a step of a recurrent layer that is written out, and of one that is a loop
+RECURRENT = {"LSTM": 12, "GRU": 12, "RNN": 4}
+LOOP = 20
+BODIES = ("Loop", "Scan", "If")
 
 
 class CannotLoopError(Exception):
@@ -38,7 +48,7 @@ class Scanned:
 class LoopForm:
     """A Loop or Scan. `own`: inputs of the body, of states, then of scanned tensors; `results`: its outputs;
     `rows`: the node's outputs behind the states, "" where nothing reads one; `fixed`: inputs of the body that
-    are known."""
+    are known; `lasts`: the node's outputs that are states; `counters`: what counts beside these."""
 
     node: onnx.NodeProto
     body: onnx.GraphProto
@@ -48,7 +58,9 @@ class LoopForm:
     own: list[str]
     results: list[str]
     rows: list[Scanned]
+    lasts: list[str]
     fixed: dict[str, Array] = field(default_factory=dict)
+    counters: Counters = field(default_factory=Counters)
 
     @property
     def prefix(self) -> str:
@@ -61,15 +73,30 @@ class LoopForm:
 
 def looped(builder: OnnxBuilder, node: onnx.NodeProto, version: int) -> str:
     """Add a Loop or Scan as a loop of the graph; else say why not."""
+    if builder.room is not None:
+        return "it stands in the body of a loop"
     body = next(a.g for a in node.attribute if a.name == "body")
-    mark = builder.mark()
+    mark, singles = builder.mark(), dict(builder.singles)
     try:
         form = _loop(builder, node, body) if node.op_type == "Loop" else _scan(builder, node, body)
+        builder.room = min(MOST, form.steps * _size(body))
         _Looped(builder, form, version).add()
     except CannotLoopError as why:
         builder.back(mark)
+        builder.singles = singles
         return str(why)
+    finally:
+        builder.room = None
     return ""
+
+
+def _size(body: onnx.GraphProto) -> int:
+    """Nodes of a body whose own loops stay loops."""
+    count = len(body.node)
+    for node in body.node:
+        inner = sum(_size(one) for one in subgraphs(node))
+        count += inner + len(node.input) + len(node.output) if inner else LOOP * (node.op_type in RECURRENT)
+    return count
 
 
 def _scan(builder: OnnxBuilder, node: onnx.NodeProto, body: onnx.GraphProto) -> LoopForm:
@@ -88,24 +115,35 @@ def _scan(builder: OnnxBuilder, node: onnx.NodeProto, body: onnx.GraphProto) -> 
     rows = [Scanned(n, a, bool(b)) for n, a, b in zip(outputs, out_axes, out_back, strict=True)]
     return LoopForm(
         node, body, shape[axes[0] % len(shape)], states, scanned, [i.name for i in body.input],
-        [o.name for o in body.output], rows,
+        [o.name for o in body.output], rows, list(node.output[: len(states)]),
     )
 
 
 def _loop(builder: OnnxBuilder, node: onnx.NodeProto, body: onnx.GraphProto) -> LoopForm:
-    count, going = (_number(builder, name) if name else None for name in (*node.input, "", "")[:2])
-    if count is None or (len(node.input) > 1 and node.input[1] and not going):
-        raise CannotLoopError("the number of its steps is not a constant")
+    count, going = (number(builder, name) if name else None for name in (*node.input, "", "")[:2])
     step, go_on = body.input[0].name, body.input[1].name
-    if any(step in (*n.input, *n.output) for n in body.node) or step in [o.name for o in body.output]:
-        raise CannotLoopError("its body asks for the number of its step")
-    if not _goes_on(builder, body, go_on):
-        raise CannotLoopError("its condition is not a constant")
-    states = list(node.input[2:])
-    rows = [Scanned(name) for name in node.output[len(states) :]]
+    ends = not _goes_on(builder, body, go_on)
+    told = count is not None or (ends and not node.input[0])
+    if not told or (len(node.input) > 1 and node.input[1] and not going):
+        raise CannotLoopError("the number of its steps is not a constant")
+    read = {i for n in body.node for i in (*n.input, *captured(n))} | {o.name for o in body.output}
+    counters, given = Counters(count or 0), list(enumerate(node.input[2:]))
+    if ends or step in read or any(builder.type(name).dtype != "float32" for _, name in given):
+        counters = followed(builder, node, body, count)
+        if not counters.steps:
+            raise CannotLoopError("its steps cannot be followed")
+        if ends and body.output[0].name not in counters.values:
+            raise CannotLoopError("its condition depends on data")
+    kept, scans = [k for k, _ in given if k not in counters.last], len(given)
+    for k, array in counters.last.items():
+        if node.output[k]:
+            builder.constant(node.output[k], array)
     return LoopForm(
-        node, body, count, states, [], [i.name for i in body.input[2:]],
-        [o.name for o in body.output[1:]], rows, {go_on: np.array(True)},
+        node, body, counters.steps, [name for k, name in given if k in kept], [],
+        [body.input[2 + k].name for k in kept],
+        [*(body.output[1 + k].name for k in kept), *(o.name for o in body.output[1 + scans :])],
+        [Scanned(name) for name in node.output[scans:]], [node.output[k] for k in kept],
+        {go_on: np.array(True)}, counters,
     )
 
 
@@ -152,20 +190,21 @@ class _Looped:
         for own, one in zip(form.own[count:], form.scanned, strict=True):
             self.names[own] = self._part(one, self._named(own))
         self._body()
-        results = [self._result(name) for name in form.results]
+        given = form.results[:count], form.results[count:]
+        results = [self._result(name) for name in given[0]]
         for k, (state, value) in enumerate(zip(form.states, results, strict=False)):
             if builder.type(value) != builder.type(state):
                 raise CannotLoopError(f"the type of {state} changes from step to step")
-            out = form.node.output[k] or builder.free(f"{form.prefix}/last{k}")
+            out = form.lasts[k] or builder.free(f"{form.prefix}/last{k}")
             self._passed("last", value, out, k)
-        for value, row in zip(results[count:], form.rows, strict=True):
-            if row.name:
-                self._rows(value, row)
+        for name, row in zip(given[1], form.rows, strict=True):
+            if row.name and name in form.counters.values:
+                builder.constant(row.name, self._counted(name))
+            elif row.name:
+                self._rows(self._result(name), row)
 
     def _check(self) -> None:
         for node in self.form.body.node:
-            if any(True for _ in subgraphs(node)):
-                raise CannotLoopError("its body has bodies of its own")
             if any(a.name == "ceil_mode" and a.i for a in node.attribute):
                 raise CannotLoopError("windows that are rounded up have no known sizes in onnxruntime's Scan")
 
@@ -222,23 +261,98 @@ class _Looped:
         """The nodes of a step, with values of the outside behind borders."""
         builder, body = self.builder, self.form.body
         made = {o for n in body.node for o in n.output if o}
+        nodes = self._left(made)
         for tensor in body.initializer:
             self.names[tensor.name] = self._named(tensor.name)
             builder.tensor(self.names[tensor.name], tensor)
-        read = dict.fromkeys(i for n in body.node for i in n.input if i)
+        read = dict.fromkeys(i for n in nodes for i in (*n.input, *captured(n)) if i)
         for name in (*read, *self.form.results):
             if name not in made and name not in self.names and name not in builder.arrays:
                 self._real(name)
                 self.names[name] = self._border("capture", name, self._named(name))
-        self.names.update({o: self._named(o) for o in made})
-        copies = [onnx.NodeProto.FromString(inner.SerializeToString()) for inner in body.node]
+        self.names.update({o: self._named(o) for n in nodes for o in n.output if o})
+        copies = [onnx.NodeProto.FromString(inner.SerializeToString()) for inner in nodes]
         fold.rename_all(copies, self.names)
         for copy in copies:
             copy.name = self.form.origin[0]     # reports name the node of the source
-            plain = copy.domain in ("", "ai.onnx")
+            plain, begun = copy.domain in ("", "ai.onnx"), len(builder.nodes)
             builder.node(copy, self.version if plain else builder.version(copy.domain))
+            self._inner(copy, begun)
+
+    # --- what counts
+    def _left(self, made: Collection[str]) -> list[onnx.NodeProto]:
+        """The nodes of the body that do more than count."""
+        known, nodes = self.form.counters.values, self.form.body.node
+        more = [n for n in nodes if not all(o in known for o in n.output if o)]
+        left = [n for n in more if not self._picks(n, made)]
+        for name in dict.fromkeys(i for n in left for i in (*n.input, *captured(n)) if i in known):
+            self.names[name] = self._at_step(name)
+        return left
+
+    def _picks(self, node: onnx.NodeProto, made: Collection[str]) -> bool:
+        """Whether a node takes the step's part of a tensor of the outside, which then enters the body."""
+        known, builder, steps = self.form.counters.values, self.builder, self.form.steps
+        source, *places = (i for i in node.input if i) if node.op_type in ("Gather", "Slice") else ("",)
+        given = [known[i] if i in known else [builder.arrays[i]] * steps
+                 for i in places if i in known or i in builder.arrays]
+        outside = source and source not in made and source not in self.names and source in builder.values
+        if not outside or len(given) < len(places) or known.keys().isdisjoint(places):
+            return False
+        found = rows_read(node, given, self._real(source).shape)
+        if found is None:
+            return False
+        axis, rows = found
+        back = np.array_equal(rows, np.arange(steps)[::-1])
+        if self._real(source).shape[axis] != steps or not (back or np.array_equal(rows, np.arange(steps))):
+            at = builder.constant(builder.free(f"{node.output[0]}:places"), rows)
+            taken, back = builder.free(f"{node.output[0]}:rows"), False
+            gather = onnx.helper.make_node("Gather", [source, at], [taken], self.form.origin[0], axis=axis)
+            builder.node(gather, self.version)
+            source = taken
+        self.names[node.output[0]] = self._part(Scanned(source, axis, back), self._named(node.output[0]))
+        return True
+
+    def _at_step(self, name: str) -> str:
+        """What counts, as a value of the body."""
+        builder, held = self.builder, self.form.counters.same(name)
+        if held is not None:
+            return builder.constant(self._named(name), held)
+        rows = self._counted(name)
+        if rows.dtype not in (np.float32, np.bool_):
+            raise CannotLoopError("its body asks for the number of its step")
+        whole = builder.constant(builder.free(f"{name}:steps"), rows.astype(np.float32))
+        if rows.dtype == np.float32:
+            return self._part(Scanned(whole), self._named(name))
+        part, truth = self._part(Scanned(whole), builder.free(f"{name}:number")), self._named(name)
+        cast = onnx.helper.make_node("Cast", [part], [truth], self.form.origin[0], to=onnx.TensorProto.BOOL)
+        builder.node(cast, self.version)
+        return truth
+
+    def _counted(self, name: str) -> Array:
+        rows = self.form.counters.rows(name)
+        if rows is None:
+            raise CannotLoopError(f"the shape of {name} changes from step to step")
+        return rows
+
+    def _inner(self, node: onnx.NodeProto, begun: int) -> None:
+        """Check what became of a node of the body that is a loop or a branch itself: nothing is left of it,
+        and all of them have not more nodes than there is room for. `begun`: its first node."""
+        builder = self.builder
+        assert builder.room is not None
+        steps = _steps(builder, node)
+        if steps > FEW:
+            builder.room -= steps * RECURRENT[node.op_type]
+        elif any(True for _ in subgraphs(node)):
+            left = next((n.op for n in builder.nodes[begun:] if getattr(n.op, "op_type", "") in BODIES), None)
+            if left is not None:
+                raise CannotLoopError(f"its body has a {left.op_type} that stays: {left.reason}")
+            builder.room -= len(builder.nodes) - begun
+        if builder.room < 0:
+            raise CannotLoopError("the loops of its body, written out, have more nodes than it has so")
 
     def _result(self, name: str) -> str:
+        if name in self.form.counters.values and name not in self.names:
+            self.names[name] = self._at_step(name)
         value = self.names.get(name, name)
         self._real(value)
         return value
@@ -257,6 +371,10 @@ class _Looped:
             self._moved(target, "transpose", row.name, order)
 
 
-def _number(builder: OnnxBuilder, name: str) -> int | None:
-    held = builder.arrays.get(name)
-    return int(held.reshape(-1)[0]) if held is not None and held.size == 1 else None
+def _steps(builder: OnnxBuilder, node: onnx.NodeProto) -> int:
+    """How many steps a recurrent layer has; 0: it is none."""
+    if node.op_type not in RECURRENT or node.domain:
+        return 0
+    first = next((a.i for a in node.attribute if a.name == "layout"), 0)
+    shape = builder.type(node.input[0]).shape
+    return shape[first] if len(shape) == 3 else 0

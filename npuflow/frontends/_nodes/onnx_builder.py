@@ -39,6 +39,8 @@ class OnnxBuilder(Builder):
         self.counts: Counter[str] = Counter()       # how many values of each such type there were
         # shapes of inputs whose batch is 1 only because nobody states it
         self.batches: dict[str, tuple[int, ...]] = {}
+        # nodes that the body of a loop may have while it is made, loops in it written out; None outside loops
+        self.room: int | None = None
 
     # --- values
     def tensor(self, name: str, tensor: onnx.TensorProto) -> None:

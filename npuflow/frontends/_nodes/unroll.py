@@ -9,11 +9,13 @@ from collections.abc import Mapping
 import numpy as np
 import onnx
 
+from npuflow.base.errors import ModelError
 from npuflow.frontends._nodes import fold
+from npuflow.frontends._nodes.counters import number
 from npuflow.frontends._nodes.onnx_builder import OnnxBuilder
 from npuflow.ir.types import Array
 
-MOST = 16384                              # nodes that a loop may become
+MOST = 16384                              # nodes that a loop may become, with all loops in it
 _make = onnx.helper.make_node
 
 
@@ -27,25 +29,27 @@ def unrolled(builder: OnnxBuilder, node: onnx.NodeProto, version: int) -> str:
 
 def _loop(builder: OnnxBuilder, node: onnx.NodeProto, body: onnx.GraphProto, version: int) -> str:
     """As many steps as the trip count says, or until a condition that is known at every step."""
-    count, going = (_number(builder, name) if name else None for name in (*node.input, "", "")[:2])
+    count, going = (number(builder, name) if name else None for name in (*node.input, "", "")[:2])
     if node.input[0] and count is None:
         return "the number of its steps is not a constant"
     if (len(node.input) > 1 and node.input[1] and going is None) or (count is None and going is None):
         return "its condition is not a constant"
     states, scans, step = list(node.input[2:]), len(node.output) - len(node.input) + 2, 0
     rows: list[list[str]] = [[] for _ in range(scans)]
+    most = MOST if builder.room is None else builder.room
     if count is not None and going != 0 and _goes_on(body) and count * len(body.node) > MOST:
         return f"more than {MOST} nodes, {len(body.node)} in each of its steps"
     while (count is None or step < count) and (going is None or going):
-        if (step + 1) * len(body.node) > MOST:
-            return f"more than {MOST} nodes, {len(body.node)} in each of its steps"
+        if (step + 1) * len(body.node) > most:
+            return f"more than {most} nodes, {len(body.node)} in each of its steps"
         names = {body.input[1].name: _constant(builder, node, f"{step}/going", np.array(True))}
         names[body.input[0].name] = _constant(builder, node, f"{step}/step", np.array(step, np.int64))
         names.update(zip((i.name for i in body.input[2:]), states, strict=True))
         results = _step(builder, node, body, version, step, names)
-        going = _number(builder, results[0])
+        going = number(builder, results[0])
         if going is None:
             return "its condition depends on data"
+        _handed_on(builder, node, states, results[1:])
         states = results[1 : 1 + len(states)]
         for row, value in zip(rows, results[1 + len(states) :], strict=True):
             row.append(value)
@@ -79,8 +83,9 @@ def _scan(builder: OnnxBuilder, node: onnx.NodeProto, body: onnx.GraphProto, ver
     if any(not builder.type(name).is_static for name in scanned):
         return "the number of its steps is not known"
     steps = shapes[0][axes[0] % len(shapes[0])]
-    if steps * (len(body.node) + count) > MOST:
-        return f"{steps} steps of {len(body.node)} nodes, more than {MOST} in all"
+    most = MOST if builder.room is None else builder.room
+    if steps * (len(body.node) + count) > most:
+        return f"{steps} steps of {len(body.node)} nodes, more than {most} in all"
     rows: list[list[str]] = [[] for _ in range(outputs)]
     for step in range(steps):
         names = dict(zip((i.name for i in body.input), states, strict=False))
@@ -92,6 +97,7 @@ def _scan(builder: OnnxBuilder, node: onnx.NodeProto, body: onnx.GraphProto, ver
             builder.node(_make("Gather", [name, at], [one], _called(node), axis=axis % len(shape)), version)
             names[body.input[len(states) + k].name] = one
         results = _step(builder, node, body, version, step, names)
+        _handed_on(builder, node, states, results)
         states = results[: len(states)]
         for k, value in enumerate(results[len(states) :]):
             rows[k].insert(0 if out_back[k] else step, value)
@@ -120,6 +126,20 @@ def _step(
         copy.name = _called(node)         # reports name the node of the source
         builder.node(copy, version if copy.domain in ("", "ai.onnx") else builder.version(copy.domain))
     return [renamed.get(o.name, o.name) for o in body.output]
+
+
+def _handed_on(builder: OnnxBuilder, node: onnx.NodeProto, before: list[str], after: list[str]) -> None:
+    """An error where a step hands on another element type than it takes, in a Scan another shape, too."""
+    for k, names in enumerate(zip(before, after, strict=False)):
+        was, is_ = (builder.type(name) for name in names)
+        shape = node.op_type == "Scan" and was.is_static and is_.is_static and was.shape != is_.shape
+        if was.dtype != is_.dtype or shape:
+            raise ModelError(
+                f"carried value {k} of {node.op_type} {_called(node)} changes its "
+                + ("shape" if was.dtype == is_.dtype else "type"),
+                because=f"a step takes {was} and hands {is_} on", code="NF-MODEL-510",
+                hint="make the body give what it takes: a Cast or a Reshape at its end",
+            ).at(node=_called(node), value=names[0])
 
 
 def _finish(
@@ -152,11 +172,6 @@ def _prefix(node: onnx.NodeProto) -> str:
 
 def _called(node: onnx.NodeProto) -> str:
     return node.name or _prefix(node)
-
-
-def _number(builder: OnnxBuilder, name: str) -> int | None:
-    held = builder.arrays.get(name)
-    return int(held.reshape(-1)[0]) if held is not None and held.size == 1 else None
 
 
 def _constant(builder: OnnxBuilder, node: onnx.NodeProto, name: str, values: Array) -> str:

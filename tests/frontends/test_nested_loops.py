@@ -1,0 +1,178 @@
+"""Loops in the bodies of loops, and loops that count: which of them stay, with the results of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from npuflow.base.errors import ModelError
+from npuflow.frontends import FRONTENDS, Bindings
+from npuflow.ir.loops import loops
+from npuflow.ir.text import from_text, to_text
+from npuflow.ir.verify import verify
+from npuflow.onnx.export import export_model
+from npuflow.onnx.run import run
+from npuflow.rewrite.rewrite import rewrite
+from tests.frontends.test_loops import BOOL, FLOAT, INT, info
+from tests.networks.onnx_text import normal
+
+NODE, SIZE = helper.make_node, 4
+Nodes = Sequence[onnx.NodeProto]
+Infos = Sequence[onnx.ValueInfoProto]
+
+
+def weight(*shape: int) -> np.ndarray:
+    return np.random.default_rng(3).normal(size=shape).astype(np.float32) / 2
+
+
+def file(node: onnx.NodeProto, inputs: Infos, outputs: Infos, **weights: np.ndarray) -> bytes:
+    stored = [onnx.numpy_helper.from_array(a, n) for n, a in {"w": weight(SIZE, SIZE), **weights}.items()]
+    graph = helper.make_graph([node], "g", inputs, outputs, stored)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return bytes(made.SerializeToString())
+
+
+def outer(nodes: Nodes, outer_steps: int, part: tuple[int, ...], **weights: np.ndarray) -> bytes:
+    """A Scan whose body makes "s2" and "o" of a state "s" and a part "t"."""
+    body = helper.make_graph(nodes, "outer", [info("s", 1, SIZE), info("t", *part)],
+                             [info("s2", 1, SIZE), info("o", 1, SIZE)])
+    node = NODE("Scan", ["h", "x"], ["last", "y"], "walk", body=body, num_scan_inputs=1)
+    return file(node, [info("h", 1, SIZE), info("x", outer_steps, *part)],
+                [info("last", 1, SIZE), info("y", outer_steps, 1, SIZE)], **weights)
+
+
+def loop_in_scan(steps: int, inner: int) -> bytes:
+    body = helper.make_graph(
+        [NODE("MatMul", ["v", "w"], ["m"]), NODE("Add", ["m", "t"], ["a"]), NODE("Tanh", ["a"], ["v2"]),
+         NODE("Identity", ["c"], ["go"])],
+        "inner", [info("i", dtype=INT), info("c", dtype=BOOL), info("v", 1, SIZE)],
+        [info("go", dtype=BOOL), info("v2", 1, SIZE)],
+    )
+    return outer([NODE("Loop", ["n", "yes", "s"], ["r"], "refine", body=body), NODE("Relu", ["r"], ["o"]),
+                  NODE("Tanh", ["r"], ["s2"])],
+                 steps, (1, SIZE), n=np.array(inner, np.int64), yes=np.array(True))
+
+
+def scan_in_scan(steps: int, inner: int) -> bytes:
+    body = helper.make_graph(
+        [NODE("MatMul", ["v", "w"], ["m"]), NODE("Add", ["m", "u"], ["a"]), NODE("Tanh", ["a"], ["v2"]),
+         NODE("Mul", ["v2", "s"], ["row"])],
+        "inner", [info("v", 1, SIZE), info("u", 1, SIZE)], [info("v2", 1, SIZE), info("row", 1, SIZE)],
+    )
+    node = NODE("Scan", ["s", "t"], ["r", "rows"], "inner", body=body, num_scan_inputs=1,
+                scan_input_directions=[1])
+    most = NODE("ReduceMax", ["rows"], ["o"], axes=[0], keepdims=0)
+    return outer([node, most, NODE("Tanh", ["r"], ["s2"])], steps, (inner, 1, SIZE))
+
+
+def layer_in_scan(kind: str, gates: int, steps: int, inner: int) -> bytes:
+    nodes = [NODE(kind, ["t", "lw", "lr"], ["", "yh"], kind.lower(), hidden_size=SIZE),
+             NODE("Squeeze", ["yh", "axes"], ["e"]), NODE("MatMul", ["s", "w"], ["m"]),
+             NODE("Add", ["e", "m"], ["a"]), NODE("Tanh", ["a"], ["s2"]), NODE("Relu", ["a"], ["o"])]
+    return outer(nodes, steps, (inner, 1, 3), axes=np.zeros(1, np.int64),
+                 lw=weight(1, gates * SIZE, 3), lr=weight(1, gates * SIZE, SIZE))
+
+
+def counting(use: str, steps: int = 6, trip: bool = True) -> bytes:
+    """A Loop that carries a number and a truth value beside floats; `use`: of the number."""
+    nodes = {
+        "scale": [NODE("Cast", ["k"], ["f"], to=FLOAT), NODE("Mul", ["m", "f"], ["q"])],
+        "table": [NODE("Gather", ["table", "k"], ["row"], axis=1), NODE("Add", ["m", "row"], ["q"])],
+        "row": [NODE("Gather", ["x", "k"], ["row"], axis=1), NODE("Add", ["m", "row"], ["q"])],
+        "back": [NODE("Sub", ["top", "k"], ["at"]), NODE("Gather", ["x", "at"], ["row"], axis=1),
+                 NODE("Add", ["m", "row"], ["q"])],
+        "cut": [NODE("Unsqueeze", ["k", "axes"], ["b"]), NODE("Unsqueeze", ["k3", "axes"], ["e"]),
+                NODE("Slice", ["x", "b", "e", "one1"], ["rows"]),
+                NODE("ReduceSum", ["rows", "one1"], ["row"], keepdims=0), NODE("Add", ["m", "row"], ["q"])],
+        "step": [NODE("Gather", ["x", "i"], ["row"], axis=1), NODE("Add", ["m", "row"], ["q"])],
+    }[use]
+    body = helper.make_graph(
+        [NODE("MatMul", ["s", "w"], ["m"]), NODE("Add", ["k", "one"], ["k2"]),
+         NODE("Add", ["k2", "one"], ["k3"]), *nodes, NODE("Tanh", ["q"], ["new"]),
+         NODE("Where", ["b0", "new", "s"], ["s2"]),
+         NODE("Not", ["b0"], ["b2"]), NODE("Less", ["k2", "end"], ["go"])],
+        "body", [info("i", dtype=INT), info("c", dtype=BOOL), info("s", 1, SIZE), info("k", dtype=INT),
+                 info("b0", dtype=BOOL)],
+        [info("go", dtype=BOOL), info("s2", 1, SIZE), info("k2", dtype=INT), info("b2", dtype=BOOL),
+         info("new", 1, SIZE), info("k3", dtype=INT)],
+    )
+    results = ["last", "count", "even", "y", "numbers"]
+    node = NODE("Loop", ["n" if trip else "", "yes", "h", "k0", "yes"], results, "count", body=body)
+    scalar = {name: np.array(v, np.int64) for name, v in
+              {"n": 100, "k0": 0, "one": 1, "end": steps, "top": steps - 1}.items()}
+    return file(node, [info("h", 1, SIZE), *([info("x", 1, steps + 1, SIZE)] if use in READS else [])],
+                [info("last", 1, SIZE), info("y", steps, 1, SIZE), info("count", dtype=INT),
+                 info("even", dtype=BOOL), info("numbers", steps, dtype=INT)],
+                table=weight(1, steps, SIZE), yes=np.array(True), axes=np.zeros(1, np.int64),
+                one1=np.ones(1, np.int64), **scalar)
+
+
+READS = ("row", "back", "cut", "step")
+NESTED = {
+    "a Loop": loop_in_scan(9, 5), "a Scan": scan_in_scan(7, 5), "a Scan of two steps": scan_in_scan(4, 2),
+    "an LSTM": layer_in_scan("LSTM", 4, 6, 5), "a GRU": layer_in_scan("GRU", 3, 6, 5),
+    "an RNN": layer_in_scan("RNN", 1, 6, 5), "an LSTM of three steps": layer_in_scan("LSTM", 4, 6, 3),
+}
+COUNTING = {use: counting(use) for use in ("scale", "table", *READS)}
+COUNTING["no trip count"] = counting("row", trip=False)
+
+
+def check(data: bytes, steps: Sequence[int]) -> None:
+    """The loops of a file, with the results of onnxruntime; the same after the text form."""
+    graph = FRONTENDS["onnx"]().read(data, Bindings()).graph
+    done = rewrite(graph, careful=True).graph
+    assert [one.steps for one in loops(done)] == list(steps)
+    verify(from_text(to_text(done), done.consts), "read again")
+    feeds = {i: normal(7, *graph.type(i).shape) for i in graph.inputs}
+    for mine, theirs in zip(run(export_model(done), feeds), run(data, feeds), strict=True):
+        np.testing.assert_allclose(mine, theirs, 1e-5, 1e-6)
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_the_outer_loop_stays(name: str) -> None:
+    steps = {"a Loop": 9, "a Scan": 7, "a Scan of two steps": 4}.get(name, 6)
+    check(NESTED[name], [steps])
+
+
+@pytest.mark.parametrize("data", [loop_in_scan(4, 60), layer_in_scan("LSTM", 4, 4, 60)], ids=["Loop", "LSTM"])
+def test_long_loops_in_a_short_one_stay(data: bytes) -> None:
+    """Written out they would have more nodes than the outer one written out."""
+    check(data, [60] * 4)
+
+
+@pytest.mark.parametrize("use", COUNTING)
+def test_what_counts_is_followed(use: str) -> None:
+    check(COUNTING[use], [6])
+
+
+def changed(kind: str) -> bytes:
+    """A Loop that hands another type on than it takes, or a Scan another shape."""
+    if kind == "Scan":
+        nodes = [NODE("Concat", ["s", "t"], ["s2"], axis=0), NODE("Relu", ["t"], ["o"])]
+        body = helper.make_graph(nodes, "body", [info("s", 1, SIZE), info("t", 1, SIZE)],
+                                 [info("s2", 2, SIZE), info("o", 1, SIZE)])
+        node = NODE("Scan", ["h", "x"], ["last", "y"], "walk", body=body, num_scan_inputs=1)
+        return file(node, [info("h", 1, SIZE), info("x", 5, 1, SIZE)],
+                    [info("last", 1, SIZE), info("y", 5, 1, SIZE)])
+    body = helper.make_graph(
+        [NODE("Cast", ["s"], ["s2"], to=TO), NODE("Identity", ["c"], ["go"])], "body",
+        [info("i", dtype=INT), info("c", dtype=BOOL), info("s", 1, SIZE)],
+        [info("go", dtype=BOOL), info("s2", 1, SIZE, dtype=TO)],
+    )
+    node = NODE("Loop", ["n", "yes", "h"], ["last"], "again", body=body)
+    return file(node, [info("h", 1, SIZE)], [info("last", 1, SIZE, dtype=TO)], n=np.array(5, np.int64),
+                yes=np.array(True))
+
+
+TO = onnx.TensorProto.INT32
+
+
+@pytest.mark.parametrize(("kind", "what"), [("Scan", "shape"), ("Loop", "type")])
+def test_a_carried_value_keeps_its_type(kind: str, what: str) -> None:
+    with pytest.raises(ModelError, match=f"changes its {what}") as caught:
+        FRONTENDS["onnx"]().read(changed(kind), Bindings())
+    assert caught.value.code == "NF-MODEL-510" and caught.value.hint

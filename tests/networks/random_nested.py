@@ -1,0 +1,104 @@
+"""Random networks with a loop in the body of a loop: one with a Scan in it is the body of another Scan.
+
+    python -m tests.networks.random_nested FIRST BEHIND
+
+prints what differs of the seeds, from the file of ONNX to the program: see `random_loops.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from npuflow.ir.graph import Graph
+from npuflow.ir.loops import loops
+from npuflow.ir.types import TensorType
+from npuflow.onnx.export import export_model
+from npuflow.onnx.run import EXPORT_OPSET, run
+from npuflow.onnx.types import value_info
+from npuflow.rewrite.rewrite import rewrite
+from npuflow.testing.rule import graph_of
+from tests.networks import random_loops
+from tests.networks.random_loops import LoopDraw, LoopSubject, grow, ran
+
+OUTER, INNER = (4, 5, 6, 9, 12, 14, 17), (1, 2, 2, 3, 4, 5, 6)
+
+
+def nested(seed: int) -> tuple[LoopDraw, bytes]:
+    """A network with a loop as the body of a Scan: its inputs are parts of tensors, carried from an output of
+    the same shape, or captured."""
+    held, random_loops.STEPS = random_loops.STEPS, INNER
+    try:
+        d, graph = grow(seed)
+    finally:
+        random_loops.STEPS = held
+    body, steps = onnx.ModelProto.FromString(export_model(graph)).graph, d.rng.choice(OUTER)
+    free = {o: graph.type(o) for o in graph.outputs}
+    states, slices, captured = list[tuple[str, str]](), list[str](), list[str]()
+    for k, name in enumerate(graph.inputs):
+        match = next((o for o, kind in free.items() if kind == graph.type(name)), None)
+        if k and match is not None and d.chance(0.7):
+            free.pop(match)
+            states.append((name, match))
+        elif k and d.chance(0.3):
+            captured.append(name)
+        else:
+            slices.append(name)
+    return d, _scan(body, graph, steps, (states, slices, captured))
+
+
+def _scan(
+    body: onnx.GraphProto, graph: Graph, steps: int, ports: tuple[list[tuple[str, str]], list[str], list[str]]
+) -> bytes:
+    states, slices, captured = ports
+    for own, made in states:
+        body.node.append(helper.make_node("Tanh", [made], [f"{own}_next"]))
+    rows = list(graph.outputs)
+    inner = [*(own for own, _ in states), *slices]
+    results = [*((f"{own}_next", graph.type(own)) for own, _ in states), *((o, graph.type(o)) for o in rows)]
+    del body.input[:], body.output[:]
+    body.input.extend(value_info(name, graph.type(name)) for name in inner)
+    body.output.extend(value_info(name, kind) for name, kind in results)
+    node = helper.make_node(
+        "Scan", [*(f"{own}_first" for own, _ in states), *(f"{name}_all" for name in slices)],
+        [*(f"{own}_last" for own, _ in states), *(f"{name}_all" for name in rows)], "walk",
+        body=body, num_scan_inputs=len(slices),
+    )
+
+    def whole(name: str) -> TensorType:
+        return TensorType((steps, *graph.type(name).shape))
+
+    ins = [*(value_info(f"{own}_first", graph.type(own)) for own, _ in states),
+           *(value_info(f"{name}_all", whole(name)) for name in slices),
+           *(value_info(name, graph.type(name)) for name in captured)]
+    outs = [*(value_info(f"{own}_last", graph.type(own)) for own, _ in states),
+            *(value_info(f"{name}_all", whole(name)) for name in rows)]
+    outside, opsets = helper.make_graph([node], "nested", ins, outs), [helper.make_opsetid("", EXPORT_OPSET)]
+    made = helper.make_model(outside, opset_imports=opsets, ir_version=10)
+    return bytes(made.SerializeToString())
+
+
+def subject(seed: int) -> LoopSubject | None:
+    """None: the seed's values are not finite, or no loop is left of it."""
+    d, data = nested(seed)
+    graph = rewrite(graph_of(data)).graph
+    if not loops(graph):
+        return None
+    rng = np.random.default_rng(seed)
+    feed = {i: rng.normal(0, 1, graph.type(i).shape).astype(np.float32) for i in graph.inputs}
+    d.nodes[:] = graph.nodes               # which schemes name
+    one = ran(d, graph, feed)
+    if one is not None:
+        wanted = run(data, {i: feed[i] for i in graph.inputs})
+        for name, array in zip(graph.outputs, wanted, strict=True):
+            np.testing.assert_allclose(
+                one.values[name], array, 1e-3, 1e-4 * max(1.0, float(np.abs(array).max(initial=0)))
+            )
+    return one
+
+
+if __name__ == "__main__":
+    random_loops.main(int(sys.argv[1]), int(sys.argv[2]), subject)
