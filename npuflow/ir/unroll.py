@@ -165,6 +165,7 @@ class _Straight:
         nodes = self.order(self.source, nodes) if rounds and self.order is not None else nodes
         parts = {n.outputs[0]: self.parts(n, loop, steps) for n in nodes if border(n)[0] == "slice"}
         held = {one.now: self.stored(one.initial, one.now, nodes[0]) for one in loop.carried}
+        given = {one.now: self.stored(one.following, one.last, nodes[0]) for one in loop.carried}
         ends = self.ends(loop, nodes)
         rows: dict[str, list[str]] = {n.outputs[0]: [] for n in nodes if border(n)[0] == "stack"}
         written: list[list[Node]] = []
@@ -187,7 +188,7 @@ class _Straight:
                     if whole in self.copied:
                         row = made[-1][whole] = self.copy(node, row, whole, step)
                     rows[whole].append(row)
-            held = {one.now: names.get(one.following, one.following) for one in loop.carried}
+            held = {one.now: names.get(one.following, given[one.now]) for one in loop.carried}
             for one in _as_entered(self.source, loop) if rounds else ():
                 made[-1][one.last] = held[one.now] = self.copy(nodes[0], held[one.now], one.last, step)
             written.append(self.nodes[begin:])

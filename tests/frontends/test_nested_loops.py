@@ -77,8 +77,9 @@ def layer_in_scan(kind: str, gates: int, steps: int, inner: int) -> bytes:
                  lw=weight(1, gates * SIZE, 3), lr=weight(1, gates * SIZE, SIZE))
 
 
-def counting(use: str, steps: int = 6, trip: bool = True) -> bytes:
-    """A Loop that carries a number and a truth value beside floats; `use`: of the number."""
+def counting(use: str, steps: int = 6, trip: bool = True, shown: bool = True) -> bytes:
+    """A Loop that carries a number and a truth value beside floats; `use`: of the number; `shown`: what
+    counts is an output, too."""
     nodes = {
         "scale": [NODE("Cast", ["k"], ["f"], to=FLOAT), NODE("Mul", ["m", "f"], ["q"])],
         "table": [NODE("Gather", ["table", "k"], ["row"], axis=1), NODE("Add", ["m", "row"], ["q"])],
@@ -102,11 +103,11 @@ def counting(use: str, steps: int = 6, trip: bool = True) -> bytes:
     )
     results = ["last", "count", "even", "y", "numbers"]
     node = NODE("Loop", ["n" if trip else "", "yes", "h", "k0", "yes"], results, "count", body=body)
+    counts = info("count", dtype=INT), info("even", dtype=BOOL), info("numbers", steps, dtype=INT)
     scalar = {name: np.array(v, np.int64) for name, v in
               {"n": 100, "k0": 0, "one": 1, "end": steps, "top": steps - 1}.items()}
     return file(node, [info("h", 1, SIZE), *([info("x", 1, steps + 1, SIZE)] if use in READS else [])],
-                [info("last", 1, SIZE), info("y", steps, 1, SIZE), info("count", dtype=INT),
-                 info("even", dtype=BOOL), info("numbers", steps, dtype=INT)],
+                [info("last", 1, SIZE), info("y", steps, 1, SIZE), *(counts if shown else ())],
                 table=weight(1, steps, SIZE), yes=np.array(True), axes=np.zeros(1, np.int64),
                 one1=np.ones(1, np.int64), **scalar)
 
@@ -142,6 +143,8 @@ def test_the_outer_loop_stays(name: str) -> None:
 def test_long_loops_in_a_short_one_stay(data: bytes) -> None:
     """Written out they would have more nodes than the outer one written out."""
     check(data, [60] * 4)
+    (note,) = FRONTENDS["onnx"]().read(data, Bindings()).notes
+    assert note.startswith("walk (Scan) is written out: the loops of its body")
 
 
 @pytest.mark.parametrize("use", COUNTING)

@@ -19,7 +19,7 @@ from npuflow.frontends._nodes.microsoft import MICROSOFT, UNLISTED
 from npuflow.frontends._nodes.onnx_builder import OnnxBuilder
 from npuflow.frontends._nodes.shapes import label, output_types, short
 from npuflow.frontends._nodes.tensors import array
-from npuflow.frontends._nodes.unroll import unrolled
+from npuflow.frontends._nodes.unroll import LARGE, unrolled
 from npuflow.frontends._nodes.upgrade import schema, upgraded
 from npuflow.ir.op import OPS, No, OnnxCall
 from npuflow.ir.types import UNRANKED, TensorType
@@ -113,6 +113,8 @@ class NodeBuilder(OnnxBuilder):
             why = looped(self, node, version)
             stays = unrolled(self, node, version) if why else ""
             if not stays:
+                if why == LARGE:
+                    self.notes.append(f"{label(node)} is written out: {why}")
                 return
         if node.op_type == "Range" and not node.domain:
             known = self.scalars(node, known)

@@ -19,7 +19,7 @@ import onnx
 from npuflow.frontends._nodes import fold
 from npuflow.frontends._nodes.counters import Counters, followed, number, rows_read
 from npuflow.frontends._nodes.onnx_builder import OnnxBuilder
-from npuflow.frontends._nodes.unroll import MOST
+from npuflow.frontends._nodes.unroll import LARGE, MOST
 from npuflow.ir.loops import FEW
 from npuflow.ir.op import OPS
 from npuflow.ir.types import Array, TensorType
@@ -343,12 +343,15 @@ class _Looped:
         if steps > FEW:
             builder.room -= steps * RECURRENT[node.op_type]
         elif any(True for _ in subgraphs(node)):
-            left = next((n.op for n in builder.nodes[begun:] if getattr(n.op, "op_type", "") in BODIES), None)
-            if left is not None:
-                raise CannotLoopError(f"its body has a {left.op_type} that stays: {left.reason}")
+            for op in (made.op for made in builder.nodes[begun:]):
+                kind, reason = getattr(op, "op_type", ""), getattr(op, "reason", "")
+                if kind in BODIES:
+                    raise CannotLoopError(
+                        LARGE if reason == LARGE else f"its body has a {kind} that stays: {reason}"
+                    )
             builder.room -= len(builder.nodes) - begun
         if builder.room < 0:
-            raise CannotLoopError("the loops of its body, written out, have more nodes than it has so")
+            raise CannotLoopError(LARGE)
 
     def _result(self, name: str) -> str:
         if name in self.form.counters.values and name not in self.names:

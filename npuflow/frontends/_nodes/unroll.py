@@ -16,6 +16,8 @@ from npuflow.frontends._nodes.onnx_builder import OnnxBuilder
 from npuflow.ir.types import Array
 
 MOST = 16384                              # nodes that a loop may become, with all loops in it
+# why a loop in the body of another one is not written out in it, and that one is
+LARGE = "the loops of its body, written out in it, have more nodes than all of its steps with these loops"
 _make = onnx.helper.make_node
 
 
@@ -37,11 +39,12 @@ def _loop(builder: OnnxBuilder, node: onnx.NodeProto, body: onnx.GraphProto, ver
     states, scans, step = list(node.input[2:]), len(node.output) - len(node.input) + 2, 0
     rows: list[list[str]] = [[] for _ in range(scans)]
     most = MOST if builder.room is None else builder.room
-    if count is not None and going != 0 and _goes_on(body) and count * len(body.node) > MOST:
-        return f"more than {MOST} nodes, {len(body.node)} in each of its steps"
+    long = LARGE if builder.room is not None else f"more than {MOST} nodes, {len(body.node)} in each of its steps"
+    if count is not None and going != 0 and _goes_on(body) and count * len(body.node) > most:
+        return long
     while (count is None or step < count) and (going is None or going):
         if (step + 1) * len(body.node) > most:
-            return f"more than {most} nodes, {len(body.node)} in each of its steps"
+            return long
         names = {body.input[1].name: _constant(builder, node, f"{step}/going", np.array(True))}
         names[body.input[0].name] = _constant(builder, node, f"{step}/step", np.array(step, np.int64))
         names.update(zip((i.name for i in body.input[2:]), states, strict=True))
@@ -83,9 +86,10 @@ def _scan(builder: OnnxBuilder, node: onnx.NodeProto, body: onnx.GraphProto, ver
     if any(not builder.type(name).is_static for name in scanned):
         return "the number of its steps is not known"
     steps = shapes[0][axes[0] % len(shapes[0])]
-    most = MOST if builder.room is None else builder.room
-    if steps * (len(body.node) + count) > most:
-        return f"{steps} steps of {len(body.node)} nodes, more than {most} in all"
+    if builder.room is not None and steps * (len(body.node) + count) > builder.room:
+        return LARGE
+    if steps * (len(body.node) + count) > MOST:
+        return f"{steps} steps of {len(body.node)} nodes, more than {MOST} in all"
     rows: list[list[str]] = [[] for _ in range(outputs)]
     for step in range(steps):
         names = dict(zip((i.name for i in body.input), states, strict=False))
@@ -131,13 +135,14 @@ def _step(
 def _handed_on(builder: OnnxBuilder, node: onnx.NodeProto, before: list[str], after: list[str]) -> None:
     """An error where a step hands on another element type than it takes, in a Scan another shape, too."""
     for k, names in enumerate(zip(before, after, strict=False)):
-        was, is_ = (builder.type(name) for name in names)
-        shape = node.op_type == "Scan" and was.is_static and is_.is_static and was.shape != is_.shape
-        if was.dtype != is_.dtype or shape:
+        old, new = kinds = [builder.type(name) for name in names]
+        shape = node.op_type == "Scan" and old.is_static and new.is_static and old.shape != new.shape
+        if old.dtype != new.dtype or shape:
+            said = ["x".join(map(str, (*one.shape, one.dtype))) for one in kinds]
             raise ModelError(
                 f"carried value {k} of {node.op_type} {_called(node)} changes its "
-                + ("shape" if was.dtype == is_.dtype else "type"),
-                because=f"a step takes {was} and hands {is_} on", code="NF-MODEL-510",
+                + ("shape" if old.dtype == new.dtype else "type"),
+                because=f"a step takes {said[0]} and hands {said[1]} on", code="NF-MODEL-510",
                 hint="make the body give what it takes: a Cast or a Reshape at its end",
             ).at(node=_called(node), value=names[0])
 
