@@ -11,11 +11,13 @@ from onnx import helper
 
 from npuflow.base.errors import ModelError
 from npuflow.frontends import FRONTENDS, Bindings
+from npuflow.hw.target import Target
 from npuflow.ir.loops import loops
 from npuflow.ir.text import from_text, to_text
 from npuflow.ir.verify import verify
 from npuflow.onnx.export import export_model
 from npuflow.onnx.run import run
+from npuflow.place.place import place
 from npuflow.rewrite.rewrite import rewrite
 from tests.frontends.test_loops import BOOL, FLOAT, INT, info
 from tests.networks.onnx_text import normal
@@ -169,6 +171,16 @@ def changed(kind: str) -> bytes:
     node = NODE("Loop", ["n", "yes", "h"], ["last"], "again", body=body)
     return file(node, [info("h", 1, SIZE)], [info("last", 1, SIZE, dtype=TO)], n=np.array(5, np.int64),
                 yes=np.array(True))
+
+
+def test_a_scan_of_nothing_stays() -> None:
+    """It has no steps to speak of; the host says what is wrong with it."""
+    nodes = [NODE("Tanh", ["s"], ["s2"])]
+    body = helper.make_graph(nodes, "body", [info("s", 1, SIZE)], [info("s2", 1, SIZE)])
+    node = NODE("Scan", ["h"], ["last"], "walk", body=body, num_scan_inputs=0)
+    data = file(node, [info("h", 1, SIZE)], [info("last", 1, SIZE)])
+    graph = FRONTENDS["onnx"]().read(data, Bindings()).graph
+    assert [p.reason for p in place(graph, Target()).places] == ["the number of its steps is not known"]
 
 
 TO = onnx.TensorProto.INT32

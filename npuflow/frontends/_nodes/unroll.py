@@ -83,7 +83,7 @@ def _scan(builder: OnnxBuilder, node: onnx.NodeProto, body: onnx.GraphProto, ver
         given.get(f"scan_output_{name}") or [0] * outputs for name in ("axes", "directions")
     )
     shapes = [builder.type(name).shape for name in scanned]
-    if any(not builder.type(name).is_static for name in scanned):
+    if not all(shapes) or not shapes or any(not builder.type(name).is_static for name in scanned):
         return "the number of its steps is not known"
     steps = shapes[0][axes[0] % len(shapes[0])]
     if builder.room is not None and steps * (len(body.node) + count) > builder.room:
