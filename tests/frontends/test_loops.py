@@ -52,7 +52,8 @@ def scan(steps: int = 5, **attributes: object) -> bytes:
 
 def loop(count: int | None, condition: str = "going") -> bytes:
     """A state that grows; `condition` may be an Identity ("going"), depend on the data ("data") or on the
-    number of the step ("step"), or the state depend on that number ("count")."""
+    number of the step ("step"), or the state depend on that number ("count"), or on a row of it that it picks
+    ("row")."""
     nodes = [helper.make_node("Add", ["s", "x"], ["s2"]), helper.make_node("Relu", ["s2"], ["o"])]
     if condition == "data":
         nodes += [
@@ -65,6 +66,12 @@ def loop(count: int | None, condition: str = "going") -> bytes:
             helper.make_node("Cast", ["i"], ["number"], to=FLOAT), helper.make_node("Identity", ["c"], ["go"])
         ]
         nodes = [nodes[2], *nodes[:2], nodes[3]]
+    elif condition == "row":
+        nodes = [
+            helper.make_node("Mod", ["i", "last"], ["k"]), helper.make_node("Gather", ["s", "k"], ["row"]),
+            helper.make_node("Add", ["x", "row"], ["s2"]), nodes[1],
+            helper.make_node("Identity", ["c"], ["go"]),
+        ]
     elif condition == "step":
         nodes += [helper.make_node("Less", ["i", "last"], ["go"])]
     else:
@@ -105,7 +112,7 @@ def test_results(data: bytes) -> None:
     ("data", "reason"),
     [
         (loop(4, "data"), "its condition depends on data"),
-        (loop(6000, "data"), "its condition depends on data"),
+        (loop(6000, "row"), "more than 16384 nodes, 5 in each of its steps"),
     ],
 )
 def test_what_stays(data: bytes, reason: str) -> None:

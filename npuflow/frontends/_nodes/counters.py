@@ -48,6 +48,25 @@ def number(builder: OnnxBuilder, name: str) -> int | None:
     return int(held.reshape(-1)[0]) if held is not None and held.size == 1 else None
 
 
+def goes_on(builder: OnnxBuilder, body: onnx.GraphProto) -> bool:
+    """Whether a body's condition is always true."""
+    makers = {o: n for n in body.node for o in n.output}
+    held = {t.name: onnx.numpy_helper.to_array(t) for t in body.initializer}
+    asked = body.output[0].name
+    while asked in makers and makers[asked].op_type == "Identity":
+        asked = makers[asked].input[0]
+    if asked == body.input[1].name:
+        return True
+    node = makers.get(asked)
+    if node is not None:
+        value = next((a.t for a in node.attribute if a.name == "value"), None)
+        if node.op_type != "Constant" or value is None:
+            return False
+        return bool(onnx.numpy_helper.to_array(value).all())
+    known = held.get(asked, builder.arrays.get(asked))
+    return known is not None and bool(known.all())
+
+
 def followed(
     builder: OnnxBuilder, node: onnx.NodeProto, body: onnx.GraphProto, count: int | None
 ) -> Counters:

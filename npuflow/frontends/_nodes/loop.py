@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 
 from npuflow.frontends._nodes import fold
-from npuflow.frontends._nodes.counters import Counters, followed, number, rows_read
+from npuflow.frontends._nodes.counters import Counters, followed, goes_on, number, rows_read
 from npuflow.frontends._nodes.onnx_builder import OnnxBuilder
 from npuflow.frontends._nodes.unroll import LARGE, MOST
 from npuflow.ir.loops import FEW
@@ -122,7 +122,7 @@ def _scan(builder: OnnxBuilder, node: onnx.NodeProto, body: onnx.GraphProto) -> 
 def _loop(builder: OnnxBuilder, node: onnx.NodeProto, body: onnx.GraphProto) -> LoopForm:
     count, going = (number(builder, name) if name else None for name in (*node.input, "", "")[:2])
     step, go_on = body.input[0].name, body.input[1].name
-    ends = not _goes_on(builder, body, go_on)
+    ends = not goes_on(builder, body)
     told = count is not None or (ends and not node.input[0])
     if not told or (len(node.input) > 1 and node.input[1] and not going):
         raise CannotLoopError("the number of its steps is not a constant")
@@ -145,25 +145,6 @@ def _loop(builder: OnnxBuilder, node: onnx.NodeProto, body: onnx.GraphProto) -> 
         [Scanned(name) for name in node.output[scans:]], [node.output[k] for k in kept],
         {go_on: np.array(True)}, counters,
     )
-
-
-def _goes_on(builder: OnnxBuilder, body: onnx.GraphProto, name: str) -> bool:
-    """Whether a body's condition is always true."""
-    makers = {o: n for n in body.node for o in n.output}
-    held = {t.name: onnx.numpy_helper.to_array(t) for t in body.initializer}
-    asked = body.output[0].name
-    while asked in makers and makers[asked].op_type == "Identity":
-        asked = makers[asked].input[0]
-    if asked == name:
-        return True
-    node = makers.get(asked)
-    if node is not None:
-        value = next((a.t for a in node.attribute if a.name == "value"), None)
-        if node.op_type != "Constant" or value is None:
-            return False
-        return bool(onnx.numpy_helper.to_array(value).all())
-    known = held.get(asked, builder.arrays.get(asked))
-    return known is not None and bool(known.all())
 
 
 @dataclass

@@ -11,7 +11,7 @@ import onnx
 
 from npuflow.base.errors import ModelError
 from npuflow.frontends._nodes import fold
-from npuflow.frontends._nodes.counters import number
+from npuflow.frontends._nodes.counters import goes_on, number
 from npuflow.frontends._nodes.onnx_builder import OnnxBuilder
 from npuflow.ir.types import Array
 
@@ -39,8 +39,9 @@ def _loop(builder: OnnxBuilder, node: onnx.NodeProto, body: onnx.GraphProto, ver
     states, scans, step = list(node.input[2:]), len(node.output) - len(node.input) + 2, 0
     rows: list[list[str]] = [[] for _ in range(scans)]
     most = MOST if builder.room is None else builder.room
-    long = LARGE if builder.room is not None else f"more than {MOST} nodes, {len(body.node)} in each of its steps"
-    if count is not None and going != 0 and _goes_on(body) and count * len(body.node) > most:
+    each = f"more than {MOST} nodes, {len(body.node)} in each of its steps"
+    long = each if builder.room is None else LARGE
+    if count is not None and going != 0 and goes_on(builder, body) and count * len(body.node) > most:
         return long
     while (count is None or step < count) and (going is None or going):
         if (step + 1) * len(body.node) > most:
@@ -61,15 +62,6 @@ def _loop(builder: OnnxBuilder, node: onnx.NodeProto, body: onnx.GraphProto, ver
         return "no steps"
     _finish(builder, node, version, states, rows, [0] * scans)
     return ""
-
-
-def _goes_on(body: onnx.GraphProto) -> bool:
-    """Whether a loop's condition is handed on from step to step: it ends by its count alone."""
-    made = {o: n.input[0] for n in body.node if n.op_type == "Identity" for o in n.output}
-    name = body.output[0].name
-    for _ in made:
-        name = made.get(name, name)
-    return bool(name == body.input[1].name)
 
 
 def _scan(builder: OnnxBuilder, node: onnx.NodeProto, body: onnx.GraphProto, version: int) -> str:
