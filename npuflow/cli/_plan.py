@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from npuflow.base.errors import NpuflowError, RecipeError, UsageError
-from npuflow.cli._build import prepare
+from npuflow.cli._components import planned_of
 from npuflow.cli._errors import show as show_error
 from npuflow.cli._events import emit
 from npuflow.cli._line_kinds import VERSION
@@ -38,7 +38,7 @@ def show(
     faults: list[NpuflowError] = []
     for path in paths:
         try:
-            planned.append(prepare(path, sets, settings))
+            planned += planned_of(path, sets, settings)
         except NpuflowError as error:
             faults += error.faults()
     if faults:
