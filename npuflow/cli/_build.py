@@ -163,8 +163,7 @@ def _one(
         shown.show(event)
 
     try:
-        plan = planned_again(recipe, plan, settings)
-        store = open_cache(recipe, settings)
+        plan, store = planned_again(recipe, plan, settings), open_cache(recipe, settings)
         result = run_plan(plan, recipe, store, settings, tell)
     except NpuflowError as error:
         shown.close()

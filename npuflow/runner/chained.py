@@ -19,9 +19,9 @@ DOT = "."                                 # between a network and what is its ow
 
 
 class ChainedModel:
-    """A backend that runs networks in turn. Its inputs are those that no network feeds, its outputs those that
-    none reads, by their own names; where two networks have one of a name, as "NETWORK.NAME". `dump` gives
-    all else as "NETWORK.NAME"."""
+    """A backend that runs networks in turn. Its inputs are those that no network feeds, its outputs those
+    that none reads, by their own names; where two networks have one of a name, as "NETWORK.NAME". `dump`
+    gives all else as "NETWORK.NAME"."""
 
     def __init__(self, name: str, backends: Mapping[str, Backend], chain: Chain) -> None:
         self.name, self._all, self._chain = name, dict(backends), chain
@@ -100,7 +100,9 @@ class ChainedModel:
 Ports = Mapping[str, Sequence[Port]]
 
 
-def free_ends(ports: Mapping[str, tuple[Sequence[Port], Sequence[Port]]], chain: Chain) -> tuple[Ports, Ports]:
+def free_ends(
+    ports: Mapping[str, tuple[Sequence[Port], Sequence[Port]]], chain: Chain
+) -> tuple[Ports, Ports]:
     """By network the inputs that none feeds, and the outputs that none reads. `ports`: all of them."""
     read = {source for inputs in chain.values() for source in inputs.values()}
     inputs = {key: [p for p in own if p.name not in chain.get(key, ())] for key, (own, _) in ports.items()}

@@ -21,10 +21,10 @@ FILE = "evaluation-outputs.npz"
 
 @dataclass(frozen=True)
 class ComponentEvaluationTable(Config, table="component.evaluation"):
-    """What a component hands on of the evaluation; the build of a recipe with [components] writes it."""
+    """What a component hands on of the evaluation; a recipe with [components] writes it."""
 
     outputs: tuple[str, ...]
-    """Outputs of the model, which `evaluation-outputs.npz` holds for every sample of [evaluate], in floats."""
+    """Outputs of the model, which `evaluation-outputs.npz` holds for samples of [evaluate], in floats."""
 
 
 @dataclass(frozen=True)

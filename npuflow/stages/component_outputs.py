@@ -29,7 +29,7 @@ FILE = "outputs.npz"
 
 @dataclass(frozen=True)
 class ComponentTable(Config, table="component"):
-    """What a component hands on to others; the build of a recipe with [components] writes it."""
+    """What a component hands on to others; a recipe with [components] writes it."""
 
     outputs: tuple[str, ...]
     """Outputs of the model, which `outputs.npz` holds for every calibration sample, in floats."""
