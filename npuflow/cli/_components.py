@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npuflow.base.errors import NpuflowError, RecipeError, UsageError, meant
 from npuflow.cli._engine import stages
 from npuflow.flow.recipe_build import Settings, located, open_cache, plan_build, plan_recipe
+from npuflow.flow.recipe_components import TABLE
 
 if TYPE_CHECKING:
     from npuflow.flow.memo_write import BuiltRecipe
@@ -58,7 +60,8 @@ def planned_of(path: Path, sets: Sequence[str], settings: Settings) -> list[tupl
             plans[name] = _planned(every[name], recipe, settings)
         except NpuflowError as error:
             lacks_data = f"components.{name}" in empty
-            wrong += [f for f in error.faults() if not (lacks_data and (f.where.key or "")[:4] == "data")]
+            found = [f for f in error.faults() if not (lacks_data and (f.where.key or "")[:4] == "data")]
+            wrong += [_of_component(fault, name) for fault in found]
     wrong += _wrong_chain(every, recipes, plans, settings)
     if wrong:
         raise RecipeError(_once(wrong))
@@ -68,6 +71,13 @@ def planned_of(path: Path, sets: Sequence[str], settings: Settings) -> list[tupl
 def _once(faults: Sequence[NpuflowError]) -> list[NpuflowError]:
     """Faults of tables that several components share are told once."""
     return list({(f.where, f.message, f.because): f for f in faults}.values())
+
+
+def _of_component(fault: NpuflowError, name: str) -> NpuflowError:
+    """The fault of a key that no line writes, with the component that lacks it."""
+    if fault.where.key is not None and fault.where.line is None and not fault.where.key.startswith(TABLE):
+        fault.where = replace(fault.where, key=f"{TABLE}.{name}.{fault.where.key}")
+    return fault
 
 
 def _planned(one: Component, recipe: Recipe, settings: Settings) -> Plan:
@@ -95,6 +105,13 @@ def _awaits(fault: NpuflowError, recipe: Recipe) -> bool:
     return any(f"/{file}" in text or f'"{file}"' in text for file in FILES.values()) or fault.code in (
         "NF-DATA-281", "NF-DATA-282", "NF-DATA-283", "NF-DATA-284",
     )
+
+
+def waits(recipe: Recipe, plan: Plan) -> bool:
+    """Whether samples of a component are yet to be made by others."""
+    from npuflow.flow.faults import unlisted
+
+    return recipe.family is not None and any(_awaits(fault, recipe) for fault in unlisted(plan, recipe))
 
 
 def planned_again(recipe: Recipe, plan: Plan, settings: Settings) -> Plan:

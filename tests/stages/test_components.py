@@ -176,12 +176,14 @@ def test_faults_of_names_shapes_and_data_are_told_at_once(tmp_path: Path) -> Non
     recipe = project_in(tmp_path)
     text = RECIPE.replace('"encoder.h" }', '"encoder.plain", memry = "encoder.h", token = "encoder.hh" }')
     text += '[components.lone]\nmodel.path = "encoder.onnx"\ncalibrate.method = "no"\n'
+    text += '[components.void]\ninputs = { x = "lone.h" }\n'
     told = faults(recipe, text)
     assert {f"NF-RECIPE-{n}" for n in (172, 175, 176, 177)} < told.keys()
     assert told["NF-RECIPE-175"].hint == '"memory"' and "h, plain" in told["NF-RECIPE-176"].because
     assert "[1, 6]" in told["NF-RECIPE-177"].because and "[1, 4]" in told["NF-RECIPE-177"].because
     assert told["NF-RECIPE-172"].where.key == "components.lone"
-    assert any((one.where.key or "") == "calibrate.method" for one in told.values())
+    keys = {one.where.key for one in told.values()}
+    assert {"calibrate.method", "components.void.model.path"} < keys
     assert "NF-RECIPE-173" in faults(recipe, RECIPE.replace("encoder.toml", "x.toml")
                                      if (tmp_path / "x.toml").write_text(PART.split("[evaluate]")[0]) else "")
 
