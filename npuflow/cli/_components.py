@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from npuflow.flow.recipe import Recipe
     from npuflow.flow.recipe_components import Component
     from npuflow.ir.graph import Graph
+    from npuflow.program.container import Program
+    from npuflow.runner.ports import Port
 
 FILE = "model.npu"
 
@@ -224,7 +226,6 @@ def _write(
     from npuflow.program.container import load_program
     from npuflow.program.packing.package import packed
     from npuflow.runner.chained import free_ends, names_of
-    from npuflow.runner.programs import ports_of
 
     programs = {name: load_program(built[name].result.products["program"]) for name in every}
     chain = {name: dict(one.inputs) for name, one in every.items() if one.inputs}
@@ -235,7 +236,7 @@ def _write(
     if not file.is_file() or file.read_bytes() != data:
         with writing(file):
             file.write_bytes(data)
-    ends = free_ends({name: ports_of(program) for name, program in programs.items()}, chain)
+    ends = free_ends({name: _without_state(program) for name, program in programs.items()}, chain)
     inputs, outputs = (", ".join(names_of(ports).values()) for ports in ends)
     if as_json:
         facts = {"networks": [*every], "bytes": len(data)}
@@ -243,3 +244,14 @@ def _write(
         return json.dumps(body, ensure_ascii=False) + "\n", file
     text = f"{file.parent.name}: {', '.join(every)} as one program, {inputs} -> {outputs}\n"
     return f"{text}  program  {shown_path(file)}\n", file
+
+
+def _without_state(program: Program) -> tuple[list[Port], list[Port]]:
+    """The inputs and outputs that are not kept from run to run."""
+    from npuflow.run.state import pairs
+    from npuflow.runner.programs import ports_of, source_names
+
+    names = source_names([entry["name"] for entry in program.meta["outputs"]])
+    kept = {name for output, given in pairs(program.meta.get("state", ())) for name in (names[output], given)}
+    inputs, outputs = ([port for port in ports if port.name not in kept] for ports in ports_of(program))
+    return inputs, outputs
