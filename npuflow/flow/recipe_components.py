@@ -62,7 +62,7 @@ def components(table: Any, at: Locator) -> dict[str, Component]:
         here = at.child(name)
         if not isinstance(own, Mapping) or not name.replace("-", "").replace("_", "").isalnum():
             wrong.append(RecipeError(
-                f'"{name}" is no component', where=here.where(), hint=EXAMPLE, code="NF-RECIPE-168",
+                f'"{name}" is no component', where=here.where(), hint=EXAMPLE, code="NF-RECIPE-181",
                 because="it is a table, called by letters, digits, - and _",
             ))
             continue
@@ -133,7 +133,7 @@ def chosen(every: Mapping[str, Component], name: str, shown: str) -> Component:
     if name not in every:
         raise RecipeError(
             f'"{shown}" has no component "{name}"', because=f"components: {', '.join(every)}",
-            hint=meant(name, list(every)), code="NF-RECIPE-170",
+            hint=meant(name, list(every)), code="NF-RECIPE-182",
         )
     return every[name]
 

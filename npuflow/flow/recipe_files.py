@@ -219,7 +219,7 @@ class _Reading:
             return {}, {}
         if not isinstance(stated, str):
             self.faults.append(RecipeError(
-                '"recipe" must be a path', where=at.where(), hint=parts.EXAMPLE, code="NF-RECIPE-028",
+                '"recipe" must be a path', where=at.where(), hint=parts.EXAMPLE, code="NF-RECIPE-180",
             ))
             return {}, {}
         path = self._path_of(self._existing(stated, at, [p.name for p in at.base.glob("*.toml")]), "")

@@ -120,14 +120,14 @@ def _check(graph: Graph, outputs: Sequence[str]) -> None:
         if name not in graph.outputs:
             raise ModelError(
                 f'the model has no output "{name}"', because=f"its outputs: {', '.join(graph.outputs)}",
-                hint=meant(name, graph.outputs), code="NF-RECIPE-176",
+                hint=meant(name, graph.outputs), code="NF-RECIPE-183",
             )
     if graph.state:
         raise ModelError(
             "a component with state hands nothing on",
             because="what it makes of a sample depends on the samples before it",
             hint="let the model without state, of whole sequences, feed the other components",
-            code="NF-RECIPE-178",
+            code="NF-RECIPE-184",
         )
 
 
