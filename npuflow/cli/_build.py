@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from npuflow.base.errors import NpuflowError
 from npuflow.cli._build_profile import BuildProfile
+from npuflow.cli._components import packed_of, planned_again, planned_of
 from npuflow.cli._engine import stages
 from npuflow.cli._errors import show
 from npuflow.cli._events import as_json as line
@@ -70,7 +71,7 @@ def run(
     worst = 0
     for path in paths:
         try:
-            planned.append(prepare(path, sets, settings))
+            planned += planned_of(path, sets, settings)
         except NpuflowError as error:
             worst = max(worst, show(error, as_json=how.as_json))
     if worst:
@@ -97,12 +98,17 @@ def _all(
     """Build them in turn, their output folders for this command alone."""
     built: list[BuiltRecipe] = []
     said: list[str] = []
+    files: list[Path] = []
     worst = 0
     for recipe, plan in planned:
         code, whole, reported = _one(recipe, plan, settings, how, len(planned) == 1)
         worst = max(worst, code)
         said.append(reported)
         built += [whole] if whole is not None else []
+        if recipe.family is not None and not worst:
+            code, reported, more = packed_of(built, recipe, as_json=how.as_json)
+            worst, files = max(worst, code), [*files, *more]
+            said.append(reported)
         if worst and not settings.keep_going:
             break
     if how.gate is not None and len(how.gate.built) == len(planned):
@@ -112,7 +118,7 @@ def _all(
         from npuflow.flow.memo import Memo
         from npuflow.flow.memo_write import remember
 
-        remember(Memo(folder, command), begun, built, "".join(said))
+        remember(Memo(folder, command), begun, built, "".join(said), files)
     return worst
 
 
@@ -157,7 +163,7 @@ def _one(
         shown.show(event)
 
     try:
-        store = open_cache(recipe, settings)
+        plan, store = planned_again(recipe, plan, settings), open_cache(recipe, settings)
         result = run_plan(plan, recipe, store, settings, tell)
     except NpuflowError as error:
         shown.close()

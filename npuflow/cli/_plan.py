@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from npuflow.base.errors import NpuflowError, RecipeError, UsageError
-from npuflow.cli._build import prepare
+from npuflow.cli._components import planned_of, waits
 from npuflow.cli._errors import show as show_error
 from npuflow.cli._events import emit
 from npuflow.cli._line_kinds import VERSION
-from npuflow.cli._progress import duration
+from npuflow.cli._progress import duration, warn_text
 from npuflow.flow.recipe_build import Settings, keep_memos, located, lock_path, open_cache
 
 if TYPE_CHECKING:
@@ -38,13 +38,16 @@ def show(
     faults: list[NpuflowError] = []
     for path in paths:
         try:
-            planned.append(prepare(path, sets, settings))
+            planned += planned_of(path, sets, settings)
         except NpuflowError as error:
             faults += error.faults()
     if faults:
         code = show_error(RecipeError(faults), as_json=as_json)
         raise typer.Exit(code)
     for recipe, plan in planned:
+        if waits(recipe, plan):
+            warn_text(f"{recipe.name}: its samples are not there before other components are built")
+            continue
         try:
             _one(recipe, plan, settings, as_json=as_json, items=items, graph=graph, alone=len(planned) == 1)
         except NpuflowError as error:

@@ -8,6 +8,7 @@ from npuflow.base.registry import Registry
 from npuflow.base.tables import schema, table_of
 from npuflow.cli._engine import known_tables
 from npuflow.flow.recipe import SETTINGS
+from npuflow.flow.recipe_components import TABLE as COMPONENTS
 from npuflow.flow.recipe_files import library_folders
 from npuflow.flow.recipe_sweep import TABLE
 
@@ -30,6 +31,16 @@ def recipe_schema(registry: Registry) -> dict[str, Any]:
     root["properties"][TABLE] = {
         "description": "Keys, dotted, with the values that `npuflow sweep` gives them.", "type": "object",
         "additionalProperties": {"anyOf": [values, {"type": "object"}]},
+    }
+    root["properties"][COMPONENTS] = {
+        "description": "Models that feed each other, each a recipe of its own; built as one program.",
+        "type": "object", "additionalProperties": {"type": "object", "properties": {
+            "recipe": {"type": "string", "description": "The recipe that the component's tables override."},
+            "inputs": {
+                "description": "Inputs of the model that are outputs of other components: COMPONENT.OUTPUT.",
+                "type": "object", "additionalProperties": {"type": "string"},
+            },
+        }},
     }
     for cls in sorted([*known_tables(registry), *SETTINGS], key=table_of):
         _place(root, table_of(cls).split("."), schema(cls))

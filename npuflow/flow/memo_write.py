@@ -45,10 +45,13 @@ class Unprovable(Exception):
     """Something took part in the build whose being unchanged cannot be seen from files."""
 
 
-def remember(memo: Memo, begun: int, built: Sequence[BuiltRecipe], payload: Any) -> bool:
-    """Write the memo of a build that succeeded; False if it cannot be proved later that nothing changed."""
+def remember(
+    memo: Memo, begun: int, built: Sequence[BuiltRecipe], payload: Any, more: Iterable[Path] = ()
+) -> bool:
+    """Write the memo of a build that succeeded; False if it cannot be proved later that nothing changed.
+    `more`: files that it wrote beside the products of recipes."""
     files: dict[str, str | None] = {}
-    outputs: dict[str, None] = {}
+    outputs: dict[str, None] = dict.fromkeys(_absolute(more))
     places: dict[str, None] = {}
     try:
         for recipe, plan, store, result, lock in built:
@@ -59,6 +62,8 @@ def remember(memo: Memo, begun: int, built: Sequence[BuiltRecipe], payload: Any)
             for stage, keys in result.keys.items():
                 _stored(plan, store, result, stage, keys, outputs)
             outputs.update(dict.fromkeys(_absolute(result.products.values())))
+        for folder in _absolute(lock.parent for *_, lock in built if lock is not None):
+            places.pop(folder, None)      # where components find what others made: builds write there
         _code(files, places)
     except (Unprovable, CodeError, OSError):
         return False

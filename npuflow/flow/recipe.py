@@ -23,6 +23,7 @@ from npuflow.base.tables import (
 )
 from npuflow.base.tables_toml import path_of
 from npuflow.flow.memory import size
+from npuflow.flow.recipe_components import family, split
 from npuflow.flow.recipe_files import KeyOverride, RecipeSource, load_sources, parse_set
 from npuflow.flow.recipe_sweep import TABLE as SWEEP
 from npuflow.flow.recipe_sweep import faults as sweep_faults
@@ -87,6 +88,8 @@ class Recipe:
     overrides: tuple[KeyOverride, ...] = ()
     lost: Mapping[str, NpuflowError] = field(default_factory=dict)
     """Library tables that name no library, with the fault: `faults` reports it among the others."""
+    family: Path | None = None
+    """Of a component: where the output folders of all components of its recipe are."""
     _read: dict[type[Config], tuple[Any, list[NpuflowError]]] = field(default_factory=dict, repr=False)
 
     @property
@@ -96,6 +99,8 @@ class Recipe:
     @property
     def out_dir(self) -> Path:
         """Where products and the lock go."""
+        if self.family is not None:
+            return self.family / self.name
         chosen = self.build.out
         return chosen.path if chosen is not None else self.folder / "out" / self.name
 
@@ -177,21 +182,24 @@ def load(
     tables: Mapping[str, Any] | None = None,
     libraries: Mapping[str, Path] | None = None,
     lenient: bool = False,
+    out: Path | None = None,
 ) -> Recipe:
     """Read a recipe file (or plain `tables`), what it extends, its library tables,
-    and apply `--set` overrides.
+    and apply `--set` overrides. "RECIPE.toml#COMPONENT" is one of its components; `out`: where those of all
+    recipes are put.
 
     `lenient` leaves it to `Recipe.faults` to report a library table that names none,
     with all that is wrong besides.
     """
     overrides = tuple(parse_set(text) if isinstance(text, str) else text for text in sets)
-    file = Path(path) if path is not None else None
-    merged, at, sources, lost = load_sources(file, tables or {}, overrides, libraries)
+    file, component = split(path) if path is not None else (None, "")
+    merged, at, sources, lost = load_sources(file, tables or {}, overrides, libraries, (component, out))
     if lost and not lenient:
         raise RecipeError(tuple(lost.values()))
-    name = file.stem if file is not None else "recipe"
+    name = component or (file.stem if file is not None else "recipe")
+    place = family(file, merged, at, out) if file is not None and component else None
     return Recipe(
-        file.resolve() if file is not None else None, name, merged, at, tuple(sources), overrides, lost
+        file.resolve() if file is not None else None, name, merged, at, tuple(sources), overrides, lost, place
     )
 
 

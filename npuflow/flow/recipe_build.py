@@ -260,7 +260,9 @@ def write_lock(plan: Plan, recipe: Recipe, store: Store, settings: Settings, res
 
 def output_folder(recipe: Recipe, settings: Settings) -> Path:
     """Where products and lock go; with --out, several recipes get a folder each."""
-    return Path(settings.out) / recipe.name if settings.out is not None else recipe.out_dir
+    if settings.out is None:
+        return recipe.out_dir
+    return Path(settings.out, *([recipe.family.name] if recipe.family is not None else []), recipe.name)
 
 
 def located(error: NpuflowError, recipe: Recipe, plan: Plan | None = None) -> NpuflowError:

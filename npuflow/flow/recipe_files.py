@@ -14,6 +14,8 @@ from npuflow.base.errors import InputError, NpuflowError, RecipeError, UsageErro
 from npuflow.base.paths import kind_of, not_a_file
 from npuflow.base.tables_files import resolve
 from npuflow.base.tables_toml import KeyPath, Locator, Origin, parse, parse_json
+from npuflow.flow import recipe_components as parts
+from npuflow.flow.recipe_components import Component
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -88,11 +90,16 @@ def load_sources(
     tables: Mapping[str, Any],
     overrides: Sequence[KeyOverride],
     libraries: Mapping[str, Path] | None,
+    part: tuple[str, Path | None] = ("", None),
 ) -> tuple[dict[str, Any], Locator, list[RecipeSource], dict[str, NpuflowError]]:
     """The merged tables of a recipe, where each key comes from, every file read, and
-    library tables that name none."""
+    library tables that name none. `part`: the component that is meant, and where outputs go."""
     reading = _Reading(library_folders() if libraries is None else libraries)
     merged, origins = reading.file(file, ()) if file is not None else (_copy(tables), {})
+    if file is not None and (part[0] or parts.TABLE in merged):
+        own = [o for o in overrides if o.keys[0] == parts.TABLE]
+        overrides = [o for o in overrides if o not in own]
+        merged, origins = reading.component(file, merged, origins, own, part)
     tops = [o for o in overrides if len(o.keys) == 1]
     for override in [*tops, *(o for o in overrides if len(o.keys) > 1)]:
         if len(override.keys) > 1:
@@ -105,6 +112,13 @@ def load_sources(
     if file is not None:
         default = Origin(shown_path(file), None, file.resolve().parent)
     return merged, Locator(origins, (), default), reading.sources, reading.lost
+
+
+def components_of(file: Path, overrides: Sequence[KeyOverride]) -> dict[str, Component]:
+    """The components of a recipe, each behind those that it reads; none of any other recipe."""
+    reading = _Reading({})
+    merged, origins = reading.file(file, ())
+    return reading.components(file, merged, origins, [o for o in overrides if o.keys[0] == parts.TABLE])
 
 
 def shown_path(path: Path) -> str:
@@ -162,6 +176,57 @@ class _Reading:
                 merge(merged, places, inherited, theirs)
         merge(merged, places, table, origins)
         return merged, places
+
+    def components(
+        self, file: Path, merged: dict[str, Any], origins: Origins, overrides: Sequence[KeyOverride]
+    ) -> dict[str, Component]:
+        """The components that `[components]` names, with what `--set` says of them."""
+        for override in overrides:
+            self.apply(merged, origins, override)
+        if parts.TABLE not in merged:
+            return {}
+        at = Locator(origins, (), Origin(shown_path(file), None, file.resolve().parent))
+        return parts.components(merged[parts.TABLE], at.child(parts.TABLE))
+
+    def component(
+        self, file: Path, merged: dict[str, Any], origins: Origins, overrides: Sequence[KeyOverride],
+        part: tuple[str, Path | None],
+    ) -> tuple[dict[str, Any], Origins]:
+        """The tables of one component: of the recipe that it names, over them those beside `[components]`,
+        over them its own."""
+        name, out = part
+        shown = shown_path(file)
+        at = Locator(origins, (), Origin(shown, None, file.resolve().parent))
+        every = self.components(file, merged, origins, overrides)
+        if not name:
+            raise parts.needs_a_name(shown, every, at)
+        one = parts.chosen(every, name, shown)
+        tables, places = self._recipe_of(one)
+        shared = {key: value for key, value in merged.items() if key != parts.TABLE}
+        merge(tables, places, shared, {k: o for k, o in origins.items() if k[:1] != (parts.TABLE,)})
+        own = parts.own_tables(one)
+        mine = {k[2:]: o for k, o in origins.items() if k[:2] == (parts.TABLE, name) and k[2:]}
+        merge(tables, places, own, {k: o for k, o in mine.items() if k[0] not in parts.OWN})
+        added = parts.tables_of(every, one, tables, parts.family(file, merged, at, out))
+        origin = one.at.child("inputs").origin()
+        merge(tables, places, added, {(table, key): origin for table, keys in added.items() for key in keys})
+        return tables, places
+
+    def _recipe_of(self, one: Component) -> tuple[dict[str, Any], Origins]:
+        """The tables of the recipe that a component names; none where it names none."""
+        stated, at = one.table.get("recipe"), one.at.child("recipe")
+        if stated is None:
+            return {}, {}
+        if not isinstance(stated, str):
+            self.faults.append(RecipeError(
+                '"recipe" must be a path', where=at.where(), hint=parts.EXAMPLE, code="NF-RECIPE-180",
+            ))
+            return {}, {}
+        path = self._path_of(self._existing(stated, at, [p.name for p in at.base.glob("*.toml")]), "")
+        tables, places = self.file(path, ()) if path is not None else ({}, {})
+        if parts.TABLE in tables and path is not None:
+            self.faults.append(parts.needs_a_name(shown_path(path), tables.pop(parts.TABLE), at))
+        return parts.placeless(tables), places
 
     def _parent(self, name: str, at: Locator, child: Path, library: bool) -> Path | None:
         near = [p for p in child.parent.glob("*.toml") if p != child]

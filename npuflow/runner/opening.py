@@ -17,6 +17,7 @@ from npuflow.program.container import MAGIC, Program
 from npuflow.program.packing.package import Package, load_file, load_network, of_bytes
 from npuflow.program.seal import Key, check_sealed
 from npuflow.runner.backend import Backend, Exact
+from npuflow.runner.chained import ChainedModel
 from npuflow.runner.contexts import ContextBackend, context_model_of
 from npuflow.runner.onnx_model import OnnxModel, stated_model
 from npuflow.runner.programs import SimulatedProgram, Tensors
@@ -173,8 +174,10 @@ def _no_model(exact: Exact | None) -> None:
 
 
 def _package(package: Package, name: str, exact: Exact | None, batch: int, raw: bool) -> Backend:
-    """One network at several shapes; networks that differ in more are run by name."""
+    """One network at several shapes, or networks that feed each other; others are run by name."""
     backends = {key: _program(one, exact, batch, raw) for key, one in package.networks.items()}
+    if package.chain:
+        return ChainedModel(name, backends, package.chain)
     if not one_network(backends):
         (first, *_), known = package.networks, ", ".join(package.networks)
         raise UsageError(

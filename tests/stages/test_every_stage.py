@@ -42,6 +42,10 @@ minimise = "energy"
 [ledger]
 [sources]
 [sequences]
+[component]
+outputs = ["y"]
+[component.evaluation]
+outputs = ["y"]
 """
 NEVER = {"box_codes", "boxes", "channels", "judges", "judging", "labelled", "ranges", "search", "tune"}
 NEVER |= {"shapes", "shape_programs", "package", "preprocess", "pixel_codes", "turned"}

@@ -36,6 +36,16 @@ class Raw(Config):
 
 
 @dataclass(frozen=True)
+class Beside(Config):
+    """Further inputs of every sample, out of a file that another component's build made."""
+
+    # the npz file of a component's outputs; rows are of the samples whose positions it names
+    source: Location
+    # model input = name of its array in the file
+    arrays: dict[str, str]
+
+
+@dataclass(frozen=True)
 class Data(Config):
     """Where samples come from and how they become model inputs."""
 
@@ -79,6 +89,8 @@ class Data(Config):
     alpha: Alpha = "drop"                                    # transparency: dropped, or over black or white
     colour: bool = True                                      # grey pictures become RGB
     steps: tuple[DataStep, ...] = ()
+    # inputs that other components make: a recipe with [components] states them as `inputs`
+    beside: tuple[Beside, ...] = ()
 
     @property
     def builtin(self) -> str:
@@ -100,7 +112,7 @@ class Data(Config):
             )
         if self.choose == "balanced":
             yield Fault("choose", "texts have no classes", hint='choose = "random"', code="NF-RECIPE-148")
-        for name in ("labels", "raw", "reader", "steps", "class_folders", "arrays"):
+        for name in ("labels", "raw", "reader", "steps", "class_folders", "arrays", "beside"):
             if getattr(self, name):
                 yield Fault(
                     name, "texts become tokens, and nothing else is done to them", hint=f"leave out {name}",
@@ -180,6 +192,8 @@ class InputSample:
             return self.arrays[name]
         if inputs == 1 and len(self.arrays) == 1:
             return next(iter(self.arrays.values()))
+        if "" in self.arrays and len(self.arrays) == inputs:     # all others have names
+            return self.arrays[""]
         alone = list(self.arrays) == [""]
         held = ", ".join(repr(n) for n in self.arrays) or "nothing"
         raise DataError(
@@ -305,3 +319,5 @@ class FoundSample:
     files: tuple[Any, ...] = ()
     detail: Mapping[str, Any] = field(default_factory=dict)
     label: Any = None
+    # its position among the samples that all components of a recipe begin with, and how many these are
+    place: tuple[int, int] | None = None

@@ -44,7 +44,7 @@ def folded(
     the recipe's steps end in their normalisation. `zeros`: by input the number behind the steps that the
     program itself brings to 0.
     """
-    if not folding.fold_normalize or data.source.text == "random" or data.text is not None:
+    if not folding.fold_normalize or data.source.text == "random" or data.text is not None or data.beside:
         return {}
     try:
         held, picture = stored(data)

@@ -17,6 +17,7 @@ from npuflow.base.tables import table_of
 from npuflow.input.data.array import headers, inputs, row_count
 from npuflow.input.data.config import DamagedData, Data, FoundSample
 from npuflow.input.data.image import SUFFIXES as PICTURES
+from npuflow.input.data.joined import placed
 from npuflow.input.data.labels import classes, label_file
 from npuflow.input.data.lists import LISTS, is_data, listed_files
 from npuflow.input.data.patterns import WILD, expand
@@ -165,7 +166,7 @@ def _all(data: Data) -> dict[str, FoundSample]:
                 hint="yield a pair (id, arrays) for each sample", code="NF-DATA-039",
             )
         raise DataError(f'"{text}" holds no samples', hint=_supported(), code="NF-DATA-040")
-    return listed
+    return placed(listed, data)
 
 
 def _entry(

@@ -88,6 +88,12 @@ def _together(files: tuple[Path, ...], detail: Mapping[str, Any], rows: FileRows
         read = _one(own, part, rows)
         if read.broken:
             return read
+        if not name:                      # a sample of its own, beside which others have inputs
+            try:
+                arrays |= {k: finished(a, read.steps, k, read.picture) for k, a in read.arrays.items()}
+            except DataError as fault:
+                return InputSample(broken=str(fault))
+            continue
         if len(read.arrays) != 1:
             held = ", ".join(read.arrays) or "none"
             return InputSample(broken=f'"{own[0].name}" holds not one array for "{name}" but {held}')

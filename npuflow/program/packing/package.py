@@ -2,7 +2,8 @@
 Constants lie side by side, equal blocks once, and the activations of all in the same place, as one runs at a
 time.
 
-The file is a program's container (see container.py) with the section `set`, {"networks": [names]}, the
+The file is a program's container (see container.py) with the section `set`, {"networks": [names]} and, where
+outputs of networks are inputs of others, "chain": {network: {input: [network, output]}}, the
 sections `const` of all and, where graphs are kept, `arrays` (their constants, each once: see
 program/graph_section.py), and of network k the sections "k/meta", "k/core0".., "k/taps", "k/graph" (without
 its constants), "k/host0"..
@@ -14,7 +15,7 @@ import json
 import os
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +43,18 @@ from npuflow.program.repeats import expanded
 from npuflow.program.seal import Key, check_sealed
 
 Ints = npt.NDArray[np.int64]
+Chain = Mapping[str, Mapping[str, tuple[str, str]]]
 ARRAYS = "arrays"                         # the section of the constants that kept graphs share
 MARK = "#"      # before the name of a network, in "FILE.npu#NETWORK"
 
 
 @dataclass(frozen=True)
 class Package:
-    """Programs by name; the constants of each are those of all."""
+    """Programs by name; the constants of each are those of all. `chain`: by network its inputs that are
+    outputs of networks before it."""
 
     networks: Mapping[str, Program]
+    chain: Chain = field(default_factory=dict)
 
     @property
     def const(self) -> Body:
@@ -84,7 +88,8 @@ class Package:
 
     def to_bytes(self) -> bytes:
         heads, arrays = shared([program.graph_bytes for program in self.networks.values()])
-        listed = json_bytes({"networks": list(self.networks)})
+        chain = {"chain": self.chain} if self.chain else {}
+        listed = json_bytes({"networks": list(self.networks), **chain})
         sections: list[tuple[str, Body]] = [(SET, listed), ("const", self.const)]
         sections += [(ARRAYS, arrays)] if any(heads) else []
         for k, (head, one) in enumerate(zip(heads, self.networks.values(), strict=True)):
@@ -102,14 +107,16 @@ class Package:
         target, parts = sections_of(memoryview(data), where, True)
         parts = {name: body for name, body in parts.items() if name not in (PROVENANCE, SEAL)}
         try:
-            names = json.loads(bytes(parts.pop(SET)))["networks"]
+            stated = json.loads(bytes(parts.pop(SET)))
+            names = stated["networks"]
             if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
                 raise ValueError("names")
+            chain = _chain(stated.get("chain", {}), names)
             const = parts.pop("const")
             for name in parts if (arrays := bytes(parts.pop(ARRAYS, b""))) else ():
                 if name.endswith("/graph"):
                     parts[name] = memoryview(joined(bytes(parts[name]), arrays))
-        except (KeyError, TypeError, ValueError, struct.error):
+        except (AttributeError, KeyError, TypeError, ValueError, struct.error):
             raise ModelError(
                 "the file's table of networks is malformed", where=where, hint="pack the programs again",
                 code="NF-PROGRAM-061",
@@ -121,7 +128,18 @@ class Package:
             found[name] = Program.of_sections(target, {**own, "const": const}, where)
         if parts:
             raise ModelError(f"unknown section {sorted(parts)[0]!r}", where=where, code="NF-PROGRAM-001")
-        return cls(found)
+        return cls(found, chain)
+
+
+def _chain(stated: Any, names: Sequence[str]) -> Chain:
+    """A table of inputs that are outputs of networks before their own; ValueError where it is none."""
+    found = {}
+    for name, inputs in stated.items():
+        known = names[: names.index(name)]
+        found[name] = {key: (source, output) for key, (source, output) in inputs.items()}
+        if not all(source in known and isinstance(out, str) for source, out in found[name].values()):
+            raise ValueError("chain")
+    return found
 
 
 def unlisted(given: Mapping[str, Sequence[int]], known: Sequence[Mapping[str, Sequence[int]]]) -> DataError:
@@ -138,8 +156,9 @@ def _text(shapes: Mapping[str, Sequence[int]]) -> str:
     return ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
 
 
-def packed(programs: Mapping[str, Program]) -> Package:
-    """Programs of one target as one package; their commands load constants from where these now are."""
+def packed(programs: Mapping[str, Program], chain: Chain | None = None) -> Package:
+    """Programs of one target as one package; their commands load constants from where these now are. `chain`:
+    inputs that are outputs of programs before their own."""
     (first, *others) = programs.items()
     for name, program in others:
         if program.target_fingerprint != first[1].target_fingerprint:
@@ -169,7 +188,7 @@ def packed(programs: Mapping[str, Program]) -> Package:
             meta={**program.meta, "name": name, "const_bytes": len(const)},
         )
         for name, (program, starts, places) in moved.items()
-    })
+    }, chain or {})
 
 
 def _require_room(programs: Mapping[str, Program], const: int) -> None:

@@ -1,0 +1,65 @@
+"""What a component makes of the evaluation's samples in floats: those of the components that read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+from npuflow.base.tables import Config
+from npuflow.checks.evaluate import Evaluate, labelled
+from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.refs import Files, Listing
+from npuflow.flow.stage import Items, stage
+from npuflow.input.data.config import Data
+from npuflow.input.text.model import TextModel
+from npuflow.stages.component_outputs import HandedOn, handed_on, items_of, npz_of
+from npuflow.stages.model import Model
+
+FILE = "evaluation-outputs.npz"
+
+
+@dataclass(frozen=True)
+class ComponentEvaluationTable(Config, table="component.evaluation"):
+    """What a component hands on of the evaluation; a recipe with [components] writes it."""
+
+    outputs: tuple[str, ...]
+    """Outputs of the model, which `evaluation-outputs.npz` holds for samples of [evaluate], in floats."""
+
+
+@dataclass(frozen=True)
+class ComponentEvaluation(Artifact):
+    """A file of the outputs of all samples, with their labels."""
+
+    data: bytes
+
+    def save(self, folder: Writer) -> None:
+        folder.bytes(FILE, self.data)
+
+    @classmethod
+    def load(cls, folder: Reader) -> Self:
+        return cls(folder.bytes(FILE))
+
+    def products(self) -> dict[str, str]:
+        return {"evaluation_outputs": FILE}
+
+
+def gathered(parts: Items[HandedOn]) -> ComponentEvaluation:
+    """All outputs in one file."""
+    return ComponentEvaluation(npz_of(list(parts.values())))
+
+
+def listing(evaluate: Evaluate, data: Data, model: TextModel | None = None) -> Listing:
+    """The evaluation's samples as files hold them, each with its place."""
+    return items_of(labelled(evaluate, data, model))
+
+
+@stage(
+    over="files", files=listing, when="component.evaluation", batch=32, merge=gathered, cpu="native",
+    floats=True, minor=True,
+)
+def component_evaluation(
+    files: Files, source: Model, evaluation: ComponentEvaluationTable
+) -> Iterator[tuple[str, HandedOn]]:
+    """Run the float model on the samples."""
+    yield from handed_on(files, source.reading.graph, evaluation.outputs)
