@@ -6,8 +6,9 @@
 `npuflow new`, `build` with a new cache, and `generate` of 8 tokens behind "The capital of France is", with no
 edit but what --set says. `clock` and `processor` are seconds of the build and all its processes. `largest MB`
 is the most anonymous memory of one process (RssAnon, so without pages of mapped files; 10^6 bytes), `during`
-the last step that had ended then. `least` is what the bus takes for the codes, scales and minima of the file
-and one pass over the cache in 16 bits, in cycles. With --write the tables replace those of the study.
+the last step that had ended then. `cycles`: of the last run of one token; `least`: what the bus takes for the
+codes, scales and minima of the file and for what the cache then holds, in 16 bits. With --write the tables
+replace those of the study.
 """
 
 from __future__ import annotations
@@ -94,8 +95,8 @@ def row(checkpoint: Path, target: str, folder: Path, sets: list[str]) -> tuple[l
     )
     told = json.loads(answer.splitlines()[-1])
     about = json.loads(called("inspect", str(checkpoint), "--json"))["facts"]["cache"]
-    context = _context(recipe)
-    bound = least(checkpoint, target, int(str(about).split()[0].replace(",", "")) * context)
+    held = told["position"] + 1
+    bound = least(checkpoint, target, int(str(about).split()[0].replace(",", "")) * held)
     seen = found["steps"]["simulate"]
     cycles = told["cycles_per_run"]
     figures = [
@@ -111,12 +112,6 @@ def row(checkpoint: Path, target: str, folder: Path, sets: list[str]) -> tuple[l
         for one in longest if one["processor"] > SHOWN * whole
     ]
     return figures, steps
-
-
-def _context(recipe: Path) -> int:
-    import tomllib
-
-    return int(tomllib.loads(recipe.read_text())["model"]["dims"]["context"])
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,9 @@ from npuflow.base.errors import DataError, NpuflowError
 from npuflow.base.tables import Locator, hints, read
 from npuflow.base.tables_toml import Origin
 from npuflow.base.tables_write import key, value
+from npuflow.checkpoints.ports import CHUNK
 from npuflow.cli._model import ModelPort, Ports, ports
-from npuflow.cli._new_shapes import FixedSizes, bound, is_free, sizes, whole
+from npuflow.cli._new_shapes import FixedSizes, bound, chunks, is_free, sizes, whole
 from npuflow.cli._template import Draft, TemplateValue, write
 from npuflow.input.sources import model_file
 
@@ -50,9 +51,7 @@ def text(
     fixed = whole(found, given, _stored(data, found) if data is not None and texts is None else {})
     draft = _draft(data, folder, found, fixed) if texts is None else texts
     draft.fills["model", "path"] = TemplateValue(value(shown), "")
-    if found.sizes:
-        inner = ", ".join(f"{key(name)} = {value(size)}" for name, size in found.sizes.items())
-        draft.fills["model", "dims"] = TemplateValue(f"{{ {inner} }}", "as --dim says" if stated else "")
+    draft.fills.update(_sizes(found, stated))
     if found.checkpoint:
         from npuflow.cli._new_numbers import fills
 
@@ -69,6 +68,19 @@ def text(
     if data is not None:
         _try(written, folder, fixed, found)
     return written
+
+
+def _sizes(found: Ports, stated: Mapping[str, int]) -> Iterator[tuple[tuple[str, str], TemplateValue]]:
+    """Sizes of named dimensions; of a language model the chunk lengths of its programs."""
+    several = chunks(found, stated)
+    kept = {name: size for name, size in found.sizes.items() if not several or name != CHUNK}
+    if kept:
+        inner = ", ".join(f"{key(name)} = {value(size)}" for name, size in kept.items())
+        yield ("model", "dims"), TemplateValue(f"{{ {inner} }}", "as --dim says" if stated else "")
+    if several:
+        inner = ", ".join(f"{{ {CHUNK} = {count} }}" for count in several)
+        remark = "tokens of a run: text is generated one by one, and a prompt read in chunks"
+        yield ("model", "shapes"), TemplateValue(f"[{inner}]", remark)
 
 
 def _free(port: ModelPort) -> bool:

@@ -1,4 +1,4 @@
-"""`npuflow new --shape NAME=D,D,...`: binds free dimensions of inputs, and the error for those left."""
+"""`npuflow new --shape` and `--dim`: binds free dimensions of inputs, and the error for those left."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Annotated
 import typer
 
 from npuflow.base.errors import UsageError, suggestion
+from npuflow.checkpoints.ports import CHUNK, CONTEXT
 from npuflow.cli._engine import BatchOption
 from npuflow.cli._model import ModelPort, Ports
 
 FORM = "--shape NAME=D,D,..., one size for each dimension"
+PREFILL = 32                              # tokens of a chunk: prompts of a sentence have one
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,15 @@ def sizes(options: Sequence[str]) -> dict[str, int]:
             )
         found[name] = int(text)
     return found
+
+
+def chunks(found: Ports, stated: Mapping[str, int]) -> tuple[int, ...]:
+    """Tokens of a run, for each program of a language model: one, as text is generated, and several, as a
+    prompt is read, where the cache holds at least two of these chunks. Empty where the chunk is stated."""
+    if not found.checkpoint or CHUNK in stated:
+        return ()
+    most = min(PREFILL, found.sizes[CONTEXT] // 2)
+    return (1, 1 << (most.bit_length() - 1)) if most > 1 else ()
 
 
 def _fits(declared: Sequence[int | str | None], shape: tuple[int, ...]) -> bool:

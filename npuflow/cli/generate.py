@@ -15,6 +15,7 @@ from npuflow.cli.run import ComputedBy
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from npuflow.program.container import Program
     from npuflow.runner.text import TextStream
 
 ENDS = {"stop": "end of text", "length": "--max-tokens", "full": "the cache is full"}
@@ -122,25 +123,37 @@ def _speed(stream: TextStream) -> dict[str, Any]:
 
 
 def _clock(stream: TextStream) -> dict[str, Any]:
-    """Cycles by the program's clock, with those of the host: of a run that gives a token, and of the runs of
-    the prompt; and as many runs a second as the target has. Of a model nothing."""
-    from npuflow.report.profile import profile
-
-    model = stream.session.model
-    programs = {chunk: model.program(chunk) for chunk in {*stream.session.runs, model.chunks[0]}}
-    known = {chunk: (profile(one).whole_cycles, one) for chunk, one in programs.items() if one is not None}
-    if not known:
+    """Cycles by the program's clock, with those of the host: of the last run, which gave a token, and of the
+    runs of the prompt, each taken as the middle one of its length; and as many runs a second as the target
+    has. Of a model nothing."""
+    model, before = stream.session.model, 0.0
+    program = model.program(model.chunks[0])
+    if program is None:
         return {}
-    cycles, program = known[model.chunks[0]]
+    last = max(stream.session.position - model.chunks[0], 0)
+    cycles, begun = _cycles(program, last), 0
+    for chunk, count in sorted(stream.prompt_runs.items(), reverse=True):        # as a session runs them
+        one = model.program(chunk)
+        assert one is not None
+        before += count * _cycles(one, begun + (count - 1) * chunk // 2)
+        begun += count * chunk
     rate = program.target.compute.clock_mhz * 1e6
-    before = sum(known[chunk][0] * count for chunk, count in stream.prompt_runs.items())
     return {
         "cycles_per_run": round(cycles),
+        "position": last,
         "simulated_tokens_per_second": round(rate / cycles, 3) if cycles else None,
         "prompt_runs": {str(chunk): count for chunk, count in sorted(stream.prompt_runs.items())},
         "prompt_cycles": round(before),
         "simulated_first_token_seconds": float(f"{before / rate:.4g}"),
     }
+
+
+def _cycles(program: Program, position: int) -> float:
+    """Of a run behind so many tokens."""
+    from npuflow.report.profile import profile
+
+    indices = {one["input"]: min(position, one["most"]) for one in program.meta.get("indices", ())}
+    return profile(program.at(indices) if indices else program).whole_cycles
 
 
 def _line(stream: TextStream, figures: dict[str, Any]) -> str:

@@ -59,9 +59,10 @@ class TokenModel:
 
     def chunk(self, position: int, count: int) -> int:
         """How many tokens the next run takes, where the cache holds `position` and so many are new: as many
-        as the longest chunk that is not longer. Where even the shortest is, that one: it begins earlier, over
-        tokens that the cache holds; 0 where it cannot."""
-        fitting = [chunk for chunk in self.chunks if chunk <= count]
+        as the longest chunk that they fill, or half of which they fill and that begins earlier, over tokens
+        that the cache holds: one run in place of many. The shortest begins earlier, however few are new; 0
+        where it cannot."""
+        fitting = [chunk for chunk in self.chunks if chunk <= count + min(count, position)]
         return max(fitting) if fitting else self.chunks[0] if self.chunks[0] <= position + count else 0
 
 

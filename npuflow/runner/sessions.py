@@ -36,8 +36,8 @@ class TokenSession:
     """The tokens of one sequence, with a cache of its own; weights are those of its runner. Threads take
     turns. `runs`: of the model, by chunk length.
 
-    A run takes a chunk of new tokens, and nothing else: no filling reaches the cache. Behind the position the
-    cache is as it began, also after `trim`.
+    A run takes a chunk of new tokens, or of the last ones too: no filling reaches the cache. Behind the
+    position the cache is as it began, also after `trim`.
     """
 
     def __init__(self, model: TokenModel, run: Step) -> None:
@@ -74,8 +74,8 @@ class TokenSession:
 
     def append(self, tokens: Iterable[int]) -> Array:
         """Run these tokens behind those before, in the longest chunks that the program has, then in shorter
-        ones. The logits [vocabulary] of the token that follows. DataError where they do not fit; the session
-        is then as before."""
+        ones (`TokenModel.chunk`). The logits [vocabulary] of the token that follows. DataError where they do
+        not fit; the session is then as before."""
         new = self._checked(tokens)
         with self._lock:
             before = self._tokens, self._held

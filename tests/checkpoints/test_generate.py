@@ -9,6 +9,8 @@ import pytest
 
 import npuflow
 from npuflow.cli import main
+from npuflow.program.packing.package import load_network
+from npuflow.report.profile import profile
 from tests.checkpoints.texts import CHARACTERS, made
 
 pytest.importorskip("tokenizers")
@@ -90,8 +92,7 @@ def test_a_program_gives_the_same_text_by_executor_and_simulator(
     target: str, net: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["new", "net", "--target", target, "--dim", "context=16", "-o", "net.toml"]) == 0
-    sets = ["model.shapes=[{ chunk = 1 }, { chunk = 4 }]"]
-    sets += ["data.count=8", "evaluate.count=1", "sequences.samples=24", "precision.strategy=none"]
+    sets = ["data.count=8", "evaluate.count=1", "sequences.samples=24", "precision.strategy=none"]
     assert main(["build", "net.toml", *(part for one in sets for part in ("--set", one))]) == 0
     program, how = "out/net/model.npu", ("--model", "net", "--max-tokens", "6")
     found = [
@@ -101,10 +102,17 @@ def test_a_program_gives_the_same_text_by_executor_and_simulator(
     assert found[0]["tokens"] == found[1]["tokens"] != [] and found[0]["text"] == found[1]["text"]
     assert found[0]["cycles_per_run"] == found[1]["cycles_per_run"] > 0
     assert found[0]["prompt_runs"] == {"1": 3}
-    assert found[0]["prompt_cycles"] == pytest.approx(3 * found[0]["cycles_per_run"], abs=2)  # both rounded
-    held = json.loads(said(capfd, program, "ABCAB", *how, "--json")[0])
-    assert held["prompt_runs"] == {"1": 1, "4": 1} and held["cycles_per_run"] == found[0]["cycles_per_run"]
-    assert held["prompt_cycles"] < 5 * held["cycles_per_run"]
+    chosen = len(found[0]["tokens"]) + (found[0]["ended"] == "stop")
+    assert found[0]["position"] == 3 + chosen - 2            # the last one is not run
+    held = json.loads(said(capfd, program, "ABCABABCA", *how, "--json")[0])
+    assert held["prompt_runs"] == {"1": 1, "8": 1}
+    assert held["prompt_cycles"] < 9 * held["cycles_per_run"]
+    for figures, at in ((found[0], 1), (held, 8)):           # the middle run of one token
+        one = profile(load_network(f"{program}#chunk=1#position={at}")).whole_cycles
+        chunk = profile(load_network(f"{program}#chunk=8")).whole_cycles
+        runs = figures["prompt_runs"]
+        wanted = runs["1"] * one + runs.get("8", 0) * chunk
+        assert figures["prompt_cycles"] == pytest.approx(wanted, abs=1)
     runner, ids = npuflow.Runner(program), [CHARACTERS.index(c) + 7 for c in "ABC"]
     for token in [*ids, *found[0]["tokens"]]:
         logits = runner.run({"tokens": [[token]]})["logits"]

@@ -50,14 +50,16 @@ def options(**more: str) -> list[str]:
 
 
 def recipe(said: Callable[..., str], folder: Path) -> None:
-    """The recipe of a tiny Llama, with two calibration texts and another for the evaluation."""
+    """The recipe of a tiny Llama, of one token a run, with two calibration texts and one for the evaluation.
+    """
     made(folder / "net")
     for part in ("calib", "eval"):
         (folder / "texts" / part).mkdir(parents=True)
     (folder / "texts/calib/a.txt").write_text(CALIBRATION)
     (folder / "texts/calib/b.txt").write_text(CALIBRATION.replace("RIVER", "STREAM"))
     (folder / "texts/eval/e.txt").write_text(EVALUATION)
-    said("new", "net", "--data", "texts", "--target", "edge-8t", "--dim", "context=16", "-o", "net.toml")
+    sizes = ("--dim", "chunk=1", "--dim", "context=16")
+    said("new", "net", "--data", "texts", "--target", "edge-8t", *sizes, "-o", "net.toml")
 
 
 def levels(tokens: list[int]) -> Array:

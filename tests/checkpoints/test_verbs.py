@@ -56,7 +56,8 @@ def test_new_writes_a_recipe_that_is_parsed(gguf_file: Path, capfd: pytest.Captu
     said(capfd, "new", str(gguf_file), "--target", "bm1684x", "--dim", "context=64", "-o", "net.toml")
     table = tomllib.loads(Path("net.toml").read_text())
     assert table["target"] == "bm1684x" and table["model"]["path"] == "net.gguf"
-    assert table["model"]["dims"] == {"chunk": 1, "context": 64}
+    assert table["model"]["dims"] == {"context": 64}
+    assert table["model"]["shapes"] == [{"chunk": 1}, {"chunk": 32}]
     assert "parse" in said(capfd, "build", "net.toml", "--until", "parse")
 
 
@@ -78,11 +79,29 @@ def test_new_writes_in_what_the_target_keeps_codes(
 def test_new_without_sizes_states_those_it_takes(capfd: pytest.CaptureFixture[str]) -> None:
     """The context that the model was trained for, where that is less than the usual."""
     said(capfd, "new", str(FAMILIES / "gpt2"), "-o", "net.toml")
-    assert tomllib.loads(Path("net.toml").read_text())["model"]["dims"] == {"chunk": 1, "context": 128}
+    model = tomllib.loads(Path("net.toml").read_text())["model"]
+    assert model["dims"] == {"context": 128} and model["shapes"] == [{"chunk": 1}, {"chunk": 32}]
     wrong = said(capfd, "new", str(FAMILIES / "gpt2"), "--dim", "context", "-o", "x.toml", code=2)
     assert "NF-USAGE-360" in wrong
     wrong = said(capfd, "new", str(FAMILIES / "gpt2"), "--dim", "contxt=3", "-o", "x.toml", code=2)
     assert "NF-MODEL-455" in wrong and "context" in wrong
+
+
+@pytest.mark.parametrize(("sizes", "dims", "shapes"), [
+    (["context=16"], {"context": 16}, [{"chunk": 1}, {"chunk": 8}]),
+    (["context=27"], {"context": 27}, [{"chunk": 1}, {"chunk": 8}]),
+    (["context=3"], {"chunk": 1, "context": 3}, None),
+    (["chunk=1"], {"chunk": 1, "context": 128}, None),
+    (["chunk=4", "context=16"], {"chunk": 4, "context": 16}, None),
+])
+def test_new_writes_a_program_for_prompts_and_one_for_answers(
+    sizes: list[str], dims: dict[str, int], shapes: object, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Twice the longer chunk fits the cache; a chunk that is stated is the only one."""
+    words = [word for size in sizes for word in ("--dim", size)]
+    said(capfd, "new", str(FAMILIES / "llama"), *words, "-o", "net.toml")
+    model = tomllib.loads(Path("net.toml").read_text())["model"]
+    assert model["dims"] == dims and model.get("shapes") == shapes
 
 
 def test_a_checkpoint_runs_token_by_token(gguf_file: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -99,7 +118,8 @@ def test_a_checkpoint_runs_token_by_token(gguf_file: Path, capfd: pytest.Capture
 
 
 def test_a_build_keeps_the_cache_between_runs(gguf_file: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """From sequences of tokens; the program follows the float network, and not one that forgets."""
+    """From sequences of tokens; the program follows the float network, and not one that forgets. A prompt
+    runs in a chunk, and gives what its tokens give one by one."""
     tokens = np.random.default_rng(0).integers(3, 80, (8, 12, 1, 1))
     np.savez("calib.npz", tokens=tokens)
     said(capfd, "new", str(gguf_file), "--target", "edge-8t", "--dim", "context=16", "-o", "net.toml")
@@ -117,6 +137,9 @@ def test_a_build_keeps_the_cache_between_runs(gguf_file: Path, capfd: pytest.Cap
     runner.reset()
     again = runner.run({"tokens": fed[:, :1]})["logits"][0]
     np.testing.assert_array_equal(again, own[0])
+    session = runner.session()
+    np.testing.assert_array_equal(session.append(fed[0, :10].tolist()), own[9])
+    assert session.runs == {8: 1, 1: 2}
     with pytest.raises(DataError, match='"position" is 16; the program runs at 0 to 15'):
         for i in range(1, 17):
             runner.run({"tokens": fed[:, i : i + 1]})

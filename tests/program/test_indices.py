@@ -121,6 +121,34 @@ def test_a_program_without_an_index_takes_as_long_as_it_does_for_a_full_cache() 
     assert own.cycles(0) < own.cycles(CONTEXT - 1) < timeline_of(whole, order_of(whole)).cycles
 
 
+def test_rows_in_pieces_that_save_no_room_are_made_in_one() -> None:
+    """Pieces of a value that is whole in local memory, as plans of long caches have them: more of them at
+    some indices than at others."""
+    own = decoder("bm1684x", 4)
+    graph = reading_caches(own.graph)
+    plan = plan_network(graph, machine(own.target), own.target.numerics, 3)
+    parts = [part for group in plan.groups for part in group.parts]
+    whole = [p.choice for p in parts if p.choice is not None and not any(p.choice.slots)]
+    cut = {
+        one: replace(one, sizes=tuple((name, 11 if size == CONTEXT else size) for name, size in one.sizes))
+        for one in whole
+    }
+    groups = tuple(
+        replace(g, parts=tuple(replace(p, choice=cut.get(p.choice, p.choice)) for p in g.parts))
+        for g in plan.groups
+    )
+    assert groups != plan.groups
+    made = generate(graph, replace(plan, groups=groups), own.target)
+    assert made.meta["indices"]
+    for index in (0, CONTEXT // 2, CONTEXT - 4):
+        part = made.at({"position": index})
+        assert hazards_of(part, order_of(part)) == ()
+    feed = {**own.start(), "tokens": np.array([[3, 7, 5, 9]])}
+    wanted, found = (ProgramRunner(program).run(feed) for program in (own.program, made))
+    for value, array in wanted.items():
+        np.testing.assert_array_equal(found[value], array, err_msg=value)
+
+
 def test_what_stands_behind_the_tokens_is_not_read() -> None:
     own, rng = decoder("edge-8t", 1), np.random.default_rng(2)
     runner, feed = ProgramRunner(own.program), {**own.start(), "tokens": np.array([[7]])}

@@ -141,13 +141,20 @@ def test_one_file_of_shared_constants_that_the_simulator_agrees_with(entries: En
 
 
 def test_a_session_takes_the_longest_chunks_first(entries: Entries) -> None:
+    """Half a chunk is one run too, which begins earlier, where the cache holds enough."""
     session, decoded = entries.session(), entries.decoded("executor")
-    logits = session.append(entries.tokens[:11])
-    assert session.runs == {4: 2, 1: 3} and session.tokens == tuple(entries.tokens[:11])
+    logits = session.append(entries.tokens[:9])
+    assert session.runs == {4: 2, 1: 1} and session.tokens == tuple(entries.tokens[:9])
+    same(logits, session.state, decoded[8])
+    count, logits = session.advance(entries.tokens[9:11])
+    assert count == 2 and session.runs == {4: 3, 1: 1}
     same(logits, session.state, decoded[10])
     count, logits = session.advance(entries.tokens[11:])
     assert count == 4
     np.testing.assert_array_equal(logits, decoded[14][0])
+    short = entries.session()
+    same(short.append(entries.tokens[:3]), short.state, decoded[2])
+    assert short.runs == {1: 3}
 
 
 def test_sessions_are_trimmed_forked_and_saved(entries: Entries, tmp_path: Path) -> None:
@@ -211,7 +218,7 @@ def test_a_run_that_fails_leaves_the_session_as_it_was(
 def test_a_prompt_runs_in_chunks_and_gives_the_text_of_decode(entries: Entries) -> None:
     """Prompts shorter than the longest chunk too."""
     alone = Runner(load_package(entries.file).networks["chunk=1"])
-    for count, runs in ((3, {1: 3}), (4, {4: 1}), (11, {4: 2, 1: 3})):
+    for count, runs in ((3, {1: 3}), (4, {4: 1}), (9, {4: 2, 1: 1}), (11, {4: 3})):
         found = []
         for runner in (Runner(entries.file), alone):
             stream = TextGenerator(runner, Numbers()).stream(entries.tokens[:count], 4)

@@ -48,7 +48,7 @@ from npuflow.program.codegen.metadata import (
 )
 from npuflow.program.codegen.tiles import COMPUTE
 from npuflow.program.codegen.transfers import share_loads, transfer
-from npuflow.program.codegen.valid import valid_part
+from npuflow.program.codegen.valid import in_one_piece, valid_part
 from npuflow.program.container import Program, fingerprint, target_meta, without_group_products
 from npuflow.program.counts import at_any_index
 from npuflow.program.meta import WORD
@@ -114,6 +114,10 @@ def generate(
     shown = None if part is None else _indexed(part, topology, plan, target, local, out)
     if shown is not None:
         out, time = shown
+    elif part is not None and (other := in_one_piece(plan, part)) != plan:
+        found = generate(graph, other, target, name)
+        if found.meta.get("indices"):
+            return found
     return _program(topology, target, name, out, frames, local, plan_meta(plan, time, loops))
 
 

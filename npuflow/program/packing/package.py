@@ -288,6 +288,11 @@ def load_network(path: str | os.PathLike[str], keys: Sequence[Key] = ()) -> Prog
     if isinstance(found, Package):
         return found.network(name)
     known = _numbers(found.meta)
+    if several and not known:
+        raise UsageError(
+            f'the program has no "{name}"', because="it takes no index or length: every run is the same",
+            hint=f'"{file}"', code="NF-USAGE-400",
+        )
     if not known:
         return load_package(file).network(name)
     dim, _, count = name.partition("=")
