@@ -71,7 +71,7 @@ def planned_of(path: Path, sets: Sequence[str], settings: Settings) -> list[tupl
 
 
 def _once(faults: Sequence[NpuflowError]) -> list[NpuflowError]:
-    """Faults of tables that several components share are told once."""
+    """Faults of tables that several components share, each once."""
     return list({(f.where, f.message, f.because): f for f in faults}.values())
 
 

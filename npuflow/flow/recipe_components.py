@@ -100,11 +100,11 @@ def _inputs(
 
 def _circles(found: Mapping[str, Component]) -> Iterator[NpuflowError]:
     """Components that read what is made of their own outputs: each circle once."""
-    told: set[frozenset[str]] = set()
+    seen: set[frozenset[str]] = set()
     for name in found:
         way = _way_back(found, name, (name,))
-        if way is not None and frozenset(way) not in told:
-            told.add(frozenset(way))
+        if way is not None and frozenset(way) not in seen:
+            seen.add(frozenset(way))
             yield RecipeError(
                 "components feed each other in a circle", where=found[name].at.child("inputs").where(),
                 because=" reads ".join(way), code="NF-RECIPE-171",

@@ -65,19 +65,19 @@ class ChainedModel:
         return found
 
     def run(self, samples: Sequence[Sample], dump: Dump) -> list[dict[str, Array]]:
-        asked = dump if isinstance(dump, bool) else tuple(dump)
+        wanted = dump if isinstance(dump, bool) else tuple(dump)
         made: list[dict[tuple[str, str], Array]] = [{} for _ in samples]
         found: list[dict[str, Array]] = [{} for _ in samples]
         for key, backend in self._all.items():
             fed = [backend.fed(self._sample(key, one, way)) for one, way in zip(samples, made, strict=True)]
             ends = {port.name for port in backend.outputs}
-            for i, outputs in enumerate(backend.run(fed, _inner(key, asked, ends))):
+            for i, outputs in enumerate(backend.run(fed, _inner(key, wanted, ends))):
                 for name, array in outputs.items():
                     made[i][key, name] = array
                     inside = f"{key}{DOT}{name}"
                     if (key, name) in self._outputs:
                         found[i][self._outputs[key, name]] = array
-                    elif asked is True or (asked and inside in asked):
+                    elif wanted is True or (wanted and inside in wanted):
                         found[i][inside] = array
         return found
 
@@ -123,11 +123,11 @@ def _ports(ports: Ports, names: Mapping[tuple[str, str], str]) -> tuple[Port, ..
     return tuple(replace(p, name=names[key, p.name]) for key, every in ports.items() for p in every)
 
 
-def _inner(key: str, asked: bool | tuple[str, ...], ends: set[str]) -> Dump:
+def _inner(key: str, wanted: bool | tuple[str, ...], ends: set[str]) -> Dump:
     """What of a network is to be dumped; its outputs come in any case."""
-    if isinstance(asked, bool):
-        return asked
-    own = [name.removeprefix(f"{key}{DOT}") for name in asked if name.startswith(f"{key}{DOT}")]
+    if isinstance(wanted, bool):
+        return wanted
+    own = [name.removeprefix(f"{key}{DOT}") for name in wanted if name.startswith(f"{key}{DOT}")]
     return tuple(name for name in own if name not in ends)
 
 

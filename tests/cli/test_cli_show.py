@@ -70,7 +70,9 @@ def test_show_a_step_and_its_log_also_after_a_hit(npuflow: Npuflow) -> None:
 def test_schema_is_a_schema(npuflow: Npuflow, project: Path) -> None:
     schema = json.loads(npuflow("schema").out)
     assert schema["additionalProperties"] is False
-    assert set(schema["properties"]) == {"extends", "texts", "count", "page", "build", "sweep"}
+    assert set(schema["properties"]) == {
+        "components", "extends", "texts", "count", "page", "build", "sweep",
+    }
     assert schema["properties"]["count"]["properties"]["least"]["maximum"] == 99
     assert schema["properties"]["texts"]["required"] == ["source"]
     assert npuflow("schema", "-o", "s.json").code == 0

@@ -76,6 +76,9 @@ def test_a_file_is_packed_and_run_by_name(two: dict[str, Program], tmp_path: Pat
     with pytest.raises(UsageError, match="no network") as caught:
         load_network(f"{both}#onee")
     assert "one, other" in caught.value.because and "one" in caught.value.hint
+    with pytest.raises(UsageError, match='"position=3" chooses nothing') as caught:
+        load_network(f"{both}#one#position=3")
+    assert str(both) in caught.value.hint
     with pytest.raises(UsageError, match="several networks: one, other"):
         opened(both)
     with pytest.raises(ModelError, match="several programs"):

@@ -28,9 +28,10 @@ from npuflow.ir.text import from_text, to_text
 from npuflow.search.canonical import CanonicalSubgraph
 
 WRITTEN = {
-    "ChannelExtrema", "Columns", "CompiledProgram", "Evaluation", "KeptLayer", "LayerMoments", "Masks",
-    "Observed", "PackedShapes", "PageLibrary", "Qdq", "QdqComparison", "ReadySegment", "Report",
-    "RivalRanges", "Rounded", "RoundedLayer", "ScoredRanges", "SourcePlaces", "Thresholds",
+    "ChannelExtrema", "Columns", "CompiledProgram", "ComponentEvaluation", "ComponentOutputs", "Evaluation",
+    "KeptLayer", "LayerMoments", "Masks", "Observed", "PackedShapes", "PageLibrary", "Qdq", "QdqComparison",
+    "ReadySegment", "Report", "RivalRanges", "Rounded", "RoundedLayer", "ScoredRanges", "SourcePlaces",
+    "Thresholds",
 }
 """Classes with a form of their own. They and their subclasses are read back in builds
 (`test_every_stage`), since their fields must agree with each other."""

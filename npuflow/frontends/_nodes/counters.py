@@ -52,18 +52,18 @@ def goes_on(builder: OnnxBuilder, body: onnx.GraphProto) -> bool:
     """Whether a body's condition is always true."""
     makers = {o: n for n in body.node for o in n.output}
     held = {t.name: onnx.numpy_helper.to_array(t) for t in body.initializer}
-    asked = body.output[0].name
-    while asked in makers and makers[asked].op_type == "Identity":
-        asked = makers[asked].input[0]
-    if asked == body.input[1].name:
+    name = body.output[0].name
+    while name in makers and makers[name].op_type == "Identity":
+        name = makers[name].input[0]
+    if name == body.input[1].name:
         return True
-    node = makers.get(asked)
+    node = makers.get(name)
     if node is not None:
         value = next((a.t for a in node.attribute if a.name == "value"), None)
         if node.op_type != "Constant" or value is None:
             return False
         return bool(onnx.numpy_helper.to_array(value).all())
-    known = held.get(asked, builder.arrays.get(asked))
+    known = held.get(name, builder.arrays.get(name))
     return known is not None and bool(known.all())
 
 

@@ -123,8 +123,8 @@ def _loop(builder: OnnxBuilder, node: onnx.NodeProto, body: onnx.GraphProto) -> 
     count, going = (number(builder, name) if name else None for name in (*node.input, "", "")[:2])
     step, go_on = body.input[0].name, body.input[1].name
     ends = not goes_on(builder, body)
-    told = count is not None or (ends and not node.input[0])
-    if not told or (len(node.input) > 1 and node.input[1] and not going):
+    bounded = count is not None or (ends and not node.input[0])
+    if not bounded or (len(node.input) > 1 and node.input[1] and not going):
         raise CannotLoopError("the number of its steps is not a constant")
     read = {i for n in body.node for i in (*n.input, *captured(n))} | {o.name for o in body.output}
     counters, given = Counters(count or 0), list(enumerate(node.input[2:]))

@@ -290,7 +290,7 @@ def load_network(path: str | os.PathLike[str], keys: Sequence[Key] = ()) -> Prog
     known = _numbers(found.meta)
     if several and not known:
         raise UsageError(
-            f'the program has no "{name}"', because="it takes no index or length: every run is the same",
+            f'"{name}" chooses nothing of the program', because="it takes no index or length",
             hint=f'"{file}"', code="NF-USAGE-400",
         )
     if not known:
