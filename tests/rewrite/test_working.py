@@ -6,11 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from onnx import parser
 
 import npuflow.rewrite.rewrite as engine
-from npuflow.frontends import Bindings
-from npuflow.frontends.onnx import Onnx
 from npuflow.ir.graph import Graph, prune
 from npuflow.ir.queries import kind, maker, users
 from npuflow.ir.text import from_text
