@@ -36,7 +36,7 @@ class Counters:
         rows = self.values[name]
         return rows[0] if all(np.array_equal(rows[0], row) for row in rows) else None
 
-    def rows(self, name: str) -> Array | None:
+    def stacked(self, name: str) -> Array | None:
         """All steps of a value; None where its shape changes."""
         rows = self.values[name]
         return np.stack(rows) if len({row.shape for row in rows}) == 1 else None

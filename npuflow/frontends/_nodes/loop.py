@@ -310,7 +310,7 @@ class _Looped:
         return truth
 
     def _counted(self, name: str) -> Array:
-        rows = self.form.counters.rows(name)
+        rows = self.form.counters.stacked(name)
         if rows is None:
             raise CannotLoopError(f"the shape of {name} changes from step to step")
         return rows
