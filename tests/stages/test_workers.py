@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -174,8 +175,12 @@ def test_workers_in_networks_of_their_own_give_the_bytes_of_one_thread(
             driver, env=env, cwd=root, capture_output=True, text=True, check=False, timeout=300
         )
     finally:
-        for process in running:
+        for process in reversed(running):      # a worker of dask's whose scheduler is gone may wait for ever
             process.terminate()
+        for process in running:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(20)
+            process.kill()
             process.wait()
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
