@@ -158,8 +158,8 @@ class Part:
     def within(
         self, rng: np.random.Generator, seen: Sequence[dict[str, Array]], count: int
     ) -> list[dict[str, Array]]:
-        """New samples that take no float tensor beyond what `seen` did: of the network that is calibrated,
-        with its operators written out, and its inputs."""
+        """New samples that take no float tensor beyond what `seen` did, the samples that ranges come from: of
+        the network that is calibrated, with its operators written out, and its inputs."""
         session = _session(shown(self.written_out))
         ends = ends_over(session, seen)
         found: list[dict[str, Array]] = []
@@ -300,11 +300,14 @@ def judged(parts: Sequence[Part], target: str, folder: Path, **tables: Any) -> l
         rows = part.feeds(rng, CALIBRATION)
         seen.append(rows)
         stored.update({part.name + k: np.stack([r[k] for r in rows]) for k in rows[0]})
-        sets["within"].append((part, part.within(rng, rows, NEW)))
-        sets["free"].append((part, part.feeds(rng, FREE)))
-    program = npuflow.compile(
+    built = npuflow.compile(
         path, target, data=stored, cache=folder / "cache", out=folder / "out", jobs=1, **tables
-    ).products["program"]
+    )
+    program = built.products["program"]
+    ranged = sorted(int(name.rpartition("#")[2]) for name in built.artifact("splits").fit)
+    for (part, rng), rows in zip(own, seen, strict=True):
+        sets["within"].append((part, part.within(rng, [rows[at] for at in ranged], NEW)))
+        sets["free"].append((part, part.feeds(rng, FREE)))
     types = types_of(program)
     found = []
     with npuflow.Runner(program) as runner:
