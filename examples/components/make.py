@@ -36,16 +36,16 @@ def glyph(digit: int) -> np.ndarray:
 
 
 def lines(count: int, seed: int) -> dict[str, np.ndarray]:
-    """Pictures of three digits with noise, the position that is asked for, and the digit there."""
+    """Pictures of three digits with noise, a position, and the digit there."""
     rng = np.random.default_rng(seed)
     digits = rng.integers(0, DIGITS, (count, SLOTS))
     clean = np.stack([np.concatenate([glyph(d) for d in row], 1) for row in digits])
     image = clean * rng.uniform(.6, 1, (count, 1, 1)) + rng.normal(0, .12, clean.shape)
-    asked = rng.integers(0, SLOTS, count)
+    place = rng.integers(0, SLOTS, count)
     return {
         "image": image[:, None].astype(np.float32),
-        "position": np.eye(SLOTS, dtype=np.float32)[asked],
-        "label": digits[np.arange(count), asked],
+        "position": np.eye(SLOTS, dtype=np.float32)[place],
+        "label": digits[np.arange(count), place],
     }
 
 

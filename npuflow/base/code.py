@@ -76,7 +76,7 @@ class KeptClosures:
         """Draw all closures again on next use; nothing is written any more."""
         self.closures.clear()
         self.forms.clear()
-        self._path = None
+        self._path, self._stored = None, (0, 0)
 
     def save(self, sources: Sources) -> None:
         """Write all that is known if much of it is new; failing to is no fault of the build."""
@@ -91,6 +91,11 @@ class KeptClosures:
             return
         if write_shared(self._path, _maker(), self._given(sources)):
             self._stored = known
+
+    def save_last(self, sources: Sources) -> None:
+        """The same as the process ends, where the cache is still there: one that was deleted stays so."""
+        if self._path is not None and self._path.parents[1].is_dir():
+            self.save_all(sources)
 
     def _take(self, found: Any) -> None:
         pairs, words = [(label, made) for label, made in found["pairs"]], found["words"]
@@ -318,7 +323,7 @@ def save_memo() -> None:
 
 @atexit.register
 def _save_all() -> None:
-    KEPT.save_all(_State.sources)
+    KEPT.save_last(_State.sources)
 
 
 def files_read() -> dict[str, str]:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar
 
 from npuflow.base.tables import Config
 from npuflow.checks.evaluate import Evaluate, labelled
-from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Listing
 from npuflow.flow.stage import Items, stage
 from npuflow.input.data.config import Data
 from npuflow.input.text.model import TextModel
-from npuflow.stages.component_outputs import HandedOn, handed_on, items_of, npz_of
+from npuflow.stages.component_outputs import ComponentOutputs, HandedOn, handed_on, items_of, npz_of
 from npuflow.stages.model import Model
-
-FILE = "evaluation-outputs.npz"
 
 
 @dataclass(frozen=True)
@@ -28,20 +25,10 @@ class ComponentEvaluationTable(Config, table="component.evaluation"):
 
 
 @dataclass(frozen=True)
-class ComponentEvaluation(Artifact):
+class ComponentEvaluation(ComponentOutputs):
     """A file of the outputs of all samples, with their labels."""
 
-    data: bytes
-
-    def save(self, folder: Writer) -> None:
-        folder.bytes(FILE, self.data)
-
-    @classmethod
-    def load(cls, folder: Reader) -> Self:
-        return cls(folder.bytes(FILE))
-
-    def products(self) -> dict[str, str]:
-        return {"evaluation_outputs": FILE}
+    product: ClassVar[str] = "evaluation_outputs"
 
 
 def gathered(parts: Items[HandedOn]) -> ComponentEvaluation:

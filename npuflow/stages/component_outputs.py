@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -23,8 +23,6 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.run.floats import FloatRun
 from npuflow.stages.model import Model
-
-FILE = "outputs.npz"
 
 
 @dataclass(frozen=True)
@@ -48,17 +46,23 @@ class HandedOn(Artifact, about=("place", "label")):
 class ComponentOutputs(Artifact):
     """A file of the outputs of all samples."""
 
+    product: ClassVar[str] = "outputs"
     data: bytes
 
+    @classmethod
+    def file(cls) -> str:
+        """Its name, which the recipes of those who read it have (`flow/recipe_components.py`)."""
+        return f"{cls.product.replace('_', '-')}.npz"
+
     def save(self, folder: Writer) -> None:
-        folder.bytes(FILE, self.data)
+        folder.bytes(self.file(), self.data)
 
     @classmethod
     def load(cls, folder: Reader) -> Self:
-        return cls(folder.bytes(FILE))
+        return cls(folder.bytes(cls.file()))
 
     def products(self) -> dict[str, str]:
-        return {"outputs": FILE}
+        return {self.product: self.file()}
 
     def summary(self) -> dict[str, Any]:
         with np.load(io.BytesIO(self.data)) as held:

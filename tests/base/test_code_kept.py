@@ -158,3 +158,21 @@ def test_a_memo_is_written_while_other_threads_draw(tmp_path: Path) -> None:
         for one in drawn:
             one.result()
     assert (tmp_path / "closures.json").exists()
+
+
+def test_few_new_closures_are_written_as_the_process_ends_if_the_cache_is_there(tmp_path: Path) -> None:
+    kept, sources, path = code.KeptClosures(), Sources(), tmp_path / "cache/memo/closures.json"
+    kept.open(path, sources)
+    for number in range(20):
+        kept.closures[f"m{number}", "f", None, False] = code.Closure(f"d{number}")
+    kept.save(sources)
+    before = path.read_bytes()
+    kept.closures["one more", "f", None, False] = code.Closure("more")
+    kept.save(sources)
+    assert path.read_bytes() == before
+    kept.save_last(sources)
+    assert b"one more" in path.read_bytes()
+    shutil.rmtree(tmp_path / "cache")
+    kept.closures["late", "f", None, False] = code.Closure("late")
+    kept.save_last(sources)
+    assert not (tmp_path / "cache").exists()

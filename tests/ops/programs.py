@@ -300,16 +300,14 @@ def judged(parts: Sequence[Part], target: str, folder: Path, **tables: Any) -> l
         rows = part.feeds(rng, CALIBRATION)
         seen.append(rows)
         stored.update({part.name + k: np.stack([r[k] for r in rows]) for k in rows[0]})
-    built = npuflow.compile(
-        path, target, data=stored, cache=folder / "cache", out=folder / "out", jobs=1, **tables
-    )
-    program = built.products["program"]
+    places = {"cache": folder / "cache", "out": folder / "out"}
+    built = npuflow.compile(path, target, data=stored, jobs=1, **places, **tables)
     ranged = sorted(int(name.rpartition("#")[2]) for name in built.artifact("splits").fit)
     for (part, rng), rows in zip(own, seen, strict=True):
         sets["within"].append((part, part.within(rng, [rows[at] for at in ranged], NEW)))
         sets["free"].append((part, part.feeds(rng, FREE)))
+    program, found = built.products["program"], []
     types = types_of(program)
-    found = []
     with npuflow.Runner(program) as runner:
         for name, given in sets.items():
             count = len(given[0][1])

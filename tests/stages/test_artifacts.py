@@ -28,7 +28,7 @@ from npuflow.ir.text import from_text, to_text
 from npuflow.search.canonical import CanonicalSubgraph
 
 WRITTEN = {
-    "ChannelExtrema", "Columns", "CompiledProgram", "ComponentEvaluation", "ComponentOutputs", "Evaluation",
+    "ChannelExtrema", "Columns", "CompiledProgram", "ComponentOutputs", "Evaluation",
     "KeptLayer", "LayerMoments", "Masks", "Observed", "PackedShapes", "PageLibrary", "Qdq", "QdqComparison",
     "ReadySegment", "Report", "RivalRanges", "Rounded", "RoundedLayer", "ScoredRanges", "SourcePlaces",
     "Thresholds",

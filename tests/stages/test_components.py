@@ -19,6 +19,7 @@ from npuflow.cli._app import application
 from npuflow.cli._components import planned_of
 from npuflow.flow.recipe import load
 from npuflow.flow.recipe_build import Settings, output_folder
+from npuflow.flow.recipe_components import FILES
 from npuflow.input.data.config import Data
 from npuflow.input.data.listing import found
 from npuflow.input.data.read import samples
@@ -26,6 +27,8 @@ from npuflow.onnx.session import opened as session_of
 from npuflow.program.container import json_bytes, sections_of, written
 from npuflow.program.packing.package import load_package, of_bytes
 from npuflow.runner.opening import opened
+from npuflow.stages.component_evaluation import ComponentEvaluation
+from npuflow.stages.component_outputs import ComponentOutputs
 
 ENCODER = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,6] x)
     => (float[1,4] h, float[1,6] plain) { a = MatMul(x, w) h = Relu(a) plain = Sigmoid(x) }"""
@@ -151,6 +154,10 @@ def test_a_change_runs_what_depends_on_it_and_nothing_where_there_is_none(
     assert third["decoder"]["model"] == third["decoder"]["parse"] == "hit"
 
 
+def test_recipes_name_the_files_that_stages_make() -> None:
+    assert {"data": ComponentOutputs.file(), "evaluate": ComponentEvaluation.file()} == FILES
+
+
 def faults(recipe: Path, text: str) -> dict[str, NpuflowError]:
     """By code the faults of another text of the recipe."""
     recipe.write_text(text)
@@ -159,7 +166,7 @@ def faults(recipe: Path, text: str) -> dict[str, NpuflowError]:
     return {one.code: one for one in caught.value.faults()}
 
 
-def test_faults_of_the_wiring_are_told_at_once(tmp_path: Path) -> None:
+def test_faults_of_the_wiring_are_reported_at_once(tmp_path: Path) -> None:
     recipe = project_in(tmp_path)
     text = """target = "edge-4t"
 [components.encoder]
@@ -169,23 +176,23 @@ inputs = { x = "decoder.y", z = "decodr.y", q = "y" }
 inputs = { memory = "encoder.h" }
 model.path = "decoder.onnx"
 """
-    told = faults(recipe, text)
-    assert told.keys() == {"NF-RECIPE-169", "NF-RECIPE-170", "NF-RECIPE-171"}
-    assert told["NF-RECIPE-170"].hint == '"decoder"' and told["NF-RECIPE-170"].where.line == 4
-    assert told["NF-RECIPE-171"].because == "encoder reads decoder reads encoder"
+    found_all = faults(recipe, text)
+    assert found_all.keys() == {"NF-RECIPE-169", "NF-RECIPE-170", "NF-RECIPE-171"}
+    assert found_all["NF-RECIPE-170"].hint == '"decoder"' and found_all["NF-RECIPE-170"].where.line == 4
+    assert found_all["NF-RECIPE-171"].because == "encoder reads decoder reads encoder"
 
 
-def test_faults_of_names_shapes_and_data_are_told_at_once(tmp_path: Path) -> None:
+def test_faults_of_names_shapes_and_data_are_reported_at_once(tmp_path: Path) -> None:
     recipe = project_in(tmp_path)
     text = RECIPE.replace('"encoder.h" }', '"encoder.plain", memry = "encoder.h", token = "encoder.hh" }')
     text += '[components.lone]\nmodel.path = "encoder.onnx"\ncalibrate.method = "no"\n'
     text += '[components.void]\ninputs = { x = "lone.h" }\n'
-    told = faults(recipe, text)
-    assert {f"NF-RECIPE-{n}" for n in (172, 175, 176, 177)} < told.keys()
-    assert told["NF-RECIPE-175"].hint == '"memory"' and "h, plain" in told["NF-RECIPE-176"].because
-    assert "[1, 6]" in told["NF-RECIPE-177"].because and "[1, 4]" in told["NF-RECIPE-177"].because
-    assert told["NF-RECIPE-172"].where.key == "components.lone"
-    keys = {one.where.key for one in told.values()}
+    found_all = faults(recipe, text)
+    assert {f"NF-RECIPE-{n}" for n in (172, 175, 176, 177)} < found_all.keys()
+    assert found_all["NF-RECIPE-175"].hint == '"memory"' and "h, plain" in found_all["NF-RECIPE-176"].because
+    assert "[1, 6]" in found_all["NF-RECIPE-177"].because and "[1, 4]" in found_all["NF-RECIPE-177"].because
+    assert found_all["NF-RECIPE-172"].where.key == "components.lone"
+    keys = {one.where.key for one in found_all.values()}
     assert {"calibrate.method", "components.void.model.path"} < keys
     assert "NF-RECIPE-173" in faults(recipe, RECIPE.replace("encoder.toml", "x.toml")
                                      if (tmp_path / "x.toml").write_text(PART.split("[evaluate]")[0]) else "")
