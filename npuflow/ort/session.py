@@ -23,6 +23,7 @@ from npuflow.ort.shell import shell
 from npuflow.ort.values import (
     CPU,
     PROVIDER,
+    REQUIRE_KEY,
     UnsupportedError,
     allowed,
     array_of,
@@ -34,7 +35,7 @@ from npuflow.ort.values import (
 from npuflow.program.container import MAGIC, Program
 from npuflow.program.packing.package import Package, load_file, load_network, of_bytes
 from npuflow.runner.contexts import context_model_of, programs_of
-from npuflow.runner.opening import TFLITE, runnable
+from npuflow.runner.opening import TFLITE, runnable, trusted
 from npuflow.runner.ports import Array
 from npuflow.runner.runner import Runner
 
@@ -47,7 +48,8 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
 
     A program's session has onnxruntime's methods and arguments. Provider options of
     "NpuflowExecutionProvider" say how it runs: `exact` ("executor" or "simulator"), `batch`, `workers`,
-    `linger`, `nan`.
+    `linger`, `nan`; and with `require_key` (a public key, or several with commas between) that it must be a
+    `.npu` that is sealed with one of them.
     """
 
     def __init__(
@@ -59,13 +61,15 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         own, rest, options = own_options(providers, provider_options)
-        self.program, several = program_of(path_or_bytes)
+        keys = own.get(REQUIRE_KEY)
+        source = path_or_bytes if keys is None else trusted(path_or_bytes, keys.split(","))
+        self.program, several = program_of(source)
         if self.program is None:
             super().__init__(model_of(path_or_bytes), sess_options, rest, options, **kwargs)
             return
         if sess_options is not None and sess_options.optimized_model_filepath:
             raise UnsupportedError("SessionOptions.optimized_model_filepath")
-        self._source = path_or_bytes if several else self.program
+        self._source = source if several else self.program
         self._runner = Runner(self._source, **settings(own))
         described = shell(self.program, self._runner.inputs, self._runner.outputs)
         super().__init__(described, sess_options, rest, options, **kwargs)
@@ -178,6 +182,8 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
     ) -> None:
         """A program stays where it is; npuflow's own options take effect."""
         own, rest, options = own_options(providers, provider_options)
+        if REQUIRE_KEY in own:
+            raise ValueError(f"{PROVIDER}: {REQUIRE_KEY} is stated when a session opens its file")
         super().set_providers(rest or [CPU], options)
         if self.program is not None:
             self._own, former, self._runner = own, self._runner, Runner(self._source, **settings(own))
@@ -225,9 +231,11 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
 def program_of(source: Any) -> tuple[Program | None, bool]:
     """The program that a path or bytes hold, if they hold one, and whether it is the first of several: for
     several shapes, or in a model with EPContext nodes. TypeError where it is neither a path nor bytes."""
+    if isinstance(source, Program):
+        return source, False
     if (program := _in_model(source)) is not None:
         return program, True
-    loaded = _loaded(source)
+    loaded = source if isinstance(source, Package) else _loaded(source)
     if isinstance(loaded, Package):
         return next(iter(loaded.networks.values())), True
     return loaded, False

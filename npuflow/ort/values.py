@@ -14,6 +14,7 @@ from npuflow.runner.ports import Array, Port
 
 PROVIDER = "NpuflowExecutionProvider"
 CPU = "CPUExecutionProvider"
+REQUIRE_KEY = "require_key"
 NUMBERS = {"float32": "float", "float64": "double", "str": "string"}
 
 
@@ -128,12 +129,14 @@ def own_options(
 
 
 def settings(own: Mapping[str, str]) -> dict[str, Any]:
-    """npuflow's provider options as arguments of a runner: `exact`, `batch`, `workers`, `linger`, `nan`."""
+    """npuflow's provider options as arguments of a runner, but for `require_key`, which says what opens."""
     kinds: dict[str, Any] = {"exact": str, "batch": int, "workers": int, "linger": float, "nan": str}
     found = {}
     for key, value in own.items():
+        if key == REQUIRE_KEY:
+            continue
         if key not in kinds:
-            raise ValueError(f"{PROVIDER} has no option {key!r}; it has {', '.join(kinds)}")
+            raise ValueError(f"{PROVIDER} has no option {key!r}; it has {', '.join([*kinds, REQUIRE_KEY])}")
         try:
             found[key] = kinds[key](value)
         except ValueError:

@@ -196,6 +196,30 @@ def test_keys_of_openssh_and_with_passwords(tmp_path: Path) -> None:
     assert error.value.code == "NF-USAGE-390"
 
 
+def test_a_session_takes_sealed_programs_only(keys: Path, tmp_path: Path) -> None:
+    from npuflow import ort
+
+    path, plain = tmp_path / "own.npu", program().to_bytes()
+    path.write_bytes(seal(plain, keys))
+
+    def opened(source: Path | bytes, *names: str) -> ort.InferenceSession:
+        required = ",".join(str(keys / f"{name}.pub") for name in names)
+        return ort.InferenceSession(source, providers=[(ort.PROVIDER, {"require_key": required})])
+
+    found = opened(path, "other", "own")
+    want = ort.InferenceSession(plain).run(None, feeds(1)[0])
+    for mine, theirs in zip(found.run(None, feeds(1)[0]), want, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    assert opened(path.read_bytes(), "own").program is not None
+    for source, name in ((path, "other"), (plain, "own")):
+        with pytest.raises(ModelError, match="sealed"):
+            opened(source, name)
+    with pytest.raises(UsageError, match="a seal is required"):
+        opened(b"an ONNX model", "own")
+    with pytest.raises(ValueError, match="when a session opens"):
+        found.set_providers([(ort.PROVIDER, {"require_key": "x"})])
+
+
 def test_a_runner_takes_sealed_programs_only(keys: Path, tmp_path: Path) -> None:
     own, path = keys / "own.pub", tmp_path / "a.npu"
     path.write_bytes(seal(program().to_bytes(), keys))

@@ -56,7 +56,8 @@ class Options(ctypes.Structure):
 
     _fields_ = (
         ("network", ctypes.c_char_p), ("driver", ctypes.c_void_p), ("context", ctypes.c_void_p),
-        ("allocate", ctypes.c_void_p), ("release", ctypes.c_void_p),
+        ("allocate", ctypes.c_void_p), ("release", ctypes.c_void_p), ("keys", ctypes.c_void_p),
+        ("key_count", ctypes.c_uint32), ("crypto", ctypes.c_void_p),
     )
 
 

@@ -2,13 +2,17 @@
 
    run FILE.npu[#NETWORK]                 says what the program takes and gives
    run FILE.npu[#NETWORK] INPUTS [STEPS]  INPUTS: codes of the inputs one behind the other, sample after sample; "-":
-                                          the standard input. STEPS: of a program of any length */
+                                          the standard input. STEPS: of a program of any length
+   run --key ed25519:... FILE.npu ...     where it was compiled with OpenSSL: only a file that is sealed with the key */
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "npuflow.h"
+#ifdef NPUFLOW_OPENSSL
+#include "npuflow_openssl.h"
+#endif
 
 static const char *const TYPES[] = {"int8", "uint8", "int16", "uint16", "int32", "uint32"};
 
@@ -29,6 +33,21 @@ static void *read_file(const char *path, size_t *size)
     }
     fclose(file);
     return body;
+}
+
+/* A key as npuflow prints it: ed25519: and 64 digits. */
+static int read_key(const char *text, uint8_t key[32])
+{
+    unsigned byte;
+    int i;
+    if (strncmp(text, "ed25519:", 8) || strlen(text) != 8 + 64)
+        return 0;
+    for (i = 0; i < 32; i++) {
+        if (sscanf(text + 8 + 2 * i, "%2x", &byte) != 1)
+            return 0;
+        key[i] = (uint8_t)byte;
+    }
+    return 1;
 }
 
 static void print_ports(const char *side, const npuflow_tensor *ports, uint32_t count)
@@ -64,13 +83,30 @@ int main(int argc, char **argv)
     uint32_t input_count, output_count, i;
     size_t size = 0;
     char *network;
+    uint8_t key[1][32];
     void *file;
     FILE *from;
+    memset(&options, 0, sizeof options);
+    if (argc > 2 && !strcmp(argv[1], "--key")) {
+        if (!read_key(argv[2], key[0])) {
+            fprintf(stderr, "--key takes ed25519: and 64 digits, as npuflow seal prints it\n");
+            return 2;
+        }
+        options.keys = (const uint8_t (*)[32])key;
+        options.key_count = 1;
+#ifdef NPUFLOW_OPENSSL
+        options.crypto = &npuflow_openssl;
+#else
+        fprintf(stderr, "--key needs the runtime compiled with OpenSSL: make clean all OPENSSL=1\n");
+        return 2;
+#endif
+        argc -= 2;
+        argv += 2;
+    }
     if (argc < 2) {
-        fprintf(stderr, "run FILE.npu[#NETWORK] [INPUTS [STEPS]]\n");
+        fprintf(stderr, "run [--key ed25519:...] FILE.npu[#NETWORK] [INPUTS [STEPS]]\n");
         return 2;
     }
-    memset(&options, 0, sizeof options);
     network = strrchr(argv[1], '#');
     if (network) {
         *network = '\0';

@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-#define NPUFLOW_RUNTIME_VERSION 1
+#define NPUFLOW_RUNTIME_VERSION 2
 #define NPUFLOW_FORMAT_VERSION 2       /* of .npu files that this runtime reads */
 #define NPUFLOW_MOST_CORES 64
 
@@ -34,7 +34,10 @@ typedef enum npuflow_status {
     NPUFLOW_NETWORK = 12,              /* a file of several networks, and none or another was named */
     NPUFLOW_TARGET = 13,               /* compiled for another target than the driver's */
     NPUFLOW_FAULT = 14,                /* a fault of data: an index outside of a table */
-    NPUFLOW_DEVICE = 15                /* the driver failed */
+    NPUFLOW_DEVICE = 15,               /* the driver failed */
+    NPUFLOW_UNSEALED = 16,             /* keys were named, and the file is not sealed */
+    NPUFLOW_KEY = 17,                  /* it is sealed with another key */
+    NPUFLOW_SEAL = 18                  /* its seal is malformed, or the file was changed after it was sealed */
 } npuflow_status;
 
 typedef struct npuflow_error {
@@ -98,6 +101,18 @@ typedef struct npuflow_driver {
     npuflow_status (*wait)(void *context);             /* until the part that was submitted has ended */
 } npuflow_driver;
 
+/* ------------------------------------------------------------------ seals */
+
+/* What seals are checked with: the runtime has no cryptography of its own, and uses that of the system
+   (openssl/npuflow_openssl.h, or the library or hardware that the device has anyway). */
+typedef struct npuflow_crypto {
+    void *context;
+    npuflow_status (*sha512)(void *context, const void *bytes, size_t size, uint8_t digest[64]);
+    /* NPUFLOW_OK: the signature is that of Ed25519 (RFC 8032) with this public key of these bytes. */
+    npuflow_status (*ed25519)(void *context, const uint8_t key[32], const uint8_t signature[64],
+        const void *bytes, size_t size);
+} npuflow_crypto;
+
 /* ------------------------------------------------------------------ programs */
 
 typedef struct npuflow_options {
@@ -106,6 +121,9 @@ typedef struct npuflow_options {
     void *context;                     /* of the allocator */
     void *(*allocate)(void *context, size_t bytes);    /* NULL: malloc; only npuflow_open calls it */
     void (*release)(void *context, void *memory);      /* NULL: free; only npuflow_close calls it */
+    const uint8_t (*keys)[32];         /* public keys: the file must be sealed with one of them */
+    uint32_t key_count;                /* 0: a seal is not looked at */
+    const npuflow_crypto *crypto;      /* needed with keys */
 } npuflow_options;
 
 /* `options` and `error` may be NULL. The file must begin at a multiple of 8 bytes. */

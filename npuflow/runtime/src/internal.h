@@ -168,6 +168,13 @@ typedef struct npf_sections {
     uint64_t host_bytes[NPF_MOST_HOSTS];
 } npf_sections;
 npuflow_status npf_metadata(npuflow_program *p, const npf_sections *sections, npuflow_error *error);
+
+/* The sections of a file whose table npf_find_sections has checked, in the file's order. */
+typedef struct npf_section { const uint8_t *body; uint64_t size; char name[17]; } npf_section;
+uint32_t npf_section_count(const uint8_t *file);
+npf_section npf_section_at(const uint8_t *file, uint32_t i);
+/* Whether the file is sealed with one of the keys of the options, if they name any. */
+npuflow_status npf_check_seal(npuflow_program *p, const uint8_t *file, npuflow_error *error);
 npuflow_status npf_find_sections(const uint8_t *file, uint64_t size, const char *network, char target[65],
     npf_sections *found, npuflow_error *error);
 

@@ -175,6 +175,8 @@ static npuflow_status opened(npuflow_program *p, const void *file, size_t size, 
     if (*(const uint8_t *)&ONE != 1)
         return npf_fail(error, NPUFLOW_USAGE, "programs are little endian, and so must the host be");
     status = npf_find_sections((const uint8_t *)file, size, p->options.network, p->target, &sections, error);
+    if (status == NPUFLOW_OK)
+        status = npf_check_seal(p, (const uint8_t *)file, error);
     if (status == NPUFLOW_OK && p->driver.target && strcmp(p->driver.target, p->target))
         return npf_fail(error, NPUFLOW_TARGET, "the program was compiled for another target than the driver's");
     if (status == NPUFLOW_OK)
@@ -205,7 +207,8 @@ npuflow_status npuflow_open(const void *file, size_t size, const npuflow_options
         return npf_fail(error, NPUFLOW_USAGE, "no place for the program");
     *program = NULL;
     if (!file || (uintptr_t)file % 8 || (own.allocate && !own.release)
-        || (own.driver && (!own.driver->submit || !own.driver->wait)))
+        || (own.driver && (!own.driver->submit || !own.driver->wait))
+        || (own.key_count && (!own.keys || !own.crypto || !own.crypto->sha512 || !own.crypto->ed25519)))
         return npf_fail(error, NPUFLOW_USAGE, "a file that is not aligned, or callbacks that are missing");
     if (!own.allocate) {
         own.allocate = from_heap;
@@ -394,7 +397,8 @@ const char *npuflow_message(npuflow_status status)
         "done", "an argument that cannot be", "no memory", "not an .npu file", "another format version",
         "a damaged file", "metadata of no program", "a command that cannot be", "an unknown opcode",
         "a command outside of its memory", "commands that wait for each other", "parts of the host",
-        "which network of the file", "another target", "a fault of data", "the driver failed"
+        "which network of the file", "another target", "a fault of data", "the driver failed",
+        "a file that is not sealed", "sealed with another key", "a seal that does not match"
     };
     return (unsigned)status < sizeof TEXT / sizeof *TEXT ? TEXT[status] : "an unknown status";
 }

@@ -4,8 +4,6 @@
 
 enum { HEAD = 80, ENTRY = 48, MOST_SECTIONS = 4096 };
 
-typedef struct { const uint8_t *body; uint64_t size; char name[17]; } section;
-
 static uint64_t get64(const uint8_t *p)
 {
     return (uint64_t)npf_get32(p) | (uint64_t)npf_get32(p + 4) << 32;
@@ -20,10 +18,12 @@ static int differs(const uint8_t *bytes, uint64_t size, const uint8_t *wanted)
     return memcmp(digest, wanted, 16) != 0;
 }
 
-static section entry_of(const uint8_t *file, uint32_t i)
+uint32_t npf_section_count(const uint8_t *file) { return npf_get32(file + 12); }
+
+npf_section npf_section_at(const uint8_t *file, uint32_t i)
 {
     const uint8_t *e = file + HEAD + (size_t)i * ENTRY;
-    section s;
+    npf_section s;
     memcpy(s.name, e, 16);
     s.name[16] = '\0';
     s.body = file + get64(e + 16);
@@ -38,7 +38,7 @@ static npuflow_status check_table(const uint8_t *file, uint64_t size, uint32_t *
         return npf_fail(error, NPUFLOW_NO_PROGRAM, "not an .npu file");
     if (npf_get32(file + 8) != NPUFLOW_FORMAT_VERSION)
         return npf_fail(error, NPUFLOW_VERSION, "a program format that this runtime does not read; build it again");
-    *count = npf_get32(file + 12);
+    *count = npf_section_count(file);
     at = HEAD + (uint64_t)*count * ENTRY;
     if (*count > MOST_SECTIONS || at + 16 > size)
         return npf_fail(error, NPUFLOW_DAMAGED, "the table of sections does not fit the file");
@@ -61,7 +61,7 @@ static npuflow_status check_table(const uint8_t *file, uint64_t size, uint32_t *
 }
 
 /* Which of the file's networks has the name; -1: none. */
-static int network_of(const section *set, const char *name)
+static int network_of(const npf_section *set, const char *name)
 {
     npf_json j = npf_json_of(set->body, set->size);
     npf_json_begin(&j, '{');
@@ -95,7 +95,7 @@ static int number_behind(const char *name, const char *kind, uint32_t *number)
     return 1;
 }
 
-static npuflow_status take(const section *s, const char *name, npf_sections *found, npuflow_error *error)
+static npuflow_status take(const npf_section *s, const char *name, npf_sections *found, npuflow_error *error)
 {
     uint32_t number;
     if (!strcmp(name, "meta")) {
@@ -128,7 +128,7 @@ npuflow_status npf_find_sections(const uint8_t *file, uint64_t size, const char 
     memcpy(target, file + 16, 64);
     target[64] = '\0';
     for (i = 0; i < count; i++) {
-        const section s = entry_of(file, i);
+        const npf_section s = npf_section_at(file, i);
         for (k = 0; k < i; k++)
             if (!memcmp(file + HEAD + (size_t)k * ENTRY, file + HEAD + (size_t)i * ENTRY, 16))
                 return npf_fail(error, NPUFLOW_DAMAGED, "two sections have one name");
@@ -143,7 +143,7 @@ npuflow_status npf_find_sections(const uint8_t *file, uint64_t size, const char 
     if (network && chosen < 0)
         return npf_fail(error, NPUFLOW_NETWORK, "the file holds one network, which has no name");
     for (i = 0; i < count; i++) {
-        const section s = entry_of(file, i);
+        const npf_section s = npf_section_at(file, i);
         const char *slash = strchr(s.name, '/'), *name = s.name;
         if (chosen >= 0) {
             uint32_t number;
@@ -158,7 +158,7 @@ npuflow_status npf_find_sections(const uint8_t *file, uint64_t size, const char 
                 if (number != (uint32_t)chosen)
                     continue;
                 name = slash + 1;
-            } else if (strcmp(name, "const"))
+            } else if (strcmp(name, "const") && strcmp(name, "provenance") && strcmp(name, "seal"))
                 return npf_fail(error, NPUFLOW_METADATA, "a section that no program of this format has");
         }
         if ((status = take(&s, name, found, error)) != NPUFLOW_OK)
