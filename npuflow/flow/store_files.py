@@ -31,6 +31,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 ROOM = "`npuflow cache gc`, with --max-size 10GB if that is not enough"
 _PIECE = 1 << 16
+_ZEROS = bytes(_PIECE)
 
 
 class Unwritable(StoreError):
@@ -143,7 +144,11 @@ def create(path: str, data: bytes, scratch: str) -> bool:
 
 
 class Counted:
-    """A binary file that digests what passes through it; without a file it only digests."""
+    """A binary file that digests what passes through it; without a file it only digests.
+
+    Pieces of zeros become holes, which take no room on a disk: the key and value caches of a language
+    model's samples are mostly empty, and a hundred megabytes each.
+    """
 
     def __init__(self, stream: BinaryIO | None) -> None:
         self._stream, self._hasher, self.size = stream, Hasher("bytes"), 0
@@ -153,11 +158,25 @@ class Counted:
         self._hasher.update(view)
         self.size += len(view)
         if self._stream is not None:
-            self._stream.write(view)
+            _write_sparse(self._stream, view)
         return len(view)
 
     def hexdigest(self) -> str:
         return self._hasher.hexdigest()
+
+
+def _write_sparse(stream: BinaryIO, view: memoryview) -> None:
+    """Write all but pieces of zeros; the last piece is written, which makes the file as long as it is."""
+    written, last = 0, len(view) - _PIECE
+    for at in range(0, last, _PIECE):
+        piece = view[at : at + _PIECE]
+        if piece[0] or piece[-1] or piece.tobytes() != _ZEROS:
+            continue
+        if written < at:
+            stream.write(view[written:at])
+        stream.seek(_PIECE, os.SEEK_CUR)
+        written = at + _PIECE
+    stream.write(view[written:])
 
 
 def unlink(path: str) -> None:

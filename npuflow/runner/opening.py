@@ -91,7 +91,7 @@ def opened(
     return OnnxModel(runnable(path, dims), path.name, threads, dump)
 
 
-def trusted(source: Source, keys: Key | Sequence[Key]) -> Program | Package:
+def trusted(source: Source | Package, keys: Key | Sequence[Key]) -> Program | Package:
     """What a .npu file or its bytes hold, sealed with one of the public keys; anything else is an error."""
     given = [keys] if isinstance(keys, str | os.PathLike) else [*keys]
     if not given:

@@ -16,6 +16,7 @@ import numpy as np
 from npuflow.base.errors import DataError, UsageError
 from npuflow.base.forked import renewed_in_children
 from npuflow.input.given import mapping
+from npuflow.program.packing.package import Package
 from npuflow.program.seal import Key
 from npuflow.run.state import Steps
 from npuflow.runner.backend import Dump, Exact
@@ -59,7 +60,7 @@ class Runner:
 
     def __init__(
         self,
-        model: Source,
+        model: Source | Package,
         batch: int = 8,
         *,
         exact: Exact | None = None,
@@ -108,7 +109,7 @@ class Runner:
             source, key = self.backend.program, None
         elif isinstance(source, str | os.PathLike):
             source = str(Path(source).resolve())
-        else:
+        elif not isinstance(source, Package):
             source = bytes(source)
         return {**self._arguments, "model": source, "require_key": key}
 

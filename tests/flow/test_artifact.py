@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,6 +125,26 @@ def test_arrays_are_read_without_npuflow(tmp_path: Path, monkeypatch: pytest.Mon
     writer.array("single", np.arange(300.0), mapped=True)
     np.testing.assert_array_equal(np.load(tmp_path / "many.npy" / "b%2Fc.npy"), arrays["b/c"])
     np.testing.assert_array_equal(np.load(tmp_path / "single.npy", mmap_mode="r"), np.arange(300.0))
+
+
+@settings(max_examples=40, deadline=None)
+@given(places=st.lists(st.integers(0, 300_000), max_size=5), length=st.integers(0, 300_001))
+def test_zeros_take_no_room_on_the_disk(tmp_path_factory: Any, places: list[int], length: int) -> None:
+    """The bytes and their digest are the same; how much room they take is the file system's matter."""
+    array = np.zeros(length, np.uint8)
+    for place in places:
+        array[place % max(1, length) :][:1] = 1
+    folder = tmp_path_factory.mktemp("bag")
+    reader = stored(Bag({"a": array}), folder / "object")
+    np.testing.assert_array_equal(Bag.load(reader).arrays["a"], array)
+    file = folder / "object" / "bag.npz"
+    whole = io.BytesIO()
+    store_npz.write({"a": array}, whole)
+    assert file.read_bytes() == whole.getvalue()
+    if not array.any() and hasattr(os.stat_result, "st_blocks"):
+        (folder / "dense").write_bytes(whole.getvalue())
+        dense, found = (path.stat().st_blocks for path in (folder / "dense", file))
+        assert found <= min(dense, 300), "two pieces of 64 KiB are written at most"
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
