@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from npuflow.base.errors import NpuflowError, UsageError
+from npuflow.base.processors import PROCESSORS
 from npuflow.flow.memory import machine, size
 from npuflow.flow.run_step import Outcome, Task, execute
 
@@ -74,6 +75,7 @@ class TaskExecutor:
         self.arrivals: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
         self.jobs = int(number) if kind == "processes" and number else jobs
         self._chosen = None if local else kind if kind == "processes" else scheduler
+        PROCESSORS.count = self.jobs if local else 1
         self._plan, self._store, self._dashboard = plan, store, dashboard
         self._opened = opened or (lambda _label, _dashboard: None)
         self._asked = size(memory) if memory else None

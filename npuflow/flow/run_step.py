@@ -7,12 +7,14 @@ import re
 import sysconfig
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from npuflow.base.code_loaded import LOADED
 from npuflow.base.errors import BuildError, InternalError, NpuflowError
+from npuflow.base.processors import PROCESSORS
 from npuflow.base.registry import touching, untouched
 from npuflow.flow.artifact import Artifact, ArtifactRef
 from npuflow.flow.executor_code import OtherCode, StatedCode, edited_meanwhile, here, make_sure, unmixed
@@ -125,7 +127,7 @@ class Outcome:
     """The process that ran it, and the most that this has had in memory, in bytes."""
     took: float = 0.0
     busy: float = 0.0
-    """Seconds of the clock, and of the processor in its thread, which other load does not change."""
+    """Seconds of the clock, and of the processor in its threads, which other load does not change."""
     fatal: bool = False
     """No later step can succeed: the cache cannot be written, or every worker is refused."""
     unfit: str = ""
@@ -136,7 +138,15 @@ class Outcome:
 
 def execute(task: Task) -> Outcome:
     """Settle a task's keys; what goes wrong is in the outcome, so that it survives any scheduler."""
-    outcome, begun, clock = Outcome(worker=here()), time.thread_time(), time.perf_counter()
+    clock = time.perf_counter()
+    with PROCESSORS.at_work() as spent:
+        outcome = _executed(task)
+    outcome.memory, outcome.took, outcome.busy = peak(), time.perf_counter() - clock, spent.seconds
+    return outcome
+
+
+def _executed(task: Task) -> Outcome:
+    outcome = Outcome(worker=here())
     between_steps()
     try:
         unmixed()
@@ -162,8 +172,6 @@ def execute(task: Task) -> Outcome:
             _refuse(task, outcome, str(refused))
         except Edited as edited:
             outcome.error, outcome.fatal = edited_meanwhile(edited.args), True
-    outcome.memory, outcome.took = peak(), time.perf_counter() - clock
-    outcome.busy = time.thread_time() - begun
     return outcome
 
 
@@ -326,14 +334,11 @@ def _refs(digests: Mapping[str, str]) -> dict[str, ArtifactRef]:
 def _items(
     store: Store, refs: Mapping[str, ArtifactRef], kind: type[Artifact], asked: tuple[str, ...] | None = None
 ) -> Items[Any]:
-    def reader(ref: ArtifactRef) -> Callable[[], Artifact]:
-        def load() -> Artifact:
-            with untouched():
-                return store.load(ref, kind)
+    def load(ref: ArtifactRef) -> Artifact:
+        with untouched():
+            return store.load(ref, kind)
 
-        return load
-
-    return Items({name: reader(ref) for name, ref in refs.items()}, asked)
+    return Items({name: partial(load, ref) for name, ref in refs.items()}, asked)
 
 
 def _damage(fault: BaseException | None) -> Damaged | None:
@@ -356,12 +361,10 @@ def _flawed(task: Task, store: Store) -> dict[str, str]:
             refs = value.ref.items.values() if isinstance(value.ref, ItemsRef) else (value.ref,)
             found.update(ref.digest for ref in refs)
     for each in task.each:
-        asked = [work.sources[each.name] for work in task.work]
-        found.update(digest for members in asked for digest in members.values())
+        found.update(digest for work in task.work for digest in work.sources[each.name].values())
         if each.whole is not None:
             found.update(ref.digest for ref in each.whole.items.values())
-    reasons = {digest: store.flawed(digest) for digest in sorted(found)}
-    return {digest: reason for digest, reason in reasons.items() if reason}
+    return {digest: reason for digest in sorted(found) if (reason := store.flawed(digest))}
 
 
 _REFUSED = re.compile(
@@ -374,9 +377,7 @@ _LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconf
 def _place(fault: BaseException) -> str:
     """Where it happened, as far down as the code is the stage's own and not a library's."""
     frames = traceback.extract_tb(fault.__traceback__)
-    own = [
-        frame for frame in frames if not frame.filename.startswith(_LIBRARY) and frame.filename != __file__
-    ]
+    own = [one for one in frames if not one.filename.startswith(_LIBRARY) and one.filename != __file__]
     last = (own or frames)[-1:]
     return f"{last[0].filename}:{last[0].lineno} in {last[0].name}" if last else ""
 
@@ -385,16 +386,15 @@ def _explained(task: Task, fault: BaseException) -> NpuflowError:
     """The fault as an error that names the stage, and the item when there is only one."""
     item = task.work[0].item if len(task.work) == 1 else None
     if isinstance(fault, MemoryError) or _REFUSED.search(str(fault)):
-        hint = memory_hint(task.stage.lighter)
-        because = next(iter(str(fault).splitlines()), "")                 # numpy says how much it asked for
+        because = next(iter(str(fault).splitlines()), "")     # numpy says how much it asked for
         error: NpuflowError = BuildError(
-            f"{task.step} ran out of memory", because=because, hint=hint, code="NF-STEP-002",
+            f"{task.step} ran out of memory", because=because, hint=memory_hint(task.stage.lighter),
+            code="NF-STEP-002",
         )
     elif isinstance(fault, NpuflowError):
         return fault.at(stage=task.step, item=item)
     else:
-        place = _place(fault)
         text = f"{type(fault).__name__}: {fault}" if str(fault) else type(fault).__name__
-        error = BuildError(f"{task.step} failed: {text}", because=place, code="NF-STEP-001")
+        error = BuildError(f"{task.step} failed: {text}", because=_place(fault), code="NF-STEP-001")
     error.trace = "".join(traceback.format_exception(fault))  # type: ignore[attr-defined]
     return error.at(stage=task.step, item=item)

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
+from npuflow.base.processors import PROCESSORS
 from npuflow.ir.codes import decode, encode
 from npuflow.ir.graph import Graph
 from npuflow.ir.loops import after, before
@@ -86,9 +88,12 @@ class SampleWalk:
             one = WalkedStretch(graph, stop, outputs, stretch(graph, nodes, read, outputs))
             self.tried.append(one)
         fed = [i.name for i in one.session.get_inputs()]
-        for k in places:
-            if k not in one.rows:
-                one.rows[k] = one.session.run(None, {v: self.values[v][k] for v in fed})
+        session, missing = one.session, [k for k in places if k not in one.rows]
+        each = pass_bytes(graph, nodes)
+        rows = PROCESSORS.all_of(
+            lambda k: session.run(None, {v: self.values[v][k] for v in fed}), missing, each
+        )
+        one.rows.update(zip(missing, rows, strict=True))
         return {v: [one.rows[k][j] for k in places] for j, v in enumerate(outputs)}
 
     def read(self, node: int, value_id: str) -> list[Array]:
@@ -107,6 +112,14 @@ class SampleWalk:
 
     def _needed_from(self, start: int) -> set[str]:
         return {*self.graph.outputs, *(v for n in self.graph.nodes[start:] for v in n.inputs if v)}
+
+
+def pass_bytes(graph: Graph, nodes: Iterable[int] | None = None) -> int:
+    """What a pass of a sample through these nodes, or all, takes of memory, roughly: some values as large as
+    the largest, as floats."""
+    some = range(len(graph.nodes)) if nodes is None else nodes
+    made = (graph.type(o) for i in some for o in graph.nodes[i].outputs if o)
+    return 4 * max((4 * prod(kind.shape) for kind in made), default=0)
 
 
 def stretch(

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.errors import TargetError
+from npuflow.base.processors import PROCESSORS
 from npuflow.hw.target import Numerics
 from npuflow.ir import forms
 from npuflow.ir.codes import decode
@@ -33,7 +34,7 @@ from npuflow.place.partition import is_npu
 from npuflow.quantise.scales import MANY
 from npuflow.quantise.weights import coded_bias
 from npuflow.run.floats import FloatRun
-from npuflow.run.walk import SampleWalk
+from npuflow.run.walk import SampleWalk, pass_bytes
 from npuflow.tune.error import noise, output_error, outputs_of
 from npuflow.tune.improve import CLOSER, Acceptance, Proposal, Trial, improve
 
@@ -218,8 +219,8 @@ def mean_outputs(graph: Graph, names: Sequence[str], feeds: Sequence[Feed]) -> d
     wider = Graph(graph.inputs, means, tuple(nodes), found, held, fed=graph.fed)
     network = FloatRun.of(wider, means, float_codes=True)
     sums = [np.zeros(graph.type(n).shape[1]) for n in names]
-    for feed in feeds:
-        for total, mean_found in zip(sums, network.run(feed).values(), strict=True):
+    for found_means in PROCESSORS.all_of(network.run, feeds, pass_bytes(graph)):
+        for total, mean_found in zip(sums, found_means.values(), strict=True):
             total += mean_found
     return {n: total / len(feeds) for n, total in zip(names, sums, strict=True)}
 

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.mapped import spilled
+from npuflow.base.processors import PROCESSORS
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.floats import least_exponent
 from npuflow.hw.target import Numerics
@@ -50,6 +51,7 @@ from npuflow.quantise.types import weight_type
 from npuflow.rounders import RoundedWeight
 from npuflow.run.as_stated import as_stated, stated_activations
 from npuflow.run.floats import float_session
+from npuflow.run.walk import pass_bytes
 
 Ranges = Mapping[str, tuple[float, float]]
 # [groups, 4]: step, the end codes counted from the zero point, and the factor that cuts a significand
@@ -57,8 +59,7 @@ Table = npt.NDArray[np.float32]
 Feed = Mapping[str, Array]
 STEPS = ("fq:step", "fq:low", "fq:high")  # names of the table's columns as inputs
 CUT = "fq:cut"                            # and of the last one, where groups may be floats
-# bits of a quantiser that changes nothing in float32, however small a value is
-FINE = 100
+FINE = 100                                # bits of a quantiser that changes nothing in float32, however small
 
 
 @dataclass(frozen=True)
@@ -297,10 +298,10 @@ class FakeQuant:
             name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(self.columns) if name in self.fed
         }
         given = {**self._plain, **{k: v for k, v in (weights or {}).items() if k in self._plain}, **columns}
-        rows = []
-        for feed in feeds:
-            inputs = {k: v for k, v in feed.items() if k in self.fed}
-            rows.append(self._session.run(self._probed if probes else self._outputs, {**inputs, **given}))
+        shown, session = self._probed if probes else self._outputs, self._session
+        inputs = [{k: v for k, v in feed.items() if k in self.fed} for feed in feeds]
+        each = pass_bytes(self.network.graph)
+        rows = PROCESSORS.all_of(lambda one: session.run(shown, {**one, **given}), inputs, each)
         return [[row[k] for row in rows] for k in range(len(rows[0]) if rows else 0)]
 
     def _given(self) -> list[str]:
@@ -311,9 +312,8 @@ class FakeQuant:
         widths = network.numerics.weight_bits
         names = (name for v in weights for name in (v, *(at_width(v, bits) for bits in widths)))
         biases = (rounded[name].bias for name in names if name in rounded)
-        return list(
-            dict.fromkeys((*weights, *(b for b in biases if b and network.graph.const(b) is not None)))
-        )
+        own = (b for b in biases if b and network.graph.const(b) is not None)
+        return list(dict.fromkeys((*weights, *own)))
 
     def _start(self) -> tuple[Any, set[str]]:
         import onnx
