@@ -1,11 +1,13 @@
 """What a token costs behind 32, 256 and 1,024 others of a context of 2,048.
 
     python benchmarks/decode_positions.py [--targets bm1684x,edge-8t] [--models tiny,middle] [--write]
+    python benchmarks/decode_positions.py --program FILE.npu --checkpoint FILE.gguf
 
 Builds programs of one token a run from random checkpoints of Llama's family in Q4_1, to the commands, and
 reads the clock at every position. `least` is what the bus takes for the codes, scales and minima of all
 matrices and for the keys and values of the tokens so far, in 16 bits: cycles. `gap`: cycles over these.
 `whole`: cycles of the program with `[program] index = false`, which reads all of the cache in every run.
+The second form prints the table of a program that was built, for each of its networks.
 """
 
 from __future__ import annotations
@@ -123,12 +125,43 @@ def rows(target: str, name: str) -> list[str]:
     return found
 
 
+def rows_of_file(path: Path, checkpoint: Path) -> list[str]:
+    """The figures of every network of a built program, from an empty cache to a full one."""
+    from npuflow.checkpoints import opened
+    from npuflow.program.order import order_of
+    from npuflow.program.packing.package import load_file
+    from npuflow.sim.clock import timeline_of
+
+    source, found = opened(checkpoint), []
+    stored = sum(one.nbytes for one in source.tensors.values() if len(one.shape) > 1)
+    for name, program in load_file(path).networks.items():
+        chunk = int(name.partition("=")[2])
+        caches = [one for one in program.meta["inputs"] if one["name"].startswith("cache")]
+        context = max(max(one["shape"]) for one in caches)
+        token = sum(2 * np.prod(one["shape"]) // context for one in caches)
+        for position in sorted({*(p for p in (0, *POSITIONS) if p + chunk <= context), context - chunk}):
+            part = program.at({"position": position})
+            timeline = timeline_of(part, order_of(part))
+            least = (stored + token * (position + chunk)) / program.target.memory.external_bandwidth
+            found.append(
+                f"| {chunk} | {position:,} | {timeline.cycles:,.0f} | {least:,.0f} | "
+                f"{timeline.cycles / least:.2f} |"
+            )
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--targets", default="bm1684x,edge-8t")
     parser.add_argument("--models", default="tiny,middle")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--program", type=Path)
+    parser.add_argument("--checkpoint", type=Path)
     chosen = parser.parse_args()
+    if chosen.program is not None:
+        print("| chunk | position | cycles | least | gap |", "| --- |" + " ---: |" * 4, sep="\n")
+        print("\n".join(rows_of_file(chosen.program, chosen.checkpoint)))
+        return
     columns = ("target", "model", "position", "cycles", "least", "gap", "whole")
     table = [f"| {' | '.join(columns)} |", "| --- | --- |" + " ---: |" * 5]
     for name in chosen.models.split(","):

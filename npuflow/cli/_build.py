@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from npuflow.base.errors import NpuflowError
 from npuflow.cli._build_profile import BuildProfile
 from npuflow.cli._components import packed_of, planned_again, planned_of
+from npuflow.cli._disk import warn_where_short
 from npuflow.cli._engine import stages
 from npuflow.cli._errors import show
 from npuflow.cli._events import as_json as line
@@ -164,6 +165,7 @@ def _one(
 
     try:
         plan, store = planned_again(recipe, plan, settings), open_cache(recipe, settings)
+        warn_where_short(recipe, store)
         result = run_plan(plan, recipe, store, settings, tell)
     except NpuflowError as error:
         shown.close()
@@ -188,8 +190,7 @@ def _one(
     lock = lock_path(recipe, settings) if settings.until is None else None
     if how.gate is not None and lock is not None and result.ok:
         how.gate.add(recipe.name, result.products, plan)
-    whole = BuiltRecipe(recipe, plan, store, result, lock)
-    return code, whole, "".join(f"{text}\n" for text in again)
+    return code, BuiltRecipe(recipe, plan, store, result, lock), "".join(f"{text}\n" for text in again)
 
 
 def _draw(plan: Plan, result: Result, folder: Path) -> None:

@@ -64,4 +64,8 @@ def new(
     note = (
         f" ({open_points} line{'s' if open_points > 1 else ''} with CHECK to look at)" if open_points else ""
     )
-    typer.echo(f"wrote {path}; next: npuflow plan {path}{note}")
+    from npuflow.cli._disk import stated
+    from npuflow.input.sources import model_file
+
+    room = stated(model_file(model, Path.cwd()).path)
+    typer.echo(f"wrote {path}; next: npuflow plan {path}{note}{room}")

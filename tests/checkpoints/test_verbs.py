@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from npuflow.base.errors import DataError
-from npuflow.cli import main
+from npuflow.checkpoints import opened
+from npuflow.cli import _disk, main
 from npuflow.runner.runner import Runner
 from tests.checkpoints.gguf_files import write
 from tests.checkpoints.running import FAMILIES, Running
@@ -59,6 +61,26 @@ def test_new_writes_a_recipe_that_is_parsed(gguf_file: Path, capfd: pytest.Captu
     assert table["model"]["dims"] == {"context": 64}
     assert table["model"]["shapes"] == [{"chunk": 1}, {"chunk": 32}]
     assert "parse" in said(capfd, "build", "net.toml", "--until", "parse")
+
+
+def test_the_room_that_a_build_takes_is_said_before_it_starts(
+    gguf_file: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = sum(int(np.prod(one.shape)) for one in opened(gguf_file).tensors.values())
+    monkeypatch.setattr(_disk, "BYTES", 10**8)
+    monkeypatch.setattr(_disk, "WORTH", 10**8 * (weights + 1))
+    command = ("new", str(gguf_file), "--target", "bm1684x", "-o", "net.toml")
+    assert "in the cache" not in said(capfd, *command)
+    monkeypatch.setattr(_disk, "WORTH", 10**8 * weights)
+    room = f"{weights / 10:.1f} GB"
+    assert f"; a build keeps about {room} in the cache" in said(capfd, *command, "--force")
+    free = 10**8 * weights
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
+    assert "free" not in said(capfd, "build", "net.toml", "--until", "parse", "--cache", "one")
+    free -= 10**9
+    page = said(capfd, "build", "net.toml", "--until", "parse", "--cache", "two")
+    assert f"warning: this build keeps about {room} in " in page
+    assert f"where {weights / 10 - 1:.1f} GB are free" in page
 
 
 @pytest.mark.parametrize(("target", "wanted"), [
