@@ -165,19 +165,19 @@ def _asked(sources: Sources) -> dict[str, Any]:
 
 def _holds(asked: Any, sources: Sources) -> bool:
     """Whether every question has the same answer now. If so, it counts as put in this process."""
-    try:
-        for path, content in asked["files"].items():
-            LOADED.read(path)
-            if digest_file(path) != content:
-                return False
-    except OSError:  # a file is gone
-        return False
     finder = Finder()
     finder.own |= set(asked["own"])
     if any(_answer(finder.find(name)) != answer for name, answer in asked["places"].items()):
         return False
     found = {name: Registry.at_hand(name, package) for name, (package, _) in asked["registries"].items()}
     if any(_listing(found[name]) != listing for name, (_, listing) in asked["registries"].items()):
+        return False
+    try:  # last: files of another checkout, whose memo this is not, are none that keys here were drawn from
+        for path, content in asked["files"].items():
+            LOADED.read(path)
+            if digest_file(path) != content:
+                return False
+    except OSError:  # a file is gone
         return False
     sources.finder.own |= finder.own
     sources.finder.places.update(finder.places)

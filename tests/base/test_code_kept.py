@@ -8,6 +8,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 from packages import DAMAGES, damaged
@@ -84,6 +85,23 @@ def test_another_process_draws_no_closure_again(package: Path) -> None:
     first, second = run(package), run(package)
     assert first[1] == "2" and second[1] == "0"
     assert second[0] == first[0] and second[2] == first[2]
+
+
+def test_an_edit_of_another_checkout_changes_nothing(package: Path, tmp_path_factory: Any) -> None:
+    """A memo of the user's serves all checkouts of equal text: one of them is edited while another builds."""
+    run(package)
+    other = tmp_path_factory.mktemp("other")
+    shutil.copytree(package / "some", other / "some")
+    edit = f"""
+Path({str(package / "some" / "two.py")!r}).write_text("def g(): return 5\\ndef spare(): return 0\\n")
+from npuflow.base.code_loaded import LOADED
+print(LOADED.edited(), all(path.startswith(sys.argv[1]) for path in code.files_read() if "/some/" in path))
+"""
+    script = SCRIPT.replace("code.save_memo()", edit)
+    words = [sys.executable, "-c", script, str(other)]
+    said = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT).stdout.splitlines()
+    assert said[1] == "2", "the other checkout's closures are not this one's"
+    assert said[-1] == "[] True"
 
 
 @pytest.mark.parametrize(
