@@ -129,7 +129,7 @@ def _wrong_chain(
     graphs: dict[str, Graph] = {}
     for name, plan in plans.items():
         try:
-            graphs[name] = _graph(plan, recipes[name], settings)
+            graphs[name] = graph_of(plan, recipes[name], settings)
         except NpuflowError as error:
             yield from located(error, recipes[name], plan).faults()
         if (recipes[name].table("model") or {}).get("shapes"):
@@ -145,7 +145,7 @@ def _wrong_chain(
                 yield fault.at(one.at.child("inputs", given).where())
 
 
-def _graph(plan: Plan, recipe: Recipe, settings: Settings) -> Graph:
+def graph_of(plan: Plan, recipe: Recipe, settings: Settings) -> Graph:
     """The model of a component as samples feed it."""
     from npuflow.flow.ahead import Ahead
     from npuflow.flow.refs import Ref

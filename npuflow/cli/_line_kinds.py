@@ -257,6 +257,7 @@ PROGRAMS: dict[str, Fields] = {
         "tensors": "map of list of integer: output -> shape",
     },
     "score": {
+        "component?": "string: of a recipe of components, the one whose outputs are scored behind the others",
         "figures": "map of number or string: the metric of the program",
         "baseline": "map of number or string: of the float model",
         "delta": "map of number or string: the difference",

@@ -44,40 +44,57 @@ def eval(  # noqa: A001
 
     from npuflow.cli._events import emit
 
-    score = _measured(recipe, program, sets or [], cache)
-    if as_json:
-        emit({"event": "score", **asdict(score), "delta": score.delta})
-        return
+    found = _measured(recipe, program, sets or [], cache)
+    for name, score in found.items():
+        if as_json:
+            component = {"component": name} if name else {}
+            emit({"event": "score", **component, **asdict(score), "delta": score.delta})
+        else:
+            _print(name, score)
+
+
+def _print(name: str, score: Score) -> None:
+    """`name`: of the component whose outputs are scored behind those above it; "" of a recipe of its own."""
     rows = [
         (n, f"{v:.4f}", f"{score.baseline[n]:.4f}", f"{score.delta[n]:+.4f}")
         for n, v in score.figures.items()
     ]
-    width = max(10, *(len(name) for name in score.figures))
-    typer.echo(f"{'':<{width}}  {'program':>9}  {'float':>9}  {'change':>9}")
-    for name, mine, theirs, change in rows:
-        typer.echo(f"{name:<{width}}  {mine:>9}  {theirs:>9}  {change:>9}")
-    for name, value in score.sqnr_db.items():
-        typer.echo(f"SQNR of {name}: {'no difference' if value >= 200 else f'{value:.2f} dB'}")
-    for name, count in score.unlike.items():
+    width = max(10, len(name), *(len(figure) for figure in score.figures))
+    typer.echo(f"{name:<{width}}  {'program':>9}  {'float':>9}  {'change':>9}")
+    for figure, mine, theirs, change in rows:
+        typer.echo(f"{figure:<{width}}  {mine:>9}  {theirs:>9}  {change:>9}")
+    for output, value in score.sqnr_db.items():
+        typer.echo(f"SQNR of {output}: {'no difference' if value >= 200 else f'{value:.2f} dB'}")
+    for output, count in score.unlike.items():
         typer.echo(
-            f"{name}: not compared on {count} of {counted(score.samples, 'sample')}, where its shape is "
+            f"{output}: not compared on {count} of {counted(score.samples, 'sample')}, where its shape is "
             "another than in the float model"
         )
     if score.agreement is not None:
         typer.echo(f"agreement with the float model: {100 * score.agreement:.2f} %")
     share = f"{100 * score.npu_macs:.2f} % of the multiply-accumulates on the NPU"
     typer.echo(f"{counted(score.samples, 'sample')}; {share}, {score.host_macs:,} on the host")
-    for name, why in score.left_out.items():
-        typer.echo(f"left out {name}: {why}")
+    for sample, why in score.left_out.items():
+        typer.echo(f"left out {sample}: {why}")
 
 
-def _measured(path: Path, program: Path | None, sets: list[str], cache: Path | None) -> Score:
+def _measured(
+    path: Path, program: Path | None, sets: list[str], cache: Path | None
+) -> dict[str, Score]:
+    """The score of a recipe; of one of components that of every chain's last one, by its name."""
     from dataclasses import replace
 
     from npuflow.cli._engine import settings, stages
     from npuflow.flow.recipe import load
     from npuflow.flow.recipe_build import open_cache, plan_recipe
+    from npuflow.flow.recipe_components import split
+    from npuflow.flow.recipe_files import components_of, parse_set
 
+    file, name = split(path)
+    if not name and components_of(file, [parse_set(text) for text in sets]):
+        from npuflow.cli._chain_score import chain_scores
+
+        return chain_scores(file, program, sets, settings(cache=cache))
     recipe = load(path, sets)
     if recipe.table("evaluate") is None:
         raise UsageError(
@@ -91,13 +108,13 @@ def _measured(path: Path, program: Path | None, sets: list[str], cache: Path | N
         result = _shown(plan, recipe, store, chosen)
         from npuflow.stages.evaluate import Evaluation
 
-        return store.load(_digest(result, "evaluate"), Evaluation).score
+        return {"": store.load(_digest(result, "evaluate"), Evaluation).score}
     if not program.is_file():
         raise absent(program)
     early = replace(chosen, until="placement")
     result = _shown(plan_recipe(recipe, stages(), early), recipe, store, early)
     with Working(f'evaluating "{program}"'):
-        return _given(program, plan, store, result)
+        return {"": _given(program, plan, store, result)}
 
 
 def _shown(plan: Plan, recipe: Recipe, store: Store, chosen: Settings) -> Result:

@@ -35,6 +35,8 @@ ENCODER = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,6] x)
 DECODER = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,4] memory, float[1,4] token, float[1,4] s)
     => (float[1,3] y, float[1,4] sn) {
     a = Add(memory, token) b = Sub(a, s) sn = Tanh(b) y = MatMul(sn, w) }"""
+PLAIN_DECODER = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,4] memory, float[1,4] token)
+    => (float[1,3] y) { a = Add(memory, token) b = Tanh(a) y = MatMul(b, w) }"""
 RECIPE = """
 target = "edge-4t"
 [correct]
@@ -206,6 +208,37 @@ def test_sources_of_several_lengths_are_an_error(tmp_path: Path) -> None:
     assert done.exit_code == 2
     assert '"tokens.npz" has 29 samples, the component "encoder" has 30' in done.output
     assert not (tmp_path / "out/pair/model.npu").exists()
+
+
+def test_a_chain_is_scored_as_a_whole(tmp_path: Path) -> None:
+    """By the last component's outputs: programs behind programs, float models behind float models."""
+    recipe = project_in(tmp_path)
+    model(PLAIN_DECODER, tmp_path / "decoder.onnx", 2, 4, 3)
+    np.savez(tmp_path / "tokens.npz", token=np.load(tmp_path / "tokens.npz")["token"][:, :1])
+    text = recipe.read_text().replace(', state = { sn = "s" }', "")
+    recipe.write_text(text.replace('"tokens.npz" }', '"tokens.npz", metric = "sqnr" }'))
+    score = built(recipe, verb="eval")[""]["score"]
+    runner, truth, made = Runner(tmp_path / "out/pair/model.npu"), [], []
+    sessions = [session_of(tmp_path / f"{name}.onnx") for name in ("encoder", "decoder")]
+    for sample in values(recipe, range(COUNT)):
+        (h,) = sessions[0].run(["h"], {"x": sample["x"]})
+        truth += sessions[1].run(["y"], {"memory": h, "token": sample["token"]})
+        made.append(runner.run(sample)["y"])
+    wrong = np.square(np.subtract(made, truth)).sum() / np.square(truth).sum()
+    assert score["component"] == "decoder" and score["samples"] == COUNT
+    assert score["sqnr_db"]["y"] == pytest.approx(-10 * np.log10(wrong), abs=1e-3)
+    other = built(Path(f"{recipe}#decoder"), verb="eval")[""]["score"]
+    assert other["sqnr_db"]["y"] > score["sqnr_db"]["y"], "the encoder's floats are above it there"
+    words = ["eval", str(recipe), "--cache", str(tmp_path / "cache"), "--program"]
+    words.append(str(tmp_path / "out/pair/encoder/model.npu"))
+    assert "no file of these components" in str(CliRunner().invoke(application(), words).exception)
+
+
+def test_a_chain_with_state_is_not_scored(recipe: Path) -> None:
+    words = ["eval", str(recipe), "--cache", str(recipe.parent / "cache")]
+    fault = CliRunner().invoke(application(), words).exception
+    assert isinstance(fault, UsageError) and fault.code == "NF-USAGE-412"
+    assert fault.because == '"decoder" has state'
 
 
 def test_one_recipe_is_named_where_one_is_meant(recipe: Path) -> None:
