@@ -14,6 +14,7 @@ from npuflow.sim.machine import SimulatedMachine
 from tests.sim.cases import LOCAL, Case
 from tests.sim.programs import both_ways, wrap
 
+SIZES = {"matmul": (13, 37, 30), "known": (13, 20, 110), "known, one row": (1, 30, 110)}
 KINDS = ("narrow", "wide", "cancelling", "ties", "odd")
 
 
@@ -35,12 +36,15 @@ def numbers(rng: np.random.Generator, count: int, how: str) -> np.ndarray:
 
 def case(how: str, kind: str, shape: str) -> tuple[Case, np.ndarray]:
     rng = np.random.default_rng(KINDS.index(how) + 7)
-    c = Case(rng, "FMATMUL" if shape == "matmul" else "FCONV")
-    if shape == "matmul":
-        m, k, n = 13, 37, 30
+    c = Case(rng, "FMATMUL" if shape in SIZES else "FCONV")
+    if shape in SIZES:
+        m, k, n = SIZES[shape]
         c.fields.update(batch=1, m=m, k=k, n=n, accumulate=0, chunk=16)
         c.tensor("a", (1, m, k), kind)
         c.tensor("b", (1, k, n), kind)
+        if shape != "matmul":
+            c.const("b", encoded(numbers(rng, k * n, how), kind))
+            c.fields["b_strides"] = (2 * k * n, *((2 * n, 2) if shape == "known" else (2, 2 * k)))
         c.fields.update(acc=c.place(4 * m * n), acc_type="float32")
     else:
         groups, kernel, stride, taps = {
@@ -78,7 +82,7 @@ def case(how: str, kind: str, shape: str) -> tuple[Case, np.ndarray]:
     return c, image
 
 
-@pytest.mark.parametrize("shape", ["pointwise", "gathered", "window", "depthwise", "strided", "matmul"])
+@pytest.mark.parametrize("shape", ["pointwise", "gathered", "window", "depthwise", "strided", *SIZES])
 @pytest.mark.parametrize("kind", ["bfloat16", "float16"])
 def test_kernels_have_the_bits_of_plain_numpy(kind: str, shape: str) -> None:
     for how in KINDS:
@@ -87,11 +91,14 @@ def test_kernels_have_the_bits_of_plain_numpy(kind: str, shape: str) -> None:
         np.testing.assert_array_equal(*both_ways(wrap(c), image), err_msg=how)
 
 
-def test_commands_are_bound_to_kernels() -> None:
-    c, _ = case("narrow", "bfloat16", "window")
+@pytest.mark.parametrize(
+    "shape, module", [("window", "float_products"), ("matmul", "float_products"), ("known", "float_panels")]
+)
+def test_commands_are_bound_to_kernels(shape: str, module: str) -> None:
+    c, _ = case("narrow", "bfloat16", shape)
     machine = SimulatedMachine(wrap(c), 2)
     modules = {getattr(getattr(step, "func", step), "__module__", "") for step in machine.steps}
-    assert "npuflow.kernels.floats.float_products" in modules
+    assert f"npuflow.kernels.floats.{module}" in modules
 
 
 @pytest.mark.parametrize("how", KINDS[:4])

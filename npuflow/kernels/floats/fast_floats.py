@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.hw.command import Command
-from npuflow.kernels.floats import float_products, float_sums, floats
+from npuflow.kernels.floats import float_panels, float_products, float_sums, floats
 from npuflow.kernels.floats.float_lanes import LANES, LONG, TILES, WIDE, halves
+from npuflow.kernels.floats.float_panels import Panels, of_matrix, shared
 from npuflow.kernels.operands import Bench, FlatOperand
 from npuflow.kernels.products.fast_convolutions import simple
 
@@ -37,13 +38,14 @@ def trusted() -> bool:
         b[-1], a[:, -1] = -b[0], a[:, 0]
         a, b = (floats.real(floats.pattern(v, "bfloat16"), "bfloat16") for v in (a, b))
         want = floats.dot(a, b, 16, np.zeros((), np.float32))
-        if not np.array_equal(_product(a, b, 16), want):
+        one_row = _product(a[:1], b, 16, known=True)
+        if not np.array_equal(_product(a, b, 16), want) or not np.array_equal(one_row, want[:1]):
             return False
     return True
 
 
-def _product(a: Array, b: Array, chunk: int) -> Array:
-    """a @ b by the kernel of matrices."""
+def _product(a: Array, b: Array, chunk: int, known: bool = False) -> Array:
+    """a @ b by the kernel of matrices, or of a second one that is known."""
     (m, k), n = a.shape, b.shape[1]
     left, right = floats.pattern(a, "bfloat16"), floats.pattern(b, "bfloat16")
     acc = np.empty(m * n, np.float32)
@@ -51,21 +53,11 @@ def _product(a: Array, b: Array, chunk: int) -> Array:
     rights = right.reshape(-1), np.zeros(1, np.int64), (n, 1), False
     room = space(lambda _, dtype, shape: np.empty(shape, dtype), m, min(chunk, k))
     weights, tables = (np.empty(m * k), tiles(m, k)), chunk_tables(m, k, chunk)
-    size, start = (m, k, n), (NO_BIAS, False)
-    float_products.matrices(
-        lefts,
-        rights,
-        size,
-        chunk,
-        8,
-        np.empty(k),
-        weights,
-        *tables,
-        room,
-        acc,
-        (np.arange(m) * n)[None],
-        start,
-    )
+    more = (m, k, n), chunk, 8, np.empty(k), weights, *tables, room, acc, (np.arange(m) * n)[None]
+    if known:
+        float_panels.product(of_matrix(right.reshape(k, n), chunk, False), lefts, *more, (NO_BIAS, False))
+    else:
+        float_products.matrices(lefts, rights, *more, (NO_BIAS, False))
     return acc.reshape(m, n)
 
 
@@ -253,8 +245,42 @@ def matmul(bench: Bench, i: int, c: Command) -> Step | None:
     kind, bias = c.text("a_type"), known_bias(bench, i, c, n)
     if bias is None or kind != c.text("b_type") or not usable(kind) or not min(m, k, n):
         return None
-    both, chunk = (bench.operand(i, c, "a"), bench.operand(i, c, "b")), min(c.number("chunk"), k)
-    return product(bench, i, c, both, (batch, m, k, n), chunk, bias, kind)
+    (a, b), chunk = (bench.operand(i, c, "a"), bench.operand(i, c, "b")), min(c.number("chunk"), k)
+    if batch == 1 and b.strides[1:] in ((n, 1), (1, k)):
+        raw = bench.constant(i, c, "b", "uint16", k * n)
+        if raw is not None:
+            matrix = raw.reshape(k, n) if b.strides[2] == 1 else raw.reshape(n, k).T
+            about = "matrix", k, n, b.strides[1:], chunk, kind
+            right = shared(raw, about, partial(of_matrix, matrix, chunk, kind == "float16"))
+            return panelled(bench, i, c, a, right, (1, m, k, n), bias)
+    return product(bench, i, c, (a, b), (batch, m, k, n), chunk, bias, kind)
+
+
+def panelled(
+    bench: Bench, i: int, c: Command, a: FlatOperand, right: Panels, sizes: tuple[int, ...], bias: Array
+) -> Step:
+    """Products of matrices [batch, m, k] and one [k, n] that is known."""
+    (batch, m, k, n), rows = sizes, bench.batch * sizes[0] * sizes[1]
+    flat, first = bench.sum(i, c, batch * m * n)
+    sample, each, row = np.arange(bench.batch)[:, None, None], np.arange(batch)[:, None], np.arange(m)
+    chunk, kind = min(c.number("chunk"), k), c.text("a_type")
+    lefts = a.base + sample * a.sample + each * a.strides[0] + row * a.strides[1]
+    sums = first[:, None, None] + each * (m * n) + row * n
+    return partial(
+        float_panels.product,
+        right,
+        (a.flat, lefts.reshape(1, rows).astype(np.int64), a.strides[2], kind == "float16"),
+        (rows, k, n),
+        chunk,
+        DIGITS[kind],
+        bench.scratch("float row", "float64", (k,)),
+        (bench.scratch("float rows", "float64", (rows * k,)), tiles(rows, k)),
+        *chunk_tables(rows, k, chunk),
+        space(bench.scratch, rows, chunk),
+        flat,
+        sums.reshape(1, rows).astype(np.int64),
+        (bias, bool(c.number("accumulate"))),
+    )
 
 
 def product(

@@ -32,7 +32,8 @@ def halves() -> bool:
 
 
 class _Tile:
-    """Vector code of s[r, q] = sum over k < n of a[k * rows + r] * b[base[k] + q] in float64 and of
+    """Vector code of s[r, q] = sum over k < n of a[k * rows + r] * b[base[k] + q] in float64 (b: numbers, or
+    patterns of bfloat16) and of
     total[r, q] += float32(s[r, q]). No sum is off by more than left[r] * scale * right[q]: where
     one of them may round to another number, that is not added. Then `raw` gets the sums, `masks` for every
     vector which of its lanes are open, and 1 is returned."""
@@ -89,6 +90,15 @@ class _Tile:
         place = builder.bitcast(builder.gep(start, [I64(at)]), ir.VectorType(kind, LANES).as_pointer())
         return builder.load(place, align=kind.get_abi_size(binding.create_target_data("")))
 
+    def _numbers(self, builder: Any, start: Any, at: int) -> Any:
+        if start.type.pointee != I16:
+            return self._load(builder, start, at, F64)
+        patterns, single = ir.VectorType(I16, LANES), ir.VectorType(I32, LANES)
+        place = builder.bitcast(builder.gep(start, [I64(at)]), patterns.as_pointer())
+        bits = builder.zext(builder.load(place, align=2), single)
+        bits = builder.shl(bits, ir.Constant(single, [16] * LANES))
+        return builder.fpext(builder.bitcast(bits, self.single), self.wide)
+
     def _every(self, builder: Any, number: Any) -> Any:
         unknown = ir.Constant(self.wide, ir.Undefined)
         one = builder.insert_element(unknown, number, I32(0))
@@ -97,7 +107,7 @@ class _Tile:
     def _loop(self, builder: Any, a: Any, b: Any, base: Any, count: Any) -> list[Any]:
         def step(k: Any, sums: list[Any]) -> list[Any]:
             line = builder.gep(b, [builder.load(builder.gep(base, [k]))])
-            pieces = [self._load(builder, line, v * LANES, F64) for v in range(self.vectors)]
+            pieces = [self._numbers(builder, line, v * LANES) for v in range(self.vectors)]
             column, after = builder.gep(a, [builder.mul(k, I64(self.rows))]), []
             for r in range(self.rows):
                 factor = self._every(builder, builder.load(builder.gep(column, [I64(r)])))

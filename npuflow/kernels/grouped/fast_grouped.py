@@ -16,9 +16,9 @@ from numba.core import types
 from npuflow.base.compiled import compiled
 from npuflow.hw.command import Command
 from npuflow.hw.elements import ELEMENTS
-from npuflow.kernels.floats import fast_floats, floats
+from npuflow.kernels.floats import fast_floats, float_panels
 from npuflow.kernels.grouped import grouped
-from npuflow.kernels.operands import Bench, FlatOperand
+from npuflow.kernels.operands import Bench
 from npuflow.kernels.vector_loop import I64, counted, intrinsic
 
 Array = npt.NDArray[Any]
@@ -181,12 +181,11 @@ def float_matmul(bench: Bench, i: int, c: Command) -> Step | None:
     kind, bias, raw = c.text("a_type"), fast_floats.known_bias(bench, i, c, n), _known(bench, i, c)
     if bias is None or raw is None or not fast_floats.usable(kind) or not min(batch, m, k, n):
         return None
-    patterns = np.empty((k, n), np.uint16)
-    for some, part in grouped.some_columns(raw, c):
-        patterns[:, some] = floats.pattern(part.numbers()[:, :k], kind).T
-    b = FlatOperand(patterns.reshape(-1), 0, 0, (0, n, 1))
-    both, chunk = (bench.operand(i, c, "a"), b), min(c.number("chunk"), k)
-    return fast_floats.product(bench, i, c, both, (batch, m, k, n), chunk, bias, kind)
+    b, offset, zero = ELEMENTS[c.text("b_type")], grouped.OFFSETS.index(c.text("offset")), c.number("zero")
+    chunk, about = min(c.number("chunk"), k), ((b.bits, b.signed), offset, 0 if offset else zero)
+    made = partial(float_panels.of_groups, raw, k, chunk, kind == "float16", *about)
+    right = float_panels.shared(raw, ("groups", raw.shape, k, chunk, kind, *about), made)
+    return fast_floats.panelled(bench, i, c, bench.operand(i, c, "a"), right, (batch, m, k, n), bias)
 
 
 def _known(bench: Bench, i: int, c: Command) -> Array | None:

@@ -29,6 +29,10 @@ from npuflow.whole.execute.stretch import NodeCall, Stretch
 
 def encoded(real: Array, quant: QuantType) -> Array:
     """The codes of a tensor with one scale, in C order."""
+    if isinstance(quant, FloatType) and quant.element == "bfloat16" and real.dtype == np.float32:
+        made = np.empty(real.shape, np.uint16)
+        _shortened(np.ascontiguousarray(real).reshape(-1).view(np.uint32), made.reshape(-1))
+        return made
     if isinstance(quant, FloatType):
         return np.ascontiguousarray(encode(real, quant))
     out = np.empty(real.shape, quant.dtype)
@@ -44,6 +48,31 @@ def _encode(real, scale, zero, lo, hi, out):  # type: ignore[no-untyped-def]
         v = np.rint(np.float64(real[i]) / scale)
         v = 0.0 if v != v else min(max(v, least), most)
         out[i] = np.int32(v) + zero
+
+
+def numbers(codes: Array, quant: QuantType) -> Array:
+    """The float32 numbers that codes stand for."""
+    if not (isinstance(quant, FloatType) and quant.element == "bfloat16" and usable()):
+        return decode(codes, quant)
+    made = np.empty(codes.shape, np.float32)
+    _lengthened(np.ascontiguousarray(codes).reshape(-1), made.reshape(-1).view(np.uint32))
+    return made
+
+
+@compiled
+def _shortened(bits, out):  # type: ignore[no-untyped-def]
+    """Patterns of float32 as those of bfloat16, to the nearest, ties to even; there is one NaN."""
+    for i in range(bits.shape[0]):
+        v = np.int64(bits[i])
+        near = (v + 0x7FFF + ((v >> 16) & 1)) >> 16
+        out[i] = 0x7FC0 if (v & 0x7FFFFFFF) > 0x7F800000 else near
+
+
+@compiled
+def _lengthened(patterns, out):  # type: ignore[no-untyped-def]
+    for i in range(patterns.shape[0]):
+        v = np.int64(patterns[i])
+        out[i] = (0x7FC0 | (v & 0x8000) if (v & 0x7FFF) > 0x7F80 else v) << 16
 
 
 KINDS = 2  # bound stretches that are kept: whole batches and a rest
@@ -131,6 +160,8 @@ class Executor:
         plain = quant is not None and quant.per_tensor and not node.op.whole_numbers(site)
         if step.kind == "quantize" and quant is not None and plain and usable():
             return {node.outputs[0]: [encoded(array, quant) for array in source]}
+        if step.kind == "dequantize":
+            return {node.outputs[0]: [numbers(array, site.quant(0)) for array in source]}
         return {node.outputs[0]: [np.asarray(node.op.integer(site, [a], self.numerics)[0]) for a in source]}
 
     def _stretches(self, count: int, keep: bool) -> Mapping[int, Stretch | LoopRun]:
