@@ -32,6 +32,11 @@ ABOUT, STATE = "about", "state:"
 Place = str | os.PathLike[str]
 
 
+def _own(array: Array) -> Array:
+    """An array that no other one lies in: caches are large."""
+    return array if array.flags.owndata else array.copy()
+
+
 class TokenSession:
     """The tokens of one sequence, with a cache of its own; weights are those of its runner. Threads take
     turns. `runs`: of the model, by chunk length.
@@ -154,7 +159,7 @@ class TokenSession:
         known = (*self._tokens, *new[:count])
         sample = {**self._held, TOKENS: [list(known[begin:])], POSITION: self._position(begin)}
         found = self._run(sample, False)
-        self._held = {name: np.array(found[output]) for output, name in self.model.state}
+        self._held = {name: _own(found[output]) for output, name in self.model.state}
         self._tokens = known
         self.runs[chunk] += 1
         return count, np.array(found[LOGITS]).reshape(-1)

@@ -10,15 +10,16 @@ import pytest
 
 from npuflow.base.errors import DataError, NpuflowError, TargetError
 from npuflow.hw.target import Numerics
+from npuflow.ir.codes import decode, encode
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
-from npuflow.ir.types import Array
+from npuflow.ir.types import Array, FloatType
 from npuflow.place.place import place
 from npuflow.quantise.config import Activations, Quantize
 from npuflow.run.interpret import Interpreter
 from npuflow.testing.op import quantised, samples
 from npuflow.testing.quantised import quantize_graph
-from npuflow.whole.execute.executor import Executor
+from npuflow.whole.execute.executor import Executor, encoded, numbers
 from tests.execute.nets import small
 from tests.networks.random_graphs import subject
 
@@ -102,3 +103,15 @@ def test_a_sample_of_another_shape_is_refused() -> None:
     graph = quantize_graph(graph, lambda _: True, ranges, Quantize(), NUMERICS).graph
     with pytest.raises(DataError, match="has shape"):
         Executor(graph, NUMERICS).run_many([feeds[0], {"x": np.zeros((1, 3, 4, 4), np.float32)}])
+
+
+def test_bfloat16_at_the_boundary_is_that_of_the_definition() -> None:
+    kind = FloatType(16, False, (1.0,), element="bfloat16")
+    every = np.arange(1 << 16, dtype=np.uint32)
+    near = np.concatenate([every << 16 | low for low in (0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF)])
+    with np.errstate(invalid="ignore"):                          # NaNs that signal
+        real = near.view(np.float32).reshape(2, -1)
+        np.testing.assert_array_equal(encoded(real, kind), encode(real, kind), strict=True)
+    patterns = every.astype(np.uint16).reshape(256, 256).T
+    found, want = numbers(patterns, kind), decode(patterns, kind)
+    np.testing.assert_array_equal(found.view(np.uint32), want.view(np.uint32), strict=True)

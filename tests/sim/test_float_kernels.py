@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from npuflow.hw.floats import encoded, nearest
-from npuflow.kernels.floats import fast_floats, float_products, float_sums
+from npuflow.kernels.floats import fast_floats, float_panels, float_products, float_sums
 from npuflow.sim.machine import SimulatedMachine
 from tests.sim.cases import LOCAL, Case
 from tests.sim.programs import both_ways, wrap
@@ -99,6 +99,14 @@ def test_commands_are_bound_to_kernels(shape: str, module: str) -> None:
     machine = SimulatedMachine(wrap(c), 2)
     modules = {getattr(getattr(step, "func", step), "__module__", "") for step in machine.steps}
     assert f"npuflow.kernels.floats.{module}" in modules
+
+
+def test_equal_matrices_are_laid_out_once() -> None:
+    c, _ = case("narrow", "bfloat16", "known")
+    machines = [SimulatedMachine(wrap(c), batch) for batch in (1, 2)]
+    steps = [step for machine in machines for step in machine.steps]
+    panels = [step.args[0] for step in steps if getattr(step, "func", None) is float_panels.product]
+    assert len(panels) == 2 and panels[0] is panels[1]
 
 
 @pytest.mark.parametrize("how", KINDS[:4])

@@ -148,7 +148,10 @@ class Executor:
             _put(stretch.held[value].logical, values[value])
         stretch.run()
         seen = [v for n in part.nodes for v in n.outputs if v and (keep or v in part.outputs)]
-        return {v: [a.copy() for a in stretch.held[v].logical] for v in seen}
+        given = {v: list(stretch.held[v].logical) for v in seen}
+        # what parts behind it read alone need not outlive this run
+        return {v: [a.copy() for a in some] if keep or v in self.graph.outputs else some
+                for v, some in given.items()}
 
     def _step(self, step: HostStep, count: int, values: Mapping[str, list[Array]]) -> _Values:
         if step.kind == "model":
