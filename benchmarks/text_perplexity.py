@@ -1,13 +1,14 @@
-"""The perplexity of a language model's program over its checkpoint's in floats, on texts of Python.
+"""The perplexity of a language model's program over its checkpoint's in floats.
 
-    python benchmarks/text_perplexity.py PROGRAM CHECKPOINT [--text A|B] [--windows 64] [--first 0] [--batch N]
+    python benchmarks/text_perplexity.py PROGRAM CHECKPOINT [--text A] [--windows N] [--first N] [--batch N]
 
-Text A: the first 16,384 tokens of `"".join(pydoc_data.topics.topics.values())`; B: as many of the docstrings
-of the standard library's modules, in sorted order of their names. Windows of 256 tokens, nothing in front, the
-first token is not scored. The program runs on the executor, one token a run, windows side by side; the float
-network takes a window in one run. `ratio`: perplexity over float's; the interval is that of 95 % of 10,000
-resamplings of the windows, both networks on the same ones. `greedy`: how often the program's likeliest token
-is float's.
+Text A: the first 16,384 tokens of `"".join(pydoc_data.topics.topics.values())`.
+Text B: as many of the docstrings of the standard library's modules, in sorted order of their names.
+
+Windows of 256 tokens, nothing in front; the first token is not scored. The program runs on the executor, one
+token a run, windows side by side; the float network takes a window in one run. `ratio`: perplexity over
+float's; the interval is that of 95 % of 10,000 resamplings of the windows, both networks on the same ones.
+`greedy`: how often the program's likeliest token is float's.
 """
 
 from __future__ import annotations

@@ -62,6 +62,11 @@ def product_rows(left, right, out, n, factors, rounding, clamp):  # type: ignore
             for i in range(n):
                 v = (np.int64(p[i]) - za) * (np.int64(q[i]) - zb) * m
                 dst[i] = min(max(rounded(v, shift, half, mode) + zero, lo), hi)
+        elif ast == 1 and bs == 0 and ys == 1:
+            p, dst, k = a[ao[r] : ao[r] + n], y[yo[r] : yo[r] + n], (np.int64(b[bo[r]]) - zb) * m
+            for i in range(n):
+                v = (np.int64(p[i]) - za) * k
+                dst[i] = min(max(rounded(v, shift, half, mode) + zero, lo), hi)
         else:
             for i in range(n):
                 v = (np.int64(a[ao[r] + i * ast]) - za) * (np.int64(b[bo[r] + i * bs]) - zb) * m

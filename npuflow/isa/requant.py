@@ -186,9 +186,15 @@ def requant_inner(sums, out, n, each, end):  # type: ignore[no-untyped-def]
     (bias, m, lo, hi), (shift, half, mode, zero) = each, end
     for r in range(ao.shape[0]):
         src = acc[ao[r] : ao[r] + n]
-        for i in range(n):
-            v = rounded((np.int64(src[i]) + bias[i]) * m[i], shift, half, mode) + zero
-            y[yo[r] + i * ys] = min(max(v, lo[i]), hi[i])
+        if ys == 1:
+            dst = y[yo[r] : yo[r] + n]
+            for i in range(n):
+                v = rounded((np.int64(src[i]) + bias[i]) * m[i], shift, half, mode) + zero
+                dst[i] = min(max(v, lo[i]), hi[i])
+        else:
+            for i in range(n):
+                v = rounded((np.int64(src[i]) + bias[i]) * m[i], shift, half, mode) + zero
+                y[yo[r] + i * ys] = min(max(v, lo[i]), hi[i])
 
 
 @compiled

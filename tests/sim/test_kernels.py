@@ -252,6 +252,19 @@ def test_quotients_round_alike(dtype: str, rounding: str) -> None:
         np.testing.assert_array_equal(*both_ways(wrap(c), image.view(np.uint8)))
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_products_of_one_term(dtype: str) -> None:
+    for seed in range(4):
+        c = Case(np.random.default_rng(seed), "MATMUL")
+        c.fields.update(batch=2, m=7, k=1, n=20)
+        for name, dims in (("a", (2, 7, 1)), ("b", (2, 1, 20))):
+            c.tensor(name, dims, dtype)
+            c.zero(name)
+        c.acc(2 * 7 * 20)
+        image = np.random.default_rng(seed).integers(0, 256, (2, LOCAL)).astype(np.uint8)
+        np.testing.assert_array_equal(*both_ways(wrap(c), image))
+
+
 @settings(max_examples=400, deadline=None)
 @given(
     value=st.integers(-(1 << 59), 1 << 59), multiplier=st.integers(0, (1 << 32) - 1),

@@ -69,7 +69,7 @@ _LIVE: WeakValueDictionary[Hashable, Panels] = WeakValueDictionary()
 
 def shared(raw: Array, about: tuple[Hashable, ...], made: Callable[[], Panels]) -> Panels:
     """The panels of a matrix by its bytes and what they stand for; those of another binding, if there are."""
-    key = hashlib.blake2b(np.ascontiguousarray(raw)).digest(), about
+    key = hashlib.blake2b(np.ascontiguousarray(raw).data).digest(), about
     found = _LIVE.get(key)
     if found is None:
         found = _LIVE[key] = made()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,22 @@ def gather_sums(part, acc, offsets, shift, keep):  # type: ignore[no-untyped-def
                 dst[i] = np.int64(src[i]) << shift
 
 
+@compiled
+def outer_rows(left, right, sums, n, keep):  # type: ignore[no-untyped-def]
+    """acc = (acc if keep else 0) + one number times a row, row by row; containers wrap."""
+    (a, ao, za), (b, bo, bs, zb), (acc, offsets) = left, right, sums
+    for r in range(offsets.shape[0]):
+        v, dst = np.int64(a[ao[r]]) - za, acc[offsets[r] : offsets[r] + n]
+        if bs == 1 and not keep:
+            row = b[bo[r] : bo[r] + n]
+            for i in range(n):
+                dst[i] = v * (np.int64(row[i]) - zb)
+            continue
+        for i in range(n):
+            product = v * (np.int64(b[bo[r] + i * bs]) - zb)
+            dst[i] = dst[i] + product if keep else product
+
+
 def as_bytes(values: Array, half: Half) -> Array:
     return np.ascontiguousarray(((values.astype(np.int64) >> half.shift) + half.add & 255).astype(np.uint8))
 
@@ -91,7 +108,23 @@ def matmul(bench: Bench, i: int, c: Command) -> Step | None:
         lo, hi = ELEMENTS[c.text(f"{name}_type")].range
         spreads.append(max(abs(lo - z), abs(hi - z)))
     bench.grow(i, k * spreads[0] * spreads[1], bool(c.number("accumulate")))
+    if k == 1 and not any(ELEMENTS[c.text(f"{name}_type")].packed for name in "ab"):
+        return _outer(bench, i, c, (batch, m, n), zero)
     return _MatMul(bench, i, c, (batch, m, k, n), a_halves, b_halves)
+
+
+def _outer(bench: Bench, i: int, c: Command, size: tuple[int, int, int], zero: int) -> Step:
+    """A product of columns and rows, as one that puts rows into a cache is."""
+    (batch, m, n), sample = size, np.arange(bench.batch)[:, None, None]
+    a, b = bench.operand(i, c, "a"), bench.operand(i, c, "b")
+    flat, first = bench.sum(i, c, batch * m * n)
+    each, row = np.arange(batch)[:, None], np.arange(m)
+    lefts = a.base + sample * a.sample + each * a.strides[0] + row * a.strides[1]
+    rights = b.base + sample * b.sample + each * b.strides[0] + 0 * row
+    sums = first[:, None, None] + each * (m * n) + row * n
+    lefts, rights, sums = (v.reshape(-1).astype(np.int64) for v in (lefts, rights, sums))
+    factors = (a.flat, lefts, c.number("a_zero")), (b.flat, rights, b.strides[2], zero)
+    return partial(outer_rows, *factors, (flat, sums), n, bool(c.number("accumulate")))
 
 
 class _MatMul:
