@@ -127,6 +127,15 @@ def test_a_function_of_the_users(tmp_path: Path) -> None:
     assert done["s2"].feed({"x": TensorType((1, 3))})["x"].tolist() == [[2.0, 2.0, 2.0]]
 
 
+def test_a_function_of_the_users_gives_labels(tmp_path: Path) -> None:
+    (tmp_path / "labels_for_test.py").write_text(
+        "import numpy as np\ndef rows():\n    for i in range(3):\n        yield f'{i}', np.zeros(3), i\n"
+        "    yield '3', np.zeros(3), np.arange(2)\n    yield '4', np.zeros(3)\n"
+    )
+    listed = found(table(tmp_path, "python:labels_for_test:rows"))
+    assert [one.label for one in listed.values()] == [0, 1, 2, [0, 1], None]
+
+
 FAULTY = """
 import numpy as np
 def late():

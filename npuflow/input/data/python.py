@@ -1,4 +1,4 @@
-"""Samples from a Python function: `python:module:function` yields (id, array or arrays by input name)."""
+"""Samples from a Python function: it yields (id, array or arrays by input name), or these and a label."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from npuflow.base.foreign import named
 from npuflow.input.data.config import FoundSample
 from npuflow.ir.types import Array
 
-Pairs = Iterable[tuple[str, Any]]
+Rows = Iterable[tuple[str, Any] | tuple[str, Any, Any]]
 ELSEWHERE = (ImportError, MemoryError, PermissionError, FileNotFoundError)  # what no file of the data causes
 
 
@@ -36,14 +36,14 @@ def python_source(
         "code": whole_digest(function), **common,
     }
     seen: set[str] = set()
-    for name, _ in islice(_pairs(function), count):
+    for name, _, label in islice(_rows(function), count):
         if not isinstance(name, str) or name in seen:
             raise DataError(
                 f'{text} yields the id {name!r} {"twice" if name in seen else "which is not text"}',
                 code="NF-DATA-049",
             )
         seen.add(name)
-        yield name, FoundSample((origin,), detail)
+        yield name, FoundSample((origin,), detail, label.tolist() if hasattr(label, "tolist") else label)
 
 
 def read_by(text: str, base: Path, path: Path, common: Mapping[str, Any], label: Any) -> FoundSample:
@@ -73,7 +73,7 @@ def read_file(path: Path, origin: Path, detail: Mapping[str, Any]) -> dict[str, 
 def first_arrays(text: str, base: Path) -> dict[str, Array]:
     """The arrays of the first pair that the function yields."""
     function, _ = foreign(*named(text, base))
-    for _, value in _pairs(function):
+    for _, value, _ in _rows(function):
         arrays = value if isinstance(value, Mapping) else {"": value}
         return {key: np.asarray(array) for key, array in arrays.items()}
     return {}
@@ -85,7 +85,7 @@ def python_samples(
     """The arrays of the wanted ids, in the function's order."""
     function, _ = foreign(detail["module"], detail["function"], path.parent, path)
     left = set(wanted)
-    for name, value in _pairs(function):
+    for name, value, _ in _rows(function):
         if name in left:
             left.discard(name)
             arrays = value if isinstance(value, Mapping) else {"": value}
@@ -98,8 +98,10 @@ def python_samples(
     )
 
 
-def _pairs(function: Callable[[], Pairs]) -> Iterator[tuple[str, Any]]:
-    """What the function yields; whatever it raises is a fault of the data."""
+def _rows(function: Callable[[], Rows]) -> Iterator[tuple[str, Any, Any]]:
+    """What the function yields, the label None where it gives none; whatever it raises is a fault of the
+    data.
+    """
     name = f"{function.__module__}.{function.__qualname__}"
     try:
         made = function()
@@ -119,13 +121,13 @@ def _pairs(function: Callable[[], Pairs]) -> Iterator[tuple[str, Any]]:
             return
         except Exception as fault:  # likewise
             raise _failed(name, last, fault) from fault
-        if not isinstance(pair, tuple) or len(pair) != 2:
+        if not isinstance(pair, tuple) or len(pair) not in (2, 3):
             raise DataError(
-                f"{name} must yield pairs (id, arrays)",
+                f"{name} must yield pairs (id, arrays), or (id, arrays, label)",
                 because=f"it yields {type(pair).__name__}", code="NF-DATA-051",
             )
         last = f'after "{pair[0]}"'
-        yield pair
+        yield (*pair, None)[:3]  # type: ignore[misc]
 
 
 def _failed(name: str, when: str, fault: Exception, kind: type[DataError] = DataError) -> DataError:
