@@ -52,7 +52,7 @@ def recipe_page() -> str:
         "- `[sweep]`: keys, dotted, each with a list of values, for `npuflow sweep`; `build` passes over "
         "it.\n\n"
         "Paths are relative to the file that writes them; `pkg:NAME/FILE` is a file inside an installed "
-        "package.\n"
+        "package, `pkg:DISTRIBUTION==VERSION:NAME/FILE` the same, with what to install.\n"
     )
     tables = [(cls, on) for cls, on in in_order(STAGES) if table_of(cls) != "target"]
     tables.sort(key=lambda table: table_of(table[0]).startswith("target."))     # a library has them

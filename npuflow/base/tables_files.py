@@ -118,10 +118,16 @@ def _of_function(text: str, base: Path) -> Path:
 
 
 def _in_package(text: str) -> Path:
-    """`pkg:NAME/FILE`: found by the import system's index, without importing the package."""
+    """`pkg:NAME/FILE`, or `pkg:DISTRIBUTION==VERSION:NAME/FILE`, which says what to install: found by the
+    import system's index, without importing the package.
+    """
     from importlib.util import find_spec
 
-    name, slash, rest = text.removeprefix("pkg:").partition("/")
+    body = text.removeprefix("pkg:")
+    asked, colon, inside = body.partition(":")
+    if not colon or "/" in asked:
+        asked, inside = "", body
+    name, slash, rest = inside.partition("/")
     if not name.isidentifier() or not slash or not rest:
         raise InputError(
             f'"{text}" is not a package file',
@@ -131,7 +137,7 @@ def _in_package(text: str) -> Path:
     if spec is None:
         raise InputError(
             f'the package "{name}" is not installed',
-            hint=f"pip install {name}, or give a path", code="NF-RECIPE-005",
+            hint=f"pip install {asked or name}, or give a path", code="NF-RECIPE-005",
         )
     roots = list(spec.submodule_search_locations or [])
     if not roots:

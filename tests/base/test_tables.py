@@ -273,6 +273,9 @@ def test_package_files_need_no_import() -> None:
     assert made.file is not None and made.file.path.is_file()
     assert "not installed" in faults_of('file = "pkg:no_such_package_here/x.onnx"')[0]
     assert "not a package file" in faults_of('file = "pkg:email"')[0]
+    assert good('file = "pkg:some-mail==1.0:email/mime/text.py"').file.path == made.file.path
+    absent = faults_of('file = "pkg:some-net==2.1:no_such_package_here/x.onnx"')[0]
+    assert "pip install some-net==2.1" in absent
     assert "single module" in faults_of('file = "pkg:this/x"')[0]
     assert "this" not in sys.modules
 
