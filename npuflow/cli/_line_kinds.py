@@ -55,6 +55,24 @@ BUILDS: dict[str, Fields] = {
         "failed": "integer: how many of them failed",
         "goals": "list of string: what decided which are best, in words",
     },
+    "row": {
+        "network": "string: the name of a recipe of `npuflow zoo`",
+        "target": "string: what it was built for",
+        "status": '"built" or "failed" or "not installed": the last where a package that it names is absent',
+        "score_name": "string: what the metric calls its first figure; empty without one",
+        "float": "number or null: the float network's score, where the metric has one",
+        "score": "number or null: the program's",
+        "seconds": "number: what all steps took when they ran",
+        "figures": "object: numbers of its steps' summaries: `stage.name` -> number",
+        "notes": "list of string: warnings; of a row that is not built, why",
+    },
+    "zoo": {
+        "rows": "integer: networks times targets",
+        "ran": "integer: rows for which a step ran",
+        "failed": "integer: rows that failed",
+        "absent": "integer: rows whose package is not installed",
+        "files": "list of string: the page, and its picture",
+    },
     "gate": {
         "build": "string: the build or the point of the sweep; empty where there is one",
         "figure": '"score" or "sqnr_db" or "cycles" or "external_bytes" or "program_bytes" or "energy_uj": '

@@ -61,6 +61,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "verify": ("verified",),
     "view": ("serving",),
     "why": ("why", "ledger", "warning"),
+    "zoo": ("row", "zoo"),
 }
 """Verb -> the kinds of lines that it prints, beside `error`. `show strategy --json` prints a part of a
 recipe, as `extends` reads it."""

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from npuflow.base.code_loaded import LOADED
 from npuflow.base.digest import digest, digest_file
 from npuflow.base.files import doubtful, fingerprint
 
@@ -175,8 +176,10 @@ def _installed(path: str) -> str:
 
 
 def _world() -> list[str]:
-    """The interpreter and machine; another one has other keys or another view of the files."""
-    return [sys.version, sys.prefix, os.uname().nodename, digest(list(sys.path))]
+    """The interpreter and machine; another one has other keys or another view of the files. Folders that a
+    recipe's own functions were imported from follow from the recipe."""
+    places = [place for place in sys.path if place not in LOADED.renewed]
+    return [sys.version, sys.prefix, os.uname().nodename, digest(places)]
 
 
 def _name(command: Sequence[str]) -> str:

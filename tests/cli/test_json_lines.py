@@ -85,6 +85,7 @@ WORDS: dict[str, Callable[[Path], list[list[str]]]] = {
         [what, "net.toml"] for what in
         ("recipe", "statistics", "verdict", "precision", "parse", "samples", "quantize", "tiling")
     ] + [["tiling", "net.toml", "--strategies"], ["parse", "net.toml", "--export", "parsed"]],
+    "zoo": lambda at: [["net.toml", "--out", "zoo"]],
     "sweep": lambda at: [["net.toml", "--over", "tiling.level=[0, 1]", "--until", "tiling"]],
     "target fit": lambda at: [["measured.csv", "model.npu"]],
     "targets": lambda at: [[], ["edge-4t"]],

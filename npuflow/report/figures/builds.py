@@ -1,4 +1,4 @@
-"""Figures of several builds: their history over commits, and the points of a sweep with their front."""
+"""Figures of several builds: over commits, by network and target, and points of a sweep with their front."""
 
 from __future__ import annotations
 
@@ -40,6 +40,29 @@ def _panel(points: Sequence[Row], name: str, title: str, order: Sequence[str]) -
         {"mark": {"type": "circle", "size": 60}, "encoding": {**axes, **shown("label")}},
     ]
     return {"width": WIDTH, "height": PANEL, "layer": layers, "data": rows(data)}
+
+
+def networks(points: Sequence[Row], figures: Mapping[str, tuple[str, str]]) -> Spec:
+    """A panel for each figure (name -> title, scale), networks to the right, a colour for each target."""
+    order = list(dict.fromkeys(str(row["network"]) for row in points))
+    panels: list[Row] = []
+    for name, (title, scale) in figures.items():
+        data = [
+            {"network": row["network"], "target": row["target"], "value": row[name],
+             "label": f"{row['network']} on {row['target']}: {title} {row[name]:g}"}
+            for row in points if isinstance(row.get(name), int | float)
+        ]
+        x = {"field": "network", "type": "nominal", "sort": order, "title": None,
+             "scale": {"domain": order}, "axis": {"labelAngle": -40, "labelLimit": 90}}
+        colour = {"field": "target", "type": "nominal", "title": None}
+        y = number("value", title, {"type": scale, "zero": False, "padding": 6})
+        axes = {"x": x, "y": y, "color": colour}
+        mark = {"type": "circle", "size": 45, "opacity": 0.8}
+        panels.append({
+            "width": WIDTH, "height": PANEL, "mark": mark, "encoding": {**axes, **shown("label")},
+            "data": rows(data),
+        })
+    return {"vconcat": panels, "resolve": {"scale": {"color": "shared"}}}
 
 
 def pareto(
