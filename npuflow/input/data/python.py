@@ -127,7 +127,7 @@ def _rows(function: Callable[[], Rows]) -> Iterator[tuple[str, Any, Any]]:
                 because=f"it yields {type(pair).__name__}", code="NF-DATA-051",
             )
         last = f'after "{pair[0]}"'
-        yield (*pair, None)[:3]  # type: ignore[misc]
+        yield (*pair, None)[:3]
 
 
 def _failed(name: str, when: str, fault: Exception, kind: type[DataError] = DataError) -> DataError:
