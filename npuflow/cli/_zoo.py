@@ -6,16 +6,17 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from npuflow.base.errors import NpuflowError, UsageError, suggestion
 from npuflow.base.wording import counted
 from npuflow.cli._engine import stages
 from npuflow.cli._events import emit, figures
 from npuflow.cli._progress import duration, judged, warned
+from npuflow.cli._zoo_page import ZooRow, write
 from npuflow.flow.interrupt import Interrupted
 
 if TYPE_CHECKING:
@@ -26,37 +27,7 @@ if TYPE_CHECKING:
 
 ABSENT = "NF-RECIPE-005"                  # the package that a path names is not installed
 SHOWN = 3                                 # errors of a row that fails
-SCORES, TARGET, OWN = "evaluate", "target", "its own"
-Status = Literal["built", "failed", "not installed", "not reached"]
-
-
-@dataclass
-class ZooRow:
-    """A network on a target. `figures`: by stage, what its product says of itself; `seconds`: what all steps
-    took when they ran; `notes`: warnings, or why there is no program."""
-
-    network: str
-    target: str
-    status: Status = "not reached"
-    figures: dict[str, dict[str, Any]] = field(default_factory=dict)
-    seconds: float = 0.0
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def score(self) -> tuple[str, float | None, float | None]:
-        """The metric's first figure: its name, the float network's where it says anything, the program's."""
-        found = self.figures.get(SCORES, {})
-        name = next(iter(found), "")
-        return name, found.get("float"), found.get(name)
-
-    @property
-    def drop(self) -> float | None:
-        """Percentage points that the program's score is below the float network's, of scores that are
-        shares."""
-        _, real, mine = self.score
-        if real is None or mine is None or max(abs(real), abs(mine)) > 1.0:
-            return None
-        return 100 * (real - mine)
+TARGET, OWN = "target", "its own"
 
 
 def run(
@@ -65,7 +36,6 @@ def run(
 ) -> int:
     """Build what is missing, write the page; 1 if a network failed. `where`: settings, and the folder of the
     page."""
-    from npuflow.cli._zoo_page import write
     from npuflow.flow.recipe import parse_set
 
     recipes, (settings, out) = chosen(folder, only), where

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 from npuflow.base.wording import counted
 from npuflow.cli._files import write_file
 
-if TYPE_CHECKING:
-    from npuflow.cli._zoo import ZooRow
-
-PAGE, PICTURE = "zoo.md", "zoo.svg"
+PAGE, PICTURE, SCORES = "zoo.md", "zoo.svg", "evaluate"
 POINT = 1.0                               # percentage points of a score that need no warning
 COLUMNS = (
     "network", "target", "score", "float", "program", "agreement", "SQNR, dB", "cycles", "MB", "energy, uJ",
@@ -26,6 +24,37 @@ MEANING = """\
   **gap**: cycles over their lower bound.
 - **build**: what all steps took when they ran; those that targets have in common count for each.
 - **warnings**: numbers of the notes below."""
+
+Status = Literal["built", "failed", "not installed", "not reached"]
+
+
+@dataclass
+class ZooRow:
+    """A network on a target. `figures`: by stage, what its product says of itself; `seconds`: what all steps
+    took when they ran; `notes`: warnings, or why there is no program."""
+
+    network: str
+    target: str
+    status: Status = "not reached"
+    figures: dict[str, dict[str, Any]] = field(default_factory=dict)
+    seconds: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def score(self) -> tuple[str, float | None, float | None]:
+        """The metric's first figure: its name, the float network's where it says anything, the program's."""
+        found = self.figures.get(SCORES, {})
+        name = next(iter(found), "")
+        return name, found.get("float"), found.get(name)
+
+    @property
+    def drop(self) -> float | None:
+        """Percentage points that the program's score is below the float network's, of scores that are
+        shares."""
+        _, real, mine = self.score
+        if real is None or mine is None or max(abs(real), abs(mine)) > 1.0:
+            return None
+        return 100 * (real - mine)
 
 
 def write(rows: Sequence[ZooRow], folder: Path) -> list[Path]:
@@ -87,7 +116,7 @@ def _cells(row: ZooRow, notes: Sequence[str]) -> list[str]:
         status = f"**{row.status}** {numbers}".strip()
         return [row.network, row.target, *["-"] * (len(COLUMNS) - 3), status]
     name, real, mine = row.score
-    scores, clock = row.figures.get("evaluate", {}), row.figures.get("simulate", {})
+    scores, clock = row.figures.get(SCORES, {}), row.figures.get("simulate", {})
     energy, tiling = row.figures.get("energy", {}), row.figures.get("tiling", {})
     plain: Callable[[float], str] = "{:.3g}".format
     return [
@@ -118,7 +147,7 @@ def _draw(rows: Sequence[ZooRow], path: Path) -> bool:
 
     points = []
     for row in rows if any(row.status == "built" for row in rows) else ():
-        scores, clock = row.figures.get("evaluate", {}), row.figures.get("simulate", {})
+        scores, clock = row.figures.get(SCORES, {}), row.figures.get("simulate", {})
         points.append({
             "network": row.network, "target": row.target, "sqnr": scores.get("sqnr_db"),
             "ms": clock.get("ms"), "uj": row.figures.get("energy", {}).get("uj"),

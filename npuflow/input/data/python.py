@@ -111,7 +111,8 @@ def _rows(function: Callable[[], Rows]) -> Iterator[tuple[str, Any, Any]]:
         because = f"it returns {type(made).__name__}"
         hint = "yield each pair, or return a list of them"
         raise DataError(
-            f"{name} must yield pairs (id, arrays)", because=because, hint=hint, code="NF-DATA-051",
+            f"{name} must yield pairs (id, arrays), or (id, arrays, label)",
+            because=because, hint=hint, code="NF-DATA-051",
         )
     walk, last = iter(made), "before its first pair"
     while True:
