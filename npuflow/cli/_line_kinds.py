@@ -69,8 +69,7 @@ BUILDS: dict[str, Fields] = {
     "zoo": {
         "rows": "integer: networks times targets",
         "ran": "integer: rows for which a step ran",
-        "failed": "integer: rows that failed",
-        "absent": "integer: rows whose package is not installed",
+        "failed": "integer: rows that failed", "absent": "integer: rows whose package is not installed",
         "files": "list of string: the page, and its picture",
     },
     "gate": {
