@@ -177,8 +177,10 @@ def _installed(path: str) -> str:
 
 def _world() -> list[str]:
     """The interpreter and machine; another one has other keys or another view of the files. Folders that a
-    recipe's own functions were imported from follow from the recipe."""
-    places = [place for place in sys.path if place not in LOADED.renewed]
+    recipe's own functions were imported from follow from the recipe; those that are gone (dask puts its
+    scratch folders there) have no modules."""
+    there = os.path.exists
+    places = [p for p in sys.path if p not in LOADED.renewed and (p[:1] != "/" or there(p))]
     return [sys.version, sys.prefix, os.uname().nodename, digest(places)]
 
 
