@@ -33,12 +33,15 @@ ROLLED = 2                   # a whole buffer at most this many times a stripe's
 AHEAD = 8                    # constants up to 1/8 of local memory may all be there before their part runs
 BUS_COST = 0.2               # assumed cost of a bus cycle to neighbouring groups, in cycles
 
+SMALLER = (0.9, 0.8, 0.7, 0.5)   # of local memory, tried for a group that no allocation can place
 KEEP_TRIALS = 6              # values that no allocation can place are passed over, so many at most
 
 # Activations that stay on several cores
 STAY_PARTS = 7               # parts of a group at most
 STAY_MISSES = 2              # lengths in a row that are no gain: longer groups are not tried
+STAY_REPAIRS = 24            # times that values leave local memory, or groups are cut, until a plan fits
 STAY_ROOM = 0.75             # of local memory for a group, beside what stays for others
+STAY_LESS = 0.5              # the same, where a plan with so much had to be mended
 
 # Local memory over time
 CONSTANT_ROOM = 0.85         # of local memory may be taken by constants that need not be there at once

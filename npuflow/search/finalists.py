@@ -34,6 +34,7 @@ class Finalist:
     moved: float = 0.0                    # bytes of external traffic, by the replay
     starved: frozenset[int] = frozenset()   # groups that wait for the bus in it
     replayed: bool = True                 # otherwise its cycles are the search's sums
+    mended: bool = False                  # whether it is not what its costs promise, but what fits of that
 
 
 def worth(finalist: Finalist, machine: Machine) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from math import prod
 
 from npuflow.base.errors import FitError, TargetError
@@ -15,7 +14,7 @@ from npuflow.schedule.geometry import Uncuttable, inside
 from npuflow.schedule.groups import FusionGroup
 from npuflow.schedule.local import lay_local, widened
 from npuflow.schedule.machine import Machine
-from npuflow.search.canonical import Cost, Cutting, Memo, Subgraph
+from npuflow.search.canonical import Cost, Cutting, Known, Memo, Stretches, Subgraph
 from npuflow.search.cuts import GroupCandidate, cheapest
 from npuflow.search.finalists import Finalist
 from npuflow.search.pinned import NO_PINS, Pins, part_named
@@ -57,6 +56,7 @@ class Fuser:
         self._ends: dict[int, list[tuple[int, Scored]]] = {}
         self._cuts: dict[tuple[float, bool], list[Scored]] = {}
         self._kept: dict[tuple[float, bool], States] = {}
+        self._stayers: dict[str, ResidencySearch] = {}
 
     def finalists(
         self, without: Collection[str] = (), tried: list[Tried] | None = None
@@ -68,7 +68,7 @@ class Fuser:
         for strategy in usable(self.machine.compute.cores, self.level, without, joins):
             found: State | None
             if strategy.form == "rows stay" and not self.forced and not self.pinned:
-                found = self._stayer.plan(strategy.bus)
+                found = self._staying(strategy)
             elif strategy.form == "groups":
                 found = self._cut(strategy.bus, strategy.joins), set()
             else:
@@ -83,7 +83,9 @@ class Fuser:
                 seen.add(key)
                 proposed = self._proposed(strategy, found)
                 if proposed is not None:
-                    yield self._finished(*proposed, strategy.name)
+                    stayer = self._stayers.get(strategy.name)
+                    mended = stayer is not None and stayer.repaired
+                    yield replace(self._finished(*proposed, strategy.name), mended=mended)
                     continue
             if tried is not None:
                 tried.append(Tried(strategy.name, 0.0, result))
@@ -91,7 +93,7 @@ class Fuser:
     def _proposed(self, strategy: TilingStrategy, found: State) -> State | None:
         """Groups with the values that stay; None where a strategy has nothing of its own to propose."""
         if strategy.form == "rows stay":
-            return found if self._placed(*found) else None
+            return found
         key = strategy.bus, strategy.joins
         if key not in self._kept:
             self._kept[key] = self._keep(list(found[0]))
@@ -100,9 +102,15 @@ class Fuser:
             return self._settled(states)
         return self._settled(States(states.at(0)[0])) if len(states) > 1 and not self.forced else None
 
-    @cached_property
-    def _stayer(self) -> ResidencySearch:
-        return ResidencySearch(self.machine, self.coster.stretches, self.scorer, self._known_best)
+    def _staying(self, strategy: TilingStrategy) -> State | None:
+        """A plan whose rows stay; with less room only where one with more was not what its costs promise."""
+        if any(not s.repaired for s in self._stayers.values()):
+            return None
+        known = Stretches(self.topology, self.singles, Known()) if self._stayers else self.coster.stretches
+        own = self._stayers[strategy.name] = ResidencySearch(
+            self.machine, known, self.scorer, self._known_best, strategy.room
+        )
+        return own.plan(strategy.bus)
 
     def _cut(self, bus: float, joins: bool) -> list[Scored]:
         if (bus, joins) not in self._cuts:
@@ -329,7 +337,12 @@ class Fuser:
             return last
         groups, low, without = states.at(0)[0], 0, set[str]()
         if not self._placed(groups, set()):
-            return self._apart(groups), set()
+            groups = self._apart(groups)
+            if self.forced or not self._placed(groups, set()):
+                return groups, set()
+            states = self._keep(list(groups))
+            if self._placed(*(last := states.at(-1))):
+                return last
         for _ in range(tuned.KEEP_TRIALS):
             high = len(states) - 1
             while high - low > 1:
@@ -358,15 +371,28 @@ class Fuser:
         return True
 
     def _apart(self, chosen: list[Scored]) -> list[Scored]:
-        """Groups that the allocation cannot place run as single parts."""
+        """Groups that the allocation cannot place run with smaller tiles, or as single parts."""
         found: list[Scored] = []
         by_nodes: Mapping[tuple[int, ...], FusionGroup] = {g.parts[0].nodes: g for g in self.singles}
         for c in chosen:
-            try:
-                lay_local([Frame(self.topology, c.group, frozenset())], (), self.machine, look=0)
+            if self._placed([c], set()):
                 found.append(c)
-            except TargetError:
+            elif (smaller := self._smaller(c)) is not None:
+                found.append(smaller)
+            else:
                 for part in c.group.parts:
                     single = by_nodes[part.nodes]
-                    found.append(Scored(single, single.costs, 0))
+                    used = single.choice.local_bytes if single.choice else 0
+                    found.append(Scored(single, single.costs, used))
         return found
+
+    def _smaller(self, old: Scored) -> Scored | None:
+        """A group in less local memory, as its allocation needs more than its costs say."""
+        parts, group = [p.nodes for p in old.group.parts], old.group
+        if any(self.singles[i].parts[0].nodes in parts for i in self.tiled):
+            return None
+        for share in tuned.SMALLER:
+            found = self.scorer.score(parts, group.strips, group.cores, frozenset(), int(share * self.room))
+            if found is not None and self._placed([found], set()):
+                return found
+        return None

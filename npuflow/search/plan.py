@@ -162,7 +162,7 @@ class Contest:
                 continue
             replay = tiles <= tuned.NEVER_SCHEDULED
             found = scheduled(finalist, self.topology, machine, self.allocation, replay)
-            spent += tiles
+            spent += 0 if finalist.mended else tiles
             if found is None:
                 self.tried.append(Tried(finalist.origin, 0.0, "does not fit"))
             else:

@@ -6,18 +6,25 @@ A group is costed by what nobody else can hide: its computation, what it waits f
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import pairwise
 from math import inf
 
+from npuflow.base.errors import TargetError
 from npuflow.ir.space import elements
 from npuflow.schedule import tuned
+from npuflow.schedule.allocate import aligned
 from npuflow.schedule.borders import spreads
 from npuflow.schedule.frame import Frame, Passage
 from npuflow.schedule.geometry import Uncuttable, piece
+from npuflow.schedule.local import all_moments, lay_local, lives_of
 from npuflow.schedule.machine import Machine
 from npuflow.search.canonical import Stretches
 from npuflow.search.cuts import STATES, GroupCandidate, Options, cheapest
 from npuflow.search.score import Scored, Scorer
 from npuflow.search.spans import cuts_over
+from npuflow.search.states import State
+
+Parts = tuple[tuple[int, ...], ...]       # the nodes of a group's parts
 
 
 class ResidencySearch:
@@ -26,13 +33,17 @@ class ResidencySearch:
 
     def __init__(
         self, machine: Machine, stretches: Stretches, scorer: Scorer,
-        best: Callable[[int, int], Scored | None],
+        best: Callable[[int, int], Scored | None], share: float = tuned.STAY_ROOM,
     ) -> None:
         self.topology, self.singles, self.stretches = stretches.topology, stretches.singles, stretches
         self.machine, self.scorer, self._best = machine, scorer, best
-        self.room = int(tuned.STAY_ROOM * machine.memory.local_bytes)
+        self.room = int(share * machine.memory.local_bytes)
         self.can = [g.choice is not None or g.nodes[0] in self.topology.joining for g in self.singles]
         self._known: dict[tuple[int, int, bool, bool], list[GroupCandidate]] = {}
+        self._scores: dict[object, Scored | None] = {}
+        self._shares: dict[Parts, float] = {}     # of local memory, of groups that need less
+        self.repaired = True                      # whether the plan is not what the costs promise
+        self._place = {g.parts[0].nodes: at for at, g in enumerate(self.singles)}
 
     def plan(self, weight: float) -> tuple[list[Scored], set[str]] | None:
         """Groups, and the values that stay between them; None if nothing does.
@@ -41,8 +52,58 @@ class ResidencySearch:
             len(self.singles), self._proposals, lambda before, g: before + _price(g, weight),
             tuned.STAY_MISSES,
         )
-        kept = self._kept(chosen or ())
-        return self._again([g.scored for g in chosen or ()], kept) if kept else None
+        found: State = [g.scored for g in chosen or ()], self._kept(chosen or ())
+        self.repaired, limit = bool(found[1]), float(self.machine.memory.local_bytes)
+        for turn in range(tuned.STAY_REPAIRS):
+            groups, kept = found
+            again = self._again(groups, kept) if kept else None
+            if again is None:
+                break
+            if not isinstance(again, list):
+                found = again
+            elif self._fits(again, kept):
+                self.repaired = turn > 0
+                return again, kept
+            else:
+                gone, smaller = self._crowded(again, kept, limit)
+                self._shares.update((p, self._shares.get(p, 1.0) * tuned.SMALLER[0]) for p in smaller)
+                limit *= 1.0 if gone or smaller else tuned.SMALLER[0]      # it is the addresses
+                found = groups, kept - gone
+        return None
+
+    def _crowded(
+        self, groups: Sequence[Scored], kept: set[str], limit: float
+    ) -> tuple[set[str], list[Parts]]:
+        """(values that leave local memory, parts of groups that find no room even so): where too much is
+        there at once, the smallest value goes that is large enough, or the largest."""
+        frames = [Frame(self.topology, g.group, frozenset(kept)) for g in groups]
+        align = self.machine.memory.slot_align
+        lives, _ = lives_of(frames, kept, self.machine)
+        gone, smaller = set[str](), list[Parts]()
+        for g, moments in enumerate(all_moments(frames)):
+            for moment in moments:
+                there = [v for v in lives if v.first <= moment <= v.last]
+                stay = {v.name.removeprefix("kept.").removesuffix("/0"): aligned(v.size, align)
+                        for v in there if v.name.startswith("kept.")}
+                over = sum(aligned(v.size, align) for v in there) - limit
+                over -= sum(n for v, n in stay.items() if v in gone)
+                left = sorted((n, v) for v, n in stay.items() if v not in gone)
+                while over > 0 and left:
+                    at = next((i for i, (n, _) in enumerate(left) if n >= over), len(left) - 1)
+                    size, value = left.pop(at)
+                    gone.add(value)
+                    over -= size
+                if over > 0:
+                    smaller.append(tuple(p.nodes for p in groups[g].group.parts))
+        return gone, list(dict.fromkeys(smaller))
+
+    def _fits(self, groups: Sequence[Scored], kept: set[str]) -> bool:
+        try:
+            frames = [Frame(self.topology, g.group, frozenset(kept)) for g in groups]
+            lay_local(frames, kept, self.machine, look=0)
+        except TargetError:
+            return False
+        return True
 
     def _proposals(self, start: int, before: bool) -> Iterator[tuple[int, Options]]:
         for end in range(start + 1, min(len(self.singles), start + tuned.STAY_PARTS) + 1):
@@ -185,22 +246,31 @@ class ResidencySearch:
                     found.add(value)
         return found
 
-    def _again(self, chosen: Sequence[Scored], kept: set[str]) -> tuple[list[Scored], set[str]] | None:
-        """The groups costed with what really stays."""
-        found = []
+    def _again(self, chosen: Sequence[Scored], kept: set[str]) -> list[Scored] | State | None:
+        """The groups costed with what really stays; or other groups and fewer values, where these cannot be;
+        None where there is no way."""
+        found: list[Scored] = []
+        fits, less = True, set(kept)
         for c in chosen:
             if c.group.parts[0].choice is None:
                 found.append(c)
                 continue
             parts = [p.nodes for p in c.group.parts]
             if not self._joins(parts, kept):
+                pieces, gone = self._outside(c, kept)
+            elif (scored := self._scored(c, parts, frozenset(kept))) is not None:
+                found.append(scored)
+                continue
+            else:
+                first = self._place[parts[0]]
+                pieces = self._cut(range(first, first + len(parts) + 1))
+                gone = self._touched(parts) if len(parts) == 1 else frozenset()
+            fits, less = False, less - gone
+            if not pieces or (len(pieces) == 1 and not gone & kept):
                 return None
-            scored = self.scorer.score(
-                parts, c.group.strips, c.group.cores, frozenset(kept), self.machine.memory.local_bytes
-            )
-            if scored is None:
-                return None
-            found.append(scored)
+            found += pieces
+        if not fits:
+            return found, less
         try:
             spreads(
                 [Frame(self.topology, c.group, frozenset(kept)) for c in found],
@@ -209,7 +279,47 @@ class ResidencySearch:
             )
         except Uncuttable:
             return None
-        return found, kept
+        return found
+
+    def _cut(self, cuts: Sequence[int]) -> list[Scored]:
+        """The best groups of the parts between cuts; single parts where there are none; nothing where one
+        cannot be."""
+        found: list[Scored] = []
+        for start, end in pairwise(cuts):
+            whole = self._best(start, end) if end > start else None
+            alone = [self._best(at, at + 1) for at in range(start, end)] if whole is None else [whole]
+            if any(one is None for one in alone):
+                return []
+            found += [one for one in alone if one is not None]
+        return found
+
+    def _scored(self, old: Scored, parts: Sequence[tuple[int, ...]], kept: frozenset[str]) -> Scored | None:
+        group, own, share = old.group, kept & self._touched(parts), self._shares.get(tuple(parts), 1.0)
+        key = tuple(parts), group.strips, group.cores, own, share
+        if key not in self._scores:
+            room = int(share * self.machine.memory.local_bytes)
+            self._scores[key] = self.scorer.score(parts, group.strips, group.cores, kept, room)
+        return self._scores[key]
+
+    def _touched(self, parts: Sequence[tuple[int, ...]]) -> frozenset[str]:
+        nodes = [self.topology.graph.nodes[n] for p in parts for n in p]
+        return frozenset(v for n in nodes for v in (*n.inputs, *n.outputs))
+
+    def _outside(self, old: Scored, kept: set[str]) -> tuple[list[Scored], frozenset[str]]:
+        """The group in pieces, around what joins values that are not all there, and the values that this
+        reads and makes in external memory."""
+        first = self._place[old.group.parts[0].nodes]
+        made: set[int] = set()
+        cuts, gone = [first], frozenset[str]()
+        for at in range(first, first + len(old.group.parts)):
+            nodes = self.singles[at].parts[0].nodes
+            if nodes[0] in self.topology.joining and not self.topology.joins_local(nodes[0], made, kept):
+                cuts += [at, at + 1]
+                gone |= self._touched([nodes])
+                made = set()
+            else:
+                made.update(nodes)
+        return self._cut([*cuts, first + len(old.group.parts)]), gone
 
 
 def _price(group: GroupCandidate, weight: float) -> float:

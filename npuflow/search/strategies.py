@@ -36,7 +36,7 @@ APPLIES: Mapping[When, Callable[[int, int, bool], bool]] = {
 class TilingStrategy:
     """`bus`: the assumed cost of a bus cycle to neighbouring groups, in cycles; `keeps`: whether
     tensors stay in local memory between groups where that saves cycles; `joins`: whether groups
-    may join values in local memory."""
+    may join values in local memory; `room`: share of local memory for a group."""
 
     name: str
     form: Form
@@ -45,6 +45,7 @@ class TilingStrategy:
     bus: float = 0.0
     keeps: bool = True
     joins: bool = True
+    room: float = 1.0
 
 
 def _groups(bus: float, when: When = "always") -> tuple[TilingStrategy, TilingStrategy]:
@@ -68,6 +69,7 @@ STRATEGIES: tuple[TilingStrategy, ...] = (
         "dynamic programming over cuts, with activations resident on the cores that compute them",
         "on several cores, or where values are joined",
         1.0,
+        room=tuned.STAY_ROOM,
     ),
     *_groups(tuned.BUS_COST),
     TilingStrategy(
@@ -80,6 +82,14 @@ STRATEGIES: tuple[TilingStrategy, ...] = (
     ),
     *_groups(0.6, "on one core, or above the default level"),
     *_groups(0.0, "on one core, or above the default level"),
+    TilingStrategy(
+        "rows stay in half, bus x 1.0",
+        "rows stay",
+        "the same in groups of half the size, where those had to be mended",
+        "on several cores, or where values are joined",
+        1.0,
+        room=tuned.STAY_LESS,
+    ),
     TilingStrategy(
         "overlapping", "overlapping", "tiles of the best plan drawn anew, so that parts of a group overlap"
     ),
