@@ -22,13 +22,13 @@ from npuflow.ir.types import GroupedType
 Home = Literal["input", "const", "output", "inner", "acc", "source", "result"]
 COLUMNS = "gathered"                    # key of the operand that the vector unit gathers; see tiles.py
 WEIGHTS = frozenset({"weight", "kernel", "b"})    # names of constant operands that the array multiplies with
+TABLE = 4096                            # bytes of a constant that may be a block of its own
 PACK = 16                               # bytes to which constants are aligned inside a packed tile
 
 
 @dataclass(frozen=True)
 class Ref:
-    """One operand of a group's member: an input or output by position, a parameter
-    by name, or the accumulator.
+    """One operand of a group's member: an input or output by position, a parameter by name, or the sums.
 
     The operand's maps speak of the axes of the group's first member.
     """
@@ -66,6 +66,10 @@ class Ref:
     def bytes(self, count: int) -> int:
         """Of so many elements one after another."""
         return ELEMENTS[self.dtype].storage(count)
+
+    @cached_property
+    def is_table(self) -> bool:
+        return self.home == "const" and not self.axes and self.bytes(prod(self.operand.shape)) >= TABLE
 
     @cached_property
     def axes(self) -> frozenset[str]:
@@ -329,10 +333,10 @@ def follows(space: IterationDomain, shape: tuple[int, ...], inner: Collection[in
 
 
 def bundles(refs: list[Ref], split: frozenset[str]) -> list[Stream]:
-    """Constants grouped by the split axes that they follow: each group is packed and loaded as one block."""
-    groups: dict[tuple[str, ...], list[Ref]] = {}
+    """Constants by the split axes that they follow: each group is loaded as one block, a large table alone."""
+    groups: dict[tuple[str, ...] | Ref, list[Ref]] = {}
     for ref in refs:
-        groups.setdefault(tuple(sorted(ref.axes & split)), []).append(ref)
+        groups.setdefault(ref if ref.is_table else tuple(sorted(ref.axes & split)), []).append(ref)
     return [Stream("const", tuple(g)) for g in groups.values()]
 
 

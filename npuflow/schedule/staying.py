@@ -57,7 +57,8 @@ def candidates(
                 if unit.home == "const" and unit.slots == _tiles(frame.group, p, member, unit):
                     choice = frame.group.parts[p].choice
                     assert choice is not None
-                    key = segment, unit, _content(member, unit), choice.sizes, choice.order
+                    cut = (choice.sizes, choice.order) if any(r.axes for r in unit.refs) else ()
+                    key = segment, unit, _content(member, unit), cut
                     found.setdefault(key, []).append(((g, p, u), unit, moments[g][p]))
     made = []
     for n, uses in enumerate(uses for uses in found.values() if len(uses) >= (least or USES)):

@@ -144,7 +144,7 @@ def traffic(layer: Layer, machine: Machine, grid: CandidateGrid) -> list[Traffic
         moved: Traffic = grid.memo[key]
         if stream.home == "const":
             moved = replace(moved, commands=_own_load(stream, packed, grid)) if packed else moved
-            packed.append(stream)
+            packed += [] if stream.refs[0].is_table else [stream]
         result.append(moved)
     return result
 
@@ -181,7 +181,7 @@ def _moved(stream: Stream, layer: Layer, align: int, burst: int, grid: Candidate
 def _own_load(stream: Stream, packed: Sequence[Stream], grid: CandidateGrid) -> Ints:
     """1 where the stream needs its own load, 0 where it is packed with an earlier one (same split axes)."""
     own = np.ones(grid.length, np.int64)
-    for other in packed:
+    for other in () if stream.refs[0].is_table else packed:
         same = np.ones(grid.length, bool)
         for axis in stream.axes ^ other.axes:
             same &= grid.counts[axis] == 1
