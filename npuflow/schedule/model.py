@@ -333,7 +333,7 @@ def follows(space: IterationDomain, shape: tuple[int, ...], inner: Collection[in
 
 
 def bundles(refs: list[Ref], split: frozenset[str]) -> list[Stream]:
-    """Constants by the split axes that they follow: each group is loaded as one block, a large table alone."""
+    """Constants by the split axes that they follow: each group is one block, a large table one alone."""
     groups: dict[tuple[str, ...] | Ref, list[Ref]] = {}
     for ref in refs:
         groups.setdefault(ref if ref.is_table else tuple(sorted(ref.axes & split)), []).append(ref)
