@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from npuflow.hw.target import Compute, Memory, Target
+from npuflow.hw.target import Compute, FloatRate, Memory, Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.queries import kind
 from npuflow.ir.unroll import written_out
@@ -87,6 +87,25 @@ def test_a_small_memory_streams_them(local: int) -> None:
 def test_on_several_cores() -> None:
     one, target = layer("GRU"), replace(TARGET, compute=Compute(cores=2))
     check_program(quantised(one, target), one.feeds, target, "cores")
+
+
+def test_layers_with_one_function_share_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers of other sizes and weights: the table is loaded once."""
+    layers, entries = 9, 24_105
+    lines = [f"h{k} = Conv(y{k}, w{k}) y{k + 1} = HardSwish(h{k})" for k in range(layers)]
+    weights = {f"w{k}": normal(k, 8 + k + 1, 8 + k, 1, 1, scale=0.3) for k in range(layers)}
+    data = model(f"float[1,8,6,6] y0 => float[1,{8 + layers},6,6] y{layers}", "\n".join(lines), weights)
+    numerics = Numerics(weight_bits=(), activation_bits=(), float_types=("float16",))
+    compute = Compute(float_rates=(FloatRate("float16"),))
+    target = Target(compute=compute, numerics=numerics, memory=Memory(local_bytes=1 << 18))
+    one = subject("tables", through(data))
+    graph = quantised(one, target)
+    check_program(graph, one.feeds, target, "tables")
+    shared, cycles = moved(graph, target)
+    monkeypatch.setattr(staying, "USES", 1 << 30)
+    alone, slower = moved(graph, target)
+    assert alone - shared >= 2 * entries * (layers - 1)
+    assert cycles < slower
 
 
 def test_what_saves_most_stays_where_not_all_finds_room() -> None:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+import pytest
+
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS
 from npuflow.quantise.config import Quantize
 from npuflow.schedule.frame import Topology
 from npuflow.search.fuse import Fuser
 from npuflow.search.parts import Planner
+from npuflow.search.plan import plan_network
+from npuflow.search.strategies import STRATEGIES
 from npuflow.testing.quantised import quantize_graph
-from tests.networks.harness import SMALL, machine
+from tests.networks.harness import SMALL, check_exact, machine
 from tests.networks.small import Builder
 
 HOST = 3
@@ -43,3 +49,30 @@ def test_no_group_goes_round_the_host() -> None:
             assert len({topology.segment[n] for n in group.nodes if n in topology.segment}) == 1, (
                 finalist.origin
             )
+
+
+def branches(target: Target) -> tuple[Graph, dict[str, np.ndarray]]:
+    """Five times three branches that are joined."""
+    b = Builder()
+    x = b.input("x", (1, 8, 16, 16))
+    for _ in range(5):
+        parts = b.conv(x, 8, 1), b.conv(x, 8, 3), b.conv(b.conv(x, 4, 1), 8, 3)
+        x = b.conv(b.add(OPS["concat"](1), *parts), 8, 3)
+    graph = Graph(("x",), (x,), tuple(b.nodes), b.values, b.consts)
+    ranges = {k: (float(a.min()), float(a.max())) for k, a in b.arrays.items()}
+    return quantize_graph(graph, lambda i: True, ranges, Quantize(), target.numerics).graph, b.arrays
+
+
+@pytest.mark.parametrize(
+    ("strategy", "kib"),
+    [("rows stay, bus x 1.0", 13), ("rows stay in half, bus x 1.0", 16), ("bus x 0.2", 9)],
+)
+def test_plans_that_find_no_room_are_mended(strategy: str, kib: int) -> None:
+    """Some values leave local memory, or some groups get smaller tiles or are cut; the others stay."""
+    memory = replace(SMALL.memory, local_bytes=kib << 10, external_bandwidth=1.0)
+    target = replace(SMALL, memory=memory)
+    graph, arrays = branches(target)
+    without = [s.name for s in STRATEGIES if s.name != strategy]
+    plan = plan_network(graph, machine(target), target.numerics, without=without)
+    assert plan.origin == strategy and plan.kept
+    check_exact(graph, {"x": arrays["x"]}, target, plan)
