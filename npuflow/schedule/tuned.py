@@ -33,7 +33,7 @@ ROLLED = 2                   # a whole buffer at most this many times a stripe's
 AHEAD = 8                    # constants up to 1/8 of local memory may all be there before their part runs
 BUS_COST = 0.2               # assumed cost of a bus cycle to neighbouring groups, in cycles
 
-SMALLER = (0.9, 0.8, 0.7, 0.5)   # of local memory, tried for a group that no allocation can place
+SMALLER = (0.9, 0.75)        # of local memory, tried for a group that no allocation can place
 KEEP_TRIALS = 6              # values that no allocation can place are passed over, so many at most
 
 # Activations that stay on several cores

@@ -377,13 +377,12 @@ class Fuser:
         for c in chosen:
             if self._placed([c], set()):
                 found.append(c)
-            elif (smaller := self._smaller(c)) is not None:
-                found.append(smaller)
-            else:
-                for part in c.group.parts:
-                    single = by_nodes[part.nodes]
-                    used = single.choice.local_bytes if single.choice else 0
-                    found.append(Scored(single, single.costs, used))
+                continue
+            singles = [by_nodes[part.nodes] for part in c.group.parts]
+            alone = [Scored(g, g.costs, g.choice.local_bytes if g.choice else 0) for g in singles]
+            smaller = self._smaller(c)
+            less = smaller is not None and smaller.score < sum(one.score for one in alone)
+            found += [smaller] if smaller is not None and less else alone
         return found
 
     def _smaller(self, old: Scored) -> Scored | None:
