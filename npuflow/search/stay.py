@@ -250,6 +250,9 @@ class ResidencySearch:
         """The groups costed with what really stays; or other groups and fewer values, where these cannot be;
         None where there is no way."""
         found: list[Scored] = []
+        moving = [tuple(p.nodes for p in c.group.parts) for c in chosen if c.group.parts[0].choice is None]
+        if outside := kept & frozenset[str]().union(*map(self._touched, moving)):
+            return list(chosen), kept - outside
         fits, less = True, set(kept)
         for c in chosen:
             if c.group.parts[0].choice is None:
