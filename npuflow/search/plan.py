@@ -92,8 +92,7 @@ def plan_network(
         for each in levels(level)
         if grouping
     ]
-    if contest.uses("lower level"):
-        contest.enter(_planned(graph, machine, numerics, DEFAULT_LEVEL, pins, allocation, without))
+    _enter_others(contest, graph, numerics, pins)
     contest.run(fusers)
     if not grouping:
         contest.offer([Finalist(tuple(groups), origin="every layer alone")])
@@ -196,6 +195,17 @@ class Contest:
         )
 
 
+def _enter_others(contest: Contest, graph: Graph, numerics: Numerics, pins: Pins) -> None:
+    """The plans that this one is never worse than: that of the next lower level, and where bytes count that
+    of bytes that cost nothing, which may move fewer all the same."""
+    machine, more = contest.machine, (pins, contest.allocation, contest.without)
+    if contest.uses("lower level"):
+        lower = _planned(graph, machine, numerics, DEFAULT_LEVEL, *more)
+        contest.enter(lower and replace(lower, origin=f"{lower.origin}, at level {DEFAULT_LEVEL}"))
+    if machine.byte_cost:
+        contest.enter(_planned(graph, replace(machine, byte_cost=0.0), numerics, contest.level, *more))
+
+
 def _planned(
     graph: Graph,
     machine: Machine,
@@ -205,13 +215,13 @@ def _planned(
     allocation: Method,
     without: frozenset[str],
 ) -> Finalist | None:
-    """The plan of the next lower level, if any; the plan of this level is never slower than it."""
+    """The plan, if there is any."""
     try:
         plan = plan_network(graph, machine, numerics, level, pins, allocation, without=without)
     except TargetError:
         return None
-    origin = f"{plan.origin}, at level {level}"
-    return Finalist(plan.groups, plan.kept, origin, plan.cycles, replayed=bool(plan.replayed))
+    replayed = bool(plan.replayed)
+    return Finalist(plan.groups, plan.kept, plan.origin, plan.cycles, plan.moved, replayed=replayed)
 
 
 def _least_on_one_core(groups: Sequence[FusionGroup], bounds: LowerBounds) -> float:

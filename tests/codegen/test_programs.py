@@ -62,7 +62,7 @@ def test_followers_stay_in_local_memory() -> None:
     alone = plan_network(graph, machine(SMALL), SMALL.numerics, level=0)
     joined = plan_network(graph, machine(SMALL), SMALL.numerics, level=3)
     assert max(len(g.nodes) for g in alone.groups) == 1
-    assert {len(g.nodes) for g in joined.groups} >= {1, 2}
+    assert max(len(g.nodes) for g in joined.groups) > 1
     programs = [profile(check_exact(graph, inputs, SMALL, plan)).totals() for plan in (alone, joined)]
     assert programs[1]["bytes"] < programs[0]["bytes"]
     assert programs[1]["cycles"] < programs[0]["cycles"]

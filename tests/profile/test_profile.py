@@ -142,7 +142,8 @@ def test_two_programs_beside_each_other(
     assert rows["cycles"]["change"] == pytest.approx(other.cycles - found.cycles)
     layers = difference.layers(found, other)
     assert sum(r["change"] for r in layers) == pytest.approx(other.cycles - found.cycles)
-    assert all(r["cycles a"] is not None and r["cycles b"] is not None for r in layers)
+    only = [r["name"] for r in layers if r["cycles a"] is None or r["cycles b"] is None]
+    assert set(only) <= {"Concat_6"}, "where its parts are written where it lies, it has no commands"
     for name, program in zip("ab", programs, strict=True):
         program.save(tmp_path / f"{name}.npu")
     result = CliRunner().invoke(
